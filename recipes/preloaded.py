@@ -1,13 +1,15 @@
-"""`speechssl` and `python SCRIPT.py` in a process that has made its imports already: most of a small command's time, and a recipe
-gives dozens of them.
+"""`speechssl` and `python SCRIPT.py` in a process that has made its imports already: most of a
+small command's time, and a recipe gives dozens of them.
 
 python recipes/preloaded.py RUN.SH ARGUMENT ...    what `recipe: {forked: true}` of a configuration does (options.sh)
 
-`commands` gives a PATH with programs of these names at its front. They hand their arguments, folder, environment and open files to
-a server, which has imported and done nothing else; it forks, and the fork runs the console script or SCRIPT.py. Its end is passed
-back; where the program that asked is killed or the tests are over, all that it started is killed.
-Two things differ from a command of its own: modules are there before they are asked for, and all commands hash strings alike.
-Therefore the killed run of superb and what recipes say without their corpus are tested with the commands themselves.
+`commands` gives a PATH with programs of these names at its front. They hand their arguments,
+folder, environment and open files to a server, which has imported and done nothing else; it forks,
+and the fork runs the console script or SCRIPT.py. Its end is passed back; where the program that
+asked is killed or the tests are over, all that it started is killed.
+Two things differ from a command of its own: modules are there before they are asked for, and all
+commands hash strings alike. Therefore the killed run of superb and what recipes say without their
+corpus are tested with the commands themselves.
 """
 
 from __future__ import annotations
@@ -49,14 +51,24 @@ MODULES = (
     "sklearn.cluster",
     "sklearn.linear_model",
 )
-# Variables of these beginnings are read when Python starts or a library is imported: a call with other values is not forked.
+# Variables of these beginnings are read when Python starts or a library is imported: a call with
+# other values is not forked.
 EARLY = tuple(
-    "CUDA_VISIBLE HF_ HOME LANG LC_ LD_ MKL_ MPL NUMBA_ OMP_ OPENBLAS_ PYTHON TOKENIZERS_ TORCH TRANSFORMERS_ XDG_".split()
+    (
+        "CUDA_VISIBLE HF_ HOME LANG LC_ LD_ MKL_ MPL NUMBA_ OMP_ OPENBLAS_ PYTHON TOKENIZERS_ "
+        "TORCH "
+        "TRANSFORMERS_ XDG_"
+    ).split()
 )
 # What speechssl sets where it is not set, and tests that have run a verb hand on.
-SET = {"TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+SET = {
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+}
 SET |= {"TORCH_CPP_LOG_LEVEL": "ERROR"}
-PREFIX, SERVE = "preloaded-", "--serve"  # by the first a recipe knows that its commands are forked already
+# by the first a recipe knows that its commands are forked already
+PREFIX, SERVE = "preloaded-", "--serve"
 CLIENT = """#!{python} -SE
 import array, marshal, os, signal, socket, sys
 environment = dict(os.environ)
@@ -93,16 +105,29 @@ def commands(modules: Sequence[str] = MODULES, **environment: str) -> Iterator[s
     if not sys.platform.startswith("linux"):
         yield usual
         return
-    short = tempfile.gettempdir() if len(tempfile.gettempdir()) < 80 else "/tmp"  # a socket's name has at most 107 bytes
+    # a socket's name has at most 107 bytes
+    short = tempfile.gettempdir() if len(tempfile.gettempdir()) < 80 else "/tmp"
     with tempfile.TemporaryDirectory(prefix=PREFIX, dir=short) as folder:
         path, whole = f"{folder}/socket", os.environ | environment
         for name in ("speechssl", "python"):
             program = Path(folder, name)
-            real = {"python": sys.executable, "program": str(bin / name), "first": [] if name == "python" else [str(bin / name)]}
-            program.write_text(CLIENT.format(path=path, set=SET, early=EARLY, known=early(whole), **real))
+            real = {
+                "python": sys.executable,
+                "program": str(bin / name),
+                "first": [] if name == "python" else [str(bin / name)],
+            }
+            program.write_text(
+                CLIENT.format(path=path, set=SET, early=EARLY, known=early(whole), **real)
+            )
             program.chmod(0o755)
         command = [sys.executable, __file__, SERVE, path, *modules]
-        with subprocess.Popen(command, env=whole, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as server:
+        with subprocess.Popen(
+            command,
+            env=whole,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        ) as server:
             assert server.stdin and server.stdout
             try:
                 assert server.stdout.readline() == b"ready\n"
@@ -112,12 +137,15 @@ def commands(modules: Sequence[str] = MODULES, **environment: str) -> Iterator[s
 
 
 def serve(path: str, *modules: str) -> list[str]:
-    """Imports, then a fork for every call; returns in the forks, with the arguments of their calls."""
+    """Imports, then a fork for every call; returns in the forks, with the arguments of their
+    calls."""
     for module in modules:
         importlib.import_module(module)
-    if conversions := sys.modules.get("transformers.conversion_mapping"):  # 1,000 patterns, of which every checkpoint asks
+    # 1,000 patterns, of which every checkpoint asks
+    if conversions := sys.modules.get("transformers.conversion_mapping"):
         conversions.get_checkpoint_conversion_mapping("hubert")
-    if effects := sys.modules.get("librosa.effects"):  # numba compiles it when it is first called: a second
+    # numba compiles it when it is first called: a second
+    if effects := sys.modules.get("librosa.effects"):
         effects.time_stretch(importlib.import_module("numpy").zeros(2048, "float32"), rate=1.2)
     weakref.finalize._registry.clear()  # type: ignore[attr-defined]  # what imports made is no fork's to free, which takes long
     if dynamo := sys.modules.get("torch._dynamo.utils"):
@@ -127,8 +155,13 @@ def serve(path: str, *modules: str) -> list[str]:
         listener.listen()
         gc.freeze()  # a fork copies what it touches
         print("ready", flush=True)
-        running: dict[int, tuple[int, socket.socket]] = {}  # pidfd -> command, and the program that asked
-        while 0 not in (ready := select.select([0, listener, *running, *(asked for _, asked in running.values())], [], [])[0]):
+        # pidfd -> command, and the program that asked
+        running: dict[int, tuple[int, socket.socket]] = {}
+        while 0 not in (
+            ready := select.select(
+                [0, listener, *running, *(asked for _, asked in running.values())], [], []
+            )[0]
+        ):
             for over in running.keys() & set(ready):
                 command, asked = running.pop(over)
                 status = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
@@ -136,7 +169,9 @@ def serve(path: str, *modules: str) -> list[str]:
                     asked.sendall(status.to_bytes(4, "big", signed=True))
                 os.close(over)
             for command, asked in running.values():
-                if asked in ready:  # it has closed its end: the program that asked is gone, and all that it started goes with it
+                # it has closed its end: the program that asked is gone, and all that it started
+                # goes with it
+                if asked in ready:
                     with suppress(ProcessLookupError):
                         os.killpg(command, signal.SIGKILL)
             if listener in ready:
@@ -162,7 +197,8 @@ def serve(path: str, *modules: str) -> list[str]:
 
 
 def _take(content: bytes, files: Sequence[int]) -> list[str]:
-    """Take on the folder, environment and files of the program that asked; one that was killed as it did has sent none."""
+    """Take on the folder, environment and files of the program that asked; one that was killed as
+    it did has sent none."""
     os.setpgid(0, 0)
     for number, file in enumerate(files):
         os.dup2(file, number)
@@ -181,7 +217,9 @@ def _take(content: bytes, files: Sequence[int]) -> list[str]:
 if __name__ == "__main__":
     if sys.argv[1] != SERVE:
         with suppress(KeyboardInterrupt), commands() as path:
-            sys.exit(subprocess.run(["bash", *sys.argv[1:]], env=os.environ | {"PATH": path}).returncode)
+            sys.exit(
+                subprocess.run(["bash", *sys.argv[1:]], env=os.environ | {"PATH": path}).returncode
+            )
         sys.exit(130)
     sys.argv = serve(*sys.argv[2:])
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)

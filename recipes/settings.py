@@ -1,4 +1,5 @@
-"""What a recipe's run.sh itself reads of its configuration: the section `recipe`, a line for each setting, its name and its values.
+"""What a recipe's run.sh itself reads of its configuration: the section `recipe`, a line for each
+setting, its name and its values.
 
 python recipes/settings.py CONFIG
 python recipes/settings.py CONFIG --set OUT SECTION.NAME=VALUE ...    a copy with other values, in YAML
@@ -20,32 +21,53 @@ def main(config: Path) -> None:
 
 
 def override(config: Path, out: Path, changes: list[str]) -> None:
-    """Exits with a sentence for a section that the configuration lacks, and for a name that is no option of any verb, nor a setting
-    of the recipe; whether it is one of the verb that reads the section, that verb says at its stage.
+    """Exits with a sentence for a section that the configuration lacks, and for a name that is no
+    option of any verb, nor a setting of the recipe; whether it is one of the verb that reads the
+    section, that verb says at its stage.
     """
     from speechssl.cli import VERBS, config_of
-    from speechssl.cli.parser import meant, options_of  # here alone: the settings need nothing of it
+
+    # here alone: the settings need nothing of it
+    from speechssl.cli.parser import meant, options_of
 
     sections = yaml.safe_load(config.read_text(encoding="utf-8")) or {}
     known = {option.name for verb in VERBS for option in options_of(config_of(verb))}
     for file in config.parent.glob("*.yaml"):
         known.update(
-            name for section in (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).values() for name in section or {}
+            name
+            for section in (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).values()
+            for name in section or {}
         )
     for script in [*config.parent.glob("*.sh"), *Path(__file__).parent.glob("*.sh")]:
-        known.update(re.findall(r'\b(?:setting|named) "?([\w-]+)', script.read_text(encoding="utf-8")))
+        known.update(
+            re.findall(
+                r"\b(?:setting|named) "
+                r'"?([\w-]+)',
+                script.read_text(encoding="utf-8"),
+            )
+        )
     known = {name.replace("_", "-") for name in known}
     for change in changes:
         place, _, text = change.partition("=")
         section, _, name = place.partition(".")
         if section not in sections:
-            sys.exit(f"speechssl: {config} has no section {section!r} (--set {change}); its sections are {', '.join(sections)}")
+            sys.exit(
+                f"speechssl: {config} has no section {section!r} (--set {change}); its "
+                f"sections are {', '.join(sections)}"
+            )
         if name.replace("_", "-") not in known:
-            sys.exit(f"speechssl: no option is called {name!r} (--set {change}){meant(name, known)}")
+            sys.exit(
+                f"speechssl: no option is called {name!r} (--set {change}){meant(name, known)}"
+            )
         value = yaml.safe_load(text)
         with suppress(ValueError):
-            value = float(value) if isinstance(value, str) else value  # YAML takes 1e-5, without a dot, for a text
-        sections[section] = {k: v for k, v in (sections[section] or {}).items() if k.replace("_", "-") != name.replace("_", "-")}
+            # YAML takes 1e-5, without a dot, for a text
+            value = float(value) if isinstance(value, str) else value
+        sections[section] = {
+            k: v
+            for k, v in (sections[section] or {}).items()
+            if k.replace("_", "-") != name.replace("_", "-")
+        }
         sections[section][name] = value
     out.parent.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(sections, sort_keys=False, allow_unicode=True)

@@ -1,13 +1,18 @@
-"""Make a set that ships: an encoder of a finished run with its units, recogniser and readers, as plain int8 files.
+"""Make a set that ships: an encoder of a finished run with its units, recogniser and readers, as
+plain int8 files.
 
 python recipes/ship.py MODELS CTC CORPUS OUT RECIPE    e.g. exp/robustness/models/continual-more exp/minisqa/models/ctc
-                                                       exp/minisqa/corpus exp/robustness/minisqa-en-robust "recipes/robustness"
+                                                       exp/minisqa/corpus
+                                                       exp/robustness/minisqa-en-robust
+                                                       "recipes/robustness"
 python recipes/ship.py scores OUT EXP... NAME=EXP      what `speechssl evaluate qa` found in EXP..., into the cards; NAME: who
-                                                       speaks there, if it is another synthesiser than in the others
+                                                       speaks there, if it is another synthesiser
+                                                       than in the others
 python recipes/ship.py licence OUT                     licence and attribution, into the cards of a set that was made without them
 
-The encoder is rounded to int8 here, if it is not already, after units, recogniser and SpeechBERT were made for it: their cards get
-the hash of the rounded weights as `encoder`, and keep that of the others as `made_for`. Scores are of what ships, after rounding.
+The encoder is rounded to int8 here, if it is not already, after units, recogniser and SpeechBERT
+were made for it: their cards get the hash of the rounded weights as `encoder`, and keep that of the
+others as `made_for`. Scores are of what ships, after rounding.
 """
 
 import json
@@ -27,7 +32,9 @@ from speechssl.io import dequantise, hash_files, quantise, read_json, replacing,
 from speechssl.results import read_rows
 
 LIMIT = 45.0  # MB
-VOCABULARY = 8600  # of text-qa's 30,522 tokens; the others would be 8 MB of rare English words, names and other scripts
+# of text-qa's 30,522 tokens; the others would be 8 MB of rare English words, names and other
+# scripts
+VOCABULARY = 8600
 FILES = ("*.safetensors", "config.json", "preprocessor_config.json", "card.json")
 CASCADES = ("cascade-ctc", "cascade-ctc-greedy")
 MEASURED_BY = {  # part -> systems and metrics; the encoder's worth, and the units', is DUAL's
@@ -38,7 +45,11 @@ MEASURED_BY = {  # part -> systems and metrics; the encoder's worth, and the uni
     "text-qa": [
         ("text", "ff1"),
         *((name, metric) for name in CASCADES for metric in ("em", "f1", "ff1", "aos")),
-        *((f"cascade-whisper-{size}", metric) for size in ("tiny.en", "base") for metric in ("ff1", "wer")),
+        *(
+            (f"cascade-whisper-{size}", metric)
+            for size in ("tiny.en", "base")
+            for metric in ("ff1", "wer")
+        ),
     ],
     "speechbert": [("speechbert", "ff1"), ("speechbert", "aos")],
 }
@@ -59,29 +70,55 @@ def ship(models: Path, ctc: Path, corpus: Path, out: Path, recipe: str) -> None:
         for path in (path for pattern in FILES for path in source.glob(pattern)):
             shutil.copyfile(path, out / part / path.name)
     if (ctc / "ngram").is_dir():
-        shutil.copytree(ctc / "ngram", out / "ctc/ngram", ignore=shutil.ignore_patterns("made_from.json"), dirs_exist_ok=True)
+        shutil.copytree(
+            ctc / "ngram",
+            out / "ctc/ngram",
+            ignore=shutil.ignore_patterns("made_from.json"),
+            dirs_exist_ok=True,
+        )
     for path in (*models.glob("*.safetensors"), *models.glob("*.card.json")):  # codebooks
         shutil.copyfile(path, out / path.name)
 
     # dequantise makes float32 of bf16, and of what is int8 already
-    weights, head_weights = (dequantise(load_file(p)) for p in (models / "encoder/model.safetensors", ctc / "head.safetensors"))
+    weights, head_weights = (
+        dequantise(load_file(p))
+        for p in (models / "encoder/model.safetensors", ctc / "head.safetensors")
+    )
     save(quantise(weights, kernels=True), out / "encoder" / "model.safetensors")
     save(quantise(head_weights), out / "ctc" / "head.safetensors")
-    write_json(card_of(out, "encoder"), read_json(card_of(out, "encoder")) | {"files": file_hashes(out / "encoder")})
+    write_json(
+        card_of(out, "encoder"),
+        read_json(card_of(out, "encoder")) | {"files": file_hashes(out / "encoder")},
+    )
     rounded = load_encoder(out / "encoder").hash
     for part in ("units", "words", "ctc"):
-        if card_of(out, part).is_file() and (card := read_json(card_of(out, part)))["encoder"] != rounded:
+        if (
+            card_of(out, part).is_file()
+            and (card := read_json(card_of(out, part)))["encoder"] != rounded
+        ):
             write_json(card_of(out, part), card | {"encoder": rounded, "made_for": card["encoder"]})
     head = read_json(card_of(out, "ctc"))
-    write_json(card_of(out, "ctc"), head | {"weights": hash_files([out / "ctc" / "head.safetensors"]), "trained": head["weights"]})
+    write_json(
+        card_of(out, "ctc"),
+        head
+        | {"weights": hash_files([out / "ctc" / "head.safetensors"]), "trained": head["weights"]},
+    )
     card = read_json(card_of(out, "speechbert"))
     features = card["features"] | {"encoder": rounded}
-    write_json(card_of(out, "speechbert"), card | {"features": features, "made_for": card["features"]["encoder"]})
+    write_json(
+        card_of(out, "speechbert"),
+        card | {"features": features, "made_for": card["features"]["encoder"]},
+    )
 
     cut_vocabulary(models / "text-qa", corpus, out / "text-qa")
-    for part in MEASURED_BY:  # some name the recipe that trained them; units keep what was measured of them alone
+    # some name the recipe that trained them; units keep what was measured of them alone
+    for part in MEASURED_BY:
         card = read_json(card_of(out, part))
-        trained = f"recipes/units/readers.sh, base.yaml; transferred: {recipe}" if "transferred" in card else recipe
+        trained = (
+            (f"recipes/units/readers.sh, base.yaml; transferred: {recipe}")
+            if "transferred" in card
+            else recipe
+        )
         scores = card.get("scores", {}) if part == "units" else {}
         write_json(card_of(out, part), {"recipe": trained} | card | {"scores": scores})
     add_licences(out)
@@ -99,52 +136,73 @@ def save(state: dict[str, torch.Tensor], path: Path) -> None:
 def cut_vocabulary(source: Path, corpus: Path, out: Path, size: int = VOCABULARY) -> None:
     """A reader of text with its `size` most useful tokens.
 
-    WordPiece takes the longest token that fits, so a word whose pieces are all kept is cut as before.
+    WordPiece takes the longest token that fits, so a word whose pieces are all kept is cut as
+    before.
     """
     model, layout, card = load_reader(source)
     tokenizer = AutoTokenizer.from_pretrained(source)
     kept = useful_tokens(tokenizer, corpus, size)
     numbers = {old: new for new, old in enumerate(kept)}
     model.embedding = torch.nn.Embedding.from_pretrained(model.embedding.weight[torch.tensor(kept)])
-    layout = Layout(**{**layout.__dict__, **{name: numbers[getattr(layout, name)] for name in ("cls", "sep", "pad")}})
+    layout = Layout(
+        **{
+            **layout.__dict__,
+            **{name: numbers[getattr(layout, name)] for name in ("cls", "sep", "pad")},
+        }
+    )
     described = read_json(source / "tokenizer.json")
-    described["model"]["vocab"] = {token: numbers[i] for token, i in described["model"]["vocab"].items() if i in numbers}
+    described["model"]["vocab"] = {
+        token: numbers[i] for token, i in described["model"]["vocab"].items() if i in numbers
+    }
     for token in described["added_tokens"]:
         token["id"] = numbers[token["id"]]
     for token in described["post_processor"]["special_tokens"].values():
         token["ids"] = [numbers[i] for i in token["ids"]]
     out.mkdir(parents=True, exist_ok=True)
-    (out / "tokenizer.json").write_text(json.dumps(described, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
+    (out / "tokenizer.json").write_text(
+        json.dumps(described, ensure_ascii=False, separators=(",", ":")), encoding="utf-8"
+    )
     shutil.copyfile(source / "tokenizer_config.json", out / "tokenizer_config.json")
     vocabulary = {"kept": len(kept), "of": len(tokenizer), "trained": card["weights"]}
     save_reader(out, model, layout, card | {"vocabulary": vocabulary})
 
 
 def useful_tokens(tokenizer: PreTrainedTokenizerBase, corpus: Path, size: int) -> list[int]:
-    """Ids in their old order, which is that of frequency: what the corpus's train and dev are written with, single letters and
-    signs, then the commonest in ASCII.
+    """Ids in their old order, which is that of frequency: what the corpus's train and dev are
+    written with, single letters and signs, then the commonest in ASCII.
     """
     tokens = {number: token for token, number in tokenizer.get_vocab().items()}
     splits = [load_corpus(corpus, split) for split in ("train", "dev")]
-    texts = [record.text for data in splits for record in (*data.passages.values(), *data.questions)]
-    used = {number for ids in tokenizer(texts, add_special_tokens=False)["input_ids"] for number in ids}
-    ascii_ones = {i for i, token in tokens.items() if token.isascii() and not token.startswith("[unused")}
+    texts = [
+        record.text for data in splits for record in (*data.passages.values(), *data.questions)
+    ]
+    used = {
+        number for ids in tokenizer(texts, add_special_tokens=False)["input_ids"] for number in ids
+    }
+    ascii_ones = {
+        i for i, token in tokens.items() if token.isascii() and not token.startswith("[unused")
+    }
     single = {i for i in ascii_ones if len(tokens[i].removeprefix("##")) == 1}
     first = set(tokenizer.all_special_ids) | used | single
     return sorted([*first, *sorted(ascii_ones - first)[: max(size - len(first), 0)]])
 
 
 def add_licences(out: Path) -> None:
-    """`license` and `attribution` in every card of a set: what its weights were trained on or derive from; and `licences` in those
-    of readers that training gave none.
+    """`license` and `attribution` in every card of a set: what its weights were trained on or
+    derive from; and `licences` in those of readers that training gave none.
 
-    What the encoder derives from, its own card says; codebooks, recogniser and readers of sound derive from the encoder.
+    What the encoder derives from, its own card says; codebooks, recogniser and readers of sound
+    derive from the encoder.
     """
     encoder = read_json(card_of(out, "encoder"))
     derived = encoder.get("attribution") or trained_on(encoder)
     for path in sorted(out.rglob("*card.json")):
         card, part = read_json(path), path.parent.name
-        sources = trained_on(card) * (part != "encoder") + derived * (part not in TEXTS) + [CONTAINS] * (part in READERS)
+        sources = (
+            trained_on(card) * (part != "encoder")
+            + derived * (part not in TEXTS)
+            + [CONTAINS] * (part in READERS)
+        )
         if part in READERS:
             card = {"licences": {"trained_on": trained_on(card), "contains": [CONTAINS]}} | card
         write_json(path, card | {"license": LICENCE, "attribution": list(dict.fromkeys(sources))})
@@ -157,7 +215,8 @@ def trained_on(card: dict) -> list[str]:
 
 
 def add_scores(out: Path, folders: list[str]) -> None:
-    """Adds "dual ff1, pink 5 dB" to the cards, and "dual ff1, festival" for a folder that is given with that name."""
+    """Adds "dual ff1, pink 5 dB" to the cards, and "dual ff1, festival" for a folder that is given
+    with that name."""
     rows = []
     for folder in folders:
         speaker, _, path = folder.rpartition("=")
@@ -169,7 +228,8 @@ def add_scores(out: Path, folders: list[str]) -> None:
     for part, wanted in MEASURED_BY.items():
         reached = {
             f"{row.system} {row.metric}, {condition}": {
-                name: getattr(row, name) for name in ("value", "low", "high", "n", "drawn", "groups")
+                name: getattr(row, name)
+                for name in ("value", "low", "high", "n", "drawn", "groups")
             }
             for row, condition in rows
             if (row.system, row.metric) in wanted

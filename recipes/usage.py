@@ -1,9 +1,10 @@
-"""Time, memory and disk of a run by its stages, as a table in Markdown, of EXP/usage.jsonl; of a command the last run counts.
+"""Time, memory and disk of a run by its stages, as a table in Markdown, of EXP/usage.jsonl; of a
+command the last run counts.
 
 python recipes/usage.py EXP
 
-Memory is the largest of a stage's commands; disk is what EXP holds when its last command ends. GPU memory stands there where a GPU
-was used.
+Memory is the largest of a stage's commands; disk is what EXP holds when its last command ends. GPU
+memory stands there where a GPU was used.
 """
 
 import json
@@ -29,7 +30,13 @@ def table(rows: list[dict]) -> str:
 
 
 def minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else (f"{seconds / 3600:.1f} h")
+    )
 
 
 if __name__ == "__main__":

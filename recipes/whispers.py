@@ -1,4 +1,5 @@
-"""The Whisper cascades of a recipe: checkpoints that are on this machine, as systems; those that are not are named on stderr.
+"""The Whisper cascades of a recipe: checkpoints that are on this machine, as systems; those that
+are not are named on stderr.
 
 python recipes/whispers.py openai/whisper-tiny.en openai/whisper-base      prints cascade-openai/whisper-tiny.en ...
 """
@@ -16,5 +17,8 @@ if __name__ == "__main__":
         sys.exit(2)
     for name in (name for name, folder in there.items() if folder is None):
         remedy = f"`speechssl models get {name.removeprefix('openai/')}`"
-        print(f"left out: cascade-{name}, whose checkpoint is not on this machine ({remedy})", file=sys.stderr)
+        print(
+            f"left out: cascade-{name}, whose checkpoint is not on this machine ({remedy})",
+            file=sys.stderr,
+        )
     print(*(f"cascade-{name}" for name, folder in there.items() if folder))

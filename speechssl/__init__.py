@@ -1,4 +1,5 @@
-"""speechssl: speech in, units out, questions answered; self-supervised encoders, DUAL and the cascade beside it.
+"""speechssl: speech in, units out, questions answered; self-supervised encoders, DUAL and the
+cascade beside it.
 
 import speechssl
 speechssl.answer("passage.wav", "question.wav")["dual"].start

@@ -1,6 +1,8 @@
-"""Python's face of the methods: units of a recording, DUAL and the cascade on one's own parts, an evaluation as rows.
+"""Python's face of the methods: units of a recording, DUAL and the cascade on one's own parts, an
+evaluation as rows.
 
-`QA` asks the systems of a folder of models, as `speechssl answer` does. Here each part is named by itself:
+`QA` asks the systems of a folder of models, as `speechssl answer` does. Here each part is named by
+itself:
 
     import speechssl
 
@@ -44,20 +46,26 @@ Audio = Path | str | np.ndarray
 
 
 class Units:
-    """The units of recordings: the layer of an encoder that a codebook was fitted on, and the codebook."""
+    """The units of recordings: the layer of an encoder that a codebook was fitted on, and the
+    codebook."""
 
-    def __init__(self, encoder: SpeechEncoder | Path | str, codebook: Codebook | Path | str) -> None:
+    def __init__(
+        self, encoder: SpeechEncoder | Path | str, codebook: Codebook | Path | str
+    ) -> None:
         """encoder, codebook: loaded, or as `load_encoder` and `load_codebook` take them.
 
         Raises InputError where they do not belong together.
         """
         loaded = encoder if isinstance(encoder, SpeechEncoder) else load_encoder(encoder)
         self.encoder = loaded
-        self.extractor = extractor_of(loaded, codebook if isinstance(codebook, Codebook) else load_codebook(codebook))
+        self.extractor = extractor_of(
+            loaded, codebook if isinstance(codebook, Codebook) else load_codebook(codebook)
+        )
 
     @classmethod
     def from_pretrained(cls, models: Path | str = DEFAULT) -> Units:
-        """Of a folder of models, a shipped set or OWNER/NAME on the hub: its encoder/ and units.safetensors."""
+        """Of a folder of models, a shipped set or OWNER/NAME on the hub: its encoder/ and
+        units.safetensors."""
         folder = model_folder(models)
         return cls(folder / "encoder", folder / "units.safetensors")
 
@@ -70,12 +78,15 @@ class Units:
         return self.extractor.card
 
     def __call__(self, audio: Audio) -> RunLength:
-        """Run-length units (U,) of a recording of any length. Raises InputError for audio that cannot be used."""
+        """Run-length units (U,) of a recording of any length. Raises InputError for audio that
+        cannot be used."""
         samples = read_recording(audio)
         try:
             return self.extractor.units(samples)
         except ValueError as error:
-            raise InputError(f"{_called(audio)} has no units ({error}); give a longer recording") from error
+            raise InputError(
+                f"{_called(audio)} has no units ({error}); give a longer recording"
+            ) from error
 
     def seconds(self, runs: RunLength, first: int, last: int) -> tuple[float, float]:
         """Where units `first` to `last` of a recording, both included, begin and end in it."""
@@ -83,17 +94,21 @@ class Units:
 
 
 class Dual:
-    """DUAL (arXiv 2203.04911): a text encoder that finds the span of the answer in the units of the passage."""
+    """DUAL (arXiv 2203.04911): a text encoder that finds the span of the answer in the units of the
+    passage."""
 
     def __init__(self, units: Units | Path | str, reader: Path | str) -> None:
-        """units: loaded, or as `Units.from_pretrained` takes them. reader: a folder of `train dual`, a shipped one or OWNER/NAME.
+        """units: loaded, or as `Units.from_pretrained` takes them. reader: a folder of `train
+        dual`, a shipped one or OWNER/NAME.
 
         Raises InputError where the reader was trained on other units.
         """
         self.units = units = units if isinstance(units, Units) else Units.from_pretrained(units)
         self.reader = str(reader)
         folder = shipped(Path(reader)) or Path(reader)
-        self.system = load_dual(folder if folder.is_dir() else checkpoint_folder(reader, "reader"), units.extractor)
+        self.system = load_dual(
+            folder if folder.is_dir() else checkpoint_folder(reader, "reader"), units.extractor
+        )
 
     def __repr__(self) -> str:
         return f"Dual({self.reader} on {self.units!r})"
@@ -104,17 +119,21 @@ class Dual:
         return cls(Units.from_pretrained(models), model_folder(models) / "dual")
 
     def answer(self, passage: Audio | RunLength, question: Audio | RunLength) -> TimedAnswer:
-        """Start and end in seconds of the passage, and a confidence in [0, 1]. Either is a recording, or its units.
+        """Start and end in seconds of the passage, and a confidence in [0, 1]. Either is a
+        recording, or its units.
 
         Raises InputError as `Units` does, and for a question that is a text.
         """
         query = question if isinstance(question, RunLength) else read_question(question)
         if isinstance(query, str):
             raise InputError(
-                f"DUAL reads no text such as {query!r}; give a recording of the question (a file, or samples at 16 kHz) or its "
+                f"DUAL reads no text such as {query!r}; give a recording of the question (a "
+                "file, or samples at 16 kHz) or its "
                 "units, or ask a Cascade, which reads texts"
             )
-        passage, query = (x if isinstance(x, RunLength) else self.units(x) for x in (passage, query))
+        passage, query = (
+            x if isinstance(x, RunLength) else self.units(x) for x in (passage, query)
+        )
         return self.system.answer_all([(query, passage)])[0]
 
 
@@ -122,13 +141,17 @@ class Cascade:
     """Speech recognition, then question answering on the words."""
 
     def __init__(self, recogniser: str, reader: Path | str, language: str = "en") -> None:
-        """recogniser: a CTC or Whisper model of Hugging Face, or pocketsphinx; a CTC head reads its own encoder, for which there is
-        `from_pretrained`. reader: a question-answering model of Hugging Face, or text QA.
+        """recogniser: a CTC or Whisper model of Hugging Face, or pocketsphinx; a CTC head reads its
+        own encoder, for which there is `from_pretrained`. reader: a question-answering model of
+        Hugging Face, or text QA.
 
         Raises InputError where either is missing.
         """
         if is_ctc_head(recogniser):
-            raise InputError(f"{recogniser} belongs to an encoder; take Cascade.from_pretrained with their folder of models")
+            raise InputError(
+                f"{recogniser} belongs to an encoder; take Cascade.from_pretrained "
+                "with their folder of models"
+            )
         options = ReaderOptions(str(reader), named=False)
         words = load_recogniser(Path(), recogniser, None, language)
         self.system, self.language = load_cascade(load_text_qa(Path(), options), words), language
@@ -138,23 +161,36 @@ class Cascade:
         return f"Cascade({self.about})"
 
     @classmethod
-    def from_pretrained(cls, models: Path | str = DEFAULT, recogniser: str = "ctc", language: str = "en") -> Cascade:
-        """Of a folder of models, a shipped set or OWNER/NAME on the hub: its CTC head (or another recogniser) and text-qa/."""
+    def from_pretrained(
+        cls, models: Path | str = DEFAULT, recogniser: str = "ctc", language: str = "en"
+    ) -> Cascade:
+        """Of a folder of models, a shipped set or OWNER/NAME on the hub: its CTC head (or another
+        recogniser) and text-qa/."""
         cascade = cls.__new__(cls)
-        system: Any = load_systems(model_folder(models), [f"cascade-{recogniser}"], language=language)[0]
-        cascade.system, cascade.language, cascade.about = system, language, f"{recogniser} of {models}"
+        system: Any = load_systems(
+            model_folder(models), [f"cascade-{recogniser}"], language=language
+        )[0]
+        cascade.system, cascade.language, cascade.about = (
+            system,
+            language,
+            (f"{recogniser} of {models}"),
+        )
         return cascade
 
     def transcribe(self, audio: Audio) -> Transcript:
-        """The words of a recording with their times. Raises InputError for audio that cannot be used."""
+        """The words of a recording with their times. Raises InputError for audio that cannot be
+        used."""
         samples = read_recording(audio)
         try:
             return self.system.encode(None, samples)
         except ValueError as error:
-            raise InputError(f"{_called(audio)} cannot be transcribed ({error}); give a longer recording") from error
+            raise InputError(
+                f"{_called(audio)} cannot be transcribed ({error}); give a longer recording"
+            ) from error
 
     def answer(self, passage: Audio | Transcript, question: Audio | Transcript) -> TimedAnswer:
-        """Start and end in seconds of the passage, a confidence in [0, 1], and the words. A question may be a text.
+        """Start and end in seconds of the passage, a confidence in [0, 1], and the words. A
+        question may be a text.
 
         Raises InputError as `transcribe` does, and for a text without words.
         """
@@ -176,24 +212,33 @@ def evaluate(
     split: str = "test",
     **options: Any,
 ) -> list[Row]:
-    """Evaluate systems under conditions (a name or several) on a corpus, as `speechssl evaluate qa` does; all rows in `out`, in
-    percent.
+    """Evaluate systems under conditions (a name or several) on a corpus, as `speechssl evaluate qa`
+    does; all rows in `out`, in percent.
 
-    options: further ones of that verb by their names there, such as passages=20, seed=1, label="mine", or encoder, codebook and
-    reader in the place of models. Raises InputError as the verb does.
+    options: further ones of that verb by their names there, such as passages=20, seed=1,
+    label="mine", or encoder, codebook and reader in the place of models. Raises InputError as the
+    verb does.
     """
     from dataclasses import replace
 
     systems = [systems] if isinstance(systems, str) else systems
     conditions = [conditions] if isinstance(conditions, str) else conditions
-    plan = Qa(corpus=Path(corpus), out=Path(out), models=str(models), conditions=tuple(conditions), split=split)
+    plan = Qa(
+        corpus=Path(corpus),
+        out=Path(out),
+        models=str(models),
+        conditions=tuple(conditions),
+        split=split,
+    )
     if "reader" in options:
         options["reading"] = replace(plan.reading, reader=str(options.pop("reader")))
     paths = {name: Path(options[name]) for name in ("codebook", "errors") if options.get(name)}
     try:
         plan = replace(plan, systems=None if systems is None else tuple(systems), **options | paths)
     except TypeError as error:
-        raise InputError(f"evaluate has no such option ({error}); see `speechssl evaluate qa --help`") from error
+        raise InputError(
+            f"evaluate has no such option ({error}); see `speechssl evaluate qa --help`"
+        ) from error
     plan.evaluate()
     return list(read_rows(plan.out / "results.jsonl"))
 

@@ -1,12 +1,16 @@
-"""Audio files: the only module that opens a container. Beyond it all audio is float32 mono at 16 kHz, in an array (N,).
+"""Audio files: the only module that opens a container. Beyond it all audio is float32 mono at 16
+kHz, in an array (N,).
 
-WAV, FLAC, MP3 and OGG through libsndfile, at any rate, stereo averaged; what libsndfile does not read, or not to its end (joined
-MP3s, a WAV that states less than it holds, MP4, WebM), through FFmpeg's libraries (PyAV). A file
+WAV, FLAC, MP3 and OGG through libsndfile, at any rate, stereo averaged; what libsndfile does not
+read, or not to its end (joined MP3s, a WAV that states less than it holds, MP4, WebM), through
+FFmpeg's libraries (PyAV). A file
 is read in blocks that are made mono,
-float32 and 16 kHz at once, so that an hour of it takes no more memory than the result; beyond `LONG` samples the result lies in a
-nameless file, of which only what is being read is in memory. A file that is not whole is
-refused, never padded or shortened in silence: times counted in it would be wrong. (An MP3 without a count of its frames that was
-cut exactly between two of them cannot be distinguished from a whole one.)
+float32 and 16 kHz at once, so that an hour of it takes no more memory than the result; beyond
+`LONG` samples the result lies in a nameless file, of which only what is being read is in memory. A
+file that is not whole is
+refused, never padded or shortened in silence: times counted in it would be wrong. (An MP3 without a
+count of its frames that was cut exactly between two of them cannot be distinguished from a whole
+one.)
 """
 
 from __future__ import annotations
@@ -31,30 +35,42 @@ from tqdm import tqdm
 from speechssl.errors import InputError
 from speechssl.io import replacing
 
-SAMPLE_RATE = 16_000  # Hz; what HuBERT and wav2vec 2.0 were trained on (arXiv 2106.07447, section IV)
-MIN_SECONDS = 0.05  # two receptive fields of HuBERT's front end (25 ms): less gives no unit worth the name
+# Hz; what HuBERT and wav2vec 2.0 were trained on (arXiv 2106.07447, section IV)
+SAMPLE_RATE = 16_000
+# two receptive fields of HuBERT's front end (25 ms): less gives no unit worth the name
+MIN_SECONDS = 0.05
 HOT_PEAK = 1.5  # of full scale: lossy decoders reach 1.1, floats beyond this have another scale
 INT16_PEAK = 100  # of full scale: from here on it is the scale of 16-bit numbers, up to
 LOUD_PEAK = 40_000  # 32,768 and what resampling adds
-CANCELLED = 0.01  # power of the mean of channels to that of the loudest (-20 dB): inverted; one of eight that speaks is above it
+# power of the mean of channels to that of the loudest (-20 dB): inverted; one of eight that speaks
+# is above it
+CANCELLED = 0.01
 SILENT_PEAK = 1e-4  # of full scale (-80 dB): three steps of 16-bit audio
-UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()  # not libsndfile but FFmpeg reads these
+# not libsndfile but FFmpeg reads these
+UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()
 BLOCK_FRAMES = 1 << 18  # frames read at a time
 LONG = 1 << 26  # samples that are kept in memory, 70 minutes: a quarter of a gigabyte
-UNKNOWN_BYTES = 0x7F00_0000  # a file that states this many or more was streamed: its writer never knew the length
+# a file that states this many or more was streamed: its writer never knew the length
+UNKNOWN_BYTES = 0x7F00_0000
 UNKNOWN_FRAMES = 1 << 62  # so many or more in the header: unknown as well
 FLAC_BUFFER = 1 << 16  # bytes: more than libFLAC reads ahead, and than a tag at the end has
-LINEAR = ("PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW")  # samples of one size
-MPEG1_KBPS = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)  # layer III, ISO 11172-3 table 2.4.2.3
+# samples of one size
+LINEAR = ("PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW")
+# layer III, ISO 11172-3 table 2.4.2.3
+MPEG1_KBPS = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
 MPEG2_KBPS = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
-MP3_SLACK = 1152  # frames: one MPEG frame, as some encoders count the header frame among those of sound
-MP3_PADDING = 5 * MP3_SLACK  # frames: what an encoder may add before and after the sound, which decoding takes away again
+# frames: one MPEG frame, as some encoders count the header frame among those of sound
+MP3_SLACK = 1152
+# frames: what an encoder may add before and after the sound, which decoding takes away again
+MP3_PADDING = 5 * MP3_SLACK
 
 
 def read_audio(path: Path | str, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
-    """Read a whole file as float32 mono. Returns (N,), full scale 1, N = ceil(frames * sample_rate / rate of the file).
+    """Read a whole file as float32 mono. Returns (N,), full scale 1, N = ceil(frames * sample_rate
+    / rate of the file).
 
-    Raises InputError for a file that is missing, empty, not audio, cut off or damaged, silent, shorter than
+    Raises InputError for a file that is missing, empty, not audio, cut off or damaged, silent,
+    shorter than
     MIN_SECONDS, or that has samples that are not finite.
     """
     path = Path(path)
@@ -64,7 +80,8 @@ def read_audio(path: Path | str, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
 
 
 def read_native(path: Path | str) -> tuple[np.ndarray, int]:
-    """Read a whole file as float32 mono (N,) at its own rate in Hz, which comes second; a piece of speech may be silent or short.
+    """Read a whole file as float32 mono (N,) at its own rate in Hz, which comes second; a piece of
+    speech may be silent or short.
 
     Raises InputError for a file that is missing, empty, not audio, cut off or damaged.
     """
@@ -76,7 +93,8 @@ def read_native(path: Path | str) -> tuple[np.ndarray, int]:
 
 
 def _read_mono(path: Path, sample_rate: int | None = None) -> tuple[np.ndarray, int]:
-    """Float32 mono (N,) at this rate or the file's own, and the rate. Of channels that cancel in their mean, the loudest alone."""
+    """Float32 mono (N,) at this rate or the file's own, and the rate. Of channels that cancel in
+    their mean, the loudest alone."""
     loudest = None
     while True:
         with _opened(path) as file:
@@ -87,7 +105,10 @@ def _read_mono(path: Path, sample_rate: int | None = None) -> tuple[np.ndarray, 
         if loudest is not None or not _cancel(power):
             return samples, target
         loudest = int(power[1:].argmax())
-        _say(f"{path}: its channels cancel (one is another, inverted); channel {loudest + 1} alone is read")
+        _say(
+            f"{path}: its channels cancel (one is another, inverted); channel {loudest + 1} "
+            "alone is read"
+        )
 
 
 def _cancel(power: np.ndarray) -> bool:
@@ -99,26 +120,38 @@ def _cancel(power: np.ndarray) -> bool:
 
 
 def as_recording(samples: np.ndarray, sample_rate: int, name: str) -> np.ndarray:
-    """Samples of others as a file of them would be read: float32 (N,) at 16 kHz, full scale 1; always a copy.
+    """Samples of others as a file of them would be read: float32 (N,) at 16 kHz, full scale 1;
+    always a copy.
 
-    samples: (N,), (N, C) or (C, N) of up to 8 channels; floats, or integers whose type gives the scale. name: for messages.
+    samples: (N,), (N, C) or (C, N) of up to 8 channels; floats, or integers whose type gives the
+    scale. name: for messages.
     Raises InputError as `read_audio` does, and for what is no array of samples.
     """
     samples = np.asarray(samples)
     if samples.ndim not in (1, 2) or (samples.ndim == 2 and min(samples.shape) > 8):
-        raise InputError(f"{name} has the shape {samples.shape}; give one channel, (N,), or (N, channels)")
+        raise InputError(
+            f"{name} has the shape {samples.shape}; give one channel, (N,), or (N, channels)"
+        )
     if samples.dtype.kind not in "iuf":
-        raise InputError(f"{name} holds {samples.dtype}, which are no samples; give floats, full scale 1, or integers")
+        raise InputError(
+            f"{name} holds {samples.dtype}, which are no samples; give floats, full "
+            "scale 1, or integers"
+        )
     if not samples.size:
         raise InputError(f"{name} holds no samples; record or download it again")
     if not sample_rate > 0:
-        raise InputError(f"{name} has the sampling rate {sample_rate}; give that of the recording in Hz")
+        raise InputError(
+            f"{name} has the sampling rate {sample_rate}; give that of the recording in Hz"
+        )
     if samples.dtype.kind in "iu":
-        middle = (int(np.iinfo(samples.dtype).max) + int(np.iinfo(samples.dtype).min) + 1) / 2  # 128 of uint8
+        # 128 of uint8
+        middle = (int(np.iinfo(samples.dtype).max) + int(np.iinfo(samples.dtype).min) + 1) / 2
         scale = (int(np.iinfo(samples.dtype).max) - int(np.iinfo(samples.dtype).min) + 1) / 2
         peak = max(abs(int(samples.min())), abs(int(samples.max())))
-        if samples.dtype.kind == "i" and samples.dtype.itemsize > 2 and peak <= 1 << 31:  # of 32 bits; lists of 16 come so, too
-            scale = 1 << (15 if peak <= 1 << 15 else 23 if peak <= 1 << 23 else 31)  # of 24 bits, too
+        # of 32 bits; lists of 16 come so, too
+        if samples.dtype.kind == "i" and samples.dtype.itemsize > 2 and peak <= 1 << 31:
+            # of 24 bits, too
+            scale = 1 << (15 if peak <= 1 << 15 else 23 if peak <= 1 << 23 else 31)
         samples = (samples.astype(np.float64) - middle) / scale
     if samples.ndim == 2:
         channels = samples if samples.shape[0] > samples.shape[1] else samples.T
@@ -126,7 +159,10 @@ def as_recording(samples: np.ndarray, sample_rate: int, name: str) -> np.ndarray
         power = np.array([np.square(x, dtype=np.float64).sum() for x in (mean, *channels.T)])
         if _cancel(power):
             mean = channels[:, power[1:].argmax()]
-            _say(f"{name}: its channels cancel (one is another, inverted); channel {power[1:].argmax() + 1} alone is read")
+            _say(
+                f"{name}: its channels cancel (one is another, inverted); channel "
+                f"{power[1:].argmax() + 1} alone is read"
+            )
         samples = mean
     check_audio(samples, sample_rate, name)
     samples = at_full_scale(samples.astype(np.float32), name)
@@ -134,13 +170,16 @@ def as_recording(samples: np.ndarray, sample_rate: int, name: str) -> np.ndarray
 
 
 def at_full_scale(samples: np.ndarray, name: str) -> np.ndarray:
-    """Floats (N,) with full scale 1: beyond HOT_PEAK they are scaled, and a line on stderr says so. name: for the line."""
+    """Floats (N,) with full scale 1: beyond HOT_PEAK they are scaled, and a line on stderr says so.
+    name: for the line."""
     extremes = [max(-block.min(), block.max()) for block in in_blocks(samples)]
     peak = float(np.max(extremes, initial=0))
     if not HOT_PEAK < peak <= LOUD_PEAK:  # as it is; what is louder yet `check_audio` refuses
         return samples
     scale = 32768 if peak >= INT16_PEAK else peak
-    _say(f"{name}: its samples reach {peak:,.0f} times full scale; they are divided by {scale:,.6g}")
+    _say(
+        f"{name}: its samples reach {peak:,.0f} times full scale; they are divided by {scale:,.6g}"
+    )
     return collect(block / np.float32(scale) for block in in_blocks(samples))
 
 
@@ -151,9 +190,11 @@ def _say(line: str) -> None:
 
 
 def read_channels(path: Path | str, start: int = 0, frames: int = -1) -> tuple[np.ndarray, int]:
-    """Read a file as it is, for others' code. Returns float32 (C, N) with its channels, and its rate in Hz. frames: -1 for all.
+    """Read a file as it is, for others' code. Returns float32 (C, N) with its channels, and its
+    rate in Hz. frames: -1 for all.
 
-    Raises InputError for a file that is missing, empty, not audio, or visibly cut off; what it holds is not looked at.
+    Raises InputError for a file that is missing, empty, not audio, or visibly cut off; what it
+    holds is not looked at.
     """
     path = Path(path)
     with _opened(path) as file:
@@ -173,9 +214,11 @@ def resample(samples: np.ndarray, source_rate: int, target_rate: int) -> np.ndar
 def duration(path: Path | str) -> float:
     """Seconds according to the header; nothing is decoded, unless the header knows no length.
 
-    An MP3 without a count of its frames (NMSQA's are such) is estimated from the bit rate of its first frame: for exact
+    An MP3 without a count of its frames (NMSQA's are such) is estimated from the bit rate of its
+    first frame: for exact
     times take the length of what `read_audio` returns.
-    Raises InputError as `read_audio` does for a file that is missing, empty, not audio, or visibly cut off.
+    Raises InputError as `read_audio` does for a file that is missing, empty, not audio, or visibly
+    cut off.
     """
     path = Path(path)
     with _opened(path) as file:
@@ -185,7 +228,8 @@ def duration(path: Path | str) -> float:
 
 
 def length(path: Path | str) -> float:
-    """Seconds of a recording: by its header, or of an MP3, which may count its frames wrongly, by decoding it.
+    """Seconds of a recording: by its header, or of an MP3, which may count its frames wrongly, by
+    decoding it.
 
     Raises InputError as `duration` does.
     """
@@ -201,15 +245,20 @@ def _decoded_seconds(file: soundfile.SoundFile, path: Path) -> float:
 
 
 def write_flac(path: Path | str, samples: np.ndarray, sample_rate: int = SAMPLE_RATE) -> None:
-    """Write 16-bit FLAC, whole or not at all. samples: (N,) int16, or float in [-1, 1] (beyond is clipped).
+    """Write 16-bit FLAC, whole or not at all. samples: (N,) int16, or float in [-1, 1] (beyond is
+    clipped).
 
-    The same samples give the same bytes. Raises ValueError for samples that are not finite or not a vector.
+    The same samples give the same bytes. Raises ValueError for samples that are not finite or not a
+    vector.
     """
     _write(path, to_int16(samples), sample_rate, "FLAC")
 
 
-def write_clip(path: Path | str, samples: np.ndarray, start: float, end: float, sample_rate: int = SAMPLE_RATE) -> None:
-    """Write [start, end) seconds of samples (N,) in the format of the suffix: .wav, .flac, .ogg or .mp3.
+def write_clip(
+    path: Path | str, samples: np.ndarray, start: float, end: float, sample_rate: int = SAMPLE_RATE
+) -> None:
+    """Write [start, end) seconds of samples (N,) in the format of the suffix: .wav, .flac, .ogg or
+    .mp3.
 
     Raises InputError for another suffix or an interval that holds no sample.
     """
@@ -218,18 +267,29 @@ def write_clip(path: Path | str, samples: np.ndarray, start: float, end: float, 
     clip = samples[max(round(start * sample_rate), 0) : max(round(end * sample_rate), 0)]
     if not len(clip):
         length = len(samples) / sample_rate
-        raise InputError(f"no audio in [{start}, {end}) s to write as {path}; the recording has {length:.2f} s")
+        raise InputError(
+            f"no audio in [{start}, {end}) s to write as {path}; the recording has {length:.2f} s"
+        )
     _write(path, to_int16(clip), sample_rate, container)
 
 
 def recode(samples: np.ndarray, container: str, subtype: str, compression: float) -> np.ndarray:
-    """Samples (N,) encoded and decoded again in memory. Returns float32 (N + whatever the codec adds,).
+    """Samples (N,) encoded and decoded again in memory. Returns float32 (N + whatever the codec
+    adds,).
 
-    container, subtype, compression: of libsndfile, such as "OGG", "OPUS", 0.9 (1 is the fewest bits); MP3 at a constant bit rate.
+    container, subtype, compression: of libsndfile, such as "OGG", "OPUS", 0.9 (1 is the fewest
+    bits); MP3 at a constant bit rate.
     """
     buffer, mode = io.BytesIO(), "CONSTANT" if container == "MP3" else None
     with soundfile.SoundFile(
-        buffer, "w", SAMPLE_RATE, 1, subtype, format=container, compression_level=compression, bitrate_mode=mode
+        buffer,
+        "w",
+        SAMPLE_RATE,
+        1,
+        subtype,
+        format=container,
+        compression_level=compression,
+        bitrate_mode=mode,
     ) as file:
         for at in range(0, len(samples), BLOCK_FRAMES):
             file.write(samples[at : at + BLOCK_FRAMES])
@@ -241,15 +301,25 @@ def check_clip(path: Path) -> str:
     """The container that the suffix names. Raises InputError where `write_clip` cannot write it."""
     container = path.suffix[1:].upper()
     if container not in ("WAV", "FLAC", "OGG", "MP3"):
-        raise InputError(f"cannot write a clip as {path}; end its name in .wav, .flac, .ogg or .mp3")
+        raise InputError(
+            f"cannot write a clip as {path}; end its name in .wav, .flac, .ogg or .mp3"
+        )
     return container
 
 
 def to_int16(samples: np.ndarray) -> np.ndarray:
-    """int16 (N,) as it is; float (N,) in [-1, 1] rounded and clipped. Raises ValueError for anything else."""
+    """int16 (N,) as it is; float (N,) in [-1, 1] rounded and clipped. Raises ValueError for
+    anything else."""
     samples = np.asarray(samples)
-    if samples.ndim != 1 or (samples.dtype != np.int16 and samples.dtype.kind != "f") or not np.isfinite(samples).all():
-        raise ValueError(f"samples must be finite int16 or float of shape (N,), not {samples.dtype} {samples.shape}")
+    if (
+        samples.ndim != 1
+        or (samples.dtype != np.int16 and samples.dtype.kind != "f")
+        or not np.isfinite(samples).all()
+    ):
+        raise ValueError(
+            "samples must be finite int16 or float of shape (N,), not "
+            f"{samples.dtype} {samples.shape}"
+        )
     if samples.dtype == np.int16:
         return samples
     return np.clip(np.rint(samples * 32768.0), -32768, 32767).astype(np.int16)
@@ -259,7 +329,9 @@ def _write(path: Path | str, samples: np.ndarray, sample_rate: int, container: s
     """In blocks: libsndfile overruns its stack when it is given minutes of Vorbis at once."""
     with (
         replacing(path) as temporary,
-        soundfile.SoundFile(temporary, "w", samplerate=sample_rate, channels=1, format=container) as file,
+        soundfile.SoundFile(
+            temporary, "w", samplerate=sample_rate, channels=1, format=container
+        ) as file,
     ):
         for at in range(0, len(samples), BLOCK_FRAMES):
             file.write(samples[at : at + BLOCK_FRAMES])
@@ -267,7 +339,8 @@ def _write(path: Path | str, samples: np.ndarray, sample_rate: int, container: s
 
 @contextmanager
 def quiet_decoders() -> Iterator[None]:
-    """Nothing that C libraries write to stderr is seen: libmpg123 has lines for every odd frame. Not while other threads write."""
+    """Nothing that C libraries write to stderr is seen: libmpg123 has lines for every odd frame.
+    Not while other threads write."""
     sys.stderr.flush()
     stderr = os.dup(2)
     try:
@@ -280,7 +353,8 @@ def quiet_decoders() -> Iterator[None]:
 
 
 class _Forward(soundfile.SoundFile):
-    """Read from front to back. soundfile seeks after every read where it can, and libmpg123 then complains of frames on stderr."""
+    """Read from front to back. soundfile seeks after every read where it can, and libmpg123 then
+    complains of frames on stderr."""
 
     def seekable(self) -> bool:
         return False
@@ -293,8 +367,14 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
         path.stat()
     except FileNotFoundError:
         if str(path) == "-":
-            raise InputError("audio is not read from standard input (-); write it to a file and give its path") from None
-        remedy = "download it and give the path" if re.match(r"\w{2,}:/", str(path)) else "check the path"
+            raise InputError(
+                "audio is not read from standard input (-); write it to a file and give its path"
+            ) from None
+        remedy = (
+            "download it and give the path"
+            if re.match(r"\w{2,}:/", str(path))
+            else ("check the path")
+        )
         if re.search(r"\s\S+\s", str(path)) and not re.fullmatch(r"\.\w{2,4}", path.suffix):
             remedy = "a recording is wanted here, and no text"
         raise InputError(f"the audio file {path} does not exist; {remedy}") from None
@@ -311,28 +391,44 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
         raise InputError(f"the audio file {path} is empty (0 bytes); copy or download it again")
     with ExitStack() as stack:
         try:
-            file = stack.enter_context(_Forward(os.fsencode(path)))  # bytes: not every name of a file is text
-        except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a suffix that means samples without a header
+            # bytes: not every name of a file is text
+            file = stack.enter_context(_Forward(os.fsencode(path)))
+        except (soundfile.SoundFileError, TypeError) as error:
+            # TypeError: a suffix that means samples without a header
             if path.suffix.lower() == ".raw":
-                raise InputError(f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF or AU file") from error
+                raise InputError(
+                    f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, "
+                    "OGG, AIFF or AU file"
+                ) from error
             file = stack.enter_context(_through_ffmpeg(path))
         else:
             if _holds_more(file, path):
                 whole = stack.enter_context(_through_ffmpeg(path))
                 if file.subtype in LINEAR and whole.frames <= file.frames:
-                    stated = f"its header states {file.frames / file.samplerate:.2f} s of sound and more follows"
-                    raise InputError(f"{path}: {stated}; export it again as FLAC from the program that wrote it")
+                    stated = (
+                        f"its header states {file.frames / file.samplerate:.2f} s of sound "
+                        "and more follows"
+                    )
+                    raise InputError(
+                        f"{path}: {stated}; export it again as FLAC from the program that wrote it"
+                    )
                 if file.frames and file.subtype in LINEAR:
                     stated = f"its header states {file.frames / file.samplerate:.2f} s of sound"
-                    _say(f"{path}: {stated} and it holds {whole.frames / whole.samplerate:.2f} s; all of it is read")
+                    _say(
+                        f"{path}: {stated} and it holds {whole.frames / whole.samplerate:.2f} "
+                        "s; all of it is read"
+                    )
                 file = whole
             elif _is_cut(file, path):
-                raise InputError(f"{path} is cut off: it ends before its header says; copy or download it again")
+                raise InputError(
+                    f"{path} is cut off: it ends before its header says; copy or download it again"
+                )
         yield file
 
 
 def _holds_more(file: soundfile.SoundFile, path: Path) -> bool:
-    """Whether a file has sound that libsndfile does not come to, since its header states less or a second file follows."""
+    """Whether a file has sound that libsndfile does not come to, since its header states less or a
+    second file follows."""
     if file.format == "MP3":  # joined, counted wrongly, or of a variable bit rate without a count
         return _mp3_seconds(path) * file.samplerate > file.frames + MP3_PADDING
     if file.format == "OGG":  # libsndfile finds a page of another stream at the end
@@ -340,12 +436,17 @@ def _holds_more(file: soundfile.SoundFile, path: Path) -> bool:
     if file.format == "FLAC" and file.frames < UNKNOWN_FRAMES:
         return _behind_the_last(file, path) > FLAC_BUFFER
     if file.subtype not in LINEAR or file.format not in ("WAV", "WAVEX", "RF64", "AIFF", "AU"):
-        return file.format in ("WAV", "WAVEX") and file.subtype == "MPEG_LAYER_III"  # whose frames nobody counts
+        # whose frames nobody counts
+        return file.format in ("WAV", "WAVEX") and file.subtype == "MPEG_LAYER_III"
     with path.open("rb", buffering=0) as content:
         with soundfile.SoundFile(content.fileno(), closefd=False) as other:
             other.seek(0, soundfile.SEEK_END)
         rest = path.stat().st_size - content.tell()
-        second = file.samplerate * file.channels * ((file.frames and content.tell() // file.frames // file.channels) or 2)
+        second = (
+            file.samplerate
+            * file.channels
+            * ((file.frames and content.tell() // file.frames // file.channels) or 2)
+        )
         if rest < max(MIN_SECONDS * second, 8):
             return False
         head = content.read(9)
@@ -356,7 +457,8 @@ def _holds_more(file: soundfile.SoundFile, path: Path) -> bool:
 
 
 def _behind_the_last(file: soundfile.SoundFile, path: Path) -> int:
-    """Bytes of a FLAC that are not read for its last sample; 0 where there is no such sample, which decoding will say."""
+    """Bytes of a FLAC that are not read for its last sample; 0 where there is no such sample, which
+    decoding will say."""
     with path.open("rb", buffering=0) as content:
         try:
             with soundfile.SoundFile(content.fileno(), closefd=False) as other:
@@ -369,7 +471,10 @@ def _behind_the_last(file: soundfile.SoundFile, path: Path) -> int:
 
 def _lacks_its_end(file: soundfile.SoundFile) -> bool:
     """Whether the first stream of an Ogg file does not end where the file does."""
-    return "lacks an end-of-stream bit" in file.extra_info or "Junk after the last page" in file.extra_info
+    return (
+        "lacks an end-of-stream bit" in file.extra_info
+        or ("Junk after the last page") in file.extra_info
+    )
 
 
 def _mp3_seconds(path: Path) -> float:
@@ -379,13 +484,17 @@ def _mp3_seconds(path: Path) -> float:
 
         with av.open(os.fsencode(path).decode(errors="surrogateescape"), format="mp3") as container:
             stream = container.streams.audio[0]
-            return float(sum(packet.duration or 0 for packet in container.demux(stream)) * (stream.time_base or 0))
+            return float(
+                sum(packet.duration or 0 for packet in container.demux(stream))
+                * (stream.time_base or 0)
+            )
     except (ImportError, OSError, ValueError, IndexError):
         return 0.0
 
 
 def _ends_a_stream(path: Path) -> bool:
-    """Whether the last page of an Ogg file is whole and the last of a stream (RFC 3533, section 6)."""
+    """Whether the last page of an Ogg file is whole and the last of a stream (RFC 3533, section
+    6)."""
     size = path.stat().st_size
     with path.open("rb") as file:
         file.seek(max(size - (1 << 17), 0))  # a page has at most 64 KiB
@@ -399,10 +508,13 @@ def _ends_a_stream(path: Path) -> bool:
 
 @contextmanager
 def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
-    """What FFmpeg's libraries decode of the first audio stream, as a nameless file of samples. Raises InputError for nothing."""
+    """What FFmpeg's libraries decode of the first audio stream, as a nameless file of samples.
+    Raises InputError for nothing."""
     suffix = path.suffix.lower()
     convert = f"; `ffmpeg -i NAME{suffix} NAME.flac` makes one of this" if suffix in UNREAD else ""
-    refusal = f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF or AU file{convert}"
+    refusal = (
+        f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF or AU file{convert}"
+    )
     try:
         import av
     except ImportError as error:
@@ -433,30 +545,52 @@ def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
         if not frames:
             raise InputError(refusal)
         if "mp4" in named and stated and frames < (stated / av.time_base - 0.2) * rate:
-            raise InputError(f"{path} is cut off: it ends before its header says; copy or download it again")
+            raise InputError(
+                f"{path} is cut off: it ends before its header says; copy or download it again"
+            )
         decoded.flush()
         decoded.seek(0)
-        with _Forward(decoded, samplerate=rate, channels=channels, subtype="FLOAT", format="RAW", endian="LITTLE") as file:
+        with _Forward(
+            decoded,
+            samplerate=rate,
+            channels=channels,
+            subtype="FLOAT",
+            format="RAW",
+            endian="LITTLE",
+        ) as file:
             yield file
 
 
 def _is_cut(file: soundfile.SoundFile, path: Path) -> bool:
-    """Whether a file ends early: libsndfile shortens it to what is there, and says so only in its log, or not at all (MP3)."""
+    """Whether a file ends early: libsndfile shortens it to what is there, and says so only in its
+    log, or not at all (MP3)."""
     if file.format == "MP3":
         return not _has_xing(path) and _ends_within_a_frame(path.read_bytes())
     if file.format == "OGG":
         return _lacks_its_end(file)
-    if file.format in ("RF64", "W64"):  # of sizes in 64 bits the log has what is stated, not what there is
+    # of sizes in 64 bits the log has what is stated, not what there is
+    if file.format in ("RF64", "W64"):
         size = re.search(r"^(?:  Data size|data) : (\d+)$", file.extra_info, re.MULTILINE)
         align = re.search(r"^  Block Align   : ([1-9]\d*)$", file.extra_info, re.MULTILINE)
-        stated_bytes = int(size[1]) - 24 * (file.format == "W64") if size else 0  # W64 counts the head of the chunk
-        return align is not None and stated_bytes < UNKNOWN_FRAMES and stated_bytes // int(align[1]) > file.frames
-    stated = re.search(r"^(?:data| SSND|  Data Size  ) : (\d+) \(should be \d+\)", file.extra_info, re.MULTILINE)
+        # W64 counts the head of the chunk
+        stated_bytes = int(size[1]) - 24 * (file.format == "W64") if size else 0
+        return (
+            align is not None
+            and stated_bytes < UNKNOWN_FRAMES
+            and stated_bytes // int(align[1]) > file.frames
+        )
+    stated = re.search(
+        r"^(?:data| SSND|  Data Size  ) : (\d+) \(should be "
+        r"\d+\)",
+        file.extra_info,
+        re.MULTILINE,
+    )
     return stated is not None and 0 < int(stated[1]) < UNKNOWN_BYTES
 
 
 def _has_xing(path: Path) -> bool:
-    """Whether the first MPEG frame is a Xing or Info header, which counts the frames; else libsndfile extrapolates."""
+    """Whether the first MPEG frame is a Xing or Info header, which counts the frames; else
+    libsndfile extrapolates."""
     with path.open("rb") as file:
         file.seek(_after_id3(file.read(10)))
         frame = file.read(64)
@@ -464,34 +598,51 @@ def _has_xing(path: Path) -> bool:
 
 
 def _ends_within_a_frame(content: bytes) -> bool:
-    """Whether the last MPEG audio frame (layer III) is longer than what is left. A file cut between two frames looks whole."""
+    """Whether the last MPEG audio frame (layer III) is longer than what is left. A file cut between
+    two frames looks whole."""
     at = _after_id3(content[:10])
     while at + 4 <= len(content):
         header = int.from_bytes(content[at : at + 4], "big")
-        version, layer, bitrate, rate = header >> 19 & 3, header >> 17 & 3, header >> 12 & 15, header >> 10 & 3
+        version, layer, bitrate, rate = (
+            header >> 19 & 3,
+            header >> 17 & 3,
+            header >> 12 & 15,
+            header >> 10 & 3,
+        )
         if header >> 21 != 0x7FF or version == 1 or layer != 1 or bitrate in (0, 15) or rate == 3:
             return False  # a tag at the end, or something that is not checked here
         first = version == 3  # MPEG-1, else MPEG-2 or 2.5
         hertz = (44_100, 48_000, 32_000)[rate] // {3: 1, 2: 2, 0: 4}[version]
-        at += (144_000 if first else 72_000) * (MPEG1_KBPS if first else MPEG2_KBPS)[bitrate] // hertz + (header >> 9 & 1)
+        at += (144_000 if first else 72_000) * (MPEG1_KBPS if first else MPEG2_KBPS)[
+            bitrate
+        ] // hertz + (header >> 9 & 1)
     return at > len(content)
 
 
 def _after_id3(head: bytes) -> int:
-    """Where the first frame begins, after the ID3v2 tag if there is one. head: the first 10 bytes."""
+    """Where the first frame begins, after the ID3v2 tag if there is one. head: the first 10
+    bytes."""
     if head[:3] != b"ID3":
         return 0
-    return 10 + sum((byte & 127) << shift for byte, shift in zip(head[6:10], (21, 14, 7, 0), strict=False))
+    return 10 + sum(
+        (byte & 127) << shift for byte, shift in zip(head[6:10], (21, 14, 7, 0), strict=False)
+    )
 
 
 def _mono_blocks(
-    file: soundfile.SoundFile, path: Path, channel: int | None = None, power: np.ndarray | None = None
+    file: soundfile.SoundFile,
+    path: Path,
+    channel: int | None = None,
+    power: np.ndarray | None = None,
 ) -> Iterator[np.ndarray]:
-    """The mean of the channels, or one of them. power: (1 + C,), to which that of the mean and of every channel is added.
+    """The mean of the channels, or one of them. power: (1 + C,), to which that of the mean and of
+    every channel is added.
 
-    Stops at the first short block: after a hole soundfile would seek on and join what lies on either side of it.
+    Stops at the first short block: after a hole soundfile would seek on and join what lies on
+    either side of it.
     """
-    if file.format != "MP3":  # frames that reading must give at least; 0 where the length in the header is a guess
+    # frames that reading must give at least; 0 where the length in the header is a guess
+    if file.format != "MP3":
         promised = file.frames if file.frames < UNKNOWN_FRAMES else 0
     else:
         promised = file.frames - MP3_SLACK if _has_xing(path) else 0
@@ -508,13 +659,19 @@ def _mono_blocks(
                 power += [np.vdot(x, x) for x in (mean, *block.T)]
             yield mean
     except soundfile.SoundFileError as error:
-        raise InputError(f"{path} is cut off or damaged after frame {frames}; copy or download it again") from error
+        raise InputError(
+            f"{path} is cut off or damaged after frame {frames}; copy or download it again"
+        ) from error
     if frames < promised:
         counts = f"{frames} of {file.frames} frames"
-        raise InputError(f"{path} is cut off or damaged ({counts} could be read); copy or download it again")
+        raise InputError(
+            f"{path} is cut off or damaged ({counts} could be read); copy or download it again"
+        )
 
 
-def _resampled(blocks: Iterable[np.ndarray], source_rate: int, target_rate: int) -> Iterator[np.ndarray]:
+def _resampled(
+    blocks: Iterable[np.ndarray], source_rate: int, target_rate: int
+) -> Iterator[np.ndarray]:
     """Blocks at the target rate, of ceil(N * target / source) samples in all."""
     if source_rate == target_rate:
         yield from blocks
@@ -532,8 +689,9 @@ def _resampled(blocks: Iterable[np.ndarray], source_rate: int, target_rate: int)
 
 
 def collect(blocks: Iterable[np.ndarray]) -> np.ndarray:
-    """Join float32 blocks in one array: in memory, where it grows in place (an hour is held once, not twice), or beyond `LONG`
-    samples in a nameless file in the folder for temporary files, whose array cannot be written to.
+    """Join float32 blocks in one array: in memory, where it grows in place (an hour is held once,
+    not twice), or beyond `LONG` samples in a nameless file in the folder for temporary files, whose
+    array cannot be written to.
     """
     samples, at = np.empty(0, np.float32), 0
     with ExitStack() as stack:
@@ -557,21 +715,25 @@ def collect(blocks: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def in_blocks(samples: np.ndarray) -> Iterator[np.ndarray]:
-    """All of it in order; of an array that `collect` left in a file no more than a block is in memory."""
+    """All of it in order; of an array that `collect` left in a file no more than a block is in
+    memory."""
     for first in range(0, len(samples), BLOCK_FRAMES):
         yield samples[first : first + BLOCK_FRAMES]
         forget(samples)
 
 
 def forget(samples: np.ndarray) -> None:
-    """Take what was read of an array that `collect` left in a file out of memory. Any other array stays as it is."""
+    """Take what was read of an array that `collect` left in a file out of memory. Any other array
+    stays as it is."""
     mapped = getattr(samples, "_mmap", None)
-    if mapped is not None and not samples.flags.writeable:  # what had been written to it would be lost
+    # what had been written to it would be lost
+    if mapped is not None and not samples.flags.writeable:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def check_audio(samples: np.ndarray, sample_rate: int, path: str) -> None:
-    """Raises InputError for samples that are not (N,), silent, not finite, absurdly loud, or shorter than MIN_SECONDS.
+    """Raises InputError for samples that are not (N,), silent, not finite, absurdly loud, or
+    shorter than MIN_SECONDS.
 
     path: for the message.
     """
@@ -580,13 +742,24 @@ def check_audio(samples: np.ndarray, sample_rate: int, path: str) -> None:
     if len(samples) == 0:
         raise InputError(f"{path} holds no samples; record or download it again")
     extremes = [(block.min(), block.max()) for block in in_blocks(samples)]
-    lowest, highest = np.min(extremes), np.max(extremes)  # NaN where any sample is; no copy of an hour of audio
+    # NaN where any sample is; no copy of an hour of audio
+    lowest, highest = np.min(extremes), np.max(extremes)
     if not (np.isfinite(lowest) and np.isfinite(highest)):
-        raise InputError(f"{path} holds samples that are not finite (NaN or infinity); export it again as 16-bit audio")
+        raise InputError(
+            f"{path} holds samples that are not finite (NaN or infinity); export it "
+            "again as 16-bit audio"
+        )
     if len(samples) < MIN_SECONDS * sample_rate:
         seconds = len(samples) / sample_rate
-        raise InputError(f"{path} is {seconds:.3f} s long; give a recording of at least {MIN_SECONDS} s")
+        raise InputError(
+            f"{path} is {seconds:.3f} s long; give a recording of at least {MIN_SECONDS} s"
+        )
     if max(-lowest, highest) > LOUD_PEAK:
-        raise InputError(f"{path} holds samples above {LOUD_PEAK:g} times full scale; export it again as 16-bit audio")
+        raise InputError(
+            f"{path} holds samples above {LOUD_PEAK:g} times full scale; export it "
+            "again as 16-bit audio"
+        )
     if max(-lowest, highest) < SILENT_PEAK:
-        raise InputError(f"{path} is silent (no sample above {SILENT_PEAK} of full scale); check the recording")
+        raise InputError(
+            f"{path} is silent (no sample above {SILENT_PEAK} of full scale); check the recording"
+        )

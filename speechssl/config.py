@@ -1,8 +1,10 @@
-"""What the options of a verb are made of: the fields of frozen dataclasses, with their help, range and default.
+"""What the options of a verb are made of: the fields of frozen dataclasses, with their help, range
+and default.
 
-Every verb has a dataclass in the `config.py` of its room. Its docstring is the verb's help; a field made by `argument` is given by
-position, one made by `option` by name; `group` takes the options of another dataclass in. `speechssl.cli.parser` makes a command
-line of it and calls its `run`. Fields without a help are settings of the Python interface alone. Nothing here imports torch.
+Every verb has a dataclass in the `config.py` of its room. Its docstring is the verb's help; a field
+made by `argument` is given by position, one made by `option` by name; `group` takes the options of
+another dataclass in. `speechssl.cli.parser` makes a command line of it and calls its `run`. Fields
+without a help are settings of the Python interface alone. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -32,11 +34,16 @@ class Range:
             raise ArgumentTypeError(f"{value} is out of range; give a number up to {LARGEST}")
         if not self.low <= value <= self.high or (value == 0 and not self.zero):
             below = f"above {self.low:g}" if not self.zero else f"from {self.low:g}"
-            above = "" if self.high == sys.float_info.max else f"{' to' if self.zero else ' and at most'} {self.high:g}"
+            above = (
+                ""
+                if self.high == sys.float_info.max
+                else f"{' to' if self.zero else ' and at most'} {self.high:g}"
+            )
             raise ArgumentTypeError(f"{value} is out of range; give a number {below}{above}")
 
 
-LARGEST = 2**53  # whole number that a float holds, and whose products with sizes of batches torch and Python count
+# whole number that a float holds, and whose products with sizes of batches torch and Python count
+LARGEST = 2**53
 Count = Annotated[int, Range(1)]
 Whole = Annotated[int, Range()]
 Share = Annotated[float, Range(0, 1)]
@@ -48,21 +55,45 @@ PrecisionOrAuto = Literal["auto", "fp32", "bf16", "int8"]  # where a card names 
 SnrOver = Literal["active", "signal"]
 
 ENCODERS = "encoder folder, .pt file, hub id, shipped name, torchaudio:NAME or s3prl:NAME"
-CHECKPOINTS = "encoder folder, .pt file, hub id, shipped name or torchaudio:NAME"  # that can be trained
-SOURCE = "prepared corpus, manifest (.jsonl or .csv with `audio`, .txt or .tsv of paths) or folder of audio"
-# families of text encoders and of Hugging Face's QA models that the tests cover; others may work, and are tried before use
+# that can be trained
+CHECKPOINTS = "encoder folder, .pt file, hub id, shipped name or torchaudio:NAME"
+SOURCE = (
+    "prepared corpus, manifest (.jsonl or .csv with `audio`, .txt or .tsv of paths) or "
+    "folder of audio"
+)
+# families of text encoders and of Hugging Face's QA models that the tests cover; others may work,
+# and are tried before use
 TEXT_FAMILIES = (
-    *("ALBERT", "BERT", "BigBird", "ByT5", "DeBERTa", "DeBERTa-v2", "DistilBERT", "ELECTRA", "Longformer", "ModernBERT", "mT5"),
+    *(
+        "ALBERT",
+        "BERT",
+        "BigBird",
+        "ByT5",
+        "DeBERTa",
+        "DeBERTa-v2",
+        "DistilBERT",
+        "ELECTRA",
+        "Longformer",
+        "ModernBERT",
+        "mT5",
+    ),
     *("RoBERTa", "T5", "UMT5", "XLM-RoBERTa"),
 )
 DEVICE = "cpu, cuda, cuda:N, or auto: a GPU if there is one"
 Trained = Literal["all", "frozen", "biases", "adapters", "lora", "weighted-sum", "none"]
 TRAINED = (
-    "weights of the encoder that are trained: all, frozen (norms and positions alone), biases (BitFit), adapters (a bottleneck "
-    "behind each half of a layer), lora (needs speechssl[peft]), weighted-sum (of its layers), or none"
+    "weights of the encoder that are trained: all, frozen (norms and positions alone), biases "
+    "(BitFit), adapters (a bottleneck "
+    "behind each half of a layer), lora (needs speechssl[peft]), weighted-sum (of its layers), "
+    "or none"
 )
-DRAWN = "drawn at random by --seed; default: a tenth, but at least 400 recordings if there are as many"
-SNR_OVER = "measure the SNR over the active parts of the speech, or over the whole signal including pauses (as arXiv 2210.07978)"
+DRAWN = (
+    "drawn at random by --seed; default: a tenth, but at least 400 recordings if there are as many"
+)
+SNR_OVER = (
+    "measure the SNR over the active parts of the speech, or over the whole signal "
+    "including pauses (as arXiv 2210.07978)"
+)
 BF16 = {"fp32": False, "bf16": True}  # the values of --precision where a switch stands behind it
 
 
@@ -84,23 +115,37 @@ def option(
 ) -> Any:
     """A field that is given by name. default: MISSING where it must be given.
 
-    name: of the option, where it is not the field's; values: what may be written -> what it stands for; metavar: what help shows
+    name: of the option, where it is not the field's; values: what may be written -> what it stands
+    for; metavar: what help shows
     in the place of a value; least: how many values a list must have; under: title in the help.
     """
-    metadata = {"help": help, "name": name, "values": values, "metavar": metavar, "least": least, "under": under}
+    metadata = {
+        "help": help,
+        "name": name,
+        "values": values,
+        "metavar": metavar,
+        "least": least,
+        "under": under,
+    }
     return field(metadata=metadata, default=default)
 
 
 def group(default: Any, title: str, without: Sequence[str] = ()) -> Any:
-    """A field whose dataclass brings its own options, under a title in the help; without: the fields that are no options here."""
+    """A field whose dataclass brings its own options, under a title in the help; without: the
+    fields that are no options here."""
     return field(metadata={"title": title, "without": tuple(without)}, default=default)
 
 
 def unset(config: type, *names: str) -> Any:
-    """Options like those of a dataclass, of which these have no default: None stands for that of another source."""
+    """Options like those of a dataclass, of which these have no default: None stands for that of
+    another source."""
     options = []
     for f in fields(config):
-        hint, default, metadata = get_type_hints(config, include_extras=True)[f.name], f.default, dict(f.metadata)
+        hint, default, metadata = (
+            get_type_hints(config, include_extras=True)[f.name],
+            f.default,
+            dict(f.metadata),
+        )
         if f.name in names:
             hint, default = hint | None, None
         if metadata:
@@ -118,12 +163,15 @@ def flat(config: Any) -> dict[str, Any]:
 
 
 def parse_named(pairs: Iterable[str], what: str) -> dict[str, str]:
-    """`name=value` as typed. what: the option, such as "--encoders". Raises InputError for other texts and equal names."""
+    """`name=value` as typed. what: the option, such as "--encoders". Raises InputError for other
+    texts and equal names."""
     by_name: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (equals and name and value):
-            raise InputError(f"{what} {pair} is not NAME=WHERE; write for example shipped=people-en")
+            raise InputError(
+                f"{what} {pair} is not NAME=WHERE; write for example shipped=people-en"
+            )
         if name in by_name:
             raise InputError(f"{what} gives the name {name} twice; choose another for one of them")
         by_name[name] = value
@@ -136,16 +184,25 @@ def noise_folders(pairs: Iterable[str]) -> dict[str, Path]:
 
 
 def refuse_ineffective(given: Mapping[str, Any], rules: Mapping[str, Iterable[str]]) -> None:
-    """rules: an option -> those that mean nothing without it. Raises InputError for the latter alone."""
+    """rules: an option -> those that mean nothing without it. Raises InputError for the latter
+    alone."""
     for needed, names in rules.items():
         if not given_of((needed,), given) and (stray := given_of(names, given)):
-            raise InputError(f"{flags(stray)} would have no effect without {flags([needed])}; give both or neither")
+            raise InputError(
+                f"{flags(stray)} would have no effect without {flags([needed])}; "
+                "give both or neither"
+            )
 
 
 def given_of(names: Iterable[str], given: Mapping[str, Any]) -> list[str]:
-    """Those that were given, as they are typed: not None, nor a switch left alone, which is True for a --no-... and else False."""
+    """Those that were given, as they are typed: not None, nor a switch left alone, which is True
+    for a --no-... and else False."""
     off = {"reference": True}
-    chosen = (name for name in names if given.get(name) is not None and given[name] is not off.get(name, False))
+    chosen = (
+        name
+        for name in names
+        if given.get(name) is not None and given[name] is not off.get(name, False)
+    )
     return [f"no_{name}" if name in off else name for name in chosen]
 
 
@@ -155,27 +212,40 @@ def flags(names: Iterable[str]) -> str:
 
 
 def use_device(name: str) -> None:
-    """Let this process see no GPU (cpu) or one (cuda:N); auto changes nothing, for a GPU is used where there is one. To be called
-    before a model is loaded. Raises InputError for a device that there is not."""
+    """Let this process see no GPU (cpu) or one (cuda:N); auto changes nothing, for a GPU is used
+    where there is one. To be called before a model is loaded. Raises InputError for a device that
+    there is not."""
     kind, _, number = name.partition(":")
     if name == "auto":
         return
-    if kind not in ("cpu", "cuda") or (number and not number.isdecimal()) or name.startswith("cpu:"):
+    if (
+        kind not in ("cpu", "cuda")
+        or (number and not number.isdecimal())
+        or name.startswith("cpu:")
+    ):
         raise InputError(f"there is no device {name}; give --device cpu, cuda, cuda:N or auto")
     gpus: list[str] = []
     if kind == "cuda":
         import torch
 
         listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-        seen = range(torch.cuda.device_count()) if listed is None else listed.split(",")[: torch.cuda.device_count()]
+        seen = (
+            range(torch.cuda.device_count())
+            if listed is None
+            else listed.split(",")[: torch.cuda.device_count()]
+        )
         gpus = [str(gpu) for gpu in seen][int(number or 0) :][:1]
         if not gpus:
-            raise InputError(f"there is no device {name} ({len(seen)} GPUs are visible); leave out --device, or give --device cpu")
+            raise InputError(
+                f"there is no device {name} ({len(seen)} GPUs are visible); leave "
+                "out --device, or give --device cpu"
+            )
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
 
 
 def shipped(name: Path | None) -> Path | None:
-    """The folder of something trained: a path, or what ships by its name, such as people-en/text-qa."""
+    """The folder of something trained: a path, or what ships by its name, such as
+    people-en/text-qa."""
     from speechssl.io import SHIPPED
 
     return SHIPPED / name if name is not None and (SHIPPED / name / "card.json").is_file() else name
@@ -190,52 +260,75 @@ class Adam:
     weight_decay: float
 
 
-HUBERT = Adam((0.9, 0.98), 1e-6, 0.01)  # and wav2vec 2.0: arXiv 2106.07447, section IV-C; 2006.11477 and fairseq's configurations
-BERT = Adam((0.9, 0.999), 1e-6, 0.01)  # arXiv 1810.04805, appendix A.2, and its code, which fine-tunes with the same
-# The defaults of torch and of transformers' Trainer: released DUAL (its baseline.yaml names no other), transformers'
+# and wav2vec 2.0: arXiv 2106.07447, section IV-C; 2006.11477 and fairseq's configurations
+HUBERT = Adam((0.9, 0.98), 1e-6, 0.01)
+# arXiv 1810.04805, appendix A.2, and its code, which fine-tunes with the same
+BERT = Adam((0.9, 0.999), 1e-6, 0.01)
+# The defaults of torch and of transformers' Trainer: released DUAL (its baseline.yaml names no
+# other), transformers'
 # run_squad.py, and with Adam, which AdamW without decay is, the ASR of SUPERB (s3prl 0.4.18)
 PLAIN = Adam((0.9, 0.999), 1e-8, 0.0)
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How long and how fast. One step is one optimiser update on one batch, which the processes share."""
+    """How long and how fast. One step is one optimiser update on one batch, which the processes
+    share."""
 
     steps: Count = option(
         MISSING,
-        "number of optimiser updates; a finished run that had fewer goes on from its last checkpoint, at the learning rate that "
+        "number of optimiser updates; a finished run that had fewer goes on from its last "
+        "checkpoint, at the learning rate that "
         "the longer schedule has there (with one --horizon for both: as if it had not stopped)",
     )
     learning_rate: Amount = option(MISSING, "peak learning rate")
     warmup_steps: Whole = option(100, "steps over which the learning rate rises to its peak")
     horizon: Count | None = option(
-        None, "length of the learning-rate schedule in steps, if training stops before its end; default: --steps"
+        None,
+        "length of the learning-rate schedule in steps, if training stops before its end; "
+        "default: --steps",
     )
     schedule: str = "linear"  # any transformers schedule
-    weight_decay: Weight = option(HUBERT.weight_decay, "weight decay of AdamW; biases and layer norms have none")
+    weight_decay: Weight = option(
+        HUBERT.weight_decay, "weight decay of AdamW; biases and layer norms have none"
+    )
     adam_betas: tuple[Share, Share] = option(
-        HUBERT.adam_betas, "betas of AdamW: decay of the mean gradient and of its mean square", metavar=("B1", "B2")
+        HUBERT.adam_betas,
+        "betas of AdamW: decay of the mean gradient and of its mean square",
+        metavar=("B1", "B2"),
     )
     adam_epsilon: Amount = option(HUBERT.adam_epsilon, "epsilon of AdamW")
     clip: Weight = option(1.0, "clip the gradient to this norm; 0: do not clip", name="clip_norm")
-    bf16: bool = option(True, "precision of training: bf16 (autocast; weights stay float32) or fp32", name="precision", values=BF16)
+    bf16: bool = option(
+        True,
+        "precision of training: bf16 (autocast; weights stay float32) or fp32",
+        name="precision",
+        values=BF16,
+    )
     seed: Whole = option(0, "seed of weights and batches")
     save_every: Count = option(250, "steps between checkpoints; a killed run resumes from the last")
     log_every: Count = option(50, "steps between lines of checkpoints/log.jsonl")
     accumulation: Count = option(1, "number of batches in one update, to save memory")
     report_to: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = option(
-        (), "also log for these: tensorboard (in checkpoints/tensorboard), wandb, mlflow (where their own variables say)"
+        (),
+        "also log for these: tensorboard (in checkpoints/tensorboard), wandb, mlflow (where "
+        "their own variables say)",
     )
     workers: Whole | None = option(
         None,
-        "number of processes that make batches ahead of the model; results do not depend on it; default: 0 on a CPU; with a GPU "
+        "number of processes that make batches ahead of the model; results do not depend on it; "
+        "default: 0 on a CPU; with a GPU "
         "all cores but one, 16 at most, because distorting speech takes longer than a step",
     )
 
     def __post_init__(self) -> None:
-        """Raises InputError for betas that AdamW cannot have, MissingExtra for a --report-to that is not installed."""
+        """Raises InputError for betas that AdamW cannot have, MissingExtra for a --report-to that
+        is not installed."""
         if not all(0 <= beta < 1 for beta in self.adam_betas):
-            raise InputError(f"AdamW cannot have the betas {self.adam_betas}; give two numbers from 0 to below 1 (--adam-betas)")
+            raise InputError(
+                f"AdamW cannot have the betas {self.adam_betas}; give two numbers "
+                "from 0 to below 1 (--adam-betas)"
+            )
         for name in self.report_to:
             if importlib.util.find_spec(name) is None:
                 raise MissingExtra(f"--report-to {name}", name)
@@ -243,26 +336,38 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class EvalOptions:
-    """Evaluation on held-out items while a model is trained. What is written then is the best checkpoint, not the last."""
+    """Evaluation on held-out items while a model is trained. What is written then is the best
+    checkpoint, not the last."""
 
     eval_every: Whole = option(
         0,
-        "steps between evaluations on --eval-split, decoded as in evaluation; OUT is the best checkpoint; 0: none, OUT is the last",
+        "steps between evaluations on --eval-split, decoded as in evaluation; OUT is the best "
+        "checkpoint; 0: none, OUT is the last",
     )
     eval_split: str = option("dev", "split of the corpus to evaluate on")
-    eval_items: Whole = option(200, "questions (train ctc: recordings) to evaluate on, drawn once and for all seeds alike; 0: all")
-    patience: Whole = option(0, "stop after this many evaluations in a row that are no better than the best; 0: never")
+    eval_items: Whole = option(
+        200,
+        "questions (train ctc: recordings) to evaluate on, drawn "
+        "once and for all seeds alike; 0: all",
+    )
+    patience: Whole = option(
+        0, "stop after this many evaluations in a row that are no better than the best; 0: never"
+    )
 
     def __post_init__(self) -> None:
         """Raises InputError for patience without evaluations."""
         if self.patience and not self.eval_every:
-            raise InputError(f"--patience {self.patience} counts evaluations; give --eval-every as well, or leave it out")
+            raise InputError(
+                f"--patience {self.patience} counts evaluations; give --eval-every "
+                "as well, or leave it out"
+            )
 
 
 def settings(options: Any) -> dict[str, Any]:
-    """The options that decide what is made, as a stage and a card have them: not where curves are sent, nor how a model would have
-    been evaluated that never was, nor that all weights are trained, nothing is shifted and a start is as it was pre-trained: what
-    was made before there was a choice stays valid.
+    """The options that decide what is made, as a stage and a card have them: not where curves are
+    sent, nor how a model would have been evaluated that never was, nor that all weights are
+    trained, nothing is shifted and a start is as it was pre-trained: what was made before there was
+    a choice stays valid.
     """
     usual = {"trained": "all", "shift": None, "init": "pretrained"}
 
@@ -270,9 +375,14 @@ def settings(options: Any) -> dict[str, Any]:
         off = [
             n
             for n, v in values.items()
-            if n == "report_to" or (n == "evaluation" and not v["eval_every"]) or usual.get(n, ...) == v
+            if n == "report_to"
+            or (n == "evaluation" and not v["eval_every"])
+            or usual.get(n, ...) == v
         ]
-        plain = {n: decisive(v) if isinstance(v, dict) else v for n, v in values.items() if n not in off}
-        return plain | ({"workers": 0} if "workers" in plain else {})  # decides nothing; 0 as in what was made before
+        plain = {
+            n: decisive(v) if isinstance(v, dict) else v for n, v in values.items() if n not in off
+        }
+        # decides nothing; 0 as in what was made before
+        return plain | ({"workers": 0} if "workers" in plain else {})
 
     return decisive(asdict(options))

@@ -1,4 +1,5 @@
-"""What can go wrong in a way the user can mend: one sentence that names the file and the remedy (exit code 2)."""
+"""What can go wrong in a way the user can mend: one sentence that names the file and the remedy
+(exit code 2)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _SET_ASIDE = [0]  # items of this process, which --strict asks for
 
 
 class InputError(Exception):
-    """Bad input. The message is one sentence that names the file or the option and what to do about it."""
+    """Bad input. The message is one sentence that names the file or the option and what to do about
+    it."""
 
 
 class MissingExtra(InputError):
@@ -28,12 +30,14 @@ class MissingExtra(InputError):
         super().__init__(f"{purpose} needs the extra {extra}: pip install {packages}")
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
-        return MissingExtra, (self.purpose, self.extra)  # or a worker process could not hand it to its parent
+        # or a worker process could not hand it to its parent
+        return MissingExtra, (self.purpose, self.extra)
 
 
 def packages_of(extra: str) -> list[str]:
-    """What an extra of this package installs, as pip takes it, from the metadata of the installation: a line to install it works
-    then from a checkout and from a wheel alike, whether or not a registry has this package."""
+    """What an extra of this package installs, as pip takes it, from the metadata of the
+    installation: a line to install it works then from a checkout and from a wheel alike, whether or
+    not a registry has this package."""
     from importlib.metadata import requires
 
     end = re.compile(rf"""\s*;\s*extra == ['"]{re.escape(extra)}['"]$""")
@@ -41,13 +45,19 @@ def packages_of(extra: str) -> list[str]:
 
 
 def one_line(sentence: str) -> str:
-    """A sentence for the terminal: line breaks in what it quotes are escaped, and the middle is left out where that is too much."""
+    """A sentence for the terminal: line breaks in what it quotes are escaped, and the middle is
+    left out where that is too much."""
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in sentence)
-    return line if len(line) <= LONGEST else f"{line[: LONGEST * 2 // 3]} ... {line[-LONGEST // 4 :]}"
+    return (
+        line
+        if len(line) <= LONGEST
+        else (f"{line[: LONGEST * 2 // 3]} ... {line[-LONGEST // 4 :]}")
+    )
 
 
 def printable(text: str) -> str:
-    """Text that can be written as UTF-8: the bytes of a file name that are not are shown as escapes."""
+    """Text that can be written as UTF-8: the bytes of a file name that are not are shown as
+    escapes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -66,24 +76,31 @@ def report_set_aside(failed: Mapping[str, str], what: str, item: str = "recordin
     """List on stderr, and count, the items of a batch that could not be used.
 
     failed: id -> why; what: they were needed for; item: what one of them is, with an s for several.
-    More than FEW for one reason are one line. Reasons that differ in the names of items alone are one.
+    More than FEW for one reason are one line. Reasons that differ in the names of items alone are
+    one.
     """
     count_set_aside(len(failed))
     if not is_main():
         return
     alike: dict[str, list[str]] = {}
-    for name, reason in failed.items():  # without the item, other items, files and numbers: words that hold a digit or a slash
+    # without the item, other items, files and numbers: words that hold a digit or a slash
+    for name, reason in failed.items():
         alike.setdefault(re.sub(r"\S*[\d/]\S*", "*", reason.replace(name, "*")), []).append(name)
     for names in alike.values():
         if len(names) > FEW:
-            tqdm.write(f"set aside {len(names)}, such as {names[0]}: {failed[names[0]]}", file=sys.stderr)
+            tqdm.write(
+                f"set aside {len(names)}, such as {names[0]}: {failed[names[0]]}", file=sys.stderr
+            )
         else:
             for name in names:
                 tqdm.write(f"set aside {name}: {failed[name]}", file=sys.stderr)
     if failed:
-        tqdm.write(f"{what}: {len(failed)} {item}{'s' * (len(failed) > 1)} set aside", file=sys.stderr)
+        tqdm.write(
+            f"{what}: {len(failed)} {item}{'s' * (len(failed) > 1)} set aside", file=sys.stderr
+        )
 
 
 def first_line(error: Exception) -> str:
-    """The first line of others' message, cut to 160 characters; the name of the error where it has none."""
+    """The first line of others' message, cut to 160 characters; the name of the error where it has
+    none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

@@ -1,5 +1,6 @@
-"""Methods of fine-tuning: which weights of an encoder are trained, all or few. What is read in and written out (embeddings of
-symbols, heads) is always trained; the rows of tokens that an encoder was pre-trained with belong to the encoder.
+"""Methods of fine-tuning: which weights of an encoder are trained, all or few. What is read in and
+written out (embeddings of symbols, heads) is always trained; the rows of tokens that an encoder was
+pre-trained with belong to the encoder.
 
 all           every weight
 frozen        layer norms and positions: the frozen pre-trained transformer (arXiv 2103.05247)
@@ -10,7 +11,8 @@ lora          a low rank added to the matrices of queries and values (arXiv 2106
 weighted-sum  no weight, but the shares of the layers' outputs, whose sum takes the place of the last one (ELMo, arXiv 1802.05365)
 none          nothing of the encoder
 
-Matrices are found by the names that transformers gives them, in speech encoders as in those of text. Letters: B sequences, S
+Matrices are found by the names that transformers gives them, in speech encoders as in those of
+text. Letters: B sequences, S
 tokens in a sequence, H width of the encoder, L layers, A width of a bottleneck.
 """
 
@@ -29,31 +31,39 @@ METHODS = get_args(Trained)
 OTHERS = "--trained all, frozen or none"  # that suit every encoder
 BOTTLENECK = 64  # A
 RANK, SCALE = 8, 16  # of LoRA: rank, and alpha
-# the last matrix of attention and of feed-forward: what its output is added to is the residual stream
+# the last matrix of attention and of feed-forward: what its output is added to is the residual
+# stream
 _TO_RESIDUAL = re.compile(
     r"(output\.dense|attention\.dense|ffn_output|output_dense|out_lin|lin2|Wo|out_proj|o_proj|down_proj|attn\.o|fc2|SelfAttention\.o"
     r"|DenseReluDense\.wo)$"
 )
-_READS_WEIGHTS = ("wavlm",)  # whose attention reads the weights of its matrices, and never calls these
+# whose attention reads the weights of its matrices, and never calls these
+_READS_WEIGHTS = ("wavlm",)
 _QUERY_VALUE = r"(query|value|query_proj|value_proj|in_proj|Wqkv|[qv]_lin|[qv]_proj|SelfAttention\.[qv]|attn\.[qv])"
 
 
 def train_only(encoder: nn.Module, trained: str) -> None:
-    """Add what a method needs, and let nothing else of the encoder be trained. trained: one of METHODS.
+    """Add what a method needs, and let nothing else of the encoder be trained. trained: one of
+    METHODS.
 
-    Raises InputError for an encoder in which the method finds no place; MissingExtra for lora without peft.
+    Raises InputError for an encoder in which the method finds no place; MissingExtra for lora
+    without peft.
     """
     if trained == "adapters":
         add(encoder, {"adapters": BOTTLENECK})
     elif trained == "weighted-sum":
         if not _layers_of_one_size(encoder):
-            raise InputError(f"the layers of {type(encoder).__name__} do not all give outputs of one size; choose {OTHERS}")
+            raise InputError(
+                f"the layers of {type(encoder).__name__} do not all give outputs of "
+                f"one size; choose {OTHERS}"
+            )
         add(encoder, {"weighted_sum": True})
     elif trained == "lora":
         _add_lora(encoder)
     for name, module in encoder.named_modules():
         norm, leaf = "norm" in type(module).__name__.lower(), name.rpartition(".")[2]
-        position = "position" in leaf or "relative_attention" in name or leaf == "rel_embeddings"  # the last is DeBERTa's
+        # the last is DeBERTa's
+        position = "position" in leaf or "relative_attention" in name or leaf == "rel_embeddings"
         for weight, values in module.named_parameters(recurse=False):
             values.requires_grad_(
                 {
@@ -67,33 +77,57 @@ def train_only(encoder: nn.Module, trained: str) -> None:
                 }[trained]
             )
     if trained == "biases" and not trained_parameters(encoder):  # T5 and ModernBERT have none
-        raise InputError(f"{type(encoder).__name__} has no biases to train; choose {OTHERS}, or try adapters or lora")
+        raise InputError(
+            f"{type(encoder).__name__} has no biases to train; choose {OTHERS}, or "
+            "try adapters or lora"
+        )
 
 
 def trained_parameters(model: nn.Module) -> int:
     """Numbers that training changes; a pooler is never read."""
     named = model.named_parameters()
-    return sum(values.numel() for name, values in named if values.requires_grad and "pooler" not in name.split("."))
+    return sum(
+        values.numel()
+        for name, values in named
+        if values.requires_grad and "pooler" not in name.split(".")
+    )
 
 
 def added(encoder: nn.Module) -> dict[str, Any]:
     """What methods have added to an encoder and stays there, as `add` takes it."""
-    width = next((m.down.out_features for m in encoder.modules() if isinstance(m, Bottleneck)), None)
-    return ({"adapters": width} if width else {}) | ({"weighted_sum": True} if hasattr(encoder, "layer_shares") else {})
+    width = next(
+        (m.down.out_features for m in encoder.modules() if isinstance(m, Bottleneck)), None
+    )
+    return ({"adapters": width} if width else {}) | (
+        {"weighted_sum": True} if hasattr(encoder, "layer_shares") else {}
+    )
 
 
 def add(encoder: nn.Module, what: dict[str, Any]) -> None:
-    """Add bottlenecks of this width, and shares of layers, where the encoder has none yet. Raises InputError as `train_only`."""
+    """Add bottlenecks of this width, and shares of layers, where the encoder has none yet. Raises
+    InputError as `train_only`."""
     present = added(encoder)
     if (width := what.get("adapters")) and "adapters" not in present:
         _check_called(encoder, "adapters")
-        matrices = [m for n, m in encoder.named_modules() if isinstance(m, nn.Linear) and _TO_RESIDUAL.search(n)]
+        matrices = [
+            m
+            for n, m in encoder.named_modules()
+            if isinstance(m, nn.Linear) and _TO_RESIDUAL.search(n)
+        ]
         config = getattr(encoder, "config", None)
-        groups = getattr(config, "num_hidden_groups", 0) * getattr(config, "inner_group_num", 1)  # layers that ALBERT repeats
+        # layers that ALBERT repeats
+        groups = getattr(config, "num_hidden_groups", 0) * getattr(config, "inner_group_num", 1)
         depth: int = groups or getattr(config, "num_hidden_layers", 0)
         if not matrices or len(matrices) != 2 * depth:
-            places = f"{len(matrices)} places, not two in each of {depth} layers," if matrices else "no place"
-            raise InputError(f"adapters find {places} in {type(encoder).__name__}; choose {OTHERS}, or try biases or lora")
+            places = (
+                (f"{len(matrices)} places, not two in each of {depth} layers,")
+                if matrices
+                else "no place"
+            )
+            raise InputError(
+                f"adapters find {places} in {type(encoder).__name__}; choose "
+                f"{OTHERS}, or try biases or lora"
+            )
         for matrix in matrices:
             matrix.adapter = Bottleneck(matrix.out_features, width)
             matrix.register_forward_hook(_adapt)
@@ -108,7 +142,10 @@ def _check_called(encoder: nn.Module, method: str) -> None:
     """Raises InputError where what is added to a matrix would never be computed."""
     if getattr(getattr(encoder, "config", None), "model_type", None) in _READS_WEIGHTS:
         name = type(encoder).__name__
-        raise InputError(f"{method} would train nothing in the attention of {name}; choose {OTHERS}, or try biases")
+        raise InputError(
+            f"{method} would train nothing in the attention of {name}; choose "
+            f"{OTHERS}, or try biases"
+        )
 
 
 def merged(encoder: nn.Module) -> nn.Module:
@@ -142,24 +179,34 @@ def _adapt(matrix: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor
 
 @torch.no_grad()  # what an encoder keeps of this call must still take a gradient
 def _layers_of_one_size(encoder: Any) -> bool:
-    """Whether all layers give outputs of one size: Funnel's grow shorter. An encoder of speech is not tried."""
+    """Whether all layers give outputs of one size: Funnel's grow shorter. An encoder of speech is
+    not tried."""
     table = encoder.get_input_embeddings() if hasattr(encoder, "get_input_embeddings") else None
     if not isinstance(table, nn.Embedding):
         return True
     with torch.random.fork_rng(devices=[]):  # of dropout
         zeros = torch.zeros(1, 16, table.embedding_dim, device=table.weight.device)
         states = encoder(inputs_embeds=zeros, output_hidden_states=True).hidden_states
-    return len(states) == encoder.config.num_hidden_layers + 1 and len({state.shape for state in states}) == 1
+    return (
+        len(states) == encoder.config.num_hidden_layers + 1
+        and len({state.shape for state in states}) == 1
+    )
 
 
-def _with_hidden_states(encoder: nn.Module, inputs: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _with_hidden_states(
+    encoder: nn.Module, inputs: Any, kwargs: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
     return inputs, kwargs | {"output_hidden_states": True}
 
 
 def _weighted_sum(encoder: Any, inputs: Any, output: Any) -> Any:
     """The weighted sum of L + 1 outputs (B, S, H) in the place of the last."""
-    states = torch.stack([state[:, : output.last_hidden_state.shape[1]] for state in output.hidden_states])
-    output.last_hidden_state = torch.einsum("l,lbsh->bsh", encoder.layer_shares.softmax(0).to(states.dtype), states)
+    states = torch.stack(
+        [state[:, : output.last_hidden_state.shape[1]] for state in output.hidden_states]
+    )
+    output.last_hidden_state = torch.einsum(
+        "l,lbsh->bsh", encoder.layer_shares.softmax(0).to(states.dtype), states
+    )
     return output
 
 
@@ -172,6 +219,11 @@ def _add_lora(encoder: nn.Module) -> None:
     if any(hasattr(module, "lora_A") for module in encoder.modules()):
         return
     try:
-        inject_adapter_in_model(LoraConfig(r=RANK, lora_alpha=SCALE, target_modules=rf"(.*\.)?{_QUERY_VALUE}"), encoder)
+        inject_adapter_in_model(
+            LoraConfig(r=RANK, lora_alpha=SCALE, target_modules=rf"(.*\.)?{_QUERY_VALUE}"), encoder
+        )
     except ValueError as error:  # peft's for a pattern that no module has
-        raise InputError(f"lora finds no place in {type(encoder).__name__}; choose {OTHERS}, or try biases or adapters") from error
+        raise InputError(
+            f"lora finds no place in {type(encoder).__name__}; choose {OTHERS}, or "
+            "try biases or adapters"
+        ) from error

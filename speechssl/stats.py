@@ -1,24 +1,30 @@
-"""Intervals, p-values, paired differences, and quantities computed from scores that are drawn together.
+"""Intervals, p-values, paired differences, and quantities computed from scores that are drawn
+together.
 
-Letters: S items (questions or recordings), G groups, A askers, R resamples, C columns. Items of one voice, or questions about one
-passage, are not independent: whole groups are drawn (the cluster bootstrap; Davison and Hinkley 1997, section 3.8), and where the
-asker's voice is known too, both voices, each by itself (the pigeonhole bootstrap; Owen 2007, Annals of Applied Statistics 1(2)).
-`choose_units` says what the groups are, by one rule for every interval and every test; without groups every item is its own.
+Letters: S items (questions or recordings), G groups, A askers, R resamples, C columns. Items of one
+voice, or questions about one passage, are not independent: whole groups are drawn (the cluster
+bootstrap; Davison and Hinkley 1997, section 3.8), and where the asker's voice is known too, both
+voices, each by itself (the pigeonhole bootstrap; Owen 2007, Annals of Applied Statistics 1(2)).
+`choose_units` says what the groups are, by one rule for every interval and every test; without
+groups every item is its own.
 
-`interval_ends` makes every interval. Percentiles of the bootstrap are too narrow where there are few groups (eight cover the truth
-in 88 % of cases in the place of 95, five in 82), and those of the pigeonhole bootstrap too wide. So the resamples give the shape of
-the interval, and the jackknife gives its width: Student's t with G - 1 degrees of freedom times the standard error V^(1/2),
+`interval_ends` makes every interval. Percentiles of the bootstrap are too narrow where there are
+few groups (eight cover the truth in 88 % of cases in the place of 95, five in 82), and those of the
+pigeonhole bootstrap too wide. So the resamples give the shape of the interval, and the jackknife
+gives its width: Student's t with G - 1 degrees of freedom times the standard error V^(1/2),
 
     V = (G - 1) / G sum over the groups g of (value without g - value)^2,
 
-and with askers V = max(V_voice + V_asker - V_both, V_voice, V_asker), where both are the pairs of a voice and an asker (Cameron,
-Gelbach and Miller 2011), and G is the number of the fewer. Where no value without a group is to be had, the standard error is that
-of the resamples times (G / (G - 1))^(1/2). Fewer than FEWEST groups say too little of the spread: there is no interval.
+and with askers V = max(V_voice + V_asker - V_both, V_voice, V_asker), where both are the pairs of a
+voice and an asker (Cameron, Gelbach and Miller 2011), and G is the number of the fewer. Where no
+value without a group is to be had, the standard error is that of the resamples times (G / (G -
+1))^(1/2). Fewer than FEWEST groups say too little of the spread: there is no interval.
 tests/test_coverage.py has the share of intervals that cover, from 5 groups to 20.
 
-p-values are two-sided. The groups change signs: all 2^G patterns up to EXACT groups, R random ones above that. With askers the p is
-the largest of that by voice, that by asker, and that of Student's t with V. Signs are exact for any number of groups, but five
-cannot give less than 2 / 2^5 = 0.0625, whatever the interval says.
+p-values are two-sided. The groups change signs: all 2^G patterns up to EXACT groups, R random ones
+above that. With askers the p is the largest of that by voice, that by asker, and that of Student's
+t with V. Signs are exact for any number of groups, but five cannot give less than 2 / 2^5 = 0.0625,
+whatever the interval says.
 """
 
 from __future__ import annotations
@@ -50,10 +56,12 @@ _BLOCK = 1 << 21  # drawn indices held at a time: 16 MB
 
 @dataclass(frozen=True)
 class BootstrapUnits:
-    """What a bootstrap draws. groups: of every item the group that it belongs to, or all of them (the voices of a conversation).
+    """What a bootstrap draws. groups: of every item the group that it belongs to, or all of them
+    (the voices of a conversation).
 
     askers: of every item who asks, which is drawn too, by itself; (): they are not drawn.
-    about: what there is too little of to be drawn, so that an interval is about these alone ("3 voices").
+    about: what there is too little of to be drawn, so that an interval is about these alone ("3
+    voices").
     """
 
     name: str  # "voice", "passage", "recording", "query", ...
@@ -69,7 +77,8 @@ class BootstrapUnits:
 
     @property
     def text(self) -> str:
-        """What is drawn, as results have it: "voice", "voice × asker", "passage (about these 3 voices)"."""
+        """What is drawn, as results have it: "voice", "voice × asker", "passage (about these 3
+        voices)"."""
         drawn = f"{self.name}{CROSSED}{ASKER}" if self.askers else self.name
         return f"{drawn} (about {self.about})" if self.about else drawn
 
@@ -87,25 +96,39 @@ class BootstrapUnits:
 
 
 def choose_units(
-    voices: Sequence[str | Iterable[str]], larger: Sequence[str], name: str, askers: Sequence[str] = ()
+    voices: Sequence[str | Iterable[str]],
+    larger: Sequence[str],
+    name: str,
+    askers: Sequence[str] = (),
 ) -> BootstrapUnits:
-    """The rule: voices are drawn, with all their items, where training knew none of them and there are at least FEWEST.
+    """The rule: voices are drawn, with all their items, where training knew none of them and there
+    are at least FEWEST.
 
-    Where there are fewer, or the speaker of an item is not known, the next larger unit than the item is drawn, which is the item
-    itself where there is none. Those who ask are drawn as well, by themselves, by the same rule; where they are not, nothing is.
-    What is known and too few to be drawn, the result is about: it says nothing of other voices.
+    Where there are fewer, or the speaker of an item is not known, the next larger unit than the
+    item is drawn, which is the item itself where there is none. Those who ask are drawn as well, by
+    themselves, by the same rule; where they are not, nothing is. What is known and too few to be
+    drawn, the result is about: it says nothing of other voices.
 
-    voices: (S,) who speaks in every item, or all who do; "" where that is not known or training knew the voice (`unknown_voice`).
-    larger: (S,) the next larger unit; name: what it is called. askers: (S,) who asks, "" as of voices; (): nobody does.
+    voices: (S,) who speaks in every item, or all who do; "" where that is not known or training
+    knew the voice (`unknown_voice`). larger: (S,) the next larger unit; name: what it is called.
+    askers: (S,) who asks, "" as of voices; (): nobody does.
     Raises ValueError for lengths that differ.
     """
     if len(voices) != len(larger) or (len(askers) and len(askers) != len(larger)):
-        raise ValueError(f"{len(voices)} voices do not fit {len(larger)} items, or {len(askers)} askers do not")
+        raise ValueError(
+            f"{len(voices)} voices do not fit {len(larger)} items, or {len(askers)} askers do not"
+        )
     spoken = [(v,) if isinstance(v, str) else tuple(dict.fromkeys(v)) for v in voices]
-    known = {v for names in spoken for v in names} if all(names and all(names) for names in spoken) else set()
+    known = (
+        {v for names in spoken for v in names}
+        if all(names and all(names) for names in spoken)
+        else set()
+    )
     asking = set(askers) if all(askers) else set()
     few = [(known, VOICE), (asking, ASKER)]
-    about = " and ".join(f"{len(who)} {what}{'s' * (len(who) > 1)}" for who, what in few if 0 < len(who) < FEWEST)
+    about = " and ".join(
+        (f"{len(who)} {what}{'s' * (len(who) > 1)}") for who, what in few if 0 < len(who) < FEWEST
+    )
     groups = tuple(spoken) if len(known) >= FEWEST else tuple((group,) for group in larger)
     return BootstrapUnits(
         VOICE if len(known) >= FEWEST else name,
@@ -116,7 +139,8 @@ def choose_units(
 
 
 def unknown_voice(speaker: str, trained: Collection[str]) -> str:
-    """The speaker where training did not know them, else "". trained: the speakers of the training data."""
+    """The speaker where training did not know them, else "". trained: the speakers of the training
+    data."""
     return "" if speaker in trained else speaker
 
 
@@ -127,7 +151,8 @@ def unknown_voice(speaker: str, trained: Collection[str]) -> str:
 class Interval:
     """A value with its confidence interval [low, high], and the number of items n it is about.
 
-    estimated: False for fewer than FEWEST groups, where low and high are the value for want of anything better.
+    estimated: False for fewer than FEWEST groups, where low and high are the value for want of
+    anything better.
     drawn, groups: what was drawn, and of how many ("voice", 8; of two populations the fewer).
     """
 
@@ -152,13 +177,20 @@ class Interval:
 
 @dataclass(frozen=True)
 class Difference(Interval):
-    """A paired difference (first minus second) with its interval, and the two-sided p-value of there being none."""
+    """A paired difference (first minus second) with its interval, and the two-sided p-value of
+    there being none."""
 
     p_value: float = 1.0
 
 
-def mean_interval(values: ArrayLike, units: BootstrapUnits | None = None, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
-    """The mean of S values with its 95 % interval. values: (S,). units: of the items; None: every item is its own.
+def mean_interval(
+    values: ArrayLike,
+    units: BootstrapUnits | None = None,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> Interval:
+    """The mean of S values with its 95 % interval. values: (S,). units: of the items; None: every
+    item is its own.
 
     Where all values are from 0 to 1, so is the interval.
     Raises ValueError for no values, values that are not finite, or groups of another length.
@@ -168,20 +200,31 @@ def mean_interval(values: ArrayLike, units: BootstrapUnits | None = None, seed: 
 
 
 def ratio_interval(
-    numerators: ArrayLike, denominators: ArrayLike, units: BootstrapUnits | None = None, seed: int = 0, resamples: int = RESAMPLES
+    numerators: ArrayLike,
+    denominators: ArrayLike,
+    units: BootstrapUnits | None = None,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
 ) -> Interval:
     """sum(numerators) / sum(denominators), as WER = errors / words. Both (S,), denominators >= 0.
 
-    Where no numerator is below 0 the interval is not, and where none is above its denominator it is not above 1.
-    Raises ValueError as `mean_interval`, for a negative denominator, or when all denominators are 0.
+    Where no numerator is below 0 the interval is not, and where none is above its denominator it is
+    not above 1.
+    Raises ValueError as `mean_interval`, for a negative denominator, or when all denominators are
+    0.
     """
     return _estimate(_vector(numerators), _vector(denominators), units, seed, resamples).interval
 
 
 def paired_difference(
-    first: ArrayLike, second: ArrayLike, units: BootstrapUnits | None = None, seed: int = 0, resamples: int = RESAMPLES
+    first: ArrayLike,
+    second: ArrayLike,
+    units: BootstrapUnits | None = None,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
 ) -> Difference:
-    """Mean of first - second over the same S items, both drawn together, and the p-value of `Estimate`.
+    """Mean of first - second over the same S items, both drawn together, and the p-value of
+    `Estimate`.
 
     Raises ValueError as `mean_interval`.
     """
@@ -199,10 +242,13 @@ def interval_ends(
     error: float | None = None,
     within: tuple[float, float] = (-np.inf, np.inf),
 ) -> tuple[float, float]:
-    """The 95 % interval of a value, from its (R,) resampled values, as the head of this module says; NaN is left out.
+    """The 95 % interval of a value, from its (R,) resampled values, as the head of this module
+    says; NaN is left out.
 
-    groups: how many were drawn. error: its standard error, None: that of the resamples, corrected for the groups.
-    within: the range of the score, which the interval does not leave. [value, value] for fewer than FEWEST groups.
+    groups: how many were drawn. error: its standard error, None: that of the resamples, corrected
+    for the groups.
+    within: the range of the score, which the interval does not leave. [value, value] for fewer than
+    FEWEST groups.
     """
     scale = widening(drawn, groups, error)
     if scale is None:
@@ -213,7 +259,8 @@ def interval_ends(
 
 
 def widening(drawn: np.ndarray, groups: int, error: float | None = None) -> float | None:
-    """How many times as far from the value as those of its resamples the ends of its interval are; None where it has none."""
+    """How many times as far from the value as those of its resamples the ends of its interval are;
+    None where it has none."""
     finite = drawn[np.isfinite(drawn)]
     if groups < FEWEST or not len(finite):
         return None
@@ -221,12 +268,17 @@ def widening(drawn: np.ndarray, groups: int, error: float | None = None) -> floa
     from scipy.special import ndtri, stdtrit  # here, for who only answers needs none of it
 
     half, t = float(high - low) / 2, -float(stdtrit(groups - 1, (1 - LEVEL) / 2))
-    error = half / -float(ndtri((1 - LEVEL) / 2)) * (groups / (groups - 1)) ** 0.5 if error is None else error
+    error = (
+        half / -float(ndtri((1 - LEVEL) / 2)) * (groups / (groups - 1)) ** 0.5
+        if error is None
+        else error
+    )
     return t * error / half if half > 0 else 1.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values of a family of tests, adjusted so that any error at all in it has the stated probability (Holm, 1979)."""
+    """The p-values of a family of tests, adjusted so that any error at all in it has the stated
+    probability (Holm, 1979)."""
     order = np.argsort(p_values, kind="stable")
     adjusted, most = [0.0] * len(p_values), 0.0
     for rank, index in enumerate(order):
@@ -236,7 +288,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 class LeftOut(NamedTuple):
-    """A value without one group at a time. shares: (G,) of the items that a group has, of all; values: (G,)."""
+    """A value without one group at a time. shares: (G,) of the items that a group has, of all;
+    values: (G,)."""
 
     groups: tuple[str, ...]
     shares: np.ndarray
@@ -248,9 +301,11 @@ class LeftOut(NamedTuple):
         return float((count - 1) / count * ((self.values - value) ** 2).sum()) if count else 0.0
 
     def p_value(self, value: float) -> float:
-        """Of the value's being 0: the share of patterns of signs, one a group, which give a value at least as far from it.
+        """Of the value's being 0: the share of patterns of signs, one a group, which give a value
+        at least as far from it.
 
-        What a group adds to the value is what it changes, and its share of the value. NaN as of `variance`.
+        What a group adds to the value is what it changes, and its share of the value. NaN as of
+        `variance`.
         """
         added = (1 - self.shares) * (value - self.values) + self.shares * value
         added = added[self.shares > 0]
@@ -265,7 +320,8 @@ class LeftOut(NamedTuple):
 
 
 def _signs(groups: int) -> Iterable[np.ndarray]:
-    """Blocks of (r, G) patterns of signs: all of them up to EXACT groups, RESAMPLES random ones above that."""
+    """Blocks of (r, G) patterns of signs: all of them up to EXACT groups, RESAMPLES random ones
+    above that."""
     return [_few_signs(groups)] if groups <= _BLOCK // RESAMPLES else _random_signs(groups)
 
 
@@ -292,11 +348,15 @@ Way = tuple[tuple[str, ...], np.ndarray]  # groups to leave out, and (S,) the pl
 
 
 def ways_of(units: BootstrapUnits) -> list[Way]:
-    """What is left out for `Estimate.left`: a group; with askers, also an asker, and a pair of both."""
+    """What is left out for `Estimate.left`: a group; with askers, also an asker, and a pair of
+    both."""
     names = [f"{units.name} {label}" for label in units.labels]
     ways = [names]
     if units.askers:
-        ways += [list(units.askers), [f"{a}{CROSSED}{b}" for a, b in zip(names, units.askers, strict=True)]]
+        ways += [
+            list(units.askers),
+            [f"{a}{CROSSED}{b}" for a, b in zip(names, units.askers, strict=True)],
+        ]
     found = []
     for labels in ways:
         index = {group: i for i, group in enumerate(sorted(set(labels)))}
@@ -308,20 +368,29 @@ def _left_out(sums: np.ndarray, ways: Sequence[Way]) -> tuple[LeftOut, ...]:
     """The ratio of sums without one group at a time. sums: (S, 2) as of `_ratios`."""
     total, left = sums.sum(0), []
     for groups, places in ways:
-        of_group = np.stack([np.bincount(places, weights=column, minlength=len(groups)) for column in sums.T], axis=1)
+        of_group = np.stack(
+            [np.bincount(places, weights=column, minlength=len(groups)) for column in sums.T],
+            axis=1,
+        )
         left.append(LeftOut(groups, of_group[:, 1] / total[1], _ratios(total - of_group)))
     return tuple(left)
 
 
 def _range(above: np.ndarray, below: np.ndarray) -> tuple[float, float]:
     """What a ratio of sums cannot leave: a share is from 0 to 1, a rate of errors at least 0."""
-    return (0.0 if (above >= 0).all() else -np.inf), (1.0 if (above >= 0).all() and (above <= below).all() else np.inf)
+    return (0.0 if (above >= 0).all() else -np.inf), (
+        1.0 if (above >= 0).all() and (above <= below).all() else np.inf
+    )
 
 
-def _estimate(above: np.ndarray, below: np.ndarray, units: BootstrapUnits | None, seed: int, resamples: int) -> Estimate:
+def _estimate(
+    above: np.ndarray, below: np.ndarray, units: BootstrapUnits | None, seed: int, resamples: int
+) -> Estimate:
     """The ratio of sums. above, below: (S,)."""
     if len(above) != len(below) or (below < 0).any() or not below.sum():
-        raise ValueError("every numerator needs a denominator of at least 0, and not all of them may be 0")
+        raise ValueError(
+            "every numerator needs a denominator of at least 0, and not all of them may be 0"
+        )
     if resamples < 1:
         raise ValueError("resamples must be at least 1")
     if units and len(units.groups) != len(above):
@@ -331,14 +400,25 @@ def _estimate(above: np.ndarray, below: np.ndarray, units: BootstrapUnits | None
     left: tuple[LeftOut, ...] = ()
     if any(len(names) != 1 for names in units.groups):
         order = dict.fromkeys(name for names in units.groups for name in names)
-        drawn = np.concatenate([times @ sums for times in drawn_weights(units.groups, order, seed, resamples)])
-        groups = len({name for names, size in zip(units.groups, below, strict=True) for name in names if size > 0})
+        drawn = np.concatenate(
+            [times @ sums for times in drawn_weights(units.groups, order, seed, resamples)]
+        )
+        groups = len(
+            {
+                name
+                for names, size in zip(units.groups, below, strict=True)
+                for name in names
+                if size > 0
+            }
+        )
     else:  # groups in order of appearance, so that equal partitions give equal draws
         order = dict.fromkeys(units.labels)
         drawn = _drawn_sums(sums, units, order, [seed, seed + 1], resamples)
         left = _left_out(sums, ways_of(units))
         groups = _counted(left)
-    return Estimate(value, _ratios(drawn), len(above), groups, units.text, left, _range(above, below))
+    return Estimate(
+        value, _ratios(drawn), len(above), groups, units.text, left, _range(above, below)
+    )
 
 
 def _counted(left: Sequence[LeftOut]) -> int:
@@ -346,21 +426,32 @@ def _counted(left: Sequence[LeftOut]) -> int:
     return min(int((way.shares > 0).sum()) for way in left)
 
 
-def _drawn_sums(sums: np.ndarray, units: BootstrapUnits, order: Iterable[str], seeds: Sequence[int], resamples: int) -> np.ndarray:
-    """(R, C) sums over the groups that are drawn. sums: (S, C); order: of all groups; seeds: for groups and for askers."""
+def _drawn_sums(
+    sums: np.ndarray,
+    units: BootstrapUnits,
+    order: Iterable[str],
+    seeds: Sequence[int],
+    resamples: int,
+) -> np.ndarray:
+    """(R, C) sums over the groups that are drawn. sums: (S, C); order: of all groups; seeds: for
+    groups and for askers."""
     index = {group: i for i, group in enumerate(order)}
     asking = {asker: i for i, asker in enumerate(sorted(set(units.askers) or {""}))}
     pairs = zip(units.labels, units.askers or [""] * len(sums), strict=True)
     places = [index[group] * len(asking) + asking[asker] for group, asker in pairs]
     size = len(index) * len(asking)
-    cells = np.stack([np.bincount(places, weights=column, minlength=size) for column in sums.T], axis=1)
+    cells = np.stack(
+        [np.bincount(places, weights=column, minlength=size) for column in sums.T], axis=1
+    )
     rows = max(1, _BLOCK // (len(index) + len(asking) * sums.shape[1]))
     groups = _counts(len(index), seeds[0], resamples, rows)
     if not units.askers:
         return np.concatenate([counts @ cells for counts in groups])
     table, blocks = cells.reshape(len(index), -1), []
     for counts, askers in zip(groups, _counts(len(asking), seeds[1], resamples, rows), strict=True):
-        blocks.append(np.einsum("rac,ra->rc", (counts @ table).reshape(len(counts), len(asking), -1), askers))
+        blocks.append(
+            np.einsum("rac,ra->rc", (counts @ table).reshape(len(counts), len(asking), -1), askers)
+        )
     return np.concatenate(blocks)
 
 
@@ -380,16 +471,24 @@ def drawn_counts(groups: int, numbers: float, seed: int, resamples: int) -> Iter
     """
     generator, block = np.random.default_rng(seed), max(1, int(_BLOCK // numbers))
     for start in range(0, resamples, block):
-        yield generator.multinomial(groups, np.full(groups, 1 / groups), min(block, resamples - start))
+        yield generator.multinomial(
+            groups, np.full(groups, 1 / groups), min(block, resamples - start)
+        )
 
 
-def drawn_weights(groups: Sequence[Sequence[str]], order: Iterable[str], seed: int, resamples: int) -> Iterator[np.ndarray]:
-    """Blocks of (r, S) how often each item counts whose groups are these: as often as all of them were drawn together, the product
-    of their numbers (the pigeonhole bootstrap; Owen 2007, Annals of Applied Statistics 1(2)). order: of all groups.
+def drawn_weights(
+    groups: Sequence[Sequence[str]], order: Iterable[str], seed: int, resamples: int
+) -> Iterator[np.ndarray]:
+    """Blocks of (r, S) how often each item counts whose groups are these: as often as all of them
+    were drawn together, the product of their numbers (the pigeonhole bootstrap; Owen 2007, Annals
+    of Applied Statistics 1(2)). order: of all groups.
     """
     index = {name: i for i, name in enumerate(dict.fromkeys(order))}
-    most, always = max(map(len, groups)), [len(index)]  # the place of a group that is drawn once in every resample
-    places = np.array([[index[name] for name in names] + always * (most - len(names)) for names in groups])
+    # the place of a group that is drawn once in every resample
+    most, always = max(map(len, groups)), [len(index)]
+    places = np.array(
+        [[index[name] for name in names] + always * (most - len(names)) for names in groups]
+    )
     for times in drawn_counts(len(index), len(groups), seed, resamples):
         times = np.concatenate([times, np.ones((len(times), 1), times.dtype)], axis=1)
         yield np.prod([times[:, column] for column in places.T], axis=0)
@@ -398,7 +497,9 @@ def drawn_weights(groups: Sequence[Sequence[str]], order: Iterable[str], seed: i
 def _vector(values: ArrayLike) -> np.ndarray:
     vector = np.asarray(values, dtype=np.float64)
     if vector.ndim != 1 or not len(vector) or not np.isfinite(vector).all():
-        raise ValueError(f"scores must be one vector of finite numbers, this has the shape {vector.shape}")
+        raise ValueError(
+            f"scores must be one vector of finite numbers, this has the shape {vector.shape}"
+        )
     return vector
 
 
@@ -407,7 +508,8 @@ def _vector(values: ArrayLike) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ItemScore:
-    """What one item adds to a score, which is the sum of the numerators over the sum of the denominators.
+    """What one item adds to a score, which is the sum of the numerators over the sum of the
+    denominators.
 
     group, voice, asker: what `choose_units` chooses from to draw items together.
     """
@@ -422,11 +524,13 @@ class ItemScore:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """A quantity over n items in G groups, with its resampled values, on which arithmetic works; `interval` is taken at the end.
+    """A quantity over n items in G groups, with its resampled values, on which arithmetic works;
+    `interval` is taken at the end.
 
-    drawn: (R,) its value in the resamples, NaN in those where it is not defined. unit: what the groups are ("voice"); of quantities
-    with different ones all of them, joined by ", ". groups: then the fewest. left: without one group at a time; with askers, also
-    without one of these, and without a pair of both; (): not known. within: the range of the score.
+    drawn: (R,) its value in the resamples, NaN in those where it is not defined. unit: what the
+    groups are ("voice"); of quantities with different ones all of them, joined by ", ". groups:
+    then the fewest. left: without one group at a time; with askers, also without one of these, and
+    without a pair of both; (): not known. within: the range of the score.
     """
 
     value: float
@@ -443,18 +547,26 @@ class Estimate:
         variances = [way.variance(self.value) for way in self.left]
         if not variances or not np.isfinite(variances).all():
             return None
-        return float(np.sqrt(max(variances[0] + variances[1] - variances[2], *variances[:2]) if variances[1:] else variances[0]))
+        return float(
+            np.sqrt(
+                max(variances[0] + variances[1] - variances[2], *variances[:2])
+                if variances[1:]
+                else variances[0]
+            )
+        )
 
     @property
     def interval(self) -> Interval:
-        """With its 95 % interval; [value, value], which is not estimated, for too few groups, or where no resample gives it."""
+        """With its 95 % interval; [value, value], which is not estimated, for too few groups, or
+        where no resample gives it."""
         estimated = widening(self.drawn, self.groups, self.error) is not None
         ends = interval_ends(self.value, self.drawn, self.groups, self.error, self.within)
         return Interval(self.value, *ends, self.n, estimated, self.unit, self.groups)
 
     @property
     def widened(self) -> np.ndarray:
-        """(R,) the resampled values as far from the value as those of its interval: what is computed of these has one, too.
+        """(R,) the resampled values as far from the value as those of its interval: what is
+        computed of these has one, too.
         NaN for too few groups.
         """
         scale = widening(self.drawn, self.groups, self.error)
@@ -471,7 +583,10 @@ class Estimate:
             return by_signs[0]
         if error is None or not np.isfinite(by_signs).all():
             finite = self.drawn[np.isfinite(self.drawn)]
-            by_signs, error = [2.0 ** (1 - self.groups)], float(finite.std() * np.sqrt(self.groups / (self.groups - 1)))
+            by_signs, error = (
+                [2.0 ** (1 - self.groups)],
+                float(finite.std() * np.sqrt(self.groups / (self.groups - 1))),
+            )
         far = 0.0 if not self.value else np.inf if not error else abs(self.value) / error
         from scipy.special import stdtr
 
@@ -479,7 +594,8 @@ class Estimate:
 
 
 def combined(function: Callable[..., np.ndarray], *estimates: Estimate) -> Estimate:
-    """The function of some quantities, resample by resample, and without the same group of all at a time. It takes arrays;
+    """The function of some quantities, resample by resample, and without the same group of all at a
+    time. It takes arrays;
     dividing by 0 gives what is not defined (NaN).
     """
 
@@ -488,13 +604,18 @@ def combined(function: Callable[..., np.ndarray], *estimates: Estimate) -> Estim
             values = np.asarray(function(*arrays), np.float64)
         return np.where(np.isfinite(values), values, np.nan)
 
-    value, drawn = float(evaluated(*(np.float64(e.value) for e in estimates))), evaluated(*(e.drawn for e in estimates))
+    value, drawn = (
+        float(evaluated(*(np.float64(e.value) for e in estimates))),
+        evaluated(*(e.drawn for e in estimates)),
+    )
     n, groups = min(e.n for e in estimates), min(e.groups for e in estimates)
     unit = ", ".join(dict.fromkeys(name for e in estimates for name in e.unit.split(", ")))
     ways = max(len(e.left) for e in estimates) if all(e.left for e in estimates) else 0
     left = []
     for way in range(ways):
-        names, shares, values = _aligned([(e.value, e.left[way] if way < len(e.left) else None) for e in estimates])
+        names, shares, values = _aligned(
+            [(e.value, e.left[way] if way < len(e.left) else None) for e in estimates]
+        )
         left.append(LeftOut(names, shares, evaluated(*values)))
     return Estimate(value, drawn, n, groups, unit, tuple(left))
 
@@ -502,12 +623,17 @@ def combined(function: Callable[..., np.ndarray], *estimates: Estimate) -> Estim
 def _aligned(
     lefts: Sequence[tuple[float, LeftOut | None]],
 ) -> tuple[tuple[str, ...], np.ndarray, list[np.ndarray]]:
-    """The groups of all quantities, their mean shares, and of each quantity its values without these: one that has not a group
-    keeps its value without it. lefts: of every quantity its value, and what it is without a group.
+    """The groups of all quantities, their mean shares, and of each quantity its values without
+    these: one that has not a group keeps its value without it. lefts: of every quantity its value,
+    and what it is without a group.
     """
     known = [left for _, left in lefts if left is not None]
     if len(known) == len(lefts) and all(left.groups == known[0].groups for left in known):
-        return known[0].groups, np.mean([left.shares for left in known], axis=0), [left.values for left in known]
+        return (
+            known[0].groups,
+            np.mean([left.shares for left in known], axis=0),
+            [left.values for left in known],
+        )
     names = tuple(sorted({group for left in known for group in left.groups}))
     index = {group: i for i, group in enumerate(names)}
     shares, values = np.zeros(len(names)), []
@@ -536,16 +662,20 @@ def resampled(
     unit: str = "group",
     among: Collection[str] = (),
 ) -> dict[K, Estimate]:
-    """Every cell's sum of numerators over sum of denominators, on the items that all cells have, drawn together.
+    """Every cell's sum of numerators over sum of denominators, on the items that all cells have,
+    drawn together.
 
-    What is drawn is what `common_units` says. among: groups of other cells that are drawn together with these (`drawn_together`).
-    Equal sets of groups give equal draws, so that estimates of two calls about the same groups are paired as well.
+    What is drawn is what `common_units` says. among: groups of other cells that are drawn together
+    with these (`drawn_together`). Equal sets of groups give equal draws, so that estimates of two
+    calls about the same groups are paired as well.
     Raises ValueError as `common_units`, and when denominators are all 0.
     """
     common, units = common_units(cells, unit)
     order = sorted({*units.labels, *among})
     # one seed for the groups and one for the askers, by their names
-    seeds = [int(hash_json([seed, names]), 16) for names in (order, [ASKER, *sorted(set(units.askers))])]
+    seeds = [
+        int(hash_json([seed, names]), 16) for names in (order, [ASKER, *sorted(set(units.askers))])
+    ]
     sums: dict[K, np.ndarray] = {}  # (S, 2)
     of_cell: dict[K, BootstrapUnits] = {}
     for key, scored in cells.items():
@@ -566,35 +696,51 @@ def resampled(
     estimates = {}
     for key, units in of_cell.items():
         above, below = sums[key].T
-        value, left = float(above.sum() / below.sum()), _left_out(sums[key], ways[bool(units.askers)])
-        estimates[key] = Estimate(value, drawn[key], len(common), _counted(left), units.text, left, _range(above, below))
+        value, left = (
+            float(above.sum() / below.sum()),
+            _left_out(sums[key], ways[bool(units.askers)]),
+        )
+        estimates[key] = Estimate(
+            value, drawn[key], len(common), _counted(left), units.text, left, _range(above, below)
+        )
     return estimates
 
 
-def common_units(cells: Mapping[K, Sequence[ItemScore]], unit: str) -> tuple[list[str], BootstrapUnits]:
+def common_units(
+    cells: Mapping[K, Sequence[ItemScore]], unit: str
+) -> tuple[list[str], BootstrapUnits]:
     """The ids of the items that all cells have, and what is drawn of them (`choose_units`).
 
     unit: what `ItemScore.group` is, the next larger unit than the item.
     A cell whose items nobody asks (words of a passage) is drawn by voice alone.
-    Raises ValueError when the cells have no item in common, or an item is in other groups or of another voice elsewhere.
+    Raises ValueError when the cells have no item in common, or an item is in other groups or of
+    another voice elsewhere.
     """
     items = [{s.id: s for s in scored} for scored in cells.values()]
-    common = [s for s in (items[0] if items else {}).values() if all(s.id in by_id for by_id in items)]
+    common = [
+        s for s in (items[0] if items else {}).values() if all(s.id in by_id for by_id in items)
+    ]
     if not common:
         raise ValueError("the cells have no items in common")
     for s in common:
         for name in ("group", "voice"):
             if len(several := sorted({getattr(by_id[s.id], name) for by_id in items})) > 1:
-                raise ValueError(f"the item {s.id} is in the {name}s {', '.join(map(repr, several))}")
+                raise ValueError(
+                    f"the item {s.id} is in the {name}s {', '.join(map(repr, several))}"
+                )
     asking = next((by_id for by_id in items if any(s.asker for s in by_id.values())), {})
     askers = [asking[s.id].asker for s in common] if asking else ()
-    return [s.id for s in common], choose_units([s.voice for s in common], [s.group for s in common], unit, askers)
+    return [s.id for s in common], choose_units(
+        [s.voice for s in common], [s.group for s in common], unit, askers
+    )
 
 
 def drawn_together(units: Mapping[K, BootstrapUnits]) -> dict[K, set[str]]:
-    """The groups that every key's are to be drawn with: those of all keys that share one of them, directly or through others.
+    """The groups that every key's are to be drawn with: those of all keys that share one of them,
+    directly or through others.
 
-    Tasks that share a voice are paired by this: where it is drawn twice in a resample, it is so in all of them.
+    Tasks that share a voice are paired by this: where it is drawn twice in a resample, it is so in
+    all of them.
     """
     components: list[tuple[set[K], set[str]]] = []
     for key, bootstrap in units.items():
@@ -606,4 +752,8 @@ def drawn_together(units: Mapping[K, BootstrapUnits]) -> dict[K, set[str]]:
             else:
                 apart.append(other)
         components = [*apart, (keys, labels)]
-    return {key: {label.partition(" ")[2] for label in labels} for keys, labels in components for key in keys}
+    return {
+        key: {label.partition(" ")[2] for label in labels}
+        for keys, labels in components
+        for key in keys
+    }

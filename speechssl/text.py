@@ -1,14 +1,17 @@
-"""What counts as the same word when text is scored: normal forms and tokens; forms and readings of Chinese characters; numbers.
+"""What counts as the same word when text is scored: normal forms and tokens; forms and readings of
+Chinese characters; numbers.
 And which documents share the rare terms of a query: BM25 and TF-IDF.
 
-`normalise` is for recognition errors (WER, CER); `answer_tokens` are for the text of an answer (exact match and F1). Languages are
-`en` (words) and `zh` (characters); tags are read by `language_of`.
+`normalise` is for recognition errors (WER, CER); `answer_tokens` are for the text of an answer
+(exact match and F1). Languages are `en` (words) and `zh` (characters); tags are read by
+`language_of`.
 
-Chinese characters are compared without regard to their form (FORMS): traditional, simplified and regional forms of one character
-are one, by OpenCC's tables (github.com/BYVoid/OpenCC, Apache-2.0: TSCharacters, TWVariants, HKVariants) with a few more forms that
-corpora mix. Characters that one simplified form stands for are all one (發 and 髮 are 发); words that differ by region (軟體, 软件)
-are different words. OpenCC's own t2s (1.4) is not used: of the 2,979 forms here it leaves 23 as they are (著 and 瞭 among them),
-gives 5 another form, and folds 2,163 rare ones more.
+Chinese characters are compared without regard to their form (FORMS): traditional, simplified and
+regional forms of one character are one, by OpenCC's tables (github.com/BYVoid/OpenCC, Apache-2.0:
+TSCharacters, TWVariants, HKVariants) with a few more forms that corpora mix. Characters that one
+simplified form stands for are all one (發 and 髮 are 发); words that differ by region (軟體, 软件)
+are different words. OpenCC's own t2s (1.4) is not used: of the 2,979 forms here it leaves 23 as
+they are (著 and 瞭 among them), gives 5 another form, and folds 2,163 rare ones more.
 """
 
 from __future__ import annotations
@@ -29,31 +32,47 @@ from speechssl.errors import InputError, MissingExtra
 
 T = TypeVar("T")
 
-_RUN = r"(?:[0-9a-z\u00c0-\u024f]|(?<=[0-9])\.(?=[0-9]))+"  # letters and digits of the Latin script; 3.5 is one run
+# letters and digits of the Latin script; 3.5 is one run
+_RUN = r"(?:[0-9a-z\u00c0-\u024f]|(?<=[0-9])\.(?=[0-9]))+"
 _ZH_TOKEN = re.compile(rf"{_RUN}|\S")
 _PIECE, _ZH_PIECE = re.compile(r"\S+"), re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+|[^\w\s]")
-_MARK = re.compile(r"(?<![0-9])\.|\.(?![0-9])|[^\w\s.]|_")  # punctuation and symbols, but not the point of a number
+# punctuation and symbols, but not the point of a number
+_MARK = re.compile(r"(?<![0-9])\.|\.(?![0-9])|[^\w\s.]|_")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _APOSTROPHES = str.maketrans("’‘ʼ", "'''")
 
 
 def normalise(text: str, language: str, digits: bool = True) -> str:
-    """The form in which recognised words are compared with the reference. digits: zh: numbers become digits.
+    """The form in which recognised words are compared with the reference. digits: zh: numbers
+    become digits.
 
-    en: Whisper's English normaliser (arXiv 2212.04356, appendix C) after typographic apostrophes are made plain and what is
-    written in signs is written as it is said (`english_digits` says what). It writes contractions out, drops hesitations, and
-    turns number words into digits ("twenty one" and "21" are the same). Apply it to both sides. It joins successive digit words
-    ("two three" becomes "23") but not successive digits ("2 3" stays), so a transcript of digit strings should be spelled out on
-    both sides.
-    zh: NFKC (full-width letters and digits are plain ones), lower case, the forms of a character folded to one of them (爲 and 為
-    to 为, 裏 and 裡 to 里, 著 to 着: FORMS), punctuation removed, no white space but between Latin runs, numbers as digits (二十 is
+    en: Whisper's English normaliser (arXiv 2212.04356, appendix C) after typographic apostrophes
+    are made plain and what is
+    written in signs is written as it is said (`english_digits` says what). It writes contractions
+    out, drops hesitations, and
+    turns number words into digits ("twenty one" and "21" are the same). Apply it to both sides. It
+    joins successive digit words ("two three" becomes "23") but not successive digits ("2 3" stays),
+    so a transcript of digit strings should be spelled out on both sides.
+    zh: NFKC (full-width letters and digits are plain ones), lower case, the forms of a character
+    folded to one of them (爲 and 為
+    to 为, 裏 and 裡 to 里, 著 to 着: FORMS), punctuation removed, no white space but between Latin runs,
+    numbers as digits (二十 is
     20: `chinese_digits`). Not folded: words that differ by region (計程車, 出租车).
     Raises InputError for another language.
     """
     if language_of(language) == "en":
-        words = _whisper()(_as_spoken(text.lower().translate(_APOSTROPHES))).replace(_APART[0], "").replace(_OVER, "/").split()
-        plain = " ".join(word for word in words if any(map(str.isalnum, word)))  # it leaves the last point of "a ..." behind
-        return _dates().sub(lambda match: f"{match[1]} {'one' if match[2] == '1' else match[2]}", plain)  # it writes 1 as "one"
+        words = (
+            _whisper()(_as_spoken(text.lower().translate(_APOSTROPHES)))
+            .replace(_APART[0], "")
+            .replace(_OVER, "/")
+            .split()
+        )
+        # it leaves the last point of "a ..." behind
+        plain = " ".join(word for word in words if any(map(str.isalnum, word)))
+        # it writes 1 as "one"
+        return _dates().sub(
+            lambda match: f"{match[1]} {'one' if match[2] == '1' else match[2]}", plain
+        )
     if digits:  # a grouping comma is ASCII, that of a list is not
         text = _GROUPED.sub("", _split_vulgar(text, "又"))
         text = _SPOKEN_ONE.sub("一", text)
@@ -62,49 +81,64 @@ def normalise(text: str, language: str, digits: bool = True) -> str:
         folded = pattern.sub(new, folded)
     matches = _ZH_TOKEN.findall(_MARK.sub(" ", folded))
     joined = matches[:1]
-    for left, right in pairwise(matches):  # no white space but for one space between two Latin runs, which would merge
-        joined.append(f" {right}" if re.fullmatch(_RUN, left[-1]) and re.match(_RUN, right) else right)
+    # no white space but for one space between two Latin runs, which would merge
+    for left, right in pairwise(matches):
+        joined.append(
+            f" {right}" if re.fullmatch(_RUN, left[-1]) and re.match(_RUN, right) else right
+        )
     return chinese_digits("".join(joined)) if digits else "".join(joined)
 
 
 def tokens(text: str, language: str) -> list[str]:
-    """What WER (en: words) or CER (zh: characters, a Latin run kept as one) counts, after `normalise`."""
+    """What WER (en: words) or CER (zh: characters, a Latin run kept as one) counts, after
+    `normalise`."""
     plain = normalise(text, language)
     return _of_language(language, plain.split(), _ZH_TOKEN.findall(plain))
 
 
 def error_metric(language: str) -> str:
-    """What errors over `tokens` are called: "wer", or "cer" in Chinese. Raises InputError for another language."""
+    """What errors over `tokens` are called: "wer", or "cer" in Chinese. Raises InputError for
+    another language."""
     return _of_language(language, "wer", "cer")
 
 
 def pieces(text: str, language: str) -> list[tuple[str, int]]:
-    """What is between white space (zh: every Chinese character, every sign, every run of other letters or digits), as it stands,
-    with its offset.
+    """What is between white space (zh: every Chinese character, every sign, every run of other
+    letters or digits), as it stands, with its offset.
 
     Raises InputError for another language.
     """
-    return [(m.group(), m.start()) for m in _of_language(language, _PIECE, _ZH_PIECE).finditer(text)]
+    return [
+        (m.group(), m.start()) for m in _of_language(language, _PIECE, _ZH_PIECE).finditer(text)
+    ]
 
 
 def joiner(language: str) -> str:
-    """What stands between words: a space, or nothing (zh). Raises InputError for another language."""
+    """What stands between words: a space, or nothing (zh). Raises InputError for another
+    language."""
     return _of_language(language, " ", "")
 
 
 def spelt(text: str) -> str:
-    """English as a recogniser of letters writes it: small letters, digits and plain apostrophes, words between single spaces.
+    """English as a recogniser of letters writes it: small letters, digits and plain apostrophes,
+    words between single spaces.
 
-    Nothing is rewritten (numbers, contractions), so that words are counted as the corpora of speech recognition count them.
+    Nothing is rewritten (numbers, contractions), so that words are counted as the corpora of speech
+    recognition count them.
     "&" is "and". A word without a letter or a digit is none.
     """
-    plain = unicodedata.normalize("NFKC", text.translate(_APOSTROPHES)).lower().replace("&", " and ")
-    words = "".join(c if c == "'" or unicodedata.category(c)[0] in "LMN" else " " for c in plain).split()
+    plain = (
+        unicodedata.normalize("NFKC", text.translate(_APOSTROPHES)).lower().replace("&", " and ")
+    )
+    words = "".join(
+        c if c == "'" or unicodedata.category(c)[0] in "LMN" else " " for c in plain
+    ).split()
     return " ".join(word for word in words if any(map(str.isalnum, word)))
 
 
 def fold_letters(text: str) -> str:
-    """A text without what spellings differ in: case, accents, typographic variants, forms of Chinese characters."""
+    """A text without what spellings differ in: case, accents, typographic variants, forms of
+    Chinese characters."""
     plain = unicodedata.normalize("NFKD", text.translate(_APOSTROPHES)).casefold().translate(FORMS)
     return "".join(c for c in plain if not unicodedata.combining(c))
 
@@ -112,12 +146,14 @@ def fold_letters(text: str) -> str:
 def answer_tokens(text: str, language: str, digits: bool = True) -> list[str]:
     """What the F1 of an answer counts, and exact match compares: words (en) or characters (zh).
 
-    en: numbers as digits ("nineteen eighty-four" is 1984: `english_digits`), then SQuAD v1.1's evaluation script: lower
-    case, ASCII punctuation and articles removed, white space collapsed. Texts without numbers have the tokens of that script, and
-    with numbers also where they are plain digits, $ and % ("3.5" is 35). What differs: a fraction is one token (1/2, not 12), and
-    signs, units and Roman numerals are as `english_digits` has them.
-    zh: `tokens`, so that exact match does not see white space. digits: False leaves numbers as they are written. Raises InputError
-    for another language.
+    en: numbers as digits ("nineteen eighty-four" is 1984: `english_digits`), then SQuAD v1.1's
+    evaluation script: lower
+    case, ASCII punctuation and articles removed, white space collapsed. Texts without numbers have
+    the tokens of that script, and with numbers also where they are plain digits, $ and % ("3.5" is
+    35). What differs: a fraction is one token (1/2, not 12), and signs, units and Roman numerals
+    are as `english_digits` has them.
+    zh: `tokens`, so that exact match does not see white space. digits: False leaves numbers as they
+    are written. Raises InputError for another language.
     """
     if language_of(language) == "zh":
         return _ZH_TOKEN.findall(normalise(text, "zh", digits))
@@ -127,7 +163,8 @@ def answer_tokens(text: str, language: str, digits: bool = True) -> list[str]:
 
 
 def language_of(tag: str) -> str:
-    """The language by whose rules a tag is read: "zh" of zh-TW, cmn and cmn-Hant, "en" of en-gb. Raises InputError for another."""
+    """The language by whose rules a tag is read: "zh" of zh-TW, cmn and cmn-Hant, "en" of en-gb.
+    Raises InputError for another."""
     return _of_language(tag, "en", "zh")
 
 
@@ -150,7 +187,8 @@ def _whisper() -> Callable[[str], str]:
 
 
 def syllables(text: str) -> str:
-    """Pinyin with the tone as a digit, 5 for the neutral one: 北京 is bei3jing1; what is no Chinese character stays as it is.
+    """Pinyin with the tone as a digit, 5 for the neutral one: 北京 is bei3jing1; what is no Chinese
+    character stays as it is.
 
     Of a character with several readings the commonest is taken, whatever stands beside it.
     Raises MissingExtra without the package.
@@ -163,8 +201,12 @@ def parts(text: str) -> list[str]:
 
     Raises MissingExtra without the package.
     """
-    initials, finals = (_pinyin(text, style, "sub-word units of Chinese") for style in ("INITIALS", "FINALS_TONE3"))
-    three = ((f"{i}-", f"-{f.rstrip('12345')}", f[-1:]) for i, f in zip(initials, finals, strict=True))
+    initials, finals = (
+        _pinyin(text, style, "sub-word units of Chinese") for style in ("INITIALS", "FINALS_TONE3")
+    )
+    three = (
+        (f"{i}-", f"-{f.rstrip('12345')}", f[-1:]) for i, f in zip(initials, finals, strict=True)
+    )
     return [unit for units in three for unit in units if unit.strip("-")]
 
 
@@ -173,31 +215,42 @@ def _pinyin(text: str, style: str, what: str) -> list[str]:
         import pypinyin
     except ImportError as error:
         raise MissingExtra(what, "chinese") from error
-    return list(pypinyin.lazy_pinyin(text, getattr(pypinyin.Style, style), strict=False, neutral_tone_with_five=True))
+    return list(
+        pypinyin.lazy_pinyin(
+            text, getattr(pypinyin.Style, style), strict=False, neutral_tone_with_five=True
+        )
+    )
 
 
-# each group of the table: the form that stands for it (simplified where there is one), then its other forms
+# each group of the table: the form that stands for it (simplified where there is one), then its
+# other forms
 _GROUPS = (Path(__file__).parent / "chinese_forms.txt").read_text(encoding="utf-8").split()
 FORMS = str.maketrans({form: group[0] for group in _GROUPS for form in group[1:]})
 
 
-# ---- numbers written out, as digits: "nineteen eighty-four" and 一九八四 are 1984, whichever a recogniser or an annotator wrote
+# ---- numbers written out, as digits: "nineteen eighty-four" and 一九八四 are 1984, whichever a
+# recogniser or an annotator wrote
 
 _PARTS = (*range(2, 11), 12, 16, 20)  # what a fraction may have below: 9/11 is a date
 _VULGAR = re.compile("([0-9]?)([¼-¾⅐-⅞])")
 _GROUPED = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
-_OVER, _APART = "ǀ", "ǁ "  # letters, which survive all rules: the stroke of a fraction, and what keeps two numbers apart
+# letters, which survive all rules: the stroke of a fraction, and what keeps two numbers apart
+_OVER, _APART = "ǀ", "ǁ "
 
 
 def _split_vulgar(text: str, between: str) -> str:
     """½ as 1/2, and 3½ as 3, between, 1/2."""
     return _VULGAR.sub(
-        lambda match: f"{match[1]}{between if match[1] else ''}{unicodedata.normalize('NFKC', match[2]).replace('⁄', '/')}", text
+        lambda match: (
+            f"{match[1]}{between if match[1] else ''}{unicodedata.normalize('NFKC', match[2]).replace('⁄', '/')}"
+        ),
+        text,
     )
 
 
 _DIGITS = {c: str(i) for i, c in enumerate("零一二三四五六七八九")} | {"〇": "0", "两": "2"}
-_SPOKEN_ONE = re.compile(rf"(?<=[0-9幺{''.join(_DIGITS)}])幺|幺(?=[0-9幺{''.join(_DIGITS)}])")  # 幺三八: in telephone numbers
+# 幺三八: in telephone numbers
+_SPOKEN_ONE = re.compile(rf"(?<=[0-9幺{''.join(_DIGITS)}])幺|幺(?=[0-9幺{''.join(_DIGITS)}])")
 _UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10**4, "亿": 10**8}
 _DIGIT, _UNIT = "".join(_DIGITS), "".join(_UNITS)
 _TO_DIGITS = str.maketrans(_DIGITS)
@@ -219,9 +272,14 @@ _NUMBER = re.compile(
     rf"([{_LATIN}]?)((?:[0-9]+(?:\.[0-9]+)?|[{_DIGIT.replace('两', '')}十]|(?<![0-9{_DIGIT}{_UNIT}])两){_INSIDE}"
     rf"(?:\.[{_DIGIT}]+(?:[万亿]{_INSIDE})?)?)([{_LATIN}]?)"
 )
-_ABOUT = re.compile(r"(?<![零〇])(?:一二|二三|两三|三四|三五|四五|五六|六七|七八|八九)")  # 二三十 is 20 or 30, 十七八 17 or 18
+_ABOUT = re.compile(
+    r"(?<![零〇])(?:一二|二三|两三|三四|三五|四五|五六|六七|七八|八九)"
+)  # 二三十 is 20 or 30, 十七八 17 or 18
 _CHINESE_SIGNS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    (re.compile(r"(?<![0-9a-z/.])([0-9]{1,2})/([0-9]{1,2})(?![0-9a-z/])"), lambda match: _fraction(match, "{1}分之{0}")),
+    (
+        re.compile(r"(?<![0-9a-z/.])([0-9]{1,2})/([0-9]{1,2})(?![0-9a-z/])"),
+        lambda match: _fraction(match, "{1}分之{0}"),
+    ),
     (re.compile(r"(?<![^\s(])(?<![0-9] )[-−](?=[0-9])"), "负"),
     (re.compile(r"([0-9]+(?:\.[0-9]+)?) ?‰"), r"千分之\1"),
     (re.compile(r"(?<![0-9:])([01]?[0-9]|2[0-4]):00(?![0-9:])"), r"\1点"),
@@ -229,7 +287,12 @@ _CHINESE_SIGNS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str
     (re.compile(rf"(?<=[0-9{_DIGIT}十]点)半(?!个|天|年|月|径|点|信|途)"), "30分"),
     *(
         (re.compile(rf"{sign} ?((?>[0-9]+(?:\.[0-9]+)?[百千万亿]*))(?!.?元|英镑)"), rf"\1{name}")
-        for sign, name in (("€", "欧元"), ("£", "英镑"), ("¥", "元"), (r"(?<![a-z])(?:us)?\$", "美元"))
+        for sign, name in (
+            ("€", "欧元"),
+            ("£", "英镑"),
+            ("¥", "元"),
+            (r"(?<![a-z])(?:us)?\$", "美元"),
+        )
     ),
 )
 
@@ -240,9 +303,11 @@ def _fraction(match: re.Match[str], written: str) -> str:
 
 
 def chinese_digits(text: str) -> str:
-    """Simplified Chinese with its numbers as digits: 三千零二十四 and 3千零24 are 3024, 三点五 is 3.5, 两 is 2, 廿一 21, 贰佰 200.
+    """Simplified Chinese with its numbers as digits: 三千零二十四 and 3千零24 are 3024, 三点五 is 3.5, 两 is 2,
+    廿一 21, 贰佰 200.
 
-    百分之五 is 5 and 百分之百 100: normal forms have no percent sign. 二三十 (20 or 30) and the weight in 三两 are no digits.
+    百分之五 is 5 and 百分之百 100: normal forms have no percent sign. 二三十 (20 or 30) and the weight in 三两
+    are no digits.
 
     一 is a number wherever it stands (一起 is 1起), as it is on the other side of a comparison.
     """
@@ -256,13 +321,18 @@ def _chinese(match: re.Match[str]) -> str:
     value = _value(number)
     if value == number:
         return match.group()
-    left, right = (" " if letter and not number[i].isascii() else "" for letter, i in ((before, 0), (after, -1)))
+    left, right = (
+        " " if letter and not number[i].isascii() else ""
+        for letter, i in ((before, 0), (after, -1))
+    )
     return before + left + value + right + after
 
 
 def _value(number: str) -> str:
     approximate = _ABOUT.search(number.split(".")[0])
-    if len(number) > _LONGEST or (approximate and ("两" in approximate.group() or set(number) & set(_UNITS))):
+    if len(number) > _LONGEST or (
+        approximate and ("两" in approximate.group() or set(number) & set(_UNITS))
+    ):
         return number
     if not set(number) & set(_UNITS):  # 一九八四
         return number.translate(_TO_DIGITS)
@@ -281,12 +351,15 @@ def _sum(number: str) -> str:
             section += unit * Decimal(digits or 1)
         else:  # 一万二千亿 is (10000 + 2000) 亿, 一亿三千万 is 1 亿 + 3000 万
             section += Decimal(digits or 0)
-            total = total + section * unit if section and total >= unit else (total + section) * unit
+            total = (
+                total + section * unit if section and total >= unit else (total + section) * unit
+            )
             section = Decimal(0)
         digits = ""
     short = len(digits) == 1 and unit > 10  # 三万五 is 35000
     value = total + section + Decimal(digits or 0) * (unit // 10 if short else 1)
-    return format(value if "." in digits else value.normalize(), "f")  # 十点五零 is 10.50, and 3.5万 is 35000
+    # 十点五零 is 10.50, and 3.5万 is 35000
+    return format(value if "." in digits else value.normalize(), "f")
 
 
 @lru_cache(1)
@@ -294,8 +367,12 @@ def spoken_english() -> dict[str, Any]:
     """What spoken_english.yaml has: words, and how signs are spoken."""
     import yaml
 
-    contents: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "spoken_english.yaml").read_text(encoding="utf-8"))
-    return contents | {name: contents[name].split() for name in ("ones", "decades", "big", "ordinals")}
+    contents: dict[str, Any] = yaml.safe_load(
+        (Path(__file__).parent / "spoken_english.yaml").read_text(encoding="utf-8")
+    )
+    return contents | {
+        name: contents[name].split() for name in ("ones", "decades", "big", "ordinals")
+    }
 
 
 def _arabic(numeral: str) -> int:
@@ -306,14 +383,21 @@ def _arabic(numeral: str) -> int:
 def _ruler(match: re.Match[str]) -> str:
     """ "henry viii" is "henry the 8th"."""
     number = _arabic(match[2])
-    return f"{match[1]} the {number}{'th' if number // 10 % 10 == 1 else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+    return (
+        f"{match[1]} the "
+        f"{number}{'th' if number // 10 % 10 == 1 else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+    )
 
 
 def _spoken_fraction(match: re.Match[str]) -> str:
     """ "three quarters" is 3/4; "three quarter" and "one thirds" are not."""
     above = int(match[1]) if match[1].isdigit() else spoken_english()["ones"].index(match[1]) + 1
     below = spoken_english()["below"][match[2]]
-    return f"{above}{_OVER}{below}" if 0 < above < below and (above == 1) != bool(match[3]) else match.group()
+    return (
+        f"{above}{_OVER}{below}"
+        if 0 < above < below and (above == 1) != bool(match[3])
+        else match.group()
+    )
 
 
 def _quarters(match: re.Match[str]) -> str:
@@ -323,7 +407,8 @@ def _quarters(match: re.Match[str]) -> str:
 
 
 def _money(match: re.Match[str]) -> str:
-    """£5 million is 5 million pounds. The sign of dollars stays, since SQuAD's script does not see it."""
+    """£5 million is 5 million pounds. The sign of dollars stays, since SQuAD's script does not see
+    it."""
     one = match[2] == "1" and not match[3]
     name = spoken_english()["currencies"][match[1]]
     return f"{match[2]}{match[3] or ''} {name[: -1 if one and match[1] != '¥' else None]}"
@@ -358,22 +443,36 @@ def _signs() -> list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
 
     def filled(text: str) -> str:
         """With what its names in braces stand for: a pattern, or any of some words."""
-        return re.sub(r"\{([a-z_]+)\}", lambda match: filled(patterns.get(match[1]) or "|".join(words[match[1]])), text)
+        return re.sub(
+            r"\{([a-z_]+)\}",
+            lambda match: filled(patterns.get(match[1]) or "|".join(words[match[1]])),
+            text,
+        )
 
-    return [(re.compile(filled(pattern)), _MADE.get(new) or filled(new)) for pattern, new in words["signs"]]
+    return [
+        (re.compile(filled(pattern)), _MADE.get(new) or filled(new))
+        for pattern, new in words["signs"]
+    ]
 
 
 @lru_cache(1)
 def _dates() -> re.Pattern[str]:
     """ "january 7th" and "january the 7th", which are "january 7"."""
-    return re.compile(rf"\b({'|'.join(spoken_english()['months'])})(?: the)? ([0-9]{{1,2}})(?:st|nd|rd|th)(?!\w)")
+    return re.compile(
+        rf"\b({'|'.join(spoken_english()['months'])})(?: the)? "
+        rf"([0-9]{{1,2}})(?:st|nd|rd|th)(?!\w)"
+    )
 
 
-_CENTS = re.compile(r"(\$[0-9]+|[0-9]+(?= (?:euro|pound)s? ))( euros?| pounds?|) (?:and )?([0-9]{1,2}) (?:cents?|pence)(?!\w)")
+_CENTS = re.compile(
+    r"(\$[0-9]+|[0-9]+(?= (?:euro|pound)s? ))( euros?| pounds?|) (?:and "
+    r")?([0-9]{1,2}) (?:cents?|pence)(?!\w)"
+)
 
 
 def _as_spoken(text: str) -> str:
-    """Lower-case English in which what stands in signs is written as it is said, or as `_OVER` and `_APART` have it."""
+    """Lower-case English in which what stands in signs is written as it is said, or as `_OVER` and
+    `_APART` have it."""
     text = _split_vulgar(text.replace(_OVER, " ").replace(_APART[0], " "), " ")
     for pattern, new in _signs():
         text = pattern.sub(new, text)
@@ -381,14 +480,18 @@ def _as_spoken(text: str) -> str:
 
 
 def english_digits(text: str) -> str:
-    """Lower-case English with its numbers as digits: "nineteen eighty-four" is 1984, "20 million" 20000000, "third" 3rd, "two and a
-    half" 2.5, "a million and a half" 1500000, "three quarters" 3/4, "thirty-one point five percent" 31.5%, "five dollars" $5.
+    """Lower-case English with its numbers as digits: "nineteen eighty-four" is 1984, "20 million"
+    20000000, "third" 3rd, "two and a half" 2.5, "a million and a half" 1500000, "three quarters"
+    3/4, "thirty-one point five percent" 31.5%, "five dollars" $5.
 
-    Only what spells a number is rewritten, by the rules of Whisper's normaliser (arXiv 2212.04356, appendix C): successive digit
-    words are one number ("two three" is 23); "one" is 1. And what is written in signs is written as it is said: ½ and 1/2
-    (below: 2 to 10, 12, 16, 20), $5bn, £5 ("5 pounds"), 50¢, 7:30 (730: "seven thirty"), 7:00 ("7 oclock"), 7 p.m., -5, 5km
-    ("5 kilometers"), 20°C, #5 and No. 5 ("number 5"), the day after a month (January 7th is "january 7"), and Roman numerals after
-    some forty names of rulers ("Henry VIII" is "henry the 8th") and words that count ("chapter IV"), but never I.
+    Only what spells a number is rewritten, by the rules of Whisper's normaliser (arXiv 2212.04356,
+    appendix C): successive digit words are one number ("two three" is 23); "one" is 1. And what is
+    written in signs is written as it is said: ½ and 1/2
+    (below: 2 to 10, 12, 16, 20), $5bn, £5 ("5 pounds"), 50¢, 7:30 (730: "seven thirty"), 7:00 ("7
+    oclock"), 7 p.m., -5, 5km
+    ("5 kilometers"), 20°C, #5 and No. 5 ("number 5"), the day after a month (January 7th is
+    "january 7"), and Roman numerals after some forty names of rulers ("Henry VIII" is "henry the
+    8th") and words that count ("chapter IV"), but never I.
     """
     return _english_digits(text).replace(_OVER, "/")
 
@@ -397,14 +500,20 @@ def _english_digits(text: str) -> str:
     """As `english_digits`, with `_OVER` in fractions."""
     pattern, normaliser = _english()
     digits = pattern.sub(
-        lambda match: " ".join(normaliser.process_words(re.split("[ -]+", match.group().replace(",", "")))), _as_spoken(text)
+        lambda match: " ".join(
+            normaliser.process_words(re.split("[ -]+", match.group().replace(",", "")))
+        ),
+        _as_spoken(text),
     )
-    digits = _CENTS.sub(lambda match: f"{match[1]}.{match[3]:0>2}{match[2]}", digits).replace(_APART, "")
+    digits = _CENTS.sub(lambda match: f"{match[1]}.{match[3]:0>2}{match[2]}", digits).replace(
+        _APART, ""
+    )
     return _dates().sub(r"\1 \2", digits)
 
 
 def whisper_numbers() -> Any:
-    """Whisper's rules for English numbers, which in transformers 5 know "nineth" in the place of "ninth"."""
+    """Whisper's rules for English numbers, which in transformers 5 know "nineth" in the place of
+    "ninth"."""
     # Imported late: transformers takes a second, and Chinese does not need it.
     from transformers.models.whisper.english_normalizer import EnglishNumberNormalizer
 
@@ -419,9 +528,12 @@ def _english() -> tuple[re.Pattern[str], Any]:
     """What spells a number, and Whisper's rules."""
     rules = whisper_numbers()
     plain = {*rules.ones, *rules.tens, *rules.multipliers, "zero"}
-    last = {*rules.ones_suffixed, *rules.tens_suffixed, *rules.multipliers_suffixed}  # an ordinal or a plural ends the number
+    # an ordinal or a plural ends the number
+    last = {*rules.ones_suffixed, *rules.tens_suffixed, *rules.multipliers_suffixed}
     listed = (plain, last, rules.multipliers, {*rules.ones, *rules.tens, "zero", "oh"})
-    plains, lasts, units, decimals = ("|".join(sorted(words, key=len, reverse=True)) for words in listed)
+    plains, lasts, units, decimals = (
+        "|".join(sorted(words, key=len, reverse=True)) for words in listed
+    )
     digits = r"\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d+)?"
     sign = r"percent|per +cent|dollars?"
     point = rf"point +(?=(?:{decimals})\b)"
@@ -432,11 +544,13 @@ def _english() -> tuple[re.Pattern[str], Any]:
     return re.compile(rf"(?<![\w.,'])(?:{number})(?:(?![\w'])|(?<!\bone)(?='s\b))"), rules
 
 
-# ---- which documents share the rare terms of a query. A term is a word, or an n-gram of letters or units.
+# ---- which documents share the rare terms of a query. A term is a word, or an n-gram of letters
+# or units.
 #
-# BM25 is that of Robertson and Zaragoza (2009, Foundations and Trends in Information Retrieval 3(4), section 3.4.2) as Lucene has
-# it: k1 = 1.2 and b = 0.75 (theirs: k1 from 1.2 to 2, b from 0.5 to 0.8), and an inverse document frequency that is never negative.
-# It is five lines on the counts that TF-IDF needs as well; the package rank_bm25 has not changed since 2022, and bm25s, which is
+# BM25 is that of Robertson and Zaragoza (2009, Foundations and Trends in Information Retrieval
+# 3(4), section 3.4.2) as Lucene has it: k1 = 1.2 and b = 0.75 (theirs: k1 from 1.2 to 2, b from 0.5
+# to 0.8), and an inverse document frequency that is never negative. It is five lines on the counts
+# that TF-IDF needs as well; the package rank_bm25 has not changed since 2022, and bm25s, which is
 # maintained, gives the same scores (both were compared). Letters: Q queries, P documents, V terms.
 
 K1, B = 1.2, 0.75
@@ -454,7 +568,10 @@ def bm25(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
     if not any(documents):
         return np.zeros((len(queries), len(documents)))
     query_counts, counts = _count(queries, documents)
-    lengths, frequency = np.asarray(counts.sum(axis=1)).ravel(), np.bincount(counts.indices, minlength=counts.shape[1])
+    lengths, frequency = (
+        np.asarray(counts.sum(axis=1)).ravel(),
+        np.bincount(counts.indices, minlength=counts.shape[1]),
+    )
     weights = counts.tocoo().astype(np.float64)
     weights.data /= weights.data + K1 * (1 - B + B * lengths[weights.row] / lengths.mean())
     weights.data *= np.log1p((len(documents) - frequency + 0.5) / (frequency + 0.5))[weights.col]
@@ -462,7 +579,8 @@ def bm25(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
 
 
 def tfidf(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
-    """(Q, P) cosines of term counts times inverse document frequencies (scikit-learn's), 0 where no term is shared."""
+    """(Q, P) cosines of term counts times inverse document frequencies (scikit-learn's), 0 where no
+    term is shared."""
     from sklearn.feature_extraction.text import TfidfTransformer
 
     if not any(documents):

@@ -1,9 +1,11 @@
 """Samples, frames, units and seconds: the one place that converts between them, in exact integers.
 
-Letters: N samples, T frames, U units. A frame of a convolutional front end sees `receptive` samples and the next frame sees the
-same number `hop` samples later. Frame t is said to *own* the `hop` samples in the middle of what it sees, so that the frames tile
-the time axis without gap or overlap; the first frame owns everything before it too, the last everything after it.
-A run-length unit owns the frames it was merged from. Times in seconds are sample numbers divided by the rate, once, at the end.
+Letters: N samples, T frames, U units. A frame of a convolutional front end sees `receptive` samples
+and the next frame sees the same number `hop` samples later. Frame t is said to *own* the `hop`
+samples in the middle of what it sees, so that the frames tile the time axis without gap or overlap;
+the first frame owns everything before it too, the last everything after it.
+A run-length unit owns the frames it was merged from. Times in seconds are sample numbers divided by
+the rate, once, at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import numpy as np
 
 
 def shown_length(seconds: float) -> str:
-    """A length of audio for people: "12.3 s" below two minutes, "3.4 min" below an hour, "2.50 h"."""
+    """A length of audio for people: "12.3 s" below two minutes, "3.4 min" below an hour, "2.50
+    h"."""
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.2f} h"
@@ -36,11 +39,17 @@ class FrameGrid:
     def __post_init__(self) -> None:
         whole = all(isinstance(x, int) for x in (self.sample_rate, self.hop, self.receptive))
         if not whole or min(self.sample_rate, self.hop) < 1:
-            raise ValueError(f"a grid of {self.sample_rate!r} Hz, hop {self.hop!r} and receptive field {self.receptive!r}")
+            raise ValueError(
+                f"a grid of {self.sample_rate!r} Hz, hop {self.hop!r} and receptive "
+                f"field {self.receptive!r}"
+            )
 
     @classmethod
-    def of_convolutions(cls, sample_rate: int, kernels: Sequence[int], strides: Sequence[int]) -> FrameGrid:
-        """The grid of convolutions with these kernels and strides (wav2vec 2.0 section 2: hop 320, receptive field 400)."""
+    def of_convolutions(
+        cls, sample_rate: int, kernels: Sequence[int], strides: Sequence[int]
+    ) -> FrameGrid:
+        """The grid of convolutions with these kernels and strides (wav2vec 2.0 section 2: hop 320,
+        receptive field 400)."""
         hop, receptive = 1, 1
         for kernel, stride in zip(kernels, strides, strict=True):
             receptive += (kernel - 1) * hop
@@ -58,7 +67,8 @@ class FrameGrid:
         return (self.receptive - self.hop) // 2
 
     def frames(self, samples: int) -> int:
-        """Number of frames T that N samples give; 0 when there are fewer samples than one receptive field."""
+        """Number of frames T that N samples give; 0 when there are fewer samples than one receptive
+        field."""
         return 0 if samples < self.receptive else (samples - self.receptive) // self.hop + 1
 
     def samples_for(self, frames: int) -> int:
@@ -66,11 +76,13 @@ class FrameGrid:
         return 0 if frames <= 0 else (frames - 1) * self.hop + self.receptive
 
     def first_sample(self, frame: int) -> int:
-        """First sample owned by a frame (0 for frame 0); for frame = T, where the last full hop ends."""
+        """First sample owned by a frame (0 for frame 0); for frame = T, where the last full hop
+        ends."""
         return 0 if frame <= 0 else frame * self.hop + self.offset
 
     def frame_at(self, sample: int, frames: int) -> int:
-        """The frame in [0, frames) that owns this sample. Raises ValueError when there is no frame at all."""
+        """The frame in [0, frames) that owns this sample. Raises ValueError when there is no frame
+        at all."""
         if frames <= 0:
             raise ValueError("there are no frames")
         return min(max((sample - self.offset) // self.hop, 0), frames - 1)
@@ -88,7 +100,8 @@ class FrameGrid:
 class RunLength:
     """Units with consecutive duplicates merged. units: (U,) int; lengths: (U,) int >= 1, in frames.
 
-    seconds: of the recording, to whose end the last unit goes; None: not known, the least that gives so many frames.
+    seconds: of the recording, to whose end the last unit goes; None: not known, the least that
+    gives so many frames.
     """
 
     units: np.ndarray
@@ -96,8 +109,14 @@ class RunLength:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if self.units.shape != self.lengths.shape or self.units.ndim != 1 or (self.lengths < 1).any():
-            raise ValueError("units and lengths must be vectors of one size, every length at least 1")
+        if (
+            self.units.shape != self.lengths.shape
+            or self.units.ndim != 1
+            or (self.lengths < 1).any()
+        ):
+            raise ValueError(
+                "units and lengths must be vectors of one size, every length at least 1"
+            )
 
     @classmethod
     def of_frames(cls, frames: np.ndarray, seconds: float | None = None) -> RunLength:
@@ -126,18 +145,25 @@ class RunLength:
         return np.repeat(self.units, self.lengths)
 
     def unit_at(self, frame: int) -> int:
-        """Index of the unit that contains this frame; frames beyond either end belong to the first or last unit."""
+        """Index of the unit that contains this frame; frames beyond either end belong to the first
+        or last unit."""
         if not len(self):
             raise ValueError("there are no units")
-        return int(np.clip(np.searchsorted(self.borders, frame, side="right") - 1, 0, len(self) - 1))
+        return int(
+            np.clip(np.searchsorted(self.borders, frame, side="right") - 1, 0, len(self) - 1)
+        )
 
 
-def units_of_interval(grid: FrameGrid, runs: RunLength, start: float, end: float) -> tuple[int, int]:
-    """The span of units, both ends inclusive, that fits [start, end) seconds best: a label for a span head.
+def units_of_interval(
+    grid: FrameGrid, runs: RunLength, start: float, end: float
+) -> tuple[int, int]:
+    """The span of units, both ends inclusive, that fits [start, end) seconds best: a label for a
+    span head.
 
-    Each border of the interval lies in one unit. The span that contains the interval goes too far at both ends by half a unit on
-    average, so at either end the unit is left out where the span then has a higher F1 (twice the seconds shared with the interval
-    over the seconds of both). Never -1 and never empty: first <= last always holds (faults 1 and 2 of the released DUAL code).
+    Each border of the interval lies in one unit. The span that contains the interval goes too far
+    at both ends by half a unit on average, so at either end the unit is left out where the span
+    then has a higher F1 (twice the seconds shared with the interval over the seconds of both).
+    Never -1 and never empty: first <= last always holds (faults 1 and 2 of the released DUAL code).
     Raises ValueError for an interval that is empty or not finite.
     """
     if not (np.isfinite(start) and np.isfinite(end)) or end <= start:
@@ -152,21 +178,27 @@ def units_of_interval(grid: FrameGrid, runs: RunLength, start: float, end: float
         left, right = int(borders[span[0]]), int(borders[span[1] + 1])
         return 2 * max(min(right, high) - max(left, low), 0) / (right - left + high - low)
 
-    spans = [(i, j) for i in (first, first + 1) for j in (last, last - 1) if i <= j]  # of equals, the containing one
+    # of equals, the containing one
+    spans = [(i, j) for i in (first, first + 1) for j in (last, last - 1) if i <= j]
     return max(spans, key=f1)
 
 
 def unit_samples(grid: FrameGrid, runs: RunLength) -> np.ndarray:
-    """(U + 1,) the first sample that every unit owns, and where the last unit ends, which is where the recording does."""
+    """(U + 1,) the first sample that every unit owns, and where the last unit ends, which is where
+    the recording does."""
     samples = runs.borders * grid.hop + grid.offset
     samples[0] = 0
     end = grid.samples_for(runs.frames) if runs.seconds is None else grid.sample(runs.seconds)
-    samples[-1] = max(end, samples[-2] + 1)  # a padded recording may end before its last frame begins
+    # a padded recording may end before its last frame begins
+    samples[-1] = max(end, samples[-2] + 1)
     return samples
 
 
-def interval_of_units(grid: FrameGrid, runs: RunLength, first: int, last: int) -> tuple[float, float]:
-    """Seconds [start, end) owned by units first..last, both inclusive: the inverse of `units_of_interval`."""
+def interval_of_units(
+    grid: FrameGrid, runs: RunLength, first: int, last: int
+) -> tuple[float, float]:
+    """Seconds [start, end) owned by units first..last, both inclusive: the inverse of
+    `units_of_interval`."""
     if not 0 <= first <= last < len(runs):
         raise ValueError(f"units {first}..{last} are not among {len(runs)} units")
     borders = unit_samples(grid, runs)

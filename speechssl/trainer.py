@@ -1,10 +1,12 @@
 """Training: one thin adapter over the Hugging Face Trainer.
 
-A training run is a module whose forward gives `{"loss": ...}` and a map from step number to batch, which depends on (seed, step)
-only: a run that was killed and resumed sees the same batches and ends with the same weights.
-Several processes (`torchrun`, `accelerate launch`) divide every batch among them: steps, batch and gradient mean what they mean in
-one process, where the loss is a mean over the rows of the batch or takes its counts through `mean_of_processes`. Only dropout
-depends on how many there are. The first process writes.
+A training run is a module whose forward gives `{"loss": ...}` and a map from step number to batch,
+which depends on (seed, step) only: a run that was killed and resumed sees the same batches and ends
+with the same weights.
+Several processes (`torchrun`, `accelerate launch`) divide every batch among them: steps, batch and
+gradient mean what they mean in one process, where the loss is a mean over the rows of the batch or
+takes its counts through `mean_of_processes`. Only dropout depends on how many there are. The first
+process writes.
 """
 
 from __future__ import annotations
@@ -32,7 +34,16 @@ from transformers.integrations import TensorBoardCallback
 from speechssl.config import EvalOptions, TrainingOptions
 from speechssl.errors import InputError
 from speechssl.io import hash_files, parse_json, read_json, write_json, write_lines
-from speechssl.processes import agreed, is_main, mean_of_processes, peak_gpu_memory, peak_memory, processes, rank, together
+from speechssl.processes import (
+    agreed,
+    is_main,
+    mean_of_processes,
+    peak_gpu_memory,
+    peak_memory,
+    processes,
+    rank,
+    together,
+)
 
 Batch = dict[str, torch.Tensor]
 SUMS = "sums.json"  # of the files of a checkpoint
@@ -43,8 +54,9 @@ PATIENCE = 20  # updates in a row that may be dropped
 class Evaluation:
     """How good the module is on held-out items. Without `options.eval_every` it is never asked.
 
-    score: of the module as it is, which is in evaluation mode then; by decoding, as in evaluation. It is called by the first
-    process alone. metric: its name, such as "ff1"; lower: whether less of it is better; items: how many there are.
+    score: of the module as it is, which is in evaluation mode then; by decoding, as in evaluation.
+    It is called by the first process alone. metric: its name, such as "ff1"; lower: whether less of
+    it is better; items: how many there are.
     """
 
     options: EvalOptions
@@ -56,7 +68,9 @@ class Evaluation:
     def scores(self, state: Mapping[str, Any]) -> list[tuple[int, float]]:
         """(step, score) of every evaluation until a checkpoint, whose state this is."""
         name = f"eval_{self.metric}"
-        return [(int(line["step"]), float(line[name])) for line in state["log_history"] if name in line]
+        return [
+            (int(line["step"]), float(line[name])) for line in state["log_history"] if name in line
+        ]
 
     def best(self, state: Mapping[str, Any]) -> tuple[int, float] | None:
         """The first of the best."""
@@ -65,16 +79,21 @@ class Evaluation:
     def is_over(self, state: Mapping[str, Any]) -> bool:
         """Whether there were as many evaluations without a better score as patience has."""
         scores, best = self.scores(state), self.best(state)
-        return bool(self.options.patience and best) and len(scores) - 1 - scores.index(best) >= self.options.patience  # type: ignore
+        if not self.options.patience or best is None:
+            return False
+        return len(scores) - 1 - scores.index(best) >= self.options.patience
 
 
 class Watch(TrainerCallback):
-    """Keeps the books of a run: what the module reports, how fast it goes, which updates were dropped, and where it ends.
+    """Keeps the books of a run: what the module reports, how fast it goes, which updates were
+    dropped, and where it ends.
 
-    `log.jsonl` gets a line every `log_every` steps with the means of what the module reported beside the loss; the seconds that
-    training has taken, before a kill too; and the greatest memory in GB, resident and of the GPU, until then. A run that goes on
-    from a checkpoint makes the steps after it again: their lines from before the kill are dropped. The update of a batch whose
-    gradient is not finite is dropped, named and counted in `skipped.txt`; training stops when that becomes the rule.
+    `log.jsonl` gets a line every `log_every` steps with the means of what the module reported
+    beside the loss; the seconds that training has taken, before a kill too; and the greatest memory
+    in GB, resident and of the GPU, until then. A run that goes on from a checkpoint makes the steps
+    after it again: their lines from before the kill are dropped. The update of a batch whose
+    gradient is not finite is dropped, named and counted in `skipped.txt`; training stops when that
+    becomes the rule.
     """
 
     def __init__(
@@ -86,13 +105,20 @@ class Watch(TrainerCallback):
     ) -> None:
         """audio_seconds, evaluation: as of `fit`."""
         self.path, self.skips = folder / "log.jsonl", folder / "skipped.txt"
-        self.stop, self.accumulation, self.audio_seconds = options.steps, options.accumulation, audio_seconds
+        self.stop, self.accumulation, self.audio_seconds = (
+            options.steps,
+            options.accumulation,
+            audio_seconds,
+        )
         self.evaluation = evaluation if evaluation and evaluation.options.eval_every else None
-        self.begun, self.before = time.monotonic(), 0.0  # when this process began to train; seconds that others had trained
+        # when this process began to train; seconds that others had trained
+        self.begun, self.before = time.monotonic(), 0.0
         self.since, self.step = time.perf_counter(), 0  # of the last log line
         self.in_a_row = 0  # updates that were dropped
-        self.current: list[dict[str, float]] = []  # what was reported of the batches of the update that is being made
-        self.tally: list[dict[str, float]] = []  # of those since the last log line; not of updates that were dropped
+        # what was reported of the batches of the update that is being made
+        self.current: list[dict[str, float]] = []
+        # of those since the last log line; not of updates that were dropped
+        self.tally: list[dict[str, float]] = []
 
     @property
     def skipped(self) -> int:
@@ -100,41 +126,55 @@ class Watch(TrainerCallback):
         return len(set(_sound_lines(self.skips, lambda step: type(step) is int)))
 
     def load(self, checkpoint: Path) -> None:
-        """Training that goes on from a checkpoint has the same next log line as if it had not stopped."""
+        """Training that goes on from a checkpoint has the same next log line as if it had not
+        stopped."""
         path = checkpoint / f"tally-{rank()}.json"
         self.tally = read_json(path) if path.is_file() else []
 
     def report(self, outputs: Mapping[str, Any]) -> None:
         """Note all that is one number."""
-        scalars = {k: v.detach().double().reshape(()) for k, v in outputs.items() if torch.is_tensor(v) and v.numel() == 1}
-        numbers = torch.stack([v.to(outputs["loss"].device) for v in scalars.values()]).tolist()  # one wait for a GPU
+        scalars = {
+            k: v.detach().double().reshape(())
+            for k, v in outputs.items()
+            if torch.is_tensor(v) and v.numel() == 1
+        }
+        # one wait for a GPU
+        numbers = torch.stack([v.to(outputs["loss"].device) for v in scalars.values()]).tolist()
         self.current.append(dict(zip(scalars, numbers, strict=True)))
 
     def line(self, step: int) -> dict[str, float]:
-        """Means of what was reported since the last line; and how many seconds of audio went through in a second of time, which
-        saving and waiting for batches take too.
+        """Means of what was reported since the last line; and how many seconds of audio went
+        through in a second of time, which saving and waiting for batches take too.
         """
         reported, self.tally = self.tally, []
         names = dict.fromkeys(name for values in reported for name in values)
         by_name = {name: [values[name] for values in reported if name in values] for name in names}
         means = {name: math.fsum(values) / len(values) for name, values in by_name.items()}
-        now, batches = time.perf_counter(), range(self.step * self.accumulation, step * self.accumulation)
+        now, batches = (
+            time.perf_counter(),
+            range(self.step * self.accumulation, step * self.accumulation),
+        )
         passed, self.since, self.step = now - self.since, now, step
         if self.audio_seconds and batches:
             means["times_real_time"] = math.fsum(map(self.audio_seconds, batches)) / passed
         return means
 
     def usage(self) -> dict[str, float]:
-        """Seconds of training until the last line of the log, kills and what came before them included, and peaks of memory, in GB:
-        `seconds`, `peak_gb`, and on a GPU `gpu_gb`.
+        """Seconds of training until the last line of the log, kills and what came before them
+        included, and peaks of memory, in GB: `seconds`, `peak_gb`, and on a GPU `gpu_gb`.
         """
         lines = _sound_lines(self.path, _is_numbers)
-        names = dict.fromkeys(n for line in lines for n in ("seconds", "peak_gb", "gpu_gb") if line.get(n) is not None)
-        return {name: max(line[name] for line in lines if line.get(name) is not None) for name in names}
+        names = dict.fromkeys(
+            n for line in lines for n in ("seconds", "peak_gb", "gpu_gb") if line.get(n) is not None
+        )
+        return {
+            name: max(line[name] for line in lines if line.get(name) is not None) for name in names
+        }
 
     def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         self.since, self.step = time.perf_counter(), state.global_step
-        if self.evaluation and (best := self.evaluation.best(vars(state))):  # in this folder, wherever it was when it was saved
+        # in this folder, wherever it was when it was saved
+        if self.evaluation and (best := self.evaluation.best(vars(state))):
             state.best_model_checkpoint = str(Path(args.output_dir) / f"checkpoint-{best[0]}")
         if state.is_world_process_zero and self.path.is_file():
             lines = _sound_lines(self.path, _is_numbers)
@@ -146,7 +186,11 @@ class Watch(TrainerCallback):
         gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
         broken = []  # one norm of all is one wait for the device; it may overflow
         if not bool(torch.nn.utils.get_total_norm(list(gradients.values())).isfinite()):
-            broken = [name for name, gradient in gradients.items() if not bool(torch.isfinite(gradient).all())]
+            broken = [
+                name
+                for name, gradient in gradients.items()
+                if not bool(torch.isfinite(gradient).all())
+            ]
         batches, self.current = self.current, []
         self.in_a_row = self.in_a_row + 1 if broken else 0
         if not broken:
@@ -157,18 +201,27 @@ class Watch(TrainerCallback):
             with self.skips.open("a") as file:
                 file.write(f"{step}\n")
             losses = ", ".join(f"{values.get('loss', math.nan):.4g}" for values in batches)
-            where = broken[0].removeprefix("module.") + (f" and {len(broken) - 1} more" if len(broken) > 1 else "")
-            tqdm.write(f"step {step}: dropped, its gradient is not finite in {where} (loss {losses})", file=sys.stderr)
+            where = broken[0].removeprefix("module.") + (
+                (f" and {len(broken) - 1} more") if len(broken) > 1 else ""
+            )
+            tqdm.write(
+                f"step {step}: dropped, its gradient is not finite in {where} (loss {losses})",
+                file=sys.stderr,
+            )
         model.zero_grad(set_to_none=True)
         if self.in_a_row > PATIENCE:
             raise FloatingPointError(
-                f"the gradient was not finite {self.in_a_row} times in a row at step {step}; lower the learning rate"
+                f"the gradient was not finite {self.in_a_row} times in a row at step {step}; "
+                "lower the learning rate"
             )
 
     def on_step_end(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         if state.global_step >= self.stop:  # whatever the schedule was laid out for
             control.should_training_stop = control.should_save = True
-        if self.evaluation and (control.should_training_stop or state.global_step % self.evaluation.options.eval_every == 0):
+        if self.evaluation and (
+            control.should_training_stop
+            or state.global_step % self.evaluation.options.eval_every == 0
+        ):
             control.should_evaluate = True
 
     def on_evaluate(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
@@ -182,8 +235,15 @@ class Watch(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs):  # type: ignore[no-untyped-def]
         if state.is_world_process_zero and logs:
-            values = {k: v if not isinstance(v, float) or math.isfinite(v) else None for k, v in logs.items()}  # NaN is not JSON
-            values |= {"seconds": round(self.before + time.monotonic() - self.begun, 2), "peak_gb": round(peak_memory(), 3)}
+            # NaN is not JSON
+            values = {
+                k: v if not isinstance(v, float) or math.isfinite(v) else None
+                for k, v in logs.items()
+            }
+            values |= {
+                "seconds": round(self.before + time.monotonic() - self.begun, 2),
+                "peak_gb": round(peak_memory(), 3),
+            }
             values |= {"gpu_gb": round(gpu, 3)} if (gpu := peak_gpu_memory()) else {}
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"step": state.global_step} | values) + "\n")
@@ -193,16 +253,22 @@ class Watch(TrainerCallback):
         write_json(checkpoint / f"tally-{rank()}.json", self.tally)
         together()  # each process writes its random state and its tally
         if state.is_world_process_zero:
-            files = sorted(path for path in checkpoint.iterdir() if path.is_file() and path.name != SUMS)
+            files = sorted(
+                path for path in checkpoint.iterdir() if path.is_file() and path.name != SUMS
+            )
             write_json(checkpoint / SUMS, {path.name: hash_files([path]) for path in files})
 
 
 def _sound_lines(path: Path, sound: Callable[[Any], bool]) -> list[Any]:
-    """What the lines of a file say in JSON, without those that a fault has damaged, of which stderr has a note, and a last one that
-    a kill cut short. There need be no file.
+    """What the lines of a file say in JSON, without those that a fault has damaged, of which stderr
+    has a note, and a last one that a kill cut short. There need be no file.
     """
     values, damaged = [], 0
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) if path.is_file() else ():
+    for line in (
+        path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        if path.is_file()
+        else ()
+    ):
         try:
             value = parse_json(line) if line.isascii() else None  # as it was written
         except ValueError:
@@ -220,18 +286,23 @@ def _is_numbers(line: Any) -> bool:
     """Whether this is a line of the log: a step, and numbers, or null for what is not finite."""
     if not isinstance(line, dict) or type(line.get("step")) is not int:
         return False
-    return all(value is None or (type(value) in (int, float) and math.isfinite(value)) for value in line.values())
+    return all(
+        value is None or (type(value) in (int, float) and math.isfinite(value))
+        for value in line.values()
+    )
 
 
 class TensorBoardLog(TensorBoardCallback):
-    """The log for TensorBoard: one run in one folder, however often it was killed. (Trainer would begin another at each start.)"""
+    """The log for TensorBoard: one run in one folder, however often it was killed. (Trainer would
+    begin another at each start.)"""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.folder = folder
 
     def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        if state.is_world_process_zero:  # what was logged after the checkpoint is made again: TensorBoard forgets it
+        # what was logged after the checkpoint is made again: TensorBoard forgets it
+        if state.is_world_process_zero:
             self.tb_writer = self._SummaryWriter(str(self.folder), purge_step=state.global_step + 1)
         super().on_train_begin(args, state, control, **kwargs)
 
@@ -240,7 +311,8 @@ MOST_WORKERS = 16  # that are started without being asked for
 
 
 class StepBatches(Dataset[Batch]):
-    """Gives Trainer one ready batch a step. Of P processes, accelerate gives number p the items p, p + P, ...: its shares."""
+    """Gives Trainer one ready batch a step. Of P processes, accelerate gives number p the items p,
+    p + P, ...: its shares."""
 
     def __init__(self, make: Callable[[int], Batch], steps: int) -> None:
         self.make, self.steps, self.processes = make, steps, processes()
@@ -255,33 +327,46 @@ class StepBatches(Dataset[Batch]):
             return batch
         for rows in {len(value) for value in batch.values() if value.ndim}:
             check_share(rows)
-        return {name: value[share :: self.processes] if value.ndim else value for name, value in batch.items()}
+        return {
+            name: value[share :: self.processes] if value.ndim else value
+            for name, value in batch.items()
+        }
 
 
 def check_share(*batches: int) -> None:
-    """Raises InputError unless the processes can divide batches of these sizes into equal shares."""
+    """Raises InputError unless the processes can divide batches of these sizes into equal
+    shares."""
     for batch in batches:
         if batch % (count := processes()):
-            raise InputError(f"{count} processes cannot share a batch of {batch}; give a batch that is a multiple of {count}")
+            raise InputError(
+                f"{count} processes cannot share a batch of {batch}; give a batch "
+                f"that is a multiple of {count}"
+            )
 
 
 class _Trainer(Trainer):
-    """Trainer that takes ready batches in order and averages what the module reports over a logging interval."""
+    """Trainer that takes ready batches in order and averages what the module reports over a logging
+    interval."""
 
     def __init__(self, *args: Any, watch: Watch, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.watch = watch
-        self.model_accepts_loss_kwargs = False  # a loss is a mean over its batch, whatever the signature of forward
+        # a loss is a mean over its batch, whatever the signature of forward
+        self.model_accepts_loss_kwargs = False
 
     def _get_train_sampler(self, *args: Any, **kwargs: Any) -> None:
         return None  # in order: the order is the seed's business, in StepBatches
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """Go on at the rate of this schedule, not at that which the optimiser was saved with: a shorter schedule ends at 0."""
+        """Go on at the rate of this schedule, not at that which the optimiser was saved with: a
+        shorter schedule ends at 0."""
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
             schedule: Any = self.lr_scheduler
-            rates = [rate * at(schedule.last_epoch) for rate, at in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)]
+            rates = [
+                rate * at(schedule.last_epoch)
+                for rate, at in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
+            ]
             schedule._last_lr = rates
             for group, rate in zip(schedule.optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate
@@ -289,34 +374,53 @@ class _Trainer(Trainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):  # type: ignore[no-untyped-def]
         outputs = model(**inputs)
         self.watch.report(outputs)
-        return (outputs["loss"], outputs) if return_outputs else outputs["loss"]  # Trainer divides by the accumulation
+        # Trainer divides by the accumulation
+        return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Trainer's own sum of losses would never be rid of one that is not finite. It is only read for the summary at the end."""
+        """Trainer's own sum of losses would never be rid of one that is not finite. It is only read
+        for the summary at the end."""
         return torch.nan_to_num(super().training_step(*args, **kwargs), 0.0, 0.0, 0.0)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """By decoding, in the place of Trainer's loop over batches. Training goes on as if it had not been."""
+        """By decoding, in the place of Trainer's loop over batches. Training goes on as if it had
+        not been."""
         evaluation = self.watch.evaluation
         assert self.model is not None and evaluation
         started = time.monotonic()
         self.model.eval()
-        with torch.random.fork_rng(devices=[]):  # nothing is drawn in evaluation; should a model, training shall not notice
+        # nothing is drawn in evaluation; should a model, training shall not notice
+        with torch.random.fork_rng(devices=[]):
             value = agreed(evaluation.score() if is_main() else None)
         self.model.train()
-        metrics: dict[str, Any] = {f"eval_{evaluation.metric}": value, "eval_items": evaluation.items}
+        metrics: dict[str, Any] = {
+            f"eval_{evaluation.metric}": value,
+            "eval_items": evaluation.items,
+        }
         self.log(metrics | {"eval_seconds": round(time.monotonic() - started, 2)})
-        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.control: Any = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
         return metrics
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:  # else it is the summary at the end
             averages = self.watch.line(self.state.global_step)
-            pace = {name: round(averages.pop(name), 2) for name in ("times_real_time",) if name in averages}
+            pace = {
+                name: round(averages.pop(name), 2)
+                for name in ("times_real_time",)
+                if name in averages
+            }
             # means of all processes; no loss where all updates were dropped
-            means = mean_of_processes(torch.tensor(list(averages.values()), dtype=torch.float64, device=self.args.device))
+            means = mean_of_processes(
+                torch.tensor(list(averages.values()), dtype=torch.float64, device=self.args.device)
+            )
             pairs = zip(averages, means, strict=True)
-            logs |= {"loss": math.nan} | {name: float(x) if name == "loss" else round(float(x), 5) for name, x in pairs} | pace
+            logs |= (
+                {"loss": math.nan}
+                | {name: float(x) if name == "loss" else round(float(x), 5) for name, x in pairs}
+                | pace
+            )
         logs.pop("train_samples_per_second", None)  # a batch would count as one sample
         super().log(logs, *args, **kwargs)
 
@@ -329,13 +433,16 @@ def fit(
     audio_seconds: Callable[[int], float] | None = None,
     evaluation: Evaluation | None = None,
 ) -> dict[str, Any]:
-    """Train `model` in place; checkpoints and `log.jsonl` go to `folder`. Resumes from the last checkpoint there, also that of a
-    run that had fewer steps.
+    """Train `model` in place; checkpoints and `log.jsonl` go to `folder`. Resumes from the last
+    checkpoint there, also that of a run that had fewer steps.
 
-    batch: step number (0-based) -> keyword arguments of the model. audio_seconds: step number -> those in its batch, which all
-    processes share; given, every log line says how many times faster than real time training is, as `times_real_time`.
-    evaluation: what decides which weights the model has at the end: those of the best checkpoint, else of the last.
-    Returns {"steps", "skipped", "loss"}, what `Watch.usage` has, and with an evaluation "best", as `best_of` has it.
+    batch: step number (0-based) -> keyword arguments of the model. audio_seconds: step number ->
+    those in its batch, which all processes share; given, every log line says how many times faster
+    than real time training is, as `times_real_time`.
+    evaluation: what decides which weights the model has at the end: those of the best checkpoint,
+    else of the last.
+    Returns {"steps", "skipped", "loss"}, what `Watch.usage` has, and with an evaluation "best", as
+    `best_of` has it.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -350,7 +457,8 @@ def fit(
             if evaluation is None:
                 model.load_state_dict(load_file(last / "model.safetensors"))
             return _result(model, state, watch, folder)
-    if "wandb" in options.report_to or "mlflow" in options.report_to:  # under our name where the user names none
+    # under our name where the user names none
+    if "wandb" in options.report_to or "mlflow" in options.report_to:
         os.environ.setdefault("WANDB_PROJECT", "speechssl")
         os.environ.setdefault("MLFLOW_EXPERIMENT_NAME", "speechssl")
     on_gpu = torch.cuda.is_available()
@@ -391,25 +499,45 @@ def fit(
         args=arguments,
         train_dataset=StepBatches(batch, arguments.max_steps * options.accumulation),
         data_collator=lambda batches: batches[0],
-        callbacks=[watch, *([TensorBoardLog(folder / "tensorboard")] if "tensorboard" in options.report_to else [])],
+        callbacks=[
+            watch,
+            *(
+                [TensorBoardLog(folder / "tensorboard")]
+                if "tensorboard" in options.report_to
+                else []
+            ),
+        ],
         watch=watch,
     )
     if processes() > 1:  # Trainer has given all the same seed, and with it the same dropout
         torch.manual_seed(options.seed * processes() + rank())
-    with redirect_stdout(sys.stderr if is_main() else sys.stdout):  # Trainer prints its log, which is progress and no result
+    # Trainer prints its log, which is progress and no result
+    with redirect_stdout(sys.stderr if is_main() else sys.stdout):
         trainer.train(resume_from_checkpoint=str(last) if last else None)
     if "wandb" in options.report_to and is_main():
         import wandb
 
-        wandb.finish()  # the next training of this process, such as that of a sweep, is a run of its own
+        # the next training of this process, such as that of a sweep, is a run of its own
+        wandb.finish()
     return _result(model, vars(trainer.state), watch, folder)
 
 
-def _result(model: nn.Module, state: Mapping[str, Any], watch: Watch, folder: Path) -> dict[str, Any]:
+def _result(
+    model: nn.Module, state: Mapping[str, Any], watch: Watch, folder: Path
+) -> dict[str, Any]:
     """What `fit` returns. With an evaluation, the model gets the weights of its best checkpoint."""
     # of the last logging interval in which a batch was not dropped
-    loss = next((x["loss"] for x in reversed(state["log_history"]) if math.isfinite(x.get("loss", math.nan))), None)
-    result = {"steps": state["global_step"], "skipped": watch.skipped, "loss": loss} | agreed(watch.usage())
+    loss = next(
+        (
+            x["loss"]
+            for x in reversed(state["log_history"])
+            if math.isfinite(x.get("loss", math.nan))
+        ),
+        None,
+    )
+    result = {"steps": state["global_step"], "skipped": watch.skipped, "loss": loss} | agreed(
+        watch.usage()
+    )
     evaluation = watch.evaluation
     if evaluation and (best := evaluation.best(state)):
         step, score = best
@@ -417,7 +545,11 @@ def _result(model: nn.Module, state: Mapping[str, Any], watch: Watch, folder: Pa
         check_sums(checkpoint, f"delete {folder} and give the same command, which trains again")
         model.load_state_dict(load_file(checkpoint / "model.safetensors"))
         tested_on = {"split": evaluation.options.eval_split, "items": evaluation.items}
-        result["best"] = {"step": step, "metric": evaluation.metric, "score": round(score, 5)} | tested_on
+        result["best"] = {
+            "step": step,
+            "metric": evaluation.metric,
+            "score": round(score, 5),
+        } | tested_on
     return result
 
 
@@ -436,6 +568,11 @@ def check_sums(checkpoint: Path, remedy: str) -> None:
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The latest whole checkpoint. Trainer writes `trainer_state.json` last: without it, the run was killed while saving."""
-    whole = [p.parent for p in folder.glob("checkpoint-*/trainer_state.json") if re.search(r"-\d+$", p.parent.name)]
+    """The latest whole checkpoint. Trainer writes `trainer_state.json` last: without it, the run
+    was killed while saving."""
+    whole = [
+        p.parent
+        for p in folder.glob("checkpoint-*/trainer_state.json")
+        if re.search(r"-\d+$", p.parent.name)
+    ]
     return max(whole, key=lambda p: int(p.name.removeprefix("checkpoint-")), default=None)

@@ -3,9 +3,11 @@
   python tests/answers.py record FOLDER    runs a tiny chain (a quarter of an hour of a core) and keeps its answers
   python tests/answers.py compare A B      numbers to 1e-6, everything else exactly; exit code 1 if something differs
 
-The chain: MiniSQA, two iterations of HuBERT, units in each precision; DUAL, the cascade and SpeechBERT, trained and evaluated
-in clean and noisy speech; a comparison, a small robustness grid, every task of SUPERB; and `prepare` on the miniatures and, where
-they are there, on the real corpora beside the checkout. The models are hardly trained: only equality counts.
+The chain: MiniSQA, two iterations of HuBERT, units in each precision; DUAL, the cascade and
+SpeechBERT, trained and evaluated
+in clean and noisy speech; a comparison, a small robustness grid, every task of SUPERB; and
+`prepare` on the miniatures and, where they are there, on the real corpora beside the checkout. The
+models are hardly trained: only equality counts.
 """
 
 from __future__ import annotations
@@ -42,29 +44,57 @@ def commands(w: Path) -> Iterator[str]:
     yield f"prepare minisqa {corpus} --config {MINISQA} --stage corpus"
     yield f"pretrain hubert {corpus} {w}/hubert-1 --config {MINISQA} --stage hubert-1"
     first = f"{w}/hubert-1/encoder"
-    yield f"pretrain hubert {corpus} {w}/hubert-2 --teacher {first} --start {first} --config {MINISQA} --stage hubert-2"
+    yield (
+        f"pretrain hubert {corpus} {w}/hubert-2 --teacher {first} --start {first} --config "
+        f"{MINISQA} --stage hubert-2"
+    )
     yield f"units fit {corpus} {encoder} {codebook} --config {MINISQA} --stage units"
     for precision in PRECISIONS:
-        yield f"units extract {corpus} {encoder} {codebook} {w}/units-{precision} --split test --precision {precision}"
-    yield f"units extract {corpus} {encoder} {codebook} {w}/units --config {MINISQA} --stage extract"
+        yield (
+            f"units extract {corpus} {encoder} {codebook} {w}/units-{precision} --split test "
+            f"--precision {precision}"
+        )
+    yield (
+        f"units extract {corpus} {encoder} {codebook} {w}/units --config {MINISQA} --stage extract"
+    )
     yield f"train dual {corpus} {w}/units {models}/dual --config {MINISQA} --stage dual-1"
-    yield f"train dual {corpus} {w}/units {models}/dual-scratch --assignment scratch --config {MINISQA} --stage assignment"
+    yield (
+        f"train dual {corpus} {w}/units {models}/dual-scratch --assignment scratch --config "
+        f"{MINISQA} --stage assignment"
+    )
     yield f"train ctc {corpus} {encoder} {models}/ctc --config {MINISQA} --stage ctc"
     yield f"train text-qa {corpus} {models}/text-qa --config {MINISQA} --stage text-qa"
     start = f"--ctc {models}/ctc --start {models}/text-qa"
-    yield f"train speechbert {corpus} {encoder} {models}/speechbert {start} --config {MINISQA} --stage speechbert"
-    yield f"evaluate confusions {corpus} {w}/errors --models {models} --config {MINISQA} --stage confusions"
+    yield (
+        f"train speechbert {corpus} {encoder} {models}/speechbert {start} --config {MINISQA} "
+        "--stage speechbert"
+    )
+    yield (
+        f"evaluate confusions {corpus} {w}/errors --models {models} --config {MINISQA} --stage "
+        "confusions"
+    )
     where = f"--models {models} --errors {w}/errors/confusions.json"
-    yield f"evaluate qa {corpus} {w}/qa {where} --systems {SYSTEMS} --conditions clean pink@5 reverb"
+    yield (
+        f"evaluate qa {corpus} {w}/qa {where} --systems {SYSTEMS} --conditions clean pink@5 reverb"
+    )
     yield f"compare {w}/qa --out {w}/compare"
     yield f"prepare minisuperb {w}/tasks --seed 0 --config {ROBUSTNESS} --stage sets"
     tasks = f"ks={w}/tasks/ks sid={w}/tasks/sid " + " ".join(
         f"{task}={corpus}" for task in ("asr", "units", "dual", "speechbert", "cascade-ctc")
     )
     noise = f"--seen m+g+r --unseen held-out --config {ROBUSTNESS} --stage grid"
-    yield f"evaluate robustness {w}/grid --encoders baseline={models} --tasks {tasks} --seed 0 {noise}"
-    few = "--preset small --scale 0.02 --steps 4 --learning-rates 1e-2 1e-3 --seen m+g+r --unseen held-out --snr 5"
-    yield f"superb run {w}/superb --data-seed 0 --seed 0 --encoders own={encoder} fbank --tasks all {few}"
+    yield (
+        f"evaluate robustness {w}/grid --encoders baseline={models} --tasks {tasks} --seed 0 "
+        f"{noise}"
+    )
+    few = (
+        "--preset small --scale 0.02 --steps 4 --learning-rates 1e-2 1e-3 --seen m+g+r "
+        "--unseen held-out --snr 5"
+    )
+    yield (
+        f"superb run {w}/superb --data-seed 0 --seed 0 --encoders own={encoder} fbank --tasks "
+        f"all {few}"
+    )
     for name, folder in CORPORA.items():
         if name != "fsdd":
             yield f"prepare miniature {name} {w}/miniature/{name}"
@@ -80,7 +110,11 @@ def record(w: Path) -> None:
         print(command, flush=True)
         with log.open("a") as out:
             done = subprocess.run(
-                [sys.executable, "-m", "speechssl", *command.split()], cwd=ROOT, stdout=out, stderr=subprocess.PIPE, text=True
+                [sys.executable, "-m", "speechssl", *command.split()],
+                cwd=ROOT,
+                stdout=out,
+                stderr=subprocess.PIPE,
+                text=True,
             )
             out.write(done.stderr)
         if done.returncode and "no bf16 arithmetic" not in done.stderr:
@@ -98,28 +132,41 @@ def values(w: Path) -> dict[str, Any]:
     for folder in ("units-fp32", "units-bf16", "units-int8", "units"):
         for part in sorted((w / folder).rglob("*.parquet")):
             for row in pq.read_table(part, use_threads=False).to_pylist():
-                found[f"{folder}/{row['id']}"] = hashlib.sha256(json.dumps([row["units"], row["lengths"]]).encode()).hexdigest()
+                found[f"{folder}/{row['id']}"] = hashlib.sha256(
+                    json.dumps([row["units"], row["lengths"]]).encode()
+                ).hexdigest()
     for path in sorted((w / "qa/predictions").rglob("*.json")):
         predictions = json.loads(path.read_text())
         name = f"{path.parent.name}/{path.stem}"
         for question, answer in predictions["answers"].items():
             found |= {f"qa/{name}/{question}/{key}": value for key, value in answer.items()}
-        found |= {f"qa/{name}/{item}/transcript": text for item, text in predictions["transcripts"].items()}
+        found |= {
+            f"qa/{name}/{item}/transcript": text
+            for item, text in predictions["transcripts"].items()
+        }
     for folder in ("qa", "grid", "superb"):
         for line in (w / folder / "results.jsonl").read_text().splitlines():
             row = json.loads(line)
             if row["metric"].startswith(("seconds", "x_", "ratio")):  # how long it took
                 continue
             row["encoder"] = str(row["encoder"]).removeprefix(f"{w.name}/")
-            about = "/".join(str(row[key]) for key in ("system", "encoder", "condition", "snr_db", "metric"))
-            found |= {f"{folder}/{about}/{key}": row[key] for key in ("value", "low", "high", "n", "drawn", "groups")}
+            about = "/".join(
+                str(row[key]) for key in ("system", "encoder", "condition", "snr_db", "metric")
+            )
+            found |= {
+                f"{folder}/{about}/{key}": row[key]
+                for key in ("value", "low", "high", "n", "drawn", "groups")
+            }
     for report in sorted((*w.glob("prepared/*"), *w.glob("real/*"))):
         name = f"{report.parent.name}/{report.name}"
         for path in sorted(report.rglob("*.jsonl")):
             lines = [json.loads(line) for line in path.read_text().splitlines()]
             found[f"{name}/{path.relative_to(report)}"] = len(lines)
             if path.name == "set_aside.jsonl":
-                found |= {f"{name}/set aside/{why}": n for why, n in Counter(line["reason"] for line in lines).items()}
+                found |= {
+                    f"{name}/set aside/{why}": n
+                    for why, n in Counter(line["reason"] for line in lines).items()
+                }
     return found
 
 
@@ -132,7 +179,11 @@ def same(a: Any, b: Any) -> bool:
 def compare(a: Path, b: Path) -> int:
     """Prints what differs. Returns the exit code."""
     before, after = values(a), values(b)
-    different = [name for name in sorted(before.keys() | after.keys()) if not same(before.get(name), after.get(name))]
+    different = [
+        name
+        for name in sorted(before.keys() | after.keys())
+        if not same(before.get(name), after.get(name))
+    ]
     for name in different[:200]:
         print(f"{name}: {before.get(name)} -> {after.get(name)}")
     print(f"{len(before)} values before, {len(after)} after, {len(different)} differ")

@@ -1,7 +1,9 @@
-"""Which files of the package a call passes: python tests/call_path.py VERB ARGUMENT ... (as `speechssl` takes them)
+"""Which files of the package a call passes: python tests/call_path.py VERB ARGUMENT ... (as
+`speechssl` takes them)
 
-Prints those in which a function runs, in the order of the first call. What runs while a module is imported does not count, nor what
-runs in other processes (give --workers 1), nor __getattr__: jsonargparse looks for names
+Prints those in which a function runs, in the order of the first call. What runs while a module is
+imported does not count, nor what runs in other processes (give --workers 1), nor __getattr__:
+jsonargparse looks for names
 in this package.
 """
 
@@ -17,7 +19,12 @@ passed: dict[str, None] = {}
 
 def note(frame: FrameType, event: str, _: Any) -> None:
     name = frame.f_code.co_filename
-    if event != "call" or not name.startswith(ROOT) or name in passed or frame.f_code.co_name == "__getattr__":
+    if (
+        event != "call"
+        or not name.startswith(ROOT)
+        or name in passed
+        or frame.f_code.co_name == "__getattr__"
+    ):
         return
     caller: FrameType | None = frame
     while caller:  # an import is under way, or this is the body of a class

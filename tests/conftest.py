@@ -1,4 +1,5 @@
-"""Tiny models and a tiny corpus, made on the spot: no test reaches for the network or for a downloaded checkpoint."""
+"""Tiny models and a tiny corpus, made on the spot: no test reaches for the network or for a
+downloaded checkpoint."""
 
 import gc
 import itertools
@@ -8,7 +9,8 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: an unknown name fails at once
+# before huggingface_hub is imported: an unknown name fails at once
+os.environ["HF_HUB_OFFLINE"] = "1"
 
 import numpy as np
 import pytest
@@ -16,7 +18,8 @@ from hypothesis import settings
 
 from .files import write_lines
 
-# The same cases everywhere, on machines of any speed; pytest --hypothesis-profile=thorough has four times as many.
+# The same cases everywhere, on machines of any speed; pytest --hypothesis-profile=thorough has four
+# times as many.
 settings.register_profile("speechssl", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("speechssl")
@@ -42,7 +45,8 @@ def set_threads():
 
 @pytest.fixture(autouse=True, scope="module")
 def _what_is_imported_stays():
-    """No collection of garbage, of which every loaded encoder makes one, need look through all of torch and transformers."""
+    """No collection of garbage, of which every loaded encoder makes one, need look through all of
+    torch and transformers."""
     if len(sys.modules) > _FROZEN[-1] + 50:
         gc.collect()
         gc.freeze()
@@ -53,18 +57,29 @@ def _what_is_imported_stays():
 
 
 def hubert_config(norm, **changes):
-    """HuBERT's front end (hop 320, receptive field 400) with 2 layers of 32. norm: "layer" or "group", as in the two sizes."""
+    """HuBERT's front end (hop 320, receptive field 400) with 2 layers of 32. norm: "layer" or
+    "group", as in the two sizes."""
     from transformers import HubertConfig
 
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    front = {"conv_dim": (16,) * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
+    front = {
+        "conv_dim": (16,) * 7,
+        "num_conv_pos_embeddings": 16,
+        "num_conv_pos_embedding_groups": 4,
+    }
     kind = {"feat_extract_norm": norm, "do_stable_layer_norm": norm == "layer"}
     return HubertConfig(**sizes | front | kind | changes)
 
 
 @pytest.fixture(scope="session")
 def hubert_folder(tmp_path_factory):
-    """A function (norm, **changes of the config) -> folder of a Hugging Face checkpoint with random weights."""
+    """A function (norm, **changes of the config) -> folder of a Hugging Face checkpoint with random
+    weights."""
     import torch
     from transformers import HubertModel, Wav2Vec2FeatureExtractor
 
@@ -76,7 +91,9 @@ def hubert_folder(tmp_path_factory):
             made[key] = tmp_path_factory.mktemp("hubert")
             torch.manual_seed(0)
             HubertModel(hubert_config(norm, **changes)).save_pretrained(made[key])
-            Wav2Vec2FeatureExtractor(sampling_rate=16_000, do_normalize=norm == "layer").save_pretrained(made[key])
+            Wav2Vec2FeatureExtractor(
+                sampling_rate=16_000, do_normalize=norm == "layer"
+            ).save_pretrained(made[key])
         return made[key]
 
     return make
@@ -92,15 +109,27 @@ def encoder(hubert_folder):
 
 @pytest.fixture
 def mini_corpus(tmp_path):
-    """A function (lengths in samples) -> a corpus folder whose split `train` has a passage and a question for each length."""
+    """A function (lengths in samples) -> a corpus folder whose split `train` has a passage and a
+    question for each length."""
     from speechssl.audio import write_flac
 
     def make(lengths=(16_000, 24_123, 9_999)):
         rng, root = np.random.default_rng(0), tmp_path / "corpus"
         passages, questions = [], []
         for i, length in enumerate(lengths):
-            passage = {"id": f"p{i}", "audio": f"train/audio/p{i}.flac", "seconds": length / 16_000, "text": "a b"}
-            question = {"id": f"q{i}", "audio": f"train/audio/q{i}.flac", "seconds": 0.5, "text": "a", "passage": f"p{i}"}
+            passage = {
+                "id": f"p{i}",
+                "audio": f"train/audio/p{i}.flac",
+                "seconds": length / 16_000,
+                "text": "a b",
+            }
+            question = {
+                "id": f"q{i}",
+                "audio": f"train/audio/q{i}.flac",
+                "seconds": 0.5,
+                "text": "a",
+                "passage": f"p{i}",
+            }
             for record, samples in ((passage, length), (question, 8_000)):
                 record |= {"speaker": "s", "language": "en"}
                 write_flac(root / record["audio"], rng.uniform(-0.5, 0.5, samples))
@@ -116,15 +145,23 @@ def mini_corpus(tmp_path):
 
 @pytest.fixture
 def save_units(tmp_path):
-    """A function (units of recordings, what made them) -> writes them to `units/train` as `units extract` does, 6 in number."""
+    """A function (units of recordings, what made them) -> writes them to `units/train` as `units
+    extract` does, 6 in number."""
     from speechssl.io import hash_bytes, write_json
     from speechssl.units.storage import Part, UtteranceUnits, encode, part_name
 
     def make(units, made):
         (tmp_path / "units/train").mkdir(parents=True)
-        content = encode(Part([UtteranceUnits(name, 1.0, runs, "") for name, runs in units.items()], {}))
+        content = encode(
+            Part([UtteranceUnits(name, 1.0, runs, "") for name, runs in units.items()], {})
+        )
         (tmp_path / "units/train" / part_name(0)).write_bytes(content)
-        card = {"made_from": made, "K": 6, "grid": {"sample_rate": 16_000, "hop": 320, "receptive": 400}, "codebooks": ["b"]}
+        card = {
+            "made_from": made,
+            "K": 6,
+            "grid": {"sample_rate": 16_000, "hop": 320, "receptive": 400},
+            "codebooks": ["b"],
+        }
         parts = [{"file": part_name(0), "hash": hash_bytes(content)}]
         write_json(tmp_path / "units/train/_card.json", card | {"parts": parts})
         return tmp_path / "units"
@@ -134,7 +171,8 @@ def save_units(tmp_path):
 
 @pytest.fixture
 def dies_at(monkeypatch):
-    """A context (class of batches, step) that ends as if training was killed when the batch of the step is made."""
+    """A context (class of batches, step) that ends as if training was killed when the batch of the
+    step is made."""
 
     @contextmanager
     def make(batches, step):
@@ -154,7 +192,8 @@ def dies_at(monkeypatch):
 
 @pytest.fixture
 def dies_in(monkeypatch):
-    """A context (owner, name of its function, call) that ends as if all was killed when the function is called that often."""
+    """A context (owner, name of its function, call) that ends as if all was killed when the
+    function is called that often."""
 
     @contextmanager
     def make(owner, name, call=1):
@@ -183,11 +222,19 @@ def labelled(tmp_path_factory):
             lines = []
             for i in range(count):
                 high = i % 2
-                samples = 0.3 * np.sin(2 * np.pi * (300 + 900 * high) * np.arange(8_000) / 16_000) + rng.normal(0, 0.01, 8_000)
+                samples = 0.3 * np.sin(
+                    2 * np.pi * (300 + 900 * high) * np.arange(8_000) / 16_000
+                ) + rng.normal(0, 0.01, 8_000)
                 name = f"{split}-{i}"
                 write_flac(root / "audio" / f"{name}.flac", samples)
-                labels = {slot: ("low", "high")[high ^ n % 2] for n, slot in enumerate(slots)}  # every other one the other way
-                record = {"id": name, "audio": f"audio/{name}.flac", "seconds": 0.5, "speaker": f"{speaker}{i % 2}"}
+                # every other one the other way
+                labels = {slot: ("low", "high")[high ^ n % 2] for n, slot in enumerate(slots)}
+                record = {
+                    "id": name,
+                    "audio": f"audio/{name}.flac",
+                    "seconds": 0.5,
+                    "speaker": f"{speaker}{i % 2}",
+                }
                 lines.append(record | {"labels": labels})
             write_lines(root / f"{split}.jsonl", lines)
         (root / "card.json").write_text(json.dumps({"task": task}))
@@ -202,32 +249,62 @@ WORDS = """
     the of and to in is was for as on with by he at from his an were are which this be or has had first one their its
     new after but who not they have her she two been other when time during there into school more years over only
     anna peter silver lantern lost born paris london market""".split()
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-DISTANCES = {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 0}
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+}
+DISTANCES = {
+    "relative_attention": True,
+    "position_biased_input": False,
+    "pos_att_type": ["c2p", "p2c"],
+    "type_vocab_size": 0,
+}
 DISTANCES |= {"initializer_range": 0.3}  # so that they tell in a model as small
-T5 = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0}
+T5 = {
+    "d_model": 32,
+    "d_kv": 16,
+    "d_ff": 64,
+    "num_layers": 2,
+    "num_heads": 2,
+    "decoder_start_token_id": 0,
+}
 
 
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory):
-    """A WordPiece tokeniser: five specials, letters, continuations, then WORDS from the commonest to the rarest."""
+    """A WordPiece tokeniser: five specials, letters, continuations, then WORDS from the commonest
+    to the rarest."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
     letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
-    listed = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"!.", *letters, *(f"##{c}" for c in letters), *WORDS]
+    listed = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *"!.",
+        *letters,
+        *(f"##{c}" for c in letters),
+        *WORDS,
+    ]
     core = Tokenizer(models.WordPiece({t: i for i, t in enumerate(listed)}, unk_token="[UNK]"))
     core.normalizer = normalizers.BertNormalizer(lowercase=True)
     core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     core.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     names = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
-    return PreTrainedTokenizerFast(tokenizer_object=core, **{f"{k}_token": v for k, v in names.items()})
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, **{f"{k}_token": v for k, v in names.items()}
+    )
 
 
 @pytest.fixture(scope="session")
 def text_encoder(tokenizer):
-    """A function (a family in small letters, **changes of the config) -> a text encoder with random weights, in eval mode, for the
-    vocabulary of `tokenizer`.
+    """A function (a family in small letters, **changes of the config) -> a text encoder with random
+    weights, in eval mode, for the vocabulary of `tokenizer`.
     """
     import torch
     import transformers
@@ -236,10 +313,16 @@ def text_encoder(tokenizer):
 
     def make(kind="bert", **changes):
         name, values, _ = next(made for family, made in FAMILIES.items() if family.lower() == kind)
-        values = values | {"vocab_size": len(tokenizer)} | ({} if kind == "t5" else {"max_position_embeddings": 128})
+        values = (
+            values
+            | {"vocab_size": len(tokenizer)}
+            | ({} if kind == "t5" else {"max_position_embeddings": 128})
+        )
         values |= {"attention_type": "original_full"} if kind == "bigbird" else {}
         torch.manual_seed(0)
-        return make_encoder(getattr(transformers, f"{name}Config")(**values | changes).to_dict()).eval()
+        return make_encoder(
+            getattr(transformers, f"{name}Config")(**values | changes).to_dict()
+        ).eval()
 
     return make
 
@@ -252,14 +335,24 @@ ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
 def wordpieces(*specials):
-    return {t: i for i, t in enumerate([*specials, *".!?,", *LETTERS, *(f"##{c}" for c in LETTERS), *WORDS])}
+    return {
+        t: i
+        for i, t in enumerate([*specials, *".!?,", *LETTERS, *(f"##{c}" for c in LETTERS), *WORDS])
+    }
 
 
 def byte_pairs(*specials):
-    """Vocabulary and merges that make every word of WORDS, with the space before it, from its letters in order."""
-    merges = [pair for word in WORDS for pair in zip(("Ġ" + word[:i] for i in range(len(word))), word, strict=True)]
+    """Vocabulary and merges that make every word of WORDS, with the space before it, from its
+    letters in order."""
+    merges = [
+        pair
+        for word in WORDS
+        for pair in zip(("Ġ" + word[:i] for i in range(len(word))), word, strict=True)
+    ]
     merges = list(dict.fromkeys(merges))
-    return {t: i for i, t in enumerate([*specials, "Ġ", *".!?,", *LETTERS, *map("".join, merges)])}, merges
+    return {
+        t: i for i, t in enumerate([*specials, "Ġ", *".!?,", *LETTERS, *map("".join, merges)])
+    }, merges
 
 
 def unigrams(*specials):
@@ -272,20 +365,43 @@ def generic(tokenizer, **names):
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer.backend_tokenizer, model_input_names=["input_ids", "attention_mask"], **names
+        tokenizer_object=tokenizer.backend_tokenizer,
+        model_input_names=["input_ids", "attention_mask"],
+        **names,
     )
 
 
-ROTATING = {"local_attention": 8, "global_attn_every_n_layers": 2, "pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3}
-NAMED = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), BERT, strict=True))
+ROTATING = {
+    "local_attention": 8,
+    "global_attn_every_n_layers": 2,
+    "pad_token_id": 0,
+    "cls_token_id": 2,
+    "sep_token_id": 3,
+}
+NAMED = dict(
+    zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), BERT, strict=True)
+)
 POSITIONS = SIZES | {"max_position_embeddings": 130}
 DISTIL = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "max_position_embeddings": 130}
-GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 130, "bos_token_id": 0, "eos_token_id": 0}
+GPT2 = {
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 2,
+    "n_positions": 130,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
 BART = {"d_model": 32, "max_position_embeddings": 130, "encoder_layers": 1, "decoder_layers": 1} | {
-    f"{half}_{part}": size for half in ("encoder", "decoder") for part, size in (("attention_heads", 2), ("ffn_dim", 64))
+    f"{half}_{part}": size
+    for half in ("encoder", "decoder")
+    for part, size in (("attention_heads", 2), ("ffn_dim", 64))
 }
 FAMILIES = {  # name of a family: config, its values, tokenizer
-    "ALBERT": ("Albert", POSITIONS | {"embedding_size": 16}, lambda t: t.AlbertTokenizer(unigrams("<pad>", "<unk>", *BERT[2:]))),
+    "ALBERT": (
+        "Albert",
+        POSITIONS | {"embedding_size": 16},
+        lambda t: t.AlbertTokenizer(unigrams("<pad>", "<unk>", *BERT[2:])),
+    ),
     "BERT": ("Bert", POSITIONS, lambda t: t.BertTokenizer(wordpieces(*BERT))),
     "BigBird": (
         "BigBird",
@@ -296,20 +412,41 @@ FAMILIES = {  # name of a family: config, its values, tokenizer
     "DeBERTa": ("Deberta", POSITIONS | DISTANCES, lambda t: t.DebertaTokenizer(*byte_pairs(*BERT))),
     "DeBERTa-v2": (
         "DebertaV2",
-        POSITIONS | DISTANCES | {"position_buckets": 16, "share_att_key": True, "norm_rel_ebd": "layer_norm"},
+        POSITIONS
+        | DISTANCES
+        | {"position_buckets": 16, "share_att_key": True, "norm_rel_ebd": "layer_norm"},
         lambda t: t.DebertaV2Tokenizer(unigrams(*BERT)),
     ),
     "DistilBERT": ("DistilBert", DISTIL, lambda t: t.DistilBertTokenizer(wordpieces(*BERT))),
-    "ELECTRA": ("Electra", POSITIONS | {"embedding_size": 16}, lambda t: t.ElectraTokenizer(wordpieces(*BERT))),
+    "ELECTRA": (
+        "Electra",
+        POSITIONS | {"embedding_size": 16},
+        lambda t: t.ElectraTokenizer(wordpieces(*BERT)),
+    ),
     "Longformer": (
         "Longformer",
         POSITIONS | {"type_vocab_size": 1, "attention_window": 8},
         lambda t: t.LongformerTokenizer(*byte_pairs(*ROBERTA)),
     ),
-    "ModernBERT": ("ModernBert", POSITIONS | ROTATING, lambda t: generic(t.BertTokenizer(wordpieces(*BERT)), **NAMED)),
-    "RoBERTa": ("Roberta", POSITIONS | {"type_vocab_size": 1}, lambda t: t.RobertaTokenizer(*byte_pairs(*ROBERTA))),
-    **{f: (f.upper(), T5, lambda t: t.T5Tokenizer(unigrams("<pad>", "</s>", "<unk>"), extra_ids=4)) for f in ("T5", "mT5", "UMT5")},
-    "XLM-RoBERTa": ("XLMRoberta", POSITIONS | {"type_vocab_size": 1}, lambda t: t.XLMRobertaTokenizer(unigrams(*ROBERTA))),
+    "ModernBERT": (
+        "ModernBert",
+        POSITIONS | ROTATING,
+        lambda t: generic(t.BertTokenizer(wordpieces(*BERT)), **NAMED),
+    ),
+    "RoBERTa": (
+        "Roberta",
+        POSITIONS | {"type_vocab_size": 1},
+        lambda t: t.RobertaTokenizer(*byte_pairs(*ROBERTA)),
+    ),
+    **{
+        f: (f.upper(), T5, lambda t: t.T5Tokenizer(unigrams("<pad>", "</s>", "<unk>"), extra_ids=4))
+        for f in ("T5", "mT5", "UMT5")
+    },
+    "XLM-RoBERTa": (
+        "XLMRoberta",
+        POSITIONS | {"type_vocab_size": 1},
+        lambda t: t.XLMRobertaTokenizer(unigrams(*ROBERTA)),
+    ),
     # that are no encoders, or answer though nothing promises it
     "GPT2": ("GPT2", GPT2, lambda t: t.GPT2Tokenizer(*byte_pairs("<|endoftext|>"))),
     "Bart": ("Bart", BART, lambda t: t.BartTokenizer(*byte_pairs(*ROBERTA))),
@@ -317,15 +454,17 @@ FAMILIES = {  # name of a family: config, its values, tokenizer
     "XLNet": (
         "XLNet",
         {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64},
-        lambda t: t.XLNetTokenizer(unigrams("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>")),
+        lambda t: t.XLNetTokenizer(
+            unigrams("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>")
+        ),
     ),
 }
 
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory):
-    """A function (family, kind of Auto class, **changes of the config) -> folder of a checkpoint with random weights and its
-    tokenizer.
+    """A function (family, kind of Auto class, **changes of the config) -> folder of a checkpoint
+    with random weights and its tokenizer.
     """
     import torch
     import transformers
@@ -339,7 +478,9 @@ def checkpoint(tmp_path_factory):
             made[key], tokenizer = tmp_path_factory.mktemp(family), tokenizer_of(transformers)
             config = getattr(transformers, f"{name}Config")
             torch.manual_seed(0)
-            model = getattr(transformers, kind).from_config(config(**{"vocab_size": len(tokenizer)} | values | changes))
+            model = getattr(transformers, kind).from_config(
+                config(**{"vocab_size": len(tokenizer)} | values | changes)
+            )
             model.save_pretrained(made[key])
             tokenizer.save_pretrained(made[key])
         return made[key]
@@ -357,14 +498,21 @@ def _lacks_bf16() -> bool:
     except OSError:
         return False
     flags = next((line.split() for line in lines if line.startswith("flags")), ["avx512bw"])
-    return not {"avx512_bf16", "amx_bf16", "avx512bw"} & set(flags)  # oneDNN emulates bf16 where there is AVX-512
+    # oneDNN emulates bf16 where there is AVX-512
+    return not {"avx512_bf16", "amx_bf16", "avx512bw"} & set(flags)
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A test that needs bf16 is skipped, with the reason, where the package refuses it on a processor without it."""
+    """A test that needs bf16 is skipped, with the reason, where the package refuses it on a
+    processor without it."""
     report = (yield).get_result()
     refusal = "this processor has no bf16 arithmetic"
-    if report.failed and call.excinfo is not None and refusal in str(call.excinfo.value) and _lacks_bf16():
+    if (
+        report.failed
+        and call.excinfo is not None
+        and refusal in str(call.excinfo.value)
+        and _lacks_bf16()
+    ):
         report.outcome = "skipped"
         report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {refusal}")

@@ -20,19 +20,31 @@ def read_lines(path):
 
 def write_lines(path, records):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records),
+        encoding="utf-8",
+    )
 
 
 def write_corpus(root, split, **kinds):
-    """A corpus of passages and questions: those that last some seconds get a recording of noise. Returns its folder."""
+    """A corpus of passages and questions: those that last some seconds get a recording of noise.
+    Returns its folder."""
     rng = np.random.default_rng(0)
     for kind, records in kinds.items():
         lines = []
         for record in records:
-            line = {"audio": "", "seconds": 0.0, "text": "", "speaker": "s", "language": "en"} | record
+            line = {
+                "audio": "",
+                "seconds": 0.0,
+                "text": "",
+                "speaker": "s",
+                "language": "en",
+            } | record
             if line["seconds"]:
                 line["audio"] = f"{split}/audio/{line['id']}.flac"
-                write_flac(root / line["audio"], rng.uniform(-0.5, 0.5, round(line["seconds"] * 16_000)))
+                write_flac(
+                    root / line["audio"], rng.uniform(-0.5, 0.5, round(line["seconds"] * 16_000))
+                )
             lines.append(line)
         write_lines(root / split / f"{kind}.jsonl", lines)
     (root / "card.json").write_text("{}")
@@ -40,10 +52,18 @@ def write_corpus(root, split, **kinds):
 
 
 def write_checkpoint(folder, config, vocabulary="", readme="", depth=2):
-    """What tells the kind of a Hugging Face checkpoint, and weights that nobody can load. config: of fields, or as it is."""
+    """What tells the kind of a Hugging Face checkpoint, and weights that nobody can load. config:
+    of fields, or as it is."""
     folder.mkdir(parents=True)
-    config = config if isinstance(config, str) else json.dumps({"num_hidden_layers": depth} | config)
-    files = {"config.json": config, "preprocessor_config.json": "{}", "model.safetensors": "", "vocab.txt": vocabulary}
+    config = (
+        config if isinstance(config, str) else json.dumps({"num_hidden_layers": depth} | config)
+    )
+    files = {
+        "config.json": config,
+        "preprocessor_config.json": "{}",
+        "model.safetensors": "",
+        "vocab.txt": vocabulary,
+    }
     for name, text in (files | {"README.md": readme}).items():
         (folder / name).write_text(text, encoding="utf-8")
 
@@ -63,7 +83,10 @@ def wav(samples, rate=16_000):
 
 def change_lines(path, change):
     """change: fields that every record gets, or a function record -> record."""
-    write_lines(path, [change(record) if callable(change) else record | change for record in read_lines(path)])
+    write_lines(
+        path,
+        [change(record) if callable(change) else record | change for record in read_lines(path)],
+    )
 
 
 def change_json(path, **fields):
@@ -71,14 +94,21 @@ def change_json(path, **fields):
 
 
 def same_files(one, other, *names):
-    """Whether the files of two folders have the same bytes. names: which, none for all of the first."""
+    """Whether the files of two folders have the same bytes. names: which, none for all of the
+    first."""
     names = names or [path.relative_to(one) for path in one.rglob("*") if path.is_file()]
-    return bool(names) and all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
+    return bool(names) and all(
+        (one / name).read_bytes() == (other / name).read_bytes() for name in names
+    )
 
 
 def contents(folder):
     """Path -> bytes of every file below a folder."""
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def remarks(facts):
@@ -87,7 +117,8 @@ def remarks(facts):
 
 
 def remarked(facts, done):
-    """How often it remarks one thing. done: as the package names it, what was found and what was done about it."""
+    """How often it remarks one thing. done: as the package names it, what was found and what was
+    done about it."""
     return sum(found["count"] for found in facts["found"] if found["what"] == done[0])
 
 

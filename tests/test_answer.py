@@ -1,4 +1,5 @@
-"""Asking one recording another, from Python and from the command line; and what bad recordings come to."""
+"""Asking one recording another, from Python and from the command line; and what bad recordings come
+to."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture(autouse=True)
-def no_checkpoints(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_checkpoints(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever lies on this machine, the shipped set answers."""
     monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path_factory.mktemp("checkpoints")))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "nowhere")
@@ -35,12 +38,15 @@ def no_checkpoints(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest
 
 @pytest.fixture(scope="module")
 def speech(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A question (WAV, 8 kHz) and a passage (FLAC, stereo, 48 kHz): noise bursts that stand for words."""
+    """A question (WAV, 8 kHz) and a passage (FLAC, stereo, 48 kHz): noise bursts that stand for
+    words."""
     folder = tmp_path_factory.mktemp("speech")
     rng = np.random.default_rng(0)
     passage = rng.normal(0, 0.1, (48_000 * 4, 2)) * np.repeat(rng.random(16), 12_000)[:, None]
     soundfile.write(folder / "passage.flac", passage, 48_000)
-    soundfile.write(folder / "question.wav", rng.normal(0, 0.1, 8_000) * np.repeat(rng.random(8), 1_000), 8_000)
+    soundfile.write(
+        folder / "question.wav", rng.normal(0, 0.1, 8_000) * np.repeat(rng.random(8), 1_000), 8_000
+    )
     return folder / "passage.flac", folder / "question.wav"
 
 
@@ -55,9 +61,23 @@ def test_answers_lie_in_the_passage(speech: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.slow
-def test_command_prints_times_and_says_which_models(speech: tuple[Path, Path], tmp_path: Path, capsys) -> None:
+def test_command_prints_times_and_says_which_models(
+    speech: tuple[Path, Path], tmp_path: Path, capsys
+) -> None:
     clip = tmp_path / "clip.wav"
-    code = main(["answer", "--passage", str(speech[0]), "--question", str(speech[1]), "--systems", "dual", "--clip", str(clip)])
+    code = main(
+        [
+            "answer",
+            "--passage",
+            str(speech[0]),
+            "--question",
+            str(speech[1]),
+            "--systems",
+            "dual",
+            "--clip",
+            str(clip),
+        ]
+    )
     out = capsys.readouterr().out
     assert code == 0
     assert "dual" in out and "confidence" in out and "trained on recipes/units" in out
@@ -75,13 +95,27 @@ def test_command_prints_times_and_says_which_models(speech: tuple[Path, Path], t
         ("--question", np.full(100, 0.1), "0.006 s long; give a recording of at least"),
     ],
 )
-def test_bad_audio_is_one_sentence_and_makes_no_clip(part, written, expected, speech: tuple[Path, Path], tmp_path, capsys) -> None:
+def test_bad_audio_is_one_sentence_and_makes_no_clip(
+    part, written, expected, speech: tuple[Path, Path], tmp_path, capsys
+) -> None:
     path, clip = tmp_path / "bad.wav", tmp_path / "new/clip.wav"
-    path.write_bytes(written) if isinstance(written, bytes) else soundfile.write(path, written, 16_000, subtype="FLOAT")
-    files = {"--passage": str(speech[0]), "--question": str(speech[1]), part: str(path), "--clip": str(clip)}
+    path.write_bytes(written) if isinstance(written, bytes) else soundfile.write(
+        path, written, 16_000, subtype="FLOAT"
+    )
+    files = {
+        "--passage": str(speech[0]),
+        "--question": str(speech[1]),
+        part: str(path),
+        "--clip": str(clip),
+    }
     assert main(["answer", *(word for pair in files.items() for word in pair)]) == 2
     message = capsys.readouterr().err
-    assert str(path) in message and expected in message and message.count("\n") == 1 and not clip.parent.exists()
+    assert (
+        str(path) in message
+        and expected in message
+        and message.count("\n") == 1
+        and not clip.parent.exists()
+    )
 
 
 def test_of_a_broken_mp3_the_decoder_says_nothing_of_its_own(tmp_path: Path, capfd) -> None:
@@ -97,12 +131,18 @@ def steady_sounds() -> list[np.ndarray]:
     rng, seconds = np.random.default_rng(0), np.arange(48_000) / 16_000
     spectrum = np.fft.rfft(rng.normal(size=48_000))
     pink = np.fft.irfft(spectrum / np.sqrt(np.arange(1, len(spectrum) + 1)))
-    return [rng.normal(0, 0.001, 16_000), 0.1 * pink / pink.std(), 0.1 * np.sin(2 * np.pi * 440 * seconds)]
+    return [
+        rng.normal(0, 0.001, 16_000),
+        0.1 * pink / pink.std(),
+        0.1 * np.sin(2 * np.pi * 440 * seconds),
+    ]
 
 
 @pytest.mark.parametrize("samples", steady_sounds(), ids=["white", "pink", "tone"])
 @pytest.mark.parametrize("part", ["--passage", "--question"])
-def test_a_steady_sound_is_no_speech(samples, part: str, speech: tuple[Path, Path], tmp_path: Path, capsys) -> None:
+def test_a_steady_sound_is_no_speech(
+    samples, part: str, speech: tuple[Path, Path], tmp_path: Path, capsys
+) -> None:
     path = tmp_path / "noise.wav"
     soundfile.write(path, samples, 16_000)
     files = {"--passage": str(speech[0]), "--question": str(speech[1]), part: str(path)}
@@ -111,26 +151,43 @@ def test_a_steady_sound_is_no_speech(samples, part: str, speech: tuple[Path, Pat
     assert f"{path} holds no speech" in message and message.count("\n") == 1
 
 
-@pytest.mark.parametrize(("spoken", "message"), [({"de": 0.9}, "the question sounds like the language 'de'"), ({}, "no speech")])
-def test_a_spoken_question_is_checked_like_the_passage(spoken: dict[str, float], message: str) -> None:
+@pytest.mark.parametrize(
+    ("spoken", "message"),
+    [({"de": 0.9}, "the question sounds like the language 'de'"), ({}, "no speech")],
+)
+def test_a_spoken_question_is_checked_like_the_passage(
+    spoken: dict[str, float], message: str
+) -> None:
     passage, question = np.random.default_rng(0).normal(0, 0.1, (2, 32_000)).astype(np.float32)
     qa = object.__new__(speechssl.QA)
     shares = lambda samples: {"en": 0.9} if samples[0] == passage[0] else spoken  # noqa: E731
-    qa.systems = [CascadeSystem("cascade-x", lambda *_: Transcript(()), None, {}, spoken_languages=shares)]  # type: ignore[arg-type]
+    qa.systems = [
+        CascadeSystem("cascade-x", lambda *_: Transcript(()), None, {}, spoken_languages=shares)
+    ]  # type: ignore[arg-type]
     qa.language = "en"
     with pytest.raises(InputError, match=message):
         qa.answer(passage, [question])
 
 
-def test_a_passage_in_another_language_is_refused_and_one_that_only_begins_in_it_is_not(capsys) -> None:
+def test_a_passage_in_another_language_is_refused_and_one_that_only_begins_in_it_is_not(
+    capsys,
+) -> None:
     shares = {"de": 0.2, "en": 0.05}
-    with pytest.raises(InputError, match="x.mp3 sounds like the language 'de', and the models are for 'en'; give a recording"):
+    with pytest.raises(
+        InputError,
+        match=(
+            "x.mp3 sounds like the language 'de', and the models are for 'en'; give a recording"
+        ),
+    ):
         check_language(lambda _: shares, np.ones(16_000 * 100), "en", "x.mp3")
     with pytest.raises(InputError, match="x.mp3 holds no speech that the recogniser finds"):
         check_language(lambda _: {}, np.ones(16_000 * 100), "en", "x.mp3")
-    check_language(lambda _: {"en": 0.0}, np.ones(16_000), "en", "short")  # English is all that the recogniser knows
+    # English is all that the recogniser knows
+    check_language(lambda _: {"en": 0.0}, np.ones(16_000), "en", "short")
     check_language(lambda _: {"en": 0.0}, np.ones(80_000), "en", "x.mp3")
-    assert capsys.readouterr().err.startswith("x.mp3 is hardly understood by a recogniser that knows 'en' alone; see")
+    assert capsys.readouterr().err.startswith(
+        "x.mp3 is hardly understood by a recogniser that knows 'en' alone; see"
+    )
     parts: list[int] = []
 
     def only_at_the_end(samples: np.ndarray) -> dict[str, float]:
@@ -141,32 +198,64 @@ def test_a_passage_in_another_language_is_refused_and_one_that_only_begins_in_it
     assert parts == [0, 35, 70]
 
 
-@pytest.mark.parametrize("samples", [np.zeros(16_000), np.full(16_000, np.nan), np.ones((16_000, 9)), np.zeros(0)])
+@pytest.mark.parametrize(
+    "samples", [np.zeros(16_000), np.full(16_000, np.nan), np.ones((16_000, 9)), np.zeros(0)]
+)
 def test_arrays_are_checked_like_files(samples, speech: tuple[Path, Path]) -> None:
     refused("the array given", speechssl.answer, samples, speech[1])
 
 
 @pytest.mark.slow
-def test_a_reader_of_hugging_face_answers_by_name_and_may_have_no_answer(speech, checkpoint, tmp_path, capsys):
+def test_a_reader_of_hugging_face_answers_by_name_and_may_have_no_answer(
+    speech, checkpoint, tmp_path, capsys
+):
     reader = str(checkpoint("BERT", "AutoModelForQuestionAnswering"))
     name, clip = "cascade-ctc", tmp_path / "clip.wav"
     assert set(speechssl.answer(*speech, ["dual", name], reader=reader)) == {"dual", name}
-    asked = ["answer", "--passage", str(speech[0]), "--question", str(speech[1]), "--systems", "cascade-ctc", "--reader", reader]
+    asked = [
+        "answer",
+        "--passage",
+        str(speech[0]),
+        "--question",
+        str(speech[1]),
+        "--systems",
+        "cascade-ctc",
+        "--reader",
+        reader,
+    ]
     assert main(asked) == 0
     printed = capsys.readouterr().out
     assert name in printed and f"answers by {reader}" in printed
     assert main([*asked, "--null-threshold", "-1000000", "--clip", str(clip)]) == 0
     printed = capsys.readouterr().out
-    assert f"{name}  no answer" in printed and "not written, cascade-ctc has no answer" in printed and not clip.exists()
+    assert (
+        f"{name}  no answer" in printed
+        and ("not written, cascade-ctc has no answer") in printed
+        and not clip.exists()
+    )
 
 
 @pytest.mark.slow
-def test_a_clip_is_of_the_first_system_that_has_an_answer(speech: tuple[Path, Path], tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_clip_is_of_the_first_system_that_has_an_answer(
+    speech: tuple[Path, Path], tmp_path: Path, monkeypatch, capsys
+) -> None:
     none, some = TimedAnswer(0.0, 0.0, 0.0, ""), TimedAnswer(1.0, 2.0, 0.5, "a word")
-    details = {name: Detail(answer, None, None) for name, answer in {"cascade-ctc": none, "cascade-b": some}.items()}
+    details = {
+        name: Detail(answer, None, None)
+        for name, answer in {"cascade-ctc": none, "cascade-b": some}.items()
+    }
     monkeypatch.setattr(speechssl.QA, "details", lambda *_: [details])
     clip = tmp_path / "clip.wav"
-    asked = ["--passage", str(speech[0]), "--question", str(speech[1]), "--systems", "cascade-ctc", "--clip", str(clip)]
+    asked = [
+        "--passage",
+        str(speech[0]),
+        "--question",
+        str(speech[1]),
+        "--systems",
+        "cascade-ctc",
+        "--clip",
+        str(clip),
+    ]
     assert main(["answer", *asked]) == 0
     assert f"{clip}: the answer of cascade-b" in capsys.readouterr().out
     assert soundfile.info(clip).duration == pytest.approx(1.0)
@@ -179,24 +268,36 @@ def test_a_clip_is_of_the_first_system_that_has_an_answer(speech: tuple[Path, Pa
         (["--language", "fr"], "no text rules for the language 'fr'; use en or zh"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_before_anything_is_read(options: list[str], message: str, capsys) -> None:
+def test_what_cannot_be_asked_is_refused_before_anything_is_read(
+    options: list[str], message: str, capsys
+) -> None:
     assert main(["answer", "--passage", "nowhere.wav", "--question", "nowhere.wav", *options]) == 2
     assert message in capsys.readouterr().err
 
 
 def test_a_threshold_that_is_no_number_is_refused(speech: tuple[Path, Path], capsys) -> None:
-    assert main(["answer", "--passage", str(speech[0]), "--question", "Who?", "--null-threshold", "nan"]) == 2
+    assert (
+        main(
+            ["answer", "--passage", str(speech[0]), "--question", "Who?", "--null-threshold", "nan"]
+        )
+        == 2
+    )
     assert "--null-threshold nan is no threshold; give a number" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("files", [["passage.flac"], ["clip-1.wav", "clip-2.wav"]])
-def test_a_clip_never_overwrites_what_is_listened_to(files: list[str], speech: tuple[Path, Path], tmp_path: Path, capsys) -> None:
+def test_a_clip_never_overwrites_what_is_listened_to(
+    files: list[str], speech: tuple[Path, Path], tmp_path: Path, capsys
+) -> None:
     paths = [tmp_path / name for name in files]
     for path in paths:
         path.write_bytes(speech[0].read_bytes())
     clip = paths[0].with_stem(paths[0].stem.removesuffix("-1"))
     asked = [str(speech[1]), "Where is the noise?"][: len(files)]
-    assert main(["answer", "--passage", str(paths[-1]), "--question", *asked, "--clip", str(clip)]) == 2
+    assert (
+        main(["answer", "--passage", str(paths[-1]), "--question", *asked, "--clip", str(clip)])
+        == 2
+    )
     assert f"would overwrite the recording {paths[-1]}" in capsys.readouterr().err
     assert all(path.read_bytes() == speech[0].read_bytes() for path in paths)
 
@@ -207,66 +308,121 @@ def test_a_text_in_the_place_of_the_passage_is_called_one(capsys) -> None:
 
 
 def test_systems_that_cannot_listen_and_none_at_all_are_refused(tmp_path: Path) -> None:
-    refused("cascade-given reads transcripts and cannot listen", speechssl.QA, systems=["dual", "cascade-given"])
+    refused(
+        "cascade-given reads transcripts and cannot listen",
+        speechssl.QA,
+        systems=["dual", "cascade-given"],
+    )
     refused("there are no systems to ask", speechssl.QA, systems=[])
 
 
 @pytest.mark.slow
-def test_systems_are_loaded_once_and_cascades_read_texts_as_well(speech: tuple[Path, Path], capsys) -> None:
+def test_systems_are_loaded_once_and_cascades_read_texts_as_well(
+    speech: tuple[Path, Path], capsys
+) -> None:
     qa = speechssl.QA(systems=["dual", "cascade-ctc"])
     heard, read = qa.answer(speech[0], [speech[1], "Where is the noise?"])
     assert set(heard) == {"dual", "cascade-ctc"} and set(read) == {"cascade-ctc"}
     assert heard["cascade-ctc"] == speechssl.answer(*speech, ["cascade-ctc"])["cascade-ctc"]
     refused("questions come in a list", qa.answer, speech[0], "Where is the noise?")
-    refused("dual can only listen; record the question", speechssl.answer, speech[0], "Where is the noise?", ["dual"])
+    refused(
+        "dual can only listen; record the question",
+        speechssl.answer,
+        speech[0],
+        "Where is the noise?",
+        ["dual"],
+    )
     with pytest.raises(InputError, match="lasts 61 s, and a question at most 60 s"):
         speechssl.answer(speech[0], np.random.default_rng(0).normal(0, 0.1, 61 * 16_000), ["dual"])
     question = ["--question", "Where is the noise?", str(speech[1])]
-    assert main(["answer", "--passage", str(speech[0]), *question, "--systems", "cascade-ctc", "--json"]) == 0
+    assert (
+        main(
+            ["answer", "--passage", str(speech[0]), *question, "--systems", "cascade-ctc", "--json"]
+        )
+        == 0
+    )
     printed = json.loads(capsys.readouterr().out)
     assert [a["question"] for a in printed["answers"]] == question[1:]
     assert [isinstance(a["question_transcript"], str) for a in printed["answers"]] == [False, True]
     assert "MiniSQA" in printed["systems"]["cascade-ctc"]
     assert printed["unanswered"] == []
-    both = ["answer", "--passage", str(speech[0]), "--question", question[1], "--systems", "dual", "cascade-ctc"]
+    both = [
+        "answer",
+        "--passage",
+        str(speech[0]),
+        "--question",
+        question[1],
+        "--systems",
+        "dual",
+        "cascade-ctc",
+    ]
     assert main(both) == 0
     why = "can only listen; record the question"
     assert f"dual  {why}" in capsys.readouterr().out
     assert main([*both, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["unanswered"] == [{"question": question[1], "system": "dual", "why": why}]
+    assert json.loads(capsys.readouterr().out)["unanswered"] == [
+        {"question": question[1], "system": "dual", "why": why}
+    ]
 
 
-def test_the_best_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_best_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
     assert best_systems(model_folder()) == (["dual", "cascade-ctc"], None)
     speechssl.QA(systems="dual")
     assert "synthesised speech" not in capsys.readouterr().err
     speechssl.QA()
-    missing = "add a cascade; it takes a recogniser (`speechssl models get whisper-base`) and a reader of real questions"
+    missing = (
+        "add a cascade; it takes a recogniser (`speechssl models get whisper-base`) and a "
+        "reader of real questions"
+    )
     assert missing in capsys.readouterr().err
-    reader, name = {"architectures": ["BertForQuestionAnswering"], "hidden_size": 8}, "deepset/minilm-uncased-squad2"
+    reader, name = (
+        {"architectures": ["BertForQuestionAnswering"], "hidden_size": 8},
+        "deepset/minilm-uncased-squad2",
+    )
     write_checkpoint(tmp_path / name, reader, readme="---\nlanguage: en\n---\n")  # a reader alone
     assert best_systems(model_folder()) == (["dual", "cascade-ctc"], None)
     speechssl.QA()
-    assert "it takes a recogniser (`speechssl models get whisper-base`).\n" in capsys.readouterr().err
+    assert (
+        "it takes a recogniser (`speechssl models get whisper-base`).\n"
+    ) in capsys.readouterr().err
     shutil.rmtree(tmp_path / name)
     whisper = {"model_type": "whisper", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1}
     write_checkpoint(tmp_path / "openai/whisper-tiny.en", whisper)
-    (tmp_path / "openai/whisper-tiny.en/generation_config.json").write_text('{"alignment_heads": [[0, 0]]}')
-    assert best_systems(model_folder()) == (["dual", "cascade-openai/whisper-tiny.en"], None)  # no reader of real questions
-    assert best_systems(model_folder(), "en", "mine") == (["cascade-openai/whisper-tiny.en", "dual"], "mine")
+    (tmp_path / "openai/whisper-tiny.en/generation_config.json").write_text(
+        '{"alignment_heads": [[0, 0]]}'
+    )
+    # no reader of real questions
+    assert best_systems(model_folder()) == (["dual", "cascade-openai/whisper-tiny.en"], None)
+    assert best_systems(model_folder(), "en", "mine") == (
+        ["cascade-openai/whisper-tiny.en", "dual"],
+        "mine",
+    )
     assert set(speechssl.QA().about) == {"dual", "cascade-ctc"}  # for nobody can load it
     line, missing = capsys.readouterr().err.splitlines()
-    assert line.startswith("openai/whisper-tiny.en is left out: cannot load the weights") and "it takes a recogniser" in missing
+    assert (
+        line.startswith("openai/whisper-tiny.en is left out: cannot load the weights")
+        and "it takes a recogniser" in missing
+    )
     refused("cannot load the weights", speechssl.QA, systems=["cascade-openai/whisper-tiny.en"])
     write_checkpoint(tmp_path / name, reader)
     assert best_systems(model_folder()) == (["cascade-openai/whisper-tiny.en", "dual"], name)
-    assert best_systems(model_folder(), "zh") == (["dual", "cascade-ctc"], None)  # which `QA` refuses: they know English alone
+    # which `QA` refuses: they know English alone
+    assert best_systems(model_folder(), "zh") == (["dual", "cascade-ctc"], None)
     refused("dual was trained on the language en, not on zh", speechssl.QA, language="zh")
 
 
-def test_models_of_another_language_and_what_is_no_recording_are_refused(speech: tuple[Path, Path]) -> None:
-    refused("dual was trained on the language en, not on zh; give models of this", speechssl.QA, systems="dual", language="zh")
+def test_models_of_another_language_and_what_is_no_recording_are_refused(
+    speech: tuple[Path, Path],
+) -> None:
+    refused(
+        "dual was trained on the language en, not on zh; give models of this",
+        speechssl.QA,
+        systems="dual",
+        language="zh",
+    )
     qa = speechssl.QA(systems="dual")
     refused("3 is no recording; give the path of a file", qa.answer, speech[0], [3])
     refused("None is no recording", qa.answer, None, [speech[1]])

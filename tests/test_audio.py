@@ -35,7 +35,9 @@ SUFFIXES = [".wav", ".flac", ".ogg", ".mp3"]
 
 
 def tone(seconds: float = 1.0, rate: int = SAMPLE_RATE, frequency: float = 440.0) -> np.ndarray:
-    return (0.4 * np.sin(2 * np.pi * frequency * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
+    return (0.4 * np.sin(2 * np.pi * frequency * np.arange(round(seconds * rate)) / rate)).astype(
+        np.float32
+    )
 
 
 def noise(n: int, seed: int = 0) -> np.ndarray:
@@ -82,7 +84,8 @@ def test_stereo_is_averaged(tmp_path: Path, suffix: str) -> None:
     soundfile.write(path, np.stack([left, right], axis=1), SAMPLE_RATE)
     samples = read_audio(path)
     assert samples.shape == left.shape
-    assert similarity(samples[1600:-1600], ((left + right) / 2)[1600:-1600]) > 0.99  # one channel: 0.71
+    # one channel: 0.71
+    assert similarity(samples[1600:-1600], ((left + right) / 2)[1600:-1600]) > 0.99
 
 
 def test_blocks_leave_no_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +107,9 @@ def test_resample_length_is_exact(n: int, source: int, target: int) -> None:
 
 def test_resample_removes_what_would_alias_and_keeps_the_rest() -> None:
     assert np.abs(resample(tone(1.0, 48000, 12_000.0), 48000, 16000)[800:-800]).max() < 1e-3
-    np.testing.assert_allclose(resample(tone(1.0, 44100), 44100, 16000)[800:-800], tone()[800:-800], atol=1e-3)
+    np.testing.assert_allclose(
+        resample(tone(1.0, 44100), 44100, 16000)[800:-800], tone()[800:-800], atol=1e-3
+    )
 
 
 @pytest.mark.slow
@@ -113,7 +118,9 @@ def test_resample_removes_what_would_alias_and_keeps_the_rest() -> None:
 def test_flac_keeps_int16_to_the_bit(tmp_path: Path, values: list[int]) -> None:
     samples = np.array([*values, 1000], np.int16)
     write_flac(tmp_path / "x.flac", samples)
-    np.testing.assert_array_equal(np.rint(read_audio(tmp_path / "x.flac") * 32768).astype(np.int16), samples)
+    np.testing.assert_array_equal(
+        np.rint(read_audio(tmp_path / "x.flac") * 32768).astype(np.int16), samples
+    )
 
 
 def test_flac_guards_clips_and_is_reproducible(tmp_path: Path) -> None:
@@ -121,10 +128,14 @@ def test_flac_guards_clips_and_is_reproducible(tmp_path: Path) -> None:
     write_flac(tmp_path / "a.flac", samples)
     write_flac(tmp_path / "b.flac", samples)
     assert (tmp_path / "a.flac").read_bytes() == (tmp_path / "b.flac").read_bytes()
-    np.testing.assert_allclose(read_audio(tmp_path / "a.flac"), np.clip(samples, -1, 1), atol=2**-15)
+    np.testing.assert_allclose(
+        read_audio(tmp_path / "a.flac"), np.clip(samples, -1, 1), atol=2**-15
+    )
 
 
-@pytest.mark.parametrize("bad", [np.array([0.0, np.nan]), np.zeros((2, 2)), np.array([1, 2], np.int32)])
+@pytest.mark.parametrize(
+    "bad", [np.array([0.0, np.nan]), np.zeros((2, 2)), np.array([1, 2], np.int32)]
+)
 def test_what_is_not_a_recording_is_not_written(tmp_path: Path, bad: np.ndarray) -> None:
     with pytest.raises(ValueError, match="finite int16 or float"):
         to_int16(bad)
@@ -133,9 +144,19 @@ def test_what_is_not_a_recording_is_not_written(tmp_path: Path, bad: np.ndarray)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("name", "start", "end"), [("x.aac", 0, 1), ("x", 0, 1), ("x.wav", 2, 3), ("x.wav", 0.5, 0.5)])
+@pytest.mark.parametrize(
+    ("name", "start", "end"), [("x.aac", 0, 1), ("x", 0, 1), ("x.wav", 2, 3), ("x.wav", 0.5, 0.5)]
+)
 def test_impossible_clip(tmp_path: Path, name: str, start: float, end: float) -> None:
-    refused(r"x.* (end its name in|to write as)|to write as .*x", write_clip, tmp_path / name, tone(), start, end)
+    refused(
+        r"x.* (end its name in|to write as)|to write "
+        r"as .*x",
+        write_clip,
+        tmp_path / name,
+        tone(),
+        start,
+        end,
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -147,7 +168,9 @@ def test_minutes_of_vorbis(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("content", [b"this is not audio, it is a sentence. " * 200, bytes(5000), b"RIFF\0\0\0\0WAVE"])
+@pytest.mark.parametrize(
+    "content", [(b"this is not audio, it is a sentence. ") * 200, bytes(5000), b"RIFF\0\0\0\0WAVE"]
+)
 def test_not_audio(tmp_path: Path, suffix: str, content: bytes) -> None:
     path = tmp_path / f"text{suffix}"
     path.write_bytes(content)
@@ -210,7 +233,8 @@ def test_streamed_wav_states_no_length(tmp_path: Path, stated: int) -> None:
 
 
 def test_mp3_without_a_count_of_frames(tmp_path: Path) -> None:
-    """Its length is extrapolated from the first frame, wrongly for a variable bit rate: no ground to refuse it."""
+    """Its length is extrapolated from the first frame, wrongly for a variable bit rate: no ground
+    to refuse it."""
     path = tmp_path / "x.mp3"
     quiet_then_loud = np.concatenate([np.zeros(16000, np.float32), noise(32000)])
     write_clip(path, quiet_then_loud, 0, 3)
@@ -225,9 +249,15 @@ def test_mp3_without_a_count_of_frames(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rate", [8000, 16000, 22050, 44100, 48000])
 def test_mp3_without_a_count_of_frames_that_is_cut(tmp_path: Path, rate: int) -> None:
     path = tmp_path / "x.mp3"
-    soundfile.write(path, noise(3 * rate), rate, format="MP3", bitrate_mode="CONSTANT", compression_level=0.5)
+    soundfile.write(
+        path, noise(3 * rate), rate, format="MP3", bitrate_mode="CONSTANT", compression_level=0.5
+    )
     content = path.read_bytes()
-    same = (i for i in range(4, len(content)) if content[i : i + 2] == content[:2] and content[i + 2] ^ content[2] < 4)
+    same = (
+        i
+        for i in range(4, len(content))
+        if content[i : i + 2] == content[:2] and content[i + 2] ^ content[2] < 4
+    )
     whole = content[next(same) :]  # without the first frame, which counts them
     path.write_bytes(whole)
     assert abs(len(read_audio(path)) - 48000) < 2 * 1152 * 16000 / rate
@@ -250,7 +280,11 @@ def test_names_that_are_no_audio_file(tmp_path: Path) -> None:
         ("x" * 300 + ".wav", "File name too long"),
         ("x.raw/x.wav", "Not a directory"),
         ("a\0.wav", "embedded null byte"),
-        ("talk.M4A", "give a whole WAV, FLAC, MP3, OGG, AIFF or AU file; `ffmpeg -i NAME.m4a NAME.flac` makes one"),
+        (
+            "talk.M4A",
+            "give a whole WAV, FLAC, MP3, OGG, AIFF or AU file; `ffmpeg -i NAME.m4a "
+            "NAME.flac` makes one",
+        ),
     ):
         assert why in refusal(tmp_path / name)
     assert "not read from standard input" in refusal(Path("-"))
@@ -279,7 +313,9 @@ def test_mp3_that_counts_its_header_frame(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("rate", [16000, 44100])
-def test_samples_that_are_none_too_few_silent_or_not_finite(tmp_path: Path, samples: np.ndarray, expected: str, rate: int) -> None:
+def test_samples_that_are_none_too_few_silent_or_not_finite(
+    tmp_path: Path, samples: np.ndarray, expected: str, rate: int
+) -> None:
     samples = resample(samples, SAMPLE_RATE, rate) if expected == "0.020 s" else samples
     soundfile.write(tmp_path / "x.wav", samples, rate, subtype="FLOAT")
     assert expected in refusal(tmp_path / "x.wav")
@@ -303,7 +339,8 @@ def test_real_recordings_at_8_khz() -> None:
 
 
 def test_channels_are_read_as_they_are(tmp_path: Path) -> None:
-    """For code that wants what the file holds: no mean of the channels, no other rate, silence and all."""
+    """For code that wants what the file holds: no mean of the channels, no other rate, silence and
+    all."""
     pair = np.stack([noise(900), np.zeros(900, np.float32)], 1)
     soundfile.write(tmp_path / "a.wav", pair, 8_000, subtype="FLOAT")
     found, rate = read_channels(tmp_path / "a.wav")
@@ -312,20 +349,30 @@ def test_channels_are_read_as_they_are(tmp_path: Path) -> None:
     refused("does not exist", read_channels, tmp_path / "b.wav")
 
 
-def test_hours_lie_in_a_file_and_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hours_lie_in_a_file_and_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_flac(tmp_path / "a.flac", noise(700_000), 44_100)
     inside = read_audio(tmp_path / "a.flac")
     monkeypatch.setattr("speechssl.audio.LONG", 100_000)
     mapped = read_audio(tmp_path / "a.flac")
     assert isinstance(mapped, np.memmap) and not isinstance(inside, np.memmap)
-    assert np.array_equal(mapped, inside) and np.array_equal(np.concatenate(list(in_blocks(mapped))), inside)
-    with pytest.raises(ValueError, match="read-only"):  # what is forgotten is read again from the file
+    assert np.array_equal(mapped, inside) and np.array_equal(
+        np.concatenate(list(in_blocks(mapped))), inside
+    )
+    # what is forgotten is read again from the file
+    with pytest.raises(ValueError, match="read-only"):
         mapped[0] = 1.0
 
 
-def test_an_mp3_of_more_than_a_block_leaves_stderr_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Frames of loud and quiet moments borrow bits from one another; seeking between two blocks made libmpg123 complain."""
-    samples = np.random.default_rng(0).normal(0, 0.2, 40 * SAMPLE_RATE) * (np.arange(40 * SAMPLE_RATE) % 4_000 < 600)
+def test_an_mp3_of_more_than_a_block_leaves_stderr_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Frames of loud and quiet moments borrow bits from one another; seeking between two blocks
+    made libmpg123 complain."""
+    samples = np.random.default_rng(0).normal(0, 0.2, 40 * SAMPLE_RATE) * (
+        np.arange(40 * SAMPLE_RATE) % 4_000 < 600
+    )
     write_clip(tmp_path / "long.mp3", samples, 0, 40)
     read = read_audio(tmp_path / "long.mp3")
     assert len(read) == len(samples) and not capfd.readouterr().err
@@ -344,7 +391,9 @@ def lasts(path: Path, seconds: float, within: float = 0.0) -> np.ndarray:
     return samples
 
 
-def encoded(samples: np.ndarray, container: str, subtype: str | None = None, **options: float | str) -> bytes:
+def encoded(
+    samples: np.ndarray, container: str, subtype: str | None = None, **options: float | str
+) -> bytes:
     buffer = io.BytesIO()
     soundfile.write(buffer, samples, SAMPLE_RATE, subtype, format=container, **options)
     return buffer.getvalue()
@@ -362,7 +411,9 @@ ID3 = b"ID3\x04\0\0" + bytes((0, 0, 0, 20)) + b"TIT2" + bytes(16)
 @pytest.mark.parametrize("mode", ["CONSTANT", "VARIABLE"])
 def test_joined_mp3s_are_read_to_their_end(tmp_path: Path, between: bytes, mode: str) -> None:
     path = tmp_path / "joined.mp3"
-    one, other = (encoded(noise(n, n), "MP3", bitrate_mode=mode) for n in (2 * SAMPLE_RATE, 3 * SAMPLE_RATE))
+    one, other = (
+        encoded(noise(n, n), "MP3", bitrate_mode=mode) for n in (2 * SAMPLE_RATE, 3 * SAMPLE_RATE)
+    )
     path.write_bytes(one + between + other)
     lasts(path, 5, 0.3)
 
@@ -371,7 +422,9 @@ def test_mp3_of_a_variable_bit_rate_that_begins_loud(tmp_path: Path) -> None:
     """Its length is extrapolated from the bit rate of the first frames: 2 s of 8."""
     path = tmp_path / "x.mp3"
     loud_then_quiet = np.concatenate([noise(32_000), np.full(96_000, 1e-5, np.float32)])
-    path.write_bytes(uncounted(encoded(loud_then_quiet, "MP3", bitrate_mode="VARIABLE", compression_level=0.1)))
+    path.write_bytes(
+        uncounted(encoded(loud_then_quiet, "MP3", bitrate_mode="VARIABLE", compression_level=0.1))
+    )
     assert soundfile.info(path).frames < 100_000
     lasts(path, 8, 0.15)
 
@@ -386,7 +439,9 @@ def test_mp3_that_counts_half_of_its_frames(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT", "ULAW", "PCM_U8"])
 @pytest.mark.parametrize("share", [0, 0.5])
-def test_wav_that_states_less_than_it_holds(tmp_path: Path, subtype: str, share: float, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wav_that_states_less_than_it_holds(
+    tmp_path: Path, subtype: str, share: float, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "more.wav"
     content = bytearray(encoded(noise(2 * SAMPLE_RATE), "WAV", subtype))
     at = content.index(b"data") + 4
@@ -398,7 +453,12 @@ def test_wav_that_states_less_than_it_holds(tmp_path: Path, subtype: str, share:
 
 
 @pytest.mark.parametrize(
-    "behind", [b"LIST\x04\0\0\0INFO", bytes(4096), b"id3 " + struct.pack("<I", 9000) + b"ID3" + noise(2250).tobytes()]
+    "behind",
+    [
+        b"LIST\x04\0\0\0INFO",
+        bytes(4096),
+        b"id3 " + struct.pack("<I", 9000) + b"ID3" + noise(2250).tobytes(),
+    ],
 )
 def test_what_stands_behind_the_sound_of_a_wav_is_none(tmp_path: Path, behind: bytes) -> None:
     (tmp_path / "x.wav").write_bytes(encoded(tone(), "WAV") + behind)
@@ -445,7 +505,9 @@ def through_ffmpeg(path: Path, samples: np.ndarray, codec: str, container: str) 
     import av
 
     with av.open(str(path), "w", format=container) as out:
-        stream = out.add_stream(codec, rate=SAMPLE_RATE if codec != "libopus" else 48_000, layout="mono")
+        stream = out.add_stream(
+            codec, rate=SAMPLE_RATE if codec != "libopus" else 48_000, layout="mono"
+        )
         frame = av.AudioFrame.from_ndarray(to_int16(samples)[None], format="s16", layout="mono")
         frame.sample_rate = SAMPLE_RATE
         for piece in (frame, None):
@@ -461,7 +523,9 @@ def through_ffmpeg(path: Path, samples: np.ndarray, codec: str, container: str) 
         ("talk.webm", "libopus", "webm"),
     ],
 )
-def test_codecs_that_libsndfile_does_not_read(tmp_path: Path, name: str, codec: str, container: str) -> None:
+def test_codecs_that_libsndfile_does_not_read(
+    tmp_path: Path, name: str, codec: str, container: str
+) -> None:
     through_ffmpeg(tmp_path / name, tone(3), codec, container)
     samples = lasts(tmp_path / name, 3, 0.15)
     assert np.std(samples[8000:-8000]) == pytest.approx(np.std(tone()), rel=0.05)
@@ -478,7 +542,9 @@ def test_mp4_that_is_cut_off(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("scale", "expected"), [(26_660, 26_660 / 32_768), (4, 1), (1.1, 1.1)])
 @pytest.mark.parametrize("subtype", ["FLOAT", "DOUBLE"])
-def test_floats_beyond_full_scale(tmp_path: Path, scale: float, expected: float, subtype: str) -> None:
+def test_floats_beyond_full_scale(
+    tmp_path: Path, scale: float, expected: float, subtype: str
+) -> None:
     soundfile.write(tmp_path / "x.wav", tone() / 0.4 * scale, SAMPLE_RATE, subtype)
     for samples in (read_audio(tmp_path / "x.wav"), read_native(tmp_path / "x.wav")[0]):
         np.testing.assert_allclose(samples, tone() / 0.4 * expected, atol=1e-5)
@@ -490,7 +556,9 @@ def test_floats_of_no_scale(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("right", [-1.0, -0.9])
-def test_channels_that_cancel(tmp_path: Path, right: float, capsys: pytest.CaptureFixture[str]) -> None:
+def test_channels_that_cancel(
+    tmp_path: Path, right: float, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "x.wav"
     soundfile.write(path, np.stack([tone(), right * tone()], 1), SAMPLE_RATE)
     np.testing.assert_allclose(read_audio(path), tone(), atol=2**-14)

@@ -1,5 +1,6 @@
-"""Intervals cover the truth as often as they say, and tests find a difference where there is none as seldom as they say: simulated
-corpora with few voices, some of which read much more than others, drawn by voice, and by voice and asker.
+"""Intervals cover the truth as often as they say, and tests find a difference where there is none
+as seldom as they say: simulated corpora with few voices, some of which read much more than others,
+drawn by voice, and by voice and asker.
 """
 
 from __future__ import annotations
@@ -9,13 +10,24 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from speechssl.stats import BootstrapUnits, ItemScore, combined, paired_difference, ratio_interval, resampled
+from speechssl.stats import (
+    BootstrapUnits,
+    ItemScore,
+    combined,
+    paired_difference,
+    ratio_interval,
+    resampled,
+)
 
 VOICE = ASKER = 0.35  # standard deviations of what a voice adds; that of a question by itself is 1
-UNEQUAL = 4.0  # of a Dirichlet distribution: of eight voices the busiest reads about four times as much as the least busy
+# of a Dirichlet distribution: of eight voices the busiest reads about four times as much as the
+# least busy
+UNEQUAL = 4.0
 
 
-def corpora(groups: int, askers: bool, count: int, seed: int = 0) -> Iterator[tuple[np.ndarray, BootstrapUnits]]:
+def corpora(
+    groups: int, askers: bool, count: int, seed: int = 0
+) -> Iterator[tuple[np.ndarray, BootstrapUnits]]:
     """Differences of two systems, on average 0, and what is drawn of them."""
     rng = np.random.default_rng([seed, groups, askers])
     for _ in range(count):
@@ -24,42 +36,66 @@ def corpora(groups: int, askers: bool, count: int, seed: int = 0) -> Iterator[tu
         asking = rng.choice(groups, len(voices), p=rng.dirichlet(np.full(groups, UNEQUAL)))
         scores = rng.normal(0, VOICE, groups)[voices] + rng.normal(0, 1, len(voices))
         scores += rng.normal(0, ASKER, groups)[asking] if askers else 0.0
-        yield scores, BootstrapUnits("voice", tuple((str(v),) for v in voices), tuple(map(str, asking)) if askers else ())
+        yield (
+            scores,
+            BootstrapUnits(
+                "voice", tuple((str(v),) for v in voices), tuple(map(str, asking)) if askers else ()
+            ),
+        )
 
 
 @pytest.mark.parametrize("askers", [False, True], ids=["voices", "voices-and-askers"])
 @pytest.mark.parametrize("groups", [5, 8, 20])
 def test_intervals_cover_and_no_difference_is_seldom_found(groups: int, askers: bool) -> None:
     count = 1500
-    every = [paired_difference(x, np.zeros(len(x)), units, resamples=50) for x, units in corpora(groups, askers, count)]
+    every = [
+        paired_difference(x, np.zeros(len(x)), units, resamples=50)
+        for x, units in corpora(groups, askers, count)
+    ]
     covered = sum(found.low <= 0 <= found.high for found in every) / count
     assert 0.93 <= covered <= 0.97
     assert sum(found.p_value < 0.05 for found in every) / count <= 0.06
 
 
 def test_so_do_those_of_rates_of_errors() -> None:
-    """Eight voices with their own rates, and numbers of words that differ: a ratio of sums, whose truth is known."""
+    """Eight voices with their own rates, and numbers of words that differ: a ratio of sums, whose
+    truth is known."""
     rng, count, covered = np.random.default_rng(1), 1000, 0
     for _ in range(count):
-        voices = np.repeat(np.arange(8), 3 + rng.multinomial(56, rng.dirichlet(np.full(8, UNEQUAL))))
+        voices = np.repeat(
+            np.arange(8), 3 + rng.multinomial(56, rng.dirichlet(np.full(8, UNEQUAL)))
+        )
         words = rng.integers(5, 40, len(voices))
         errors = rng.binomial(words, rng.beta(4, 16, 8)[voices])  # 20 % on average
-        found = ratio_interval(errors, words, BootstrapUnits("voice", tuple((str(v),) for v in voices)), resamples=100)
+        found = ratio_interval(
+            errors, words, BootstrapUnits("voice", tuple((str(v),) for v in voices)), resamples=100
+        )
         covered += found.low <= 0.2 <= found.high
     assert 0.93 <= covered / count <= 0.97
 
 
 @pytest.mark.parametrize("groups", [5, 8])
 def test_so_do_those_of_what_is_computed_of_several_scores(groups: int) -> None:
-    """The difference of two systems that were drawn together is that of `paired_difference`, interval and p-value."""
+    """The difference of two systems that were drawn together is that of `paired_difference`,
+    interval and p-value."""
     for scores, units in corpora(groups, True, 5):
         cells = {}
         for name, values in (("one", scores), ("other", np.zeros(len(scores)))):
             rows = zip(values, units.labels, units.askers, strict=True)
-            cells[name] = [ItemScore(str(i), voice, value, 1.0, voice, asker) for i, (value, voice, asker) in enumerate(rows)]
+            cells[name] = [
+                ItemScore(str(i), voice, value, 1.0, voice, asker)
+                for i, (value, voice, asker) in enumerate(rows)
+            ]
         drawn = resampled(cells)
-        found, plain = combined(np.subtract, drawn["one"], drawn["other"]), paired_difference(scores, np.zeros(len(scores)), units)
-        assert (found.unit, found.groups) == (plain.drawn, plain.groups) == ("voice × asker", groups)
+        found, plain = (
+            combined(np.subtract, drawn["one"], drawn["other"]),
+            paired_difference(scores, np.zeros(len(scores)), units),
+        )
+        assert (
+            (found.unit, found.groups) == (plain.drawn, plain.groups) == ("voice × asker", groups)
+        )
         assert found.p_value == pytest.approx(plain.p_value)
         interval = found.interval
-        assert (interval.low, interval.high) == pytest.approx((plain.low, plain.high), abs=0.05 * (plain.high - plain.low))
+        assert (interval.low, interval.high) == pytest.approx(
+            (plain.low, plain.high), abs=0.05 * (plain.high - plain.low)
+        )

@@ -13,9 +13,13 @@ def test_a_worker_can_hand_its_refusal_to_its_parent():
 
 
 def test_an_extra_is_installed_by_its_packages():
-    extras = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     for extra in ("synth", "superb", "ray"):
-        assert [p.replace(" ", "") for p in packages_of(extra)] == [p.replace(" ", "") for p in extras[extra]]
+        assert [p.replace(" ", "") for p in packages_of(extra)] == [
+            p.replace(" ", "") for p in extras[extra]
+        ]
 
 
 def test_what_was_set_aside_is_listed_counted_and_called_what_it_is_on_stderr(capsys):
@@ -34,7 +38,10 @@ def test_what_was_set_aside_is_listed_counted_and_called_what_it_is_on_stderr(ca
 
 def test_many_for_one_reason_are_one_line(capsys):
     many = {f"q{i}": f"passage p{i}-x has no transcript" for i in range(4)}
-    files = {f"Rome_{c}": f"/data/{c}.flac: {n} samples are fewer than 400" for c, n in zip("abcd", (1, 22, 3, 4), strict=True)}
+    files = {
+        f"Rome_{c}": (f"/data/{c}.flac: {n} samples are fewer than 400")
+        for c, n in zip("abcd", (1, 22, 3, 4), strict=True)
+    }
     few = {f"u{i}": "silent" for i in range(3)}
     report_set_aside(many | few | files, "training")
     assert capsys.readouterr().err.splitlines() == [

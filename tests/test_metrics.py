@@ -24,14 +24,17 @@ from .files import refused
         ((0.0, 1.0), [(1.0, 2.0)], 0.0, 0.0),  # half-open: touching is not overlapping
         ((0.0, 4.0), [(1.0, 2.0)], 0.4, 0.25),
         ((1.5, 1.5), [(1.0, 2.0)], 0.0, 0.0),
-        ((5.0, 6.0), [(0.0, 1.0), (2.0, 3.0), (5.0, 6.0)], 1.0, 1.0),  # the last annotation counts (fault 3)
+        # the last annotation counts (fault 3)
+        ((5.0, 6.0), [(0.0, 1.0), (2.0, 3.0), (5.0, 6.0)], 1.0, 1.0),
         ((0.0, 1.0), [(0.0, 1.0), (2.0, 3.0)], 1.0, 1.0),
         (None, [(0.0, 1.0)], 0.0, 0.0),
         (None, [], 1.0, 1.0),
         ((0.0, 1.0), [], 0.0, 0.0),
     ],
 )
-def test_time_scores(predicted: tuple[float, float] | None, gold: list[tuple[float, float]], f1: float, aos: float) -> None:
+def test_time_scores(
+    predicted: tuple[float, float] | None, gold: list[tuple[float, float]], f1: float, aos: float
+) -> None:
     assert frame_f1(predicted, gold) == pytest.approx(f1)
     assert overlap_score(predicted, gold) == pytest.approx(aos)
 
@@ -68,7 +71,9 @@ def test_what_is_not_an_interval_is_refused() -> None:
         ("１９３２年", ["1932年"], "zh", 1, 1),
     ],
 )
-def test_text_scores(predicted: str | None, gold: list[str], language: str, exact: float, f1: float) -> None:
+def test_text_scores(
+    predicted: str | None, gold: list[str], language: str, exact: float, f1: float
+) -> None:
     assert exact_match(predicted, gold, language) == exact
     assert token_f1(predicted, gold, language) == pytest.approx(f1)
 
@@ -118,11 +123,13 @@ def test_word_errors_of_unequal_lists_or_no_words() -> None:
     refused("no words", word_error_rate, [], [])
 
 
-HAN = st.text(alphabet="北京大学中山年，。 ", max_size=8)  # without numbers, which DRCD's script leaves alone
+# without numbers, which DRCD's script leaves alone
+HAN = st.text(alphabet="北京大学中山年，。 ", max_size=8)
 
 
 def drcd_scores(predicted: str, gold: list[str]) -> tuple[float, float]:
-    """EM and F1 as the scripts of DRCD and ODSQA count them: SQuAD's over characters, punctuation removed."""
+    """EM and F1 as the scripts of DRCD and ODSQA count them: SQuAD's over characters, punctuation
+    removed."""
     bag, best = [c for c in predicted if c not in "，。 "], (0.0, 0.0)
     for answer in gold:
         wanted = [c for c in answer if c not in "，。 "]
@@ -138,23 +145,36 @@ def drcd_scores(predicted: str, gold: list[str]) -> tuple[float, float]:
 def test_chinese_answers_are_scored_as_drcd_does(predicted: str, gold: list[str]) -> None:
     assume(all(c.strip("，。 ") for c in (predicted, *gold)))
     wanted = drcd_scores(predicted, gold)
-    assert (exact_match(predicted, gold, "zh"), token_f1(predicted, gold, "zh")) == pytest.approx(wanted)
+    assert (exact_match(predicted, gold, "zh"), token_f1(predicted, gold, "zh")) == pytest.approx(
+        wanted
+    )
 
 
-# ---- random predictions against the scorers of SQuAD v1.1 and of DUAL, written from what they compute, faults excepted
+# ---- random predictions against the scorers of SQuAD v1.1 and of DUAL, written from what they
+# compute, faults excepted
 
 
-WORDS = (*"the The a an An cat cat, Cat 10 1,000 U.S. new-york anthem ä — 's (b) a—b _a_ É ß ٣ 中".split(), "\u200b", " ", "\n")
+WORDS = (
+    *(
+        "the The a an An cat cat, Cat 10 1,000 U.S. new-york anthem ä — 's (b) a—b _a_ É ß ٣ 中"
+    ).split(),
+    "\u200b",
+    " ",
+    "\n",
+)
 texts = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
 ticks = st.integers(0, 60)
 
 
 def squad_words(text: str) -> list[str]:
-    """Lower case, then punctuation, then articles, then white space: the order of the script matters ("a." is an article, and so
+    """Lower case, then punctuation, then articles, then white space: the order of the script
+    matters ("a." is an article, and so
     is the "a" of "a—b").
     """
     kept = "".join(c for c in text.lower() if c not in set(string.punctuation))
-    return "".join(" " if part in ("a", "an", "the") else part for part in re.split(r"(\W)", kept)).split()
+    return "".join(
+        " " if part in ("a", "an", "the") else part for part in re.split(r"(\W)", kept)
+    ).split()
 
 
 def squad_scores(predicted: str, gold: list[str]) -> tuple[float, float]:
@@ -173,10 +193,15 @@ def squad_scores(predicted: str, gold: list[str]) -> tuple[float, float]:
 
 @given(texts, st.lists(texts, min_size=1, max_size=4))
 def test_text_scores_are_those_of_squad(predicted: str, gold: list[str]) -> None:
-    """Where the prediction or an annotation is empty the rule is that of v2.0: such an annotation does not count."""
+    """Where the prediction or an annotation is empty the rule is that of v2.0: such an annotation
+    does not count."""
     kept = [answer for answer in gold if squad_words(answer)]
     if not kept or not squad_words(predicted):
-        assert exact_match(predicted, gold) == token_f1(predicted, gold) == float(not kept and not squad_words(predicted))
+        assert (
+            exact_match(predicted, gold)
+            == token_f1(predicted, gold)
+            == float(not kept and not squad_words(predicted))
+        )
         return
     exact, f1 = squad_scores(predicted, kept)
     assert exact_match(predicted, gold) == exact
@@ -193,11 +218,21 @@ def dual_scores(predicted: tuple[int, int], gold: tuple[int, int]) -> tuple[Frac
     return 2 * precision * recall / (precision + recall), Fraction(shared, len(units | wanted))
 
 
-@given(st.tuples(ticks, ticks).map(sorted), st.lists(st.tuples(ticks, st.integers(1, 20)), min_size=1, max_size=4))
-def test_time_scores_are_those_of_dual_and_no_annotation_is_dropped(predicted: list[int], gold: list[tuple[int, int]]) -> None:
-    """Its aggregate takes the best of all annotations but the last; here the last counts as well."""
+@given(
+    st.tuples(ticks, ticks).map(sorted),
+    st.lists(st.tuples(ticks, st.integers(1, 20)), min_size=1, max_size=4),
+)
+def test_time_scores_are_those_of_dual_and_no_annotation_is_dropped(
+    predicted: list[int], gold: list[tuple[int, int]]
+) -> None:
+    """Its aggregate takes the best of all annotations but the last; here the last counts as
+    well."""
     span, wanted = (predicted[0], predicted[1]), [(start, start + length) for start, length in gold]
     found = [dual_scores(span, g) for g in wanted]
     seconds = [(a * 0.02, b * 0.02) for a, b in wanted]
-    assert frame_f1((span[0] * 0.02, span[1] * 0.02), seconds) == pytest.approx(float(max(f for f, _ in found)), abs=1e-9)
-    assert overlap_score((span[0] * 0.02, span[1] * 0.02), seconds) == pytest.approx(float(max(a for _, a in found)), abs=1e-9)
+    assert frame_f1((span[0] * 0.02, span[1] * 0.02), seconds) == pytest.approx(
+        float(max(f for f, _ in found)), abs=1e-9
+    )
+    assert overlap_score((span[0] * 0.02, span[1] * 0.02), seconds) == pytest.approx(
+        float(max(a for _, a in found)), abs=1e-9
+    )

@@ -1,4 +1,5 @@
-"""Training by two processes (torchrun, gloo) is training by one: same steps, same batches, same weights; and one of them writes."""
+"""Training by two processes (torchrun, gloo) is training by one: same steps, same batches, same
+weights; and one of them writes."""
 
 import json
 import os
@@ -18,13 +19,33 @@ from .files import change_lines, read_lines, refused
 
 ROOT = Path(__file__).parent.parent
 CROPS = ["--crops", "4", "--crop-seconds", "0.5", "--visible-weight", "1"]
-TRAINING = ["--steps", "4", "--warmup-steps", "1", "--save-every", "4", "--log-every", "1", "--precision", "fp32"]
-# A span head's bias shifts all logits, so its gradient is rounding alone (1e-8), of which AdamW's usual epsilon makes whole steps.
+TRAINING = [
+    "--steps",
+    "4",
+    "--warmup-steps",
+    "1",
+    "--save-every",
+    "4",
+    "--log-every",
+    "1",
+    "--precision",
+    "fp32",
+]
+# A span head's bias shifts all logits, so its gradient is rounding alone (1e-8), of which AdamW's
+# usual epsilon makes whole steps.
 TRAINING += ["--adam-epsilon", "1e-5"]
 
 
 def torchrun(*arguments):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *map(str, arguments)]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        *map(str, arguments),
+    ]
     env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
 
@@ -42,29 +63,114 @@ def corpus(mini_corpus):
 
 @pytest.fixture
 def calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
-    """A function (folder) -> the training verbs, with `folder` to write into. Pre-training from scratch saves at step 2 too."""
+    """A function (folder) -> the training verbs, with `folder` to write into. Pre-training from
+    scratch saves at step 2 too."""
     encoder, text, units = hubert_folder("layer"), tmp_path / "text", tmp_path / "units"
-    drops = ("layerdrop", "hidden_dropout", "attention_dropout", "feat_proj_dropout", "activation_dropout")
+    drops = (
+        "layerdrop",
+        "hidden_dropout",
+        "attention_dropout",
+        "feat_proj_dropout",
+        "activation_dropout",
+    )
     quiet = hubert_folder("layer", **dict.fromkeys(drops, 0.0))
     other = hubert_folder("group")
     noise = ["--distort", "g+b", "--distil", 1, "--domain-adversary", "multi"]
     noise += ["--domain-adversary-mode", "alternating", "--domain-adversary-schedule", "constant"]
     text_encoder(max_position_embeddings=256).save_pretrained(text)
     tokenizer.save_pretrained(text)
-    assert main(["units", "fit", str(corpus), str(encoder), str(units / "k.safetensors"), "--layer", "1", "--clusters", "6"]) == 0
-    assert main(["units", "extract", str(corpus), str(encoder), str(units / "k.safetensors"), str(units), "--split", "train"]) == 0
-    mixed = [*CROPS, "--crop-seconds", 3]  # of which one recording is longer and one is shorter: batches of 4 and of 6
+    assert (
+        main(
+            [
+                "units",
+                "fit",
+                str(corpus),
+                str(encoder),
+                str(units / "k.safetensors"),
+                "--layer",
+                "1",
+                "--clusters",
+                "6",
+            ]
+        )
+        == 0
+    )
+    assert (
+        main(
+            [
+                "units",
+                "extract",
+                str(corpus),
+                str(encoder),
+                str(units / "k.safetensors"),
+                str(units),
+                "--split",
+                "train",
+            ]
+        )
+        == 0
+    )
+    # of which one recording is longer and one is shorter: batches of 4 and of 6
+    mixed = [*CROPS, "--crop-seconds", 3]
     qa = ["--text-encoder", text, "--batch", 4, "--window", 16, "--stride", 8, "--answer", 5]
-    small = ["--word-steps", 3, "--word-batch", 4, "--word-width", 8, "--mask-steps", 3, "--mask-batch", 4, "--mask-window", 8]
+    small = [
+        "--word-steps",
+        3,
+        "--word-batch",
+        4,
+        "--word-width",
+        8,
+        "--mask-steps",
+        3,
+        "--mask-batch",
+        4,
+        "--mask-window",
+        8,
+    ]
 
     def make(out):
         made = [
-            ["train", "ctc", corpus, encoder, out / "ctc", "--layer", 1, "--batch", 4, "--lstm-width", 8],
+            [
+                "train",
+                "ctc",
+                corpus,
+                encoder,
+                out / "ctc",
+                "--layer",
+                1,
+                "--batch",
+                4,
+                "--lstm-width",
+                8,
+            ],
             ["train", "dual", corpus, units, out / "dual", *qa],
             ["train", "text-qa", corpus, out / "text-qa", *qa],
             ["train", "speechbert", corpus, encoder, out / "speechbert", "--layer", 1, *qa, *small],
-            ["train", "transfer-speechbert", corpus, encoder, out / "speechbert", other, out / "carried", "--batch", 4],
-            ["pretrain", "continue", corpus, out / "robust", "--start", quiet, "--layer", 1, "--clusters", 6, *mixed, *noise],
+            [
+                "train",
+                "transfer-speechbert",
+                corpus,
+                encoder,
+                out / "speechbert",
+                other,
+                out / "carried",
+                "--batch",
+                4,
+            ],
+            [
+                "pretrain",
+                "continue",
+                corpus,
+                out / "robust",
+                "--start",
+                quiet,
+                "--layer",
+                1,
+                "--clusters",
+                6,
+                *mixed,
+                *noise,
+            ],
             ["pretrain", "hubert", corpus, out / "hubert", "--clusters", 6, *CROPS],
         ]
         made = [[str(x) for x in [*call, *TRAINING]] for call in made]
@@ -83,51 +189,80 @@ def test_two_processes_train_what_one_does_and_a_killed_run_goes_on(calls, tmp_p
     (tmp_path / "calls.json").write_text(json.dumps(calls(two)))
     killed = torchrun(ROOT / "tests/two_processes.py", tmp_path, tmp_path / "calls.json")
     assert killed.returncode != 0
-    assert [(tmp_path / f"codes-{i}").read_text().split() for i in (0, 1)] == [["0"] * 6] * 2, killed.stderr
+    assert [(tmp_path / f"codes-{i}").read_text().split() for i in (0, 1)] == [["0"] * 6] * 2, (
+        killed.stderr
+    )
     a_toy_is_trained_alike(tmp_path)
     for name in ("ctc", "dual", "text-qa", "speechbert", "carried", "robust"):
         assert whole(one / name) == whole(two / name)
         same_weights(one / name, two / name)
-    same_curve(one / "robust", two / "robust", "loss", "distillation", "domain_accuracy", "masked_accuracy")
-    assert (two / "hubert/checkpoints/checkpoint-2/trainer_state.json").is_file() and not (two / "hubert/encoder").exists()
+    same_curve(
+        one / "robust", two / "robust", "loss", "distillation", "domain_accuracy", "masked_accuracy"
+    )
+    assert (two / "hubert/checkpoints/checkpoint-2/trainer_state.json").is_file() and not (
+        two / "hubert/encoder"
+    ).exists()
     resumed = torchrun("-m", "speechssl", *calls(two)[-1])
     assert resumed.returncode == 0, resumed.stderr[-3000:]
     assert resumed.stdout.count("hubert/encoder: ") == 1
     same_weights(one / "hubert", two / "hubert")
     assert whole(one / "hubert") == whole(two / "hubert")
     steps = [row["step"] for row in read_lines(two / "hubert/checkpoints/log.jsonl")]
-    assert steps.count(1) == 1 and steps[-5:] == [3, 4, 5, 6, 6]  # it went on from step 2; the last line is the run's summary
+    # it went on from step 2; the last line is the run's summary
+    assert steps.count(1) == 1 and steps[-5:] == [3, 4, 5, 6, 6]
 
 
 def a_toy_is_trained_alike(folder):
-    """Rows divided, dropout not shared, a gradient that one process finds broken dropped by both, scalars averaged, one log."""
+    """Rows divided, dropout not shared, a gradient that one process finds broken dropped by both,
+    scalars averaged, one log."""
     first, second = (json.loads((folder / f"process-{i}.json").read_text()) for i in (0, 1))
     assert first["weights"] == second["weights"] and torch.tensor(first["weights"]).isfinite().all()
     assert first["result"] == second["result"] and first["result"]["skipped"] == 1
     assert (folder / "toy/skipped.txt").read_text() == "2\n"
     assert [len(rows) for rows in first["seen"]] == [3] * 5
-    assert not {x for rows in first["seen"] for x in rows} & {x for rows in second["seen"] for x in rows}
+    assert not {x for rows in first["seen"] for x in rows} & {
+        x for rows in second["seen"] for x in rows
+    }
     assert all(a != b for a, b in zip(first["drawn"], second["drawn"], strict=True))
     rows = read_lines(folder / "toy/log.jsonl")
-    assert [row["mine"] for row in rows if "mine" in row] == [0.5] * 4  # of the dropped one nothing is reported
+    # of the dropped one nothing is reported
+    assert [row["mine"] for row in rows if "mine" in row] == [0.5] * 4
     assert [row["step"] for row in rows if row.get("loss", 0) is None] == [3]
-    assert first["agreed"] == second["agreed"] == "process 0" and first["mean"] == second["mean"] == 0.5
+    assert (
+        first["agreed"] == second["agreed"] == "process 0"
+        and first["mean"] == second["mean"] == 0.5
+    )
     assert (first["order"], second["order"]) == ([], ["was-0"])
 
 
 def whole(folder):
-    """Names of all files but the checkpoints', of which every process has one for its random state."""
-    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if "checkpoint-" not in str(p))
+    """Names of all files but the checkpoints', of which every process has one for its random
+    state."""
+    return sorted(
+        str(p.relative_to(folder)) for p in folder.rglob("*") if "checkpoint-" not in str(p)
+    )
 
 
 def same_weights(a, b):
     """The last checkpoints (of every stage) before anything was rounded."""
-    found = [{p.relative_to(folder): p for p in folder.glob("checkpoints/**/checkpoint-*/model.safetensors")} for folder in (a, b)]
+    found = [
+        {
+            p.relative_to(folder): p
+            for p in folder.glob("checkpoints/**/checkpoint-*/model.safetensors")
+        }
+        for folder in (a, b)
+    ]
     assert found[0].keys() == found[1].keys() and found[0]
     for path in found[0]:
         left, right = (load_file(folder[path]) for folder in found)
         for name, value in left.items():
-            torch.testing.assert_close(right[name], value, atol=2e-6, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+            torch.testing.assert_close(
+                right[name],
+                value,
+                atol=2e-6,
+                rtol=1e-4,
+                msg=lambda text, name=name: f"{name}: {text}",
+            )
 
 
 def same_curve(a, b, *names):
@@ -135,24 +270,37 @@ def same_curve(a, b, *names):
     left, right = (read_lines(folder / "checkpoints/log.jsonl")[:-1] for folder in (a, b))
     assert len(left) == len(right) == 4 and all(set(names) <= set(row) for row in left)
     for name in names:
-        assert [row[name] for row in right] == pytest.approx([row[name] for row in left], abs=2e-4, rel=1e-4), name
+        assert [row[name] for row in right] == pytest.approx(
+            [row[name] for row in left], abs=2e-4, rel=1e-4
+        ), name
 
 
 @pytest.mark.slow
 def test_a_batch_that_two_processes_cannot_share_is_reported_once(corpus, tmp_path):
-    ended = torchrun("-m", "speechssl", "pretrain", "hubert", corpus, tmp_path / "hubert", "--crops", 3)
-    ours, *others, last, _ = ended.stderr.splitlines()  # torchrun's traceback stands between, and ends with our sentence
+    ended = torchrun(
+        "-m", "speechssl", "pretrain", "hubert", corpus, tmp_path / "hubert", "--crops", 3
+    )
+    # torchrun's traceback stands between, and ends with our sentence
+    ours, *others, last, _ = ended.stderr.splitlines()
     assert ended.returncode != 0 and not any("cannot share" in line for line in others)
-    assert "speechssl: 2 processes cannot share a batch of 3" in ours and last.strip() == f"traceback : {ours}"
+    assert (
+        "speechssl: 2 processes cannot share a batch of 3"
+    ) in ours and last.strip() == f"traceback : {ours}"
 
 
 @pytest.mark.slow
-def test_a_batch_that_cannot_be_shared_is_refused_before_anything_is_written(calls, tmp_path, monkeypatch, capsys):
+def test_a_batch_that_cannot_be_shared_is_refused_before_anything_is_written(
+    calls, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setenv("WORLD_SIZE", "3")
     for call in calls(tmp_path / "three"):
         assert main(call) == 2
         assert "3 processes cannot share a batch of 4" in capsys.readouterr().err
     assert not (tmp_path / "three").exists()
-    refused("3 processes cannot share a batch of 16; give a batch that is a multiple of 3", check_share, 16)
+    refused(
+        "3 processes cannot share a batch of 16; give a batch that is a multiple of 3",
+        check_share,
+        16,
+    )
     with pytest.raises(InputError, match="3 processes cannot share a batch of 4"):
         StepBatches(lambda step: {"x": torch.zeros(4, 2)}, 5)[0]

@@ -13,7 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.results import Row, Table, append_rows, counted_range, drawn_sentence, read_rows, results_table
+from speechssl.results import (
+    Row,
+    Table,
+    append_rows,
+    counted_range,
+    drawn_sentence,
+    read_rows,
+    results_table,
+)
 
 from .files import refused
 
@@ -69,7 +77,14 @@ def test_where_the_card_does_not_count_nothing_is_reported_twice(path: Path) -> 
 def test_the_same_key_replaces_with_the_keys_of_its_card_in_any_order(path: Path) -> None:
     row = replace(ROW, card={"layer": 6, "k": 100})
     append_rows(path, [row, replace(row, metric="AOS")])
-    append_rows(path, [replace(row, card={"k": 100, "layer": 6}, value=60.0, low=None, high=None, n=401, snr_db=10)])
+    append_rows(
+        path,
+        [
+            replace(
+                row, card={"k": 100, "layer": 6}, value=60.0, low=None, high=None, n=401, snr_db=10
+            )
+        ],
+    )
     assert [(row.metric, row.value) for row in read_rows(path)] == [("FF1", 60.0), ("AOS", 51.25)]
 
 
@@ -93,7 +108,9 @@ def test_another_key_is_another_row(path: Path, other: dict[str, object]) -> Non
     assert len(read_rows(path)) == 2
 
 
-def test_snrs_over_the_whole_signal_are_other_conditions_and_the_usual_ones_are_written_as_ever(path: Path) -> None:
+def test_snrs_over_the_whole_signal_are_other_conditions_and_the_usual_ones_are_written_as_ever(
+    path: Path,
+) -> None:
     append_rows(path, [ROW])
     assert "snr_over" not in path.read_text()
     append_rows(path, [replace(ROW, value=40.0, low=None, high=None, snr_over="signal")])
@@ -109,7 +126,14 @@ def test_scalars_of_numpy(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"value": float("nan")}, {"snr_db": float("inf")}, {"value": None}, {"low": 99.0}, {"system": 3}]
+    "wrong",
+    [
+        {"value": float("nan")},
+        {"snr_db": float("inf")},
+        {"value": None},
+        {"low": 99.0},
+        {"system": 3},
+    ],
 )
 def test_values_that_are_refused_leave_the_file_alone(path: Path, wrong: dict[str, object]) -> None:
     append_rows(path, [ROW])
@@ -136,7 +160,8 @@ def test_damage_is_named_with_file_and_line(path: Path, line: str, what: str) ->
     append_rows(path, [ROW])
     path.write_text(path.read_text() + "\n" + line + "\n")
     assert what in refused(f"{path}:3 ", read_rows, path)
-    assert what in refused(f"{path}:3 ", append_rows, path, [replace(ROW, seed=9)])  # damage is not overwritten
+    # damage is not overwritten
+    assert what in refused(f"{path}:3 ", append_rows, path, [replace(ROW, seed=9)])
 
 
 def test_a_missing_file(path: Path) -> None:
@@ -149,7 +174,8 @@ def test_a_missing_file(path: Path) -> None:
 def test_processes_that_append_at_once_lose_nothing(path: Path) -> None:
     program = (
         "import sys; from dataclasses import replace; from speechssl.results import *\n"
-        "for i in range(10): append_rows(sys.argv[1], [Row(sys.argv[2], '', '', None, 'FF1', 1, None, None, 1, i, '')])"
+        "for i in range(10): append_rows(sys.argv[1], [Row(sys.argv[2], '', '', None, 'FF1', 1, "
+        "None, None, 1, i, '')])"
     )
     workers = [subprocess.Popen([sys.executable, "-c", program, str(path), name]) for name in "abc"]
     assert [worker.wait() for worker in workers] == [0, 0, 0]
@@ -184,23 +210,37 @@ def test_of_two_cards_the_last_is_shown_and_nothing_gives_nothing() -> None:
 
 
 def test_one_model_under_two_names_is_one_row_in_every_condition(path: Path) -> None:
-    append_rows(path, [ROW, replace(ROW, condition="clean", snr_db=None), replace(ROW, card="another")], by_content=True)
+    append_rows(
+        path,
+        [ROW, replace(ROW, condition="clean", snr_db=None), replace(ROW, card="another")],
+        by_content=True,
+    )
     append_rows(path, [replace(ROW, encoder="mine", value=51.5)], by_content=True)
     found = [(row.encoder, row.condition, row.value, row.card) for row in read_rows(path)]
-    assert found == [("mine", "babble", 51.5, "3f2a"), ("mine", "clean", 51.25, "3f2a"), ("hubert", "babble", 51.25, "another")]
+    assert found == [
+        ("mine", "babble", 51.5, "3f2a"),
+        ("mine", "clean", 51.25, "3f2a"),
+        ("hubert", "babble", 51.25, "another"),
+    ]
 
 
 def test_tables_say_what_is_drawn() -> None:
-    several = drawn_sentence([("a", "voice", 8), ("b", "passage", 9), ("c", "", 0), ("d", "voice", 8)])
+    several = drawn_sentence(
+        [("a", "voice", 8), ("b", "passage", 9), ("c", "", 0), ("d", "voice", 8)]
+    )
     assert several == "95 % intervals draw 8 voices (a, d) and 9 passages (b)."
-    assert drawn_sentence([("", "voice", 8), ("", "passage", 6)]) == "95 % intervals draw 8 voices and 6 passages."
+    assert drawn_sentence([("", "voice", 8), ("", "passage", 6)]) == (
+        "95 % intervals draw 8 voices and 6 passages."
+    )
     assert drawn_sentence([("a", "passage", 4)]) == ""  # fewer than five have no interval
     about = drawn_sentence([("", "passage (about these 3 voices)", 24), ("", "voice × asker", 8)])
     assert about == "95 % intervals draw 24 passages (about these 3 voices) and 8 voices × askers."
     assert [counted_range({n}, "query") for n in (1, 2)] == ["1 query", "2 queries"]
     assert counted_range({4, 8}, "voice, recording") == "4 to 8 voices or recordings"
     drawn = replace(ROW, drawn="voice", groups=8)
-    assert results_table([drawn, replace(drawn, metric="WER")]).endswith("\n\n95 % intervals draw 8 voices.")
+    assert results_table([drawn, replace(drawn, metric="WER")]).endswith(
+        "\n\n95 % intervals draw 8 voices."
+    )
     assert not results_table([ROW]).endswith(".")
 
 
@@ -213,6 +253,13 @@ def test_results_of_before_can_be_read_and_replaced(path: Path) -> None:
 
 
 def test_numbers_stand_flush_right_and_names_flush_left() -> None:
-    table = Table("", ("first", "second", "condition", "WER"), (("dual", "text", "clean", 1.0), ("dual", "ctc", "pink 5 dB", 12.5)))
-    assert table.text.splitlines()[2:] == ["dual   text    clean       1.0", "dual   ctc     pink 5 dB  12.5"]
+    table = Table(
+        "",
+        ("first", "second", "condition", "WER"),
+        (("dual", "text", "clean", 1.0), ("dual", "ctc", "pink 5 dB", 12.5)),
+    )
+    assert table.text.splitlines()[2:] == [
+        "dual   text    clean       1.0",
+        "dual   ctc     pink 5 dB  12.5",
+    ]
     assert "| --- | --- | --- | ---: |" in table.markdown

@@ -1,4 +1,5 @@
-"""The page that answers questions: recordings and their limits, answers as HTML, the process with the models, and a browser."""
+"""The page that answers questions: recordings and their limits, answers as HTML, the process with
+the models, and a browser."""
 
 from __future__ import annotations
 
@@ -31,7 +32,11 @@ from speechssl.systems import QA
 
 from .files import refused
 
-SENTENCES = ("the train was late as it often is", "volunteers at the compass bank are led by carl merrill", "the cinema was full")
+SENTENCES = (
+    "the train was late as it often is",
+    "volunteers at the compass bank are led by carl merrill",
+    "the cinema was full",
+)
 SYSTEMS = ("dual", "cascade-ctc")
 LIMITS = Limits(seconds=5.0, megabytes=0.5, timeout=60.0)
 
@@ -52,8 +57,16 @@ def speech(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
     folder = tmp_path_factory.mktemp("speech")
     voices = speakers("en", "test")
-    soundfile.write(folder / "passage.wav", read_aloud(". ".join(SENTENCES) + ".", voices[0], "en").samples, 16_000)
-    soundfile.write(folder / "question.wav", read_aloud("who leads the volunteers?", voices[1], "en").samples, 16_000)
+    soundfile.write(
+        folder / "passage.wav",
+        read_aloud(". ".join(SENTENCES) + ".", voices[0], "en").samples,
+        16_000,
+    )
+    soundfile.write(
+        folder / "question.wav",
+        read_aloud("who leads the volunteers?", voices[1], "en").samples,
+        16_000,
+    )
     return folder / "passage.wav", folder / "question.wav"
 
 
@@ -68,15 +81,37 @@ def free_port() -> int:
 @pytest.mark.parametrize(
     ("name", "part", "written", "expected"),
     [
-        ("long.wav", "passage", noise(6), "the passage (long.wav) lasts 6 s, and the passage may last 5 s"),
+        (
+            "long.wav",
+            "passage",
+            noise(6),
+            "the passage (long.wav) lasts 6 s, and the passage may last 5 s",
+        ),
         ("silent.wav", "question", np.zeros(16_000), "the question (silent.wav) is silent"),
-        ("text.wav", "passage", b"this is not audio" * 100, "cannot read the passage (text.wav) as audio"),
-        ("large.wav", "passage", bytes(600_000), "the passage (large.wav) has 0.6 MB, and at most 0.5 MB"),
+        (
+            "text.wav",
+            "passage",
+            b"this is not audio" * 100,
+            "cannot read the passage (text.wav) as audio",
+        ),
+        (
+            "large.wav",
+            "passage",
+            bytes(600_000),
+            "the passage (large.wav) has 0.6 MB, and at most 0.5 MB",
+        ),
         ("empty.wav", "passage", b"", "the passage (empty.wav) is empty"),
-        ("hum.wav", "question", np.full(32_000, 0.1) * (-1) ** np.arange(32_000), "the question (hum.wav) holds no speech"),
+        (
+            "hum.wav",
+            "question",
+            np.full(32_000, 0.1) * (-1) ** np.arange(32_000),
+            "the question (hum.wav) holds no speech",
+        ),
     ],
 )
-def test_an_upload_that_cannot_be_used_is_one_sentence_without_its_folder(name, part, written, expected, tmp_path: Path) -> None:
+def test_an_upload_that_cannot_be_used_is_one_sentence_without_its_folder(
+    name, part, written, expected, tmp_path: Path
+) -> None:
     if isinstance(written, bytes):
         (tmp_path / name).write_bytes(written)
     else:
@@ -88,7 +123,9 @@ def test_an_upload_that_cannot_be_used_is_one_sentence_without_its_folder(name, 
 def test_a_question_is_shorter_than_a_passage(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.wav", noise(LONGEST_QUESTION + 1), 16_000)
     limits = Limits(100.0, 50.0, 60.0)
-    assert len(read_upload(tmp_path / "a.wav", "passage", limits)) == round((LONGEST_QUESTION + 1) * 16_000)
+    assert len(read_upload(tmp_path / "a.wav", "passage", limits)) == round(
+        (LONGEST_QUESTION + 1) * 16_000
+    )
     refused("the question may last 60 s", read_upload, tmp_path / "a.wav", "question", limits)
 
 
@@ -102,7 +139,9 @@ def test_a_question_is_shorter_than_a_passage(tmp_path: Path) -> None:
         ("pink@0", "pink 0 dB"),
     ],
 )
-def test_conditions_get_the_snr_of_the_slider_where_they_have_none(written: str, label: str) -> None:
+def test_conditions_get_the_snr_of_the_slider_where_they_have_none(
+    written: str, label: str
+) -> None:
     assert at_snr(written, 5.0).label == label
 
 
@@ -137,7 +176,9 @@ def test_the_page_shows_answers_units_and_words_and_plays_them(speech: tuple[Pat
     assert [name for name, _ in rows] == list(SYSTEMS)
     for name, row in rows:
         answer = expected[name]
-        assert f"{answer.start:.2f} to {answer.end:.2f} s" in row and f"{answer.confidence:.2f}" in row
+        assert (
+            f"{answer.start:.2f} to {answer.end:.2f} s" in row and f"{answer.confidence:.2f}" in row
+        )
         clip = soundfile.info(io.BytesIO(base64.b64decode(re.findall(r"base64,([^\"]*)", row)[0])))
         assert clip.duration == pytest.approx(answer.end - answer.start, abs=0.01)
     runs = qa.systems[0].encode(None, passage)
@@ -152,7 +193,9 @@ def test_the_page_shows_answers_units_and_words_and_plays_them(speech: tuple[Pat
 
 
 @pytest.mark.slow
-def test_an_answer_that_takes_too_long_ends_and_the_next_one_does_not(speech: tuple[Path, Path], tmp_path: Path) -> None:
+def test_an_answer_that_takes_too_long_ends_and_the_next_one_does_not(
+    speech: tuple[Path, Path], tmp_path: Path
+) -> None:
     second = tmp_path / "second"
     shutil.copytree(Path(serve.__file__).parent / "models/people-en", second)
     passage, question = (read_audio(path) for path in speech)
@@ -162,7 +205,9 @@ def test_an_answer_that_takes_too_long_ends_and_the_next_one_does_not(speech: tu
         assert "trained on recipes/units" in answerer.about["people-en"]["dual"]
         pages = [answerer.ask(name, passage, question, "pink", 5.0) for name in answerer.about]
         assert pages[0] == pages[1] and "Passage, pink 5 dB" in pages[0]
-        refused("can only listen", answerer.ask, "people-en", passage, "who leads them?", "clean", 0.0)
+        refused(
+            "can only listen", answerer.ask, "people-en", passage, "who leads them?", "clean", 0.0
+        )
         answerer.timeout = 0.0
         refused("took longer than 0 s", answerer.ask, "people-en", passage, question, "clean", 0.0)
         answerer.timeout = 60.0
@@ -197,7 +242,11 @@ def test_without_gradio_the_install_line_is_given(monkeypatch, environment, caps
 def test_a_port_in_use_and_a_bad_condition_are_one_sentence(capsys) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         message = ended(capsys, "--port", str(server.getsockname()[1]))
-        assert "Address already in use" in message and "give another --port" in message and message.count("\n") == 1
+        assert (
+            "Address already in use" in message
+            and ("give another --port") in message
+            and message.count("\n") == 1
+        )
     assert "no noise bagpipes" in ended(capsys, "--conditions", "bagpipes")
     refused("cannot listen at no.such.host.invalid", check_port, "no.such.host.invalid", 7860)
 
@@ -213,7 +262,9 @@ def test_everyone_is_let_in_with_a_warning_alone(monkeypatch, environment, capsy
     monkeypatch.setattr(serve, "import_gradio", stop)
     for host, warned in (("0.0.0.0", True), ("127.0.0.1", False), ("localhost", False)):
         message = ended(capsys, "--host", host, "--port", str(free_port()))
-        assert ("everyone who reaches this machine" in message) == warned and "no further" in message
+        assert (
+            "everyone who reaches this machine" in message
+        ) == warned and "no further" in message
 
 
 @pytest.fixture
@@ -229,35 +280,65 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.mark.slow
-def test_two_recordings_are_answered_in_a_browser_in_noise_too(speech: tuple[Path, Path], tmp_path: Path, chromium: Any) -> None:
+def test_two_recordings_are_answered_in_a_browser_in_noise_too(
+    speech: tuple[Path, Path], tmp_path: Path, chromium: Any
+) -> None:
     temporary, port = tmp_path / "temporary", free_port()
     temporary.mkdir()
     (tmp_path / "text.wav").write_bytes(b"this is not audio" * 100)
     # whatever asked for something outside would meet a proxy that is not there
-    env = os.environ | {"TMPDIR": str(temporary), "HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
-    command = [sys.executable, "-m", "speechssl", "serve", "--port", str(port), "--systems", *SYSTEMS]
+    env = os.environ | {
+        "TMPDIR": str(temporary),
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "HTTPS_PROXY": "http://127.0.0.1:9",
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "speechssl",
+        "serve",
+        "--port",
+        str(port),
+        "--systems",
+        *SYSTEMS,
+    ]
     left = lambda: [path.name for path in temporary.rglob("*") if path.is_file()]  # noqa: E731
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
         try:
             assert f"http://127.0.0.1:{port} " in server.stdout.readline()
             page, asked, wait = chromium.new_page(), [], 120_000
             page.set_default_timeout(wait)
             page.on("request", lambda request: asked.append(request.url))
             page.goto(f"http://127.0.0.1:{port}")
-            assert "trained on recipes/units" in page.inner_text("#about") and "Nothing is kept" in page.inner_text("body")
+            assert "trained on recipes/units" in page.inner_text("#about") and (
+                "Nothing is kept"
+            ) in page.inner_text("body")
             page.click("#answer")
-            page.wait_for_selector("#result [role=alert]:has-text('There is no passage; drop a recording, or record one')")
+            page.wait_for_selector(
+                "#result [role=alert]:has-text('There is no passage; drop a "
+                "recording, or record one')"
+            )
             page.set_input_files("#passage input[type=file]", tmp_path / "text.wav")
-            page.wait_for_selector("#passage-kept [role=alert]:has-text('Cannot read the passage (text.wav) as audio')")
+            page.wait_for_selector(
+                "#passage-kept [role=alert]:has-text('Cannot read the passage (text.wav) as audio')"
+            )
             for part, path in zip(("passage", "question"), speech, strict=True):
                 page.set_input_files(f"#{part} input[type=file]", path)
                 page.wait_for_selector(f"#{part}-kept audio")
             page.click("#answer")
             page.wait_for_selector("#result tr[data-system]")
             clean = [row.inner_text() for row in page.query_selector_all("#result tr[data-system]")]
-            assert [row.split("\t")[0] for row in clean] == ["dual", "cascade-ctc"] and all(" s\t" in row for row in clean)
-            assert page.locator("#result td audio").count() == 2 and page.locator("#result .units").count() == 2
-            assert page.evaluate("document.querySelector('#result audio').readyState") > 0  # it can be played
+            assert [row.split("\t")[0] for row in clean] == ["dual", "cascade-ctc"] and all(
+                " s\t" in row for row in clean
+            )
+            assert (
+                page.locator("#result td audio").count() == 2
+                and page.locator("#result .units").count() == 2
+            )
+            # it can be played
+            assert page.evaluate("document.querySelector('#result audio').readyState") > 0
             for change in ("who leads them?", ""):  # and an answer to what was asked before goes
                 page.fill("#text textarea", change)
                 page.wait_for_selector("#result tr[data-system]", state="detached")
@@ -271,8 +352,14 @@ def test_two_recordings_are_answered_in_a_browser_in_noise_too(speech: tuple[Pat
             page.keyboard.press("Tab")
             page.click("#answer")
             page.wait_for_selector("#result h3:has-text('pink -5 dB')")
-            assert [row.inner_text() for row in page.query_selector_all("#result tr[data-system]")] != clean
-            assert not [url for url in asked if not url.startswith((f"http://127.0.0.1:{port}/", "data:", "blob:"))]
+            assert [
+                row.inner_text() for row in page.query_selector_all("#result tr[data-system]")
+            ] != clean
+            assert not [
+                url
+                for url in asked
+                if not url.startswith((f"http://127.0.0.1:{port}/", "data:", "blob:"))
+            ]
             assert left() == []
         finally:
             server.send_signal(signal.SIGINT)

@@ -41,7 +41,10 @@ def rms_db(samples: np.ndarray) -> float:
 @given(n=LENGTHS, m=LENGTHS, snr=st.floats(-20, 40), level=st.floats(1e-3, 2), seed=SEEDS)
 def test_measured_snr_is_the_asked_one(n: int, m: int, snr: float, level: float, seed: int) -> None:
     speech = steady(n, 1, 0.003)  # far from full scale, so that nothing is scaled down
-    added = mix(speech, steady(m, 2, level), snr, np.random.default_rng(seed)).astype(np.float64) - speech
+    added = (
+        mix(speech, steady(m, 2, level), snr, np.random.default_rng(seed)).astype(np.float64)
+        - speech
+    )
     assert rms_db(speech) - rms_db(added) == pytest.approx(snr, abs=0.1)
 
 
@@ -53,14 +56,18 @@ def test_pauses_do_not_change_the_noise() -> None:
 
 
 @given(spoken=st.integers(3, 60), silent=st.integers(0, 100), snr=st.floats(-20, 40))
-def test_an_snr_over_the_whole_signal_counts_its_silence(spoken: int, silent: int, snr: float) -> None:
+def test_an_snr_over_the_whole_signal_counts_its_silence(
+    spoken: int, silent: int, snr: float
+) -> None:
     """spoken, silent: frames of 20 ms."""
     speech = np.concatenate([steady(320 * spoken, 1, 0.003), np.zeros(320 * silent, np.float32)])
     noise = steady(len(speech), 2)
     added = mix(speech, noise, snr, over="signal").astype(np.float64) - speech
     assert rms_db(speech) - rms_db(added) == pytest.approx(snr, abs=0.01)
     louder = mix(speech, noise, snr).astype(np.float64) - speech  # over active speech
-    assert rms_db(louder) - rms_db(added) == pytest.approx(10 * np.log10(1 + silent / spoken), abs=0.01)
+    assert rms_db(louder) - rms_db(added) == pytest.approx(
+        10 * np.log10(1 + silent / spoken), abs=0.01
+    )
 
 
 def test_without_silence_both_snrs_are_the_same() -> None:
@@ -75,7 +82,9 @@ def test_clip_guard_scales_the_whole(n: int, snr: float, level: float) -> None:
     speech, noise = np.clip(steady(n, 1, level), -1, 1), steady(n, 2)
     mixture = mix(speech, noise, snr)
     assert mixture.dtype == np.float32 and len(mixture) == n and np.abs(mixture).max() == 1.0
-    weights, residual, *_ = np.linalg.lstsq(np.stack([speech, noise], 1).astype(np.float64), mixture, rcond=None)
+    weights, residual, *_ = np.linalg.lstsq(
+        np.stack([speech, noise], 1).astype(np.float64), mixture, rcond=None
+    )
     assert residual[0] < 1e-6 * n and weights[0] < 1  # still a sum of the two: nothing was clipped
     ratio = rms_db(weights[0] * speech) - rms_db(weights[1] * noise)
     assert ratio == pytest.approx(snr, abs=0.1)
@@ -105,7 +114,9 @@ def test_joins_do_not_click() -> None:
 def test_noise_is_repeated_not_stretched_and_cropped_at_changing_places() -> None:
     fitted = fit_length(np.sin(2 * np.pi * 1000 * np.arange(4000) / SAMPLE_RATE), 64_000)
     assert np.argmax(np.abs(np.fft.rfft(fitted))) == 4000  # 1000 Hz over 4 s
-    starts = {float(fit_length(np.arange(100_000.0), 1000, generator(0, str(i)))[0]) for i in range(20)}
+    starts = {
+        float(fit_length(np.arange(100_000.0), 1000, generator(0, str(i)))[0]) for i in range(20)
+    }
     assert len(starts) == 20 and fit_length(np.arange(100_000.0), 1000)[0] == 0
 
 
@@ -138,7 +149,9 @@ def test_room_decays_in_the_asked_time(rt60: float) -> None:
     assert len({round(m, 6) for m in measured}) > 5  # the rooms differ
 
 
-@pytest.mark.parametrize(("rt60", "distance"), [(0.0, 1.0), (9.0, 1.0), (float("nan"), 1.0), (0.5, 0.0), (0.5, 4.0)])
+@pytest.mark.parametrize(
+    ("rt60", "distance"), [(0.0, 1.0), (9.0, 1.0), (float("nan"), 1.0), (0.5, 0.0), (0.5, 4.0)]
+)
 def test_impossible_room(rt60: float, distance: float) -> None:
     with pytest.raises(ValueError, match="must lie in"):
         room_impulse(np.random.default_rng(0), rt60, distance)
@@ -158,7 +171,9 @@ def test_level_ignores_pauses_and_follows_gain(pauses: list[int], gain: float) -
     parts = [steady(6400, 1), 0.4 * steady(6400, 2)]  # what is softer is speech, too
     gaps = [1e-4 * steady(320 * p, 3) for p in pauses]
     samples = np.concatenate([gaps[0], parts[0], gaps[1], parts[1], gaps[2]])
-    assert active_level(gain * samples) == pytest.approx(rms_db(np.concatenate(parts)) + 20 * np.log10(gain), abs=1e-3)
+    assert active_level(gain * samples) == pytest.approx(
+        rms_db(np.concatenate(parts)) + 20 * np.log10(gain), abs=1e-3
+    )
 
 
 def test_level_of_silence() -> None:
@@ -172,7 +187,9 @@ def test_level_of_silence() -> None:
 
 def speechlike(n: int, seed: int = 0) -> np.ndarray:
     low = signal.butter(4, 2500, fs=SAMPLE_RATE, output="sos")
-    return signal.sosfilt(low, 0.1 * np.random.default_rng(seed).standard_normal(n)).astype(np.float32)
+    return signal.sosfilt(low, 0.1 * np.random.default_rng(seed).standard_normal(n)).astype(
+        np.float32
+    )
 
 
 def lag(one: np.ndarray, two: np.ndarray) -> int:
@@ -181,7 +198,9 @@ def lag(one: np.ndarray, two: np.ndarray) -> int:
 
 
 @pytest.mark.parametrize(
-    ("codec", "kbps"), [("mp3", k) for k in (16, 20, 24, 32, 40, 64, 160)] + [("opus", k) for k in (6, 12, 24, 64, 256)]
+    ("codec", "kbps"),
+    [("mp3", k) for k in (16, 20, 24, 32, 40, 64, 160)]
+    + [("opus", k) for k in (6, 12, 24, 64, 256)],
 )
 @pytest.mark.parametrize("n", [3000, 8001, 48_000])
 def test_timing_is_kept_to_a_millisecond(codec: str, kbps: float, n: int) -> None:
@@ -196,7 +215,9 @@ def test_timing_is_kept_to_a_millisecond(codec: str, kbps: float, n: int) -> Non
 def test_more_bits_are_closer(codec: str) -> None:
     samples = speechlike(2 * SAMPLE_RATE)
     low, high = bit_rates(codec)
-    errors = [float(np.mean((through_codec(samples, codec, k) - samples) ** 2)) for k in (low, 32, high)]
+    errors = [
+        float(np.mean((through_codec(samples, codec, k) - samples) ** 2)) for k in (low, 32, high)
+    ]
     assert errors[0] > errors[1] > errors[2]
 
 
@@ -204,10 +225,14 @@ def test_more_bits_are_closer(codec: str) -> None:
 @given(n=st.integers(1, 4000), codec=st.sampled_from(["mp3", "opus"]), level=st.floats(1e-3, 5))
 def test_any_length_and_level(n: int, codec: str, level: float) -> None:
     decoded = through_codec(level * speechlike(n), codec, 24)
-    assert decoded.shape == (n,) and np.isfinite(decoded).all() and np.abs(decoded).max(initial=0) <= 1
+    assert (
+        decoded.shape == (n,) and np.isfinite(decoded).all() and np.abs(decoded).max(initial=0) <= 1
+    )
 
 
-@pytest.mark.parametrize(("codec", "kbps"), [("aac", 64), ("mp3", 8), ("opus", 300), ("opus", float("nan"))])
+@pytest.mark.parametrize(
+    ("codec", "kbps"), [("aac", 64), ("mp3", 8), ("opus", 300), ("opus", float("nan"))]
+)
 def test_no_such_codec(codec: str, kbps: float) -> None:
     with pytest.raises(ValueError, match="is none of"):
         through_codec(speechlike(1000), codec, kbps)
@@ -230,7 +255,9 @@ def test_band_is_rejected_without_delay() -> None:
         band_reject(kept, 2000, 1000)
 
 
-def vowel(pitch: float, formants: tuple[float, ...] = (700, 1220, 2600), seconds: float = 1.0) -> np.ndarray:
+def vowel(
+    pitch: float, formants: tuple[float, ...] = (700, 1220, 2600), seconds: float = 1.0
+) -> np.ndarray:
     """A buzz of this pitch (Hz) through resonances at these formants (Hz)."""
     n = np.arange(round(seconds * SAMPLE_RATE))
     x = ((n * pitch / SAMPLE_RATE) % 1 < pitch / SAMPLE_RATE).astype(float)
@@ -264,10 +291,14 @@ def test_another_voice_has_other_formants_and_another_pitch_at_the_same_times() 
     higher = other_voice(speech, 1.0, 1.5, 1.0)
     assert higher.shape == speech.shape and higher.dtype == np.float32
     assert pitch_of(higher[8000:-8000]) == pytest.approx(180, rel=0.05)
-    assert first_formant(higher[8000:-8000]) == pytest.approx(first_formant(speech[8000:-8000]), rel=0.1)
+    assert first_formant(higher[8000:-8000]) == pytest.approx(
+        first_formant(speech[8000:-8000]), rel=0.1
+    )
     smaller = other_voice(speech, 1.25, 1.0, 1.0)
     assert pitch_of(smaller[8000:-8000]) == pytest.approx(120, rel=0.05)
-    assert first_formant(smaller[8000:-8000]) == pytest.approx(1.25 * first_formant(speech[8000:-8000]), rel=0.1)
+    assert first_formant(smaller[8000:-8000]) == pytest.approx(
+        1.25 * first_formant(speech[8000:-8000]), rel=0.1
+    )
     assert np.abs(higher[:6000]).max() < 0.01 and np.abs(higher[-6000:]).max() < 0.01
 
 
@@ -301,14 +332,17 @@ def test_the_equaliser_has_its_gains_where_it_should() -> None:
     for n, edge in ((0, 15.0), (9, 7980.0)):  # the shelves
         decibels = np.zeros(10)
         decibels[n] = -6.0
-        shelf = signal.welch(equalise(noise, decibels, np.full(10, 0.7)), SAMPLE_RATE, nperseg=4096)[1]
+        shelf = signal.welch(
+            equalise(noise, decibels, np.full(10, 0.7)), SAMPLE_RATE, nperseg=4096
+        )[1]
         gain = 10 * np.log10(shelf / before)
         edge_bin, middle = (int(np.argmin(np.abs(frequencies - f))) for f in (edge, 1000.0))
         assert gain[edge_bin] - gain[middle] == pytest.approx(-6, abs=1.5)
 
 
 def test_a_changed_pitch_never_falls_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Praat's "Change gender" ran for ever where the lowest pitch, moved away from the median, fell below 0 Hz."""
+    """Praat's "Change gender" ran for ever where the lowest pitch, moved away from the median, fell
+    below 0 Hz."""
     parselmouth = pytest.importorskip("parselmouth")
     asked, call = [], parselmouth.praat.call
 

@@ -1,4 +1,5 @@
-"""Intervals against closed forms and their coverage; estimates paired over cells; Holm's procedure."""
+"""Intervals against closed forms and their coverage; estimates paired over cells; Holm's
+procedure."""
 
 from __future__ import annotations
 
@@ -62,29 +63,45 @@ def test_covers_the_truth_as_often_as_it_says() -> None:
 
 
 def test_questions_of_one_passage_are_not_independent() -> None:
-    """Twenty identical questions a passage are worth one: clustering widens the interval by about sqrt(20)."""
+    """Twenty identical questions a passage are worth one: clustering widens the interval by about
+    sqrt(20)."""
     each = np.random.default_rng(2).normal(size=50)
     repeated, passages = np.repeat(each, 20), units(np.repeat(np.arange(50), 20))
-    naive, clustered = mean_interval(repeated, resamples=2000), mean_interval(repeated, passages, resamples=2000)
+    naive, clustered = (
+        mean_interval(repeated, resamples=2000),
+        mean_interval(repeated, passages, resamples=2000),
+    )
     alone = mean_interval(each, resamples=2000)
-    assert (clustered.high - clustered.low) / (naive.high - naive.low) == pytest.approx(20**0.5, rel=0.1)
+    assert (clustered.high - clustered.low) / (naive.high - naive.low) == pytest.approx(
+        20**0.5, rel=0.1
+    )
     assert (clustered.low, clustered.high) == pytest.approx((alone.low, alone.high))
     assert (clustered.n, clustered.drawn, clustered.groups) == (1000, "group", 50)
 
 
 def test_the_mean_of_unequal_groups_is_over_items() -> None:
     interval = mean_interval([0, 0, 0, 1, 1, 1, 1, 1], units("aaabcdef"), resamples=500)
-    assert (interval.value, interval.groups, interval.high) == (0.625, 6, 1.0)  # a share, which ends at 1
+    # a share, which ends at 1
+    assert (interval.value, interval.groups, interval.high) == (0.625, 6, 1.0)
 
 
 def test_fewer_than_five_groups_say_too_little_about_the_spread() -> None:
-    assert mean_interval([0.0, 1.0], units("pp"), resamples=50) == Interval(0.5, 0.5, 0.5, 2, False, "group", 1)
+    assert mean_interval([0.0, 1.0], units("pp"), resamples=50) == Interval(
+        0.5, 0.5, 0.5, 2, False, "group", 1
+    )
     assert mean_interval([0, 0, 0, 1], units("abcd"), resamples=50).ends == (None, None)
-    assert not mean_interval([1.0] * 4, resamples=50).estimated and mean_interval([1.0] * 5, resamples=50).estimated
-    assert not ratio_interval([3] * 4 + [0], [10] * 4 + [0], resamples=50).estimated  # an empty reference is no fifth one
+    assert (
+        not mean_interval([1.0] * 4, resamples=50).estimated
+        and mean_interval([1.0] * 5, resamples=50).estimated
+    )
+    # an empty reference is no fifth one
+    assert not ratio_interval([3] * 4 + [0], [10] * 4 + [0], resamples=50).estimated
     difference = paired_difference([1.0, 0.5], [0.0, 0.0], units("pp"), resamples=50)
     assert (difference.value, difference.ends, difference.p_value) == (0.75, (None, None), 1)
-    assert difference.percent.ends == (None, None) and Interval(0.5, 0.25, 0.75, 9).ends == (0.25, 0.75)
+    assert difference.percent.ends == (None, None) and Interval(0.5, 0.25, 0.75, 9).ends == (
+        0.25,
+        0.75,
+    )
 
 
 def test_a_rate_is_a_ratio_of_sums_and_not_a_mean_of_ratios() -> None:
@@ -92,7 +109,8 @@ def test_a_rate_is_a_ratio_of_sums_and_not_a_mean_of_ratios() -> None:
     interval = ratio_interval(errors, words, resamples=3000)
     assert interval.value == pytest.approx(16 / 180)
     assert interval.low <= interval.value <= interval.high
-    assert np.isfinite([interval.low, interval.high]).all()  # resamples of the empty reference alone are left out
+    # resamples of the empty reference alone are left out
+    assert np.isfinite([interval.low, interval.high]).all()
 
 
 def test_equal_rates_have_no_spread() -> None:
@@ -114,13 +132,23 @@ def test_pairs_see_what_two_intervals_do_not() -> None:
     one, two = mean_interval(noise + small, resamples=500), mean_interval(noise, resamples=500)
     assert one.low < two.high  # unpaired, they overlap
     reverse = paired_difference(noise, noise + small, resamples=2000)
-    assert (reverse.value, reverse.p_value) == (pytest.approx(-difference.value), difference.p_value)
+    assert (reverse.value, reverse.p_value) == (
+        pytest.approx(-difference.value),
+        difference.p_value,
+    )
 
 
-@pytest.mark.parametrize(("groups", "least"), [(1, 1.0), (2, 0.5), (5, 0.0625), (6, 0.03125), (40, 0.0)])
+@pytest.mark.parametrize(
+    ("groups", "least"), [(1, 1.0), (2, 0.5), (5, 0.0625), (6, 0.03125), (40, 0.0)]
+)
 def test_a_few_groups_prove_nothing_however_large_the_difference(groups: int, least: float) -> None:
-    found = paired_difference(np.ones(80), np.zeros(80), units(i % groups for i in range(80)), resamples=999)
-    assert found.p_value == found.percent.p_value == pytest.approx(max(least, 1 / 10_001)) and found.percent.drawn == "group"
+    found = paired_difference(
+        np.ones(80), np.zeros(80), units(i % groups for i in range(80)), resamples=999
+    )
+    assert (
+        found.p_value == found.percent.p_value == pytest.approx(max(least, 1 / 10_001))
+        and found.percent.drawn == "group"
+    )
 
 
 def test_no_difference_at_all() -> None:
@@ -157,12 +185,18 @@ def test_lengths_and_options_that_are_refused() -> None:
 def scored(values, groups=None, weights=None):
     groups = groups or [str(i) for i in range(len(values))]
     weights = weights or [1.0] * len(values)
-    return [ItemScore(str(i), g, v, w) for i, (v, g, w) in enumerate(zip(values, groups, weights, strict=True))]
+    return [
+        ItemScore(str(i), g, v, w)
+        for i, (v, g, w) in enumerate(zip(values, groups, weights, strict=True))
+    ]
 
 
 def test_a_cell_has_the_mean_and_nearly_the_interval_of_the_plain_bootstrap():
     rng = np.random.default_rng(0)
-    values, groups = rng.integers(0, 2, 300).astype(float).tolist(), [f"g{i % 40}" for i in range(300)]
+    values, groups = (
+        rng.integers(0, 2, 300).astype(float).tolist(),
+        [f"g{i % 40}" for i in range(300)],
+    )
     found = resampled({"a": scored(values, groups)}, seed=3)["a"].interval
     plain = mean_interval(values, units(groups), seed=3)
     assert found.value == pytest.approx(plain.value) and found.n == 300
@@ -176,7 +210,9 @@ def test_differences_are_paired():
     cells = resampled({"a": scored(first.tolist()), "b": scored(second.tolist())})
     found = combined(np.subtract, cells["a"], cells["b"])
     plain = paired_difference(first, second)
-    assert (found.interval.low, found.interval.high) == pytest.approx((plain.low, plain.high), abs=0.001)
+    assert (found.interval.low, found.interval.high) == pytest.approx(
+        (plain.low, plain.high), abs=0.001
+    )
     assert found.p_value == plain.p_value < 0.001
     apart = np.sqrt(np.var(cells["a"].drawn) + np.var(cells["b"].drawn))
     assert np.std(found.drawn) < apart / 5
@@ -185,7 +221,9 @@ def test_differences_are_paired():
 def test_two_calls_about_the_same_groups_draw_the_same():
     values = np.random.default_rng(2).normal(size=50).tolist()
     one = resampled({"a": scored(values)}, seed=1)["a"]
-    backwards = resampled({"x": list(reversed(scored(values))), "y": scored(values[::-1])}, seed=1)["x"]
+    backwards = resampled({"x": list(reversed(scored(values))), "y": scored(values[::-1])}, seed=1)[
+        "x"
+    ]
     assert np.allclose(one.drawn, backwards.drawn)
     assert not np.allclose(one.drawn, resampled({"a": scored(values)}, seed=2)["a"].drawn)
 
@@ -200,7 +238,10 @@ def test_only_items_that_all_cells_have_count():
     [
         ({"a": scored([1.0]), "b": []}, "no items in common"),
         ({}, "no items in common"),
-        ({"a": scored([1.0, 0.0], ["x", "y"]), "b": scored([1.0, 0.0], ["x", "x"])}, "item 1 is in the groups 'x', 'y'"),
+        (
+            {"a": scored([1.0, 0.0], ["x", "y"]), "b": scored([1.0, 0.0], ["x", "x"])},
+            "item 1 is in the groups 'x', 'y'",
+        ),
         ({"a": scored([0.0], weights=[0.0])}, "denominators of a score are all 0"),
     ],
 )
@@ -216,7 +257,10 @@ def test_one_group_of_several_cells_says_nothing_about_the_spread():
 
 
 def test_what_is_divided_by_nothing_is_not_defined_and_harms_no_interval():
-    a, b = Estimate(1.0, np.array([1.0, 2.0, 3.0]), 3, 3), Estimate(0.5, np.array([0.0, 1.0, 1.0]), 3, 2)
+    a, b = (
+        Estimate(1.0, np.array([1.0, 2.0, 3.0]), 3, 3),
+        Estimate(0.5, np.array([0.0, 1.0, 1.0]), 3, 2),
+    )
     found = combined(np.divide, a, b)
     assert np.isnan(found.drawn[0]) and found.value == 2.0
     assert 2.0 <= found.interval.low <= found.interval.high <= 3.0
@@ -229,14 +273,22 @@ def test_a_mean_needs_something():
 
 
 def spoken(values, voices, prefix=""):
-    return [ItemScore(f"{prefix}{i}", f"p{i}", v, 1.0, w) for i, (v, w) in enumerate(zip(values, voices, strict=True))]
+    return [
+        ItemScore(f"{prefix}{i}", f"p{i}", v, 1.0, w)
+        for i, (v, w) in enumerate(zip(values, voices, strict=True))
+    ]
 
 
 def test_voices_are_drawn_where_there_are_enough_and_all_is_recorded():
     values = np.random.default_rng(3).random(20).tolist()
     by_voice = resampled({"a": spoken(values, "abcde" * 4)}, unit="passage")["a"]
     by_passage = resampled({"a": spoken(values, "abcd" * 5)}, unit="passage")["a"]
-    assert (by_voice.unit, by_voice.groups, by_voice.interval.drawn, by_voice.interval.groups) == ("voice", 5, "voice", 5)
+    assert (by_voice.unit, by_voice.groups, by_voice.interval.drawn, by_voice.interval.groups) == (
+        "voice",
+        5,
+        "voice",
+        5,
+    )
     assert (by_passage.unit, by_passage.groups) == ("passage (about these 4 voices)", 20)
     mean = mean_of([by_voice, by_passage, by_voice])
     assert (mean.unit, mean.groups, mean.n) == ("voice, passage (about these 4 voices)", 5, 60)
@@ -249,19 +301,29 @@ def test_tasks_that_share_a_voice_are_drawn_together():
     rng = np.random.default_rng(4)
     hard = dict(zip("abcdefghi", rng.random(9), strict=True))
     tasks = {"ks": "abcdefgh" * 3, "ic": "bcdefghi" * 4, "other": "uvwxy" * 3, "none": [""] * 12}
-    cells = {t: spoken([hard.get(v, 0.3) + rng.normal(0, 0.01) for v in voices], voices, t) for t, voices in tasks.items()}
+    cells = {
+        t: spoken([hard.get(v, 0.3) + rng.normal(0, 0.01) for v in voices], voices, t)
+        for t, voices in tasks.items()
+    }
     drawn_of = {t: common_units({t: scored}, "passage")[1] for t, scored in cells.items()}
     together = drawn_together(drawn_of)
-    assert together["ks"] == together["ic"] == set("abcdefghi") and together["other"] == set("uvwxy")
+    assert together["ks"] == together["ic"] == set("abcdefghi") and together["other"] == set(
+        "uvwxy"
+    )
     assert together["none"] == {f"p{i}" for i in range(12)} and drawn_of["none"].name == "passage"
-    drawn = {t: resampled({t: scored}, 0, 2000, "passage", together[t])[t].drawn for t, scored in cells.items()}
+    drawn = {
+        t: resampled({t: scored}, 0, 2000, "passage", together[t])[t].drawn
+        for t, scored in cells.items()
+    }
     usual = np.isfinite(drawn["ks"])
     assert np.corrcoef(drawn["ks"][usual], drawn["ic"][usual])[0, 1] > 0.7
     assert abs(np.corrcoef(drawn["ks"][usual], drawn["other"][usual])[0, 1]) < 0.1
 
 
 def test_holm_comes_after_the_bound_of_few_voices():
-    cells = resampled({"a": spoken([1.0] * 16, "abcdefgh" * 2), "b": spoken([0.0] * 16, "abcdefgh" * 2)})
+    cells = resampled(
+        {"a": spoken([1.0] * 16, "abcdefgh" * 2), "b": spoken([0.0] * 16, "abcdefgh" * 2)}
+    )
     p = combined(np.subtract, cells["a"], cells["b"]).p_value
     assert p == 2 / 2**8 and holm([p] * 10)[0] == 10 * p
 
@@ -274,6 +336,8 @@ def test_holm_by_hand():
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_lies_between_the_p_value_and_bonferroni_and_keeps_the_order(p_values):
     found = holm(p_values)
-    assert all(p <= a <= min(1.0, len(p_values) * p) + 1e-12 for p, a in zip(p_values, found, strict=True))
+    assert all(
+        p <= a <= min(1.0, len(p_values) * p) + 1e-12 for p, a in zip(p_values, found, strict=True)
+    )
     order = np.argsort(p_values, kind="stable")
     assert all(np.diff(np.array(found)[order]) >= 0)

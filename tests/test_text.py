@@ -279,7 +279,11 @@ def test_a_text_and_its_simplified_form_are_the_same(text: str) -> None:
     ("text", "language", "wanted"),
     [
         (" Anna  lost it. ", "en", ["Anna", "lost", "it."]),
-        ("他 買了iPhone 15（新）。", "zh", ["他", "買", "了", "iPhone", "15", "（", "新", "）", "。"]),
+        (
+            "他 買了iPhone 15（新）。",
+            "zh",
+            ["他", "買", "了", "iPhone", "15", "（", "新", "）", "。"],
+        ),
         ("", "zh", []),
     ],
 )
@@ -289,7 +293,9 @@ def test_pieces_stand_at_their_offsets(text: str, language: str, wanted: list[st
 
 
 @given(st.text(max_size=30))
-def test_pieces_hold_every_character_that_is_not_white_space_once_and_tokens_no_white_space(text: str) -> None:
+def test_pieces_hold_every_character_that_is_not_white_space_once_and_tokens_no_white_space(
+    text: str,
+) -> None:
     for language in ("en", "zh"):
         assert "".join(piece for piece, _ in pieces(text, language)) == "".join(text.split())
         assert not any(not token or token != token.strip() for token in tokens(text, language))
@@ -297,7 +303,9 @@ def test_pieces_hold_every_character_that_is_not_white_space_once_and_tokens_no_
 
 def test_language_tags_and_unknown_languages() -> None:
     assert {language_of(tag) for tag in ("zh", "zh-TW", "zh_Hant", "cmn", "CMN-Hans")} == {"zh"}
-    assert normalise("colour", "en-GB") == normalise("colour", "en_us") == "color" and tokens("爲", "zh-TW") == ["为"]
+    assert normalise("colour", "en-GB") == normalise("colour", "en_us") == "color" and tokens(
+        "爲", "zh-TW"
+    ) == ["为"]
     assert (error_metric("en-gb"), error_metric("zh"), error_metric("cmn")) == ("wer", "cer", "cer")
     refused("'fr'; use en or zh", normalise, "bonjour", "fr")
     refused("'zha'", language_of, "zha")  # Zhuang
@@ -325,7 +333,10 @@ def test_spelt_text_is_small_letters_digits_and_apostrophes(text, form):
 
 
 def test_folded_letters_are_those_that_spellings_share():
-    assert fold_letters("Café ’S") == "cafe 's" and fold_letters("臺灣ＡＢ") == fold_letters("台湾ab") == "台湾ab"
+    assert (
+        fold_letters("Café ’S") == "cafe 's"
+        and fold_letters("臺灣ＡＢ") == fold_letters("台湾ab") == "台湾ab"
+    )
 
 
 # ---- readings of Chinese characters
@@ -335,8 +346,15 @@ pytest.importorskip("pypinyin")
 
 
 def test_a_syllable_has_its_tone_and_parts_are_initial_final_and_tone_as_far_as_a_character_has_them():
-    assert syllables("北京3Tesla的") == "bei3jing13Teslade5" and syllables("臺") == syllables("台") == "tai2"
-    assert parts("北") == ["b-", "-ei", "3"] and parts("安的") == ["-an", "1", "d-", "-e", "5"] and parts("") == []
+    assert (
+        syllables("北京3Tesla的") == "bei3jing13Teslade5"
+        and syllables("臺") == syllables("台") == "tai2"
+    )
+    assert (
+        parts("北") == ["b-", "-ei", "3"]
+        and parts("安的") == ["-an", "1", "d-", "-e", "5"]
+        and parts("") == []
+    )
 
 
 @pytest.mark.parametrize("read", [parts, syllables])
@@ -396,9 +414,18 @@ def test_english(text: str, wanted: str) -> None:
     assert english_digits(text) == wanted
 
 
-@given(st.integers(0, 10**12), st.integers(1100, 2099), st.integers(1, 9999), st.text("0123456789", min_size=1, max_size=4))
-def test_any_english_number_year_ordinal_and_decimal_is_its_digits(number: int, when: int, rank: int, decimals: str) -> None:
-    assert english_digits(cardinal(str(number))) == str(number) and english_digits(year(str(when))) == str(when)
+@given(
+    st.integers(0, 10**12),
+    st.integers(1100, 2099),
+    st.integers(1, 9999),
+    st.text("0123456789", min_size=1, max_size=4),
+)
+def test_any_english_number_year_ordinal_and_decimal_is_its_digits(
+    number: int, when: int, rank: int, decimals: str
+) -> None:
+    assert english_digits(cardinal(str(number))) == str(number) and english_digits(
+        year(str(when))
+    ) == str(when)
     assert english_digits(ordinal(str(rank)))[:-2] == str(rank)
     spoken = f"{cardinal(str(rank))} point {' '.join(cardinal(digit) for digit in decimals)}"
     assert english_digits(spoken) == f"{rank}.{decimals}"
@@ -436,7 +463,9 @@ def test_chinese(text: str, wanted: str) -> None:
     assert chinese_digits(text) == wanted
 
 
-@given(st.integers(0, 10**15 - 1), st.integers(0, 10**6), st.text("0123456789", min_size=1, max_size=4))
+@given(
+    st.integers(0, 10**15 - 1), st.integers(0, 10**6), st.text("0123456789", min_size=1, max_size=4)
+)
 def test_any_chinese_number_and_share_is_its_digits(number: int, whole: int, decimals: str) -> None:
     assert chinese_digits(mandarin(str(number)).translate(FORMS)) == str(number)
     assert chinese_digits(mandarin_digits(str(number)).translate(FORMS)) == str(number)
@@ -444,13 +473,19 @@ def test_any_chinese_number_and_share_is_its_digits(number: int, whole: int, dec
     assert tokens(spoken, "zh") == tokens(f"{whole}.{decimals}%", "zh")
 
 
-@pytest.mark.parametrize(("written", "said", "language"), [(*p, "en") for p in SAID_ENGLISH] + [(*p, "zh") for p in SAID_CHINESE])
+@pytest.mark.parametrize(
+    ("written", "said", "language"),
+    [(*p, "en") for p in SAID_ENGLISH] + [(*p, "zh") for p in SAID_CHINESE],
+)
 def test_what_is_written_in_signs_is_what_is_said(written: str, said: str, language: str) -> None:
     assert tokens(written, language) == tokens(said, language)
     assert answer_tokens(written, language) == answer_tokens(said, language)
 
 
-@pytest.mark.parametrize(("one", "other", "language"), [(*p, "en") for p in OTHER_ENGLISH] + [(*p, "zh") for p in OTHER_CHINESE])
+@pytest.mark.parametrize(
+    ("one", "other", "language"),
+    [(*p, "en") for p in OTHER_ENGLISH] + [(*p, "zh") for p in OTHER_CHINESE],
+)
 def test_different_numbers_stay_different(one: str, other: str, language: str) -> None:
     assert tokens(one, language) != tokens(other, language)
     if "$" not in one + other:  # which SQuAD's script does not see
@@ -477,35 +512,78 @@ def test_only_what_is_certain_is_rewritten(text: str, wanted: str) -> None:
 
 
 PIECES = (
-    "one two five nineteen twenty thirty hundred million a and half quarter thirds second third point oh minus dollars cents "
-    "percent henry viii v chapter x i km mm pm p.m. 1 5 20 1984 3.5 1/2 ½ 7:30 $ £ € ¥ -5 .5 °c 's , . bn"
+    "one two five nineteen twenty thirty hundred million a and half quarter thirds second third "
+    "point oh minus dollars cents "
+    "percent henry viii v chapter x i km mm pm p.m. 1 5 20 1984 3.5 1/2 ½ 7:30 $ £ € ¥ -5 .5 °c "
+    "'s , . bn"
 ).split()
 
 
-@given(st.lists(st.sampled_from(PIECES), max_size=8), st.lists(st.sampled_from(["", " ", "-"]), min_size=8, max_size=8))
+@given(
+    st.lists(st.sampled_from(PIECES), max_size=8),
+    st.lists(st.sampled_from(["", " ", "-"]), min_size=8, max_size=8),
+)
 def test_english_normal_form_is_stable(words: list[str], gaps: list[str]) -> None:
     once = normalise("".join(word + gap for word, gap in zip(words, gaps, strict=False)), "en")
     assert normalise(once, "en") == once
 
 
-@given(st.integers(2, 10**6), st.integers(1, 19), st.sampled_from([2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20]))
+@given(
+    st.integers(2, 10**6),
+    st.integers(1, 19),
+    st.sampled_from([2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20]),
+)
 def test_numbers_money_and_fractions_are_one_to_one(number: int, above: int, below: int) -> None:
     """The normal form of every way to write a number has exactly its digits."""
     said = cardinal(str(number))
     assert tokens(f"£{number:,}", "en") == tokens(f"{said} pounds", "en") == [f"£{number}"]
-    assert answer_tokens(f"€{number:,}", "en")[0] == answer_tokens(f"{said} euros", "en")[0] == str(number)
-    assert tokens(f"-{number}", "zh") == tokens(f"负{mandarin(str(number))}", "zh") == ["负", str(number)]
+    assert (
+        answer_tokens(f"€{number:,}", "en")[0]
+        == answer_tokens(f"{said} euros", "en")[0]
+        == str(number)
+    )
+    assert (
+        tokens(f"-{number}", "zh")
+        == tokens(f"负{mandarin(str(number))}", "zh")
+        == ["负", str(number)]
+    )
     if above < below:
         parts_of = {2: "half", 4: "quarter"}.get(below, ordinal(str(below))) + "s" * (above > 1)
         spoken = f"{cardinal(str(above))} {parts_of}"
-        assert tokens(f"{above}/{below}", "en") == tokens(spoken, "en") == answer_tokens(spoken, "en") == [f"{above}/{below}"]
+        assert (
+            tokens(f"{above}/{below}", "en")
+            == tokens(spoken, "en")
+            == answer_tokens(spoken, "en")
+            == [f"{above}/{below}"]
+        )
         chinese = f"{mandarin(str(below))}分之{mandarin(str(above))}"
-        assert tokens(f"{above}/{below}", "zh") == tokens(chinese, "zh") == [str(below), "分", "之", str(above)]
+        assert (
+            tokens(f"{above}/{below}", "zh")
+            == tokens(chinese, "zh")
+            == [str(below), "分", "之", str(above)]
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "piece", ["1", "nine ", "a hundred ", "1/2", "-", "7:", "$", "$1,000", "henry ", "廿", "三两", "壹", "1,", "½", "3 "]
+    "piece",
+    [
+        "1",
+        "nine ",
+        "a hundred ",
+        "1/2",
+        "-",
+        "7:",
+        "$",
+        "$1,000",
+        "henry ",
+        "廿",
+        "三两",
+        "壹",
+        "1,",
+        "½",
+        "3 ",
+    ],
 )
 def test_long_texts_take_time_by_their_length_and_long_numbers_are_cut(piece: str) -> None:
     def taken(size: int) -> float:
@@ -516,7 +594,8 @@ def test_long_texts_take_time_by_their_length_and_long_numbers_are_cut(piece: st
         return time.process_time() - begun
 
     taken(100)
-    assert taken(20_000) < 20 * max(taken(5_000), 0.005)  # 4 times where it is linear, 16 where it is quadratic
+    # 4 times where it is linear, 16 where it is quadratic
+    assert taken(20_000) < 20 * max(taken(5_000), 0.005)
 
 
 # ---- terms that are shared
@@ -541,19 +620,26 @@ WORDS = st.lists(st.sampled_from("abcdef"), max_size=6)
 @given(st.lists(WORDS, min_size=1, max_size=4), st.lists(WORDS, min_size=1, max_size=6))
 def test_bm25_is_the_formula(queries, documents):
     found = bm25(queries, documents)
-    wanted = [[lucene(q, d, documents) if any(documents) else 0 for d in documents] for q in queries]
+    wanted = [
+        [lucene(q, d, documents) if any(documents) else 0 for d in documents] for q in queries
+    ]
     assert found == pytest.approx(np.array(wanted))
 
 
 def test_bm25_is_that_of_bm25s():
     found = bm25([["red", "boat"], ["boat", "boat"], ["dog"]], DOCUMENTS)
-    given = [[0.6923796, 0.37066695, 0, 0], [0.5059469, 0.7413339, 0, 0], [0, 0, 0, 0]]  # 0.3.16, "lucene", k1 1.2, b 0.75
+    # 0.3.16, "lucene", k1 1.2, b 0.75
+    given = [[0.6923796, 0.37066695, 0, 0], [0.5059469, 0.7413339, 0, 0], [0, 0, 0, 0]]
     assert found == pytest.approx(np.array(given), abs=1e-6)
 
 
 def test_tfidf_is_a_cosine_of_weighted_counts():
     (found,) = tfidf([["red", "boat"]], DOCUMENTS)
-    idf = {term: math.log(5 / (1 + sum(term in d for d in DOCUMENTS))) + 1 for d in DOCUMENTS for term in d}
+    idf = {
+        term: math.log(5 / (1 + sum(term in d for d in DOCUMENTS))) + 1
+        for d in DOCUMENTS
+        for term in d
+    }
 
     def vector(terms):
         return np.array([Counter(terms)[t] * idf[t] for t in sorted(idf)])

@@ -12,7 +12,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, ModernBertConfig, PreTrainedTokenizerFast
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    ModernBertConfig,
+    PreTrainedTokenizerFast,
+)
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from speechssl.cascade.data import text_examples
@@ -75,15 +82,34 @@ def vocabulary(*tokens, **marks):
 
 @pytest.mark.parametrize("mark", ["Ġ", "▁"])
 def test_word_marks_of_other_tokenisers_are_known(mark):
-    listed = ["<s>", "<pad>", "</s>", "<unk>", f"{mark}the", f"{mark}a", "ing", f"{mark}x9", "##s", f"{mark}naïve", "<mask>"]
+    listed = [
+        "<s>",
+        "<pad>",
+        "</s>",
+        "<unk>",
+        f"{mark}the",
+        f"{mark}a",
+        "ing",
+        f"{mark}x9",
+        "##s",
+        f"{mark}naïve",
+        "<mask>",
+    ]
     made = vocabulary(*listed, f"{mark}语言", **MARKS)
-    assert [made.convert_ids_to_tokens(i) for i in plain_words(made)] == [f"{mark}the", "ing", f"{mark}naïve", f"{mark}语言"]
+    assert [made.convert_ids_to_tokens(i) for i in plain_words(made)] == [
+        f"{mark}the",
+        "ing",
+        f"{mark}naïve",
+        f"{mark}语言",
+    ]
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_assignments_take_the_words_they_are_named_for(tokenizer, seed):
     words = plain_words(tokenizer)
-    most, least, random = (assign_tokens(tokenizer, SYMBOLS, assignment, seed) for assignment in KEPT)
+    most, least, random = (
+        assign_tokens(tokenizer, SYMBOLS, assignment, seed) for assignment in KEPT
+    )
     assert set(most) == set(words[:SYMBOLS]) and set(least) == set(words[-SYMBOLS:])
     assert set(random) <= set(words) and len(set(random)) == SYMBOLS
     assert set(random) not in (set(most), set(least))
@@ -94,24 +120,43 @@ def test_as_many_symbols_as_words_are_enough_and_one_more_is_not(tokenizer):
     words = plain_words(tokenizer)
     for assignment in KEPT:
         assert sorted(assign_tokens(tokenizer, len(words), assignment)) == words
-        with pytest.raises(InputError, match=f"has {len(words)} words, too few for {len(words) + 1} units; use a smaller"):
+        with pytest.raises(
+            InputError,
+            match=(f"has {len(words)} words, too few for {len(words) + 1} units; use a smaller"),
+        ):
             assign_tokens(tokenizer, len(words) + 1, assignment)
 
 
 def test_released_takes_the_ids_from_5_in_order():
-    first = ("<s>", "<pad>", "</s>", "<unk>", ".", "Ġthe", ",", "Ġto", "s", "Ġ-")  # ids 0 to 9 of its vocabulary
+    # ids 0 to 9 of its vocabulary
+    first = ("<s>", "<pad>", "</s>", "<unk>", ".", "Ġthe", ",", "Ġto", "s", "Ġ-")
     longformer = vocabulary(*first, **MARKS)
-    assert [assign_tokens(longformer, 5, "released", seed) for seed in (0, 1)] == [[5, 6, 7, 8, 9]] * 2
+    assert [assign_tokens(longformer, 5, "released", seed) for seed in (0, 1)] == [
+        [5, 6, 7, 8, 9]
+    ] * 2
 
 
 @pytest.mark.parametrize(
     ("fifth", "message"),
-    [("[unused4]", r"5, \[unused4\]"), ("madeupword0000", "madeupword"), ("<mask>", "<mask>"), (None, "which it does not have")],
+    [
+        ("[unused4]", r"5, \[unused4\]"),
+        ("madeupword0000", "madeupword"),
+        ("<mask>", "<mask>"),
+        (None, "which it does not have"),
+    ],
 )
 def test_released_is_refused_where_these_ids_are_no_text(fifth, message):
-    made = vocabulary("<s>", "<pad>", "</s>", "<unk>", ".", *([fifth, "Ġthe"] if fifth else []), **MARKS)
+    made = vocabulary(
+        "<s>", "<pad>", "</s>", "<unk>", ".", *([fifth, "Ġthe"] if fifth else []), **MARKS
+    )
     made.add_special_tokens({"mask_token": "<mask>"} if fifth == "<mask>" else {})
-    refused(f"ids 5 to 6, of which . are no tokens of text .*{message}.*most-frequent", assign_tokens, made, 2, "released")
+    refused(
+        f"ids 5 to 6, of which . are no tokens of text .*{message}.*most-frequent",
+        assign_tokens,
+        made,
+        2,
+        "released",
+    )
 
 
 # ---- the table
@@ -124,7 +169,9 @@ def test_rows_are_those_of_the_text_encoder(tokenizer, text_encoder, kind, assig
     source = model.get_input_embeddings().weight.detach().clone()
     encoder, table = symbol_encoder(model, tokenizer, SYMBOLS, assignment, seed=5)
     assert encoder is model and table.weight.shape == (SYMBOLS + 3, source.shape[1])
-    assert torch.equal(table.weight[:SYMBOLS], source[assign_tokens(tokenizer, SYMBOLS, assignment, 5)])
+    assert torch.equal(
+        table.weight[:SYMBOLS], source[assign_tokens(tokenizer, SYMBOLS, assignment, 5)]
+    )
     specials = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[PAD]"])
     assert torch.equal(table.weight[list(special_ids(SYMBOLS))], source[specials])
     assert torch.equal(model.get_input_embeddings().weight, source)
@@ -144,7 +191,8 @@ def test_re_init_keeps_the_layers_and_draws_the_rows(tokenizer, text_encoder):
 
 def test_scratch_draws_everything(tokenizer, text_encoder):
     model = text_encoder()
-    encoder, table = symbol_encoder(model, tokenizer, 500, "scratch", seed=7)  # more than there are words
+    # more than there are words
+    encoder, table = symbol_encoder(model, tokenizer, 500, "scratch", seed=7)
     assert encoder is not model and encoder.config.to_dict() == model.config.to_dict()
     matrices = [n for n, p in model.named_parameters() if p.ndim == 2]
     state = model.state_dict()
@@ -154,7 +202,9 @@ def test_scratch_draws_everything(tokenizer, text_encoder):
 
 @pytest.mark.parametrize("assignment", [name for name in ASSIGNMENTS if name != "released"])
 def test_the_seed_decides_encoder_and_table(tokenizer, text_encoder, assignment):
-    made = [symbol_encoder(text_encoder(), tokenizer, SYMBOLS, assignment, seed) for seed in (1, 1, 2)]
+    made = [
+        symbol_encoder(text_encoder(), tokenizer, SYMBOLS, assignment, seed) for seed in (1, 1, 2)
+    ]
     (first, table), (again, same), (_, other) = made
     assert torch.equal(table.weight, same.weight) and not torch.equal(table.weight, other.weight)
     for a, b in zip(first.parameters(), again.parameters(), strict=True):
@@ -165,7 +215,12 @@ def test_the_seed_decides_encoder_and_table(tokenizer, text_encoder, assignment)
 
 
 def test_an_unknown_assignment_names_the_known(tokenizer, text_encoder):
-    with pytest.raises(InputError, match="no assignment 'best'; choose one of most-frequent, released, least-frequent, random"):
+    with pytest.raises(
+        InputError,
+        match=(
+            "no assignment 'best'; choose one of most-frequent, released, least-frequent, random"
+        ),
+    ):
         symbol_encoder(text_encoder(), tokenizer, SYMBOLS, "best")
 
 
@@ -174,22 +229,35 @@ WORDS = ["<s>", "</s>", "<unk>", "<pad>", *(f"w{c}" for c in "abcdefghij")]
 
 def test_sentence_marks_stand_in_for_cls_and_sep(text_encoder):
     model = text_encoder()
-    _, table = symbol_encoder(model, vocabulary(*WORDS, bos_token="<s>", eos_token="</s>"), 5, "random")
+    _, table = symbol_encoder(
+        model, vocabulary(*WORDS, bos_token="<s>", eos_token="</s>"), 5, "random"
+    )
     source = model.get_input_embeddings().weight
     assert torch.equal(table.weight[5:], source[[0, 1, 1]])  # [PAD] is never looked at
 
 
 def test_a_tokeniser_without_marks_is_refused(text_encoder):
-    refused("choose an encoder that has", symbol_encoder, text_encoder(), vocabulary(*WORDS), 5, "random")
+    refused(
+        "choose an encoder that has",
+        symbol_encoder,
+        text_encoder(),
+        vocabulary(*WORDS),
+        5,
+        "random",
+    )
 
 
-# ---- characters as a vocabulary: every one a token, rows of the text encoder for them, and other vocabularies of Chinese
+# ---- characters as a vocabulary: every one a token, rows of the text encoder for them, and other
+# vocabularies of Chinese
 
 
 TEXT = "他在北京，買了 iPhone。"
 
 
-@pytest.mark.parametrize("kind", ["biases of positions", "a mask a head", "from left to right", "dropout", "another scale"])
+@pytest.mark.parametrize(
+    "kind",
+    ["biases of positions", "a mask a head", "from left to right", "dropout", "another scale"],
+)
 def test_what_training_attention_cannot_compute_is_pytorchs(kind):
     torch.manual_seed(0)
     q, k, v = (torch.randn(2, 3, 9, 8, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
@@ -242,7 +310,9 @@ def test_training_attention_has_the_gradient_of_pytorchs(config, monkeypatch):
     eager = gradient()
     model.set_attn_implementation("sdpa")
     calls, apply = [], AttentionFunction.apply
-    monkeypatch.setattr(AttentionFunction, "apply", lambda *given: calls.append(given) or apply(*given))
+    monkeypatch.setattr(
+        AttentionFunction, "apply", lambda *given: calls.append(given) or apply(*given)
+    )
     with fast_attention(model):
         ours = gradient()
         with torch.no_grad():
@@ -255,9 +325,24 @@ def test_training_attention_has_the_gradient_of_pytorchs(config, monkeypatch):
 def test_tokens_are_characters_from_the_commonest_and_the_specials_follow(tmp_path):
     character_tokenizer([TEXT, "北北"]).save_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    assert tokenizer.convert_ids_to_tokens([0, 1, 2]) == ["[UNK]", "[MASK]", "北"] and tokenizer.mask_token_id == 1
-    assert [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id] == [len(tokenizer) - n for n in (3, 2, 1)]
-    assert tokenizer.tokenize(" 北京 iPhone龜") == ["北", "京", "i", "p", "h", "o", "n", "e", "[UNK]"]
+    assert (
+        tokenizer.convert_ids_to_tokens([0, 1, 2]) == ["[UNK]", "[MASK]", "北"]
+        and tokenizer.mask_token_id == 1
+    )
+    assert [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id] == [
+        len(tokenizer) - n for n in (3, 2, 1)
+    ]
+    assert tokenizer.tokenize(" 北京 iPhone龜") == [
+        "北",
+        "京",
+        "i",
+        "p",
+        "h",
+        "o",
+        "n",
+        "e",
+        "[UNK]",
+    ]
 
 
 def test_nothing_written_is_refused():
@@ -265,13 +350,17 @@ def test_nothing_written_is_refused():
 
 
 def test_characters_begin_as_words_of_the_encoder(text_encoder, tokenizer):
-    encoder, table, characters = character_encoder(text_encoder(), tokenizer, ["anna在北京"], seed=3)
+    encoder, table, characters = character_encoder(
+        text_encoder(), tokenizer, ["anna在北京"], seed=3
+    )
     source = {tuple(row.tolist()) for row in encoder.get_input_embeddings().weight}
     assert table.num_embeddings == len(characters) == 2 + 5 + 3
     assert len({tuple(row.tolist()) for row in table.weight} & source) == 10
     masked = encoder.get_input_embeddings().weight[tokenizer.mask_token_id]
     assert table.weight[characters.mask_token_id].equal(masked)
-    refused("too few for", character_encoder, text_encoder(), tokenizer, map(chr, range(0x4E00, 0x4F00)))
+    refused(
+        "too few for", character_encoder, text_encoder(), tokenizer, map(chr, range(0x4E00, 0x4F00))
+    )
 
 
 def test_a_tokeniser_of_another_size_than_its_table_is_refused_but_for_padding(tokenizer, tmp_path):
@@ -279,7 +368,13 @@ def test_a_tokeniser_of_another_size_than_its_table_is_refused_but_for_padding(t
     for rows in (len(tokenizer), len(tokenizer) + 256):
         assert len(load_tokenizer(tmp_path, rows)) == len(tokenizer)
     for rows in (len(tokenizer) - 1, len(tokenizer) + 257):
-        refused(rf"has {len(tokenizer)} entries and its model {rows}; train or fetch it again", load_tokenizer, tmp_path, rows)
+        refused(
+            rf"has {len(tokenizer)} entries and its model {rows}; train or fetch it "
+            r"again",
+            load_tokenizer,
+            tmp_path,
+            rows,
+        )
 
 
 def test_names_that_a_tokeniser_keeps_and_no_text_has_need_no_rows(tmp_path):
@@ -291,13 +386,20 @@ def test_names_that_a_tokeniser_keeps_and_no_text_has_need_no_rows(tmp_path):
 
 
 def test_licences_are_those_of_the_data_the_text_encoder_and_the_start(tmp_path):
-    for name, card in (("squad", {"corpus": "squad", "licence": "CC BY-SA 4.0"}), ("mine", {}), ("people", {"contains": "x, MIT"})):
+    for name, card in (
+        ("squad", {"corpus": "squad", "licence": "CC BY-SA 4.0"}),
+        ("mine", {}),
+        ("people", {"contains": "x, MIT"}),
+    ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "card.json").write_text(json.dumps(card))
     page = tmp_path / "mine/README.md"
     page.write_text("---\nlanguage: en\nlicense: apache-2.0\ntags: [a]\n---\nlicense: none\n")
     (tmp_path / "by hand").mkdir()
-    assert licences(tmp_path / "by hand")["licences"]["trained_on"] == ["by hand, licence not known"]  # it needs no card
+    # it needs no card
+    assert licences(tmp_path / "by hand")["licences"]["trained_on"] == [
+        "by hand, licence not known"
+    ]
     squad = ["squad, CC BY-SA 4.0"]
     made = licences(tmp_path / "squad", MINILM)
     assert made == {"licences": {"trained_on": squad, "contains": ["all-MiniLM-L6-v2, Apache-2.0"]}}
@@ -307,8 +409,12 @@ def test_licences_are_those_of_the_data_the_text_encoder_and_the_start(tmp_path)
     named = licences(tmp_path / "squad", str(tmp_path / "mine"))["licences"]
     assert named["contains"] == [f"{tmp_path / 'mine'}, licence not known"]
     (tmp_path / "people/card.json").write_text(json.dumps(made))
-    again = licences(tmp_path / "mine", MINILM, tmp_path / "people")["licences"]  # with the text encoder of the start
-    assert again == {"trained_on": [*squad, "mine, licence not known"], "contains": ["all-MiniLM-L6-v2, Apache-2.0"]}
+    # with the text encoder of the start
+    again = licences(tmp_path / "mine", MINILM, tmp_path / "people")["licences"]
+    assert again == {
+        "trained_on": [*squad, "mine, licence not known"],
+        "contains": ["all-MiniLM-L6-v2, Apache-2.0"],
+    }
     start = {"contains": "x, MIT", "corpus": {"corpus": "minisqa", "licence": "free"}}
     (tmp_path / "people/card.json").write_text(json.dumps(start))
     started = licences(tmp_path / "squad", None, tmp_path / "people")["licences"]
@@ -319,8 +425,11 @@ def test_licences_are_those_of_the_data_the_text_encoder_and_the_start(tmp_path)
 
 
 def bert(listed):
-    """As bert-base-chinese and bert-base-multilingual-cased have it: WordPiece, every Chinese character by itself."""
-    core = Tokenizer(models.WordPiece({t: i for i, t in enumerate(["[UNK]", *listed])}, unk_token="[UNK]"))
+    """As bert-base-chinese and bert-base-multilingual-cased have it: WordPiece, every Chinese
+    character by itself."""
+    core = Tokenizer(
+        models.WordPiece({t: i for i, t in enumerate(["[UNK]", *listed])}, unk_token="[UNK]")
+    )
     core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     core.normalizer = normalizers.BertNormalizer(lowercase=False)
     return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="[UNK]")
@@ -338,12 +447,18 @@ def xlm_roberta(listed):
 
 @pytest.mark.parametrize(
     "made",
-    [bert([*"他在北京買了", "phone", "##s"]), xlm_roberta([*"他在北京買了", "北京", "▁phone", "s"]), character_tokenizer([TEXT])],
+    [
+        bert([*"他在北京買了", "phone", "##s"]),
+        xlm_roberta([*"他在北京買了", "北京", "▁phone", "s"]),
+        character_tokenizer([TEXT]),
+    ],
 )
 def test_every_chinese_character_is_a_token_that_knows_its_place(made):
     codec = TextCodec(made)
     ids, owners = codec.encode(["他", "在", "北", "京", "，", "買", "了"])
-    assert [t.strip("▁") for t in made.convert_ids_to_tokens(ids)] == list("他在北京買了") and owners.tolist() == [0, 1, 2, 3, 5, 6]
+    assert [t.strip("▁") for t in made.convert_ids_to_tokens(ids)] == list(
+        "他在北京買了"
+    ) and owners.tolist() == [0, 1, 2, 3, 5, 6]
 
 
 @pytest.mark.parametrize("made", [bert(["phone", "##s"]), xlm_roberta(["▁phone", "s"])])
@@ -355,9 +470,15 @@ def test_words_among_chinese_keep_their_pieces(made):
 def test_a_berts_word_pieces_are_the_same_without_transformers():
     folder = SHIPPED / "people-en/text-qa"
     theirs = AutoTokenizer.from_pretrained(folder)
-    ours, words = word_pieces(folder, len(theirs)), "Where the café's fishmongers 1,984 [SEP] naïve-ish 安娜 x\u0301 unable".split()
+    ours, words = (
+        word_pieces(folder, len(theirs)),
+        ("Where the café's fishmongers 1,984 [SEP] naïve-ish 安娜 x\u0301 unable").split(),
+    )
     assert TextCodec(ours).encode(words)[0].tolist() == TextCodec(theirs).encode(words)[0].tolist()
-    assert word_pieces(folder, len(theirs) - 1) is None and word_pieces(folder.parent, len(theirs)) is None
+    assert (
+        word_pieces(folder, len(theirs) - 1) is None
+        and word_pieces(folder.parent, len(theirs)) is None
+    )
 
 
 @given(st.text(alphabet="北京a，。（） ", max_size=6))
@@ -366,7 +487,8 @@ def test_signs_of_any_script_around_a_word_are_dropped(word):
     assert codec.encode([word])[0].tolist() == codec.encode([f"「{word}」!"])[0].tolist()
 
 
-# ---- how tokens sound: the units of tokens, their embedding, and what it is for: homophones in what a recogniser wrote
+# ---- how tokens sound: the units of tokens, their embedding, and what it is for: homophones in
+# what a recogniser wrote
 
 
 HOMOPHONES = "北背贝 京晶 大打"
@@ -386,7 +508,9 @@ def subword_ids(units: SubwordUnits, tokenizer: PreTrainedTokenizerFast, text: s
 
 def test_characters_that_sound_alike_have_one_embedding_and_the_tone_counts(pinyin):
     tokenizer = character_tokenizer([HOMOPHONES])
-    found = subword_ids(subword_units(tokenizer, "pinyin", len(tokenizer), 8), tokenizer, "背贝北京晶")
+    found = subword_ids(
+        subword_units(tokenizer, "pinyin", len(tokenizer), 8), tokenizer, "背贝北京晶"
+    )
     assert torch.equal(found[0], found[1]) and torch.equal(found[3], found[4])
     assert not torch.equal(found[0], found[2]) and not torch.equal(found[0], found[3])
 
@@ -407,7 +531,11 @@ def test_the_order_of_units_counts_and_padding_does_not():
     assert not units(torch.tensor([[0, 1]])).any()  # it begins at zero
     torch.nn.init.normal_(units.output.weight)
     found = units(torch.tensor([[0, 1], [2, 3]]))
-    assert torch.equal(found[0, 0], found[1, 0]) and not torch.allclose(found[0, 0], found[0, 1]) and not found[1, 1].any()
+    assert (
+        torch.equal(found[0, 0], found[1, 0])
+        and not torch.allclose(found[0, 0], found[0, 1])
+        and not found[1, 1].any()
+    )
     shorter = SubwordUnits(tokens[:, :3], 3, 6, 5)
     shorter.load_state_dict(units.state_dict() | {"tokens": tokens[:, :3]})
     assert torch.allclose(shorter(torch.tensor([[0, 1]])), units(torch.tensor([[0, 1]])), atol=1e-6)
@@ -416,14 +544,33 @@ def test_the_order_of_units_counts_and_padding_does_not():
 def test_english_pieces_have_the_phones_of_espeak(tokenizer):
     pytest.importorskip("espeakng_loader")
     units = subword_units(tokenizer, "phones", len(tokenizer), 8)
-    rows = {word: units.tokens[tokenizer.convert_tokens_to_ids(word)] for word in ("their", "there", "anna", "##a", "!", "[CLS]")}
-    assert torch.equal(rows["their"], rows["there"]) and not torch.equal(rows["their"], rows["anna"])
+    rows = {
+        word: units.tokens[tokenizer.convert_tokens_to_ids(word)]
+        for word in ("their", "there", "anna", "##a", "!", "[CLS]")
+    }
+    assert torch.equal(rows["their"], rows["there"]) and not torch.equal(
+        rows["their"], rows["anna"]
+    )
     assert rows["##a"].any() and not rows["!"].any() and not rows["[CLS]"].any()
 
 
 def test_other_kinds_and_vocabularies_without_units_are_refused(tokenizer, pinyin):
-    refused("no sub-word units 'syllables'; choose one of none, pinyin, phones", subword_units, tokenizer, "syllables", 100, 8)
-    refused("no token of this text encoder has pinyin", subword_units, tokenizer, "pinyin", len(tokenizer), 8)
+    refused(
+        "no sub-word units 'syllables'; choose one of none, pinyin, phones",
+        subword_units,
+        tokenizer,
+        "syllables",
+        100,
+        8,
+    )
+    refused(
+        "no token of this text encoder has pinyin",
+        subword_units,
+        tokenizer,
+        "pinyin",
+        len(tokenizer),
+        8,
+    )
     assert subword_units(tokenizer, "none", 100, 8) is None
 
 
@@ -438,42 +585,77 @@ def syllables() -> list[list[str]]:
     groups = defaultdict(list)
     for c in map(chr, range(0x4E00, 0x9000)):
         groups[lazy_pinyin(c, Style.TONE3)[0]].append(c)
-    return [g[:4] for sound, g in sorted(groups.items()) if sound[-1] in "1234" and len(g) >= 4][::6][:40]
+    return [g[:4] for sound, g in sorted(groups.items()) if sound[-1] in "1234" and len(g) >= 4][
+        ::6
+    ][:40]
 
 
 def write_homophones(root: Path, split: str, which: tuple[int, int], count: int) -> None:
-    """Six characters and the question: which of them sounds like this other one? which: two of the four of a syllable."""
+    """Six characters and the question: which of them sounds like this other one? which: two of the
+    four of a syllable."""
     rng, passages, questions = random.Random(split), [], []
     for i in range(count):
         some, flips = rng.sample(syllables(), 6), [rng.randrange(2) for _ in range(6)]
         text, at = "".join(g[which[f]] for g, f in zip(some, flips, strict=True)), rng.randrange(6)
         asked = some[at][which[1 - flips[at]]]
         passages.append(Passage(f"p{i}", "", 0.0, text, "", "zh"))
-        questions.append(Question(f"q{i}", f"p{i}", "", 0.0, asked, "", "zh", answers=(Answer(text[at], char_start=at),)))
+        questions.append(
+            Question(
+                f"q{i}",
+                f"p{i}",
+                "",
+                0.0,
+                asked,
+                "",
+                "zh",
+                answers=(Answer(text[at], char_start=at),),
+            )
+        )
     (root / split).mkdir(parents=True)
     write_records(root / split / "passages.jsonl", passages)
     write_records(root / split / "questions.jsonl", questions)
 
 
 def save_bert(folder: Path) -> None:
-    """A tiny BERT with fresh weights whose vocabulary is the characters of `syllables`, as a local checkpoint."""
+    """A tiny BERT with fresh weights whose vocabulary is the characters of `syllables`, as a local
+    checkpoint."""
     tokenizer = character_tokenizer("".join(g) for g in syllables())
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
-    BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=192, **sizes)).save_pretrained(folder)
+    sizes = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 128,
+    }
+    BertModel(
+        BertConfig(vocab_size=len(tokenizer), max_position_embeddings=192, **sizes)
+    ).save_pretrained(folder)
 
 
 @pytest.mark.slow
-def test_homophones_that_training_never_saw_are_found_by_their_sound_and_not_without(pinyin, tmp_path):
+def test_homophones_that_training_never_saw_are_found_by_their_sound_and_not_without(
+    pinyin, tmp_path
+):
     save_bert(tmp_path / "bert")
     write_homophones(tmp_path / "corpus", "train", (0, 1), 400)
     write_homophones(tmp_path / "corpus", "test", (2, 3), 100)
     (tmp_path / "corpus/card.json").write_text("{}")
-    training = TrainingOptions(steps=150, learning_rate=3e-3, warmup_steps=10, save_every=1000, bf16=False)
+    training = TrainingOptions(
+        steps=150, learning_rate=3e-3, warmup_steps=10, save_every=1000, bf16=False
+    )
     found = {}
     for kind in ("pinyin", "none"):
-        options = QaOptions(training, str(tmp_path / "bert"), 32, empty=0, window=8, stride=8, answer=2, subwords=kind)
+        options = QaOptions(
+            training,
+            str(tmp_path / "bert"),
+            32,
+            empty=0,
+            window=8,
+            stride=8,
+            answer=2,
+            subwords=kind,
+        )
         train_text(tmp_path / "corpus", tmp_path / kind, options)
         model, layout, card = load_reader(tmp_path / kind)
         assert card["subwords"] == kind and (model.subwords is None) == (kind == "none")

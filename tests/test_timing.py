@@ -13,7 +13,9 @@ from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_i
 
 KERNELS, STRIDES = (10, 3, 3, 3, 3, 2, 2), (5, 2, 2, 2, 2, 2, 2)
 HUBERT = FrameGrid.of_convolutions(16_000, KERNELS, STRIDES)
-grids = st.sampled_from([HUBERT, FrameGrid(16_000, 160, 400), FrameGrid(22_050, 441, 441), FrameGrid(8_000, 80, 201)])
+grids = st.sampled_from(
+    [HUBERT, FrameGrid(16_000, 160, 400), FrameGrid(22_050, 441, 441), FrameGrid(8_000, 80, 201)]
+)
 run_lengths = st.lists(st.integers(1, 9), min_size=1, max_size=12).map(
     lambda lengths: RunLength(np.arange(len(lengths)) % 3, np.array(lengths))
 )
@@ -29,12 +31,18 @@ def test_frames_are_what_convolutions_give(samples: int) -> None:
     length = samples
     for kernel, stride in zip(KERNELS, STRIDES, strict=True):
         sound = torch.zeros(1, 1, max(length, kernel))
-        length = torch.nn.functional.conv1d(sound, torch.zeros(1, 1, kernel), stride=stride).shape[-1] if length >= kernel else 0
+        length = (
+            torch.nn.functional.conv1d(sound, torch.zeros(1, 1, kernel), stride=stride).shape[-1]
+            if length >= kernel
+            else 0
+        )
     assert HUBERT.frames(samples) == length
 
 
 @given(grids, st.integers(1, 2000))
-def test_samples_for_is_the_least_number_that_gives_the_frames(grid: FrameGrid, frames: int) -> None:
+def test_samples_for_is_the_least_number_that_gives_the_frames(
+    grid: FrameGrid, frames: int
+) -> None:
     least = grid.samples_for(frames)
     assert grid.frames(least) == frames
     assert grid.frames(least - 1) == frames - 1
@@ -48,7 +56,12 @@ def test_frames_tile_the_samples(grid: FrameGrid, frames: int) -> None:
     assert set(np.diff(borders[1:]).tolist()) <= {grid.hop}
     total = grid.samples_for(frames) + grid.hop - 1
     owners = [grid.frame_at(sample, frames) for sample in range(total)]
-    assert owners == np.clip(np.searchsorted(borders, np.arange(total), side="right") - 1, 0, frames - 1).tolist()
+    assert (
+        owners
+        == np.clip(
+            np.searchsorted(borders, np.arange(total), side="right") - 1, 0, frames - 1
+        ).tolist()
+    )
     assert set(owners) == set(range(frames))
 
 
@@ -78,7 +91,9 @@ def test_runs_of_a_plain_list() -> None:
     assert (runs.units.tolist(), runs.lengths.tolist()) == ([5, 7, 5], [2, 1, 1])
 
 
-@pytest.mark.parametrize(("units", "lengths"), [([1, 2], [1]), ([1], [0]), ([1], [-1]), ([[1]], [[1]]), ([1, 2], [3, 0])])
+@pytest.mark.parametrize(
+    ("units", "lengths"), [([1, 2], [1]), ([1], [0]), ([1], [-1]), ([[1]], [[1]]), ([1, 2], [3, 0])]
+)
 def test_damaged_runs(units: list[int], lengths: list[int]) -> None:
     with pytest.raises(ValueError, match="vectors of one size"):
         RunLength(np.array(units), np.array(lengths))
@@ -93,7 +108,9 @@ def test_unit_at_is_the_unit_of_the_frame(runs: RunLength) -> None:
 
 
 @given(grids, run_lengths, st.data())
-def test_spans_of_units_survive_seconds(grid: FrameGrid, runs: RunLength, data: st.DataObject) -> None:
+def test_spans_of_units_survive_seconds(
+    grid: FrameGrid, runs: RunLength, data: st.DataObject
+) -> None:
     first = data.draw(st.integers(0, len(runs) - 1))
     last = data.draw(st.integers(first, len(runs) - 1))
     start, end = interval_of_units(grid, runs, first, last)
@@ -102,20 +119,28 @@ def test_spans_of_units_survive_seconds(grid: FrameGrid, runs: RunLength, data: 
 
 
 @given(grids, run_lengths, st.floats(-1, 5), st.floats(1e-6, 3))
-def test_labels_are_units_and_never_empty(grid: FrameGrid, runs: RunLength, start: float, length: float) -> None:
+def test_labels_are_units_and_never_empty(
+    grid: FrameGrid, runs: RunLength, start: float, length: float
+) -> None:
     first, last = units_of_interval(grid, runs, start, start + length)
     assert 0 <= first <= last < len(runs)
 
 
 @given(grids, run_lengths, st.data())
-def test_no_span_of_units_fits_better(grid: FrameGrid, runs: RunLength, data: st.DataObject) -> None:
+def test_no_span_of_units_fits_better(
+    grid: FrameGrid, runs: RunLength, data: st.DataObject
+) -> None:
     total = grid.samples_for(runs.frames)
     first = data.draw(st.integers(0, total - 1))
     last = data.draw(st.integers(first, total - 1))
     gold = first / grid.sample_rate, (last + 1) / grid.sample_rate
     found = frame_f1(interval_of_units(grid, runs, *units_of_interval(grid, runs, *gold)), [gold])
     count = len(runs)
-    best = max(frame_f1(interval_of_units(grid, runs, i, j), [gold]) for i in range(count) for j in range(i, count))
+    best = max(
+        frame_f1(interval_of_units(grid, runs, i, j), [gold])
+        for i in range(count)
+        for j in range(i, count)
+    )
     assert found == pytest.approx(best) and found > 0
 
 
@@ -128,8 +153,11 @@ def test_units_tile_the_seconds(runs: RunLength) -> None:
 
 
 @given(grids, run_lengths, st.integers(0, 10_000))
-def test_the_last_unit_ends_where_the_recording_does(grid: FrameGrid, runs: RunLength, beyond: int) -> None:
-    samples = grid.samples_for(runs.frames) + beyond % grid.hop  # all lengths that give so many frames
+def test_the_last_unit_ends_where_the_recording_does(
+    grid: FrameGrid, runs: RunLength, beyond: int
+) -> None:
+    # all lengths that give so many frames
+    samples = grid.samples_for(runs.frames) + beyond % grid.hop
     assert grid.frames(samples) == runs.frames
     runs = RunLength(runs.units, runs.lengths, samples / grid.sample_rate)
     last = len(runs) - 1
@@ -141,7 +169,8 @@ def test_the_last_unit_ends_where_the_recording_does(grid: FrameGrid, runs: RunL
 
 
 def test_the_last_unit_of_a_padded_recording_is_not_empty() -> None:
-    runs = RunLength(np.array([1, 2]), np.array([3, 1]), 900 / 16_000)  # the last frame begins at sample 1,000
+    # the last frame begins at sample 1,000
+    runs = RunLength(np.array([1, 2]), np.array([3, 1]), 900 / 16_000)
     assert interval_of_units(HUBERT, runs, 1, 1) == (1000 / 16_000, 1001 / 16_000)
 
 

@@ -1,4 +1,5 @@
-"""The Trainer adapter: resumed runs end with the same bits, bad gradients are dropped, schedules keep their horizon."""
+"""The Trainer adapter: resumed runs end with the same bits, bad gradients are dropped, schedules
+keep their horizon."""
 
 import re
 import shutil
@@ -33,12 +34,17 @@ class Toy(nn.Module):
 
 
 def batch(step):
-    x = torch.from_numpy(np.random.default_rng([7, step]).standard_normal((8, 4)).astype(np.float32))
+    x = torch.from_numpy(
+        np.random.default_rng([7, step]).standard_normal((8, 4)).astype(np.float32)
+    )
     return {"x": x, "y": x.sum(1)}
 
 
 def options(**changes):
-    return TrainingOptions(**{"steps": 10, "learning_rate": 1e-2, "warmup_steps": 2, "save_every": 3, "log_every": 1} | changes)
+    return TrainingOptions(
+        **{"steps": 10, "learning_rate": 1e-2, "warmup_steps": 2, "save_every": 3, "log_every": 1}
+        | changes
+    )
 
 
 def weights(model):
@@ -122,30 +128,53 @@ def test_a_dropped_batch_does_not_spoil_the_log(tmp_path, capsys, accumulation):
             return super().forward(**inputs) | {"number": number, "vector": inputs["x"]}
 
     def make(step):
-        return (broken_batch if step == 4 * accumulation else batch)(step) | {"number": torch.tensor(float(step))}
+        return (broken_batch if step == 4 * accumulation else batch)(step) | {
+            "number": torch.tensor(float(step))
+        }
 
     result = fit(Numbered(), make, options(log_every=5, accumulation=accumulation), tmp_path)
     rows = [row for row in logged(tmp_path) if "loss" in row]
     used = [s for s in range(5 * accumulation) if s // accumulation != 4]
-    assert [row["step"] for row in rows] == [5, 10] and all(np.isfinite(row["loss"]) for row in rows)
-    assert rows[0]["number"] == np.mean(used) and "vector" not in rows[0] and np.isfinite([row["error"] for row in rows]).all()
+    assert [row["step"] for row in rows] == [5, 10] and all(
+        np.isfinite(row["loss"]) for row in rows
+    )
+    assert (
+        rows[0]["number"] == np.mean(used)
+        and "vector" not in rows[0]
+        and np.isfinite([row["error"] for row in rows]).all()
+    )
     assert result["skipped"] == 1 and result["loss"] == rows[-1]["loss"]
     assert np.isfinite(next(row["train_loss"] for row in logged(tmp_path) if "train_loss" in row))
     losses = "nan" if accumulation == 1 else r"nan, [\d.]+"
-    reported = r"step 4: dropped, its gradient is not finite in net\.0\.weight and 3 more \(loss " + losses + r"\)"
+    reported = (
+        (
+            r"step 4: dropped, its gradient is not finite in net\.0\.weight and 3 more "
+            r"\(loss "
+        )
+        + losses
+        + r"\)"
+    )
     assert len(re.findall(reported, capsys.readouterr().err)) == 1
 
 
 def test_a_line_of_nothing_but_dropped_batches_has_no_loss_and_the_next_has(tmp_path):
-    result, _ = trained(tmp_path, lambda step: (broken_batch if step in (2, 3, 9) else batch)(step), log_every=1)
+    result, _ = trained(
+        tmp_path, lambda step: (broken_batch if step in (2, 3, 9) else batch)(step), log_every=1
+    )
     losses = [row["loss"] for row in logged(tmp_path) if "loss" in row]
-    assert [i for i, loss in enumerate(losses) if loss is None] == [2, 3, 9] and "error" not in logged(tmp_path)[2]
+    assert [i for i, loss in enumerate(losses) if loss is None] == [
+        2,
+        3,
+        9,
+    ] and "error" not in logged(tmp_path)[2]
     assert result["loss"] == losses[8]  # the last that there is
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [13, 17])
-def test_a_killed_run_has_the_same_loss_curve_with_accumulation_clipping_and_uneven_lines(tmp_path, at):
+def test_a_killed_run_has_the_same_loss_curve_with_accumulation_clipping_and_uneven_lines(
+    tmp_path, at
+):
     """Saved every 3 steps and logged every 4: the line after the kill is of steps before it too."""
     same = {"steps": 12, "accumulation": 2, "clip": 0.05, "log_every": 4}
     _, whole = trained(tmp_path / "whole", **same)
@@ -155,7 +184,10 @@ def test_a_killed_run_has_the_same_loss_curve_with_accumulation_clipping_and_une
 
     def curve(name):
         rows = [row for row in logged(tmp_path / name) if "loss" in row]
-        return {row["step"]: [row[k] for k in ("loss", "error", "grad_norm", "learning_rate")] for row in rows}
+        return {
+            row["step"]: [row[k] for k in ("loss", "error", "grad_norm", "learning_rate")]
+            for row in rows
+        }
 
     assert list(curve("whole")) == [4, 8, 12] and curve("whole") == curve("killed")
 
@@ -164,15 +196,30 @@ def test_every_file_of_a_checkpoint_is_checked_before_training_goes_on_from_it(t
     trained(tmp_path, steps=3)
     last = tmp_path / "checkpoint-3"
     names = {path.name for path in last.iterdir()} - {"sums.json"}
-    assert set(read_json(last / "sums.json")) == names >= {"rng_state.pth", "tally-0.json", "training_args.bin"}
+    assert (
+        set(read_json(last / "sums.json"))
+        == names
+        >= {"rng_state.pth", "tally-0.json", "training_args.bin"}
+    )
     content = (last / "rng_state.pth").read_bytes()
     (last / "rng_state.pth").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    refused(f"{last}/rng_state.pth is not as it was saved; delete {last} and give the same command", trained, tmp_path)
+    refused(
+        f"{last}/rng_state.pth is not as it was saved; delete {last} and give the same command",
+        trained,
+        tmp_path,
+    )
     (last / "rng_state.pth").unlink()
-    refused(f"{last}/rng_state.pth is missing, which sums.json beside it names; delete {last}", trained, tmp_path)
+    refused(
+        f"{last}/rng_state.pth is missing, which sums.json beside it names; delete {last}",
+        trained,
+        tmp_path,
+    )
     (last / "rng_state.pth").write_bytes(content)
     sums = read_json(last / "sums.json")
-    write_json(last / "sums.json", {name: sums[name] for name in ("model.safetensors", "optimizer.pt")})  # as older ones
+    # as older ones
+    write_json(
+        last / "sums.json", {name: sums[name] for name in ("model.safetensors", "optimizer.pt")}
+    )
     assert trained(tmp_path)[0]["steps"] == 10
 
 
@@ -180,20 +227,35 @@ def test_the_best_checkpoint_is_checked_too(tmp_path):
     judged(tmp_path, steps=4, horizon=10, scores=[0.9, 0.1])
     path = tmp_path / "checkpoint-2/model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    refused(f"{path} is not as it was saved; delete {tmp_path}", judged, tmp_path, horizon=10, scores=[0.2, 0.3, 0.4])
+    refused(
+        f"{path} is not as it was saved; delete {tmp_path}",
+        judged,
+        tmp_path,
+        horizon=10,
+        scores=[0.2, 0.3, 0.4],
+    )
 
 
 def test_clipping_bounds_the_update(tmp_path):
     """Without momentum or Adam's scale the weights move by no more than rate times norm."""
-    plain = {"steps": 1, "warmup_steps": 0, "adam_epsilon": 1e6, "weight_decay": 0.0, "learning_rate": 1e6}
+    plain = {
+        "steps": 1,
+        "warmup_steps": 0,
+        "adam_epsilon": 1e6,
+        "weight_decay": 0.0,
+        "learning_rate": 1e6,
+    }
     moved = {}
     for clip in (0.01, 1e9, 0.0):  # 0: none
-        moved[clip] = float((trained(tmp_path / str(clip), clip=clip, **plain)[1] - weights(Toy())).norm())
+        moved[clip] = float(
+            (trained(tmp_path / str(clip), clip=clip, **plain)[1] - weights(Toy())).norm()
+        )
     assert moved[0.01] == pytest.approx(0.01, rel=0.01)
     assert moved[1e9] == pytest.approx(moved[0.0]) and moved[0.0] > 0.1
 
 
-@pytest.mark.parametrize("at", [2, 5, 8])  # before the first checkpoint, between two, after the last
+# before the first checkpoint, between two, after the last
+@pytest.mark.parametrize("at", [2, 5, 8])
 def test_the_log_and_tensorboard_of_a_killed_run_have_every_step_once(tmp_path, at):
     pytest.importorskip("tensorboard", reason="an optional extra")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -204,13 +266,17 @@ def test_the_log_and_tensorboard_of_a_killed_run_have_every_step_once(tmp_path, 
     with (tmp_path / "killed/log.jsonl").open("a") as file:
         file.write('{"step": ')  # the kill cut a line short
     trained(tmp_path / "killed", report_to=("tensorboard",))
-    rows = [[row for row in logged(tmp_path / name) if "loss" in row] for name in ("whole", "killed")]
+    rows = [
+        [row for row in logged(tmp_path / name) if "loss" in row] for name in ("whole", "killed")
+    ]
     whole, killed = ([(row["step"], row["loss"], row["error"]) for row in of] for of in rows)
     assert whole == killed and [step for step, *_ in killed] == list(range(1, 11))
     folders = {path.parent for path in tmp_path.rglob("events.out.*")}
     assert folders == {tmp_path / "killed/tensorboard"}  # one run, for TensorBoard
     curves = EventAccumulator(str(*folders)).Reload()
-    assert [(e.step, e.value) for e in curves.Scalars("train/loss")] == [(step, pytest.approx(loss)) for step, loss, _ in whole]
+    assert [(e.step, e.value) for e in curves.Scalars("train/loss")] == [
+        (step, pytest.approx(loss)) for step, loss, _ in whole
+    ]
     assert [e.step for e in curves.Scalars("train/error")] == list(range(1, 11))
 
 
@@ -249,12 +315,23 @@ def test_damaged_lines_of_what_was_dropped_are_left_out_and_named(tmp_path, caps
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_every_line_says_how_fast_the_audio_goes_through(tmp_path, monkeypatch, accumulation):
     clock = iter(np.arange(0, 1_000, 8.0))  # one look a line, and one as training starts
-    monkeypatch.setattr("speechssl.trainer.time", SimpleNamespace(perf_counter=lambda: next(clock), monotonic=time.monotonic))
-    fit(Toy(), batch, options(steps=5, log_every=2, accumulation=accumulation), tmp_path, lambda step: 100.0 + step)
+    monkeypatch.setattr(
+        "speechssl.trainer.time",
+        SimpleNamespace(perf_counter=lambda: next(clock), monotonic=time.monotonic),
+    )
+    fit(
+        Toy(),
+        batch,
+        options(steps=5, log_every=2, accumulation=accumulation),
+        tmp_path,
+        lambda step: 100.0 + step,
+    )
     rows = {row["step"]: row for row in logged(tmp_path) if "loss" in row}
     batches = np.arange(4 * accumulation).reshape(2, -1)  # those of the updates before either line
     expected = np.round((100 + batches).sum(1) / 8, 2)
-    assert {step: row.get("times_real_time") for step, row in rows.items()} == dict(zip((2, 4), expected, strict=True))
+    assert {step: row.get("times_real_time") for step, row in rows.items()} == dict(
+        zip((2, 4), expected, strict=True)
+    )
     fit(Toy(), batch, options(steps=5, log_every=2), tmp_path / "silent")
     assert not any("times_real_time" in row for row in logged(tmp_path / "silent"))
 
@@ -276,15 +353,21 @@ def broken_batch(step):
 
 @pytest.mark.slow
 def test_too_many_bad_gradients_stop_the_run_where_they_come_in_a_row(tmp_path):
-    with pytest.raises(FloatingPointError, match="21 times in a row at step 20; lower the learning rate"):
+    with pytest.raises(
+        FloatingPointError, match=("21 times in a row at step 20; lower the learning rate")
+    ):
         trained(tmp_path / "row", broken_batch, steps=60)
-    result, after = trained(tmp_path, lambda step: (broken_batch if step % 2 else batch)(step), steps=60, save_every=100)
+    result, after = trained(
+        tmp_path, lambda step: (broken_batch if step % 2 else batch)(step), steps=60, save_every=100
+    )
     assert (result["steps"], result["skipped"]) == (60, 30) and torch.isfinite(after).all()
 
 
 def test_the_schedule_is_laid_out_for_the_horizon_and_training_stops_before(tmp_path):
     result, _ = trained(tmp_path, steps=5, horizon=10, warmup_steps=0, save_every=100)
-    rates = {row["step"]: row["learning_rate"] for row in logged(tmp_path) if "learning_rate" in row}
+    rates = {
+        row["step"]: row["learning_rate"] for row in logged(tmp_path) if "learning_rate" in row
+    }
     assert result["steps"] == 5 and set(rates) == {1, 2, 3, 4, 5}
     assert (tmp_path / "checkpoint-5" / "model.safetensors").is_file()
     assert rates[1] - rates[5] == pytest.approx(0.4 * 1e-2)
@@ -304,7 +387,12 @@ def test_accumulated_batches_weigh_as_one_large_batch(tmp_path):
     for make, accumulation in ((double, 1), (batch, 2)):
         model, folder = Plain(), tmp_path / str(accumulation)
         # A large epsilon and no clipping: else Adam hides the scale of the gradient.
-        fit(model, make, options(accumulation=accumulation, adam_epsilon=1.0, clip=1e9, bf16=False), folder)
+        fit(
+            model,
+            make,
+            options(accumulation=accumulation, adam_epsilon=1.0, clip=1e9, bf16=False),
+            folder,
+        )
         found.append((weights(model), [row["loss"] for row in logged(folder) if "loss" in row]))
     torch.testing.assert_close(found[0][0], found[1][0], atol=1e-6, rtol=1e-5)
     assert found[0][1] == pytest.approx(found[1][1], rel=1e-3)
@@ -318,7 +406,12 @@ def test_every_batch_is_used_once_and_in_order(tmp_path, accumulation):
             return super().forward(**inputs)
 
     seen = []
-    fit(Recording(), lambda s: batch(s) | {"number": torch.tensor(s)}, options(steps=4, accumulation=accumulation), tmp_path)
+    fit(
+        Recording(),
+        lambda s: batch(s) | {"number": torch.tensor(s)},
+        options(steps=4, accumulation=accumulation),
+        tmp_path,
+    )
     assert seen == list(range(4 * accumulation))
 
 
@@ -334,8 +427,8 @@ def test_weights_stay_in_full_precision_under_bf16(tmp_path):
 
 
 def judged(folder, make=batch, every=2, patience=0, scores=None, lower=False, **changes):
-    """A run that is evaluated; its result, its weights, and the steps at which the model was asked. scores: step -> score; without
-    them it is scored by its own weights, which no other step has."""
+    """A run that is evaluated; its result, its weights, and the steps at which the model was asked.
+    scores: step -> score; without them it is scored by its own weights, which no other step has."""
     model, asked = Toy(), []
 
     def score():
@@ -354,32 +447,52 @@ def test_the_best_checkpoint_is_what_is_left_and_training_is_as_without_evaluati
     result, best, asked = judged(tmp_path / "with", every=4, scores=[0.2, 0.5, 0.1])
     assert len(asked) == 3  # steps 4 and 8, and the last
     assert torch.equal(asked[-1], last)
-    assert result["best"] == {"step": 8, "metric": "ff1", "score": 0.5, "split": "dev", "items": 7} and result["steps"] == 10
+    assert (
+        result["best"] == {"step": 8, "metric": "ff1", "score": 0.5, "split": "dev", "items": 7}
+        and result["steps"] == 10
+    )
     assert torch.equal(best, asked[1])
     rows = logged(tmp_path / "with")
-    assert [(row["step"], row["eval_ff1"]) for row in rows if "eval_ff1" in row] == [(4, 0.2), (8, 0.5), (10, 0.1)]
-    curve = [[(row["step"], row["loss"]) for row in logged(tmp_path / name) if "loss" in row] for name in ("without", "with")]
+    assert [(row["step"], row["eval_ff1"]) for row in rows if "eval_ff1" in row] == [
+        (4, 0.2),
+        (8, 0.5),
+        (10, 0.1),
+    ]
+    curve = [
+        [(row["step"], row["loss"]) for row in logged(tmp_path / name) if "loss" in row]
+        for name in ("without", "with")
+    ]
     assert curve[0] == curve[1]
-    assert {p.name for p in (tmp_path / "with").glob("checkpoint-*")} == {"checkpoint-8", "checkpoint-10"}
+    assert {p.name for p in (tmp_path / "with").glob("checkpoint-*")} == {
+        "checkpoint-8",
+        "checkpoint-10",
+    }
     again, kept, asked = judged(tmp_path / "with", every=4, scores=[])
     assert not asked and torch.equal(kept, best) and again == result
 
 
 def test_of_equal_scores_the_first_is_the_best_and_less_may_be_better(tmp_path):
     assert judged(tmp_path / "equal", every=5, scores=[0.5, 0.5])[0]["best"]["step"] == 5
-    assert judged(tmp_path / "lower", every=5, scores=[0.5, 0.4], lower=True)[0]["best"]["step"] == 10
+    assert (
+        judged(tmp_path / "lower", every=5, scores=[0.5, 0.4], lower=True)[0]["best"]["step"] == 10
+    )
     assert judged(tmp_path / "higher", every=5, scores=[0.5, 0.4])[0]["best"]["step"] == 5
 
 
-@pytest.mark.parametrize(("at", "lower"), [(1, False), (3, False), (5, True), (7, False), (9, True)])
+@pytest.mark.parametrize(
+    ("at", "lower"), [(1, False), (3, False), (5, True), (7, False), (9, True)]
+)
 def test_a_killed_run_remembers_the_best(tmp_path, at, lower):
-    """By its own weights, whose score rises and falls: before and after the best, between checkpoints and evaluations."""
+    """By its own weights, whose score rises and falls: before and after the best, between
+    checkpoints and evaluations."""
     whole, best, _ = judged(tmp_path / "whole", lower=lower)
     with pytest.raises(KeyboardInterrupt):
         judged(tmp_path / "killed", killing(at), lower=lower)
     result, found, _ = judged(tmp_path / "killed", lower=lower)
     used = ("seconds", "peak_gb", "gpu_gb")
-    assert {k: v for k, v in result.items() if k not in used} == {k: v for k, v in whole.items() if k not in used}
+    assert {k: v for k, v in result.items() if k not in used} == {
+        k: v for k, v in whole.items() if k not in used
+    }
     assert torch.equal(found, best)
     logs = (logged(tmp_path / name) for name in ("whole", "killed"))
     lines = [[(row["step"], row["eval_ff1"]) for row in log if "eval_ff1" in row] for log in logs]
@@ -388,25 +501,35 @@ def test_a_killed_run_remembers_the_best(tmp_path, at, lower):
 
 def test_patience_ends_training_and_a_run_that_was_ended_stays_so(tmp_path):
     result, best, asked = judged(tmp_path, every=1, patience=2, scores=[0.1, 0.3, 0.2, 0.3, 0.9])
-    assert (result["steps"], result["best"]["step"], len(asked)) == (4, 2, 4) and torch.equal(best, asked[1])
+    assert (result["steps"], result["best"]["step"], len(asked)) == (4, 2, 4) and torch.equal(
+        best, asked[1]
+    )
     again, kept, asked = judged(tmp_path, every=1, patience=2, scores=[])
     assert again == result and torch.equal(kept, best) and not asked
 
 
 def test_patience_without_evaluation_is_one_sentence():
-    refused("--patience 2 counts evaluations; give --eval-every as well, or leave it out", EvalOptions, patience=2)
+    refused(
+        "--patience 2 counts evaluations; give --eval-every as well, or leave it out",
+        EvalOptions,
+        patience=2,
+    )
 
 
 @pytest.mark.parametrize("horizon", [None, 10])
 def test_a_finished_run_is_trained_further(tmp_path, horizon):
-    """With one horizon, to the same bits as a run of that length; without, at the rate that the longer schedule has there."""
+    """With one horizon, to the same bits as a run of that length; without, at the rate that the
+    longer schedule has there."""
     _, whole = trained(tmp_path / "whole", horizon=horizon)
     trained(tmp_path / "more", steps=5, horizon=horizon)
     result, more = trained(tmp_path / "more", horizon=horizon)
     rows = [row for row in logged(tmp_path / "more") if "loss" in row]
     assert result["steps"] == 10 and [row["step"] for row in rows] == list(range(1, 11))
     assert torch.equal(more, whole) == (horizon == 10)
-    rates = [[row["learning_rate"] for row in logged(tmp_path / name) if "loss" in row] for name in ("whole", "more")]
+    rates = [
+        [row["learning_rate"] for row in logged(tmp_path / name) if "loss" in row]
+        for name in ("whole", "more")
+    ]
     assert rates[0][5:] == rates[1][5:] and (rates[0] == rates[1]) == (horizon == 10)
 
 
@@ -414,7 +537,12 @@ def test_more_steps_may_find_a_better_model_and_keep_the_best_there_was(tmp_path
     first, _, _ = judged(tmp_path, steps=4, horizon=10, scores=[0.9, 0.1])
     moved = tmp_path.rename(tmp_path.parent / f"{tmp_path.name}-moved")
     more, best, asked = judged(moved, horizon=10, scores=[0.2, 0.3, 0.4])
-    assert first["best"] == more["best"] and more["best"]["step"] == 2 and more["steps"] == 10 and len(asked) == 3
+    assert (
+        first["best"] == more["best"]
+        and more["best"]["step"] == 2
+        and more["steps"] == 10
+        and len(asked) == 3
+    )
     assert not any(torch.equal(best, other) for other in asked)
 
 
@@ -426,7 +554,10 @@ def test_the_log_says_how_long_it_took_and_how_much_memory(tmp_path):
     rows = logged(tmp_path)
     seconds = [row["seconds"] for row in rows]
     assert seconds == sorted(seconds) and seconds[-1] > 0 and before > 0
-    assert result["seconds"] == seconds[-1] and result["peak_gb"] == max(row["peak_gb"] for row in rows) > 0.05
+    assert (
+        result["seconds"] == seconds[-1]
+        and result["peak_gb"] == max(row["peak_gb"] for row in rows) > 0.05
+    )
     again, kept = trained(tmp_path)  # a finished run is not trained further
     assert again == result and torch.equal(kept, found)
 
@@ -453,13 +584,28 @@ def test_curves_go_to_the_trackers_that_are_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
 def test_a_tracker_that_is_not_installed_is_said_with_its_install_line(monkeypatch, name):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=rf"--report-to {name} needs the extra {name}: pip install"):
+    with pytest.raises(
+        MissingExtra,
+        match=(
+            rf"--report-to {name} needs the extra {name}: pip "
+            r"install"
+        ),
+    ):
         options(report_to=(name,))
 
 
 def test_what_decides_a_model_is_not_where_its_curves_go_nor_evaluations_that_are_not_made():
     plain = settings(QaOptions(options()))
-    assert "evaluation" not in plain and "report_to" not in plain["training"] and plain["training"]["steps"] == 10
+    assert (
+        "evaluation" not in plain
+        and "report_to" not in plain["training"]
+        and plain["training"]["steps"] == 10
+    )
     assert settings(QaOptions(options(), evaluation=EvalOptions(0, "other"))) == plain
-    assert settings(QaOptions(options(), evaluation=EvalOptions(5)))["evaluation"]["eval_every"] == 5
-    assert "trained" not in plain and settings(QaOptions(options(), trained="biases"))["trained"] == "biases"
+    assert (
+        settings(QaOptions(options(), evaluation=EvalOptions(5)))["evaluation"]["eval_every"] == 5
+    )
+    assert (
+        "trained" not in plain
+        and settings(QaOptions(options(), trained="biases"))["trained"] == "biases"
+    )

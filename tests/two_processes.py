@@ -1,6 +1,8 @@
-"""What tests/test_processes.py launches with torchrun: fit on a toy, then calls of the command line, the last of them killed.
+"""What tests/test_processes.py launches with torchrun: fit on a toy, then calls of the command
+line, the last of them killed.
 
-Arguments: a folder for what the processes saw, and a JSON file with a list of the arguments of every call.
+Arguments: a folder for what the processes saw, and a JSON file with a list of the arguments of
+every call.
 """
 
 import json
@@ -39,7 +41,9 @@ class Toy(nn.Module):
 
 
 def batch(step):
-    x = torch.from_numpy(np.random.default_rng([7, step]).standard_normal((6, 4)).astype(np.float32))
+    x = torch.from_numpy(
+        np.random.default_rng([7, step]).standard_normal((6, 4)).astype(np.float32)
+    )
     y = x.sum(1)
     y[1] = float("nan") if step == BROKEN else y[1]  # a row of the second process alone
     return {"x": x, "y": y, "number": torch.tensor(step)}
@@ -48,8 +52,16 @@ def batch(step):
 def toy(folder):
     model = Toy()
     result = fit(model, batch, TrainingOptions(5, 1e-2, save_every=2, log_every=1), folder / "toy")
-    found = {"result": result, "seen": model.seen, "drawn": model.drawn, "weights": model.net.weight.tolist()}
-    found |= {"agreed": agreed(f"process {rank()}"), "mean": float(mean_of_processes(torch.tensor(rank())))}
+    found = {
+        "result": result,
+        "seen": model.seen,
+        "drawn": model.drawn,
+        "weights": model.net.weight.tolist(),
+    }
+    found |= {
+        "agreed": agreed(f"process {rank()}"),
+        "mean": float(mean_of_processes(torch.tensor(rank()))),
+    }
     with main_first():
         found["order"] = [p.name for p in folder.glob("was-*")]
         (folder / f"was-{rank()}").touch()

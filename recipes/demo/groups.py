@@ -1,4 +1,5 @@
-"""The demo in one table: FF1 of every system for the synthesiser of training, in noise, for new words, and for another synthesiser.
+"""The demo in one table: FF1 of every system for the synthesiser of training, in noise, for new
+words, and for another synthesiser.
 
     python recipes/demo/groups.py EXP [OTHER=FOLDER]      FOLDER: of the evaluation of what the synthesiser OTHER says
 
@@ -16,24 +17,36 @@ def main(exp: Path, *others: str) -> None:
     rows = [row for row in read_rows(exp / "results.jsonl") if row.metric == "ff1"]
     groups = {
         "espeak-ng": [row for row in rows if row.condition == "clean"],
-        "espeak-ng, pink noise at 5 dB": [row for row in rows if (row.condition, row.snr_db) == ("pink", 5.0)],
+        "espeak-ng, pink noise at 5 dB": [
+            row for row in rows if (row.condition, row.snr_db) == ("pink", 5.0)
+        ],
     }
     held_out = exp / "held-out"
     for other in (f"espeak-ng, held-out words={held_out}", *others):
         name, _, folder = other.partition("=")
         groups[name] = [
-            row for row in read_rows(Path(folder) / "results.jsonl") if row.metric == "ff1" and row.condition == "clean"
+            row
+            for row in read_rows(Path(folder) / "results.jsonl")
+            if row.metric == "ff1" and row.condition == "clean"
         ]
     systems = dict.fromkeys(row.system for row in rows)
     found = [{row.system: row for row in group} for group in groups.values()]
     lines = [(system, *(interval_text(rows.get(system)) for rows in found)) for system in systems]
-    note = "The models learned from other voices of espeak-ng, two of flite and kokoro's, three in five recordings distorted. "
+    note = (
+        "The models learned from other voices of espeak-ng, two of flite and kokoro's, three "
+        "in five recordings distorted. "
+    )
     note += "Neither festival nor pink noise was used in training. "
     shares = read_json(held_out / "corpus/card.json")["unknown_words"]["test"]
-    note += f"Of the held-out test {shares['words']} % of the words are unknown to training, and all its sentence patterns."
+    note += (
+        f"Of the held-out test {shares['words']} % of the words are unknown to training, and "
+        "all its sentence patterns."
+    )
     if not others:
         note += " No other synthesiser is installed here (Debian packages festival or flite)."
-    title = "FF1 by what is heard: the synthesiser of training, noise, new words, another synthesiser"
+    title = (
+        "FF1 by what is heard: the synthesiser of training, noise, new words, another synthesiser"
+    )
     table = Table(title, ("system", *groups), tuple(lines), note)
     write_json(exp / "groups.json", table.values, checked=True)
     print(markdown([table]))

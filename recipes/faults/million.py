@@ -1,11 +1,14 @@
-"""Planning, sharding, resume and the report of failures of a manifest of a million lines, with an encoder of almost nothing.
+"""Planning, sharding, resume and the report of failures of a manifest of a million lines, with an
+encoder of almost nothing.
 
     python recipes/faults/million.py CONFIG EXP
 
-Every line of the manifest is a recording of 7.2 s (a million: 2,000 h), all of which are links to a few short files, and one in a
-hundred is no audio. For every number of lines of the section `million`: a run that is killed and goes on; three processes with
-`--shard i/3`, of which one is killed and started again; and planning alone, which is measured up to more lines. Writes million.md,
-a table with time and the greatest memory of every process, and ends with exit code 1 where a row is missing or there twice.
+Every line of the manifest is a recording of 7.2 s (a million: 2,000 h), all of which are links to a
+few short files, and one in a hundred is no audio. For every number of lines of the section
+`million`: a run that is killed and goes on; three processes with `--shard i/3`, of which one is
+killed and started again; and planning alone, which is measured up to more lines. Writes million.md,
+a table with time and the greatest memory of every process, and ends with exit code 1 where a row is
+missing or there twice.
 """
 
 from __future__ import annotations
@@ -33,20 +36,26 @@ from speechssl.units.features import Features, UnitExtractor
 from speechssl.units.kmeans import Codebook
 from speechssl.units.storage import iterate_units, part_columns
 
-SECONDS, FILES, BROKEN = 7.2, 16, 100  # of a recording as the manifest has it; different files; every so many lines no audio
+# of a recording as the manifest has it; different files; every so many lines no audio
+SECONDS, FILES, BROKEN = 7.2, 16, 100
 SIZE = 200  # recordings of a shard at most
 GRID = FrameGrid.of_convolutions(16_000, SMALL_KERNELS, SMALL_STRIDES)
 
 
 def almost_nothing() -> UnitExtractor:
-    """Frames are the mean of what they own: no encoder is faster, so that what is left is the rest of the way."""
+    """Frames are the mean of what they own: no encoder is faster, so that what is left is the rest
+    of the way."""
 
     def raw(samples: np.ndarray) -> Iterator[torch.Tensor]:
         frames = GRID.frames(len(samples))
-        yield torch.from_numpy(samples[: frames * GRID.hop].reshape(frames, GRID.hop).mean(1, keepdims=True))
+        yield torch.from_numpy(
+            samples[: frames * GRID.hop].reshape(frames, GRID.hop).mean(1, keepdims=True)
+        )
 
     centroids = np.linspace(-0.05, 0.05, 8, dtype=np.float32)[:, None]
-    return UnitExtractor(Features("nothing", GRID, raw), Codebook(centroids, {"encoder": "nothing", "layer": 0}))
+    return UnitExtractor(
+        Features("nothing", GRID, raw), Codebook(centroids, {"encoder": "nothing", "layer": 0})
+    )
 
 
 def manifest(folder: Path, lines: int) -> Path:
@@ -59,7 +68,10 @@ def manifest(folder: Path, lines: int) -> Path:
     path = folder / f"{lines}.jsonl"
     if not path.exists():
         names = ("broken" if i % BROKEN == BROKEN - 1 else str(i % FILES) for i in range(lines))
-        rows = ({"id": f"recording-{i:07d}", "audio": f"{name}.flac", "seconds": SECONDS} for i, name in enumerate(names))
+        rows = (
+            {"id": f"recording-{i:07d}", "audio": f"{name}.flac", "seconds": SECONDS}
+            for i, name in enumerate(names)
+        )
         write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -76,13 +88,26 @@ def one(path: Path, out: str, share: str) -> None:
     recordings = list_recordings(path)
     found: dict[str, Any] = {"lines": len(recordings)}
     if out == "plan":
-        found |= {"shards": len(plan(recordings, SIZE)), "hours": sum(r.seconds or 0 for r in recordings) / 3_600}
+        found |= {
+            "shards": len(plan(recordings, SIZE)),
+            "hours": sum(r.seconds or 0 for r in recordings) / 3_600,
+        }
     else:
         maker = ShardMaker(almost_nothing(), Path(out), SIZE)
         number, _, count = share.partition("/")
-        made = extract_corpus(maker, recordings, LocalEngine(1), {}, None if share == "all" else (int(number), int(count)))
+        made = extract_corpus(
+            maker,
+            recordings,
+            LocalEngine(1),
+            {},
+            None if share == "all" else (int(number), int(count)),
+        )
         found |= {"failed": len(made.failed), "whole": bool(made.card)}
-    print(json.dumps(found | {"seconds": time.monotonic() - began, "gb": peak(), "grown": peak() - before}))
+    print(
+        json.dumps(
+            found | {"seconds": time.monotonic() - began, "gb": peak(), "grown": peak() - before}
+        )
+    )
 
 
 def start(path: Path, out: Path | str, share: str = "all") -> subprocess.Popen[str]:
@@ -109,7 +134,11 @@ def killed_at(process: subprocess.Popen[str], out: Path, parts: int) -> int:
 
 def check(out: Path, path: Path) -> None:
     """Every line of the manifest once: as a row, or in the list of what failed."""
-    names = [name for part in sorted(out.glob("part-*")) for (name,) in zip(*part_columns(part, ["id"]), strict=True)]
+    names = [
+        name
+        for part in sorted(out.glob("part-*"))
+        for (name,) in zip(*part_columns(part, ["id"]), strict=True)
+    ]
     failed = [json.loads(line)["id"] for line in (out / "_failed.jsonl").read_text().splitlines()]
     wanted = [r.id for r in list_recordings(path)]
     if sorted(names + failed) != wanted or not set(names).isdisjoint(failed):
@@ -121,10 +150,16 @@ def check(out: Path, path: Path) -> None:
 def main(config: Path, exp: Path) -> None:
     options = yaml.safe_load(config.read_text())["million"]
     exp.mkdir(parents=True, exist_ok=True)
-    table = ["| lines | what | seconds | µs a line | peak, GB | beyond imports, GB |", "|---|---|---|---|---|---|"]
+    table = [
+        "| lines | what | seconds | µs a line | peak, GB | beyond imports, GB |",
+        "|---|---|---|---|---|---|",
+    ]
 
     def tell(what: str, found: dict[str, Any]) -> None:
-        cells = f"{found['lines']:,} | {what} | {found['seconds']:.1f} | {found['seconds'] / found['lines'] * 1e6:.0f}"
+        cells = (
+            f"{found['lines']:,} | {what} | {found['seconds']:.1f} | "
+            f"{found['seconds'] / found['lines'] * 1e6:.0f}"
+        )
         table.append(f"| {cells} | {found['gb']:.2f} | {found['grown']:.2f} |")
         print(table[-1], file=sys.stderr, flush=True)
 
@@ -138,21 +173,34 @@ def main(config: Path, exp: Path) -> None:
             shutil.rmtree(out, ignore_errors=True)
         there = killed_at(start(path, whole), whole, shards // 2)
         resumed = ended(start(path, whole))
-        tell(f"killed after {there} of {shards} shards, then resumed; {resumed['failed']:,} set aside", resumed)
+        tell(
+            f"killed after {there} of {shards} shards, then resumed; {resumed['failed']:,} set "
+            "aside",
+            resumed,
+        )
         tell("again: every row is verified against its audio", ended(start(path, whole)))
         others = [start(path, shared, f"{i}/3") for i in (1, 2, 3)]
         there = killed_at(others[1], shared, shards // 3)
         found = [ended(others[0]), ended(others[2])]
         last = ended(start(path, shared, "2/3"))
-        tell(f"shard 2/3, killed when there were {there} shards and started again: it ends last, and verifies all", last)
+        tell(
+            f"shard 2/3, killed when there were {there} shards and started again: it ends last, "
+            "and verifies all",
+            last,
+        )
         for number, one_of in zip((1, 3), found, strict=True):
             tell(f"shard {number}/3, beside it", one_of)
         for out in (whole, shared):
             check(out, path)
         names = sorted(p.name for p in whole.glob("part-*"))
-        if len(names) != shards or any((whole / n).read_bytes() != (shared / n).read_bytes() for n in names):
+        if len(names) != shards or any(
+            (whole / n).read_bytes() != (shared / n).read_bytes() for n in names
+        ):
             sys.exit("three processes made other bytes than one")
-    table.append("\nThe union of three processes is whole, no row is there twice, and its bytes are those of one process.")
+    table.append(
+        "\nThe union of three processes is whole, no row is there twice, and its bytes "
+        "are those of one process."
+    )
     write_text(exp / "million.md", "\n".join(table) + "\n")
 
 

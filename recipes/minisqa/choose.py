@@ -21,21 +21,35 @@ def steps(models: Path, reader: str) -> list[int]:
 
 
 def chosen_on_dev(out: Path, readers: list[str]) -> str:
-    rows = [r for r in read_rows(out / "results.jsonl") if r.metric == "ff1" and r.system in readers]
+    rows = [
+        r for r in read_rows(out / "results.jsonl") if r.metric == "ff1" and r.system in readers
+    ]
     conditions = list(dict.fromkeys((r.condition, r.snr_db) for r in rows))
     found = {(r.system, (r.condition, r.snr_db)): r for r in rows}
     lines = []
     for reader in readers:
         _, short, *noise = reader.removeprefix("dual-").split("-")
         stages = " + ".join(map(str, steps(out / "models", reader)))
-        lines.append((stages, short, *(noise or ["–"]), *(interval_text(found[reader, c]) for c in conditions)))
+        lines.append(
+            (
+                stages,
+                short,
+                *(noise or ["–"]),
+                *(interval_text(found[reader, c]) for c in conditions),
+            )
+        )
     on_dev = (f"FF1 on dev, {condition_name(*c)}" for c in conditions)
     columns = ("steps of the stages", "of the first, on short windows", "units replaced", *on_dev)
-    means = {reader: sum(found[reader, c].value for c in conditions) / len(conditions) for reader in readers}
+    means = {
+        reader: sum(found[reader, c].value for c in conditions) / len(conditions)
+        for reader in readers
+    }
     best = max(means, key=lambda reader: means[reader])
     over = f" (the mean over {len(conditions)} conditions)" if len(conditions) > 1 else ""
     greatest = f"The greatest FF1 on dev{over}: {best}, {means[best]:.1f}"
-    return "\n\n".join([Table("", columns, tuple(lines), drawn_sentence(map(drawn, rows))).markdown, greatest])
+    return "\n\n".join(
+        [Table("", columns, tuple(lines), drawn_sentence(map(drawn, rows))).markdown, greatest]
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Long recordings out of short ones: a corpus in which N passages of the test set stand one after another in one recording.
+"""Long recordings out of short ones: a corpus in which N passages of the test set stand one after
+another in one recording.
 
 python recipes/minisqa/join.py CORPUS OUT N QUESTIONS      keeps the first QUESTIONS answerable questions of every passage
 """
@@ -31,19 +32,40 @@ def main(corpus: Path, out: Path, count: int, kept: int) -> None:
             samples = np.concatenate([samples, read_audio(data.path(passage))])
             words += [moved(word, at) for word in passage.words]
             for question in [q for q in data.answerable if q.passage == passage.id][:kept]:
-                answers = tuple(replace(moved(answer, at), char_start=None) for answer in question.answers)
+                answers = tuple(
+                    replace(moved(answer, at), char_start=None) for answer in question.answers
+                )
                 questions.append(replace(question, passage=name, answers=answers))
-        audio, text = f"{SPLIT}/audio/{name}.flac", " ".join(p.text for p in short[first : first + count])
+        audio, text = (
+            f"{SPLIT}/audio/{name}.flac",
+            " ".join(p.text for p in short[first : first + count]),
+        )
         write_flac(out / audio, samples)
         # many voices: intervals draw recordings
-        long.append(Passage(name, audio, len(samples) / SAMPLE_RATE, text, "", short[first].language, tuple(words)))
+        long.append(
+            Passage(
+                name,
+                audio,
+                len(samples) / SAMPLE_RATE,
+                text,
+                "",
+                short[first].language,
+                tuple(words),
+            )
+        )
     for question in questions:
         shutil.copyfile(corpus / question.audio, out / question.audio)
     write_records(out / SPLIT / "passages.jsonl", long)
     write_records(out / SPLIT / "questions.jsonl", questions)
-    write_json(out / "card.json", {"corpus": "minisqa-long", "synthetic": read_json(corpus / "card.json")["synthetic"]})
+    write_json(
+        out / "card.json",
+        {"corpus": "minisqa-long", "synthetic": read_json(corpus / "card.json")["synthetic"]},
+    )
     minutes = sum(p.seconds for p in long) / len(long) / 60
-    print(f"{out}: {len(long)} recordings of {minutes:.1f} minutes on average, {len(questions)} questions")
+    print(
+        f"{out}: {len(long)} recordings of {minutes:.1f} minutes on average, {len(questions)} "
+        "questions"
+    )
 
 
 if __name__ == "__main__":

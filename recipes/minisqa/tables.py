@@ -1,5 +1,5 @@
-"""The further tables of the recipe, for the page (JSON) and for README.md (printed): the held-out test, unit quality, and the five
-assignments.
+"""The further tables of the recipe, for the page (JSON) and for README.md (printed): the held-out
+test, unit quality, and the five assignments.
 
 python recipes/minisqa/tables.py EXP      reads EXP/quality/*.json, EXP/results.jsonl and
                                           EXP/held-out/results.jsonl, writes EXP/tables/*.json
@@ -43,12 +43,28 @@ def unit_quality(exp: Path) -> Table:
         path = exp / "quality" / f"{name}.json"
         if path.is_file():
             q = read_json(path)
-            cells = [q["K"], _number(q, "same_text_distance"), _number(q, "same_text_auc"), _number(q, "phone_purity")]
+            cells = [
+                q["K"],
+                _number(q, "same_text_distance"),
+                _number(q, "same_text_auc"),
+                _number(q, "phone_purity"),
+            ]
             more = [_number(q, name) for name in ("cluster_purity", "pnmi", "oracle_ff1")]
             rows.append((label, *cells, *more, _number(q, "units_a_second", 1)))
-    columns = ("units", "K", "same-text distance", "AUC", "phone purity", "cluster purity", "PNMI", "oracle FF1", "units a second")
+    columns = (
+        "units",
+        "K",
+        "same-text distance",
+        "AUC",
+        "phone purity",
+        "cluster purity",
+        "PNMI",
+        "oracle FF1",
+        "units a second",
+    )
     note = (
-        "On the voices of the test set; the distance is between the units of one question spoken by two of them; "
+        "On the voices of the test set; the distance is between the units of one question spoken "
+        "by two of them; "
         "the oracle labels the answers with units and decodes the labels."
     )
     return Table("Quality of the units", columns, tuple(rows), note)
@@ -59,15 +75,26 @@ def _number(values: dict, name: str, places: int = 3) -> str:
 
 
 def assignments(exp: Path) -> Table:
-    clean = {(r.system, r.metric): r for r in read_rows(exp / "results.jsonl") if r.condition == "clean"}
+    clean = {
+        (r.system, r.metric): r for r in read_rows(exp / "results.jsonl") if r.condition == "clean"
+    }
     rows = []
     for system, label in ASSIGNMENTS.items():
         if (system, "ff1") in clean:
             cells = (interval_text(clean[system, metric]) for metric in ("ff1", "aos"))
             steps = read_json(exp / "models" / system / "card.json")["training"]["steps"]
             rows.append((label, steps, *cells, PUBLISHED[system]))
-    columns = ("rows of the text encoder given to the units", "steps", "FF1", "AOS", "published, NMSQA dev")
-    note = "DUAL on clean test speech, at equal steps, fewer than what ships. Published most frequent: ids 5 to K + 4, in order. "
+    columns = (
+        "rows of the text encoder given to the units",
+        "steps",
+        "FF1",
+        "AOS",
+        "published, NMSQA dev",
+    )
+    note = (
+        "DUAL on clean test speech, at equal steps, fewer than what ships. Published most "
+        "frequent: ids 5 to K + 4, in order. "
+    )
     note += drawn_sentence(map(drawn, clean.values()))
     return Table("Five ways of giving units to a text encoder", columns, tuple(rows), note)
 
@@ -78,8 +105,13 @@ def scores(exp: Path, title: str = "") -> Table:
     conditions = list(dict.fromkeys((r.condition, r.snr_db) for r in rows))
     cells = {(r.system, r.metric, (r.condition, r.snr_db)): r for r in rows}
     order = ("ff1", "aos", "em", "f1", "wer", "cer")
-    lines = dict.fromkeys((r.metric, r.system) for r in sorted(rows, key=lambda r: order.index(r.metric)))
-    table = tuple((m.upper(), system, *(interval_text(cells.get((system, m, c))) for c in conditions)) for m, system in lines)
+    lines = dict.fromkeys(
+        (r.metric, r.system) for r in sorted(rows, key=lambda r: order.index(r.metric))
+    )
+    table = tuple(
+        (m.upper(), system, *(interval_text(cells.get((system, m, c))) for c in conditions))
+        for m, system in lines
+    )
     columns = ("", "system", *(condition_name(*c) for c in conditions))
     return Table(title, columns, table, f"Percent. {drawn_sentence(map(drawn, rows))}")
 
@@ -97,7 +129,11 @@ def drawn(row: Row) -> tuple[str, str, int]:
 
 def main(exp: Path) -> None:
     print(scores(exp).markdown)  # the page has it
-    for name, table in (("held-out", held_out(exp)), ("units", unit_quality(exp)), ("assignments", assignments(exp))):
+    for name, table in (
+        ("held-out", held_out(exp)),
+        ("units", unit_quality(exp)),
+        ("assignments", assignments(exp)),
+    ):
         write_json(exp / "tables" / f"{name}.json", table.values, checked=True)
         print(f"\n{table.markdown}")
 

@@ -1,11 +1,13 @@
-"""A small multilingual text encoder: a text-pre-trained encoder's layers go on with masked characters and words of several corpora.
+"""A small multilingual text encoder: a text-pre-trained encoder's layers go on with masked
+characters and words of several corpora.
 
 python recipes/odsqa/multilingual.py --config CONFIG --stage multilingual OUT CORPUS [CORPUS ...]
 
-Its vocabulary is the encoder's own and, behind it, the Chinese characters that occur; each of these begins as a row of one of the
-commonest words (an arbitrary one). No translation is ever seen: sentences of the languages come in one stream (mBERT, 1909.09587).
-BERT's objective: 15 % of the tokens are guessed, of these 80 % are masked, 10 % replaced, 10 % left as they are. What is written in
-the training splits is read, answers are not. A killed run goes on where it was.
+Its vocabulary is the encoder's own and, behind it, the Chinese characters that occur; each of these
+begins as a row of one of the commonest words (an arbitrary one). No translation is ever seen:
+sentences of the languages come in one stream (mBERT, 1909.09587). BERT's objective: 15 % of the
+tokens are guessed, of these 80 % are masked, 10 % replaced, 10 % left as they are. What is written
+in the training splits is read, answers are not. A killed run goes on where it was.
 """
 
 import sys
@@ -26,7 +28,13 @@ from speechssl.data.records import data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.io import stage, write_json
 from speechssl.text import pieces
-from speechssl.textlm import TextCodec, assign_tokens, character_tokenizer, load_text_encoder, without_dropout
+from speechssl.textlm import (
+    TextCodec,
+    assign_tokens,
+    character_tokenizer,
+    load_text_encoder,
+    without_dropout,
+)
 from speechssl.trainer import Batch, fit
 
 MASKED = 0.15
@@ -52,17 +60,31 @@ class Guessing(nn.Module):
 class Masking:
     """Batches of passages of every corpus in turn, a function of (seed, step) only."""
 
-    def __init__(self, texts: list[list[np.ndarray]], tokenizer: PreTrainedTokenizerBase, size: int, seed: int) -> None:
+    def __init__(
+        self,
+        texts: list[list[np.ndarray]],
+        tokenizer: PreTrainedTokenizerBase,
+        size: int,
+        seed: int,
+    ) -> None:
         self.texts, self.size, self.seed = texts, size, seed
-        self.cls, self.sep, self.mask = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token_id
+        self.cls, self.sep, self.mask = (
+            tokenizer.cls_token_id,
+            tokenizer.sep_token_id,
+            tokenizer.mask_token_id,
+        )
         self.pad, self.symbols = tokenizer.pad_token_id, len(tokenizer)
 
     def __call__(self, step: int) -> Batch:
         rng = np.random.default_rng([self.seed, step])
         chosen = [self.texts[i % len(self.texts)] for i in range(self.size)]
         rows = [self._masked(rng, some[rng.integers(len(some))]) for some in chosen]
-        ids = pad_sequence([torch.from_numpy(i) for i, _ in rows], batch_first=True, padding_value=self.pad)
-        targets = pad_sequence([torch.from_numpy(t) for _, t in rows], batch_first=True, padding_value=-100)
+        ids = pad_sequence(
+            [torch.from_numpy(i) for i, _ in rows], batch_first=True, padding_value=self.pad
+        )
+        targets = pad_sequence(
+            [torch.from_numpy(t) for _, t in rows], batch_first=True, padding_value=-100
+        )
         return {"ids": ids, "mask": (ids != self.pad).long(), "targets": targets}
 
     def _masked(self, rng: np.random.Generator, text: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -71,17 +93,28 @@ class Masking:
         guessed[[0, -1]] = False
         guessed[rng.integers(1, len(ids) - 1)] = True
         draw = rng.random(len(ids))
-        shown = np.where(draw < 0.8, self.mask, np.where(draw < 0.9, rng.integers(self.symbols, size=len(ids)), ids))
+        shown = np.where(
+            draw < 0.8,
+            self.mask,
+            np.where(draw < 0.9, rng.integers(self.symbols, size=len(ids)), ids),
+        )
         return np.where(guessed, shown, ids), np.where(guessed, ids, -100)
 
 
-def with_characters(name: str, texts: list[str], seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def with_characters(
+    name: str, texts: list[str], seed: int
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The encoder with rows for the characters that it lacks."""
     model, tokenizer = load_text_encoder(name)
     known = tokenizer.get_vocab()
-    new = [c for c in character_tokenizer(texts).get_vocab() if len(c) == 1 and "\u3400" <= c <= "\u9fff" and c not in known]
+    new = [
+        c
+        for c in character_tokenizer(texts).get_vocab()
+        if len(c) == 1 and "\u3400" <= c <= "\u9fff" and c not in known
+    ]
     rows = assign_tokens(tokenizer, len(new), "most-frequent", seed)
-    tokenizer.add_tokens([AddedToken(c, normalized=False) for c in sorted(new)])  # else BERT's normaliser would pad them
+    # else BERT's normaliser would pad them
+    tokenizer.add_tokens([AddedToken(c, normalized=False) for c in sorted(new)])
     model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     table = model.get_input_embeddings().weight
     with torch.no_grad():
@@ -102,21 +135,36 @@ class Make:
 
 def make(o: Make) -> None:
     options, out = o.training, o.out
-    made = {"data": [data_hash(c, "train") for c in o.corpora], "from": o.text_encoder, "batch": o.batch, "training": vars(options)}
+    made = {
+        "data": [data_hash(c, "train") for c in o.corpora],
+        "from": o.text_encoder,
+        "batch": o.batch,
+        "training": vars(options),
+    }
     with stage(out, made):
         if (out / "card.json").is_file():
             return
         splits = [load_corpus(c, "train") for c in o.corpora]
         records = [[*s.passages.values(), *s.questions] for s in splits]
         torch.manual_seed(options.seed)
-        model, tokenizer = with_characters(o.text_encoder, [r.written for some in records for r in some], options.seed)
+        model, tokenizer = with_characters(
+            o.text_encoder, [r.written for some in records for r in some], options.seed
+        )
         codec = TextCodec(tokenizer)
-        coded = [[codec.encode([w for w, _ in pieces(r.written, r.language)])[0] for r in some] for some in records]
-        batches = Masking([[ids for ids in some if len(ids)] for some in coded], tokenizer, o.batch, options.seed)
+        coded = [
+            [codec.encode([w for w, _ in pieces(r.written, r.language)])[0] for r in some]
+            for some in records
+        ]
+        batches = Masking(
+            [[ids for ids in some if len(ids)] for some in coded], tokenizer, o.batch, options.seed
+        )
         result = fit(Guessing(without_dropout(model)), batches, options, out / "checkpoints")
         model.save_pretrained(out)
         tokenizer.save_pretrained(out)
-        write_json(out / "card.json", {"what": "multilingual text encoder", "made_from": made, "training": result})
+        write_json(
+            out / "card.json",
+            {"what": ("multilingual text encoder"), "made_from": made, "training": result},
+        )
 
 
 def main(arguments: list[str]) -> None:

@@ -1,8 +1,9 @@
-"""The tables of the recipe: systems and readers beside each other, clean and in noise, with what is published; and characters
-against characters with pinyin where errors are simulated.
+"""The tables of the recipe: systems and readers beside each other, clean and in noise, with what is
+published; and characters against characters with pinyin where errors are simulated.
 
 python recipes/odsqa/tables.py EXP SPLIT [SPLIT ...]     reads EXP/SPLIT/READER/results.jsonl, writes EXP/SPLIT/tables/readers.json;
-                                                         reads EXP/errors, writes EXP/errors/tables/errors.json
+                                                         reads EXP/errors, writes
+                                                         EXP/errors/tables/errors.json
 """
 
 import sys
@@ -19,20 +20,39 @@ READERS = {
     "zero-shot": "multilingual, English questions only",
     "multilingual": "multilingual, Chinese questions",
 }
-# DRCD's development set as text, EM / F1 of BERT (arXiv 1909.09587): another corpus and real text, for orientation only
+# DRCD's development set as text, EM / F1 of BERT (arXiv 1909.09587): another corpus and real text,
+# for orientation only
 PUBLISHED = {"plain": "82.0 / 89.1", "zero-shot": "63.3 / 78.8", "multilingual": "81.2 / 88.7"}
 
 
 def readers(folder: Path) -> Table:
-    found = {name: read_rows(path) for name in READERS if (path := folder / name / "results.jsonl").is_file()}
+    found = {
+        name: read_rows(path)
+        for name in READERS
+        if (path := folder / name / "results.jsonl").is_file()
+    }
     rows = []
     for reader, results in found.items():
         cells = {(r.system, condition_name(r.condition, r.snr_db), r.metric): r for r in results}
         for system, condition in dict.fromkeys((s, c) for s, c, _ in cells):
             values = (interval_text(cells.get((system, condition, metric))) for metric in METRICS)
             label = "–" if system.startswith(("dual", "speechbert")) else READERS[reader]
-            rows.append((system, label, condition, *values, PUBLISHED.get(reader, "–") if system == "text" else "–"))
-    columns = ("system", "text QA", "condition", *(m.upper() for m in METRICS), "published, DRCD as text")
+            rows.append(
+                (
+                    system,
+                    label,
+                    condition,
+                    *values,
+                    PUBLISHED.get(reader, "–") if system == "text" else "–",
+                )
+            )
+    columns = (
+        "system",
+        "text QA",
+        "condition",
+        *(m.upper() for m in METRICS),
+        "published, DRCD as text",
+    )
     return Table("Systems and readers", columns, tuple(rows), f"Percent. {_drawn(found)}")
 
 
@@ -41,23 +61,43 @@ def _drawn(found: Mapping[str, Sequence[Row]]) -> str:
 
 
 def errors(folder: Path) -> Table:
-    """Rows: a rate of errors; what each reader makes of it, and by how much pinyin is better (tested in pairs)."""
+    """Rows: a rate of errors; what each reader makes of it, and by how much pinyin is better
+    (tested in pairs)."""
     found = {name: read_rows(folder / name / "results.jsonl") for name in ("plain", "pinyin")}
     cells = {name: {(r.system, r.metric): r for r in rows} for name, rows in found.items()}
-    gains = {test["first"]: test for corpus in read_json(folder / "compare/compare.json")["corpora"] for test in corpus["tests"]}
+    gains = {
+        test["first"]: test
+        for corpus in read_json(folder / "compare/compare.json")["corpora"]
+        for test in corpus["tests"]
+    }
     rows = []
     for system in dict.fromkeys(r.system for r in found["plain"]):
-        values = (interval_text(cells[name].get((system, metric))) for metric in ("em", "f1") for name in found)
+        values = (
+            interval_text(cells[name].get((system, metric)))
+            for metric in ("em", "f1")
+            for name in found
+        )
         gain = gains.get(f"{system} (pinyin)")
         better = f"{interval_text(gain, '+')}, {gain['p_holm']:.3f}" if gain else "–"
         rows.append((system, interval_text(cells["plain"].get((system, "cer"))), *values, better))
-    columns = ("what is read", "CER", *(f"{m}, {READERS[n]}" for m in ("EM", "F1") for n in found), "gain in F1, p (Holm)")
-    return Table("Errors of the recogniser, simulated", columns, tuple(rows), f"Percent. {_drawn(found)}")
+    columns = (
+        "what is read",
+        "CER",
+        *(f"{m}, {READERS[n]}" for m in ("EM", "F1") for n in found),
+        "gain in F1, p (Holm)",
+    )
+    return Table(
+        "Errors of the recogniser, simulated", columns, tuple(rows), f"Percent. {_drawn(found)}"
+    )
 
 
 def main(exp: Path, splits: list[str]) -> None:
     found = [(exp / split, "readers", readers) for split in splits if (exp / split).is_dir()]
-    found += [(exp / "errors", "errors", errors)] if (exp / "errors/compare/compare.json").is_file() else []
+    found += (
+        [(exp / "errors", "errors", errors)]
+        if (exp / "errors/compare/compare.json").is_file()
+        else []
+    )
     for folder, name, make in found:
         table = make(folder)
         write_json(folder / "tables" / f"{name}.json", table.values, checked=True)

@@ -1,10 +1,13 @@
-"""DUAL's FF1 on dev against the number of training questions, and what a line in its logarithm predicts for more of them.
+"""DUAL's FF1 on dev against the number of training questions, and what a line in its logarithm
+predicts for more of them.
 
     python recipes/real_questions/curve.py passages OUT N           how many of the first passages have 1/N of the questions
-    python recipes/real_questions/curve.py fit OUT dual-8 ... dual  reads models, parts and on-dev in OUT, writes curve.svg, .json
+    python recipes/real_questions/curve.py fit OUT dual-8 ... dual  reads models, parts and \\
+      on-dev in OUT, writes curve.svg, .json
 
-A part of the data is whole articles, so that it grows as SQuAD does: its training set has ten times the articles of dev, each with
-as many questions. Parts are nested. OUT: folder of textless.sh, whose corpus `train` is in the order of articles.
+A part of the data is whole articles, so that it grows as SQuAD does: its training set has ten times
+the articles of dev, each with as many questions. Parts are nested. OUT: folder of textless.sh,
+whose corpus `train` is in the order of articles.
 """
 
 import re
@@ -23,15 +26,19 @@ from speechssl.results import Table, drawn_sentence, interval_text
 from speechssl.stats import Estimate, ItemScore, combined, resampled
 
 MORE = (2, 4, 10)  # times the questions; 10: about those of SQuAD's training set, 87,599 to 7,649
-PLACE = re.compile(r"(\d+)_\d+$")  # ARTICLE_PARAGRAPH at the end of a passage's id, whoever reads it
+# ARTICLE_PARAGRAPH at the end of a passage's id, whoever reads it
+PLACE = re.compile(r"(\d+)_\d+$")
 
 
 def articles(out: Path) -> list[tuple[int, int]]:
-    """For every article, in order: passages and questions so far. A question counts once, however many voices read it."""
+    """For every article, in order: passages and questions so far. A question counts once, however
+    many voices read it."""
     data = load_corpus(out / "train", "train")
     asked: dict[str, set[tuple[str, str]]] = {}
     for question in data.questions:
-        asked.setdefault(question.passage, set()).add((data.passages[question.passage].text, question.text))
+        asked.setdefault(question.passage, set()).add(
+            (data.passages[question.passage].text, question.text)
+        )
     found, passages, questions = [], 0, 0
     for _, some in groupby(data.passages, key=lambda name: PLACE.search(name)[1]):
         names = list(some)
@@ -62,7 +69,14 @@ def measured(out: Path, systems: list[str]) -> dict[str, Estimate]:
     """The FF1 of every system on clean dev, drawn together."""
     cells = {
         scores.system: [
-            ItemScore(name, str(line["passage"]), line["ff1"], 1.0, str(line.get("voice", "")), str(line.get("asker", "")))
+            ItemScore(
+                name,
+                str(line["passage"]),
+                line["ff1"],
+                1.0,
+                str(line.get("voice", "")),
+                str(line.get("asker", "")),
+            )
             for name, line in scores.lines.items()
             if line["ff1"] is not None
         ]
@@ -75,25 +89,50 @@ def measured(out: Path, systems: list[str]) -> dict[str, Estimate]:
 
 def fit(out: Path, systems: list[str]) -> None:
     cards = [read_json(out / "models" / system / "card.json") for system in systems]
-    ends = {passages: (number, questions) for number, (passages, questions) in enumerate(articles(out), 1)}
+    ends = {
+        passages: (number, questions)
+        for number, (passages, questions) in enumerate(articles(out), 1)
+    }
     sizes = [ends[card["passages"]] for card in cards]
     alike = {(card["training"]["steps"], card.get("start")) for card in cards}
     if len(alike) > 1 or len(set(sizes)) < max(len(sizes), 2):
-        raise InputError(f"the readers {', '.join(systems)} are no curve: they need equal steps, one start and different data")
+        raise InputError(
+            f"the readers {', '.join(systems)} are no curve: they need equal steps, "
+            "one start and different data"
+        )
     scores = list(measured(out, systems).values())
     questions = np.array([number for _, number in sizes])
     xs, whole = np.log2(questions / questions[-1]), int(questions[-1])
     at = {more: predicted(xs, scores, np.log2(more)) for more in MORE}
-    rows = [(f"measured, {a} articles", f"{n:,}", percent(e)) for (a, n), e in zip(sizes, scores, strict=True)]
-    rows += [(f"predicted, {more} times all", f"{more * whole:,}", percent(e)) for more, e in at.items()]
+    rows = [
+        (f"measured, {a} articles", f"{n:,}", percent(e))
+        for (a, n), e in zip(sizes, scores, strict=True)
+    ]
+    rows += [
+        (f"predicted, {more} times all", f"{more * whole:,}", percent(e)) for more, e in at.items()
+    ]
     slope = combined(lambda a, b: a - b, predicted(xs, scores, 1.0), predicted(xs, scores, 0.0))
-    notes = [f"{cards[0]['training']['steps']} steps each. Twice the questions: {percent(slope, '+')} points."]
+    notes = [
+        f"{cards[0]['training']['steps']} steps each. Twice the questions: "
+        f"{percent(slope, '+')} points."
+    ]
     if len(xs) > 2:  # does the line hold where it can be checked?
-        notes.append(f"The line through the smaller parts alone gives {percent(predicted(xs[:-1], scores[:-1], xs[-1]))} for all.")
-    notes.append(f"{drawn_sentence([('FF1', scores[0].unit, scores[0].groups)])} They do not draw the training (one seed) and")
+        notes.append(
+            "The line through the smaller parts alone gives "
+            f"{percent(predicted(xs[:-1], scores[:-1], xs[-1]))} for all."
+        )
+    notes.append(
+        f"{drawn_sentence([('FF1', scores[0].unit, scores[0].groups)])} They do not "
+        "draw the training (one seed) and"
+    )
     notes.append("take the line for granted.")
     notes.append(f"Training: {synthetic_note(out / 'train')} Dev: {synthetic_note(out / 'dev')}")
-    table = Table("What more questions give", ("DUAL on dev", "training questions", "FF1"), tuple(rows), " ".join(notes))
+    table = Table(
+        "What more questions give",
+        ("DUAL on dev", "training questions", "FF1"),
+        tuple(rows),
+        " ".join(notes),
+    )
     print(table.markdown)
     write_json(out / "curve.json", table.values, checked=True)
     draw(out / "curve.svg", questions, scores, at)
@@ -104,25 +143,51 @@ def percent(score: Estimate, sign: str = "") -> str:
     return interval_text(score.interval.percent, sign)
 
 
-def draw(path: Path, questions: np.ndarray, scores: list[Estimate], at: dict[int, Estimate]) -> None:
+def draw(
+    path: Path, questions: np.ndarray, scores: list[Estimate], at: dict[int, Estimate]
+) -> None:
     """questions: (S,) of S scores; at: predictions by times all questions."""
     import matplotlib
 
-    dots, line = Series("", "", "DUAL on dev, synthetic speech", 0), Series("", "", "a line in the logarithm", 1)
+    dots, line = (
+        Series("", "", "DUAL on dev, synthetic speech", 0),
+        Series("", "", "a line in the logarithm", 1),
+    )
     xs, whole = np.log2(questions / questions[-1]), int(questions[-1])
     places = np.linspace(xs[0], np.log2(MORE[-1]), 60)
     along = [predicted(xs, scores, place).interval.percent for place in places]
     with panels_in(1, 1, 3.3, entries=[dots, line], below=0.5) as (figure, ((ax,),)):
         counts = whole * 2**places
-        ax.fill_between(counts, [v.low for v in along], [v.high for v in along], color=line.colour, alpha=0.12, linewidth=0)
-        ax.plot(counts, [v.value for v in along], color=line.colour, linewidth=1.2, linestyle=(0, (4, 2)))
+        ax.fill_between(
+            counts,
+            [v.low for v in along],
+            [v.high for v in along],
+            color=line.colour,
+            alpha=0.12,
+            linewidth=0,
+        )
+        ax.plot(
+            counts,
+            [v.value for v in along],
+            color=line.colour,
+            linewidth=1.2,
+            linestyle=(0, (4, 2)),
+        )
         for count, v in zip(questions, (score.interval.percent for score in scores), strict=True):
             ax.plot([count, count], [v.low, v.high], color=dots.colour, linewidth=1.6)
             ax.plot([count], [v.value], color=dots.colour, marker=dots.marker, markersize=5.5)
         for more, value in ((more, 100 * score.value) for more, score in at.items()):
             ax.plot([more * whole], [value], color=line.colour, marker=line.marker, markersize=5)
             name = f"{more} times: {value:.0f}"
-            ax.annotate(name, (more * whole, value), (0, -14), textcoords="offset points", ha="center", fontsize=7.5, color=MUTED)
+            ax.annotate(
+                name,
+                (more * whole, value),
+                (0, -14),
+                textcoords="offset points",
+                ha="center",
+                fontsize=7.5,
+                color=MUTED,
+            )
         ax.set_xscale("log", base=2)
         shown = [*questions, *(more * whole for more in MORE)]
         ax.set_xticks(shown, [f"{n:,}" for n in shown])

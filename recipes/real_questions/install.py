@@ -1,4 +1,5 @@
-"""Copy a reader of text to the folder of checkpoints: python recipes/real_questions/install.py READER FOLDER"""
+"""Copy a reader of text to the folder of checkpoints: python recipes/real_questions/install.py
+READER FOLDER"""
 
 import shutil
 import sys
@@ -10,7 +11,8 @@ source, folder = Path(sys.argv[1]), Path(sys.argv[2])
 new = folder.with_name(f"{folder.name}.new")
 shutil.rmtree(new, ignore_errors=True)
 shutil.copytree(source, new, ignore=shutil.ignore_patterns("checkpoints", "made_from.json"))
-about = {"recipe": "recipes/real_questions/run.sh", "licence": "CC BY-SA 4.0"}  # of SQuAD's texts, which it was trained on
+# of SQuAD's texts, which it was trained on
+about = {"recipe": "recipes/real_questions/run.sh", "licence": "CC BY-SA 4.0"}
 write_json(new / "card.json", read_json(new / "card.json") | about)
 new.rename(folder)
 print(f"{folder}: found by `speechssl answer`")

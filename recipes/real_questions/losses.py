@@ -1,9 +1,12 @@
-"""What a cascade loses by the spelling of answers, and what in reading: python recipes/real_questions/losses.py RESULTS CORPUS
+"""What a cascade loses by the spelling of answers, and what in reading: python
+recipes/real_questions/losses.py RESULTS CORPUS
 
-RESULTS is the folder of `evaluate qa` with the system `text` and cascades, CORPUS its corpus, whose words have times. `text`
-answers from the correct words. The same words as the recogniser wrote them (the passage aligned word by word, Levenshtein) are the
-answer of a reader that errors do not lead astray: what F1 falls to is lost by spelling. What the cascade loses beyond that is lost
-in reading. Percent, means over questions; 95 % intervals of the differences draw what those of `evaluate qa` do. Prints a table.
+RESULTS is the folder of `evaluate qa` with the system `text` and cascades, CORPUS its corpus, whose
+words have times. `text` answers from the correct words. The same words as the recogniser wrote them
+(the passage aligned word by word, Levenshtein) are the answer of a reader that errors do not lead
+astray: what F1 falls to is lost by spelling. What the cascade loses beyond that is lost in reading.
+Percent, means over questions; 95 % intervals of the differences draw what those of `evaluate qa`
+do. Prints a table.
 """
 
 import sys
@@ -20,9 +23,15 @@ from speechssl.text import spelt
 
 
 def written_for(reference: list[str], recognised: list[str], first: int, last: int) -> list[str]:
-    """The recognised words in the place of the words first..last of the reference; none where all of them were missed."""
+    """The recognised words in the place of the words first..last of the reference; none where all
+    of them were missed."""
     (before, owners), (after, written) = (
-        zip(*((letters, i) for i, word in enumerate(words) for letters in spelt(word).split()), strict=True) if words else ((), ())
+        zip(
+            *((letters, i) for i, word in enumerate(words) for letters in spelt(word).split()),
+            strict=True,
+        )
+        if words
+        else ((), ())
         for words in (reference, recognised)
     )
     found = [
@@ -36,7 +45,9 @@ def written_for(reference: list[str], recognised: list[str], first: int, last: i
 
 
 def shown(loss: Interval) -> str:
-    return f"{loss.value:+.1f}" + (f" [{loss.low:+.1f}, {loss.high:+.1f}]" if loss.estimated else "")
+    return f"{loss.value:+.1f}" + (
+        (f" [{loss.low:+.1f}, {loss.high:+.1f}]") if loss.estimated else ""
+    )
 
 
 def row(name: str, condition: str, corpus: Corpus, known: dict, cascade: dict) -> tuple[str, ...]:
@@ -44,16 +55,33 @@ def row(name: str, condition: str, corpus: Corpus, known: dict, cascade: dict) -
     written, respelt, read, passages = [], [], [], []
     for question in corpus.answerable:
         answer, passage = known["answers"][question.id], corpus.passages[question.passage]
-        inside = [i for i, w in enumerate(passage.words) if answer["start"] <= (w.start + w.end) / 2 < answer["end"]]
+        inside = [
+            i
+            for i, w in enumerate(passage.words)
+            if answer["start"] <= (w.start + w.end) / 2 < answer["end"]
+        ]
         words, gold = [w.text for w in passage.words], [a.text for a in question.answers]
-        spelling = written_for(words, cascade["transcripts"].get(passage.id, "").split(), inside[0], inside[-1]) if inside else []
-        texts = answer["text"], " ".join(spelling), cascade["answers"].get(question.id, {}).get("text", "")
+        spelling = (
+            written_for(
+                words, cascade["transcripts"].get(passage.id, "").split(), inside[0], inside[-1]
+            )
+            if inside
+            else []
+        )
+        texts = (
+            answer["text"],
+            " ".join(spelling),
+            cascade["answers"].get(question.id, {}).get("text", ""),
+        )
         for scores, text in zip((written, respelt, read), texts, strict=True):
             scores.append(100 * token_f1(text, gold, corpus.language))
         passages.append(passage.id)
     units = passage_units(corpus, passages, [question.id for question in corpus.answerable])
     means = (f"{sum(scores) / len(scores):.1f}" for scores in (written, respelt, read))
-    losses = (paired_difference(after, before, units) for before, after in ((written, respelt), (respelt, read)))
+    losses = (
+        paired_difference(after, before, units)
+        for before, after in ((written, respelt), (respelt, read))
+    )
     return name, condition, *means, *(shown(i) for i in losses)
 
 
@@ -66,8 +94,23 @@ def main(results: Path, corpus: Path) -> None:
         row(path.parent.name, path.stem, data, known, read_json(path))
         for path in sorted(results.glob("predictions/cascade-*/*.json"))
     ]
-    columns = ("system", "condition", "F1 of text", "the same words, recognised", "F1", "lost by spelling", "lost in reading")
-    print(Table("Where cascades lose", columns, tuple(rows), "Of passages and questions both recognised.").markdown)
+    columns = (
+        "system",
+        "condition",
+        "F1 of text",
+        "the same words, recognised",
+        "F1",
+        "lost by spelling",
+        "lost in reading",
+    )
+    print(
+        Table(
+            "Where cascades lose",
+            columns,
+            tuple(rows),
+            "Of passages and questions both recognised.",
+        ).markdown
+    )
 
 
 if __name__ == "__main__":

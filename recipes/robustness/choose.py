@@ -1,14 +1,19 @@
-"""The table of choose.sh: an arm a row, its dev scores in clean speech and in the noise dev at 5 dB, and what is chosen.
+"""The table of choose.sh: an arm a row, its dev scores in clean speech and in the noise dev at 5
+dB, and what is chosen.
 
 The criterion, stated before anything was trained:
 
-    the highest mean over KS, IC, SID, style and DUAL, all with the same weight, of the dev scores in the noise dev at 5 dB,
-    among the arms whose mean in clean speech is at most 1 point below that of the encoder that training starts from;
+    the highest mean over KS, IC, SID, style and DUAL, all with the same weight, of the dev scores
+    in the noise dev at 5 dB,
+    among the arms whose mean in clean speech is at most 1 point below that of the encoder that
+    training starts from;
     of means that print alike, the arm with the lowest unit edit distance in that noise.
 
-Where only some tasks were evaluated (EVAL_TASKS of choose.sh), the mean is over these, and the table shows no others. Units are
-not in the mean: they compare an encoder with itself. The difference from `base` has a 95 % interval of the paired cluster bootstrap
-(voices that several tasks share are drawn in all of them together), which is not corrected for the number of arms.
+Where only some tasks were evaluated (EVAL_TASKS of choose.sh), the mean is over these, and the
+table shows no others. Units are
+not in the mean: they compare an encoder with itself. The difference from `base` has a 95 % interval
+of the paired cluster bootstrap (voices that several tasks share are drawn in all of them together),
+which is not corrected for the number of arms.
 
 python recipes/robustness/choose.py EXP CONFIG      reads EXP/ARM/dev/scores; CONFIG: choose.yaml, for what an arm changes
 """
@@ -26,11 +31,20 @@ import yaml
 from speechssl.errors import InputError
 from speechssl.io import read_json
 from speechssl.results import Table, drawn_sentence, interval_text
-from speechssl.stats import Estimate, ItemScore, combined, common_units, drawn_together, mean_of, resampled
+from speechssl.stats import (
+    Estimate,
+    ItemScore,
+    combined,
+    common_units,
+    drawn_together,
+    mean_of,
+    resampled,
+)
 
 TASKS = ("ks acc", "ic acc", "sid acc", "style acc", "dual ff1")  # of the mean
 UNITS = "units unit_error"
-LARGER = {"dual ff1": "passage"}  # the next larger unit than the item, where it is not the recording itself
+# the next larger unit than the item, where it is not the recording itself
+LARGER = {"dual ff1": "passage"}
 START, BASE = "start", "base"
 CLEAN, NOISY = "clean", "unseen-dev"
 WORSE = 1.0  # points that clean speech may lose
@@ -39,7 +53,8 @@ Scores = Mapping[tuple[str, str, str], Estimate]  # arm, task, condition
 
 @dataclass(frozen=True)
 class Arm:
-    """Percent. difference: of `noisy` from that of `base`, paired; None for `base` itself and where it was not evaluated."""
+    """Percent. difference: of `noisy` from that of `base`, paired; None for `base` itself and where
+    it was not evaluated."""
 
     name: str
     cells: Mapping[str, tuple[float, float]]  # task -> clean, noisy
@@ -50,12 +65,16 @@ class Arm:
 
 
 def read_scores(exp: Path) -> Scores:
-    """Every task's items drawn together for all arms. Raises InputError for none, or one that lacks a task of another."""
-    found: dict[str, dict[tuple[str, str, str], list[ItemScore]]] = {task: {} for task in (*TASKS, UNITS)}
+    """Every task's items drawn together for all arms. Raises InputError for none, or one that lacks
+    a task of another."""
+    found: dict[str, dict[tuple[str, str, str], list[ItemScore]]] = {
+        task: {} for task in (*TASKS, UNITS)
+    }
     arms = [path.parent.parent.name for path in sorted(exp.glob("*/dev/results.jsonl"))]
     if START not in arms:
         raise InputError(
-            f"{exp} has no scores of the arm {START}; evaluate it: bash recipes/robustness/choose.sh {exp} evaluate {START}"
+            f"{exp} has no scores of the arm {START}; evaluate it: bash "
+            f"recipes/robustness/choose.sh {exp} evaluate {START}"
         )
     for arm in arms:
         for path in sorted((exp / arm / "dev" / "scores" / arm).glob("*/*.json")):
@@ -65,13 +84,28 @@ def read_scores(exp: Path) -> Scores:
                 found[key[1]][key] = [ItemScore(**item) for item in values["items"]]
     found = {task: cells for task, cells in found.items() if cells}
     for arm in arms:
-        if missing := [t for t in {**found, UNITS: {}} for c in (CLEAN, NOISY) if (arm, t, c) not in found.get(t, {})]:
-            raise InputError(f"the arm {arm} has not been evaluated in {missing[0]}; run choose.sh {exp} evaluate {arm} again")
+        if missing := [
+            t
+            for t in {**found, UNITS: {}}
+            for c in (CLEAN, NOISY)
+            if (arm, t, c) not in found.get(t, {})
+        ]:
+            raise InputError(
+                f"the arm {arm} has not been evaluated in {missing[0]}; run "
+                f"choose.sh {exp} evaluate {arm} again"
+            )
     if found.keys() == {UNITS}:
-        raise InputError(f"{exp} was evaluated by units alone, which choose nothing; name other tasks in EVAL_TASKS of choose.sh")
+        raise InputError(
+            f"{exp} was evaluated by units alone, which choose nothing; name other "
+            "tasks in EVAL_TASKS of choose.sh"
+        )
     unit = {task: LARGER.get(task, "recording") for task in found}
-    together = drawn_together({task: common_units(cells, unit[task])[1] for task, cells in found.items()})
-    drawn = (resampled(cells, unit=unit[task], among=together[task]) for task, cells in found.items())
+    together = drawn_together(
+        {task: common_units(cells, unit[task])[1] for task, cells in found.items()}
+    )
+    drawn = (
+        resampled(cells, unit=unit[task], among=together[task]) for task, cells in found.items()
+    )
     return {key: estimate for estimates in drawn for key, estimate in estimates.items()}
 
 
@@ -87,8 +121,18 @@ def arm_of(name: str, scores: Scores) -> Arm:
     if name != BASE and (BASE, UNITS, NOISY) in scores:
         base = mean_of([scores[BASE, task, NOISY] for task in tasks])
         difference = combined(lambda a, b: 100 * (a - b), noisy, base)
-    cells = {task: (100 * scores[name, task, CLEAN].value, 100 * scores[name, task, NOISY].value) for task in tasks}
-    return Arm(name, cells, 100 * clean.value, 100 * noisy.value, 100 * scores[name, UNITS, NOISY].value, difference)
+    cells = {
+        task: (100 * scores[name, task, CLEAN].value, 100 * scores[name, task, NOISY].value)
+        for task in tasks
+    }
+    return Arm(
+        name,
+        cells,
+        100 * clean.value,
+        100 * noisy.value,
+        100 * scores[name, UNITS, NOISY].value,
+        difference,
+    )
 
 
 def choose(arms: Sequence[Arm]) -> Arm | None:
@@ -110,14 +154,30 @@ def changed(name: str, sections: Mapping[str, Any], exp: Path) -> str:
 
 def table(arms: Sequence[Arm], sections: Mapping[str, Any], exp: Path) -> Table:
     chosen = choose(arms)
-    columns = ("arm", "in the place of base's", *arms[0].cells, "mean", "against base, dev noise", "UED")
+    columns = (
+        "arm",
+        "in the place of base's",
+        *arms[0].cells,
+        "mean",
+        "against base, dev noise",
+        "UED",
+    )
     rows = []
     for arm in arms:
-        cells = (f"{clean:.1f} · {noisy:.1f}" for clean, noisy in (*arm.cells.values(), (arm.clean, arm.noisy)))
+        cells = (
+            f"{clean:.1f} · {noisy:.1f}"
+            for clean, noisy in (*arm.cells.values(), (arm.clean, arm.noisy))
+        )
         name = f"**{arm.name}**" if arm is chosen else arm.name
         difference = interval_text(arm.difference.interval if arm.difference else None, "+")
-        rows.append((name, changed(arm.name, sections, exp), *cells, difference, f"{arm.units:.1f}"))
-    verdict = f"Chosen: {chosen.name}." if chosen else f"No arm is at most {WORSE:g} point below the start in clean speech."
+        rows.append(
+            (name, changed(arm.name, sections, exp), *cells, difference, f"{arm.units:.1f}")
+        )
+    verdict = (
+        f"Chosen: {chosen.name}."
+        if chosen
+        else (f"No arm is at most {WORSE:g} point below the start in clean speech.")
+    )
     return Table("", columns, tuple(rows), f"Clean · dev noise at 5 dB, dev splits. {verdict}")
 
 

@@ -1,4 +1,5 @@
-"""What dev chose for the downstream domain-adversarial training, and the columns in the form of Hung-yi Lee's lecture, printed.
+"""What dev chose for the downstream domain-adversarial training, and the columns in the form of
+Hung-yi Lee's lecture, printed.
 
 python recipes/robustness/downstream.py few TASKS OUT TRAIN DEV TEST LONGEST    so many recordings of LONGEST seconds at most
 python recipes/robustness/downstream.py choose OUT    dev scores of all arms; OUT/chosen.txt gets the best of each kind
@@ -32,10 +33,13 @@ COLUMNS = {  # how the folder of an arm begins -> what it is
 
 
 def few(tasks: Path, out: Path, sizes: dict[str, int], longest: float) -> None:
-    """The sets below `tasks` with so many recordings of each split at most, drawn among those that are no longer."""
+    """The sets below `tasks` with so many recordings of each split at most, drawn among those that
+    are no longer."""
     for folder in sorted(manifest.parent for manifest in tasks.glob("*/train.jsonl")):
         card = read_json(folder / "card.json")
-        kept = {name: card[name] for name in ("corpus", "synthetic", "task", "version") if name in card}
+        kept = {
+            name: card[name] for name in ("corpus", "synthetic", "task", "version") if name in card
+        }
         write_json(out / folder.name / "card.json", kept | {"drawn from": card, "longest": longest})
         for split, size in sizes.items():
             lines = (folder / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
@@ -48,37 +52,67 @@ def few(tasks: Path, out: Path, sizes: dict[str, int], longest: float) -> None:
 
 def dev_scores(arm: Path) -> dict[str, tuple[str, float]]:
     """Task -> metric and score on dev, the mean of clean and distorted."""
-    cards = {card.parts[-3]: read_json(card) for card in sorted(arm.glob("heads/*/*/seed-*/card.json"))}
-    return {task: (card["metric"], float(card["dev"][card["metric"]])) for task, card in cards.items()}
+    cards = {
+        card.parts[-3]: read_json(card) for card in sorted(arm.glob("heads/*/*/seed-*/card.json"))
+    }
+    return {
+        task: (card["metric"], float(card["dev"][card["metric"]])) for task, card in cards.items()
+    }
 
 
 def worth(scores: dict[str, tuple[str, float]]) -> float:
     """The mean over tasks of what is right, percent: of error rates 100 less the rate."""
-    return fmean(100 - value if metric in LOWER_IS_BETTER else value for metric, value in scores.values())
+    return fmean(
+        100 - value if metric in LOWER_IS_BETTER else value for metric, value in scores.values()
+    )
 
 
 def choose(out: Path) -> None:
-    """The best arm of either kind of labels, by the mean over tasks; the better of the two goes on the continual encoder, too."""
-    found = {arm.name: dev_scores(arm) for arm in sorted(out.iterdir()) if any(arm.glob("heads/*/*/seed-*/card.json"))}
-    found = {name: scores for name, scores in found.items() if name == "distorted" or name.startswith("dat-")}
+    """The best arm of either kind of labels, by the mean over tasks; the better of the two goes on
+    the continual encoder, too."""
+    found = {
+        arm.name: dev_scores(arm)
+        for arm in sorted(out.iterdir())
+        if any(arm.glob("heads/*/*/seed-*/card.json"))
+    }
+    found = {
+        name: scores
+        for name, scores in found.items()
+        if name == "distorted" or name.startswith("dat-")
+    }
     tasks = list(next(iter(found.values())))
     metrics = (f"{task} {found['distorted'][task][0]}" for task in tasks)
-    lines = tuple((n, *(f"{s[task][1]:.1f}" for task in tasks), f"{worth(s):.1f}") for n, s in found.items())
-    print(Table("", ("dev, mean of clean and distorted", *metrics, "mean of what is right"), lines).markdown)
-    best = [max((n for n in found if n.startswith(f"dat-{kind}-")), key=lambda n: worth(found[n])) for kind in ("binary", "multi")]
+    lines = tuple(
+        (n, *(f"{s[task][1]:.1f}" for task in tasks), f"{worth(s):.1f}") for n, s in found.items()
+    )
+    print(
+        Table(
+            "", ("dev, mean of clean and distorted", *metrics, "mean of what is right"), lines
+        ).markdown
+    )
+    best = [
+        max((n for n in found if n.startswith(f"dat-{kind}-")), key=lambda n: worth(found[n]))
+        for kind in ("binary", "multi")
+    ]
     chosen = [*(("dat", name) for name in best), ("both", max(best, key=lambda n: worth(found[n])))]
-    write_text(out / "chosen.txt", "".join(f"{what} {name} {' '.join(name.split('-')[1:])}\n" for what, name in chosen))
+    write_text(
+        out / "chosen.txt",
+        "".join((f"{what} {name} {' '.join(name.split('-')[1:])}\n") for what, name in chosen),
+    )
     print(f"\nchosen on dev: {', '.join(best)}; on the continual encoder: {chosen[-1][1]}")
 
 
 def table(out: Path) -> None:
-    """A line a column of the lecture, a column a task: clean · seen · unseen, the latter two means over their noises; then every
-    score with its interval. Arms lie in folders of their own, so that differences between them are not paired."""
+    """A line a column of the lecture, a column a task: clean · seen · unseen, the latter two means
+    over their noises; then every score with its interval. Arms lie in folders of their own, so that
+    differences between them are not paired."""
     lines, every = [], Scores({}, None)
     tasks: list[str] = []
     for begins, what in COLUMNS.items():
         arms = [
-            path for path in sorted(out.glob(f"{begins}*/results.jsonl")) if begins != "distorted" or path.parent.name == begins
+            path
+            for path in sorted(out.glob(f"{begins}*/results.jsonl"))
+            if begins != "distorted" or path.parent.name == begins
         ]
         for path in arms:
             scores = Scores.read(path, skip=("_default", "wer_lm"))
@@ -93,6 +127,11 @@ def table(out: Path) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "few":
-        few(Path(sys.argv[2]), Path(sys.argv[3]), dict(zip(SPLITS, map(int, sys.argv[4:7]), strict=True)), float(sys.argv[7]))
+        few(
+            Path(sys.argv[2]),
+            Path(sys.argv[3]),
+            dict(zip(SPLITS, map(int, sys.argv[4:7]), strict=True)),
+            float(sys.argv[7]),
+        )
     else:
         {"choose": choose, "table": table}[sys.argv[1]](Path(sys.argv[2]))

@@ -1,7 +1,9 @@
-"""Share of frames with the unit of fp32, in bf16 and int8. python recipes/speed/agreement.py CONFIG EXP
+"""Share of frames with the unit of fp32, in bf16 and int8. python recipes/speed/agreement.py CONFIG
+EXP
 
-The small encoder is the trained one that ships, with its own codebook. Of base and large there are shapes with random weights only:
-their codebook is fitted on half of the sentences and applied to the other half.
+The small encoder is the trained one that ships, with its own codebook. Of base and large there are
+shapes with random weights only: their codebook is fitted on half of the sentences and applied to
+the other half.
 """
 
 from __future__ import annotations
@@ -14,10 +16,16 @@ from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook
 
 
-def codebook(shape: str, one: SpeechEncoder, layer: int, clusters: int, speech: list[np.ndarray]) -> Codebook:
+def codebook(
+    shape: str, one: SpeechEncoder, layer: int, clusters: int, speech: list[np.ndarray]
+) -> Codebook:
     if shape == "small":
         return load_codebook(CODEBOOK)
-    return fit_kmeans((one.features(x, layer).numpy() for x in speech), clusters, {"layer": layer, "encoder": one.hash})
+    return fit_kmeans(
+        (one.features(x, layer).numpy() for x in speech),
+        clusters,
+        {"layer": layer, "encoder": one.hash},
+    )
 
 
 def main() -> None:
@@ -33,7 +41,20 @@ def main() -> None:
             found = np.concatenate([extractor_of(other, book).frames(x) for x in tested])
             share = 100 * float((found == expected).mean())
             condition = f"layer {book.card['layer']}, K {book.size}"
-            save(step.exp, [row(f"speechssl {precision}", shape, condition, "unit_agreement", share, None, len(expected))])
+            save(
+                step.exp,
+                [
+                    row(
+                        f"speechssl {precision}",
+                        shape,
+                        condition,
+                        "unit_agreement",
+                        share,
+                        None,
+                        len(expected),
+                    )
+                ],
+            )
 
 
 if __name__ == "__main__":

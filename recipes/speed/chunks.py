@@ -1,4 +1,5 @@
-"""What cutting long audio does: share of frames whose unit is not that of one pass. python recipes/speed/chunks.py CONFIG EXP"""
+"""What cutting long audio does: share of frames whose unit is not that of one pass. python
+recipes/speed/chunks.py CONFIG EXP"""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def main() -> None:
     book = load_codebook(CODEBOOK)
 
     def frames(seconds: float, context: float) -> np.ndarray:
-        return extractor_of(replace(exact, chunking=Chunking(seconds, context)), book).frames(samples)
+        return extractor_of(replace(exact, chunking=Chunking(seconds, context)), book).frames(
+            samples
+        )
 
     whole = frames(1e9, 0)
     for seconds in step.values["seconds"]:
@@ -35,12 +38,30 @@ def main() -> None:
             assert len(found) == len(whole), "frames were lost"
             condition = f"chunk {seconds:g} s, context {context:g} s"
             changed = 100 * float((found != whole).mean())
-            rows = [row("speechssl fp32", "small", condition, "changed_units", changed, None, len(whole))]
-            near = np.arange(len(whole)) % round(seconds * exact.grid.frame_rate) < exact.grid.frame_rate  # the second after a seam
+            rows = [
+                row(
+                    "speechssl fp32", "small", condition, "changed_units", changed, None, len(whole)
+                )
+            ]
+            # the second after a seam
+            near = (
+                np.arange(len(whole)) % round(seconds * exact.grid.frame_rate)
+                < exact.grid.frame_rate
+            )
             near[: round(exact.grid.frame_rate)] = False  # the beginning is none
             if near.any():
                 seams = 100 * float((found != whole)[near].mean())
-                rows.append(row("speechssl fp32", "small", condition, "changed_at_seams", seams, None, int(near.sum())))
+                rows.append(
+                    row(
+                        "speechssl fp32",
+                        "small",
+                        condition,
+                        "changed_at_seams",
+                        seams,
+                        None,
+                        int(near.sum()),
+                    )
+                )
             save(step.exp, rows)
 
 

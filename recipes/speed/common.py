@@ -1,4 +1,5 @@
-"""What the steps of the comparison share: settings, shapes of encoders, speech, the machine, rows."""
+"""What the steps of the comparison share: settings, shapes of encoders, speech, the machine,
+rows."""
 
 from __future__ import annotations
 
@@ -31,9 +32,20 @@ LARGE = {
     "do_stable_layer_norm": True,
     "conv_bias": True,
 }
-# Wide enough for the peers: oneDNN computes narrower bf16 convolutions wrongly on processors with AMX (tests/known_issues).
-TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": (32,) * 7}
-SHAPES = {"base": {}, "large": LARGE, "tiny": TINY | {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}}
+# Wide enough for the peers: oneDNN computes narrower bf16 convolutions wrongly on processors with
+# AMX (tests/known_issues).
+TINY = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "conv_dim": (32,) * 7,
+}
+SHAPES = {
+    "base": {},
+    "large": LARGE,
+    "tiny": TINY | {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4},
+}
 SHIPPED, CODEBOOK = "people-en/encoder", "people-en/units.safetensors"
 MODELS = Path(artefacts.__file__).parent / "models"
 
@@ -54,36 +66,56 @@ def settings(step: str) -> Settings:
 
 
 def folder(shape: str, exp: Path) -> Path:
-    """A checkpoint of a shape with random weights (base, large, tiny), or the small trained one that ships, all in float32."""
+    """A checkpoint of a shape with random weights (base, large, tiny), or the small trained one
+    that ships, all in float32."""
     path = exp / "checkpoints" / shape
     if not (path / "model.safetensors").is_file() and shape == "small":
-        load_checkpoint(SHIPPED).model.save_pretrained(path)  # it ships in bf16, which others would compute in
+        # it ships in bf16, which others would compute in
+        load_checkpoint(SHIPPED).model.save_pretrained(path)
         shutil.copy(MODELS / SHIPPED / "preprocessor_config.json", path)
     elif not (path / "model.safetensors").is_file():
         torch.manual_seed(0)
-        Wav2Vec2FeatureExtractor(sampling_rate=SAMPLE_RATE, do_normalize=shape == "large").save_pretrained(path)
+        Wav2Vec2FeatureExtractor(
+            sampling_rate=SAMPLE_RATE, do_normalize=shape == "large"
+        ).save_pretrained(path)
         HubertModel(HubertConfig(**SHAPES[shape])).save_pretrained(path)
     return path
 
 
 def flops(config: Any, samples: int, attention: bool = False) -> float:
-    """Of a forward pass over one utterance: convolutions and linear maps; with `attention` that of positions and attention, too."""
+    """Of a forward pass over one utterance: convolutions and linear maps; with `attention` that of
+    positions and attention, too."""
     frames, channels, total = samples, 1, 0.0
-    for width, kernel, stride in zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True):
+    for width, kernel, stride in zip(
+        config.conv_dim, config.conv_kernel, config.conv_stride, strict=True
+    ):
         frames = (frames - kernel) // stride + 1
         total += 2 * frames * kernel * channels * width
         channels = width
     d, layers = config.hidden_size, config.num_hidden_layers
-    total += 2 * frames * channels * d + layers * (8 * frames * d**2 + 4 * frames * d * config.intermediate_size)
+    total += 2 * frames * channels * d + layers * (
+        8 * frames * d**2 + 4 * frames * d * config.intermediate_size
+    )
     if attention:
         total += layers * 4 * frames**2 * d
-        total += 2 * frames * config.num_conv_pos_embeddings * d * d / config.num_conv_pos_embedding_groups
+        total += (
+            2
+            * frames
+            * config.num_conv_pos_embeddings
+            * d
+            * d
+            / config.num_conv_pos_embedding_groups
+        )
     return total
 
 
 def model(shape: str, exp: Path) -> torch.nn.Module:
     """transformers' own model."""
-    return AutoModel.from_pretrained(folder(shape, exp), dtype=torch.float32).eval().requires_grad_(False)
+    return (
+        AutoModel.from_pretrained(folder(shape, exp), dtype=torch.float32)
+        .eval()
+        .requires_grad_(False)
+    )
 
 
 def encoder(shape: str, exp: Path, precision: str) -> SpeechEncoder:
@@ -100,13 +132,25 @@ def sentences(count: int) -> Iterator[np.ndarray]:
 
 def machine() -> dict[str, Any]:
     """What the numbers depend on."""
-    names = (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    names = (
+        line.split(":")[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    )
     compared = "torch torchaudio transformers s3prl openvino nncf onnxruntime".split()
     packages = {name: version(name) for name in compared if find_spec(name)}
     return {"cpu": next(names, "unknown"), "threads": torch.get_num_threads(), **packages}
 
 
-def row(system: str, shape: str, condition: str, metric: str, value: float, spread: tuple[float, float] | None, n: int) -> Row:
+def row(
+    system: str,
+    shape: str,
+    condition: str,
+    metric: str,
+    value: float,
+    spread: tuple[float, float] | None,
+    n: int,
+) -> Row:
     """spread: least and greatest of the repeats."""
     low, high = spread or (None, None)
     return Row(system, shape, condition, None, metric, float(value), low, high, n, 0, machine())

@@ -1,4 +1,5 @@
-"""Distortions made on the fly, beside the training that hears them, on one thread. recipes/speed/distortions.py CONFIG EXP"""
+"""Distortions made on the fly, beside the training that hears them, on one thread.
+recipes/speed/distortions.py CONFIG EXP"""
 
 from __future__ import annotations
 
@@ -29,9 +30,12 @@ def crops(seconds: float, count: int) -> list[np.ndarray]:
     return list(np.concatenate(parts)[: size * count].reshape(count, size).astype(np.float32))
 
 
-def times_real_time(distortions: TrainingDistortions, speech: list[np.ndarray], repeats: int) -> list[float]:
+def times_real_time(
+    distortions: TrainingDistortions, speech: list[np.ndarray], repeats: int
+) -> list[float]:
     """Seconds of speech a second, a value a round."""
-    [distortions.apply(crop, (0, i), 0.0) for i, crop in enumerate(speech)]  # noise and rooms are made once
+    # noise and rooms are made once
+    [distortions.apply(crop, (0, i), 0.0) for i, crop in enumerate(speech)]
     found = []
     for number in range(1, repeats + 1):
         start = time.perf_counter()
@@ -48,7 +52,10 @@ def training(speech: list[np.ndarray], repeats: int) -> list[float]:
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
     samples = torch.from_numpy(np.stack(speech[:CROPS]))
     frames = int(encoder._get_feat_extract_output_lengths(samples.shape[1]))  # type: ignore[operator]
-    labels, mask = torch.zeros(len(samples), frames, dtype=torch.long), torch.arange(frames).expand(len(samples), -1) % 20 < 10
+    labels, mask = (
+        torch.zeros(len(samples), frames, dtype=torch.long),
+        torch.arange(frames).expand(len(samples), -1) % 20 < 10,
+    )
     found = []
     for _ in range(repeats + 1):
         start = time.perf_counter()
@@ -64,7 +71,11 @@ def training(speech: list[np.ndarray], repeats: int) -> list[float]:
 def main() -> None:
     step = settings("distortions")
     torch.set_num_threads(1)
-    seconds, repeats, cache = step.values["seconds"], step.values["repeats"], Path(step.exp) / "noise"
+    seconds, repeats, cache = (
+        step.values["seconds"],
+        step.values["repeats"],
+        Path(step.exp) / "noise",
+    )
     speech = crops(seconds, step.values["crops"])
     condition = f"crops of {seconds:g} s, one thread"
     trained = training(speech, repeats)
@@ -78,8 +89,28 @@ def main() -> None:
             print(f"left out: {kind} ({error})")
             continue
         found = times_real_time(distortions, speech, repeats)
-        rows.append(row(kind, "small", condition, "x_realtime", median(found), (min(found), max(found)), repeats))
-        rows.append(row(kind, "small", condition, "over_training", median(found) / median(trained), None, repeats))
+        rows.append(
+            row(
+                kind,
+                "small",
+                condition,
+                "x_realtime",
+                median(found),
+                (min(found), max(found)),
+                repeats,
+            )
+        )
+        rows.append(
+            row(
+                kind,
+                "small",
+                condition,
+                "over_training",
+                median(found) / median(trained),
+                None,
+                repeats,
+            )
+        )
     save(step.exp, rows)
 
 

@@ -1,8 +1,10 @@
-"""Hours of FLAC and MP3 through `units extract`: times real time, and the share of the processor time that is the encoder's.
+"""Hours of FLAC and MP3 through `units extract`: times real time, and the share of the processor
+time that is the encoder's.
 
-The rest is reading, decoding, resampling, k-means and Parquet. Files are links to a few minutes of speech, half of them MP3. Then
-the seconds of `speechssl answer --systems dual`, started anew each time, on a minute and a question of 3 s: a cascade of Whisper,
-which `answer` adds where there is one, takes longer than all else.
+The rest is reading, decoding, resampling, k-means and Parquet. Files are links to a few minutes of
+speech, half of them MP3. Then the seconds of `speechssl answer --systems dual`, started anew each
+time, on a minute and a question of 3 s: a cascade of Whisper, which `answer` adds where there is
+one, takes longer than all else.
 
 python recipes/speed/extraction.py CONFIG EXP
 """
@@ -52,7 +54,9 @@ def main() -> None:
     extractor = load_extractor(SHIPPED, Path(CODEBOOK), step.values["precision"], "cpu")
     spent: list[float] = []  # processor seconds of pieces; a thread computes a recording alone
 
-    def timed(raw: Callable[[np.ndarray], Iterator[torch.Tensor]]) -> Callable[[np.ndarray], Iterator[torch.Tensor]]:
+    def timed(
+        raw: Callable[[np.ndarray], Iterator[torch.Tensor]],
+    ) -> Callable[[np.ndarray], Iterator[torch.Tensor]]:
         def stream(samples: np.ndarray) -> Iterator[torch.Tensor]:
             pieces = raw(samples)
             while True:
@@ -65,7 +69,9 @@ def main() -> None:
 
         return stream
 
-    extractor = replace(extractor, features=replace(extractor.features, raw=timed(extractor.features.raw)))
+    extractor = replace(
+        extractor, features=replace(extractor.features, raw=timed(extractor.features.raw))
+    )
     out = step.exp / "units"
     shutil.rmtree(out, ignore_errors=True)
     found = list_recordings(source)
@@ -76,17 +82,45 @@ def main() -> None:
     condition = f"{len(found)} files of 1 min, FLAC and MP3"
     system = f"speechssl {extractor.features.precision}"
     results = {"x_realtime": 60 * len(found) / wall, "encoder_share": 100 * sum(spent) / processor}
-    save(step.exp, [row(system, "small", condition, metric, value, None, 1) for metric, value in results.items()])
+    save(
+        step.exp,
+        [
+            row(system, "small", condition, metric, value, None, 1)
+            for metric, value in results.items()
+        ],
+    )
     passage, question = source / "0000.flac", step.exp / "question.flac"
     write_clip(question, read_audio(passage), 0, 3)
     took = []
     for _ in range(TURNS):  # from the shell and back, with all that has to be imported and loaded
         begun = time.perf_counter()
-        command = ["speechssl", "answer", "--passage", str(passage), "--question", str(question), "--systems", "dual"]
+        command = [
+            "speechssl",
+            "answer",
+            "--passage",
+            str(passage),
+            "--question",
+            str(question),
+            "--systems",
+            "dual",
+        ]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         took.append(time.perf_counter() - begun)
     spread = min(took), max(took)
-    save(step.exp, [row("speechssl", "small", "1 min, 3 s", "answer_seconds", float(np.median(took)), spread, TURNS)])
+    save(
+        step.exp,
+        [
+            row(
+                "speechssl",
+                "small",
+                "1 min, 3 s",
+                "answer_seconds",
+                float(np.median(took)),
+                spread,
+                TURNS,
+            )
+        ],
+    )
 
 
 if __name__ == "__main__":

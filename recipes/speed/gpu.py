@@ -2,16 +2,19 @@
 
     python recipes/speed/gpu.py CONFIG EXP [--limit SECONDS] [--parts PART ...]
 
-Without a GPU it says so. What fails prints its traceback, the rest goes on, and the exit code is 1; what would begin after the
-limit is left out.
+Without a GPU it says so. What fails prints its traceback, the rest goes on, and the exit code is 1;
+what would begin after the limit is left out.
 
-Extraction begins with utterances in the memory of the host, which transformers gets as one pinned batch and ours one by one. A step
-of pre-training is that of HuBERT as it is published (dropout, 8 % of the frames begin a mask, 500 clusters), without layer drop:
-forward, backward and AdamW (fused), in bf16 autocast. FLOPs of a forward pass are those of the products, 2 for a multiply-add:
+Extraction begins with utterances in the memory of the host, which transformers gets as one pinned
+batch and ours one by one. A step of pre-training is that of HuBERT as it is published (dropout, 8 %
+of the frames begin a mask, 500 clusters), without layer drop: forward, backward and AdamW (fused),
+in bf16 autocast. FLOPs of a forward pass are those of the products, 2 for a multiply-add:
 
-    sum over convolutions of 2 T' K C C' + projection 2 T C D + positions 2 T K D² / 16 + layers (8 T D² + 4 T D I + 4 T² D)
+    sum over convolutions of 2 T' K C C' + projection 2 T C D + positions 2 T K D² / 16 + layers (8
+    T D² + 4 T D I + 4 T² D)
 
-(letters: T frames, K kernel, C channels, D width, I inner width), and those of a step are three times as many.
+(letters: T frames, K kernel, C channels, D width, I inner width), and those of a step are three
+times as many.
 """
 
 from __future__ import annotations
@@ -43,9 +46,16 @@ from speechssl.pretrain.presets import HUBERT
 from speechssl.timing import FrameGrid
 
 DATASHEET = 989.0  # TFLOP/s in bf16 of an H100 SXM, without sparsity
-UPDATE_HOURS = 32 * 87.5 / 3600  # of audio in an update of HuBERT base (arXiv 2106.07447, section IV-B)
+# of audio in an update of HuBERT base (arXiv 2106.07447, section IV-B)
+UPDATE_HOURS = 32 * 87.5 / 3600
 UPDATES = {"1": 250_000, "2": 400_000}  # of its iterations
-DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.1, "activation_dropout": 0.0, "feat_proj_dropout": 0.1, "layerdrop": 0.0}
+DROPOUT = {
+    "hidden_dropout": 0.1,
+    "attention_dropout": 0.1,
+    "activation_dropout": 0.0,
+    "feat_proj_dropout": 0.1,
+    "layerdrop": 0.0,
+}
 PARTS = ("rate", "extraction", "pretraining", "dual")
 
 
@@ -53,7 +63,12 @@ class Bench:
     """Where rows go, the clock, and what was measured: seconds of every repeat."""
 
     def __init__(self, step: Settings, limit: float) -> None:
-        self.step, self.values, self.limit, self.begun = step, step.values, limit, time.perf_counter()
+        self.step, self.values, self.limit, self.begun = (
+            step,
+            step.values,
+            limit,
+            time.perf_counter(),
+        )
         self.device = torch.device(step.values["device"])
         self.name = torch.cuda.get_device_name() if self.device.type == "cuda" else str(self.device)
         self.rate: float | None = None  # TFLOP/s of a large product
@@ -80,7 +95,8 @@ class Bench:
                 torch.cuda.empty_cache()
 
     def timed(self, run: Callable[[], object], first: int = 2) -> list[float]:
-        """Seconds of every repeat, after some that compile and fill caches. On a GPU: the peak of memory is printed."""
+        """Seconds of every repeat, after some that compile and fill caches. On a GPU: the peak of
+        memory is printed."""
         found = []
         for n in range(self.values["repeats"] + first):
             if n == first and self.device.type == "cuda":
@@ -90,7 +106,11 @@ class Bench:
             run()
             self.wait()
             found.append(time.perf_counter() - start)
-        peak = f", {torch.cuda.max_memory_allocated() / 2**30:.1f} GB" if self.device.type == "cuda" else ""
+        peak = (
+            f", {torch.cuda.max_memory_allocated() / 2**30:.1f} GB"
+            if self.device.type == "cuda"
+            else ""
+        )
         print(f"  first {found[0]:.2f} s, median {median(found[first:]):.4f} s{peak}", flush=True)
         return found[first:]
 
@@ -98,9 +118,24 @@ class Bench:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def row(self, system: str, condition: str, metric: str, value: float, spread: tuple[float, float] | None = None) -> Any:
+    def row(
+        self,
+        system: str,
+        condition: str,
+        metric: str,
+        value: float,
+        spread: tuple[float, float] | None = None,
+    ) -> Any:
         shape = self.values["model"]
-        return row(system, shape, f"{condition} on {self.name}", metric, value, spread, self.values["repeats"])
+        return row(
+            system,
+            shape,
+            f"{condition} on {self.name}",
+            metric,
+            value,
+            spread,
+            self.values["repeats"],
+        )
 
 
 def rate(bench: Bench) -> None:
@@ -118,20 +153,29 @@ def rate(bench: Bench) -> None:
 @torch.inference_mode()
 def theirs(bench: Bench, waves: list[torch.Tensor], attention: str, compiled: bool) -> list[float]:
     path = folder(bench.values["model"], bench.step.exp)
-    model: Any = AutoModel.from_pretrained(path, dtype=torch.bfloat16, attn_implementation=attention).to(bench.device).eval()
+    model: Any = (
+        AutoModel.from_pretrained(path, dtype=torch.bfloat16, attn_implementation=attention)
+        .to(bench.device)
+        .eval()
+    )
     run = torch.compile(model) if compiled else model
     together = torch.stack(waves)
     together = together.pin_memory() if bench.device.type == "cuda" else together
     size = bench.values["at-once"] or len(waves)
     return bench.timed(
-        lambda: [run(some.to(bench.device, torch.bfloat16, non_blocking=True)).last_hidden_state for some in together.split(size)]
+        lambda: [
+            run(some.to(bench.device, torch.bfloat16, non_blocking=True)).last_hidden_state
+            for some in together.split(size)
+        ]
     )
 
 
 @torch.inference_mode()
 def ours(bench: Bench, waves: list[torch.Tensor]) -> list[float]:
     model = load_checkpoint(folder(bench.values["model"], bench.step.exp)).model
-    grid = FrameGrid.of_convolutions(SAMPLE_RATE, model.config.conv_kernel, model.config.conv_stride)
+    grid = FrameGrid.of_convolutions(
+        SAMPLE_RATE, model.config.conv_kernel, model.config.conv_stride
+    )
     engine = BatchedEngine(model, grid, "bf16", str(bench.device))
     last = model.config.num_hidden_layers
     if bench.values.get("profile"):
@@ -148,7 +192,9 @@ def profiled(bench: Bench, run: Callable[[], object]) -> list[float]:
         run()
         bench.wait()
     by = "self_cuda_time_total" if bench.device.type == "cuda" else "self_cpu_time_total"
-    print(profile.key_averages().table(sort_by=by, row_limit=18, max_name_column_width=70), flush=True)
+    print(
+        profile.key_averages().table(sort_by=by, row_limit=18, max_name_column_width=70), flush=True
+    )
     return times
 
 
@@ -161,7 +207,9 @@ def extraction(bench: Bench) -> None:
         "speechssl bf16": partial(ours, bench, waves),
     }
     if bench.values["compiled"]:
-        contenders["transformers bf16, SDPA, compiled"] = partial(theirs, bench, waves, "sdpa", True)
+        contenders["transformers bf16, SDPA, compiled"] = partial(
+            theirs, bench, waves, "sdpa", True
+        )
     times = {name: found for name, run in contenders.items() if (found := bench.attempt(name, run))}
     condition, audio = f"{seconds} s x {batch}", batch * seconds
     config = AutoModel.from_pretrained(folder(bench.values["model"], bench.step.exp)).config
@@ -172,7 +220,11 @@ def extraction(bench: Bench) -> None:
         rows.append(bench.row(name, condition, "tflops", computed / median(spent) / 1e12))
         for other in times:
             if name.startswith("speechssl") and other.startswith("transformers"):
-                rows.append(bench.row(name, condition, f"over {other}", median(times[other]) / median(spent)))
+                rows.append(
+                    bench.row(
+                        name, condition, f"over {other}", median(times[other]) / median(spent)
+                    )
+                )
         save(bench.step.exp, rows)
 
 
@@ -182,17 +234,30 @@ def extraction(bench: Bench) -> None:
 class Plain(HubertPretraining):
     """The same objective on transformers' modules."""
 
-    def forward(self, samples: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, **_: torch.Tensor) -> Any:
+    def forward(
+        self, samples: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, **_: torch.Tensor
+    ) -> Any:
         features, last = plain(self.encoder, samples, mask)
         found = self.predict(last, labels, mask)
         return found | {"loss": found["loss"] + self.penalty * features.float().pow(2).mean()}
 
 
-def steps(bench: Bench, kind: type[HubertPretraining], path: Path, batch: dict[str, torch.Tensor]) -> list[float]:
+def steps(
+    bench: Bench, kind: type[HubertPretraining], path: Path, batch: dict[str, torch.Tensor]
+) -> list[float]:
     torch.manual_seed(0)
-    encoder: Any = AutoModel.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa", **DROPOUT)
+    encoder: Any = AutoModel.from_pretrained(
+        path, dtype=torch.float32, attn_implementation="sdpa", **DROPOUT
+    )
     published = HUBERT["base"].iterations[-1]
-    model = kind(encoder, published.clusters, published.projection, 0.0, published.penalty, published.gradient_scale)
+    model = kind(
+        encoder,
+        published.clusters,
+        published.projection,
+        0.0,
+        published.penalty,
+        published.gradient_scale,
+    )
     model = model.to(bench.device).train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
 
@@ -204,7 +269,11 @@ def steps(bench: Bench, kind: type[HubertPretraining], path: Path, batch: dict[s
         torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)
         optimiser.step()
 
-    return profiled(bench, step) if bench.values.get("profile") and kind is HubertPretraining else bench.timed(step)
+    return (
+        profiled(bench, step)
+        if bench.values.get("profile") and kind is HubertPretraining
+        else bench.timed(step)
+    )
 
 
 def pretraining(bench: Bench) -> None:
@@ -216,16 +285,24 @@ def pretraining(bench: Bench) -> None:
     begins = torch.rand(crops, frames, generator=generator) < 0.08
     batch = {
         "samples": torch.randn(crops, samples, generator=generator),
-        "labels": torch.randint(0, HUBERT["base"].iterations[-1].clusters, (crops, frames), generator=generator),
-        "mask": torch.nn.functional.pad(begins, (9, 0)).unfold(1, 10, 1).any(2),  # ten frames from each beginning
+        "labels": torch.randint(
+            0, HUBERT["base"].iterations[-1].clusters, (crops, frames), generator=generator
+        ),
+        # ten frames from each beginning
+        "mask": torch.nn.functional.pad(begins, (9, 0)).unfold(1, 10, 1).any(2),
     }
     batch = {name: value.to(bench.device) for name, value in batch.items()}
     kinds = {"speechssl bf16": HubertPretraining, "transformers bf16, SDPA": Plain}
     times = {}
     for name, kind in kinds.items():
-        if found := bench.attempt(f"pre-training, {name}", partial(steps, bench, kind, path, batch)):
+        if found := bench.attempt(
+            f"pre-training, {name}", partial(steps, bench, kind, path, batch)
+        ):
             times[name] = found
-    computed, condition = 3 * crops * flops(model.config, samples, True), f"pre-training on {crops} crops of {seconds:g} s"
+    computed, condition = (
+        3 * crops * flops(model.config, samples, True),
+        (f"pre-training on {crops} crops of {seconds:g} s"),
+    )
     for name, spent in times.items():
         took = median(spent)
         reached = computed / took / 1e12
@@ -240,7 +317,14 @@ def pretraining(bench: Bench) -> None:
             hours = updates * UPDATE_HOURS * took / (crops * seconds)
             rows.append(bench.row(name, condition, f"hours_of_iteration_{iteration}", hours))
         if name != "transformers bf16, SDPA" and "transformers bf16, SDPA" in times:
-            rows.append(bench.row(name, condition, "steps_over_bf16", median(times["transformers bf16, SDPA"]) / took))
+            rows.append(
+                bench.row(
+                    name,
+                    condition,
+                    "steps_over_bf16",
+                    median(times["transformers bf16, SDPA"]) / took,
+                )
+            )
         save(bench.step.exp, rows)
 
 
@@ -257,30 +341,59 @@ def dual(bench: Bench) -> None:
     for lengths in bench.values["lengths"]:
         separate = sequences(lengths)
         full = padded(separate, longest)
-        one = [{name: torch.cat([batch[name] for batch in full]) for name in full[0]}]  # all at once, which a GPU is fastest at
-        contenders = {PUBLISHED: ("Longformer", one)} | {f"speechssl {e}": (e, separate) for e in ("BERT", "ModernBERT")}
+        # all at once, which a GPU is fastest at
+        one = [{name: torch.cat([batch[name] for batch in full]) for name in full[0]}]
+        contenders = {PUBLISHED: ("Longformer", one)} | {
+            f"speechssl {e}": (e, separate) for e in ("BERT", "ModernBERT")
+        }
         times = {}
         for system, (encoder, batches) in contenders.items():
-            moved = [{name: value.to(bench.device) for name, value in batch.items()} for batch in batches]
-            if found := bench.attempt(f"DUAL, {system}, {lengths}", partial(reading, bench, encoder, moved)):
+            moved = [
+                {name: value.to(bench.device) for name, value in batch.items()} for batch in batches
+            ]
+            if found := bench.attempt(
+                f"DUAL, {system}, {lengths}", partial(reading, bench, encoder, moved)
+            ):
                 times[f"{system} bf16"] = found
         condition = f"reading {'-'.join(map(str, lengths))} units"
         for name, spent in times.items():
-            rows = [bench.row(name, condition, "seconds_a_step", median(spent), (min(spent), max(spent)))]
+            rows = [
+                bench.row(
+                    name, condition, "seconds_a_step", median(spent), (min(spent), max(spent))
+                )
+            ]
             if (published := f"{PUBLISHED} bf16") in times and name != published:
-                rows.append(bench.row(name, condition, "over_longformer_bf16", median(times[published]) / median(spent)))
+                rows.append(
+                    bench.row(
+                        name,
+                        condition,
+                        "over_longformer_bf16",
+                        median(times[published]) / median(spent),
+                    )
+                )
             save(bench.step.exp, rows)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("config", type=Path)
     parser.add_argument("exp", type=Path)
-    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which nothing more begins")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=float("inf"),
+        help=("seconds after which nothing more begins"),
+    )
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--profile", action="store_true", help="print the kernels of ours by their time")
+    parser.add_argument(
+        "--profile", action="store_true", help=("print the kernels of ours by their time")
+    )
     given = parser.parse_args()
-    values = yaml.safe_load(given.config.read_text(encoding="utf-8"))["gpu"] | {"profile": given.profile}
+    values = yaml.safe_load(given.config.read_text(encoding="utf-8"))["gpu"] | {
+        "profile": given.profile
+    }
     if torch.device(values["device"]).type == "cuda" and not torch.cuda.is_available():
         print("no GPU here: left out")
         return

@@ -1,8 +1,9 @@
 """OpenVINO and ONNX Runtime, which run a graph that is made of transformers' model once and kept.
 
-fp32 and bf16 are OpenVINO's `INFERENCE_PRECISION_HINT` on one graph. Its int8 is NNCF's: linear maps and convolutions but the first
-three, which OpenVINO's own notebook leaves in float, with scales from synthetic speech; the rest in bf16. That of ONNX Runtime is
-dynamic: 8-bit linear maps with a scale a call, convolutions in float.
+fp32 and bf16 are OpenVINO's `INFERENCE_PRECISION_HINT` on one graph. Its int8 is NNCF's: linear
+maps and convolutions but the first three, which OpenVINO's own notebook leaves in float, with
+scales from synthetic speech; the rest in bf16. That of ONNX Runtime is dynamic: 8-bit linear maps
+with a scale a call, convolutions in float.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from speechssl.io import read_json, write_json
 
 FLOAT = 3  # convolutions that int8 leaves in float
 CALIBRATION, SECONDS = 16, 4.0  # recordings that give the scales, and how long each is
-Run = Callable[[torch.Tensor, bool], list[torch.Tensor]]  # (B, N) samples, whether all layers -> (B, T, D) each, the last one last
+# (B, N) samples, whether all layers -> (B, T, D) each, the last one last
+Run = Callable[[torch.Tensor, bool], list[torch.Tensor]]
 
 
 class AllLayers(torch.nn.Module):
@@ -35,7 +37,8 @@ class AllLayers(torch.nn.Module):
         super().__init__()
         self.inner = model(shape, exp)
         for module in self.inner.modules():
-            if parametrize.is_parametrized(module):  # a weight that is a product of two has no counterpart in ONNX
+            # a weight that is a product of two has no counterpart in ONNX
+            if parametrize.is_parametrized(module):
                 parametrize.remove_parametrizations(module, "weight")
 
     def forward(self, samples: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -47,7 +50,8 @@ def kept(path: Path, convert: Callable[[Path], Any]) -> float:
     card = path.with_name(f"{path.name}.card.json")
     if not card.is_file():
         start = time.perf_counter()
-        with warnings.catch_warnings(action="ignore"):  # of tracing: it is compared with the model afterwards
+        # of tracing: it is compared with the model afterwards
+        with warnings.catch_warnings(action="ignore"):
             convert(path)
         write_json(card, {"seconds": time.perf_counter() - start})
     return float(read_json(card)["seconds"])
@@ -60,22 +64,30 @@ def openvino_graph(shape: str, exp: Path, int8: bool) -> tuple[Path, float]:
     path = exp / "checkpoints" / f"{shape}-openvino.xml"
 
     def floating(path: Path) -> None:
-        graph = openvino.convert_model(AllLayers(shape, exp), example_input=torch.randn(1, SAMPLE_RATE))
+        graph = openvino.convert_model(
+            AllLayers(shape, exp), example_input=torch.randn(1, SAMPLE_RATE)
+        )
         openvino.save_model(graph, path, compress_to_fp16=False)
 
     seconds = kept(path, floating)
     if not int8:
         return path, seconds
     packed = path.with_name(f"{shape}-openvino-int8.xml")
-    return packed, seconds + kept(packed, lambda out: openvino.save_model(_quantised(openvino.Core().read_model(path)), out))
+    return packed, seconds + kept(
+        packed, lambda out: openvino.save_model(_quantised(openvino.Core().read_model(path)), out)
+    )
 
 
 def _quantised(graph: Any) -> Any:
     import nncf
 
     kinds = ("Convolution", "GroupConvolution")
-    first = [op.get_friendly_name() for op in graph.get_ordered_ops() if op.get_type_name() in kinds][:FLOAT]
-    speech = [x[: round(SECONDS * SAMPLE_RATE)] for x in islice(sentences(2 * CALIBRATION), CALIBRATION)]
+    first = [
+        op.get_friendly_name() for op in graph.get_ordered_ops() if op.get_type_name() in kinds
+    ][:FLOAT]
+    speech = [
+        x[: round(SECONDS * SAMPLE_RATE)] for x in islice(sentences(2 * CALIBRATION), CALIBRATION)
+    ]
     speech = [((x - x.mean()) / x.std())[None] for x in speech]
     return nncf.quantize(
         graph,
@@ -87,12 +99,16 @@ def _quantised(graph: Any) -> Any:
 
 
 def openvino(path: Path, precision: str, streams: int = 1) -> Run:
-    """precision: of what is not int8. streams: utterances at a time, on as many threads as torch has, together."""
+    """precision: of what is not int8. streams: utterances at a time, on as many threads as torch
+    has, together."""
     import openvino as ov
 
     graph = ov.Core().read_model(path)
     last = ov.Model([graph.outputs[-1].node], graph.get_parameters())
-    hints = {"INFERENCE_PRECISION_HINT": {"fp32": "f32"}.get(precision, "bf16"), "INFERENCE_NUM_THREADS": torch.get_num_threads()}
+    hints = {
+        "INFERENCE_PRECISION_HINT": {"fp32": "f32"}.get(precision, "bf16"),
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+    }
 
     @cache
     def ready(every: bool) -> Any:
@@ -129,7 +145,15 @@ def onnx_graph(shape: str, exp: Path, int8: bool) -> tuple[Path, float]:
         names = [f"layer_{n}" for n in range(network.inner.config.num_hidden_layers + 1)]
         axes = {"samples": {0: "batch", 1: "samples"}}
         example = (torch.randn(1, SAMPLE_RATE),)
-        torch.onnx.export(network, example, path, dynamo=False, input_names=["samples"], output_names=names, dynamic_axes=axes)
+        torch.onnx.export(
+            network,
+            example,
+            path,
+            dynamo=False,
+            input_names=["samples"],
+            output_names=names,
+            dynamic_axes=axes,
+        )
 
     seconds = kept(path, floating)
     if not int8:
@@ -137,7 +161,13 @@ def onnx_graph(shape: str, exp: Path, int8: bool) -> tuple[Path, float]:
     packed = path.with_name(f"{shape}-int8.onnx")
     return packed, seconds + kept(
         packed,
-        lambda out: quantize_dynamic(path, out, op_types_to_quantize=["MatMul"], per_channel=True, weight_type=QuantType.QInt8),
+        lambda out: quantize_dynamic(
+            path,
+            out,
+            op_types_to_quantize=["MatMul"],
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+        ),
     )
 
 
@@ -146,11 +176,15 @@ def onnxruntime(path: Path) -> Run:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    options.add_session_config_entry("session.force_spinning_stop", "1")  # else its threads are in the way of whoever is next
+    # else its threads are in the way of whoever is next
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
 
     def run(x: torch.Tensor, every: bool) -> list[torch.Tensor]:
-        return [torch.from_numpy(layer) for layer in session.run(names if every else names[-1:], {"samples": x.numpy()})]
+        return [
+            torch.from_numpy(layer)
+            for layer in session.run(names if every else names[-1:], {"samples": x.numpy()})
+        ]
 
     return run

@@ -1,4 +1,5 @@
-"""An hour of audio in one file, and in files of a minute, and ten hours in one: each in a process of its own, time and peak memory.
+"""An hour of audio in one file, and in files of a minute, and ten hours in one: each in a process
+of its own, time and peak memory.
 
 python recipes/speed/hour.py CONFIG EXP
 """
@@ -28,13 +29,15 @@ def speech(path: Path, minutes: float) -> Path:
 
 
 def peak() -> float:
-    """The greatest memory of this process so far, in GB. (getrusage would tell the parent's, too.)"""
+    """The greatest memory of this process so far, in GB. (getrusage would tell the parent's,
+    too.)"""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e9
 
 
 def one(shape: str, exp: Path, precision: str, paths: list[str]) -> None:
-    """In a process of its own: read, encode at the last layer, print frames, seconds and the greatest memory."""
+    """In a process of its own: read, encode at the last layer, print frames, seconds and the
+    greatest memory."""
     encoded = encoder(shape, exp, precision)
     start, frames = time.perf_counter(), 0
     for path in paths:
@@ -49,7 +52,9 @@ def one(shape: str, exp: Path, precision: str, paths: list[str]) -> None:
 def main() -> None:
     step = settings("hour")
     minutes, longer = step.values["minutes"], step.values["longer"]
-    hour, minute, hours = (speech(step.exp / f"speech-{length:g}.flac", length) for length in (minutes, 1, longer))
+    hour, minute, hours = (
+        speech(step.exp / f"speech-{length:g}.flac", length) for length in (minutes, 1, longer)
+    )
     one_file, many, long = f"{minutes:g} min", f"{minutes:g} files of 1 min", f"{longer:g} min"
     paths = {one_file: [hour], many: [minute] * round(minutes), long: [hours]}
     shape = step.values.get("model", "base")
@@ -57,14 +62,38 @@ def main() -> None:
     for shape, precision, conditions in [*runs, ("small", "bf16", (one_file, long))]:
         system, took = f"speechssl {precision}", {}
         for condition in conditions:
-            command = [sys.executable, __file__, *sys.argv[1:3], precision, shape, *map(str, paths[condition])]
-            found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+            command = [
+                sys.executable,
+                __file__,
+                *sys.argv[1:3],
+                precision,
+                shape,
+                *map(str, paths[condition]),
+            ]
+            found = json.loads(
+                subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+            )
             took[condition] = found["seconds"]
             length = longer if condition == long else minutes
-            speed = row(system, shape, condition, "x_realtime", length * 60 / found["seconds"], None, 1)
+            speed = row(
+                system, shape, condition, "x_realtime", length * 60 / found["seconds"], None, 1
+            )
             save(step.exp, [speed, row(system, shape, condition, "peak_gb", found["gb"], None, 1)])
         if many in took:
-            save(step.exp, [row(system, shape, one_file, "one_file_over_many", took[one_file] / took[many], None, 1)])
+            save(
+                step.exp,
+                [
+                    row(
+                        system,
+                        shape,
+                        one_file,
+                        "one_file_over_many",
+                        took[one_file] / took[many],
+                        None,
+                        1,
+                    )
+                ],
+            )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""A BERT as a Longformer with the same weights, as the published Longformer was made of RoBERTa (arXiv 2004.05150, section 5).
+"""A BERT as a Longformer with the same weights, as the published Longformer was made of RoBERTa
+(arXiv 2004.05150, section 5).
 
     python recipes/speed/longformer.py minilm FOLDER --window 64
-    speechssl text plateau CORPUS UNITS RESULTS --arm text.longformer --text-encoder FOLDER --seed 0 ...
+    speechssl text plateau CORPUS UNITS RESULTS --arm text.longformer --text-encoder FOLDER \\
+      --seed 0 ...
 
 Queries, keys and values of global attention are copies of those of local attention.
 """
@@ -31,9 +33,15 @@ SAME = (
 def longformer(bert: torch.nn.Module, window: int) -> LongformerModel:
     """window: tokens that a token sees in local attention, half of them on either side."""
     c = bert.config
-    positions = c.pad_token_id + 1 + c.max_position_embeddings  # Longformer's begin behind the padding
-    shape = {name: getattr(c, name) for name in SAME} | {"max_position_embeddings": positions, "pad_token_id": c.pad_token_id}
-    model = LongformerModel(LongformerConfig(**shape, attention_window=window, type_vocab_size=c.type_vocab_size))
+    # Longformer's begin behind the padding
+    positions = c.pad_token_id + 1 + c.max_position_embeddings
+    shape = {name: getattr(c, name) for name in SAME} | {
+        "max_position_embeddings": positions,
+        "pad_token_id": c.pad_token_id,
+    }
+    model = LongformerModel(
+        LongformerConfig(**shape, attention_window=window, type_vocab_size=c.type_vocab_size)
+    )
     weights = dict(bert.state_dict())
     for name in [name for name in weights if ".attention.self." in name]:
         kind = name.split(".")[-2]
@@ -45,17 +53,27 @@ def longformer(bert: torch.nn.Module, window: int) -> LongformerModel:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("encoder", help="a BERT: a folder, or minilm")
     parser.add_argument("folder", type=Path, help="where the Longformer goes")
-    parser.add_argument("--window", type=int, default=512, help="tokens that a token sees in local attention (512)")
+    parser.add_argument(
+        "--window",
+        type=int,
+        default=512,
+        help=("tokens that a token sees in local attention (512)"),
+    )
     o = parser.parse_args()
     try:
         model, tokenizer = load_text_encoder(o.encoder)
     except InputError as error:
         parser.error(str(error))
     if model.config.model_type != "bert" or o.window < 2 or o.window % 2:
-        parser.error(f"{o.encoder} must be a BERT (it is {model.config.model_type}), and --window an even number from 2 on")
+        parser.error(
+            f"{o.encoder} must be a BERT (it is {model.config.model_type}), and "
+            "--window an even number from 2 on"
+        )
     longformer(model, o.window).save_pretrained(o.folder)
     tokenizer.save_pretrained(o.folder)
 

@@ -1,12 +1,14 @@
-"""Steps of training DUAL: on long passages, the published Longformer beside exact attention; on windows, SDPA beside our attention.
+"""Steps of training DUAL: on long passages, the published Longformer beside exact attention; on
+windows, SDPA beside our attention.
 
     python recipes/speed/reading.py CONFIG EXP
 
-The published setting (arXiv 2203.04911) is Longformer with global attention on the question, all sequences padded to 4,096 tokens.
-Ours is the model of `train dual`, a sequence at a time and so without padding (`--batch 1 --accumulation 4`), on encoders with
-exact attention (SDPA). All have random weights of the base shape; a step is forward, backward and AdamW (fused), without dropout.
-bf16 is autocast. The windows are those of recipes/text_side, read by a BERT of MiniLM's shape, with our attention (what `train`
-takes on a CPU in bf16) and with PyTorch's, in turn.
+The published setting (arXiv 2203.04911) is Longformer with global attention on the question, all
+sequences padded to 4,096 tokens. Ours is the model of `train dual`, a sequence at a time and so
+without padding (`--batch 1 --accumulation 4`), on encoders with exact attention (SDPA). All have
+random weights of the base shape; a step is forward, backward and AdamW (fused), without dropout.
+bf16 is autocast. The windows are those of recipes/text_side, read by a BERT of MiniLM's shape, with
+our attention (what `train` takes on a CPU in bf16) and with PyTorch's, in turn.
 """
 
 from __future__ import annotations
@@ -29,43 +31,71 @@ SDPA = "transformers, SDPA"
 PUBLISHED = "transformers Longformer, padded"
 UNITS, QUESTION = 500, 100  # of a codebook; tokens of a question
 ENCODERS: dict[str, dict[str, Any]] = {
-    "Longformer": {"model_type": "longformer", "attention_window": 512, "max_position_embeddings": 4098, "vocab_size": 50_265},
+    "Longformer": {
+        "model_type": "longformer",
+        "attention_window": 512,
+        "max_position_embeddings": 4098,
+        "vocab_size": 50_265,
+    },
     "BERT": {"model_type": "bert", "max_position_embeddings": 4096},
     "ModernBERT": {"model_type": "modernbert"},
 }
 
 
 def sequences(lengths: Sequence[int]) -> list[dict[str, torch.Tensor]]:
-    """A batch of one each: a question and a window of random units, whose answer is the first ten."""
+    """A batch of one each: a question and a window of random units, whose answer is the first
+    ten."""
     rng = np.random.default_rng(0)
     found = []
     for length in lengths:
-        asked, passage = (rng.integers(UNITS, size=size) for size in (QUESTION, length - QUESTION - 3))
+        asked, passage = (
+            rng.integers(UNITS, size=size) for size in (QUESTION, length - QUESTION - 3)
+        )
         ids = np.concatenate([[UNITS], asked, [UNITS + 1], passage])
         batch = collate([(np.append(ids, UNITS + 1), QUESTION + 2)], UNITS + 2)
-        found.append(batch | {"first": torch.tensor([QUESTION + 2]), "last": torch.tensor([QUESTION + 12])})
+        found.append(
+            batch | {"first": torch.tensor([QUESTION + 2]), "last": torch.tensor([QUESTION + 12])}
+        )
     return found
 
 
-def padded(batches: Sequence[dict[str, torch.Tensor]], length: int) -> list[dict[str, torch.Tensor]]:
+def padded(
+    batches: Sequence[dict[str, torch.Tensor]], length: int
+) -> list[dict[str, torch.Tensor]]:
     """The same, all of one length."""
 
     def fill(name: str, tensor: torch.Tensor) -> torch.Tensor:
         value = UNITS + 2 if name == "ids" else 0
-        return nn.functional.pad(tensor, (0, length - tensor.shape[1]), value=value) if tensor.ndim == 2 else tensor
+        return (
+            nn.functional.pad(tensor, (0, length - tensor.shape[1]), value=value)
+            if tensor.ndim == 2
+            else tensor
+        )
 
     return [{name: fill(name, tensor) for name, tensor in batch.items()} for batch in batches]
 
 
 class Step:
-    """One contender: its own model and optimiser. Called, it makes a step over all sequences and returns its seconds."""
+    """One contender: its own model and optimiser. Called, it makes a step over all sequences and
+    returns its seconds."""
 
-    def __init__(self, name: str, precision: str, shape: dict[str, Any], clock: str, device: torch.device = torch.device("cpu")):
+    def __init__(
+        self,
+        name: str,
+        precision: str,
+        shape: dict[str, Any],
+        clock: str,
+        device: torch.device = torch.device("cpu"),
+    ):
         self.clock = time.process_time if clock == "cpu" else time.perf_counter
         torch.manual_seed(0)
         encoder = without_dropout(make_encoder(ENCODERS[name] | shape))
         table = nn.Embedding(UNITS + 3, encoder.config.hidden_size)
-        self.model, self.precision, self.device = SpanModel(encoder, table).to(device).train(), precision, device
+        self.model, self.precision, self.device = (
+            SpanModel(encoder, table).to(device).train(),
+            precision,
+            device,
+        )
         self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-6, fused=True)
 
     def __call__(self, batches: Sequence[dict[str, torch.Tensor]]) -> float:
@@ -82,7 +112,10 @@ class Step:
 def windows(step: Any) -> None:
     """Short sequences, many a batch: attention of both kinds in turn, in one model."""
     for count, length in step.values["windows"]:
-        batch = {name: torch.cat([x[name] for x in sequences([length] * count)]) for name in sequences([length])[0]}
+        batch = {
+            name: torch.cat([x[name] for x in sequences([length] * count)])
+            for name in sequences([length])[0]
+        }
         batch["mask"][::3, length * 9 // 10 :] = 0  # a third of them is shorter
         contender = Step("BERT", "bf16", step.values["window-shape"], step.values["clock"])
         times: dict[str, list[float]] = {SDPA: [], "speechssl": []}
@@ -94,8 +127,18 @@ def windows(step: Any) -> None:
         rows = []
         for system, values in times.items():
             given = system, "MiniLM's shape", f"reading {count} windows of {length} tokens"
-            rows.append(row(*given, "seconds_a_step", median(values), (min(values), max(values)), len(values)))
-            rows.append(row(*given, "over_sdpa", median(times[SDPA]) / median(values), None, len(values)))
+            rows.append(
+                row(
+                    *given,
+                    "seconds_a_step",
+                    median(values),
+                    (min(values), max(values)),
+                    len(values),
+                )
+            )
+            rows.append(
+                row(*given, "over_sdpa", median(times[SDPA]) / median(values), None, len(values))
+            )
         save(step.exp, rows)
 
 
@@ -106,19 +149,50 @@ def main() -> None:
     for lengths in step.values["lengths"]:
         batches = sequences(lengths)
         times: dict[str, list[float]] = {}
-        contenders = [(PUBLISHED, "Longformer", padded(batches, longest)), *((f"speechssl {e}", e, batches) for e in ENCODERS)]
-        for system, encoder, its in contenders:  # one after the other: two of them with their gradients take 10 GB
+        contenders = [
+            (PUBLISHED, "Longformer", padded(batches, longest)),
+            *((f"speechssl {e}", e, batches) for e in ENCODERS),
+        ]
+        # one after the other: two of them with their gradients take 10 GB
+        for system, encoder, its in contenders:
             for precision in step.values["precisions"]:
                 contender = Step(encoder, precision, step.values["shape"], step.values["clock"])
                 contender(its)
-                times[f"{system} {precision}"] = [contender(its) for _ in range(step.values["repeats"])]
-                print(system, precision, [f"{value:.1f} s" for value in times[f"{system} {precision}"]], flush=True)
+                times[f"{system} {precision}"] = [
+                    contender(its) for _ in range(step.values["repeats"])
+                ]
+                print(
+                    system,
+                    precision,
+                    [f"{value:.1f} s" for value in times[f"{system} {precision}"]],
+                    flush=True,
+                )
         condition = f"reading {'-'.join(map(str, lengths))} units"
         for system, values in times.items():
-            rows = [row(system, "base", condition, "seconds_a_step", median(values), (min(values), max(values)), len(values))]
+            rows = [
+                row(
+                    system,
+                    "base",
+                    condition,
+                    "seconds_a_step",
+                    median(values),
+                    (min(values), max(values)),
+                    len(values),
+                )
+            ]
             for precision in step.values["precisions"]:
                 ratio = median(times[f"{PUBLISHED} {precision}"]) / median(values)
-                rows.append(row(system, "base", condition, f"over_longformer_{precision}", ratio, None, len(values)))
+                rows.append(
+                    row(
+                        system,
+                        "base",
+                        condition,
+                        f"over_longformer_{precision}",
+                        ratio,
+                        None,
+                        len(values),
+                    )
+                )
             save(step.exp, rows)
 
 

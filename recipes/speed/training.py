@@ -1,9 +1,11 @@
-"""Steps of pre-training beside plain transformers, turn by turn. python recipes/speed/training.py CONFIG EXP
+"""Steps of pre-training beside plain transformers, turn by turn. python recipes/speed/training.py
+CONFIG EXP
 
-All sides have the same weights and batch. A step is forward, backward and AdamW (fused, on both sides), without dropout: a loss
-that sees the last layer and the convolutions' output, half of the frames hidden. bf16 is autocast, with weights in float32.
-`share_of_limit`: of the time of a step that its matrix products, forward and twice backward, would take at the rate of a large
-product in bf16, which is measured in the same turns. Those of attention count, as in gpu.py.
+All sides have the same weights and batch. A step is forward, backward and AdamW (fused, on both
+sides), without dropout: a loss that sees the last layer and the convolutions' output, half of the
+frames hidden. bf16 is autocast, with weights in float32. `share_of_limit`: of the time of a step
+that its matrix products, forward and twice backward, would take at the rate of a large product in
+bf16, which is measured in the same turns. Those of attention count, as in gpu.py.
 """
 
 from __future__ import annotations
@@ -23,10 +25,15 @@ from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.training import training_states
 
 Forward = Callable[[Any, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
-NONE = dict.fromkeys(("hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout", "layerdrop"), 0.0)
+NONE = dict.fromkeys(
+    ("hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout", "layerdrop"),
+    0.0,
+)
 
 
-def plain(model: Any, samples: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def plain(
+    model: Any, samples: torch.Tensor, mask: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Output of the convolutions and of the last layer, by transformers' modules."""
     features = model.feature_extractor(samples.clone()).transpose(1, 2)
     hidden = model.feature_projection(features)
@@ -34,16 +41,23 @@ def plain(model: Any, samples: torch.Tensor, mask: torch.Tensor) -> tuple[torch.
     return features, model.encoder(hidden).last_hidden_state
 
 
-def ours(model: Any, samples: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def ours(
+    model: Any, samples: torch.Tensor, mask: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The same by ours."""
     features, layers = training_states(model, samples, mask)
-    return features, model.encoder.layer_norm(layers[-1]) if model.config.do_stable_layer_norm else layers[-1]
+    return features, model.encoder.layer_norm(
+        layers[-1]
+    ) if model.config.do_stable_layer_norm else layers[-1]
 
 
 class Step:
-    """One contender: its own model and optimiser. Called, it makes a step and returns its seconds."""
+    """One contender: its own model and optimiser. Called, it makes a step and returns its
+    seconds."""
 
-    def __init__(self, forward: Forward, precision: str, path: Path, batch: tuple[torch.Tensor, torch.Tensor]):
+    def __init__(
+        self, forward: Forward, precision: str, path: Path, batch: tuple[torch.Tensor, torch.Tensor]
+    ):
         self.forward, self.precision, self.batch = forward, precision, batch
         self.model = AutoModel.from_pretrained(path, dtype=torch.float32, **NONE).train()
         self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-6, fused=True)
@@ -75,10 +89,16 @@ def measure(shape: str, seconds: float, crops: int, repeats: int, exp: Path) -> 
     """Time all four contenders in turn, and leave the rows of one workload."""
     torch.manual_seed(1)
     samples = torch.randn(crops, int(seconds * SAMPLE_RATE) + 80)
-    frames = AutoModel.from_pretrained(folder(shape, exp))._get_feat_extract_output_lengths(samples.shape[1])
+    frames = AutoModel.from_pretrained(folder(shape, exp))._get_feat_extract_output_lengths(
+        samples.shape[1]
+    )
     batch = samples, torch.arange(int(frames)).expand(crops, -1) % 20 < 10
     sides = {"transformers": plain, "speechssl": ours}
-    steps = {(s, p): Step(f, p, folder(shape, exp), batch) for p in ("fp32", "bf16") for s, f in sides.items()}
+    steps = {
+        (s, p): Step(f, p, folder(shape, exp), batch)
+        for p in ("fp32", "bf16")
+        for s, f in sides.items()
+    }
     check(steps["speechssl", "fp32"].gradients(), steps["transformers", "fp32"].gradients())
     for step in steps.values():
         step()
@@ -88,11 +108,19 @@ def measure(shape: str, seconds: float, crops: int, repeats: int, exp: Path) -> 
         rates.append(matrix_rate(torch.bfloat16, time.perf_counter))
         for name, step in steps.items():
             times[name].append(step())
-    least = 3 * crops * flops(steps["speechssl", "bf16"].model.config, samples.shape[1], True) / 1e9 / median(rates)
+    least = (
+        3
+        * crops
+        * flops(steps["speechssl", "bf16"].model.config, samples.shape[1], True)
+        / 1e9
+        / median(rates)
+    )
     save(exp, _rows(shape, f"training on {crops} crops of {seconds:g} s", times, least))
 
 
-def _rows(shape: str, condition: str, times: dict[tuple[str, str], list[float]], least: float) -> list[Any]:
+def _rows(
+    shape: str, condition: str, times: dict[tuple[str, str], list[float]], least: float
+) -> list[Any]:
     """least: seconds that the products of a step alone would take in bf16."""
     rows = []
     spent = {name: median(values) for name, values in times.items()}
@@ -101,11 +129,15 @@ def _rows(shape: str, condition: str, times: dict[tuple[str, str], list[float]],
         name, took = f"{system} {precision}", spent[system, precision]
         rows.append(row(name, shape, condition, "steps_per_second", 1 / took, spread, len(values)))
         if precision == "bf16":
-            rows.append(row(name, shape, condition, "share_of_limit", 100 * least / took, None, len(values)))
+            rows.append(
+                row(name, shape, condition, "share_of_limit", 100 * least / took, None, len(values))
+            )
         if system == "speechssl":
             for other in ("fp32", "bf16"):
                 ratio = spent["transformers", other] / took
-                rows.append(row(name, shape, condition, f"steps_over_{other}", ratio, None, len(values)))
+                rows.append(
+                    row(name, shape, condition, f"steps_over_{other}", ratio, None, len(values))
+                )
     return rows
 
 

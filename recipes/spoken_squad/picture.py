@@ -1,4 +1,5 @@
-"""F1 against the word error rate of the tests, under the share of questions whose answer their transcripts hold: EXP/f1-wer.png.
+"""F1 against the word error rate of the tests, under the share of questions whose answer their
+transcripts hold: EXP/f1-wer.png.
 
 python recipes/spoken_squad/picture.py EXP SPLIT ...      reads what tables.py reads
 """
@@ -17,11 +18,16 @@ BLUE, RED = PALETTE[0][0], PALETTE[1][0]
 
 def draw(exp: Path, splits: list[str]) -> Path | None:
     facts = read_json(exp / "corpus" / "data_report.json")["splits"]
-    recognised: list[tuple[float, str, Row]] = []  # WER in %, as measured, else as published; test; F1 in % of the questions
+    # WER in %, as measured, else as published; test; F1 in % of the questions
+    recognised: list[tuple[float, str, Row]] = []
     written: list[Row] = []  # F1 on the text of the tests, where that is known
     ceilings: list[tuple[float, float]] = []  # WER and share of the questions
     for split in (s for s in splits if (exp / s / "results.jsonl").is_file()):
-        rows = {(r.system, r.metric): r for r in read_rows(exp / split / "results.jsonl") if r.condition == "clean"}
+        rows = {
+            (r.system, r.metric): r
+            for r in read_rows(exp / split / "results.jsonl")
+            if r.condition == "clean"
+        }
         given, ceiling = rows.get(("cascade-given", "wer")), facts[split].get("answer_in_context")
         rate = given.value if given else WER.get(split)
         if rate is not None and (f1 := rows.get(("cascade-given", "f1"))):
@@ -35,18 +41,38 @@ def draw(exp: Path, splits: list[str]) -> Path | None:
         figure.set_layout_engine("constrained")
         ax = figure.subplots()
         if ceilings:
-            ax.plot(*zip(*sorted(ceilings), strict=True), "--o", color=RED, markersize=3, label="answer is in the transcript")
+            ax.plot(
+                *zip(*sorted(ceilings), strict=True),
+                "--o",
+                color=RED,
+                markersize=3,
+                label=("answer is in the transcript"),
+            )
         points = [(at, row.value) for at, _, row in recognised]
         ax.plot(*zip(*points, strict=True), "-o", color=BLUE, label="F1 on the transcript")
         if written:
             values = [row.value for row in written]
-            ax.plot([0] * len(values), values, "o", color=BLUE, markerfacecolor="none", label="F1 on the reference text")
-        for at, row in [*((at, row) for at, _, row in recognised), *((0.0, row) for row in written)]:
+            ax.plot(
+                [0] * len(values),
+                values,
+                "o",
+                color=BLUE,
+                markerfacecolor="none",
+                label=("F1 on the reference text"),
+            )
+        for at, row in [
+            *((at, row) for at, _, row in recognised),
+            *((0.0, row) for row in written),
+        ]:
             if row.low is not None and row.high is not None:
                 ax.plot([at, at], [row.low, row.high], color=BLUE, linewidth=1.2)
         for at, split, row in recognised:
             ax.annotate(split, (at, row.value), (6, 6), textcoords="offset points", fontsize=8)
-        ax.set(xlabel="word error rate of the transcripts (%)", ylabel="% of questions", ylim=(0, 105))
+        ax.set(
+            xlabel=("word error rate of the transcripts (%)"),
+            ylabel="% of questions",
+            ylim=(0, 105),
+        )
         ax.set_xlim(-2, recognised[-1][0] * 1.2 + 5)
         figure.legend(loc="outside upper left", ncols=3, fontsize=8)
         with replacing(exp / "f1-wer.png") as temporary:

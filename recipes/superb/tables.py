@@ -1,4 +1,5 @@
-"""The tables of README.md, printed: SUPERB clean, what tuning is worth, clean | seen | unseen, and what caching is worth.
+"""The tables of README.md, printed: SUPERB clean, what tuning is worth, clean | seen | unseen, and
+what caching is worth.
 
 python recipes/superb/tables.py EXP      reads results.jsonl of EXP, EXP/fsdd and EXP/published, of those that are there
 """
@@ -20,8 +21,16 @@ def main(exp: Path) -> None:
             rows = read_rows(folder / "results.jsonl")
             encoders = list(dict.fromkeys(row.encoder for row in rows))
             print(f"\n## {folder}\n")
-            ratios = tuple((row.system, row.encoder, f"{row.value:.1f}") for row in rows if row.metric == "ratio_cached")
-            cached = Table("From the cache, over the encoder in the loop", ("task", "encoder", "times faster"), ratios)
+            ratios = tuple(
+                (row.system, row.encoder, f"{row.value:.1f}")
+                for row in rows
+                if row.metric == "ratio_cached"
+            )
+            cached = Table(
+                "From the cache, over the encoder in the loop",
+                ("task", "encoder", "times faster"),
+                ratios,
+            )
             print(markdown([*superb_tables(rows, encoders, AT), *([cached] if ratios else [])]))
 
 

@@ -1,8 +1,10 @@
-"""How well the times of reference readings fit: python recipes/units/alignment.py LIST.txt TEACHER CODEBOOK [--recordings 25]
+"""How well the times of reference readings fit: python recipes/units/alignment.py LIST.txt TEACHER
+CODEBOOK [--recordings 25]
 
-For the readings of every folder that a reference is in another folder of: the share of frames whose target, read off the reference
-at the time that LIST.reference.jsonl gives, is the teacher's own cluster of the frame, and their mutual information in bits. Both
-readings are of one text, so that better times raise both.
+For the readings of every folder that a reference is in another folder of: the share of frames whose
+target, read off the reference at the time that LIST.reference.jsonl gives, is the teacher's own
+cluster of the frame, and their mutual information in bits. Both readings are of one text, so that
+better times raise both.
 """
 
 import argparse
@@ -28,7 +30,9 @@ def mutual_information(a: np.ndarray, b: np.ndarray, clusters: int) -> float:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("list", type=Path)
     parser.add_argument("teacher", help="encoder")
     parser.add_argument("codebook", help="clusters of the encoder")
@@ -42,7 +46,10 @@ if __name__ == "__main__":
 
     folders = defaultdict(list)
     for recording in training_data(options.list).recordings:
-        if recording.anchors is not None and recording.audio.parent.parent != recording.path.parent.parent:
+        if (
+            recording.anchors is not None
+            and recording.audio.parent.parent != recording.path.parent.parent
+        ):
             folders[recording.path.parent].append(recording)
     for folder, recordings in folders.items():
         own, targets = [], []
@@ -52,4 +59,7 @@ if __name__ == "__main__":
             targets.append(reference[recording.frames(features.grid, len(own[-1]), len(reference))])
         ours, theirs = np.concatenate(own), np.concatenate(targets)
         bits = mutual_information(ours, theirs, codebook.size)
-        print(f"{folder}: {len(ours):,} frames, {100 * (ours == theirs).mean():.1f} % the same, {bits:.2f} bits")
+        print(
+            f"{folder}: {len(ours):,} frames, {100 * (ours == theirs).mean():.1f} % the same, "
+            f"{bits:.2f} bits"
+        )

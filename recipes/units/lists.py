@@ -1,12 +1,16 @@
-"""Lists of recordings for recipes/units: what is trained on, and what is measured (audio, text, speaker, group).
+"""Lists of recordings for recipes/units: what is trained on, and what is measured (audio, text,
+speaker, group).
 
-    python recipes/units/lists.py speech OUT.txt CORPUS FLITE PEOPLE.txt --passages 260 [--dtw openai/whisper-tiny.en --layer 4]
+    python recipes/units/lists.py speech OUT.txt CORPUS FLITE PEOPLE.txt \\
+      --passages 260 [--dtw openai/whisper-tiny.en --layer 4]
     python recipes/units/lists.py repeat OUT.txt SPEECH.txt NAME=N ...       e.g. kokoro=3
-    python recipes/units/lists.py measure FOLDER CORPUS --others PIPER FESTIVAL [--fsdd FOLDER] [--precise FOLDER]
+    python recipes/units/lists.py measure FOLDER CORPUS \\
+      --others PIPER FESTIVAL [--fsdd FOLDER] [--precise FOLDER]
 
-OUT.reference.jsonl says, for texts that the neutral voice of CORPUS reads as well, where in that reading every word is: parallel
-speech, of which only the arms with `reference` make use. With --dtw the frames of both readings are matched, too, every three words
-by themselves: inside a word synthesisers differ in what they stretch. Folders and lists that do not exist are left out.
+OUT.reference.jsonl says, for texts that the neutral voice of CORPUS reads as well, where in that
+reading every word is: parallel speech, of which only the arms with `reference` make use. With --dtw
+the frames of both readings are matched, too, every three words by themselves: inside a word
+synthesisers differ in what they stretch. Folders and lists that do not exist are left out.
 `repeat` copies such a list, in which the recordings of a corpus then occur N times.
 """
 
@@ -26,44 +30,68 @@ from speechssl.audio import read_audio
 from speechssl.data.records import load_corpus, read_lines
 from speechssl.units.features import Features, load_features
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
 commands = parser.add_subparsers(dest="command", required=True)
 speech = commands.add_parser("speech")
 speech.add_argument("out", type=Path)
-speech.add_argument("corpora", type=Path, nargs="+", help="corpora, whose training passages are listed, and lists")
-speech.add_argument("--passages", type=int, default=260, help="most passages of a corpus, drawn at random")
-speech.add_argument("--dtw", metavar="ENCODER", help="encoder whose features are matched; default: times of words alone")
+speech.add_argument(
+    "corpora", type=Path, nargs="+", help=("corpora, whose training passages are listed, and lists")
+)
+speech.add_argument(
+    "--passages", type=int, default=260, help=("most passages of a corpus, drawn at random")
+)
+speech.add_argument(
+    "--dtw",
+    metavar="ENCODER",
+    help=("encoder whose features are matched; default: times of words alone"),
+)
 speech.add_argument("--layer", type=int, help="layer of that encoder")
 repeat = commands.add_parser("repeat")
 repeat.add_argument("out", type=Path)
 repeat.add_argument("speech", type=Path, help="list that `speech` made")
-repeat.add_argument("copies", type=copies_of, nargs="+", metavar="NAME=N", help="folder of a corpus, and how often it occurs")
+repeat.add_argument(
+    "copies",
+    type=copies_of,
+    nargs="+",
+    metavar="NAME=N",
+    help=("folder of a corpus, and how often it occurs"),
+)
 measure = commands.add_parser("measure")
 measure.add_argument("out", type=Path)
 measure.add_argument("corpus", type=Path, help="MiniSQA by espeak-ng")
-measure.add_argument("--others", type=Path, nargs="+", help="MiniSQA of the same seed by other synthesisers")
+measure.add_argument(
+    "--others", type=Path, nargs="+", help=("MiniSQA of the same seed by other synthesisers")
+)
 measure.add_argument("--fsdd", type=Path)
 measure.add_argument("--precise", type=Path)
-measure.add_argument("--questions", type=int, default=70, help="of a split of MiniSQA, the first of a passage each")
+measure.add_argument(
+    "--questions", type=int, default=70, help=("of a split of MiniSQA, the first of a passage each")
+)
 options = parser.parse_args()
 
 WORDS = 3  # that are matched at a time
 
 
 def of_frames(path: Path, features: Features) -> np.ndarray:
-    """(T, D): every dimension with mean 0 and variance 1 in the recording, every frame with length 1."""
+    """(T, D): every dimension with mean 0 and variance 1 in the recording, every frame with length
+    1."""
     x = torch.cat(list(features.stream(read_audio(path)))).numpy()
     x = (x - x.mean(0)) / (x.std(0) + 1e-5)
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def matched(anchors: np.ndarray, ours: np.ndarray, theirs: np.ndarray, rate: float) -> np.ndarray:
-    """Anchors (A, 2), seconds in both readings at begin and end of every word -> those of every frame of ours, by dynamic time
-    warping between the borders of every third word. ours: (T, D), theirs: (T', D), frames of the two readings; rate: Hz."""
+    """Anchors (A, 2), seconds in both readings at begin and end of every word -> those of every
+    frame of ours, by dynamic time warping between the borders of every third word. ours: (T, D),
+    theirs: (T', D), frames of the two readings; rate: Hz."""
     from librosa.sequence import dtw
 
     whole = np.vstack([anchors, [len(ours) / rate, len(theirs) / rate]])
-    frames = np.minimum(np.maximum.accumulate(np.round(whole * rate).astype(int)), [len(ours), len(theirs)])
+    frames = np.minimum(
+        np.maximum.accumulate(np.round(whole * rate).astype(int)), [len(ours), len(theirs)]
+    )
     cuts = frames[[0, *range(1, len(frames) - 1, 2 * WORDS), len(frames) - 1]]
     found = np.interp(np.arange(len(ours)), *frames.T)
     for (begin, start), (end, stop) in pairwise(cuts):
@@ -85,20 +113,28 @@ if options.command == "speech":
     for source in options.corpora:
         if source.is_dir():
             data = load_corpus(source, "train")
-            drawn = random.Random(0).sample(sorted(data.passages), min(options.passages, len(data.passages)))
-            for passage in tqdm([data.passages[name] for name in drawn], desc=f"times of {source.name}", disable=features is None):
+            drawn = random.Random(0).sample(
+                sorted(data.passages), min(options.passages, len(data.passages))
+            )
+            for passage in tqdm(
+                [data.passages[name] for name in drawn],
+                desc=f"times of {source.name}",
+                disable=features is None,
+            ):
                 paths.append(data.path(passage).resolve())
                 same = ours.get(passage.id)
                 if passage.id not in known or same is None or same.text != passage.text:
                     continue
-                # the neutral voice's time of every word of this reading, by way of the reading that it was made for
+                # the neutral voice's time of every word of this reading, by way of the reading that
+                # it was made for
                 neutral = np.array(known[passage.id]["anchors"])
                 audio = (options.corpora[0] / known[passage.id]["audio"]).resolve()
                 anchors = neutral
                 if source != options.corpora[0]:
                     if len(passage.words) != len(same.words):
                         continue
-                    # words begin and end together: pauses, which differ most between synthesisers, are not stretched into words
+                    # words begin and end together: pauses, which differ most between synthesisers,
+                    # are not stretched into words
                     pairs = [(0.0, 0.0)]
                     for theirs, own in zip(passage.words, same.words, strict=True):
                         pairs += [(theirs.start, own.start), (theirs.end, own.end)]
@@ -106,18 +142,33 @@ if options.command == "speech":
                     anchors = np.stack([times[:, 0], np.interp(times[:, 1], *neutral.T)], axis=1)
                     if features:
                         rate = features.grid.frame_rate
-                        anchors = matched(anchors, of_frames(paths[-1], features), of_frames(audio, features), rate)
-                lines.append({"id": str(paths[-1].with_suffix("")), "audio": str(audio), "anchors": anchors.round(5).tolist()})
+                        anchors = matched(
+                            anchors,
+                            of_frames(paths[-1], features),
+                            of_frames(audio, features),
+                            rate,
+                        )
+                lines.append(
+                    {
+                        "id": str(paths[-1].with_suffix("")),
+                        "audio": str(audio),
+                        "anchors": anchors.round(5).tolist(),
+                    }
+                )
         elif source.is_file():
             paths += source.read_text().split("\n")[:-1]
     options.out.write_text("".join(f"{Path(p).resolve()}\n" for p in paths))
-    options.out.with_suffix(".reference.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    options.out.with_suffix(".reference.jsonl").write_text(
+        "".join(f"{json.dumps(line)}\n" for line in lines)
+    )
     print(f"{options.out}: {len(paths)} recordings, {len(lines)} of them with a reference reading")
     raise SystemExit
 
 if options.command == "repeat":
     paths = options.speech.read_text().split("\n")[:-1]
-    readings = {line["id"]: line for _, line in read_lines(options.speech.with_suffix(".reference.jsonl"))}
+    readings = {
+        line["id"]: line for _, line in read_lines(options.speech.with_suffix(".reference.jsonl"))
+    }
     for name, copies in options.copies:
         for path in [Path(p) for p in paths if f"/{name}/" in p]:
             for number in range(2, copies + 1):  # ids are paths, and each occurs once
@@ -127,31 +178,51 @@ if options.command == "repeat":
                 link.symlink_to(path)
                 paths.append(str(link))
                 if reading := readings.get(str(path.with_suffix(""))):
-                    readings[str(link.with_suffix(""))] = reading | {"id": str(link.with_suffix(""))}
+                    readings[str(link.with_suffix(""))] = reading | {
+                        "id": str(link.with_suffix(""))
+                    }
     options.out.write_text("".join(f"{path}\n" for path in paths))
-    options.out.with_suffix(".reference.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in readings.values()))
-    print(f"{options.out}: {len(paths)} recordings, {len(readings)} of them with a reference reading")
+    options.out.with_suffix(".reference.jsonl").write_text(
+        "".join(f"{json.dumps(line)}\n" for line in readings.values())
+    )
+    print(
+        f"{options.out}: {len(paths)} recordings, {len(readings)} of them with a reference reading"
+    )
     raise SystemExit
 
 lists: dict[str, list[tuple[str, Path, str, str, str]]] = {}
 for other in options.others:
-    splits = [s for s in ("dev", "test") if (other / s / "questions.jsonl").is_file() and load_corpus(other, s).questions]
+    splits = [
+        s
+        for s in ("dev", "test")
+        if (other / s / "questions.jsonl").is_file() and load_corpus(other, s).questions
+    ]
     for split in splits:
         ours, theirs = (load_corpus(c, split) for c in (options.corpus, other))
         by = {q.id: q for q in ours.questions}
-        asked = [q for q in theirs.questions if q.id.endswith("-0") and q.id in by and by[q.id].text == q.text]
+        asked = [
+            q
+            for q in theirs.questions
+            if q.id.endswith("-0") and q.id in by and by[q.id].text == q.text
+        ]
         rows = lists.setdefault(f"{split}-{other.name}", [])
         for q in asked[: options.questions]:
-            rows.append((f"espeak-ng-{q.id}", ours.path(by[q.id]), q.text, by[q.id].speaker, "espeak-ng"))
+            rows.append(
+                (f"espeak-ng-{q.id}", ours.path(by[q.id]), q.text, by[q.id].speaker, "espeak-ng")
+            )
             rows.append((f"{other.name}-{q.id}", theirs.path(q), q.text, q.speaker, other.name))
 for split, numbers in (("dev", range(5, 10)), ("test", range(5))):
     for path in sorted(options.fsdd.rglob("*.wav")) if options.fsdd else []:
         digit, speaker, number = path.stem.split("_")
         if int(number) in numbers:
-            lists.setdefault(f"{split}-fsdd", []).append((path.stem, path, digit, speaker, "people: digits"))
+            lists.setdefault(f"{split}-fsdd", []).append(
+                (path.stem, path, digit, speaker, "people: digits")
+            )
 for word in ("computer", "heychatterbox") if options.precise else ():  # who speaks is not known
     for path in sorted((options.precise / word).rglob("*.wav")):
-        lists.setdefault("test-precise", []).append((path.stem, path, word, path.stem, "people, who is not known: two words"))
+        lists.setdefault("test-precise", []).append(
+            (path.stem, path, word, path.stem, "people, who is not known: two words")
+        )
 options.out.mkdir(parents=True, exist_ok=True)
 for name, rows in lists.items():
     with (options.out / f"{name}.csv").open("w", newline="") as file:

@@ -1,4 +1,5 @@
-"""The table of measure.sh: FF1 of every system and the WER of every cascade, a column for each set and condition.
+"""The table of measure.sh: FF1 of every system and the WER of every cascade, a column for each set
+and condition.
 
     python recipes/units/measured.py [NAME=]FOLDER ...      folders that `speechssl evaluate qa` wrote
 
@@ -22,7 +23,8 @@ def column(name: str, row: Row) -> str:
 
 
 def tables(folders: list[str]) -> list[Table]:
-    """One table a metric: a line a system, a column a set and condition; questions and what is drawn are in the note."""
+    """One table a metric: a line a system, a column a set and condition; questions and what is
+    drawn are in the note."""
     cells: dict[str, dict[tuple[str, str], Row]] = {metric: {} for metric in METRICS}
     for folder in folders:
         name, _, path = folder.rpartition("=")
@@ -38,7 +40,9 @@ def tables(folders: list[str]) -> list[Table]:
             lines.append((system, *(interval_text(rows.get((system, where))) for where in columns)))
         sizes: dict[str, list[str]] = {}
         for (system, where), row in rows.items():
-            sizes.setdefault(f"{row.n} of {where}, drawn by {row.groups} x {row.drawn}", []).append(system)
+            sizes.setdefault(f"{row.n} of {where}, drawn by {row.groups} x {row.drawn}", []).append(
+                system
+            )
         listed = "; ".join(f"{size} ({', '.join(names)})" for size, names in sizes.items())
         note = f"Percent with 95 % intervals. Items, and what the intervals draw: {listed}."
         made.append(Table(METRICS[metric], ("system", *columns), tuple(lines), note))

@@ -1,10 +1,13 @@
-"""One training set out of several: a corpus by different synthesisers, with a share of the recordings distorted.
+"""One training set out of several: a corpus by different synthesisers, with a share of the
+recordings distorted.
 
-    python recipes/units/mix.py OUT CORPUS... --distort m+g+r+v --distorted 0.5 --snr-range 0 20 --copies kokoro=3
+    python recipes/units/mix.py OUT CORPUS... --distort m+g+r+v --distorted 0.5 \\
+      --snr-range 0 20 --copies kokoro=3
     python recipes/units/mix.py OUT CORPUS... --distorted 0 --articles      recordings stay where they are; whole articles
 
-Readers learn from it what the units of one word have in common, whoever says it and in what noise. Passages are in random order, so
-that the first N are of all corpora, and called by the name of their corpus. Recordings of equal settings are not made again.
+Readers learn from it what the units of one word have in common, whoever says it and in what noise.
+Passages are in random order, so that the first N are of all corpora, and called by the name of
+their corpus. Recordings of equal settings are not made again.
 """
 
 import argparse
@@ -26,13 +29,17 @@ Job = tuple[Path, Path, str, argparse.Namespace]
 
 
 @cache
-def distortions(text: str, share: float, low: float, high: float, cache: Path) -> TrainingDistortions:
+def distortions(
+    text: str, share: float, low: float, high: float, cache: Path
+) -> TrainingDistortions:
     return parse_distortions(text, probability=(share, share), snr=(low, high), cache=cache)
 
 
 def distortions_of(options: argparse.Namespace) -> TrainingDistortions:
     """Noise is made once, beside OUT, for all processes."""
-    return distortions(options.distort, options.distorted, *options.snr_range, options.out.parent / "noise")
+    return distortions(
+        options.distort, options.distorted, *options.snr_range, options.out.parent / "noise"
+    )
 
 
 def copy(source: Path, target: Path, name: str, options: argparse.Namespace) -> None:
@@ -45,7 +52,10 @@ def article_of(passage: Passage) -> str:
     """ "12" of "flite-12_3", as `speechssl prepare squad` calls passages."""
     found = re.search(r"(\d+)_\d+$", passage.id)
     if not found:
-        sys.exit(f"speechssl: the passage {passage.id} is not called ARTICLE_PARAGRAPH; leave out --articles")
+        sys.exit(
+            f"speechssl: the passage {passage.id} is not called ARTICLE_PARAGRAPH; leave "
+            "out --articles"
+        )
     return found[1]
 
 
@@ -69,7 +79,9 @@ def main(options: argparse.Namespace) -> None:
             sys.exit(f"speechssl: two corpora are called {called}; rename the folder {corpus}")
         data = load_corpus(corpus, options.split)
 
-        def place(record: Passage | Question, called: str = called, data: Corpus = data) -> tuple[str, str]:
+        def place(
+            record: Passage | Question, called: str = called, data: Corpus = data
+        ) -> tuple[str, str]:
             name = f"{called}-{record.id}"
             if not options.distorted:
                 return name, str(data.path(record).resolve())
@@ -82,7 +94,9 @@ def main(options: argparse.Namespace) -> None:
             passages.append(replace(passage, id=name, audio=audio))
         for question in data.questions:
             name, audio = place(question)
-            questions.append(replace(question, id=name, audio=audio, passage=f"{called}-{question.passage}"))
+            questions.append(
+                replace(question, id=name, audio=audio, passage=f"{called}-{question.passage}")
+            )
     if options.distorted:
         distortions_of(options)  # bad options end here
     in_parallel(copy, dict(enumerate(jobs)), os.cpu_count() or 1, "distorting", "recording")
@@ -94,31 +108,57 @@ def main(options: argparse.Namespace) -> None:
     write_records(options.out / options.split / "passages.jsonl", passages)
     write_records(options.out / options.split / "questions.jsonl", questions)
     cards = [read_json(corpus / "card.json") for corpus in options.corpora]
-    distorted = {"distort": options.distort, "distorted": options.distorted, "snr": options.snr_range} if options.distorted else {}
+    distorted = (
+        {"distort": options.distort, "distorted": options.distorted, "snr": options.snr_range}
+        if options.distorted
+        else {}
+    )
     names = dict.fromkeys(card["corpus"] for card in cards if "corpus" in card)
     made = {"corpus": " and ".join(names)} if names else {}
     made |= {"mixed_by": "recipes/units/mix.py", "of": cards, **distorted}
     made["synthetic"] = "; ".join(dict.fromkeys(str(c["synthetic"]) for c in cards))
-    if licence := options.licence or "; ".join(dict.fromkeys(str(c["licence"]) for c in cards if "licence" in c)):
+    if licence := options.licence or "; ".join(
+        dict.fromkeys(str(c["licence"]) for c in cards if "licence" in c)
+    ):
         made["licence"] = licence
-    write_json(options.out / "card.json", made | {"manifests": {options.split: data_hash(options.out, options.split)}})
-    print(f"{options.out}: {len(passages)} passages, {len(questions)} questions of {len(cards)} corpora")
+    write_json(
+        options.out / "card.json",
+        made | {"manifests": {options.split: data_hash(options.out, options.split)}},
+    )
+    print(
+        f"{options.out}: {len(passages)} passages, {len(questions)} questions of {len(cards)} "
+        "corpora"
+    )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=Path)
     parser.add_argument("corpora", type=Path, nargs="+")
     parser.add_argument("--split", default="train", help="split of the corpora")
     parser.add_argument(
         "--articles",
         action="store_true",
-        help="article by article, each with all its readings, so that the first N passages can be whole articles",
+        help=(
+            "article by article, each with all its readings, so that the first N passages can "
+            "be whole articles"
+        ),
     )
-    parser.add_argument("--licence", default="", help="of the texts, for the card, and for those of what is trained on it")
-    parser.add_argument("--distort", default="m+g+r+v", help="kinds of distortions, as of `speechssl pretrain`")
     parser.add_argument(
-        "--distorted", type=float, default=0.5, help="share of the recordings that are distorted; 0: none is copied"
+        "--licence",
+        default="",
+        help=("of the texts, for the card, and for those of what is trained on it"),
+    )
+    parser.add_argument(
+        "--distort", default="m+g+r+v", help=("kinds of distortions, as of `speechssl pretrain`")
+    )
+    parser.add_argument(
+        "--distorted",
+        type=float,
+        default=0.5,
+        help=("share of the recordings that are distorted; 0: none is copied"),
     )
     parser.add_argument(
         "--copies",

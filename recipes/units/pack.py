@@ -1,8 +1,10 @@
-"""Pack short recordings, such as single words, into files of about 20 s: `pretrain` cuts crops of seconds out of its recordings.
+"""Pack short recordings, such as single words, into files of about 20 s: `pretrain` cuts crops of
+seconds out of its recordings.
 
     python recipes/units/pack.py OUT.txt FOLDER ... [--skip REGEX] [--copies 2]
 
-Recordings are shuffled, brought to one level, and joined with pauses of 0.1 to 0.4 s. OUT.txt lists the files, which are in OUT/.
+Recordings are shuffled, brought to one level, and joined with pauses of 0.1 to 0.4 s. OUT.txt lists
+the files, which are in OUT/.
 """
 
 import argparse
@@ -17,12 +19,21 @@ from speechssl.data.files import list_recordings
 from speechssl.errors import InputError, report_set_aside
 from speechssl.signal import speech_level
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("out", type=Path, help="list to write (.txt); the files are in the folder of the same name")
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
+parser.add_argument(
+    "out", type=Path, help=("list to write (.txt); the files are in the folder of the same name")
+)
 parser.add_argument("folders", type=Path, nargs="+")
 parser.add_argument("--skip", default=r"$^", help="regular expression of file names to leave out")
 parser.add_argument("--seconds", type=float, default=20.0, help="length of a file")
-parser.add_argument("--copies", type=int, default=1, help="times that every recording occurs, beside others each time")
+parser.add_argument(
+    "--copies",
+    type=int,
+    default=1,
+    help=("times that every recording occurs, beside others each time"),
+)
 parser.add_argument("--seed", type=int, default=0)
 options = parser.parse_args()
 

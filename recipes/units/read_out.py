@@ -2,7 +2,8 @@
 
     python recipes/units/read_out.py IN OUT SMOOTH MARGIN
 
-For the codebooks that `pretrain spin` learns, which read single frames of a recording as it is; both numbers are chosen on dev.
+For the codebooks that `pretrain spin` learns, which read single frames of a recording as it is;
+both numbers are chosen on dev.
 """
 
 import argparse
@@ -11,11 +12,15 @@ from pathlib import Path
 
 from speechssl.units.kmeans import load_codebook
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
 parser.add_argument("source", metavar="IN")
 parser.add_argument("out", type=Path)
 parser.add_argument("smooth", type=int)
 parser.add_argument("margin", type=int)
 given = parser.parse_args()
 codebook = load_codebook(given.source)
-replace(codebook, card=codebook.card | {"smooth": given.smooth, "margin": given.margin}).save(given.out)
+replace(codebook, card=codebook.card | {"smooth": given.smooth, "margin": given.margin}).save(
+    given.out
+)

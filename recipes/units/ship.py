@@ -1,10 +1,12 @@
-"""Make the encoder that ships, rounded to int8, with the codebook of one read-out: a folder to be copied to speechssl/models/.
+"""Make the encoder that ships, rounded to int8, with the codebook of one read-out: a folder to be
+copied to speechssl/models/.
 
     python recipes/units/ship.py EXP ARM READ OUT FILE     e.g. exp/units r-spin-reference labels exp/units/people-en base.yaml
 
-ARM/READ-out.safetensors is the codebook of words, ARM/known-out.safetensors, where there is one, that of the readers' units; FILE
-the name of the configuration. Their cards get the hash of the rounded weights as `encoder`, keep that of the others as `made_for`,
-and get what stage 5 measured of them, before rounding.
+ARM/READ-out.safetensors is the codebook of words, ARM/known-out.safetensors, where there is one,
+that of the readers' units; FILE the name of the configuration. Their cards get the hash of the
+rounded weights as `encoder`, keep that of the others as `made_for`, and get what stage 5 measured
+of them, before rounding.
 """
 
 import json
@@ -19,7 +21,13 @@ from speechssl.encoders.load import file_hashes, load_encoder
 from speechssl.io import dequantise, quantise, read_json, replacing, write_json
 from speechssl.units.kmeans import load_codebook
 
-exp, arm, read, out, file = Path(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.argv[4]), sys.argv[5]
+exp, arm, read, out, file = (
+    Path(sys.argv[1]),
+    sys.argv[2],
+    sys.argv[3],
+    Path(sys.argv[4]),
+    sys.argv[5],
+)
 kokoro = (exp / "kokoro").is_dir()  # trained on, too
 LICENCE = {
     "license": "Apache-2.0",
@@ -45,7 +53,10 @@ with replacing(out / "encoder" / "model.safetensors") as temporary:
     weights = dequantise(load_file(exp / arm / "encoder" / "model.safetensors"))
     save_file(quantise(weights, kernels=True), temporary, {"format": "pt"})
 recipe = {"recipe": f"recipes/units/run.sh, {file}: {arm}"}
-write_json(out / "encoder" / "card.json", read_json(out / "encoder" / "card.json") | {"files": file_hashes(out / "encoder")})
+write_json(
+    out / "encoder" / "card.json",
+    read_json(out / "encoder" / "card.json") | {"files": file_hashes(out / "encoder")},
+)
 rounded = load_encoder(out / "encoder").hash
 for name, source in {"words": read, "units": "known"}.items():
     if not (exp / arm / f"{source}-out.safetensors").is_file():
@@ -53,15 +64,37 @@ for name, source in {"words": read, "units": "known"}.items():
     scores = {}
     for path in sorted((exp / "quality").glob(f"{arm}-{source}-*.json")):
         found = json.loads(path.read_text())
-        rows = {row["groups"]: {k: row[k] for k in ("same_text_auc", "same_text_distance")} for row in found.get("same_text", [])}
-        rows = rows or {k: found[k] for k in ("same_text_auc", "same_text_distance", "pnmi") if k in found}  # of espeak-ng's voices
+        rows = {
+            row["groups"]: {k: row[k] for k in ("same_text_auc", "same_text_distance")}
+            for row in found.get("same_text", [])
+        }
+        # of espeak-ng's voices
+        rows = rows or {
+            k: found[k] for k in ("same_text_auc", "same_text_distance", "pnmi") if k in found
+        }
         noise = {
-            row["condition"] + (f" {row['snr_db']:g} dB" if row.get("snr_db") is not None else ""): row["unit_edit_distance"]
+            row["condition"]
+            + (f" {row['snr_db']:g} dB" if row.get("snr_db") is not None else ""): row[
+                "unit_edit_distance"
+            ]
             for row in found.get("stability", [])
         }
-        scores[path.stem.removeprefix(f"{arm}-{source}-")] = {"same_text": rows, "unit_edit_distance": noise}
+        scores[path.stem.removeprefix(f"{arm}-{source}-")] = {
+            "same_text": rows,
+            "unit_edit_distance": noise,
+        }
     codebook = load_codebook(exp / arm / f"{source}-out.safetensors")
-    card = codebook.card | recipe | LICENCE | {"encoder": rounded, "made_for": codebook.card["encoder"], "scores": scores}
+    card = (
+        codebook.card
+        | recipe
+        | LICENCE
+        | {"encoder": rounded, "made_for": codebook.card["encoder"], "scores": scores}
+    )
     replace(codebook, card=card).save(out / f"{name}.safetensors")
-write_json(out / "encoder" / "card.json", read_json(out / "encoder" / "card.json") | recipe | LICENCE | {"corpus": SPEECH})
-print(f"{out}: {sum(path.stat().st_size for path in out.rglob('*') if path.is_file()) / 1e6:.1f} MB")
+write_json(
+    out / "encoder" / "card.json",
+    read_json(out / "encoder" / "card.json") | recipe | LICENCE | {"corpus": SPEECH},
+)
+print(
+    f"{out}: {sum(path.stat().st_size for path in out.rglob('*') if path.is_file()) / 1e6:.1f} MB"
+)

@@ -45,7 +45,11 @@ def noise(values):
 
 def ratios(lists_of):
     """ " at 20 10 dB": the SNRs that were measured; "" where none was."""
-    rows = (r["snr_db"] for values in found.values() for r in values.get(lists_of, {}).get("stability", []))
+    rows = (
+        r["snr_db"]
+        for values in found.values()
+        for r in values.get(lists_of, {}).get("stability", [])
+    )
     text = " ".join(f"{snr:g}" for snr in dict.fromkeys(snr for snr in rows if snr is not None))
     return f" at {text} dB" if text else ""
 
@@ -54,7 +58,10 @@ for split in ("dev", "test"):
     names = [name for name in lists if name.startswith(split)]
     fsdd = f"{split}-fsdd"
     unknown = {"test-precise": ", speakers not known"}  # pairs may be of one person
-    heads = [f"{name.removeprefix(split + '-')}{unknown.get(name, '')}: AUC / same-text distance" for name in names]
+    heads = [
+        (f"{name.removeprefix(split + '-')}{unknown.get(name, '')}: AUC / same-text distance")
+        for name in names
+    ]
     heads += [
         f"{fsdd.removeprefix(split + '-')}: UED{ratios(fsdd)}",
         "ABX within / across",
@@ -63,16 +70,32 @@ for split in ("dev", "test"):
         *["PNMI, voices"] * ("test-voices" in names),
         "words used",
     ]
-    print(f"\n**{split}**\n\n| encoder, read-out | K | " + " | ".join(heads) + " |\n|---" + "|---" * (len(heads) + 1) + "|")
+    print(
+        f"\n**{split}**\n\n| encoder, read-out | K | "
+        + " | ".join(heads)
+        + " |\n|---"
+        + "|---" * (len(heads) + 1)
+        + "|"
+    )
     for arm, values in found.items():
         if not any(name in values for name in names):
             continue
-        groups = [" - " if name.split("-")[1] in ("piper", "festival") else "people" for name in names]
-        cells = [pair(values.get(name, {}), group) for name, group in zip(names, groups, strict=True)]
-        of = values.get(fsdd) or next(values[name] for name in names if name in values)  # of this split
-        cells += [noise(values.get(fsdd, {})), f"{shown(of, 'abx_within')} / {shown(of, 'abx_across')}"]
+        groups = [
+            " - " if name.split("-")[1] in ("piper", "festival") else "people" for name in names
+        ]
+        cells = [
+            pair(values.get(name, {}), group) for name, group in zip(names, groups, strict=True)
+        ]
+        # of this split
+        of = values.get(fsdd) or next(values[name] for name in names if name in values)
+        cells += [
+            noise(values.get(fsdd, {})),
+            f"{shown(of, 'abx_within')} / {shown(of, 'abx_across')}",
+        ]
         cells += [shown(of, "speaker_accuracy"), shown(of, "bits_a_second", 0)]
-        cells += [shown(values.get(name, {}), "pnmi") for name in names if name == "test-voices"] + [used(arm)]
+        cells += [
+            shown(values.get(name, {}), "pnmi") for name in names if name == "test-voices"
+        ] + [used(arm)]
         print(f"| {arm} | {of['K']} | " + " | ".join(cells) + " |")
 
 answers: dict[str, dict[str, str]] = {}
@@ -83,6 +106,12 @@ for path in sorted(exp.glob("answers*/*/results.jsonl")):
         interval = "" if row.low is None else f" [{row.low:.1f}, {row.high:.1f}]"
         answers.setdefault(path.parts[-2], {})[name] = f"{row.value:.1f}{interval}"
 heads = list(dict.fromkeys(name for row in answers.values() for name in row))
-print("\n**DUAL, FF1 on test**\n\n| encoder | " + " | ".join([*heads, "words used"]) + " |\n|---" + "|---" * (len(heads) + 1) + "|")
+print(
+    "\n**DUAL, FF1 on test**\n\n| encoder | "
+    + " | ".join([*heads, "words used"])
+    + " |\n|---"
+    + "|---" * (len(heads) + 1)
+    + "|"
+)
 for arm, row in answers.items():
     print(f"| {arm} | " + " | ".join([*(row.get(name, "–") for name in heads), used(arm)]) + " |")

@@ -1,8 +1,10 @@
-"""Conditions, the distortions of an evaluation by name, and the two that apply them to recordings: `Distorter`, `FrozenDistorter`.
+"""Conditions, the distortions of an evaluation by name, and the two that apply them to recordings:
+`Distorter`, `FrozenDistorter`.
 
-What is random in one is decided by (seed, kind of noise, utterance id) alone. Frozen noise is a manifest with a row a mixture, so
-that every system, later run and laboratory gets the same. A row says which recording (with its SHA-256) from which sample on, or
-which generator with which seed, and the SHA-256 of the noise as 16-bit audio. Whoever applies it checks all, and refuses what has
+What is random in one is decided by (seed, kind of noise, utterance id) alone. Frozen noise is a
+manifest with a row a mixture, so that every system, later run and laboratory gets the same. A row
+says which recording (with its SHA-256) from which sample on, or which generator with which seed,
+and the SHA-256 of the noise as 16-bit audio. Whoever applies it checks all, and refuses what has
 changed.
 """
 
@@ -21,7 +23,15 @@ import numpy as np
 
 from speechssl import signal
 from speechssl.audio import SAMPLE_RATE, duration, to_int16
-from speechssl.augment.noise import SHARES, DrawnNoise, NoiseBank, Piece, noise_files, recording, replay
+from speechssl.augment.noise import (
+    SHARES,
+    DrawnNoise,
+    NoiseBank,
+    Piece,
+    noise_files,
+    recording,
+    replay,
+)
 from speechssl.data.files import digest
 from speechssl.errors import InputError
 from speechssl.io import read_lines, write_lines
@@ -30,18 +40,23 @@ RT60 = 0.5  # seconds; the middle room of the REVERB challenge (Kinoshita et al.
 SLOPES = (-24.0, 24.0)  # dB an octave, of coloured noise
 LETTERS = ("m", "g", "r")  # of the sets: MUSAN or its stand-in, Gaussian, a random room
 EXAMPLES = (
-    "clean, pink@10, babble@5, coloured:-6@5, m+g+r@5, dev@5, held-out@5, kitchen.wav@5, reverb@0.6, rir=FOLDER, pitch@-2, "
+    "clean, pink@10, babble@5, coloured:-6@5, m+g+r@5, dev@5, held-out@5, kitchen.wav@5, "
+    "reverb@0.6, rir=FOLDER, pitch@-2, "
     "band@1000-2000, codec@mp3:16 or reverb@0.5+kitchen.wav@5"
 )
-_FIXED = re.compile(rf"clean|pitch \S+|no \S+ Hz|(?:{'|'.join(signal.CODECS)}) \S+ kbps")  # no seed decides these; as in `short`
+# no seed decides these; as in `short`
+_FIXED = re.compile(rf"clean|pitch \S+|no \S+ Hz|(?:{'|'.join(signal.CODECS)}) \S+ kbps")
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One distortion, with the one number that it has, or several in order. Written as `parse_condition` reads it: "pink@10"."""
+    """One distortion, with the one number that it has, or several in order. Written as
+    `parse_condition` reads it: "pink@10"."""
 
     name: str  # clean, noise, reverb, rooms, rir, pitch, band, codec or chain
-    kind: str = ""  # of noise: its name, a set, or the path of recordings; of rir: of impulse responses; of codec: which
+    # of noise: its name, a set, or the path of recordings; of rir: of impulse responses; of codec:
+    # which
+    kind: str = ""
     snr_db: float | None = None  # of noise; of a chain: of the one noise in it
     rt60: float | None = None  # of reverb: seconds
     semitones: float | None = None  # of pitch
@@ -56,7 +71,8 @@ class Condition:
 
     @property
     def short(self) -> str:
-        """For `results.jsonl`, which has a column for the SNR: "clean", "pink", "reverb" (of the usual length), "reverb 0.9 s"."""
+        """For `results.jsonl`, which has a column for the SNR: "clean", "pink", "reverb" (of the
+        usual length), "reverb 0.9 s"."""
         if self.name == "chain":
             return " + ".join(step.short for step in self.steps)
         if self.name == "noise":
@@ -65,7 +81,8 @@ class Condition:
 
     @property
     def label(self) -> str:
-        """For tables and figures: "clean", "pink 10 dB", "reverb 0.6 s", "pitch +2", "no 1000-2000 Hz", "mp3 16 kbps"."""
+        """For tables and figures: "clean", "pink 10 dB", "reverb 0.6 s", "pitch +2", "no 1000-2000
+        Hz", "mp3 16 kbps"."""
         return self._spellings[0]
 
     @property
@@ -78,7 +95,9 @@ class Condition:
         """The label and the text."""
         match self.name:
             case "noise":
-                return f"{_noise_name(self.kind)} {self.snr_db:g} dB", f"{self.kind}@{_exact(self.snr_db)}"
+                return (
+                    f"{_noise_name(self.kind)} {self.snr_db:g} dB"
+                ), f"{self.kind}@{_exact(self.snr_db)}"
             case "reverb":
                 return f"reverb {self.rt60:g} s", f"reverb@{_exact(self.rt60)}"
             case "rooms":
@@ -93,7 +112,9 @@ class Condition:
             case "codec":
                 return f"{self.kind} {self.kbps:g} kbps", f"codec@{self.kind}:{_exact(self.kbps)}"
             case "chain":
-                return " + ".join(step.label for step in self.steps), "+".join(step.text for step in self.steps)
+                return " + ".join(step.label for step in self.steps), "+".join(
+                    step.text for step in self.steps
+                )
         return self.name, self.name
 
 
@@ -103,11 +124,13 @@ def _exact(number: float | None) -> str:
 
 
 def _noise_name(kind: str) -> str:
-    """The name of a noise in tables: its own, that of its file or folder, or the one given before "="."""
+    """The name of a noise in tables: its own, that of its file or folder, or the one given before
+    "="."""
     name, equals, _ = kind.partition("=")
     if equals and re.fullmatch(r"[\w-]+", name):
         return name
-    return kind if kind.startswith("coloured:") else Path(kind).stem  # a slope of -4.5 has no suffix
+    # a slope of -4.5 has no suffix
+    return kind if kind.startswith("coloured:") else Path(kind).stem
 
 
 def _members(step: Condition) -> list[Condition]:
@@ -115,26 +138,36 @@ def _members(step: Condition) -> list[Condition]:
     letters = step.kind.split("+") if step.name == "noise" else []
     if len(letters) < 2 or not set(letters) <= set(LETTERS):
         return []
-    return [Condition("rooms") if letter == "r" else Condition("noise", letter, snr_db=step.snr_db) for letter in letters]
+    return [
+        Condition("rooms") if letter == "r" else Condition("noise", letter, snr_db=step.snr_db)
+        for letter in letters
+    ]
 
 
 def parse_condition(text: str) -> Condition:
-    """Read "clean", "pink@10", "kitchen.wav@5" (dB), "reverb", "reverb@0.6" (s), "pitch@-2", "band@1000-2000" (Hz) and their like.
+    """Read "clean", "pink@10", "kitchen.wav@5" (dB), "reverb", "reverb@0.6" (s), "pitch@-2",
+    "band@1000-2000" (Hz) and their like.
 
-    Noise at an SNR: gaussian, pink, coloured:SLOPE (dB an octave), babble, m, g, dev, held-out, a set (m+g+r@5: each utterance gets
-    one of the three), a file, folder or manifest, or name=PATH, which is then called by its name. r: a random room; rir=PATH:
-    measured ones. Steps joined by "+" are applied in order. Raises InputError for anything else; whether a recording exists is
-    checked by `Distorter.check`.
+    Noise at an SNR: gaussian, pink, coloured:SLOPE (dB an octave), babble, m, g, dev, held-out, a
+    set (m+g+r@5: each utterance gets one of the three), a file, folder or manifest, or name=PATH,
+    which is then called by its name. r: a random room; rir=PATH: measured ones. Steps joined by "+"
+    are applied in order. Raises InputError for anything else; whether a recording exists is checked
+    by `Distorter.check`.
     """
     text = text.strip()
     if len(letters := text.rpartition("@")[0].split("+")) > 1 and set(letters) <= set(LETTERS):
         return _parse_step(text, text)
-    parts: list[str] = []  # split at each "+" that ends a step: names of files and sets have such a sign too
+    # split at each "+" that ends a step: names of files and sets have such a sign too
+    parts: list[str] = []
     complete = True
     for piece in text.split("+"):
         part = piece if complete else parts.pop() + "+" + piece
         parts.append(part)
-        complete = part.strip() in ("clean", "reverb", "r") or part.startswith("rir=") or bool(re.search(r"@[^/@]+$", part))
+        complete = (
+            part.strip() in ("clean", "reverb", "r")
+            or part.startswith("rir=")
+            or bool(re.search(r"@[^/@]+$", part))
+        )
     if len(parts) == 1 or not complete:
         return _parse_step(text, text)
     steps = tuple(_parse_step(part, text) for part in parts)
@@ -145,7 +178,8 @@ def parse_condition(text: str) -> Condition:
 
 
 def is_drawn(short: str, snr_db: float | None) -> bool:
-    """Whether a seed decides what is applied in a condition. short, snr_db: of the condition, as results have them."""
+    """Whether a seed decides what is applied in a condition. short, snr_db: of the condition, as
+    results have them."""
     return snr_db is not None or not all(_FIXED.fullmatch(step) for step in short.split(" + "))
 
 
@@ -156,14 +190,21 @@ def _parse_step(text: str, whole: str) -> Condition:
         except ValueError as error:
             raise InputError(_malformed(whole)) from error
         if not low <= parsed <= high:
-            raise InputError(f"in the condition {whole!r} the number {value} is not in [{low:g}, {high:g}]; change it")
+            raise InputError(
+                f"in the condition {whole!r} the number {value} is not in [{low:g}, "
+                f"{high:g}]; change it"
+            )
         return parsed
 
     text = text.strip()
     kind, at, value = text.rpartition("@") if "@" in text else (text, "", "")
     if text.startswith("rir=") and len(text) > len("rir="):
         return Condition("rir", text.removeprefix("rir="))
-    if not kind or (kind in ("clean", "r") and at) or (kind not in ("clean", "r", "reverb") and not at):
+    if (
+        not kind
+        or (kind in ("clean", "r") and at)
+        or (kind not in ("clean", "r", "reverb") and not at)
+    ):
         raise InputError(_malformed(whole))
     match kind:
         case "clean":
@@ -181,7 +222,10 @@ def _parse_step(text: str, whole: str) -> Condition:
         case "codec":
             codec, _, kbps = value.partition(":")
             if codec not in signal.CODECS:
-                raise InputError(f"the condition {whole!r} names the codec {codec!r}; the codecs are {', '.join(signal.CODECS)}")
+                raise InputError(
+                    f"the condition {whole!r} names the codec {codec!r}; the codecs "
+                    f"are {', '.join(signal.CODECS)}"
+                )
             return Condition("codec", codec, kbps=number(kbps, *signal.bit_rates(codec)))
     if kind.startswith("coloured:"):
         kind = f"coloured:{number(kind.removeprefix('coloured:'), *SLOPES):g}"
@@ -194,33 +238,42 @@ def _malformed(text: str) -> str:
 
 @dataclass(frozen=True)
 class Distorter:
-    """Applies conditions. seed: of all that is random; voices: speech recordings for babble, of other people; snr_over: what of the
-    speech an SNR is measured over, see `speech_level`."""
+    """Applies conditions. seed: of all that is random; voices: speech recordings for babble, of
+    other people; snr_over: what of the speech an SNR is measured over, see `speech_level`."""
 
     seed: int = 0
     voices: tuple[Path, ...] = ()
-    folders: Mapping[str, Path] = field(default_factory=dict)  # of recordings by name: musan, fsd50k, ...
+    # of recordings by name: musan, fsd50k, ...
+    folders: Mapping[str, Path] = field(default_factory=dict)
     snr_over: str = signal.ACTIVE
     _banks: dict[str, NoiseBank] = field(default_factory=dict, repr=False, compare=False)
 
     def card(self, condition: Condition) -> dict[str, Any]:
-        """For the card of what is made in this condition: the seed, and what its SNR is over where that is not active speech."""
-        return {"seed": self.seed} | ({"snr_over": self.snr_over} if condition.noisy and self.snr_over != signal.ACTIVE else {})
+        """For the card of what is made in this condition: the seed, and what its SNR is over where
+        that is not active speech."""
+        return {"seed": self.seed} | (
+            {"snr_over": self.snr_over}
+            if condition.noisy and self.snr_over != signal.ACTIVE
+            else {}
+        )
 
     def check(self, condition: Condition) -> None:
-        """Raises InputError where `apply` would for want of voices or a noise file that can be read; call it before a long run."""
+        """Raises InputError where `apply` would for want of voices or a noise file that can be
+        read; call it before a long run."""
         for step in self._possible_steps(condition):
             for path in self._files(step):
                 duration(path)
 
     def sources(self, condition: Condition) -> list[tuple[str, int]]:
-        """Name and size in bytes of the recordings that a condition draws on, and the versions of what is generated; a line more
-        where its SNR is not over active speech."""
+        """Name and size in bytes of the recordings that a condition draws on, and the versions of
+        what is generated; a line more where its SNR is not over active speech."""
         sources: list[tuple[str, int]] = []
         for step in self._possible_steps(condition):
             if step.name == "noise":
                 sources += self._bank(step.kind).sources
-                sources += [] if self.snr_over == signal.ACTIVE else [(f"SNR over: {self.snr_over}", 0)]
+                sources += (
+                    [] if self.snr_over == signal.ACTIVE else [(f"SNR over: {self.snr_over}", 0)]
+                )
             else:
                 sources += [(path.name, path.stat().st_size) for path in self._files(step)]
         return sources
@@ -244,12 +297,17 @@ class Distorter:
         for step in condition.steps or (condition,):
             if members := _members(step):
                 shares = np.array([SHARES[letter] for letter in step.kind.split("+")])
-                step = members[signal.generator(self.seed, step.kind, utterance_id).choice(len(members), p=shares / shares.sum())]
+                step = members[
+                    signal.generator(self.seed, step.kind, utterance_id).choice(
+                        len(members), p=shares / shares.sum()
+                    )
+                ]
             steps.append(step)
         return steps
 
     def draw(self, step: Condition, utterance_id: str, n: int) -> DrawnNoise:
-        """The noise (n,) of a step, or its impulse response, and what it is of; empty for a step that needs neither."""
+        """The noise (n,) of a step, or its impulse response, and what it is of; empty for a step
+        that needs neither."""
         rng = partial(signal.generator, self.seed)
         if step.name == "noise":
             return self._bank(step.kind).draw(utterance_id, n)
@@ -265,7 +323,9 @@ class Distorter:
 
     def _possible_steps(self, condition: Condition) -> list[Condition]:
         """The steps, and of a set all members."""
-        return [one for step in condition.steps or (condition,) for one in (_members(step) or [step])]
+        return [
+            one for step in condition.steps or (condition,) for one in (_members(step) or [step])
+        ]
 
     def _files(self, step: Condition) -> tuple[Path, ...]:
         if step.name == "noise":
@@ -274,7 +334,10 @@ class Distorter:
             return ()
         files = noise_files(self.folders.get(step.kind, Path(step.kind)))
         if not files:
-            raise InputError(f"there are no impulse responses in {step.kind}; give an audio file, a folder of them or a list")
+            raise InputError(
+                f"there are no impulse responses in {step.kind}; give an audio "
+                "file, a folder of them or a list"
+            )
         return tuple(files)
 
     def _bank(self, kind: str) -> NoiseBank:
@@ -283,8 +346,14 @@ class Distorter:
         return self._banks[kind]
 
 
-def perform(samples: np.ndarray, step: Condition, source: Callable[[int], np.ndarray], snr_over: str = signal.ACTIVE) -> np.ndarray:
-    """One step of a condition. samples: (N,); source: gives noise (n,), or the impulse response. Returns float32 (N,).
+def perform(
+    samples: np.ndarray,
+    step: Condition,
+    source: Callable[[int], np.ndarray],
+    snr_over: str = signal.ACTIVE,
+) -> np.ndarray:
+    """One step of a condition. samples: (N,); source: gives noise (n,), or the impulse response.
+    Returns float32 (N,).
 
     Raises ValueError for silent speech.
     """
@@ -292,7 +361,12 @@ def perform(samples: np.ndarray, step: Condition, source: Callable[[int], np.nda
         case "clean":
             return samples
         case "noise":
-            return signal.mix(samples, source(len(samples)), math.nan if step.snr_db is None else step.snr_db, over=snr_over)
+            return signal.mix(
+                samples,
+                source(len(samples)),
+                math.nan if step.snr_db is None else step.snr_db,
+                over=snr_over,
+            )
         case "reverb" | "rooms" | "rir":
             return signal.reverberate(samples, source(len(samples)))
         case "pitch":
@@ -307,16 +381,21 @@ def perform(samples: np.ndarray, step: Condition, source: Callable[[int], np.nda
 Row = dict[str, Any]
 
 
-def freeze(conditions: Sequence[Condition], lengths: Mapping[str, int], distorter: Distorter, path: Path) -> Path:
-    """Write the mixtures of all conditions and utterances. lengths: samples at 16 kHz of each utterance, by its id. Returns `path`.
+def freeze(
+    conditions: Sequence[Condition], lengths: Mapping[str, int], distorter: Distorter, path: Path
+) -> Path:
+    """Write the mixtures of all conditions and utterances. lengths: samples at 16 kHz of each
+    utterance, by its id. Returns `path`.
 
     Nothing is written unless all can be. Raises InputError for noise that cannot be had.
     """
     hashes: dict[Path, str] = {}
-    sources: dict[tuple[str, str], Row] = {}  # by utterance and noise, which is the same at every SNR
+    # by utterance and noise, which is the same at every SNR
+    sources: dict[tuple[str, str], Row] = {}
 
     def entry(piece: Piece) -> Row:
-        """A recording by its name, relative to the manifest where it lies below it, with its hash."""
+        """A recording by its name, relative to the manifest where it lies below it, with its
+        hash."""
         if piece.file not in hashes:
             hashes[piece.file] = digest(piece.file)
         file, root = piece.file.resolve(), path.parent.resolve()
@@ -332,7 +411,12 @@ def freeze(conditions: Sequence[Condition], lengths: Mapping[str, int], distorte
             if draw.pieces:
                 of: Row = {"files": [entry(piece) for piece in draw.pieces]}
             else:
-                of = {"generator": NoiseBank.of(step.kind).kind if step.name == "noise" else step.text, "key": key}
+                of = {
+                    "generator": NoiseBank.of(step.kind).kind
+                    if step.name == "noise"
+                    else step.text,
+                    "key": key,
+                }
             sources[key, what] = {"source": of, "sha256": noise_hash(draw.noise)}
         return sources[key, what]
 
@@ -341,8 +425,16 @@ def freeze(conditions: Sequence[Condition], lengths: Mapping[str, int], distorte
         for condition in conditions:
             if condition.name == "clean":
                 continue
-            steps = [{"apply": step.text, **source(step, key, n)} for step in distorter.steps(condition, key)]
-            facts = {"utterance": key, "samples": n, "condition": condition.text, "snr_db": condition.snr_db}
+            steps = [
+                {"apply": step.text, **source(step, key, n)}
+                for step in distorter.steps(condition, key)
+            ]
+            facts = {
+                "utterance": key,
+                "samples": n,
+                "condition": condition.text,
+                "snr_db": condition.snr_db,
+            }
             rows.append(facts | distorter.card(condition) | {"steps": steps})
     write_lines(path, rows)
     return path
@@ -353,7 +445,9 @@ class FrozenDistorter:
     """Applies the mixtures of a manifest and no others; for the rest as `Distorter`."""
 
     manifest: Path
-    _rows: dict[tuple[str, str], Row] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _rows: dict[tuple[str, str], Row] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     _checked: dict[Path, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -363,9 +457,14 @@ class FrozenDistorter:
                 self._rows[row["utterance"], row["condition"]] = row
                 _ = int(row["samples"]), int(row["seed"]), [step["apply"] for step in row["steps"]]
             except (ValueError, KeyError, TypeError) as error:
-                raise InputError(f"{path}:{number} is not a row of frozen noise; give a manifest that freezing wrote") from error
+                raise InputError(
+                    f"{path}:{number} is not a row of frozen noise; give a manifest "
+                    "that freezing wrote"
+                ) from error
         if not self._rows:
-            raise InputError(f"{path} contains no frozen noise; freeze it with a condition other than clean")
+            raise InputError(
+                f"{path} contains no frozen noise; freeze it with a condition other than clean"
+            )
 
     @property
     def seed(self) -> int:
@@ -378,10 +477,14 @@ class FrozenDistorter:
         return [parse_condition(text) for text in dict.fromkeys(text for _, text in self._rows)]
 
     def check(self, condition: Condition) -> None:
-        """Raises InputError for a condition that is not in the manifest, and for recordings that are missing or have changed."""
+        """Raises InputError for a condition that is not in the manifest, and for recordings that
+        are missing or have changed."""
         rows = [row for (_, text), row in self._rows.items() if text == condition.text]
         if not rows and condition.name != "clean":
-            raise InputError(f"{self.manifest} has no mixture of the condition {condition.text}; freeze it with this condition")
+            raise InputError(
+                f"{self.manifest} has no mixture of the condition {condition.text}; "
+                "freeze it with this condition"
+            )
         for source in [step["source"] for row in rows for step in row["steps"] if "source" in step]:
             for entry in source.get("files", ()):
                 self._piece(entry)
@@ -393,7 +496,8 @@ class FrozenDistorter:
     def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray:
         """samples: (N,) at 16 kHz. Returns float32 (N,); "clean" gives the samples themselves.
 
-        Raises InputError for a mixture that is not in the manifest or whose noise has changed, ValueError for silent speech.
+        Raises InputError for a mixture that is not in the manifest or whose noise has changed,
+        ValueError for silent speech.
         """
         if condition.name == "clean":
             return samples
@@ -402,10 +506,16 @@ class FrozenDistorter:
             raise InputError(f"{self.manifest} has no mixture of {mixture}; freeze it with both")
         if row["samples"] != len(samples):
             counts = f"has {len(samples)} samples, not the {row['samples']} it was frozen with"
-            raise InputError(f"the utterance {utterance_id} {counts} in {self.manifest}; delete that manifest and freeze it again")
+            raise InputError(
+                f"the utterance {utterance_id} {counts} in {self.manifest}; delete "
+                "that manifest and freeze it again"
+            )
         for step in row["steps"]:
             samples = perform(
-                samples, parse_condition(step["apply"]), partial(self._noise, row, step), row.get("snr_over", signal.ACTIVE)
+                samples,
+                parse_condition(step["apply"]),
+                partial(self._noise, row, step),
+                row.get("snr_over", signal.ACTIVE),
             )
         return samples
 
@@ -413,15 +523,24 @@ class FrozenDistorter:
         """The noise (n,) or the impulse response of a step, as it was frozen."""
         source, condition = step["source"], parse_condition(step["apply"])
         if "files" not in source:
-            bank = NoiseBank(source["generator"], (), row["seed"]) if condition.name == "noise" else None
-            noise = bank.sample(source["key"], n) if bank else Distorter(row["seed"]).draw(condition, source["key"], n).noise
+            bank = (
+                NoiseBank(source["generator"], (), row["seed"])
+                if condition.name == "noise"
+                else None
+            )
+            noise = (
+                bank.sample(source["key"], n)
+                if bank
+                else Distorter(row["seed"]).draw(condition, source["key"], n).noise
+            )
         else:
             pieces = [self._piece(entry) for entry in source["files"]]
             noise = recording(pieces[0].file) if condition.name == "rir" else replay(pieces, n)
         if noise_hash(noise) != step["sha256"]:
             where = f"for the utterance {row['utterance']} in the condition {row['condition']}"
             raise InputError(
-                f"{self.manifest} was frozen with another noise {where} than this version generates; delete it and freeze it again"
+                f"{self.manifest} was frozen with another noise {where} than this version "
+                "generates; delete it and freeze it again"
             )
         return noise
 
@@ -438,6 +557,9 @@ class FrozenDistorter:
 
 
 def noise_hash(noise: np.ndarray) -> str:
-    """SHA-256 of the noise as 16-bit audio: two of the same sound have the same, whatever their level."""
+    """SHA-256 of the noise as 16-bit audio: two of the same sound have the same, whatever their
+    level."""
     peak = max(float(np.abs(noise).max(initial=0)), 1e-30)
-    return hashlib.sha256(to_int16(np.asarray(noise, np.float64) / peak * (32767 / 32768)).astype("<i2").tobytes()).hexdigest()
+    return hashlib.sha256(
+        to_int16(np.asarray(noise, np.float64) / peak * (32767 / 32768)).astype("<i2").tobytes()
+    ).hexdigest()

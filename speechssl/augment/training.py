@@ -1,10 +1,12 @@
-"""Distortions on the fly for training: that of each crop is decided by (seed, key) alone, on any number of workers.
+"""Distortions on the fly for training: that of each crop is decided by (seed, key) alone, on any
+number of workers.
 
-Written "m+g+r", with shares "m:0.3+g:0.4+r:0.3": m, noise of MUSAN or its generated stand-in; g, Gaussian; r, reverberation;
-p, pitch shift; v, another voice; b, a missing band; c, a codec; s, babble of given voices; or the name of a folder of recordings
-among the sources.
-All noise is at hand before the first crop: decoded or generated once, as int16 in one array, in memory or in a file that all
-processes map.
+Written "m+g+r", with shares "m:0.3+g:0.4+r:0.3": m, noise of MUSAN or its generated stand-in; g,
+Gaussian; r, reverberation;
+p, pitch shift; v, another voice; b, a missing band; c, a codec; s, babble of given voices; or the
+name of a folder of recordings among the sources.
+All noise is at hand before the first crop: decoded or generated once, as int16 in one array, in
+memory or in a file that all processes map.
 """
 
 from __future__ import annotations
@@ -19,7 +21,15 @@ import numpy as np
 
 from speechssl import signal
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, duration, read_audio, to_int16
-from speechssl.augment.noise import CLIPS, SECONDS, SHARES, TALKERS_RANGE, VERSION, noise_files, stand_in
+from speechssl.augment.noise import (
+    CLIPS,
+    SECONDS,
+    SHARES,
+    TALKERS_RANGE,
+    VERSION,
+    noise_files,
+    stand_in,
+)
 from speechssl.errors import InputError, report_set_aside
 from speechssl.io import check_kept, hash_files, hash_json, locked, read_json, replacing, write_json
 
@@ -28,22 +38,31 @@ LEAST = 10.0  # seconds that are kept of a file however many there are
 QUIET = 1e-3  # of the loudest: a crop below (-60 dB) is a pause, and would be blown up
 ROOMS = 200  # a pool that fits into a cache
 SEMITONES = 4.0  # up or down, at most
-VOICE = (1.4, 2.0, 1.5)  # formants, pitch and its range, times as much as that or its inverse at most
+# formants, pitch and its range, times as much as that or its inverse at most
+VOICE = (1.4, 2.0, 1.5)
 DECIBELS = 12.0  # of the equaliser's bands, up or down
 KBPS = (6.0, 48.0)  # kbit/s of the codecs, evenly on a log scale
 WIDTHS = (0.5, 1.5)  # octaves that a missing band has
-SECOND = 0.5  # share of mixtures of the stand-in that have a second clip, up to 10 dB below: more scenes than there are clips
-SNR = (10.0, 19.0)  # dB, uniform; of arXiv 2210.07978 (the follow-up of 2203.16104) as the shares of m, g and r, over the signal
-PROBABILITY = 0.75  # of distorting a crop at all: the rest is the replay of clean speech; there the shares sum to 1, none is clean
+# share of mixtures of the stand-in that have a second clip, up to 10 dB below: more scenes than
+# there are clips
+SECOND = 0.5
+# dB, uniform; of arXiv 2210.07978 (the follow-up of 2203.16104) as the shares of m, g and r, over
+# the signal
+SNR = (10.0, 19.0)
+# of distorting a crop at all: the rest is the replay of clean speech; there the shares sum to 1,
+# none is clean
+PROBABILITY = 0.75
 
 Range = tuple[float, float]
 Noise = Callable[[int, np.random.Generator], np.ndarray]  # n -> (n,) at 16 kHz, of any level
-Change = Callable[[np.ndarray, np.random.Generator], np.ndarray]  # speech (N,), not silent -> float32 (N,), timing kept
+# speech (N,), not silent -> float32 (N,), timing kept
+Change = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Library:
-    """Clips of noise at 16 kHz, end to end. samples: (S,) int16; edges: (clips + 1,) where each begins; card: what they are."""
+    """Clips of noise at 16 kHz, end to end. samples: (S,) int16; edges: (clips + 1,) where each
+    begins; card: what they are."""
 
     samples: np.ndarray = field(repr=False, compare=False)
     edges: np.ndarray = field(repr=False, compare=False)
@@ -64,7 +83,8 @@ class Library:
         return self.samples[self.edges[number] : self.edges[number + 1]]
 
     def crop(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """(n,) float32 from a random place of a random clip, repeated where short; of eight draws the first that is not silent."""
+        """(n,) float32 from a random place of a random clip, repeated where short; of eight draws
+        the first that is not silent."""
         crop = np.zeros(n, np.float32)
         for _ in range(8):
             clip = self.clip(int(rng.integers(len(self))))
@@ -75,18 +95,29 @@ class Library:
 
 
 def generated(seed: int, cache: Path | None = None) -> Library:
-    """The generated stand-in for MUSAN. cache: a folder in which it is kept for the next process; else it is made in memory."""
-    card = {"set": "stand-in", "generator": VERSION, "seed": seed, "clips": CLIPS, "seconds": SECONDS}
+    """The generated stand-in for MUSAN. cache: a folder in which it is kept for the next process;
+    else it is made in memory."""
+    card = {
+        "set": "stand-in",
+        "generator": VERSION,
+        "seed": seed,
+        "clips": CLIPS,
+        "seconds": SECONDS,
+    }
     return _cached(card, lambda: stand_in(seed), cache)
 
 
 def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None = None) -> Library:
     """Recordings, at most HOURS in all: of a larger set a random part of each file.
 
-    Files that cannot be used are listed on stderr and set aside. Raises InputError where none is left.
+    Files that cannot be used are listed on stderr and set aside. Raises InputError where none is
+    left.
     """
     if not files:
-        raise InputError(f"there are no recordings of {name} noise; give a folder with .wav, .flac, .mp3 or .ogg files")
+        raise InputError(
+            f"there are no recordings of {name} noise; give a folder with .wav, "
+            ".flac, .mp3 or .ogg files"
+        )
     longest = max(HOURS * 3600 / len(files), LEAST)
 
     def parts() -> list[np.ndarray]:
@@ -99,22 +130,44 @@ def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None
                 failed[path.name] = str(error)
                 continue
             keep = round(longest * SAMPLE_RATE)
-            start = int(signal.generator(seed, "stretch", path.name).integers(max(len(samples) - keep, 0) + 1))
+            start = int(
+                signal.generator(seed, "stretch", path.name).integers(
+                    max(len(samples) - keep, 0) + 1
+                )
+            )
             pieces.append(samples[start : start + keep])
         if not pieces:
-            raise InputError(f"no recording of {name} noise can be used ({next(iter(failed.values()))}); give others")
+            raise InputError(
+                f"no recording of {name} noise can be used "
+                f"({next(iter(failed.values()))}); give others"
+            )
         report_set_aside(failed, f"{name} noise")
         return pieces
 
-    # A hash of the names, sizes and times of files: their contents may be 100 hours. What is missing is reported when it is read.
+    # A hash of the names, sizes and times of files: their contents may be 100 hours. What is
+    # missing is reported when it is read.
     stats = [path.stat() if path.exists() else None for path in files]
-    files_hash = hash_json([[path.name, s and s.st_size, s and s.st_mtime_ns] for path, s in zip(files, stats, strict=True)])
-    card = {"set": name, "seed": seed, "recordings": len(files), "files": files_hash, "seconds_each_at_most": round(longest, 3)}
+    files_hash = hash_json(
+        [
+            [path.name, s and s.st_size, s and s.st_mtime_ns]
+            for path, s in zip(files, stats, strict=True)
+        ]
+    )
+    card = {
+        "set": name,
+        "seed": seed,
+        "recordings": len(files),
+        "files": files_hash,
+        "seconds_each_at_most": round(longest, 3),
+    }
     return _cached(card, parts, cache)
 
 
-def _cached(card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cache: Path | None) -> Library:
-    """From the cache where it is there and its card is the same, else made, and kept if there is a cache."""
+def _cached(
+    card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cache: Path | None
+) -> Library:
+    """From the cache where it is there and its card is the same, else made, and kept if there is a
+    cache."""
 
     def assemble() -> Library:
         pieces = list(make())
@@ -128,8 +181,12 @@ def _cached(card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cach
             library = assemble()
             with replacing(folder / "noise.int16") as temporary:
                 library.samples.tofile(temporary)
-            more = {"edges": library.edges.tolist(), "files": {"noise.int16": hash_files([folder / "noise.int16"])}}
-            write_json(folder / "card.json", {**card, **more})  # last: it says that the rest is whole
+            more = {
+                "edges": library.edges.tolist(),
+                "files": {"noise.int16": hash_files([folder / "noise.int16"])},
+            }
+            # last: it says that the rest is whole
+            write_json(folder / "card.json", {**card, **more})
         stored = read_json(folder / "card.json")
         check_kept(folder, stored)
         edges = np.asarray(stored["edges"], np.int64)
@@ -138,7 +195,9 @@ def _cached(card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cach
 
 def _mapped(file: Path, edges: np.ndarray, card: Mapping[str, Any]) -> Library:
     if not file.is_file() or file.stat().st_size != 2 * edges[-1]:
-        raise InputError(f"{file.parent} does not match its card; delete the folder, and it is made again")
+        raise InputError(
+            f"{file.parent} does not match its card; delete the folder, and it is made again"
+        )
     return Library(np.memmap(file, np.int16, "r"), edges, card, file)
 
 
@@ -167,8 +226,12 @@ def one_of(noises: Sequence[Noise], n: int, rng: np.random.Generator) -> np.ndar
     return noises[int(rng.integers(len(noises)))](n, rng)
 
 
-def room(impulses: Sequence[np.ndarray], samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return signal.reverberate(np.asarray(samples, np.float32), impulses[int(rng.integers(len(impulses)))])
+def room(
+    impulses: Sequence[np.ndarray], samples: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    return signal.reverberate(
+        np.asarray(samples, np.float32), impulses[int(rng.integers(len(impulses)))]
+    )
 
 
 def pitch(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -177,20 +240,31 @@ def pitch(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def band(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     low = 150 * 2 ** rng.uniform(0, 4)
-    return signal.band_reject(samples, low, min(low * 2 ** rng.uniform(*WIDTHS), SAMPLE_RATE / 2 - 100))
+    return signal.band_reject(
+        samples, low, min(low * 2 ** rng.uniform(*WIDTHS), SAMPLE_RATE / 2 - 100)
+    )
 
 
 def codec(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """MP3 or Opus at a bit rate that is low enough to be audible."""
     name = ("mp3", "opus")[int(rng.integers(2))]
-    return signal.through_codec(samples, name, max(float(np.exp(rng.uniform(*np.log(KBPS)))), signal.bit_rates(name)[0]))
+    return signal.through_codec(
+        samples, name, max(float(np.exp(rng.uniform(*np.log(KBPS)))), signal.bit_rates(name)[0])
+    )
 
 
 def voice(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Another speaker through another microphone, as Spin perturbs them (arXiv 2305.11072, after ContentVec's code)."""
-    formants, pitch, pitch_range = (float(rng.uniform(1, most)) ** (1 if rng.random() < 0.5 else -1) for most in VOICE)
+    """Another speaker through another microphone, as Spin perturbs them (arXiv 2305.11072, after
+    ContentVec's code)."""
+    formants, pitch, pitch_range = (
+        float(rng.uniform(1, most)) ** (1 if rng.random() < 0.5 else -1) for most in VOICE
+    )
     quality = 2 * 2.5 ** rng.random(10)  # 2 to 5
-    return signal.equalise(signal.other_voice(samples, formants, pitch, pitch_range), rng.uniform(-DECIBELS, DECIBELS, 10), quality)
+    return signal.equalise(
+        signal.other_voice(samples, formants, pitch, pitch_range),
+        rng.uniform(-DECIBELS, DECIBELS, 10),
+        quality,
+    )
 
 
 CHANGES: dict[str, tuple[dict[str, Any], Change]] = {
@@ -203,7 +277,8 @@ CHANGES: dict[str, tuple[dict[str, Any], Change]] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """One letter with its share among the distorted crops: a noise that is added at an SNR, or else a change of the speech."""
+    """One letter with its share among the distorted crops: a noise that is added at an SNR, or else
+    a change of the speech."""
 
     name: str
     share: float
@@ -214,11 +289,13 @@ class Kind:
 
 @dataclass(frozen=True)
 class TrainingDistortions:
-    """Draws a distortion for each crop. Ranges at the beginning and at the end of training, linear in between."""
+    """Draws a distortion for each crop. Ranges at the beginning and at the end of training, linear
+    in between."""
 
     kinds: tuple[Kind, ...]
     seed: int = 0
-    probability: Range = (PROBABILITY, PROBABILITY)  # of distorting at all: at the beginning, at the end
+    # of distorting at all: at the beginning, at the end
+    probability: Range = (PROBABILITY, PROBABILITY)
     snr: Range = SNR  # dB at the beginning, drawn uniformly
     snr_end: Range = SNR  # dB at the end
     double: float = 0.0  # share of the crops with noise that get a change (r, p or b) before it
@@ -234,16 +311,25 @@ class TrainingDistortions:
     def card(self) -> dict[str, Any]:
         """All that decides the distortions, for the card of a checkpoint."""
         kinds = [{"name": k.name, "share": round(k.share, 4), **k.card} for k in self.kinds]
-        ranges = {"probability": list(self.probability), "snr": list(self.snr), "snr_end": list(self.snr_end)}
+        ranges = {
+            "probability": list(self.probability),
+            "snr": list(self.snr),
+            "snr_end": list(self.snr_end),
+        }
         over = {} if self.snr_over == signal.ACTIVE else {"snr_over": self.snr_over}
         return {"kinds": kinds, "seed": self.seed, **ranges, "double": self.double} | over
 
-    def apply(self, samples: np.ndarray, key: tuple[int, ...] | str, progress: float = 0.0) -> tuple[np.ndarray, int]:
+    def apply(
+        self, samples: np.ndarray, key: tuple[int, ...] | str, progress: float = 0.0
+    ) -> tuple[np.ndarray, int]:
         """A distorted crop. samples: (N,) float32 at 16 kHz; progress: of training, 0 to 1.
 
-        Returns float32 (N,) and the domain. Silence (and what is not finite) stays as it is, in domain 0; nothing raises.
+        Returns float32 (N,) and the domain. Silence (and what is not finite) stays as it is, in
+        domain 0; nothing raises.
         """
-        rng = signal.generator(self.seed, "training", *((key,) if isinstance(key, str) else map(str, key)))
+        rng = signal.generator(
+            self.seed, "training", *((key,) if isinstance(key, str) else map(str, key))
+        )
 
         def now(start: float, end: float) -> float:
             return start + (end - start) * min(max(progress, 0.0), 1.0)
@@ -251,7 +337,11 @@ class TrainingDistortions:
         audible = SILENT_PEAK <= float(np.abs(samples).max(initial=0)) < np.inf
         if rng.random() >= now(*self.probability) or not audible:
             return samples, 0
-        domain = 1 + int(np.searchsorted(np.cumsum([kind.share for kind in self.kinds])[:-1], rng.random(), "right"))
+        domain = 1 + int(
+            np.searchsorted(
+                np.cumsum([kind.share for kind in self.kinds])[:-1], rng.random(), "right"
+            )
+        )
         kind = self.kinds[domain - 1]
         if kind.noise is None:
             return (kind.change(samples, rng) if kind.change else samples), domain
@@ -264,7 +354,8 @@ class TrainingDistortions:
         if not np.isfinite(noise_level):  # where the noise is silent the samples stay as they are
             return samples, domain
         gain = 10 ** ((signal.speech_level(samples, self.snr_over) - noise_level - snr_db) / 20)
-        return signal.guard(samples + np.float32(gain) * noise), domain  # as `signal.mix`, in single precision
+        # as `signal.mix`, in single precision
+        return signal.guard(samples + np.float32(gain) * noise), domain
 
 
 def parse_distortions(
@@ -281,47 +372,76 @@ def parse_distortions(
 ) -> TrainingDistortions:
     """Read "m+g+r" or "m:0.3+g:0.4+kitchens:0.3", and have all noise at hand.
 
-    sources: folders of recordings by name: musan, voices, rir (measured impulse responses), or a name used in the text. cache: a
-    folder that keeps decoded and generated noise for the next process and run. Raises InputError for what is no such distortion.
+    sources: folders of recordings by name: musan, voices, rir (measured impulse responses), or a
+    name used in the text. cache: a folder that keeps decoded and generated noise for the next
+    process and run. Raises InputError for what is no such distortion.
     """
     sources = sources or {}
     if not (0 <= min(probability) and max(probability) <= 1 and 0 <= double <= 1):
-        raise InputError(f"the probabilities {probability} and {double} of distortions must lie in [0, 1]; change them")
+        raise InputError(
+            f"the probabilities {probability} and {double} of distortions must lie "
+            "in [0, 1]; change them"
+        )
     for low, high in (snr, snr_end or snr):
         if not -100 <= low <= high <= 100:
-            raise InputError(f"the SNR range {low} to {high} dB is not a range; give the lower number first, both in [-100, 100]")
+            raise InputError(
+                f"the SNR range {low} to {high} dB is not a range; give the lower "
+                "number first, both in [-100, 100]"
+            )
     shares: dict[str, float] = {}
     for part in text.split("+"):
         name, colon, share = part.strip().partition(":")
         if not name or name in shares or name == "clean":
-            raise InputError(f"{text!r} is not a list of distortions; write one like m+g+r or m:0.3+g:0.4+r:0.3")
+            raise InputError(
+                f"{text!r} is not a list of distortions; write one like m+g+r or m:0.3+g:0.4+r:0.3"
+            )
         try:
             shares[name] = float(share) if colon else SHARES.get(name, 0.3)
         except ValueError:
-            raise InputError(f"the share {share!r} in {text!r} is not a number; write one like m:0.3+g:0.4+r:0.3") from None
+            raise InputError(
+                f"the share {share!r} in {text!r} is not a number; write one like m:0.3+g:0.4+r:0.3"
+            ) from None
         if not 0 < shares[name] < np.inf:
-            raise InputError(f"the share {share} in {text!r} is not above 0; change it or leave {name} out")
+            raise InputError(
+                f"the share {share} in {text!r} is not above 0; change it or leave {name} out"
+            )
 
     def recordings(path: Path, what: str) -> Library:
         if files := noise_files(path):
             return recorded(files, what, seed, cache)
-        raise InputError(f"there are no recordings in {path} (for {what}); give a folder with .wav, .flac, .mp3 or .ogg files")
+        raise InputError(
+            f"there are no recordings in {path} (for {what}); give a folder with "
+            ".wav, .flac, .mp3 or .ogg files"
+        )
 
     def rooms() -> tuple[dict[str, Any], Change]:
         """Measured impulse responses where there are any, else a pool of simulated ones."""
         if "rir" not in sources:
-            pool = [np.asarray(signal.any_room(signal.generator(seed, "training rooms", str(i))), np.float32) for i in range(ROOMS)]
+            pool = [
+                np.asarray(
+                    signal.any_room(signal.generator(seed, "training rooms", str(i))), np.float32
+                )
+                for i in range(ROOMS)
+            ]
             ranges = {"rt60": list(signal.RT60S), "metres": list(signal.DISTANCES)}
-            return {"set": "simulated rooms", "seed": seed, "rooms": ROOMS, **ranges}, partial(room, pool)
+            return {"set": "simulated rooms", "seed": seed, "rooms": ROOMS, **ranges}, partial(
+                room, pool
+            )
         if not (files := noise_files(sources["rir"])):
             place = sources["rir"]
-            raise InputError(f"there are no impulse responses in {place}; give a folder of .wav, .flac, .mp3 or .ogg files")
+            raise InputError(
+                f"there are no impulse responses in {place}; give a folder of .wav, "
+                ".flac, .mp3 or .ogg files"
+            )
         card = {"set": "measured rooms", "files": [[p.name, p.stat().st_size] for p in files]}
         return card, partial(room, [read_audio(path) for path in files])
 
     def voices() -> Library:
         if "voices" not in sources:
-            raise InputError("babble noise needs voices; give a folder of recordings as voices=FOLDER with --noise")
+            raise InputError(
+                "babble noise needs voices; give a folder of recordings as "
+                "voices=FOLDER with --noise"
+            )
         return recordings(sources["voices"], "voices")
 
     def kind_of(name: str, share: float) -> Kind:
@@ -330,10 +450,23 @@ def parse_distortions(
             return Kind(name, share, library.card, partial(clips, library, 0.0))
         match name:
             case "m" if "musan" in sources:
-                parts = [recordings(sources["musan"] / kind, f"musan {kind}") for kind in ("noise", "music", "speech")]
-                noises = (partial(clips, parts[0], 0.0), partial(clips, parts[1], 0.0), partial(babble, parts[2]))
-                return Kind(name, share, {"set": "musan", "of": [dict(p.card) for p in parts]}, partial(one_of, noises))
-            case "m":  # the generated stand-in, whose card says so; with babble where there are voices
+                parts = [
+                    recordings(sources["musan"] / kind, f"musan {kind}")
+                    for kind in ("noise", "music", "speech")
+                ]
+                noises = (
+                    partial(clips, parts[0], 0.0),
+                    partial(clips, parts[1], 0.0),
+                    partial(babble, parts[2]),
+                )
+                return Kind(
+                    name,
+                    share,
+                    {"set": "musan", "of": [dict(p.card) for p in parts]},
+                    partial(one_of, noises),
+                )
+            # the generated stand-in, whose card says so; with babble where there are voices
+            case "m":
                 library = generated(seed, cache)
                 noise = partial(clips, library, SECOND)
                 if "voices" not in sources:
@@ -350,8 +483,13 @@ def parse_distortions(
             case "r" | "p" | "b" | "v" | "c":
                 card, change = rooms() if name == "r" else CHANGES[name]
                 return Kind(name, share, card, change=change)
-        raise InputError(f"{text!r} names the distortion {name!r}, which is neither a source nor one of m, g, r, p, v, b, c, s")
+        raise InputError(
+            f"{text!r} names the distortion {name!r}, which is neither a source nor "
+            "one of m, g, r, p, v, b, c, s"
+        )
 
     kinds = tuple(kind_of(name, share / sum(shares.values())) for name, share in shares.items())
     changes = (rooms()[1], pitch, band) if double else ()
-    return TrainingDistortions(kinds, seed, probability, snr, snr_end or snr, double, changes, snr_over)
+    return TrainingDistortions(
+        kinds, seed, probability, snr, snr_end or snr, double, changes, snr_over
+    )

@@ -1,9 +1,10 @@
-"""Times of known words in a recording of any length, and how much less likely each is than what the recogniser would have written;
-and `speechssl align`, which gives them to a corpus.
+"""Times of known words in a recording of any length, and how much less likely each is than what the
+recogniser would have written; and `speechssl align`, which gives them to a corpus.
 
-Sources: CTC forced alignment: Graves et al., ICML 2006, torchaudio's `forced_align`; windows whose part of the text is not known:
-CTC-segmentation (Kürzinger et al., arXiv 2007.09127); a symbol that stands for anything: Pratap et al., arXiv 2305.13516, section
-3; times by Whisper's cross-attention: github.com/openai/whisper, timing.py.
+Sources: CTC forced alignment: Graves et al., ICML 2006, torchaudio's `forced_align`; windows whose
+part of the text is not known: CTC-segmentation (Kürzinger et al., arXiv 2007.09127); a symbol that
+stands for anything: Pratap et al., arXiv 2305.13516, section 3; times by Whisper's cross-attention:
+github.com/openai/whisper, timing.py.
 Letters: N samples, T frames, V symbols, W words, K tokens.
 """
 
@@ -30,8 +31,26 @@ from speechssl.cascade.data import MANY_PIECES, check_samples, split_at_pauses
 from speechssl.cascade.model import BLANK, CtcRecogniser, TokenSpan, align_spans
 from speechssl.cascade.system import is_ctc_head, load_recogniser
 from speechssl.data.files import safe_name
-from speechssl.data.prepare import PARTS, UNTIMED, UNUSABLE, Kind, PrepareReport, SplitRecords, write_corpus
-from speechssl.data.records import INVENTED, TOLERANCE, Corpus, Passage, Question, Span, data_hash, load_corpus, locate
+from speechssl.data.prepare import (
+    PARTS,
+    UNTIMED,
+    UNUSABLE,
+    Kind,
+    PrepareReport,
+    SplitRecords,
+    write_corpus,
+)
+from speechssl.data.records import (
+    INVENTED,
+    TOLERANCE,
+    Corpus,
+    Passage,
+    Question,
+    Span,
+    data_hash,
+    load_corpus,
+    locate,
+)
 from speechssl.data.squad import places, touched
 from speechssl.encoders.load import hash_weights, shared_encoder, single_threaded
 from speechssl.errors import InputError
@@ -44,24 +63,31 @@ if TYPE_CHECKING:
 
 HEAD_LONGEST = 60.0  # seconds that a head of ours is given at once
 WINDOW = 6000  # frames from which on a recording is aligned in windows (two minutes at 50 Hz)
-MARGIN = 500  # frames at the end of a window whose words wait for the next one, which sees what follows them
+# frames at the end of a window whose words wait for the next one, which sees what follows them
+MARGIN = 500
 DENSEST = 0.6  # symbols a frame: 30 a second, more than anybody speaks
-STAR_BLANK = 0.5  # nats that a silent frame costs within a word that cannot be spelt, so that it ends where its sound ends
+# nats that a silent frame costs within a word that cannot be spelt, so that it ends where its sound
+# ends
+STAR_BLANK = 0.5
 GAP = 0.1  # seconds that a word of a CTC recogniser may grow on either side
 TOKEN_SECONDS = 0.02  # a frame of Whisper's encoder
 MEDIAN = 7  # frames of the filter over Whisper's attention
-CONTEXT = 3  # words on either side that count for the confidence of an answer: one short word says little
-# Share of symbols beyond the text among words from which on a recording says more than its text. On dev sets of MiniSQA (espeak-ng,
-# flite, piper): at most 0.16 in 360 recordings with their whole text; above 0.3 in 71 of 72 texts without a tenth.
+# words on either side that count for the confidence of an answer: one short word says little
+CONTEXT = 3
+# Share of symbols beyond the text among words from which on a recording says more than its text. On
+# dev sets of MiniSQA (espeak-ng, flite, piper): at most 0.16 in 360 recordings with their whole
+# text; above 0.3 in 71 of 72 texts without a tenth.
 UNWRITTEN = 0.3
-SAID = 10  # letters that a digit may be said in: "seven hundred and seventy-seven" has nine for each of 777
+# letters that a digit may be said in: "seven hundred and seventy-seven" has nine for each of 777
+SAID = 10
 SIGNS = "&%@#"  # spoken, as currencies and the signs of mathematics are; other punctuation is not
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """The words of one recording with their times. losses: (W,) nats by which the known words are less likely than what the
-    recogniser finds likeliest; symbols: (W,) how many symbols it scores in each; beyond: (W,) how many of these the text has not.
+    """The words of one recording with their times. losses: (W,) nats by which the known words are
+    less likely than what the recogniser finds likeliest; symbols: (W,) how many symbols it scores
+    in each; beyond: (W,) how many of these the text has not.
     """
 
     words: tuple[Span, ...]
@@ -70,19 +96,32 @@ class Alignment:
     beyond: np.ndarray
 
     def confidence(self, first: int = 0, last: int | None = None) -> float:
-        """0 to 1: how likely words first..last (inclusive; all) are, relative to the recogniser's own, as a mean per symbol."""
+        """0 to 1: how likely words first..last (inclusive; all) are, relative to the recogniser's
+        own, as a mean per symbol."""
         inside = slice(first, None if last is None else last + 1)
-        return float(np.exp(-max(self.losses[inside].sum(), 0.0) / max(self.symbols[inside].sum(), 1)))
+        return float(
+            np.exp(-max(self.losses[inside].sum(), 0.0) / max(self.symbols[inside].sum(), 1))
+        )
 
     def says_more(self) -> np.ndarray:
-        """(W,) whether the recording says more around a word than the text has: a word there may be put where another is."""
+        """(W,) whether the recording says more around a word than the text has: a word there may be
+        put where another is."""
         around = [slice(max(i - CONTEXT, 0), i + CONTEXT + 1) for i in range(len(self.words))]
-        return np.array([self.beyond[window].sum() > UNWRITTEN * self.symbols[window].sum() for window in around])
+        return np.array(
+            [
+                self.beyond[window].sum() > UNWRITTEN * self.symbols[window].sum()
+                for window in around
+            ]
+        )
 
 
 def is_spoken(character: str) -> bool:
     """Letters, digits, and signs that are read aloud."""
-    return character.isalnum() or character in SIGNS or unicodedata.category(character) in ("Sc", "Sm", "So")
+    return (
+        character.isalnum()
+        or character in SIGNS
+        or unicodedata.category(character) in ("Sc", "Sm", "So")
+    )
 
 
 def core(word: str) -> tuple[int, int]:
@@ -92,10 +131,11 @@ def core(word: str) -> tuple[int, int]:
 
 
 def widened(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
-    """Words that meet in the middle of the gap between them, where it is short; else each ends GAP s later, or starts earlier.
+    """Words that meet in the middle of the gap between them, where it is short; else each ends GAP
+    s later, or starts earlier.
 
-    A CTC recogniser says when it emits the letters of a word; the word sounds a little before and after. seconds: length of the
-    recording.
+    A CTC recogniser says when it emits the letters of a word; the word sounds a little before and
+    after. seconds: length of the recording.
     """
     stops = [0.0, *(w.end for w in words)]
     starts = [*(w.start for w in words), seconds]
@@ -108,11 +148,12 @@ def widened(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
 
 @dataclass(frozen=True)
 class CtcAligner:
-    """Forced alignment with a CTC recogniser, in memory that grows with the recording by two numbers a frame.
+    """Forced alignment with a CTC recogniser, in memory that grows with the recording by two
+    numbers a frame.
 
-    name: for messages; weights: a hash of the recogniser; log_probs: samples (N,) -> (T, V), T by the grid; symbols: V texts, ""
-    for what writes nothing; separator: the symbol between words, "" for none; blank: number of the blank; longest: seconds that
-    `log_probs` is given at once.
+    name: for messages; weights: a hash of the recogniser; log_probs: samples (N,) -> (T, V), T by
+    the grid; symbols: V texts, "" for what writes nothing; separator: the symbol between words, ""
+    for none; blank: number of the blank; longest: seconds that `log_probs` is given at once.
     """
 
     name: str
@@ -126,8 +167,13 @@ class CtcAligner:
 
     @cached_property
     def _columns(self) -> dict[str, int]:
-        """Symbol -> its number, as it is written and, where no other is written so, without case, accents and form."""
-        written = {s: i for i, s in enumerate(self.symbols) if s and i != self.blank and s != self.separator}
+        """Symbol -> its number, as it is written and, where no other is written so, without case,
+        accents and form."""
+        written = {
+            s: i
+            for i, s in enumerate(self.symbols)
+            if s and i != self.blank and s != self.separator
+        }
         folded = {fold_letters(s): i for s, i in reversed(written.items())}
         return folded | written
 
@@ -140,30 +186,37 @@ class CtcAligner:
         return [columns[c] for c in plain] if all(c in columns for c in plain) else []
 
     def spells(self, text: str) -> float:
-        """The share of the letters of a text that the recogniser could write, 0 to 1; 1 for a text without letters."""
+        """The share of the letters of a text that the recogniser could write, 0 to 1; 1 for a text
+        without letters."""
         letters = [c for c in text if c.isalpha()]
         return sum(bool(self._numbers(c)) for c in letters) / len(letters) if letters else 1.0
 
     def spelt(self, word: str) -> list[int]:
-        """The symbols of a word, -1 (a star) for every run of letters, digits and signs that the vocabulary lacks.
+        """The symbols of a word, -1 (a star) for every run of letters, digits and signs that the
+        vocabulary lacks.
 
         Punctuation within it is left out, but for what is a symbol (an apostrophe).
         """
         first, last = core(word)
         numbers = [n for c in word[first:last] for n in self._numbers(c) or [-1] * is_spoken(c)]
-        return [n for star, run in groupby(numbers, lambda n: n < 0) for n in ([-1] if star else run)]
+        return [
+            n for star, run in groupby(numbers, lambda n: n < 0) for n in ([-1] if star else run)
+        ]
 
     def align(self, samples: np.ndarray, words: Sequence[str]) -> Alignment:
-        """samples: (N,) float32 at 16 kHz; words: one or more, each with something spoken in it (`is_spoken`).
+        """samples: (N,) float32 at 16 kHz; words: one or more, each with something spoken in it
+        (`is_spoken`).
 
-        Raises ValueError for words that cannot be those of this audio, such as more symbols than frames.
+        Raises ValueError for words that cannot be those of this audio, such as more symbols than
+        frames.
         """
         samples = check_samples(samples)
         spelt = [self.spelt(word) for word in words]
         used = sorted({n for word in spelt for n in word if n >= 0})
         between = [self.symbols.index(self.separator)] if self.separator else []
         columns = [self.blank, *used, *between]
-        of_number = {n: i for i, n in enumerate(columns)} | {-1: len(columns)}  # the star is the last column
+        # the star is the last column
+        of_number = {n: i for i, n in enumerate(columns)} | {-1: len(columns)}
         targets: list[int] = []  # columns
         firsts: list[int] = []  # of every word the place of its first symbol
         for word in spelt:
@@ -179,14 +232,20 @@ class CtcAligner:
 
         def emissions() -> Iterator[Tensor]:
             pieces = split_at_pauses(samples, self.longest, SAMPLE_RATE)
-            for start, end in tqdm(pieces, "aligning", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES):
+            for start, end in tqdm(
+                pieces, "aligning", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES
+            ):
                 scores = self.log_probs(samples[start:end])  # (T, V)
                 if not len(scores):
                     continue
                 highest, path = scores.max(-1)
                 best.append(highest.numpy())
-                begun.append((path != self.blank).numpy() & np.r_[True, (path[1:] != path[:-1]).numpy()])
-                edges = np.array([start / SAMPLE_RATE + self.grid.seconds(t) for t in range(len(scores) + 1)])
+                begun.append(
+                    (path != self.blank).numpy() & np.r_[True, (path[1:] != path[:-1]).numpy()]
+                )
+                edges = np.array(
+                    [start / SAMPLE_RATE + self.grid.seconds(t) for t in range(len(scores) + 1)]
+                )
                 edges[-1] = min(edges[-1], end / SAMPLE_RATE)
                 starts.append(edges[:-1])
                 ends.append(edges[1:])
@@ -198,25 +257,40 @@ class CtcAligner:
         spans, path = align_windows(emissions(), targets)
         losses, symbols = np.concatenate(best) - path, np.concatenate(begun)
         starts_of, ends_of = np.concatenate(starts), np.concatenate(ends)
-        bounds = [(spans[first].start, spans[last - 1].end) for first, last in zip(firsts, lasts, strict=True)]
+        bounds = [
+            (spans[first].start, spans[last - 1].end)
+            for first, last in zip(firsts, lasts, strict=True)
+        ]
         bounds = shared_by_length(bounds, words, [word == [-1] for word in spelt])
-        timed = [Span(word, float(starts_of[a]), float(ends_of[b - 1])) for word, (a, b) in zip(words, bounds, strict=True)]
-        # what lies between two words counts for the first of them: speech that the text does not have
+        timed = [
+            Span(word, float(starts_of[a]), float(ends_of[b - 1]))
+            for word, (a, b) in zip(words, bounds, strict=True)
+        ]
+        # what lies between two words counts for the first of them: speech that the text does not
+        # have
         borders = [0, *(a for a, _ in bounds[1:]), len(path)]
         counted = [int(symbols[a:b].sum()) for a, b in pairwise(borders)]
         expected = np.array([len(word) + len(between) for word in spelt])
-        for i, (text, (a, b)) in enumerate(zip(words, bounds, strict=True)):  # a number is said in more letters than it has digits
+        # a number is said in more letters than it has digits
+        for i, (text, (a, b)) in enumerate(zip(words, bounds, strict=True)):
             unspelt = sum(is_spoken(c) and not self._numbers(c) for c in text)
             if unspelt:
-                expected[i] = max(expected[i], min(int(symbols[a:b].sum()), expected[i] + SAID * unspelt))
+                expected[i] = max(
+                    expected[i], min(int(symbols[a:b].sum()), expected[i] + SAID * unspelt)
+                )
         loss = np.array([losses[a:b].sum() for a, b in pairwise(borders)])
         scored = np.maximum(counted, expected)
-        return Alignment(widened(timed, len(samples) / SAMPLE_RATE), loss, scored, scored - expected)
+        return Alignment(
+            widened(timed, len(samples) / SAMPLE_RATE), loss, scored, scored - expected
+        )
 
 
-def shared_by_length(bounds: Sequence[tuple[int, int]], words: Sequence[str], unspelt: Sequence[bool]) -> list[tuple[int, int]]:
-    """Frames [first, last) of every word. Words in a row of which nothing can be spelt share the frames from the first to the last
-    of them by their lengths: no border between them is likelier than another.
+def shared_by_length(
+    bounds: Sequence[tuple[int, int]], words: Sequence[str], unspelt: Sequence[bool]
+) -> list[tuple[int, int]]:
+    """Frames [first, last) of every word. Words in a row of which nothing can be spelt share the
+    frames from the first to the last of them by their lengths: no border between them is likelier
+    than another.
     """
     shared: list[tuple[int, int]] = []
     for alike, run in groupby(range(len(words)), lambda i: unspelt[i]):
@@ -233,12 +307,16 @@ def shared_by_length(bounds: Sequence[tuple[int, int]], words: Sequence[str], un
     return shared
 
 
-def align_windows(pieces: Iterable[Tensor], targets: Sequence[int]) -> tuple[list[TokenSpan], np.ndarray]:
+def align_windows(
+    pieces: Iterable[Tensor], targets: Sequence[int]
+) -> tuple[list[TokenSpan], np.ndarray]:
     """The spans of all targets, and the log-probability of every frame (T,) on their path.
 
-    pieces: log-probabilities (T_i, V) of a recording from beginning to end, the blank first. Of a long one only about WINDOW
-    frames are held: the part of the text that is in a window is what the likeliest path through it passes (`spoken_prefix`); what
-    ends in its last MARGIN frames is aligned again with the next. Raises ValueError where the targets do not fit.
+    pieces: log-probabilities (T_i, V) of a recording from beginning to end, the blank first. Of a
+    long one only about WINDOW
+    frames are held: the part of the text that is in a window is what the likeliest path through it
+    passes (`spoken_prefix`); what ends in its last MARGIN frames is aligned again with the next.
+    Raises ValueError where the targets do not fit.
     """
     spans: list[TokenSpan] = []
     path: list[np.ndarray] = []
@@ -260,19 +338,29 @@ def align_windows(pieces: Iterable[Tensor], targets: Sequence[int]) -> tuple[lis
             aligned = align_spans(pending, ahead[: spoken_prefix(pending, ahead)])
             sure = [span for span in aligned if span.end <= len(pending) - MARGIN]
             following = aligned[len(sure)].start if len(sure) < len(aligned) else len(pending)
-            settle(sure, max(sure[-1].end if sure else 0, min(following, len(pending) - MARGIN), len(pending) - 2 * MARGIN))
+            settle(
+                sure,
+                max(
+                    sure[-1].end if sure else 0,
+                    min(following, len(pending) - MARGIN),
+                    len(pending) - 2 * MARGIN,
+                ),
+            )
     settle(align_spans(pending, targets[len(spans) :]), len(pending))
     return spans, np.concatenate(path)
 
 
 def spoken_prefix(log_probs: Tensor, targets: Sequence[int]) -> int:
-    """How many of the targets have begun where the likeliest path through all frames ends, which may be anywhere in them.
+    """How many of the targets have begun where the likeliest path through all frames ends, which
+    may be anywhere in them.
 
     log_probs: (T, V), the blank first. Holds 2 K + 1 numbers for K targets.
     """
-    states = np.zeros(2 * len(targets) + 1, np.int64)  # a blank before, between and after the targets
+    # a blank before, between and after the targets
+    states = np.zeros(2 * len(targets) + 1, np.int64)
     states[1::2] = targets
-    skip = np.full(len(states), -np.inf, np.float32)  # 0 where a symbol may follow the one before it, which is another
+    # 0 where a symbol may follow the one before it, which is another
+    skip = np.full(len(states), -np.inf, np.float32)
     skip[3::2][states[3::2] != states[1:-2:2]] = 0
     frames = log_probs.numpy()
     score = np.full(len(states), -np.inf, np.float32)
@@ -289,9 +377,11 @@ def spoken_prefix(log_probs: Tensor, targets: Sequence[int]) -> int:
 
 
 class WhisperAligner:
-    """As `CtcAligner`, by dynamic time warping over the cross-attention of Whisper's alignment heads, given the known tokens.
+    """As `CtcAligner`, by dynamic time warping over the cross-attention of Whisper's alignment
+    heads, given the known tokens.
 
-    Audio beyond 30 s is cut at pauses, transcribed, and its words shared out by matching the transcripts with them.
+    Audio beyond 30 s is cut at pauses, transcribed, and its words shared out by matching the
+    transcripts with them.
     """
 
     def __init__(self, engine: WhisperCheckpoint, name: str, weights: str, language: str) -> None:
@@ -301,11 +391,20 @@ class WhisperAligner:
         self._heads = settings.alignment_heads
         self._prompt = [settings.decoder_start_token_id]
         if settings.is_multilingual:
-            self._prompt += [settings.lang_to_id[f"<|{language}|>"], settings.task_to_id["transcribe"]]
+            self._prompt += [
+                settings.lang_to_id[f"<|{language}|>"],
+                settings.task_to_id["transcribe"],
+            ]
         self._prompt.append(settings.no_timestamps_token_id)
-        # tokens that differ in case or the space before them count as one: a text may be written without capitals
-        written = engine.tokenizer.convert_ids_to_tokens(list(range(engine.model.config.vocab_size)))
-        names = [t.lstrip("Ġ").lower() if t and t.replace("Ġ", "").isascii() else f"{i} {t}" for i, t in enumerate(written)]
+        # tokens that differ in case or the space before them count as one: a text may be written
+        # without capitals
+        written = engine.tokenizer.convert_ids_to_tokens(
+            list(range(engine.model.config.vocab_size))
+        )
+        names = [
+            t.lstrip("Ġ").lower() if t and t.replace("Ġ", "").isascii() else f"{i} {t}"
+            for i, t in enumerate(written)
+        ]
         self._alike = torch.from_numpy(np.unique(names, return_inverse=True)[1])
 
     def spells(self, text: str) -> float:
@@ -316,8 +415,12 @@ class WhisperAligner:
         pieces = split_at_pauses(samples, self.engine.longest, SAMPLE_RATE)
         owners = np.zeros(len(words), np.int64)
         if len(pieces) > 1:
-            bar = tqdm(pieces, "recognising", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES)
-            recognised = ["".join(word.text for word in self.engine.decode(samples[a:b])) for a, b in bar]
+            bar = tqdm(
+                pieces, "recognising", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES
+            )
+            recognised = [
+                "".join(word.text for word in self.engine.decode(samples[a:b])) for a, b in bar
+            ]
             owners = shared_out(words, recognised)
         timed: list[Span] = []
         losses, symbols = [], []
@@ -327,16 +430,26 @@ class WhisperAligner:
             if not in_piece:
                 continue
             limit = end / SAMPLE_RATE
-            for word, (a, b, loss, tokens) in zip(in_piece, self._piece(samples[start:end], in_piece), strict=True):
+            for word, (a, b, loss, tokens) in zip(
+                in_piece, self._piece(samples[start:end], in_piece), strict=True
+            ):
                 first = min(start / SAMPLE_RATE + a, limit - TOKEN_SECONDS)
-                timed.append(Span(word, first, min(max(start / SAMPLE_RATE + b, first + TOKEN_SECONDS), limit)))
+                timed.append(
+                    Span(
+                        word, first, min(max(start / SAMPLE_RATE + b, first + TOKEN_SECONDS), limit)
+                    )
+                )
                 losses.append(loss)
                 symbols.append(tokens)
-        return Alignment(tuple(timed), np.array(losses), np.array(symbols), np.zeros(len(timed)))  # its decoder is given the text
+        # its decoder is given the text
+        return Alignment(tuple(timed), np.array(losses), np.array(symbols), np.zeros(len(timed)))
 
     @torch.inference_mode()
-    def _piece(self, samples: np.ndarray, words: Sequence[str]) -> list[tuple[float, float, float, int]]:
-        """Of every word in at most 30 s: start and end in seconds, its loss in nats, and its number of tokens."""
+    def _piece(
+        self, samples: np.ndarray, words: Sequence[str]
+    ) -> list[tuple[float, float, float, int]]:
+        """Of every word in at most 30 s: start and end in seconds, its loss in nats, and its number
+        of tokens."""
         text, cores = "", []
         for word in words:
             text += self.joiner
@@ -347,22 +460,35 @@ class WhisperAligner:
         coded = self.engine.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         ids = coded["input_ids"]
         if (room := model.config.max_target_positions - len(prompt) - 1) < len(ids):
-            raise ValueError(f"{len(ids)} tokens of text fall on {len(samples) / SAMPLE_RATE:.1f} s of it, and {room} are possible")
-        decoder_ids = torch.tensor([[*prompt, *ids, model.config.eos_token_id]], device=model.device)
+            raise ValueError(
+                f"{len(ids)} tokens of text fall on "
+                f"{len(samples) / SAMPLE_RATE:.1f} s of it, and {room} are possible"
+            )
+        decoder_ids = torch.tensor(
+            [[*prompt, *ids, model.config.eos_token_id]], device=model.device
+        )
         extractor = self.engine.extractor
-        features = extractor(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt").input_features.to(model.device)
+        features = extractor(
+            samples, sampling_rate=SAMPLE_RATE, return_tensors="pt"
+        ).input_features.to(model.device)
         outputs = model(features, decoder_input_ids=decoder_ids, output_attentions=True)
         # row k: from what is given before token k, the last row from what is given before the end
         rows = slice(len(prompt) - 1, len(prompt) + len(ids))
         chances = outputs.logits[0, rows].float().softmax(-1)[: len(ids)].cpu()
-        chances = torch.zeros_like(chances).index_add_(1, self._alike, chances).clamp_min(1e-30).log()
+        chances = (
+            torch.zeros_like(chances).index_add_(1, self._alike, chances).clamp_min(1e-30).log()
+        )
         loss = chances.amax(-1) - chances[range(len(ids)), self._alike[ids]]
         frames = max(round(len(samples) / SAMPLE_RATE / TOKEN_SECONDS), 1)
-        attention = torch.stack([outputs.cross_attentions[layer][0, head] for layer, head in self._heads])[:, :, :frames]
+        attention = torch.stack(
+            [outputs.cross_attentions[layer][0, head] for layer, head in self._heads]
+        )[:, :, :frames]
         jumps = token_times(attention.float().cpu().numpy(), rows)
         # characters of every token, without the space before it
         spaces = [len(text[a:b]) - len(text[a:b].lstrip()) for a, b in coded["offset_mapping"]]
-        begins = np.array([a + space for (a, _), space in zip(coded["offset_mapping"], spaces, strict=True)])
+        begins = np.array(
+            [a + space for (a, _), space in zip(coded["offset_mapping"], spaces, strict=True)]
+        )
         stops = np.array([b for _, b in coded["offset_mapping"]])
 
         def time(token: int, place: int) -> float:
@@ -379,14 +505,17 @@ class WhisperAligner:
 
 
 def token_times(attention: np.ndarray, rows: slice) -> np.ndarray:
-    """Seconds at which each token begins and the last one ends, (K + 1,). attention: (heads, tokens given, frames); rows: those
-    that foretell the K tokens and the end.
+    """Seconds at which each token begins and the last one ends, (K + 1,). attention: (heads, tokens
+    given, frames); rows: those that foretell the K tokens and the end.
     """
     from librosa.sequence import dtw  # slow to import
     from scipy.ndimage import median_filter
 
-    weights = attention / np.maximum(attention.sum(-1, keepdims=True), 1e-9)  # the silence behind the audio is cut off
-    weights = (weights - weights.mean(1, keepdims=True)) / np.maximum(weights.std(1, keepdims=True), 1e-9)
+    # the silence behind the audio is cut off
+    weights = attention / np.maximum(attention.sum(-1, keepdims=True), 1e-9)
+    weights = (weights - weights.mean(1, keepdims=True)) / np.maximum(
+        weights.std(1, keepdims=True), 1e-9
+    )
     cost = -median_filter(weights, (1, 1, MEDIAN), mode="mirror").mean(0)[rows]
     _, steps = dtw(C=cost)
     steps = steps[::-1]  # (steps, 2): row and frame
@@ -394,9 +523,11 @@ def token_times(attention: np.ndarray, rows: slice) -> np.ndarray:
 
 
 def shared_out(words: Sequence[str], recognised: Sequence[str]) -> np.ndarray:
-    """(W,) the number of the piece that each known word is spoken in, in order. recognised: what was recognised in every piece.
+    """(W,) the number of the piece that each known word is spoken in, in order. recognised: what
+    was recognised in every piece.
 
-    Letters of both are matched by the fewest edits; a word is where its middle letter is. Raises ValueError where there is
+    Letters of both are matched by the fewest edits; a word is where its middle letter is. Raises
+    ValueError where there is
     nothing to match.
     """
     letters = [fold_letters("".join(filter(str.isalnum, word))) for word in words]
@@ -420,13 +551,17 @@ Aligner = CtcAligner | WhisperAligner
 
 
 def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
-    """models: a shipped set or a folder of models; recogniser: as of `load_recogniser`; language: of the texts.
+    """models: a shipped set or a folder of models; recogniser: as of `load_recogniser`; language:
+    of the texts.
 
     Raises InputError for a recogniser that cannot align, or not in this language.
     """
     language = language_of(language)
     if recogniser == "pocketsphinx":
-        raise InputError("pocketsphinx does not align; give --recogniser ctc, or a CTC or Whisper model of Hugging Face")
+        raise InputError(
+            "pocketsphinx does not align; give --recogniser ctc, or a CTC or "
+            "Whisper model of Hugging Face"
+        )
     if is_ctc_head(recogniser):
         head = load_recogniser(folder := model_folder(models), recogniser, shared_encoder(folder))
         assert isinstance(head, CtcRecogniser)
@@ -448,10 +583,12 @@ def ctc_aligner(head: CtcRecogniser) -> CtcAligner:
     return CtcAligner(head.name, str(head.card["asr"]), *parts, HEAD_LONGEST)
 
 
-# ---- `speechssl align`: a prepared corpus again, with times of its words and answers from its texts and recordings
+# ---- `speechssl align`: a prepared corpus again, with times of its words and answers from its
+# texts and recordings
 #
-# Words are those of the text (of the transcript where there is no text) as they are spelt there. What has times keeps them;
-# recordings stay where they are. What is not spoken as it is written is set aside, or gets no times.
+# Words are those of the text (of the transcript where there is no text) as they are spelt there.
+# What has times keeps them; recordings stay where they are. What is not spoken as it is written is
+# set aside, or gets no times.
 
 VERSION = 2  # of how words are aligned
 SPELT = 0.5  # least share of a text's letters that a recogniser must be able to write
@@ -471,7 +608,8 @@ Record = Passage | Question
 
 @dataclass(frozen=True)
 class AlignedSplit:
-    """Aligns one split into the folder `out`, a file a recording in its PARTS, which a killed run finds again."""
+    """Aligns one split into the folder `out`, a file a recording in its PARTS, which a killed run
+    finds again."""
 
     data: Corpus
     out: Path
@@ -479,11 +617,13 @@ class AlignedSplit:
     confidence: float  # the least that counts as aligned
 
     def part(self, kind: Kind, record: Record) -> dict[str, Any]:
-        """Words with their losses and symbols, and the length of the recording in seconds; or the reason why there are none."""
+        """Words with their losses and symbols, and the length of the recording in seconds; or the
+        reason why there are none."""
         path = self.out / self.data.split / PARTS / f"{kind[0]}-{safe_name(record.id)}.json"
         if path.is_file():
             part = dict(read_json(path))
-            if "words" not in part or "beyond" in part:  # an older version's has no `beyond`, and is made again
+            # an older version's has no `beyond`, and is made again
+            if "words" not in part or "beyond" in part:
                 return part
         try:
             samples = read_audio(self.data.path(record))
@@ -499,7 +639,9 @@ class AlignedSplit:
                 part["reason"] = OTHER_TEXT
             else:
                 part["seconds"] = len(samples) / SAMPLE_RATE
-                part["words"] = [[w.text, round(w.start, 5), round(w.end, 5)] for w in alignment.words]
+                part["words"] = [
+                    [w.text, round(w.start, 5), round(w.end, 5)] for w in alignment.words
+                ]
                 part |= {
                     "losses": alignment.losses.round(3).tolist(),
                     "symbols": alignment.symbols.tolist(),
@@ -508,18 +650,32 @@ class AlignedSplit:
         write_json(path, part, checked=True)
         return part
 
-    def records(self, report: PrepareReport, workers: int) -> tuple[SplitRecords, list[dict[str, Any]]]:
-        """The records with times, and a line for every stretch of a recording that says more than its text. workers: threads."""
+    def records(
+        self, report: PrepareReport, workers: int
+    ) -> tuple[SplitRecords, list[dict[str, Any]]]:
+        """The records with times, and a line for every stretch of a recording that says more than
+        its text. workers: threads."""
         data, split = self.data, self.data.split
         every: list[tuple[Kind, Record]] = [("passages", p) for p in data.passages.values()]
         every += [("questions", q) for q in data.questions]
-        jobs = [(kind, record) for kind, record in every if record.audio and not record.words and spoken_words(record)]
+        jobs = [
+            (kind, record)
+            for kind, record in every
+            if record.audio and not record.words and spoken_words(record)
+        ]
         with single_threaded(workers) as pool:
             results = pool.map(lambda job: self.part(*job), jobs)
-            shown = tqdm(results, f"aligning {split}", len(jobs), unit="recording", disable=not jobs)
-            parts = {(kind, record.id): part for (kind, record), part in zip(jobs, shown, strict=True)}
+            shown = tqdm(
+                results, f"aligning {split}", len(jobs), unit="recording", disable=not jobs
+            )
+            parts = {
+                (kind, record.id): part for (kind, record), part in zip(jobs, shown, strict=True)
+            }
         if sure := [part["confidence"] for part in parts.values() if "words" in part]:
-            done = f"aligned by {self.aligner.name}; confidence {median(sure):.2f} (median), {min(sure):.2f} (least)"
+            done = (
+                f"aligned by {self.aligner.name}; confidence {median(sure):.2f} (median), "
+                f"{min(sure):.2f} (least)"
+            )
             report.remark(split, "recordings whose words had no times", done, len(sure))
 
         alignments: dict[tuple[Kind, str], Alignment] = {}
@@ -528,12 +684,24 @@ class AlignedSplit:
             if "words" not in part:
                 continue
             words = tuple(Span(*word) for word in part["words"])
-            alignment = Alignment(words, *(np.array(part[numbers]) for numbers in ("losses", "symbols", "beyond")))
+            alignment = Alignment(
+                words, *(np.array(part[numbers]) for numbers in ("losses", "symbols", "beyond"))
+            )
             alignments[kind, name] = alignment
-            edges = [0.0, *(w.start for w in words[1:]), part["seconds"]]  # a word has what follows it, the first what is before it
-            bounds = np.flatnonzero(np.diff(np.r_[False, alignment.says_more(), False])).reshape(-1, 2)
+            # a word has what follows it, the first what is before it
+            edges = [0.0, *(w.start for w in words[1:]), part["seconds"]]
+            bounds = np.flatnonzero(np.diff(np.r_[False, alignment.says_more(), False])).reshape(
+                -1, 2
+            )
             more += [
-                {"split": split, "kind": kind, "id": name, "start": edges[a], "end": edges[b], "words": [int(a), int(b)]}
+                {
+                    "split": split,
+                    "kind": kind,
+                    "id": name,
+                    "start": edges[a],
+                    "end": edges[b],
+                    "words": [int(a), int(b)],
+                }
                 for a, b in bounds
             ]
         if more:
@@ -563,7 +731,12 @@ class AlignedSplit:
                 report.set_aside(split, "questions", q.id, **part)
             else:
                 questions.append(
-                    self.answered(self.moved(q, part), passages[q.passage], alignments.get(("passages", q.passage)), report)
+                    self.answered(
+                        self.moved(q, part),
+                        passages[q.passage],
+                        alignments.get(("passages", q.passage)),
+                        report,
+                    )
                 )
         return SplitRecords(tuple(passages.values()), questions), more
 
@@ -572,15 +745,27 @@ class AlignedSplit:
         root = self.data.root.resolve()
         moved = replace(record, audio=str(root / record.audio) if record.audio else "")
         if isinstance(record, Question):
-            moved = replace(moved, option_audio=tuple(str(root / audio) for audio in record.option_audio))
+            moved = replace(
+                moved, option_audio=tuple(str(root / audio) for audio in record.option_audio)
+            )
         if "words" in part:
-            long = abs(part["seconds"] - record.seconds) > TOLERANCE  # a header may only estimate the length
+            # a header may only estimate the length
+            long = abs(part["seconds"] - record.seconds) > TOLERANCE
             seconds = part["seconds"] if long else record.seconds
-            moved = replace(moved, words=tuple(Span(*word) for word in part["words"]), seconds=seconds)
+            moved = replace(
+                moved, words=tuple(Span(*word) for word in part["words"]), seconds=seconds
+            )
         return moved
 
-    def answered(self, question: Question, passage: Passage, alignment: Alignment | None, report: PrepareReport) -> Question:
-        """The question with times of its answers. alignment: None where the passage had its words before."""
+    def answered(
+        self,
+        question: Question,
+        passage: Passage,
+        alignment: Alignment | None,
+        report: PrepareReport,
+    ) -> Question:
+        """The question with times of its answers. alignment: None where the passage had its words
+        before."""
         spoken = places(passage.written, passage.words)
         answers = []
         for answer in question.answers:
@@ -591,7 +776,11 @@ class AlignedSplit:
             inside = touched(spoken, *place) if place and spoken is not None else None
             if inside is None:
                 why = why or (SILENT if spoken is not None else FOREIGN_WORDS)
-            elif alignment and alignment.confidence(max(inside[0] - CONTEXT, 0), inside[1] + CONTEXT) < self.confidence:
+            elif (
+                alignment
+                and alignment.confidence(max(inside[0] - CONTEXT, 0), inside[1] + CONTEXT)
+                < self.confidence
+            ):
                 why = UNRECOGNISED
             elif alignment and alignment.says_more()[inside[0] : inside[1] + 1].any():
                 why = BESIDE_MORE
@@ -599,43 +788,79 @@ class AlignedSplit:
                 report.remark(self.data.split, why, UNTIMED)
                 answers.append(answer)
             else:
-                report.remark(self.data.split, "answers that had no times", "now timed, from the first to the last of their words")
-                answers.append(replace(answer, start=passage.words[inside[0]].start, end=passage.words[inside[1]].end))
+                report.remark(
+                    self.data.split,
+                    "answers that had no times",
+                    "now timed, from the first to the last of their words",
+                )
+                answers.append(
+                    replace(
+                        answer,
+                        start=passage.words[inside[0]].start,
+                        end=passage.words[inside[1]].end,
+                    )
+                )
         return replace(question, answers=tuple(answers))
 
 
 def spoken_words(record: Record) -> list[str]:
-    """The words of what is written (zh: characters), as they stand there, without those that are punctuation alone."""
-    return [word for word, _ in pieces(record.written, record.language) if any(map(is_spoken, word))]
+    """The words of what is written (zh: characters), as they stand there, without those that are
+    punctuation alone."""
+    return [
+        word for word, _ in pieces(record.written, record.language) if any(map(is_spoken, word))
+    ]
 
 
 def align_corpus(
-    manifest: Path, out: Path | None, models: str, recogniser: str, confidence: float, workers: int = 1
+    manifest: Path,
+    out: Path | None,
+    models: str,
+    recogniser: str,
+    confidence: float,
+    workers: int = 1,
 ) -> tuple[Path, dict[str, Any]]:
     """Write a corpus with times, and return its folder and data report.
 
-    manifest: a prepared corpus, a split of one, or the passages.jsonl of a split; out: None for CORPUS-aligned beside the
-    corpus; models, recogniser: see `load_aligner`; confidence: below which a recording is set aside, 0 to 1; workers: threads.
-    A killed run continues. Raises InputError for a corpus without recordings, texts or anything to align, for a recogniser of
-    another language, where nothing could be aligned, and where `out` holds something else.
+    manifest: a prepared corpus, a split of one, or the passages.jsonl of a split; out: None for
+    CORPUS-aligned beside the
+    corpus; models, recogniser: see `load_aligner`; confidence: below which a recording is set
+    aside, 0 to 1; workers: threads.
+    A killed run continues. Raises InputError for a corpus without recordings, texts or anything to
+    align, for a recogniser of another language, where nothing could be aligned, and where `out`
+    holds something else.
     """
     root, splits = find_splits(manifest)
     if out is None:
         out = root.parent / f"{root.name}-aligned"
-        out = out.relative_to(Path.cwd()) if out.is_relative_to(Path.cwd()) else out  # as people would write it
+        # as people would write it
+        out = out.relative_to(Path.cwd()) if out.is_relative_to(Path.cwd()) else out
     if root in (out.resolve(), *out.resolve().parents):
-        raise InputError(f"{out} is the corpus itself, or in it; give another folder, or none for {root.name}-aligned")
+        raise InputError(
+            f"{out} is the corpus itself, or in it; give another folder, or none "
+            f"for {root.name}-aligned"
+        )
     data = {split: load_corpus(root, split) for split in splits}
     language = check_corpus(manifest, list(data.values()))
     aligner = load_aligner(models, recogniser, language)
-    text = "".join(word for corpus in data.values() for p in corpus.passages.values() for word in spoken_words(p))
+    text = "".join(
+        word
+        for corpus in data.values()
+        for p in corpus.passages.values()
+        for word in spoken_words(p)
+    )
     if (share := aligner.spells(text)) < SPELT:
         raise InputError(
-            f"{aligner.name} can write only {share:.0%} of the letters of {manifest} (language {language}); "
+            f"{aligner.name} can write only {share:.0%} of the letters of {manifest} (language "
+            f"{language}); "
             "give a recogniser of this language with --recogniser"
         )
     source = {"source": str(root), "manifests": {split: data_hash(root, split) for split in splits}}
-    settings = {"recogniser": recogniser, "weights": aligner.weights, "confidence": confidence, "version": VERSION}
+    settings = {
+        "recogniser": recogniser,
+        "weights": aligner.weights,
+        "confidence": confidence,
+        "version": VERSION,
+    }
     with stage(out, source, settings) as step:
         if not step.done:
             card = dict(read_json(root / CARD)) if (root / CARD).is_file() else {}
@@ -643,29 +868,55 @@ def align_corpus(
             report = PrepareReport(str(card.get("corpus", root.name)), invented=invented)
             by_split, more = dict[str, SplitRecords](), list[dict[str, Any]]()
             for split, corpus in data.items():
-                by_split[split], stretches = AlignedSplit(corpus, out, aligner, confidence).records(report, workers)
+                by_split[split], stretches = AlignedSplit(corpus, out, aligner, confidence).records(
+                    report, workers
+                )
                 more += stretches
             if not any(records.passages for records in by_split.values()):
-                why = "; ".join(f"{n:,} x {reason}" for reason, n in report.reasons(kind="passages").most_common(3))
-                raise InputError(f"{aligner.name} aligned no passage of {manifest} ({why}); check texts and recordings")
-            facts = {name: value for name, value in card.items() if name not in ("corpus", "manifests")}
-            for path in (path for split in by_split if (path := root / split / REFERENCE).is_file()):
-                lines = [reading | {"audio": str(root / str(reading.get("audio", "")))} for _, reading in read_lines(path)]
+                why = "; ".join(
+                    f"{n:,} x {reason}"
+                    for reason, n in report.reasons(kind="passages").most_common(3)
+                )
+                raise InputError(
+                    f"{aligner.name} aligned no passage of {manifest} ({why}); "
+                    "check texts and recordings"
+                )
+            facts = {
+                name: value for name, value in card.items() if name not in ("corpus", "manifests")
+            }
+            for path in (
+                path for split in by_split if (path := root / split / REFERENCE).is_file()
+            ):
+                lines = [
+                    reading | {"audio": str(root / str(reading.get("audio", "")))}
+                    for _, reading in read_lines(path)
+                ]
                 write_lines(out / path.relative_to(root), lines)
             if more:
                 write_lines(out / SAYS_MORE, more)
-            write_corpus(out, by_split, report, facts | {"aligned": source | settings | {"says_more": len(more)}})
+            write_corpus(
+                out,
+                by_split,
+                report,
+                facts | {"aligned": source | settings | {"says_more": len(more)}},
+            )
         if (out / SAYS_MORE).is_file():
-            recordings = {(line["split"], line["kind"], line["id"]) for _, line in read_lines(out / SAYS_MORE)}
+            recordings = {
+                (line["split"], line["kind"], line["id"]) for _, line in read_lines(out / SAYS_MORE)
+            }
             who = f"{len(recordings)} recordings say" if len(recordings) > 1 else "1 recording says"
-            message = f"{who} more than the text has, and words there may have wrong times: {out / SAYS_MORE} has the places; "
+            message = (
+                f"{who} more than the text has, and words there may have wrong times: "
+                f"{out / SAYS_MORE} has the places; "
+            )
             message += "give the whole text, or cut what it does not cover"
             warnings.warn(message, stacklevel=2)
         return out, dict(read_json(out / "data_report.json"))
 
 
 def find_splits(manifest: Path) -> tuple[Path, list[str]]:
-    """The corpus, absolute, and its splits. Raises InputError for a path that is neither a corpus nor of one."""
+    """The corpus, absolute, and its splits. Raises InputError for a path that is neither a corpus
+    nor of one."""
     path = manifest.resolve()
     if path.name == PASSAGES and path.is_file():
         path = path.parent
@@ -673,24 +924,38 @@ def find_splits(manifest: Path) -> tuple[Path, list[str]]:
         return path.parent, [path.name]
     splits = sorted(table.parent.name for table in path.glob(f"*/{PASSAGES}"))
     if not splits:
-        raise InputError(f"{manifest} {'has no passages.jsonl' if path.exists() else 'does not exist'}; {GIVE}")
+        raise InputError(
+            f"{manifest} {'has no passages.jsonl' if path.exists() else 'does not exist'}; {GIVE}"
+        )
     return path, splits
 
 
 def check_corpus(manifest: Path, splits: Sequence[Corpus]) -> str:
-    """The language of the passages, en or zh. Raises InputError where there is nothing to align, or not enough for it."""
+    """The language of the passages, en or zh. Raises InputError where there is nothing to align, or
+    not enough for it."""
     passages = [p for data in splits for p in data.passages.values()]
     questions = [q for data in splits for q in data.questions]
     if not passages:
         raise InputError(f"{manifest} has no passages; give a corpus that has some")
     if not any(p.audio for p in passages):
-        raise InputError(f"{manifest} has no recordings of its passages; prepare it with them, or with --speak")
+        raise InputError(
+            f"{manifest} has no recordings of its passages; prepare it with them, or with --speak"
+        )
     if not any(p.words or (p.audio and p.written.strip()) for p in passages):
-        raise InputError(f"{manifest} has no text of its recorded passages; give every passage the text that is spoken in it")
-    lacking = any(p.audio and not p.words for p in passages) or any(a.start is None for q in questions for a in q.answers)
+        raise InputError(
+            f"{manifest} has no text of its recorded passages; give every passage "
+            "the text that is spoken in it"
+        )
+    lacking = any(p.audio and not p.words for p in passages) or any(
+        a.start is None for q in questions for a in q.answers
+    )
     if not lacking:
-        raise InputError(f"{manifest} has times of all words and answers; there is nothing to align")
+        raise InputError(
+            f"{manifest} has times of all words and answers; there is nothing to align"
+        )
     languages = sorted({language_of(p.language) for p in passages})
     if len(languages) > 1:
-        raise InputError(f"{manifest} has passages in {' and '.join(languages)}; align each language by itself")
+        raise InputError(
+            f"{manifest} has passages in {' and '.join(languages)}; align each language by itself"
+        )
     return languages[0]

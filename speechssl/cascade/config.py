@@ -1,4 +1,5 @@
-"""`speechssl train ctc`, `train text-qa` and `align`: their options, and those of the reader of words."""
+"""`speechssl train ctc`, `train text-qa` and `align`: their options, and those of the reader of
+words."""
 
 from __future__ import annotations
 
@@ -30,33 +31,44 @@ from speechssl.errors import InputError
 
 @dataclass(frozen=True)
 class ReaderOptions:
-    """What reads words in the cascade and `text`; the lengths are those of transformers' run_qa.py."""
+    """What reads words in the cascade and `text`; the lengths are those of transformers'
+    run_qa.py."""
 
     reader: str | None = option(
         None,
-        "reader of cascade-* and text: folder or hub id of a question-answering model of Hugging Face (deepset/minilm-"
-        "uncased-squad2), or of `train text-qa`; its name is added to that of the system; default: text-qa/ in --models; "
+        "reader of cascade-* and text: folder or hub id of a question-answering model of Hugging "
+        "Face (deepset/minilm-"
+        "uncased-squad2), or of `train text-qa`; its name is added to that of the system; "
+        "default: text-qa/ in --models; "
         f"tested families: {', '.join(TEXT_FAMILIES)}",
     )
     null_threshold: float | None = option(
         None,
-        'answer nothing where "no answer" (SQuAD 2.0) is worth more than the best span by more than this, in logits; it counts '
+        'answer nothing where "no answer" (SQuAD 2.0) is worth more than the best span by more '
+        "than this, in logits; it counts "
         "as wrong in `evaluate qa`, whose questions have answers; default: always answer",
     )
-    max_seq_length: Count = option(384, "longest window of a Hugging Face reader, with the question; at most its positions")
+    max_seq_length: Count = option(
+        384, "longest window of a Hugging Face reader, with the question; at most its positions"
+    )
     doc_stride: Whole = option(128, "tokens that two windows of a Hugging Face reader share")
     max_answer_length: Count = option(30, "longest answer of a Hugging Face reader, in tokens")
     shift: Path | None = option(
         None,
-        "vector of `speechssl text vector` that is added to a layer of the reader, for another language than that of its training; "
-        "its name is added to that of the system; default: that which the reader was trained with, if any",
+        "vector of `speechssl text vector` that is added to a layer of the reader, for another "
+        "language than that of its training; "
+        "its name is added to that of the system; default: that which the reader was trained "
+        "with, if any",
     )
 
     named: bool = True  # whether systems are called after the reader
 
     def __post_init__(self) -> None:
         if self.null_threshold is not None and not math.isfinite(self.null_threshold):
-            raise InputError(f"--null-threshold {self.null_threshold} is no threshold; give a number, or leave it out")
+            raise InputError(
+                f"--null-threshold {self.null_threshold} is no threshold; give a "
+                "number, or leave it out"
+            )
 
     @property
     def lengths(self) -> tuple[int, int, int]:
@@ -65,10 +77,12 @@ class ReaderOptions:
 
 @dataclass(frozen=True)
 class CtcOptions:
-    """A head on one layer, or on the weighted sum of all, trained on random crops of whole words."""
+    """A head on one layer, or on the weighted sum of all, trained on random crops of whole
+    words."""
 
     training: TrainingOptions = group(TrainingOptions(1500, 2e-3, 100, **vars(PLAIN)), "training")
-    layer: int | None = None  # None: all hidden states, as SUPERB has it; they take S times the disk
+    # None: all hidden states, as SUPERB has it; they take S times the disk
+    layer: int | None = None
     passages: Whole = option(800, "use only the first N training passages, with their questions")
     batch: Count = option(16, BATCH)
     longest: Amount = option(8.0, "longest crop, in seconds", name="crop_seconds")
@@ -81,8 +95,8 @@ class CtcOptions:
 class TrainCtc:
     """train a CTC head on a frozen encoder
 
-    This is the recogniser of the cascade. It is trained on recordings and words of the passages and questions of the training
-    split. A killed run resumes with the same command.
+    This is the recogniser of the cascade. It is trained on recordings and words of the passages and
+    questions of the training split. A killed run resumes with the same command.
 
       speechssl train ctc corpus people-en/encoder exp/ctc
     """
@@ -90,7 +104,11 @@ class TrainCtc:
     corpus: Path = argument("prepared corpus")
     encoder: str = argument(ENCODERS)
     out: Path = argument("folder for the trained head")
-    layer: str = option("all", "layer of the encoder that the head reads, or all: a weighted sum of the layers, as in SUPERB")
+    layer: str = option(
+        "all",
+        "layer of the encoder that the head reads, or all: a weighted sum "
+        "of the layers, as in SUPERB",
+    )
     split: str = option("train", "split of the corpus to train on")
     device: str = option("auto", DEVICE)
     head: CtcOptions = group(CtcOptions(), "")
@@ -101,7 +119,9 @@ class TrainCtc:
         from speechssl.encoders.load import load_encoder
 
         if self.layer != "all" and not self.layer.isdecimal():
-            raise InputError(f"--layer {self.layer} is not a layer; give a whole number from 0, or all")
+            raise InputError(
+                f"--layer {self.layer} is not a layer; give a whole number from 0, or all"
+            )
         use_device(self.device)
         options = replace(self.head, layer=None if self.layer == "all" else int(self.layer))
         train_ctc(self.corpus, load_encoder(self.encoder), self.out, options, self.split)
@@ -112,8 +132,9 @@ class TrainCtc:
 class TrainNgram:
     """train the word n-gram that a CTC head decodes with, and choose its weight
 
-    The n-gram is trained on the texts of the training split. The weight of the language model and the score of a word are those
-    with the lowest word error rate on recordings of dev. The n-gram is kept in CTC/ngram; cascade-ctc decodes with it from then
+    The n-gram is trained on the texts of the training split. The weight of the language model and
+    the score of a word are those with the lowest word error rate on recordings of dev. The n-gram
+    is kept in CTC/ngram; cascade-ctc decodes with it from then
     on, and cascade-ctc-greedy without it.
 
       speechssl train ngram corpus people-en/encoder exp/ctc
@@ -124,34 +145,58 @@ class TrainNgram:
     ctc: Path = argument("folder of `speechssl train ctc`")
     order: Count = option(4, "longest n-gram, in words (Mandarin: characters)")
     split: str = option("train", "split whose texts are used")
-    passages: Count | None = option(None, "only the first N passages of the split and their questions; default: all")
-    dev: Path | None = option(None, "corpus of the recordings that choose the weights; default: CORPUS")
+    passages: Count | None = option(
+        None, "only the first N passages of the split and their questions; default: all"
+    )
+    dev: Path | None = option(
+        None, "corpus of the recordings that choose the weights; default: CORPUS"
+    )
     dev_split: str = option("dev", "its split")
-    dev_passages: Count = option(20, "number of its passages that are recognised, with their questions")
+    dev_passages: Count = option(
+        20, "number of its passages that are recognised, with their questions"
+    )
     beam: Count = option(15, "prefixes kept after each frame")
-    lm_weights: tuple[float, ...] = option((0.5, 1.0, 1.5, 2.0, 3.0), "weights that are tried, in nats for log10 P", least=1)
-    word_scores: tuple[float, ...] = option((-1.0, 0.0, 1.0, 2.0), "scores of a word that are tried, in nats", least=1)
+    lm_weights: tuple[float, ...] = option(
+        (0.5, 1.0, 1.5, 2.0, 3.0), "weights that are tried, in nats for log10 P", least=1
+    )
+    word_scores: tuple[float, ...] = option(
+        (-1.0, 0.0, 1.0, 2.0), "scores of a word that are tried, in nats", least=1
+    )
     device: str = option("auto", DEVICE)
 
     def run(self) -> None:
         from speechssl.cascade.train import choose_ngram
         from speechssl.encoders.load import load_encoder
 
-        if not all(map(math.isfinite, (*self.lm_weights, *self.word_scores))) or min(self.lm_weights) < 0:
-            raise InputError("--lm-weights and --word-scores are finite numbers, weights from 0; correct them")
+        if (
+            not all(map(math.isfinite, (*self.lm_weights, *self.word_scores)))
+            or min(self.lm_weights) < 0
+        ):
+            raise InputError(
+                "--lm-weights and --word-scores are finite numbers, weights from 0; correct them"
+            )
         use_device(self.device)
         card = choose_ngram(self, load_encoder(self.encoder))
-        found = f"WER {card['wer']:.1f} % on {card['recordings']} recordings of {card['dev']['split']}"
-        decoding = f"weight {card['decoding']['lm_weight']:g}, word score {card['decoding']['word_score']:g}"
-        print(f"{self.ctc}/ngram: {self.order}-gram, {decoding}; {found}, {card['wer_greedy']:.1f} % without it")
+        found = (
+            f"WER {card['wer']:.1f} % on {card['recordings']} recordings of {card['dev']['split']}"
+        )
+        decoding = (
+            f"weight {card['decoding']['lm_weight']:g}, word score "
+            f"{card['decoding']['word_score']:g}"
+        )
+        print(
+            f"{self.ctc}/ngram: {self.order}-gram, {decoding}; {found}, "
+            f"{card['wer_greedy']:.1f} % without it"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainTextQa:
     """train the cascade's text QA on the words of the corpus
 
-    A text encoder is trained to find the answer in the written passage. --subwords adds the pronunciation of every word, so that
-    words that a recogniser confuses have similar embeddings. A killed run resumes with the same command.
+    A text encoder is trained to find the answer in the written passage. --subwords adds the
+    pronunciation of every word, so that words that a recogniser confuses have similar embeddings. A
+    killed run resumes with the same command.
 
       speechssl train text-qa corpus exp/text-qa
       speechssl train text-qa corpus exp/text-qa --text-encoder bert-base-chinese --subwords pinyin
@@ -161,11 +206,20 @@ class TrainTextQa:
     corpus: Path = argument("prepared corpus")
     out: Path = argument("folder for the trained reader")
     start: Path | None = option(None, "trained text QA to start from; default: the text encoder")
-    passages: Count | None = option(None, "only the first N passages of the split and their questions; default: all")
+    passages: Count | None = option(
+        None, "only the first N passages of the split and their questions; default: all"
+    )
     learning_rates: tuple[Amount, ...] = option((), LEARNING_RATES, least=1)
-    shift: Path | None = option(None, "vector of `speechssl text vector` that is added to a layer, in training and afterwards")
+    shift: Path | None = option(
+        None,
+        "vector of `speechssl text vector` that is added to a layer, in training and afterwards",
+    )
     device: str = option("auto", DEVICE)
-    qa: QaOptions = group(QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=30), "reader", without=("noise",))
+    qa: QaOptions = group(
+        QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=30),
+        "reader",
+        without=("noise",),
+    )
 
     def run(self) -> None:
         from speechssl.cascade.train import train_text
@@ -176,7 +230,9 @@ class TrainTextQa:
             self.out,
             self.learning_rates,
             self.qa,
-            lambda out, qa: train_text(self.corpus, out, qa, shipped(self.start), self.shift, self.passages),
+            lambda out, qa: train_text(
+                self.corpus, out, qa, shipped(self.start), self.shift, self.passages
+            ),
         )
         print(f"{self.out}: text QA{best_of(self.out)}")
 
@@ -185,30 +241,41 @@ class TrainTextQa:
 class Align:
     """give words and answers their times from text and audio
 
-    A corpus without times can then train DUAL, which learns where in the recording an answer is spoken. OUT is the corpus again,
-    with `words` in passages and questions and times of answers; its recordings stay where they are. Extract units of OUT, not of
-    the corpus before. English and Mandarin (character by character).
+    A corpus without times can then train DUAL, which learns where in the recording an answer is
+    spoken. OUT is the corpus again, with `words` in passages and questions and times of answers;
+    its recordings stay where they are. Extract units of OUT, not of the corpus before. English and
+    Mandarin (character by character).
 
-    A CTC recogniser aligns the known text in windows, so that a recording may last hours; words that it cannot spell (digits,
-    foreign letters) get the time between their neighbours. Whisper gives times by its cross-attention, in pieces of at most 30 s
-    cut at pauses, among which the text is shared out by what Whisper recognises.
+    A CTC recogniser aligns the known text in windows, so that a recording may last hours; words
+    that it cannot spell (digits, foreign letters) get the time between their neighbours. Whisper
+    gives times by its cross-attention, in pieces of at most 30 s cut at pauses, among which the
+    text is shared out by what Whisper recognises.
 
-    Confidence says how likely the text is relative to what the recogniser would write itself (per symbol, 0 to 1). A recording
-    below --confidence is set aside, with its questions; an answer whose surroundings are below it gets no times.
-    A CTC recogniser also tells where a recording says more than its text has (a warning; OUT/says_more.jsonl has the places, in
-    seconds): words there may have wrong times, and answers there get none.
-    OUT/data_report.json has the counts (kept + set aside = read), OUT/set_aside.jsonl the reasons. A killed run resumes with the
-    same command.
+    Confidence says how likely the text is relative to what the recogniser would write itself (per
+    symbol, 0 to 1). A recording below --confidence is set aside, with its questions; an answer
+    whose surroundings are below it gets no times.
+    A CTC recogniser also tells where a recording says more than its text has (a warning;
+    OUT/says_more.jsonl has the places, in seconds): words there may have wrong times, and answers
+    there get none.
+    OUT/data_report.json has the counts (kept + set aside = read), OUT/set_aside.jsonl the reasons.
+    A killed run resumes with the same command.
 
       speechssl align corpora/mine
-      speechssl align corpora/mine/train/passages.jsonl corpora/mine-train --recogniser facebook/wav2vec2-large-960h-lv60-self
+      speechssl align corpora/mine/train/passages.jsonl corpora/mine-train \\
+        --recogniser facebook/wav2vec2-large-960h-lv60-self
       speechssl align corpora/mine corpora/timed --recogniser openai/whisper-tiny.en
     """
 
-    manifest: Path = argument("prepared corpus, or one split of it, or the passages.jsonl of a split")
-    out: Path | None = argument("folder to make; default: CORPUS-aligned beside the corpus", optional=True)
+    manifest: Path = argument(
+        "prepared corpus, or one split of it, or the passages.jsonl of a split"
+    )
+    out: Path | None = argument(
+        "folder to make; default: CORPUS-aligned beside the corpus", optional=True
+    )
     models: str = option("people-en", "shipped set or model folder of the recogniser")
-    recogniser: str = option("ctc", "recogniser: ctc, ctc-NAME, or a MODEL of Hugging Face (CTC or Whisper)")
+    recogniser: str = option(
+        "ctc", "recogniser: ctc, ctc-NAME, or a MODEL of Hugging Face (CTC or Whisper)"
+    )
     confidence: Share = option(0.1, "least confidence of an alignment; 0: keep all that fit")
     device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
@@ -219,8 +286,13 @@ class Align:
         from speechssl.errors import count_set_aside
 
         use_device(self.device)
-        out, report = align_corpus(self.manifest, self.out, self.models, self.recogniser, self.confidence, self.workers)
+        out, report = align_corpus(
+            self.manifest, self.out, self.models, self.recogniser, self.confidence, self.workers
+        )
         print(described(report))
-        print(f"{out}: this report is in data_report.json, and every item that was set aside in set_aside.jsonl")
+        print(
+            f"{out}: this report is in data_report.json, and every item that was set aside in "
+            "set_aside.jsonl"
+        )
         count_set_aside(aside_in(report))
         return {"out": str(out), "report": report}

@@ -1,13 +1,19 @@
-"""A model of what a recogniser gets wrong, fitted on its real output, and texts with as many such errors as are asked for.
+"""A model of what a recogniser gets wrong, fitted on its real output, and texts with as many such
+errors as are asked for.
 
-Words (zh: characters) are aligned with what was recognised (Levenshtein). Kept are, without context: for every word how often it
-was substituted, by what, and how often it was deleted; which words were inserted, and how often. To simulate a word error rate,
-the odds of a word's being substituted are those of the fit times a, those of its being deleted times b, where a and b are such
-that the expected rates of this text are what is asked for: words that are hard stay harder than others, and the shares of
-substitutions, deletions and insertions are those of the fit. A word that was seen too rarely is substituted by a word of the
-recognised vocabulary that is about as far from it by letters (zh: of its pinyin with the tone) as a real confusion (the distance
-is drawn from the fit). Of errors side by side fewer may be counted than were made; `calibration` says which rates to make.
-The random part of a text depends on the seed and its id alone: errors at a low rate are among those at a higher one.
+Words (zh: characters) are aligned with what was recognised (Levenshtein). Kept are, without
+context: for every word how often it was substituted, by what, and how often it was deleted; which
+words were inserted, and how often. To simulate a word error rate,
+the odds of a word's being substituted are those of the fit times a, those of its being deleted
+times b, where a and b are such
+that the expected rates of this text are what is asked for: words that are hard stay harder than
+others, and the shares of substitutions, deletions and insertions are those of the fit. A word that
+was seen too rarely is substituted by a word of the recognised vocabulary that is about as far from
+it by letters (zh: of its pinyin with the tone) as a real confusion (the distance
+is drawn from the fit). Of errors side by side fewer may be counted than were made; `calibration`
+says which rates to make.
+The random part of a text depends on the seed and its id alone: errors at a low rate are among those
+at a higher one.
 """
 
 from __future__ import annotations
@@ -35,14 +41,17 @@ PRIOR = 5.0  # occurrences that a word's rates are drawn towards those of rare w
 RARE = 3  # occurrences up to which a word is rare
 NEAR = 0.02  # normalised letter distance within which words are equally far
 LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, MOST)  # that the calibration is made at
-_ROUNDS, _WORDS, _TEXT = 3, 6_000, 100  # of the calibration: corrections, words simulated in each, words of a text
+# of the calibration: corrections, words simulated in each, words of a text
+_ROUNDS, _WORDS, _TEXT = 3, 6_000, 100
 KIND = "confusions"
 
-Edit = tuple[str, int]  # a word, and the index of the reference word it stands at (an insertion: after)
+# a word, and the index of the reference word it stands at (an insertion: after)
+Edit = tuple[str, int]
 
 
 def spelt_words(text: str, language: str) -> list[str]:
-    """What the model counts: en: words as a recogniser of letters spells them; zh: characters, a Latin run kept as one."""
+    """What the model counts: en: words as a recogniser of letters spells them; zh: characters, a
+    Latin run kept as one."""
     return tokens(text, language) if language_of(language) == "zh" else spelt(text).split()
 
 
@@ -71,7 +80,8 @@ class Rates(NamedTuple):
 
 @dataclass(frozen=True)
 class WordConfusions:
-    """A reference word of the fit: how often it occurred, was deleted, and what it was taken for."""
+    """A reference word of the fit: how often it occurred, was deleted, and what it was taken
+    for."""
 
     count: int = 0
     deleted: int = 0
@@ -84,7 +94,8 @@ class WordConfusions:
 
 @dataclass(frozen=True)
 class ConfusionModel:
-    """vocabulary: recognised words with counts. distances: normalised letter distances of real substitutions, ascending.
+    """vocabulary: recognised words with counts. distances: normalised letter distances of real
+    substitutions, ascending.
 
     calibration: word error rate asked for, rates to make.
     """
@@ -96,17 +107,20 @@ class ConfusionModel:
     distances: tuple[float, ...]
     rates: Rates
     calibration: tuple[tuple[float, Rates], ...] = ()
-    cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # of what drawing asks for again and again
+    # of what drawing asks for again and again
+    cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def simulate(self, words: Sequence[str], wer: float, name: str, seed: int = 0) -> list[Edit]:
         """What a recogniser with this word error rate might have made of the words, in order.
 
-        words: as `spelt_words` gives them. name: of the text, which decides the random part together with the seed.
+        words: as `spelt_words` gives them. name: of the text, which decides the random part
+        together with the seed.
         Raises InputError for a rate outside (0, MOST].
         """
         if not 0 < wer <= MOST:
             raise InputError(
-                f"a word error rate of {100 * wer:g} % cannot be simulated; ask for more than 0 and at most {100 * MOST:g}"
+                f"a word error rate of {100 * wer:g} % cannot be simulated; ask for more than 0 "
+                f"and at most {100 * MOST:g}"
             )
         rates = self.rates.scaled_to(wer)
         if self.calibration:  # the rates to make lie between those of the calibration
@@ -115,31 +129,57 @@ class ConfusionModel:
             rates = Rates(*(float(np.interp(wer, levels, column)) for column in calibrated.T))
         return self.errors([words], [rates], [name], seed)[0] if words else []
 
-    def errors(self, texts: Sequence[Sequence[str]], rates: Sequence[Rates], names: Sequence[str], seed: int) -> list[list[Edit]]:
-        """Errors at these rates in texts of one length, as they are made; where they stand side by side fewer are counted."""
+    def errors(
+        self,
+        texts: Sequence[Sequence[str]],
+        rates: Sequence[Rates],
+        names: Sequence[str],
+        seed: int,
+    ) -> list[list[Edit]]:
+        """Errors at these rates in texts of one length, as they are made; where they stand side by
+        side fewer are counted."""
         edited = []
-        for words, rate, name, chances in zip(texts, rates, names, self._chances(texts, rates).tolist(), strict=True):
+        for words, rate, name, chances in zip(
+            texts, rates, names, self._chances(texts, rates).tolist(), strict=True
+        ):
             # what happens to a word, what it is taken for (two draws), what comes after it
-            draws = np.random.default_rng(int(hash_json([seed, name]), 16)).random((len(words), 4)).tolist()
+            draws = (
+                np.random.default_rng(int(hash_json([seed, name]), 16))
+                .random((len(words), 4))
+                .tolist()
+            )
             left = max(1 - rate.deleted, 0.1)  # no word is inserted after a deleted one
             edits: list[Edit] = []
-            for i, (word, (what, first, second, after)) in enumerate(zip(words, draws, strict=True)):
+            for i, (word, (what, first, second, after)) in enumerate(
+                zip(words, draws, strict=True)
+            ):
                 substituted, deleted = chances[i]
                 if what < deleted:
                     continue
-                edits.append((self._taken_for(word, first, second) if what > 1 - substituted else word, i))
+                edits.append(
+                    (self._taken_for(word, first, second) if what > 1 - substituted else word, i)
+                )
                 if self.inserted and after < rate.inserted / left:
-                    edits.append((self._drawn(None, self.inserted, after * left / rate.inserted), i))
+                    edits.append(
+                        (self._drawn(None, self.inserted, after * left / rate.inserted), i)
+                    )
             edited.append(edits)
         return edited
 
     def _chances(self, texts: Sequence[Sequence[str]], rates: Sequence[Rates]) -> np.ndarray:
-        """(B, N, 2) chance of each word's being substituted and deleted; their means over a text are those asked for."""
+        """(B, N, 2) chance of each word's being substituted and deleted; their means over a text
+        are those asked for."""
         odds = {word: self._odds(word) for word in {word for words in texts for word in words}}
         every = np.array([[odds[word] for word in words] for words in texts])
-        targets, scale, chances = np.array([rate[:2] for rate in rates]), np.ones((len(texts), 2)), np.empty_like(every)
+        targets, scale, chances = (
+            np.array([rate[:2] for rate in rates]),
+            np.ones((len(texts), 2)),
+            np.empty_like(every),
+        )
         going = np.arange(len(texts))  # texts whose means are not yet what is wanted
-        for _ in range(200):  # means have no closed form: a word's chances are bounded by 1, whatever its odds are scaled by
+        # means have no closed form: a word's chances are bounded by 1, whatever its odds are scaled
+        # by
+        for _ in range(200):
             scaled = every[going] * scale[going, None]
             chances[going] = scaled / (1 + scaled.sum(axis=2, keepdims=True))
             mean = chances[going].mean(axis=1)
@@ -152,21 +192,25 @@ class ConfusionModel:
         """Odds of its being substituted and deleted in the fit."""
         confusions, rare = self.words.get(word, WordConfusions()), self._rare
         total = confusions.count + PRIOR
-        substituted, deleted = (confusions.substituted + PRIOR * rare[0]) / total, (confusions.deleted + PRIOR * rare[1]) / total
+        substituted, deleted = (
+            (confusions.substituted + PRIOR * rare[0]) / total,
+            (confusions.deleted + PRIOR * rare[1]) / total,
+        )
         right = max(1 - substituted - deleted, 1e-3)
         return max(substituted, 1e-6) / right, max(deleted, 1e-6) / right
 
     @cached_property
     def _rare(self) -> tuple[float, float]:
-        """How often words that occurred rarely were substituted and deleted; of all words where there are few such."""
+        """How often words that occurred rarely were substituted and deleted; of all words where
+        there are few such."""
         words = [w for w in self.words.values() if w.count <= RARE]
         words = words if sum(w.count for w in words) >= 50 else list(self.words.values())
         total = max(sum(w.count for w in words), 1)
         return sum(w.substituted for w in words) / total, sum(w.deleted for w in words) / total
 
     def _taken_for(self, word: str, first: float, second: float) -> str:
-        """One of its known confusions; or a recognised word that is as far from it as a real confusion, among those by how often
-        they were recognised. first, second: uniform draws.
+        """One of its known confusions; or a recognised word that is as far from it as a real
+        confusion, among those by how often they were recognised. first, second: uniform draws.
         """
         confusions = self.words.get(word, WordConfusions())
         trusted = confusions.substituted / (confusions.substituted + 1)
@@ -175,7 +219,9 @@ class ConfusionModel:
         if ("far", word) not in self.cache:
             others = [w for w in self.vocabulary if w != word]
             spelling = [_letters(w, self.language) for w in others]
-            distances = cdist([_letters(word, self.language)], spelling, scorer=Levenshtein.normalized_distance)[0]
+            distances = cdist(
+                [_letters(word, self.language)], spelling, scorer=Levenshtein.normalized_distance
+            )[0]
             self.cache["far", word] = others, distances
         others, distances = self.cache["far", word]
         if not others or not self.distances:
@@ -184,25 +230,39 @@ class ConfusionModel:
         if ("near", word, distance) not in self.cache:
             gaps = np.abs(distances - distance)
             near = np.flatnonzero(gaps <= gaps.min() + NEAR)
-            self.cache["near", word, distance] = {others[i]: self.vocabulary[others[i]] for i in near}
+            self.cache["near", word, distance] = {
+                others[i]: self.vocabulary[others[i]] for i in near
+            }
         return self._drawn((word, distance), self.cache["near", word, distance], second)
 
     def _drawn(self, key: Any, counts: Mapping[str, int], chance: float) -> str:
         """A word by how often it occurs. key: of these counts; chance: uniform in [0, 1)."""
         if ("drawn", key) not in self.cache:
-            self.cache["drawn", key] = list(counts), np.cumsum(list(counts.values()), dtype=np.float64).tolist()
+            self.cache["drawn", key] = (
+                list(counts),
+                np.cumsum(list(counts.values()), dtype=np.float64).tolist(),
+            )
         names, cumulated = self.cache["drawn", key]
         return names[min(bisect_right(cumulated, chance * cumulated[-1]), len(names) - 1)]
 
 
 def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> ConfusionModel:
-    """pairs: reference and recognised texts, of one recogniser. Raises InputError where nothing was recognised wrongly."""
-    counts, deleted, inserted, vocabulary = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    """pairs: reference and recognised texts, of one recogniser. Raises InputError where nothing was
+    recognised wrongly."""
+    counts, deleted, inserted, vocabulary = (
+        Counter[str](),
+        Counter[str](),
+        Counter[str](),
+        Counter[str](),
+    )
     taken_for: dict[str, Counter[str]] = {}
     for texts in pairs:
         reference, hypothesis = (spelt_words(text, language) for text in texts)
         for code in Levenshtein.opcodes(reference, hypothesis):
-            spoken, recognised = reference[code.src_start : code.src_end], hypothesis[code.dest_start : code.dest_end]
+            spoken, recognised = (
+                reference[code.src_start : code.src_end],
+                hypothesis[code.dest_start : code.dest_end],
+            )
             counts.update(spoken)
             vocabulary.update(recognised)
             if code.tag == "replace":
@@ -211,59 +271,102 @@ def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusion
             elif code.tag != "equal":
                 deleted.update(spoken)
                 inserted.update(recognised)
-    spelling = {w: _letters(w, language) for w in {*taken_for, *(v for confusions in taken_for.values() for v in confusions)}}
+    spelling = {
+        w: _letters(w, language)
+        for w in {*taken_for, *(v for confusions in taken_for.values() for v in confusions)}
+    }
     distances = sorted(
-        Levenshtein.normalized_distance(spelling[w], spelling[v]) for w, others in taken_for.items() for v in others.elements()
+        Levenshtein.normalized_distance(spelling[w], spelling[v])
+        for w, others in taken_for.items()
+        for v in others.elements()
     )
     rates = counted(pairs, language)
     if not rates.wer or not counts:
         raise InputError(
-            f"there is no error in {len(pairs)} recognised texts of {counts.total()} words; give more, or another recogniser"
+            f"there is no error in {len(pairs)} recognised texts of {counts.total()} words; give "
+            "more, or another recogniser"
         )
-    words = {w: WordConfusions(n, deleted[w], dict(sorted(taken_for.get(w, {}).items()))) for w, n in sorted(counts.items())}
+    words = {
+        w: WordConfusions(n, deleted[w], dict(sorted(taken_for.get(w, {}).items())))
+        for w, n in sorted(counts.items())
+    }
     model = ConfusionModel(
-        language, words, dict(sorted(inserted.items())), dict(sorted(vocabulary.items())), tuple(distances), rates
+        language,
+        words,
+        dict(sorted(inserted.items())),
+        dict(sorted(vocabulary.items())),
+        tuple(distances),
+        rates,
     )
     return replace(model, calibration=_calibrate(model, [a for a, _ in pairs]))
 
 
 def counted(pairs: Sequence[tuple[str, str]], language: str) -> Rates:
-    """The rates of errors as WER counts them (`text.tokens`). pairs: reference and recognised texts."""
+    """The rates of errors as WER counts them (`text.tokens`). pairs: reference and recognised
+    texts."""
     return _rates([(tokens(a, language), tokens(b, language)) for a, b in pairs])
 
 
 def _rates(coded: Sequence[tuple[list[str], list[str]]]) -> Rates:
-    names, total = Counter(e.tag for a, b in coded for e in Levenshtein.editops(a, b)), max(sum(len(a) for a, _ in coded), 1)
+    names, total = (
+        Counter(e.tag for a, b in coded for e in Levenshtein.editops(a, b)),
+        max(sum(len(a) for a, _ in coded), 1),
+    )
     return Rates(names["replace"] / total, names["delete"] / total, names["insert"] / total)
 
 
 def _calibrate(model: ConfusionModel, references: Sequence[str]) -> tuple[tuple[float, Rates], ...]:
-    """Rates to make so that those asked for are counted: corrected by what is counted on the texts of the fit."""
-    every = list(islice(cycle(word for text in references for word in spelt_words(text, model.language)), _WORDS))
+    """Rates to make so that those asked for are counted: corrected by what is counted on the texts
+    of the fit."""
+    every = list(
+        islice(
+            cycle(word for text in references for word in spelt_words(text, model.language)), _WORDS
+        )
+    )
     texts = [every[at : at + _TEXT] for at in range(0, len(every), _TEXT)]
-    coded = cache(lambda words: tokens(" ".join(words), model.language))  # many texts come again in the next round
+    # many texts come again in the next round
+    coded = cache(lambda words: tokens(" ".join(words), model.language))
     coded_references = [coded(tuple(words)) for words in texts]
     targets = [np.array(model.rates.scaled_to(level)) for level in LEVELS]
     proposed = list(targets)
     for _ in range(_ROUNDS):
-        rates, names = [Rates(*each) for each in proposed for _ in texts], [f"{i}" for i in range(len(texts))] * len(LEVELS)
+        rates, names = (
+            [Rates(*each) for each in proposed for _ in texts],
+            [f"{i}" for i in range(len(texts))] * len(LEVELS),
+        )
         edited = model.errors(texts * len(LEVELS), rates, names, 0)
         for level, one in enumerate(targets):
             edits = edited[level * len(texts) : (level + 1) * len(texts)]
             written = [coded(tuple(w for w, _ in e)) for e in edits]
-            # the errors that were made, which chance has made a little more or fewer than were wanted
+            # the errors that were made, which chance has made a little more or fewer than were
+            # wanted
             first = [{i: w for w, i in reversed(e)} for e in edits]  # what is inserted comes second
-            wrong = sum(w != t[i] for t, each in zip(texts, first, strict=True) for i, w in each.items())
+            wrong = sum(
+                w != t[i] for t, each in zip(texts, first, strict=True) for i, w in each.items()
+            )
             survivors = sum(map(len, first))
-            realised = np.array([wrong, len(every) - survivors, sum(map(len, edits)) - survivors]) / max(len(every), 1)
-            proposed[level] = np.maximum(one + realised - np.array(_rates(list(zip(coded_references, written, strict=True)))), 0.0)
-            proposed[level][:2] *= min(1.0, 0.98 / max(proposed[level][:2].sum(), 1e-9))  # no more words wrong than there are
-    return tuple((level, Rates(*map(float, each))) for level, each in zip(LEVELS, proposed, strict=True))
+            realised = np.array(
+                [wrong, len(every) - survivors, sum(map(len, edits)) - survivors]
+            ) / max(len(every), 1)
+            proposed[level] = np.maximum(
+                one
+                + realised
+                - np.array(_rates(list(zip(coded_references, written, strict=True)))),
+                0.0,
+            )
+            # no more words wrong than there are
+            proposed[level][:2] *= min(1.0, 0.98 / max(proposed[level][:2].sum(), 1e-9))
+    return tuple(
+        (level, Rates(*map(float, each))) for level, each in zip(LEVELS, proposed, strict=True)
+    )
 
 
 def write_confusions(path: Path | str, model: ConfusionModel, card: Mapping[str, Any]) -> None:
     """card: what it was fitted on."""
-    values = {name: getattr(model, name) for name in ("language", "inserted", "vocabulary", "distances", "rates", "calibration")}
+    values = {
+        name: getattr(model, name)
+        for name in ("language", "inserted", "vocabulary", "distances", "rates", "calibration")
+    }
     words = {w: astuple(k) for w, k in model.words.items()}
     write_json(path, values | {"kind": KIND, "card": dict(card), "words": words}, checked=True)
 
@@ -280,15 +383,22 @@ def read_confusions(path: Path | str) -> ConfusionModel:
             raise ValueError(f"it is {values['kind']!r}")
         model = ConfusionModel(
             str(values["language"]),
-            {w: WordConfusions(int(n), int(gone), counts(occurrences)) for w, (n, gone, occurrences) in values["words"].items()},
+            {
+                w: WordConfusions(int(n), int(gone), counts(occurrences))
+                for w, (n, gone, occurrences) in values["words"].items()
+            },
             counts(values["inserted"]),
             counts(values["vocabulary"]),
             tuple(map(float, values["distances"])),
             Rates(*map(float, values["rates"])),
-            tuple((float(level), Rates(*map(float, rates))) for level, rates in values["calibration"]),
+            tuple(
+                (float(level), Rates(*map(float, rates))) for level, rates in values["calibration"]
+            ),
         )
         # what cannot be drawn from
-        numbers = [rate for rates in (model.rates, *(r for _, r in model.calibration)) for rate in rates]
+        numbers = [
+            rate for rates in (model.rates, *(r for _, r in model.calibration)) for rate in rates
+        ]
         if not model.words or not model.rates.wer > 0:
             raise ValueError("it holds no errors")
         if not all(math.isfinite(x) and x >= 0 for x in (*numbers, *model.distances)):
@@ -301,13 +411,15 @@ def read_confusions(path: Path | str) -> ConfusionModel:
             raise ValueError("its calibration is out of order")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{path} is not a model of a recogniser's errors ({error}); fit one with `speechssl evaluate confusions`"
+            f"{path} is not a model of a recogniser's errors ({error}); fit one with `speechssl "
+            "evaluate confusions`"
         ) from error
     return model
 
 
 def confusions_card(path: Path) -> dict[str, Any]:
-    """What a file was fitted on; nothing of a file that is something else. Raises InputError for one that is no JSON."""
+    """What a file was fitted on; nothing of a file that is something else. Raises InputError for
+    one that is no JSON."""
     values = read_json(path)
     card = values.get("card") if isinstance(values, dict) and values.get("kind") == KIND else None
     return card if isinstance(card, dict) else {}

@@ -1,4 +1,5 @@
-"""Timed words, the interface of a recogniser, long recordings in pieces, and questions about written passages to train on."""
+"""Timed words, the interface of a recogniser, long recordings in pieces, and questions about
+written passages to train on."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ Record = Passage | Question
 
 @dataclass(frozen=True)
 class TimedWord:
-    """A recognised word. start, end: seconds from the beginning of the audio, half-open, 0 <= start <= end."""
+    """A recognised word. start, end: seconds from the beginning of the audio, half-open, 0 <= start
+    <= end."""
 
     text: str
     start: float
@@ -42,22 +44,26 @@ class Transcript:
 
 @runtime_checkable
 class Recogniser(Protocol):
-    """Anything that turns speech into words with times. name: what tables of results call it; card: what the card of a system says
-    of it, `asr` (its name, or the hash of a head of ours) and, where a name does not say which, `asr_weights`.
+    """Anything that turns speech into words with times. name: what tables of results call it; card:
+    what the card of a system says of it, `asr` (its name, or the hash of a head of ours) and, where
+    a name does not say which, `asr_weights`.
     """
 
     name: str
     card: Mapping[str, Any]
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
-        """samples: (N,) float32 mono at 16 kHz, full scale 1, of any length. Raises ValueError for any other shape."""
+        """samples: (N,) float32 mono at 16 kHz, full scale 1, of any length. Raises ValueError for
+        any other shape."""
         ...
 
 
 def check_samples(samples: np.ndarray) -> np.ndarray:
     """(N,) float32. Raises ValueError for anything but one channel of finite numbers."""
     if samples.ndim != 1:
-        raise ValueError(f"a recogniser takes one channel (N,), not an array of shape {samples.shape}")
+        raise ValueError(
+            f"a recogniser takes one channel (N,), not an array of shape {samples.shape}"
+        )
     samples = np.asarray(samples, np.float32)
     if not np.isfinite(samples).all():
         raise ValueError("the samples are not all finite")
@@ -68,22 +74,31 @@ def check_samples(samples: np.ndarray) -> np.ndarray:
 
 STEP_SECONDS = 0.01  # cuts fall on multiples of this
 MANY_PIECES = 8  # from here on there is a progress bar
-PAUSE_SECONDS = 0.2  # the energy is averaged over this: longer than a stop closure, shorter than a pause between phrases
+# the energy is averaged over this: longer than a stop closure, shorter than a pause between phrases
+PAUSE_SECONDS = 0.2
 
 
 def split_at_pauses(samples: np.ndarray, longest: float, sample_rate: int) -> list[tuple[int, int]]:
     """Tile a recording with pieces of at most `longest` seconds.
 
-    Every cut is at the quietest point of the second half of the longest piece that may begin at the cut before it.
-    samples: (N,); sample_rate: Hz. Returns [start, end) in samples, without gap or overlap; nothing for N = 0.
+    Every cut is at the quietest point of the second half of the longest piece that may begin at the
+    cut before it.
+    samples: (N,); sample_rate: Hz. Returns [start, end) in samples, without gap or overlap; nothing
+    for N = 0.
     Raises ValueError where `longest` is too short to look for a pause in.
     """
     step = round(STEP_SECONDS * sample_rate)
     most = int(longest * sample_rate) // step
     if most * STEP_SECONDS < 2 * PAUSE_SECONDS:
-        raise ValueError(f"pieces of {longest} s are too short; give at least {2 * PAUSE_SECONDS} s")
+        raise ValueError(
+            f"pieces of {longest} s are too short; give at least {2 * PAUSE_SECONDS} s"
+        )
     # mean power around every cut that is possible: (N // step + 1,)
-    blocks = np.square(samples[: len(samples) // step * step].astype(np.float64)).reshape(-1, step).mean(axis=1)
+    blocks = (
+        np.square(samples[: len(samples) // step * step].astype(np.float64))
+        .reshape(-1, step)
+        .mean(axis=1)
+    )
     total, at = np.concatenate(([0.0], np.cumsum(blocks))), np.arange(len(blocks) + 1)
     half = round(PAUSE_SECONDS / STEP_SECONDS / 2)
     first, last = np.maximum(at - half, 0), np.minimum(at + half, len(blocks))
@@ -97,15 +112,25 @@ def split_at_pauses(samples: np.ndarray, longest: float, sample_rate: int) -> li
 
 
 def transcribe_pieces(
-    samples: np.ndarray, longest: float, sample_rate: int, decode: Callable[[np.ndarray], list[TimedWord]]
+    samples: np.ndarray,
+    longest: float,
+    sample_rate: int,
+    decode: Callable[[np.ndarray], list[TimedWord]],
 ) -> tuple[TimedWord, ...]:
-    """Decode every piece by itself and put the words back in their places. Times in seconds, never outside their piece."""
+    """Decode every piece by itself and put the words back in their places. Times in seconds, never
+    outside their piece."""
     words: list[TimedWord] = []
     bounds = split_at_pauses(samples, longest, sample_rate)
-    for start, end in tqdm(bounds, desc="recognising", unit="piece", leave=False, disable=len(bounds) < MANY_PIECES):
+    for start, end in tqdm(
+        bounds, desc="recognising", unit="piece", leave=False, disable=len(bounds) < MANY_PIECES
+    ):
         offset, limit = start / sample_rate, end / sample_rate
         for word in decode(samples[start:end]):
-            words.append(replace(word, start=min(offset + word.start, limit), end=min(offset + word.end, limit)))
+            words.append(
+                replace(
+                    word, start=min(offset + word.start, limit), end=min(offset + word.end, limit)
+                )
+            )
     return tuple(words)
 
 
@@ -113,15 +138,21 @@ def transcribe_pieces(
 
 
 def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:
-    """One example a question, from what is written of its passage; and the questions left out: id -> why."""
+    """One example a question, from what is written of its passage; and the questions left out: id
+    -> why."""
     examples, left_out = [], {}
     for question in data.answerable:
         passage = data.passages[question.passage]
         words, span = answer_words(passage, question)
         if span is None:
-            left_out[question.id] = f"no word of passage {passage.id} lies within the times, or at the offset, of its answer"
+            left_out[question.id] = (
+                f"no word of passage {passage.id} lies within the times, or "
+                "at the offset, of its answer"
+            )
             continue
-        question_ids, _ = codec.encode([word for word, _ in pieces(question.written, question.language)])
+        question_ids, _ = codec.encode(
+            [word for word, _ in pieces(question.written, question.language)]
+        )
         ids, owners = codec.encode(words)
         inside = np.flatnonzero((owners >= span[0]) & (owners <= span[1]))
         if len(inside):
@@ -132,17 +163,25 @@ def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[s
 
 
 def answer_words(passage: Passage, question: Question) -> tuple[list[str], tuple[int, int] | None]:
-    """The passage's words, and the first and last of the answer: those within its times, where words have times; else those at
+    """The passage's words, and the first and last of the answer: those within its times, where
+    words have times; else those at
     its offset; None where there are none.
     """
     times = answer_times(question)
     if passage.words and times is not None:
         words = [w.text for w in passage.words]
-        inside = [i for i, w in enumerate(passage.words) if times[0] <= (w.start + w.end) / 2 < times[1]]
+        inside = [
+            i for i, w in enumerate(passage.words) if times[0] <= (w.start + w.end) / 2 < times[1]
+        ]
     else:
         placed = pieces(passage.written, passage.language)
         start, end = next(
-            ((a.char_start, a.char_start + len(a.text)) for a in question.answers if a.char_start is not None), (0, 0)
+            (
+                (a.char_start, a.char_start + len(a.text))
+                for a in question.answers
+                if a.char_start is not None
+            ),
+            (0, 0),
         )
         words = [word for word, _ in placed]
         inside = [i for i, (word, at) in enumerate(placed) if at < end and at + len(word) > start]

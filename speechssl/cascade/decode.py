@@ -1,13 +1,16 @@
 """CTC prefix beam search with a word n-gram language model and a lexicon, and these models.
 
-Search: Hannun et al., arXiv 1408.2873, with the lexicon, smearing and weights of flashlight's decoder, which SUPERB uses. Two
-things differ: all paths of a prefix are added up (flashlight keeps the likeliest), and what can still follow is scored without
-context (there as the first word of a sentence), which decides what is dropped, not what a text scores.
-Models: interpolated Kneser-Ney with one discount an order (Chen and Goodman 1999, section 2.7), closed under the words of the
-training texts and `<unk>`. Logarithms are to the base 10, as in KenLM and in ARPA files (SRILM's manual, ngram-format), which are
-read plain or compressed (.gz). N-grams are kept in sorted arrays, 16 bytes each: the key of (w1 ... wn) is V times the row of
+Search: Hannun et al., arXiv 1408.2873, with the lexicon, smearing and weights of flashlight's
+decoder, which SUPERB uses. Two things differ: all paths of a prefix are added up (flashlight keeps
+the likeliest), and what can still follow is scored without context (there as the first word of a
+sentence), which decides what is dropped, not what a text scores.
+Models: interpolated Kneser-Ney with one discount an order (Chen and Goodman 1999, section 2.7),
+closed under the words of the training texts and `<unk>`. Logarithms are to the base 10, as in KenLM
+and in ARPA files (SRILM's manual, ngram-format), which are read plain or compressed (.gz). N-grams
+are kept in sorted arrays, 16 bytes each: the key of (w1 ... wn) is V times the row of
 (w1 ... wn-1) among the shorter ones, plus the number of wn.
-Letters: T frames, V symbols (of a model: words), N order, R rows (n-grams of one length), I tokens of the training texts.
+Letters: T frames, V symbols (of a model: words), N order, R rows (n-grams of one length), I tokens
+of the training texts.
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ class Ngrams:
 
     keys: np.ndarray  # (R,) int64, sorted; of single words: 0 to V - 1
     log_probs: np.ndarray  # (R,) float32
-    backoffs: np.ndarray  # (R,) float32 log-weight of shorter n-grams after this one; 0 for the longest
+    # (R,) float32 log-weight of shorter n-grams after this one; 0 for the longest
+    backoffs: np.ndarray
 
     def row(self, key: int) -> int:
         """-1 where there is none."""
@@ -61,7 +65,8 @@ class Ngrams:
 
 @dataclass(frozen=True, eq=False)
 class NgramModel:
-    """words: by their numbers, with <s>, </s> and <unk>. ngrams: of 1 to N words. A context is the numbers of up to N - 1 words."""
+    """words: by their numbers, with <s>, </s> and <unk>. ngrams: of 1 to N words. A context is the
+    numbers of up to N - 1 words."""
 
     words: tuple[str, ...]
     ngrams: tuple[Ngrams, ...]
@@ -99,7 +104,8 @@ class NgramModel:
 
 
 def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
-    """A model of sentences, their words separated by white space. order: N; the published one of LibriSpeech is 4.
+    """A model of sentences, their words separated by white space. order: N; the published one of
+    LibriSpeech is 4.
 
     Raises InputError for texts without a word, ValueError for an order below 1.
     """
@@ -108,53 +114,81 @@ def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
     sentences = [words for words in (text.split() for text in texts) if words]
     if not sentences:
         raise InputError("the texts for the language model have no words; give texts with some")
-    words = (*SPECIAL, *sorted({word for sentence in sentences for word in sentence} - set(SPECIAL)))
+    words = (
+        *SPECIAL,
+        *sorted({word for sentence in sentences for word in sentence} - set(SPECIAL)),
+    )
     numbers, size = {word: i for i, word in enumerate(words)}, len(words)
-    marked = [[numbers[BEGIN], *(numbers[w] for w in sentence), numbers[END]] for sentence in sentences]
+    marked = [
+        [numbers[BEGIN], *(numbers[w] for w in sentence), numbers[END]] for sentence in sentences
+    ]
     tokens = np.array([number for sentence in marked for number in sentence], np.int64)  # (I,)
-    left = np.concatenate([np.arange(len(sentence), 0, -1) for sentence in marked])  # tokens of its sentence from each one on
+    # tokens of its sentence from each one on
+    left = np.concatenate([np.arange(len(sentence), 0, -1) for sentence in marked])
 
-    # The n-grams of every length: their keys (R,), how often each was seen (R,), a token that each begins at (R,), and (I,) the row
-    # of the one that begins at a token, -1 where none does.
-    keys, seen, first, row_at = [np.arange(size)], [np.bincount(tokens, minlength=size)], [np.full(size, -1)], [tokens]
-    first[0][tokens[::-1]] = np.arange(len(tokens))[::-1]  # every word has its row, seen or not, under its own number
+    # The n-grams of every length: their keys (R,), how often each was seen (R,), a token that each
+    # begins at (R,), and (I,) the row of the one that begins at a token, -1 where none does.
+    keys, seen, first, row_at = (
+        [np.arange(size)],
+        [np.bincount(tokens, minlength=size)],
+        [np.full(size, -1)],
+        [tokens],
+    )
+    # every word has its row, seen or not, under its own number
+    first[0][tokens[::-1]] = np.arange(len(tokens))[::-1]
     for n in range(2, order + 1):
         valid = np.flatnonzero(left >= n)
         unique, at, inverse, counts = np.unique(
-            row_at[-1][valid] * size + tokens[valid + n - 1], return_index=True, return_inverse=True, return_counts=True
+            row_at[-1][valid] * size + tokens[valid + n - 1],
+            return_index=True,
+            return_inverse=True,
+            return_counts=True,
         )
         rows = np.full(len(tokens), -1)
         rows[valid] = inverse
-        for columns, value in zip((keys, seen, first, row_at), (unique, counts, valid[at], rows), strict=True):
+        for columns, value in zip(
+            (keys, seen, first, row_at), (unique, counts, valid[at], rows), strict=True
+        ):
             columns.append(value)
     for n in range(order - 1):
-        # Below the highest length, an n-gram counts the different words that were seen before it, not its occurrences. Nothing
-        # comes before <s>: an n-gram that begins with it keeps its count.
+        # Below the highest length, an n-gram counts the different words that were seen before it,
+        # not its occurrences. Nothing comes before <s>: an n-gram that begins with it keeps its
+        # count.
         before = np.bincount(row_at[n][first[n + 1] + 1], minlength=len(keys[n]))
         seen[n] = np.where(before > 0, before, seen[n])
 
     def ney(seen: np.ndarray) -> float:
-        """His discount, from how many n-grams were seen once and twice, kept away from 0 and 1, where small texts drive it."""
+        """His discount, from how many n-grams were seen once and twice, kept away from 0 and 1,
+        where small texts drive it."""
         once, twice = int((seen == 1).sum()), int((seen == 2).sum())
         return float(np.clip(once / (once + 2 * twice) if once else 0.0, 0.1, 0.9))
 
-    # p(w | h) = (c(hw) - D) / c(h) + D k(h) / c(h) p(w | h'), k(h) different words follow h; of single words, h' is uniform.
+    # p(w | h) = (c(hw) - D) / c(h) + D k(h) / c(h) p(w | h'), k(h) different words follow h; of
+    # single words, h' is uniform.
     begin, alone = SPECIAL.index(BEGIN), seen[0].astype(float)
     alone[begin] = 0  # it is given, never predicted
     discount = ney(alone[alone > 0])
-    probabilities = [np.maximum(alone - discount, 0) / alone.sum() + discount * (alone > 0).sum() / alone.sum() / (size - 1)]
+    probabilities = [
+        np.maximum(alone - discount, 0) / alone.sum()
+        + discount * (alone > 0).sum() / alone.sum() / (size - 1)
+    ]
     probabilities[0][begin] = 0
     shares = []  # what is left for shorter n-grams, by row of the context
     for n in range(1, order):
         context, discount = keys[n] // size, ney(seen[n])
         totals = np.bincount(context, seen[n], minlength=len(keys[n - 1])).astype(float)
         kinds = np.bincount(context, minlength=len(totals))
-        shares.append(np.divide(discount * kinds, totals, out=np.ones_like(totals), where=totals > 0))
+        shares.append(
+            np.divide(discount * kinds, totals, out=np.ones_like(totals), where=totals > 0)
+        )
         shorter = probabilities[-1][row_at[n - 1][first[n] + 1]]
         probabilities.append((seen[n] - discount) / totals[context] + shares[-1][context] * shorter)
     shares.append(np.ones(len(keys[-1])))
     with np.errstate(divide="ignore"):
-        logs = [[np.maximum(np.log10(x), NEVER).astype(np.float32) for x in columns] for columns in (probabilities, shares)]
+        logs = [
+            [np.maximum(np.log10(x), NEVER).astype(np.float32) for x in columns]
+            for columns in (probabilities, shares)
+        ]
     return NgramModel(words, tuple(map(Ngrams, keys, *logs)))
 
 
@@ -162,13 +196,16 @@ LEVELS = 256  # to which logarithms are rounded on disk, as KenLM does with 8 bi
 
 
 def save_ngrams(model: NgramModel, path: Path) -> None:
-    """Write a model as compressed arrays: keys as differences, logarithms rounded to LEVELS quantiles of theirs."""
+    """Write a model as compressed arrays: keys as differences, logarithms rounded to LEVELS
+    quantiles of theirs."""
     arrays: dict[str, np.ndarray] = {"words": np.array("\n".join(model.words))}
     for n, ngrams in enumerate(model.ngrams, 1):
         steps = np.diff(ngrams.keys, prepend=0)
         arrays[f"{n}.keys"] = steps.astype(np.min_scalar_type(steps.max(initial=0)))
         for name, values in (("log_probs", ngrams.log_probs), ("backoffs", ngrams.backoffs)):
-            levels = np.unique(np.quantile(values, np.linspace(0, 1, LEVELS), method="nearest")).astype(np.float32)
+            levels = np.unique(
+                np.quantile(values, np.linspace(0, 1, LEVELS), method="nearest")
+            ).astype(np.float32)
             nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, values)
             arrays[f"{n}.{name}"], arrays[f"{n}.{name}.levels"] = nearest.astype(np.uint8), levels
     with replacing(path) as temporary:
@@ -181,9 +218,20 @@ def load_ngrams(path: Path) -> NgramModel:
         with np.load(path) as file:
             words, ngrams = tuple(str(file["words"]).split("\n")), []
             for n in range(1, max(2, len(file.files) // 5 + 1)):
-                logs = (file[f"{n}.{name}.levels"][file[f"{n}.{name}"]] for name in ("log_probs", "backoffs"))
+                logs = (
+                    file[f"{n}.{name}.levels"][file[f"{n}.{name}"]]
+                    for name in ("log_probs", "backoffs")
+                )
                 ngrams.append(Ngrams(np.cumsum(file[f"{n}.keys"], dtype=np.int64), *logs))
-    except (OSError, ValueError, KeyError, IndexError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        IndexError,
+        EOFError,
+        zlib.error,
+        zipfile.BadZipFile,
+    ) as error:
         reason = f"{path} is not a whole n-gram model ({' '.join(str(error).split())})"
         raise InputError(f"{reason}; make it again: `speechssl train ngram`") from error
     return NgramModel(words, tuple(ngrams))
@@ -195,16 +243,23 @@ _BLOCK = 1 << 18  # lines read at a time
 def read_arpa(path: Path | str) -> NgramModel:
     """A model without <unk> gets one that never occurs.
 
-    Raises InputError for a file that is missing, cut off or damaged: counts that are not kept, lines that are no n-grams, or
-    n-grams of unknown words, twice, or without the shorter one they begin with.
+    Raises InputError for a file that is missing, cut off or damaged: counts that are not kept,
+    lines that are no n-grams, or n-grams of unknown words, twice, or without the shorter one they
+    begin with.
     """
     path = Path(path)
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        with (
+            gzip.open(path, "rt", encoding="utf-8")
+            if path.suffix == ".gz"
+            else path.open(encoding="utf-8") as file
+        ):
             return _parse(line for line in file if line.strip())
     except (OSError, EOFError, zlib.error, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"{path} is not a whole ARPA language model ({reason}); fetch or write it again") from error
+        raise InputError(
+            f"{path} is not a whole ARPA language model ({reason}); fetch or write it again"
+        ) from error
 
 
 def _parse(lines: Iterator[str]) -> NgramModel:
@@ -212,7 +267,11 @@ def _parse(lines: Iterator[str]) -> NgramModel:
 
     def expect(line: str, expected: str) -> None:
         if line.strip() != expected:
-            raise ValueError(f"{expected} is missing where {line.strip()[:40]!r} stands" if line else f"it ends before {expected}")
+            raise ValueError(
+                (f"{expected} is missing where {line.strip()[:40]!r} stands")
+                if line
+                else f"it ends before {expected}"
+            )
 
     for line in lines:
         if line.strip() == "\\data\\":
@@ -224,7 +283,9 @@ def _parse(lines: Iterator[str]) -> NgramModel:
         if not match:
             break
         if int(match[1]) != len(counts) + 1:
-            raise ValueError(f"it counts {match[1]}-grams where it should count {len(counts) + 1}-grams")
+            raise ValueError(
+                f"it counts {match[1]}-grams where it should count {len(counts) + 1}-grams"
+            )
         counts.append(int(match[2]))
     if not counts:
         raise ValueError("it has no \\data\\ section that counts n-grams")
@@ -250,7 +311,9 @@ def _parse(lines: Iterator[str]) -> NgramModel:
         keys, blocks = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.float32)]
         for rows, values in _blocks(lines, n, count):
             try:
-                flat = np.fromiter(map(numbers.__getitem__, itertools.chain.from_iterable(rows)), np.int64)
+                flat = np.fromiter(
+                    map(numbers.__getitem__, itertools.chain.from_iterable(rows)), np.int64
+                )
             except KeyError as error:
                 raise ValueError(f"the word {error} is not among its single words") from None
             words = flat.reshape(-1, n)
@@ -258,7 +321,9 @@ def _parse(lines: Iterator[str]) -> NgramModel:
             for m in range(1, n - 1):
                 begun = ngrams[m].rows(begun * len(numbers) + words[:, m])
                 if (begun < 0).any():
-                    raise ValueError(f"it has {n}-grams that begin with {m + 1} words it does not have")
+                    raise ValueError(
+                        f"it has {n}-grams that begin with {m + 1} words it does not have"
+                    )
             keys.append(begun * len(numbers) + words[:, -1])
             blocks.append(values.astype(np.float32))
         joined, scores = np.concatenate(keys), np.concatenate(blocks)
@@ -271,7 +336,9 @@ def _parse(lines: Iterator[str]) -> NgramModel:
     return NgramModel(tuple(names), tuple(ngrams))
 
 
-def _blocks(lines: Iterator[str], n: int, count: int) -> Iterator[tuple[list[list[str]], np.ndarray]]:
+def _blocks(
+    lines: Iterator[str], n: int, count: int
+) -> Iterator[tuple[list[list[str]], np.ndarray]]:
     """Blocks of n-grams: their words, and (lines, 2) log-probabilities and back-off weights."""
     while count:
         rows = [line.split() for line in itertools.islice(lines, min(count, _BLOCK))]
@@ -279,7 +346,9 @@ def _blocks(lines: Iterator[str], n: int, count: int) -> Iterator[tuple[list[lis
             raise ValueError(f"{' '.join(bad)[:40]!r} is not one of its {n}-grams")
         if not rows:
             raise ValueError(f"{count} of its {n}-grams are missing")
-        values = np.array([(float(row[0]), float(row[n + 1]) if len(row) > n + 1 else 0.0) for row in rows])
+        values = np.array(
+            [(float(row[0]), float(row[n + 1]) if len(row) > n + 1 else 0.0) for row in rows]
+        )
         if np.isnan(values).any():
             raise ValueError("a log-probability is not a number")
         yield [row[1 : n + 1] for row in rows], values
@@ -307,7 +376,8 @@ NGRAM_THRESHOLD = 12.0  # nats; on MiniSQA dev as good as 25 and three times as 
 
 @dataclass(frozen=True)
 class Stem:
-    """The beginning of a word. first, last: the words of a lexicon that begin so, [first, last); best: log10 of the likeliest."""
+    """The beginning of a word. first, last: the words of a lexicon that begin so, [first, last);
+    best: log10 of the likeliest."""
 
     first: int
     last: int
@@ -316,17 +386,25 @@ class Stem:
 
 
 class Lexicon:
-    """The words of a language model as they are spelt with a recogniser's symbols; of words spelt alike the likeliest counts.
+    """The words of a language model as they are spelt with a recogniser's symbols; of words spelt
+    alike the likeliest counts.
 
-    A recogniser that knows no capitals spells in small letters, so that a model in capitals (LibriSpeech's) fits it.
+    A recogniser that knows no capitals spells in small letters, so that a model in capitals
+    (LibriSpeech's) fits it.
     """
 
     def __init__(self, model: NgramModel, symbols: Sequence[str]) -> None:
         small = not any(symbol.lower() != symbol for symbol in symbols)
         alone = model.ngrams[0].log_probs.tolist()
-        entries = [(w.lower() if small else w, -alone[i], i) for i, w in enumerate(model.words) if w not in SPECIAL]
+        entries = [
+            (w.lower() if small else w, -alone[i], i)
+            for i, w in enumerate(model.words)
+            if w not in SPECIAL
+        ]
         entries.sort()
-        unique = [entry for i, entry in enumerate(entries) if i == 0 or entries[i - 1][0] != entry[0]]
+        unique = [
+            entry for i, entry in enumerate(entries) if i == 0 or entries[i - 1][0] != entry[0]
+        ]
         self.words = [word for word, _, _ in unique]
         self.numbers = [number for _, _, number in unique]
         self.scores = np.array([-score for _, score, _ in unique])
@@ -334,21 +412,26 @@ class Lexicon:
         self._known: dict[tuple[str, int], Stem | None] = {}
 
     def find(self, prefix: str, within: Stem) -> Stem | None:
-        """The stem of a prefix that is one letter longer than that of another; None where no word begins so."""
+        """The stem of a prefix that is one letter longer than that of another; None where no word
+        begins so."""
         key = (prefix, within.first)
         if key not in self._known:
             first = bisect_left(self.words, prefix, within.first, within.last)
             last = bisect_left(self.words, prefix + _LAST, first, within.last)
             whole, scores = first < last and self.words[first] == prefix, self.scores[first:last]
-            stem = Stem(first, last, float(scores.max()), self.numbers[first] if whole else -1) if first < last else None
+            stem = (
+                Stem(first, last, float(scores.max()), self.numbers[first] if whole else -1)
+                if first < last
+                else None
+            )
             self._known[key] = stem
         return self._known[key]
 
 
 @dataclass
 class _Prefix:
-    """A text so far, its score by the language model, and the log-probabilities of all its paths: those that end in a blank, and
-    those that do not.
+    """A text so far, its score by the language model, and the log-probabilities of all its paths:
+    those that end in a blank, and those that do not.
     """
 
     text: str  # whole words, each with a space after it, and the beginning of the next
@@ -356,7 +439,9 @@ class _Prefix:
     last: int  # the last symbol; BLANK at the beginning
     context: tuple[int, ...]  # of the language model
     score: float  # nats of the language model and the word scores for whole words
-    ahead: float  # and for the word that has begun: what the best that it can become would score without its context
+    # and for the word that has begun: what the best that it can become would score without its
+    # context
+    ahead: float
     stem: Stem
     blank: float = -math.inf
     symbol: float = -math.inf
@@ -372,13 +457,16 @@ class _Prefix:
 
 @dataclass(eq=False)
 class BeamDecoder:
-    """Texts for a recogniser. Its words are separated by a symbol, or every symbol is a word (Chinese characters)."""
+    """Texts for a recogniser. Its words are separated by a symbol, or every symbol is a word
+    (Chinese characters)."""
 
     model: NgramModel
     vocabulary: CtcVocabulary
     options: BeamOptions = BeamOptions()
     lexicon: Lexicon = field(init=False, repr=False)
-    _scores: dict[tuple[tuple[int, ...], int], float] = field(default_factory=dict, init=False, repr=False)
+    _scores: dict[tuple[tuple[int, ...], int], float] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         self.lexicon = Lexicon(self.model, self.vocabulary.symbols[1:])
@@ -387,25 +475,39 @@ class BeamDecoder:
 
     @classmethod
     def load(cls, folder: Path, vocabulary: CtcVocabulary) -> BeamDecoder:
-        """Load what `speechssl train ngram` left in a folder. Raises InputError for files that are missing or damaged."""
+        """Load what `speechssl train ngram` left in a folder. Raises InputError for files that are
+        missing or damaged."""
         try:
             options = BeamOptions(**read_json(folder / "card.json")["decoding"])
         except (KeyError, TypeError) as error:
-            raise InputError(f"{folder}/card.json does not say how to decode; make it again: `speechssl train ngram`") from error
+            raise InputError(
+                f"{folder}/card.json does not say how to decode; make it again: "
+                "`speechssl train ngram`"
+            ) from error
         return cls(load_ngrams(folder / NGRAM_FILE), vocabulary, options)
 
     def decode(self, log_probs: Tensor) -> str:
-        """The best text of (T, V) log-probabilities; a word that is not whole at the end is left out if that cannot be helped."""
-        self._scores.clear()  # of one recording they are asked for again and again, of many they would fill the memory
+        """The best text of (T, V) log-probabilities; a word that is not whole at the end is left
+        out if that cannot be helped."""
+        # of one recording they are asked for again and again, of many they would fill the memory
+        self._scores.clear()
         prefixes = [_Prefix("", 0, BLANK, self.model.start, 0.0, 0.0, self.lexicon.root, blank=0.0)]
         for frame in log_probs.double().cpu().numpy():
             prefixes = self._step(prefixes, frame)
-        ended: dict[str, tuple[float, float]] = {}  # texts that are whole words: all their paths, and the language model
+        # texts that are whole words: all their paths, and the language model
+        ended: dict[str, tuple[float, float]] = {}
         for prefix in prefixes:
-            whole = prefix if len(prefix.text) == prefix.begun else self._whole(prefix, prefix.text + " ")
+            whole = (
+                prefix
+                if len(prefix.text) == prefix.begun
+                else self._whole(prefix, prefix.text + " ")
+            )
             if whole is not None:
                 end = whole.score + self._language(whole.context, self.model.numbers[END])
-                ended[whole.text] = (_add(prefix.acoustic, ended.get(whole.text, (-math.inf,))[0]), end)
+                ended[whole.text] = (
+                    _add(prefix.acoustic, ended.get(whole.text, (-math.inf,))[0]),
+                    end,
+                )
         if not ended:
             return prefixes[0].text[: prefixes[0].begun].strip()
         return max(ended, key=lambda text: sum(ended[text])).strip()
@@ -418,7 +520,9 @@ class BeamDecoder:
         for prefix in prefixes:
             acoustic, base = prefix.acoustic, prefix.rank
             # nothing new: a blank, or the last symbol goes on
-            same = following.setdefault(prefix.text, replace(prefix, blank=-math.inf, symbol=-math.inf))
+            same = following.setdefault(
+                prefix.text, replace(prefix, blank=-math.inf, symbol=-math.inf)
+            )
             same.blank = _add(same.blank, acoustic + scores[BLANK])
             if prefix.last != BLANK:
                 same.symbol = _add(same.symbol, prefix.symbol + scores[prefix.last])
@@ -428,7 +532,9 @@ class BeamDecoder:
                 before = prefix.blank if symbol == prefix.last else acoustic
                 if before == -math.inf:
                     continue
-                text = prefix.text + (" " if symbol == self._separator else self.vocabulary.symbols[symbol])
+                text = prefix.text + (
+                    " " if symbol == self._separator else self.vocabulary.symbols[symbol]
+                )
                 if text not in following:
                     longer = self._longer(prefix, text, symbol)
                     if longer is None:
@@ -443,9 +549,19 @@ class BeamDecoder:
         if symbol == self._separator:
             return self._whole(prefix, text) if len(prefix.text) > prefix.begun else None
         if self._separator is None:  # a word by itself
-            word = self.model.numbers.get(self.vocabulary.symbols[symbol], self.model.numbers[UNKNOWN])
+            word = self.model.numbers.get(
+                self.vocabulary.symbols[symbol], self.model.numbers[UNKNOWN]
+            )
             score = prefix.score + self.options.word_score + self._language(prefix.context, word)
-            return _Prefix(text, len(text), symbol, self.model.after(prefix.context, word), score, 0.0, prefix.stem)
+            return _Prefix(
+                text,
+                len(text),
+                symbol,
+                self.model.after(prefix.context, word),
+                score,
+                0.0,
+                prefix.stem,
+            )
         stem = self.lexicon.find(text[prefix.begun :], prefix.stem)
         if stem is None:
             return None
@@ -459,12 +575,22 @@ class BeamDecoder:
             return None
         score = prefix.score + self.options.word_score + self._language(prefix.context, word)
         assert self._separator is not None  # or no word is ever begun and not whole
-        return _Prefix(text, len(text), self._separator, self.model.after(prefix.context, word), score, 0.0, self.lexicon.root)
+        return _Prefix(
+            text,
+            len(text),
+            self._separator,
+            self.model.after(prefix.context, word),
+            score,
+            0.0,
+            self.lexicon.root,
+        )
 
     def _language(self, context: tuple[int, ...], word: int) -> float:
         """Nats of a word in its context."""
         if (context, word) not in self._scores:
-            self._scores[context, word] = self.options.lm_weight * self.model.log_prob(context, word)
+            self._scores[context, word] = self.options.lm_weight * self.model.log_prob(
+                context, word
+            )
         return self._scores[context, word]
 
 

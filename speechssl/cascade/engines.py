@@ -1,7 +1,9 @@
-"""Recognisers that are not ours: Hugging Face checkpoints with word times, and PocketSphinx with its bundled US-English model.
+"""Recognisers that are not ours: Hugging Face checkpoints with word times, and PocketSphinx with
+its bundled US-English model.
 
-Word times come from the frames of the likeliest path of a CTC model on raw samples (wav2vec 2.0, HuBERT, WavLM and their kin), and
-from Whisper's cross-attention (`return_token_timestamps`). Texts come as the model spells them, with its case and
+Word times come from the frames of the likeliest path of a CTC model on raw samples (wav2vec 2.0,
+HuBERT, WavLM and their kin), and from Whisper's cross-attention (`return_token_timestamps`). Texts
+come as the model spells them, with its case and
 punctuation. PocketSphinx makes many errors: the bad end of a cascade.
 """
 
@@ -24,7 +26,14 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoFeatureExtractor, AutoModelForCTC, AutoModelForSpeechSeq2Seq, AutoTokenizer, pipeline
+from transformers import (
+    AutoConfig,
+    AutoFeatureExtractor,
+    AutoModelForCTC,
+    AutoModelForSpeechSeq2Seq,
+    AutoTokenizer,
+    pipeline,
+)
 
 from speechssl.cascade.data import TimedWord, Transcript, check_samples, transcribe_pieces
 from speechssl.cascade.model import greedy_spans, timed_words
@@ -37,13 +46,15 @@ from speechssl.timing import FrameGrid
 SAMPLE_RATE = 16_000  # Hz, of the checkpoints and of PocketSphinx's bundled model
 CTC_LONGEST = 20.0  # seconds at once: attention costs the square of the length
 WHISPER_LONGEST = 30.0  # seconds: the window Whisper was trained on (arXiv 2212.04356, section 2.2)
-# There is no speech where Whisper says so with at least this probability and gives its own words at most this mean log-probability:
-# the rule of transcribe() in openai/whisper. The first alone would refuse people: base gives 2 of 102 interviews (VoxCeleb) 0.6 and
-# more, one of them plain English, and 10 of 51 single digits (FSDD). A throbbing tone, music and claps have -1.1 and less.
+# There is no speech where Whisper says so with at least this probability and gives its own words at
+# most this mean log-probability: the rule of transcribe() in openai/whisper. The first alone would
+# refuse people: base gives 2 of 102 interviews (VoxCeleb) 0.6 and more, one of them plain English,
+# and 10 of 51 single digits (FSDD). A throbbing tone, music and claps have -1.1 and less.
 NO_SPEECH, UNLIKELY = 0.6, -1.0
-# Compression ratio of a transcript above which, as below UNLIKELY, transcribe() takes it for wrong. By either rule tiny.en doubts
-# all of 8 recordings in 7 other languages (espeak-ng) and none of 22 in English (three synthesisers). Of 16 interviews (VoxCeleb)
-# it doubts the 9 that base takes for another language with 0.56 and more, and not one that base takes for Tagalog with 0.50.
+# Compression ratio of a transcript above which, as below UNLIKELY, transcribe() takes it for wrong.
+# By either rule tiny.en doubts all of 8 recordings in 7 other languages (espeak-ng) and none of 22
+# in English (three synthesisers). Of 16 interviews (VoxCeleb) it doubts the 9 that base takes for
+# another language with 0.56 and more, and not one that base takes for Tagalog with 0.50.
 REPEATED = 2.4
 # Words that fail these thresholds are drawn again at the next temperature (arXiv 2212.04356,
 # section 4.5). The values are those of transcribe() in openai/whisper, but for the ratio, which in
@@ -55,24 +66,41 @@ FALLBACK: dict[str, Any] = {
     "no_speech_threshold": NO_SPEECH,
     "condition_on_prev_tokens": False,
 }
-# A call that is deprecated in transformers 5.23 and that its own WhisperGenerationMixin.generate makes, whatever it is given
+# A call that is deprecated in transformers 5.23 and that its own WhisperGenerationMixin.generate
+# makes, whatever it is given
 logging.getLogger("transformers.generation.utils").addFilter(
-    lambda record: not re.match(r"Passing `generation_config` .*begin_suppress_tokens", record.getMessage())
+    lambda record: (
+        not re.match(
+            r"Passing `generation_config` "
+            r".*begin_suppress_tokens",
+            record.getMessage(),
+        )
+    )
 )
-_SPECIAL = re.compile(r"<[^<>]+>|\[[^\[\]]+\]")  # <s>, [UNK]: some tokenisers do not say that these are no letters
-_NOT_NEEDED = "masked_spec_embed"  # a weight for training only, which some published checkpoints leave out
+# <s>, [UNK]: some tokenisers do not say that these are no letters
+_SPECIAL = re.compile(r"<[^<>]+>|\[[^\[\]]+\]")
+# a weight for training only, which some published checkpoints leave out
+_NOT_NEEDED = "masked_spec_embed"
 
 
 class HuggingFaceRecogniser:
-    """A CTC or Whisper checkpoint, called by the last part of its name; on a GPU where there is one.
+    """A CTC or Whisper checkpoint, called by the last part of its name; on a GPU where there is
+    one.
 
-    source: a folder, or a name on the hub. separator: " ", or "" for a language written without spaces. language: for Whisper, e.g.
-    "en", "zh"; None lets it guess, piece by piece. Raises InputError where the checkpoint cannot be loaded whole or is of a kind
-    without word times.
+    source: a folder, or a name on the hub. separator: " ", or "" for a language written without
+    spaces. language: for Whisper, e.g. "en", "zh"; None lets it guess, piece by piece. Raises
+    InputError where the checkpoint cannot be loaded whole or is of a kind without word times.
     """
 
-    def __init__(self, source: Path | str, separator: str = " ", language: str | None = None) -> None:
-        self.name, self.separator, device, typed = Path(source).name, separator, str(device_of("auto")), str(source)
+    def __init__(
+        self, source: Path | str, separator: str = " ", language: str | None = None
+    ) -> None:
+        self.name, self.separator, device, typed = (
+            Path(source).name,
+            separator,
+            str(device_of("auto")),
+            str(source),
+        )
         source = checkpoint_folder(source, "recogniser")
         config = _load(AutoConfig, source, "configuration")
         self.engine: CtcCheckpoint | WhisperCheckpoint
@@ -82,8 +110,13 @@ class HuggingFaceRecogniser:
             self.engine = CtcCheckpoint(str(source), config, separator, device)
         else:
             kind = (config.architectures or [config.model_type])[0]
-            raise InputError(f"{source} is a {kind}, which has no word times; give a CTC model (...ForCTC) or Whisper")
-        weights = hash_files(next(files for pattern in WEIGHTS if (files := sorted(source.glob(pattern)))))
+            raise InputError(
+                f"{source} is a {kind}, which has no word times; give a CTC model "
+                "(...ForCTC) or Whisper"
+            )
+        weights = hash_files(
+            next(files for pattern in WEIGHTS if (files := sorted(source.glob(pattern))))
+        )
         self.card: Mapping[str, Any] = {"asr": typed, "asr_weights": weights}
         if isinstance(self.engine, WhisperCheckpoint):
             self.card = {**self.card, "decoding": "fallback"}
@@ -96,15 +129,19 @@ class HuggingFaceRecogniser:
     def transcribe(self, samples: np.ndarray) -> Transcript:
         """samples: (N,) float32 at 16 kHz. Long audio is decoded in pieces cut at pauses.
 
-        Whisper gives no confidence (nan), and words it imagines after the end of a piece are put at that end.
+        Whisper gives no confidence (nan), and words it imagines after the end of a piece are put at
+        that end.
         """
         engine = self.engine
-        words = transcribe_pieces(check_samples(samples), engine.longest, SAMPLE_RATE, engine.decode)
+        words = transcribe_pieces(
+            check_samples(samples), engine.longest, SAMPLE_RATE, engine.decode
+        )
         return Transcript(words, self.separator)
 
 
 class CtcCheckpoint:
-    """A CTC model on raw samples. symbols: the text of every output, "" for those that write nothing; blank: which it is."""
+    """A CTC model on raw samples. symbols: the text of every output, "" for those that write
+    nothing; blank: which it is."""
 
     longest = CTC_LONGEST
 
@@ -112,31 +149,43 @@ class CtcCheckpoint:
         tokenizer = _load(AutoTokenizer, source, "tokenizer")
         self._source, self._extractor = source, _extractor(source)
         try:
-            self.grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
+            self.grid = FrameGrid.of_convolutions(
+                SAMPLE_RATE, config.conv_kernel, config.conv_stride
+            )
         except AttributeError as error:
             raise InputError(
-                f"{source} ({config.model_type}) does not state its convolutions, which word times need; "
+                f"{source} ({config.model_type}) does not state its convolutions, which word "
+                "times need; "
                 "give a CTC model of the wav2vec 2.0 family"
             ) from error
         written = [tokenizer.convert_ids_to_tokens(i) or "" for i in range(config.vocab_size)]
         delimiter = getattr(tokenizer, "word_delimiter_token", None)
         if delimiter is None:
-            raise InputError(f"{source} has no symbol between words; give a CTC model with a Wav2Vec2CTCTokenizer")
-        # transformers 5.23 loads every delimiter as "|"; one that is a space still stands between words when it is decoded
+            raise InputError(
+                f"{source} has no symbol between words; give a CTC model with a "
+                "Wav2Vec2CTCTokenizer"
+            )
+        # transformers 5.23 loads every delimiter as "|"; one that is a space still stands between
+        # words when it is decoded
         between = [i for i, token in enumerate(written) if token == delimiter or token.isspace()]
         if separator and not between:
             raise InputError(
-                f"the vocabulary of {source} lacks {delimiter!r}, which transformers has between its words; "
+                f"the vocabulary of {source} lacks {delimiter!r}, which transformers has between "
+                "its words; "
                 "give a CTC model whose words are apart by '|' or a space"
             )
         self.separator = written[between[0]] if separator else ""
         silent = {*tokenizer.all_special_ids, *range(len(tokenizer), config.vocab_size)}
-        self.symbols = ["" if i in silent or _SPECIAL.fullmatch(token) else token for i, token in enumerate(written)]
+        self.symbols = [
+            "" if i in silent or _SPECIAL.fullmatch(token) else token
+            for i, token in enumerate(written)
+        ]
         for i in between:
             self.symbols[i] = self.separator
         if getattr(tokenizer, "do_lower_case", False):
             self.symbols = [symbol.lower() for symbol in self.symbols]
-        self.blank = config.pad_token_id  # by which these models were trained (transformers, Wav2Vec2ForCTC.forward)
+        # by which these models were trained (transformers, Wav2Vec2ForCTC.forward)
+        self.blank = config.pad_token_id
         self.model = _model(AutoModelForCTC, source, device)
 
     @torch.inference_mode()
@@ -144,15 +193,22 @@ class CtcCheckpoint:
         """(T, V) on the CPU, T by the grid. samples: (N,) of at most `longest` seconds."""
         if not self.grid.frames(len(samples)):
             return torch.zeros(0, len(self.symbols))
-        inputs = self._extractor(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt").input_values
+        inputs = self._extractor(
+            samples, sampling_rate=SAMPLE_RATE, return_tensors="pt"
+        ).input_values
         logits = self.model(inputs.to(self.model.device)).logits[0]
         if len(logits) != self.grid.frames(len(samples)):
-            raise InputError(f"{self._source} changes its frame rate after the convolutions; give a CTC model without adapter")
+            raise InputError(
+                f"{self._source} changes its frame rate after the convolutions; "
+                "give a CTC model without adapter"
+            )
         return logits.float().log_softmax(-1).cpu()
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:
         spans = greedy_spans(self.log_probs(samples), self.blank)
-        return timed_words([s for s in spans if self.symbols[s.token]], self.symbols, self.separator, self.grid)
+        return timed_words(
+            [s for s in spans if self.symbols[s.token]], self.symbols, self.separator, self.grid
+        )
 
 
 class WhisperCheckpoint:
@@ -163,7 +219,9 @@ class WhisperCheckpoint:
 
     longest = WHISPER_LONGEST
 
-    def __init__(self, source: str, language: str | None, device: str, separator: str = " ") -> None:
+    def __init__(
+        self, source: str, language: str | None, device: str, separator: str = " "
+    ) -> None:
         self.separator = separator
         model = _model(AutoModelForSpeechSeq2Seq, source, device)
         if not getattr(model.generation_config, "alignment_heads", None):
@@ -171,12 +229,25 @@ class WhisperCheckpoint:
                 f"{source} has no word times: its generation_config.json lacks alignment_heads; "
                 "copy them from the Whisper checkpoint that it was made from"
             )
-        languages = model.generation_config.lang_to_id if model.generation_config.is_multilingual else {"<|en|>": None}
+        languages = (
+            model.generation_config.lang_to_id
+            if model.generation_config.is_multilingual
+            else {"<|en|>": None}
+        )
         if language and f"<|{language}|>" not in languages:
-            raise InputError(f"{source} was not trained on the language {language!r}; give a multilingual Whisper")
-        self.model, self.tokenizer, self.extractor = model, _load(AutoTokenizer, source, "tokenizer"), _extractor(source)
+            raise InputError(
+                f"{source} was not trained on the language {language!r}; give a "
+                "multilingual Whisper"
+            )
+        self.model, self.tokenizer, self.extractor = (
+            model,
+            _load(AutoTokenizer, source, "tokenizer"),
+            _extractor(source),
+        )
         parts = {"tokenizer": self.tokenizer, "feature_extractor": self.extractor}
-        self._pipeline: Any = pipeline("automatic-speech-recognition", model=model, device=model.device, **parts)
+        self._pipeline: Any = pipeline(
+            "automatic-speech-recognition", model=model, device=model.device, **parts
+        )
         self._options: dict[str, Any] = {}
         self.multilingual = bool(getattr(model.generation_config, "is_multilingual", False))
         if self.multilingual:  # without a task, transformers repeats words endlessly
@@ -184,34 +255,60 @@ class WhisperCheckpoint:
 
     @torch.inference_mode()
     def spoken_languages(self, samples: np.ndarray) -> dict[str, float]:
-        """Which languages the first half minute of samples (N,) may be in: code (en, zh) -> share, which sum to 1; empty where
-        there is no speech (arXiv 2212.04356, section 2.3). One that knows English alone has 0 for it where its own words are
-        unlikely or repeated, as they are in other languages.
+        """Which languages the first half minute of samples (N,) may be in: code (en, zh) -> share,
+        which sum to 1; empty where there is no speech (arXiv 2212.04356, section 2.3). One that
+        knows English alone has 0 for it where its own words are unlikely or repeated, as they are
+        in other languages.
         """
-        features = self.extractor(samples[: int(WHISPER_LONGEST * SAMPLE_RATE)], sampling_rate=SAMPLE_RATE, return_tensors="pt")
+        features = self.extractor(
+            samples[: int(WHISPER_LONGEST * SAMPLE_RATE)],
+            sampling_rate=SAMPLE_RATE,
+            return_tensors="pt",
+        )
         device, settings = self.model.device, self.model.generation_config
         spectrum = features.input_features.to(device)
-        start = torch.tensor([[settings.decoder_start_token_id]], device=device)  # after which the language comes
+        # after which the language comes
+        start = torch.tensor([[settings.decoder_start_token_id]], device=device)
         logits = self.model(input_features=spectrum, decoder_input_ids=start).logits[0, -1]
-        marker = getattr(settings, "no_timestamps_token_id", None)  # <|nospeech|>, which has other names as well, is the one before
+        # <|nospeech|>, which has other names as well, is the one before
+        marker = getattr(settings, "no_timestamps_token_id", None)
         silent = float(logits.float().softmax(-1)[marker - 1]) if marker else 0.0
         if silent >= NO_SPEECH or not self.multilingual:
-            longest = min(128, self.model.config.max_target_positions // 2)  # tokens: a loop over the same words need not end
-            scored, first = copy.deepcopy(settings), 2 + 2 * self.multilingual  # beside the model's own transformers warns of them
-            scored.update(num_beams=1, max_length=first + longest, return_dict_in_generate=True, output_scores=True)
-            generated = self.model.generate(input_features=spectrum, generation_config=scored, **self._options)
-            words = self.model.compute_transition_scores(generated.sequences, generated.scores, normalize_logits=True)
+            # tokens: a loop over the same words need not end
+            longest = min(128, self.model.config.max_target_positions // 2)
+            # beside the model's own transformers warns of them
+            scored, first = copy.deepcopy(settings), 2 + 2 * self.multilingual
+            scored.update(
+                num_beams=1,
+                max_length=first + longest,
+                return_dict_in_generate=True,
+                output_scores=True,
+            )
+            generated = self.model.generate(
+                input_features=spectrum, generation_config=scored, **self._options
+            )
+            words = self.model.compute_transition_scores(
+                generated.sequences, generated.scores, normalize_logits=True
+            )
             unlikely = float(words.mean()) <= UNLIKELY
             if unlikely and silent >= NO_SPEECH:
                 return {}
             if not self.multilingual:
-                text = self.tokenizer.decode(generated.sequences[0], skip_special_tokens=True).encode()
-                return {"en": float(not unlikely and len(text) < REPEATED * len(zlib.compress(text)))}
+                text = self.tokenizer.decode(
+                    generated.sequences[0], skip_special_tokens=True
+                ).encode()
+                return {
+                    "en": float(not unlikely and len(text) < REPEATED * len(zlib.compress(text)))
+                }
         shares = logits[list(settings.lang_to_id.values())].float().softmax(-1).tolist()
-        return {code.strip("<|>"): share for code, share in zip(settings.lang_to_id, shares, strict=True)}
+        return {
+            code.strip("<|>"): share
+            for code, share in zip(settings.lang_to_id, shares, strict=True)
+        }
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:
-        """Decode at most `longest` seconds with `FALLBACK`. samples: (N,), which seed what is drawn."""
+        """Decode at most `longest` seconds with `FALLBACK`. samples: (N,), which seed what is
+        drawn."""
         options = {"return_attention_mask": True, "return_tensors": "pt"}
         features = self.extractor(samples, sampling_rate=SAMPLE_RATE, **options)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
@@ -236,7 +333,8 @@ class WhisperCheckpoint:
             (start, end), text = map(float, chunk["timestamp"]), chunk["text"]
             if not text.strip():
                 continue
-            if words and self.separator and not text[0].isspace():  # transformers cuts "3,000" before its comma
+            # transformers cuts "3,000" before its comma
+            if words and self.separator and not text[0].isspace():
                 words[-1] = replace(words[-1], text=words[-1].text + text.strip(), end=end)
             else:
                 words.append(TimedWord(text.strip(), start, end, float("nan")))
@@ -246,19 +344,33 @@ class WhisperCheckpoint:
 def _load(loader: Any, source: Path | str, what: str, **options: Any) -> Any:
     try:
         return loader.from_pretrained(str(source), trust_remote_code=False, **options)
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        RuntimeError,
+        ImportError,
+        SafetensorError,
+    ) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise InputError(
-            f"cannot load the {what} of {source} ({reason}); give the path of a folder with the whole checkpoint "
-            "(config.json, model.safetensors, preprocessor_config.json, tokenizer files), or a hub id (OWNER/NAME)"
+            f"cannot load the {what} of {source} ({reason}); give the path of a folder with the "
+            "whole checkpoint "
+            "(config.json, model.safetensors, preprocessor_config.json, tokenizer files), or a "
+            "hub id (OWNER/NAME)"
         ) from error
 
 
 def _model(loader: Any, source: str, device: str) -> Any:
-    """The model for inference. A weight that the checkpoint lacks would be random, so it is refused."""
+    """The model for inference. A weight that the checkpoint lacks would be random, so it is
+    refused."""
     model, info = _load(loader, source, "weights", output_loading_info=True)
     if lacking := sorted(k for k in info["missing_keys"] if not k.endswith(_NOT_NEEDED)):
-        raise InputError(f"{source} lacks the weight {lacking[0]} (of {len(lacking)} missing); give a fine-tuned checkpoint")
+        raise InputError(
+            f"{source} lacks the weight {lacking[0]} (of {len(lacking)} missing); "
+            "give a fine-tuned checkpoint"
+        )
     for_inference(model)
     return model.eval().to(device)
 
@@ -266,7 +378,10 @@ def _model(loader: Any, source: str, device: str) -> Any:
 def _extractor(source: str) -> Any:
     extractor = _load(AutoFeatureExtractor, source, "feature extractor")
     if extractor.sampling_rate != SAMPLE_RATE:
-        raise InputError(f"{source} expects audio at {extractor.sampling_rate} Hz; give a model for {SAMPLE_RATE} Hz")
+        raise InputError(
+            f"{source} expects audio at {extractor.sampling_rate} Hz; give a model "
+            f"for {SAMPLE_RATE} Hz"
+        )
     return extractor
 
 
@@ -275,13 +390,24 @@ _ALTERNATE = re.compile(r"\(\d+\)$")  # "the(2)" is the second pronunciation of 
 _FILLER = re.compile(r"^(<.*>|\[.*\]|\+\+.*\+\+)$")  # <s>, <sil>, [NOISE], ++UM++
 
 
-# Options of the decoder, under PocketSphinx's own names. Left out is what costs most and helps least: the second pass, over the
-# words that the first found (fwdflat), and most of the 30,000 HMMs active in a frame. The third pass gives the confidences.
-DECODER = {"fwdflat": False, "bestpath": True, "maxhmmpf": 3000, "topn": 4, "ds": 1, "beam": 1e-48, "pbeam": 1e-48, "wbeam": 7e-29}
+# Options of the decoder, under PocketSphinx's own names. Left out is what costs most and helps
+# least: the second pass, over the words that the first found (fwdflat), and most of the 30,000 HMMs
+# active in a frame. The third pass gives the confidences.
+DECODER = {
+    "fwdflat": False,
+    "bestpath": True,
+    "maxhmmpf": 3000,
+    "topn": 4,
+    "ds": 1,
+    "beam": 1e-48,
+    "pbeam": 1e-48,
+    "wbeam": 7e-29,
+}
 
 
 class PocketSphinxRecogniser:
-    """English only, in as many processes as threads ask at once: PocketSphinx holds Python's lock while it decodes.
+    """English only, in as many processes as threads ask at once: PocketSphinx holds Python's lock
+    while it decodes.
 
     Raises MissingExtra without the package, InputError for settings that the decoder refuses.
     """
@@ -295,8 +421,11 @@ class PocketSphinxRecogniser:
         self._idle = [_Decoder()]
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
-        """samples: (N,) float32 at 16 kHz. The words depend on these samples alone, not on what was decoded before."""
-        return Transcript(transcribe_pieces(check_samples(samples), LONGEST, SAMPLE_RATE, self._decode))
+        """samples: (N,) float32 at 16 kHz. The words depend on these samples alone, not on what was
+        decoded before."""
+        return Transcript(
+            transcribe_pieces(check_samples(samples), LONGEST, SAMPLE_RATE, self._decode)
+        )
 
     def _decode(self, samples: np.ndarray) -> list[TimedWord]:
         try:
@@ -306,28 +435,40 @@ class PocketSphinxRecogniser:
         segments = decoder.segments(samples)
         self._idle.append(decoder)
         return [
-            TimedWord(_ALTERNATE.sub("", word), first / decoder.frame_rate, (last + 1) / decoder.frame_rate, min(probability, 1.0))
+            TimedWord(
+                _ALTERNATE.sub("", word),
+                first / decoder.frame_rate,
+                (last + 1) / decoder.frame_rate,
+                min(probability, 1.0),
+            )
             for word, first, last, probability in segments
             if not _FILLER.match(word)
         ]
 
 
 class _Decoder:
-    """A process that decodes one utterance at a time (`sphinx.py`). It ends with this object, or where its input does."""
+    """A process that decodes one utterance at a time (`sphinx.py`). It ends with this object, or
+    where its input does."""
 
     def __init__(self) -> None:
         program = [sys.executable, "-P", str(Path(__file__).with_name("sphinx.py"))]
         options = json.dumps({"samprate": SAMPLE_RATE, "loglevel": "FATAL"} | DECODER)
-        self.process = subprocess.Popen([*program, options], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen(
+            [*program, options], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         weakref.finalize(self, _end, self.process)
         answer = self._answer()
         if "error" in answer:
-            raise InputError(f"PocketSphinx does not accept {DECODER} ({answer['error']}); reinstall it")
+            raise InputError(
+                f"PocketSphinx does not accept {DECODER} ({answer['error']}); reinstall it"
+            )
         self.frame_rate = int(answer["frate"])
-        self.segments(np.random.default_rng(0).normal(0, 0.1, SAMPLE_RATE))  # the first utterance is unlike all others
+        # the first utterance is unlike all others
+        self.segments(np.random.default_rng(0).normal(0, 0.1, SAMPLE_RATE))
 
     def segments(self, samples: np.ndarray) -> list[tuple[str, int, int, float]]:
-        """Words and fillers with their first and last frame and a probability. samples: (N,) float32."""
+        """Words and fillers with their first and last frame and a probability. samples: (N,)
+        float32."""
         assert self.process.stdin
         data = (np.clip(samples, -1, 1) * 32767).astype(np.int16).tobytes()
         try:
@@ -335,12 +476,18 @@ class _Decoder:
             self.process.stdin.flush()
         except BrokenPipeError:
             pass  # it has ended, which `_answer` says
-        return [(str(word), int(first), int(last), float(share)) for word, first, last, share in self._answer()]
+        return [
+            (str(word), int(first), int(last), float(share))
+            for word, first, last, share in self._answer()
+        ]
 
     def _answer(self) -> Any:
         assert self.process.stdout
         if not (line := self.process.stdout.readline()):
-            raise InputError(f"the process of PocketSphinx ended with {self.process.wait()}; see if memory is short, and try again")
+            raise InputError(
+                f"the process of PocketSphinx ended with {self.process.wait()}; see "
+                "if memory is short, and try again"
+            )
         return json.loads(line)
 
 

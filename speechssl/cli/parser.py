@@ -1,7 +1,10 @@
-"""The command line of a verb, made by jsonargparse from the dataclass of its options (`speechssl.config`).
+"""The command line of a verb, made by jsonargparse from the dataclass of its options
+(`speechssl.config`).
 
-Every option can also stand in a YAML file under its name: `--config FILE` takes the defaults of a call from the file,
-`--config FILE --stage SECTION` from a section of it, and `--print_config` prints what would run. What is typed wins.
+Every option can also stand in a YAML file under its name: `--config FILE` takes the defaults of a
+call from the file,
+`--config FILE --stage SECTION` from a section of it, and `--print_config` prints what would run.
+What is typed wins.
 """
 
 from __future__ import annotations
@@ -19,8 +22,10 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 from speechssl.config import Range
 from speechssl.errors import InputError
 
-COMPUTING = ("precision", "device", "workers", "engine", "shard", "shard_size")  # a group of their own in every verb's help
-NO_OPTIONS = ("help", "config", "stage", "print_config", "json", "quiet", "verbose", "strict")  # of a file; dests of a parser
+# a group of their own in every verb's help
+COMPUTING = ("precision", "device", "workers", "engine", "shard", "shard_size")
+# of a file; dests of a parser
+NO_OPTIONS = ("help", "config", "stage", "print_config", "json", "quiet", "verbose", "strict")
 
 
 class Option(NamedTuple):
@@ -61,8 +66,11 @@ def take_manner(arguments: Sequence[str]) -> tuple[Manner, list[str]]:
     return Manner(**taken), [word for word in typed[:end] if word not in names] + typed[end:]
 
 
-def options_of(config: type, default: Any = None, title: str = "", without: Sequence[str] = ()) -> Iterator[Option]:
-    """All options of a dataclass and its groups; default: an instance whose values are the defaults."""
+def options_of(
+    config: type, default: Any = None, title: str = "", without: Sequence[str] = ()
+) -> Iterator[Option]:
+    """All options of a dataclass and its groups; default: an instance whose values are the
+    defaults."""
     hints = get_type_hints(config, include_extras=True)
     for f in fields(config):
         value = f.default if default is None else getattr(default, f.name)
@@ -72,15 +80,20 @@ def options_of(config: type, default: Any = None, title: str = "", without: Sequ
             yield from options_of(type(value), value, f.metadata["title"], f.metadata["without"])
         elif "help" in f.metadata:
             kinds = [k for k in get_args(hints[f.name]) if k is not type(None)]
-            optional = get_origin(hints[f.name]) in (typing.Union, types.UnionType) and len(kinds) < len(get_args(hints[f.name]))
+            optional = get_origin(hints[f.name]) in (typing.Union, types.UnionType) and len(
+                kinds
+            ) < len(get_args(hints[f.name]))
             kind = kinds[0] if optional else hints[f.name]
             name = f.metadata.get("name") or f.name
             under = f.metadata.get("under") or ("computing" if name in COMPUTING else title)
             yield Option(name, f.metadata, kind, value, under, optional)
 
 
-def build(config: type, values: Mapping[str, Any], default: Any = None, without: Sequence[str] = ()) -> Any:
-    """The dataclass of the values that were parsed, by option, and of its groups; default, without: as of `options_of`."""
+def build(
+    config: type, values: Mapping[str, Any], default: Any = None, without: Sequence[str] = ()
+) -> Any:
+    """The dataclass of the values that were parsed, by option, and of its groups; default, without:
+    as of `options_of`."""
     made, hints = {}, get_type_hints(config)
     for f in fields(config):
         value = f.default if default is None else getattr(default, f.name)
@@ -107,30 +120,53 @@ class Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFo
         super().__init__(prog, max_help_position=28)
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default in (None, "", [], argparse.SUPPRESS) or action.required or action.nargs == 0:
+        if (
+            action.default in (None, "", [], argparse.SUPPRESS)
+            or action.required
+            or action.nargs == 0
+        ):
             return action.help
         values = action.default if isinstance(action.default, list) else [action.default]
-        return f"{action.help} (default: {' '.join(f'{v:g}' if isinstance(v, float) else str(v) for v in values)})"
+        return (
+            f"{action.help} (default: "
+            f"{' '.join(f'{v:g}' if isinstance(v, float) else str(v) for v in values)})"
+        )
 
 
 def parser_of(verb: str, config: type) -> Any:
     from jsonargparse import ArgumentParser
 
-    parser = ArgumentParser(prog=f"speechssl {verb}", description=about(config), formatter_class=Help, exit_on_error=False)
+    parser = ArgumentParser(
+        prog=f"speechssl {verb}",
+        description=about(config),
+        formatter_class=Help,
+        exit_on_error=False,
+    )
     groups: dict[str, Any] = {"": parser}
     for option in options_of(config):
         if option.title not in groups:
             groups[option.title] = parser.add_argument_group(option.title)
         _add(groups[option.title], option)
-    parser.add_argument("--config", metavar="FILE", action="config", help="read options of this call from a YAML file")
     parser.add_argument(
-        "--stage", metavar="SECTION", default=argparse.SUPPRESS, help="section of the file to read, if it has sections"
+        "--config",
+        metavar="FILE",
+        action="config",
+        help=("read options of this call from a YAML file"),
+    )
+    parser.add_argument(
+        "--stage",
+        metavar="SECTION",
+        default=argparse.SUPPRESS,
+        help=("section of the file to read, if it has sections"),
     )
     output = parser.add_argument_group("output")
     for names, help in MANNER.items():
         output.add_argument(*names, action="store_true", default=argparse.SUPPRESS, help=help)
     printing = next(action for action in parser._actions if action.dest == "print_config")
-    printing.help, printing.metavar = "print the options of this call as YAML, which --config takes, and exit", ""
+    printing.help, printing.metavar = (
+        ("print the options of this call as YAML, which --config takes, and exit"),
+        "",
+    )
     return parser
 
 
@@ -141,14 +177,30 @@ def about(config: type) -> str:
     return inspect.cleandoc(config.__doc__ or "") + getattr(config, "FOOTER", "")
 
 
+def first_paragraph(config: type) -> str:
+    """One line about a verb, for the list of all verbs."""
+    return about(config).split("\n\n")[0].replace("\n", " ")
+
+
 def _add(place: Any, option: Option) -> None:
-    name, metadata, default, help = option.name, option.metadata, option.default, option.metadata["help"]
+    name, metadata, default, help = (
+        option.name,
+        option.metadata,
+        option.default,
+        option.metadata["help"],
+    )
     if metadata.get("positional"):
         many = get_origin(option.kind) is tuple
         kind, nargs = (get_args(option.kind)[0], "+") if many else (option.kind, metadata["nargs"])
         # named as in the sentences about it; the help lists the choices
-        few = {"choices": list(get_args(kind)), "metavar": name} if get_origin(kind) is Literal else {}
-        place.add_argument(name, type=_reader(kind), help=help, **few, **({"nargs": nargs} if nargs else {}))
+        few = (
+            {"choices": list(get_args(kind)), "metavar": name}
+            if get_origin(kind) is Literal
+            else {}
+        )
+        place.add_argument(
+            name, type=_reader(kind), help=help, **few, **({"nargs": nargs} if nargs else {})
+        )
         return
     flag, more = f"--{name.replace('_', '-')}", {"help": help, "dest": name}
     if metadata["values"]:
@@ -156,7 +208,13 @@ def _add(place: Any, option: Option) -> None:
         place.add_argument(flag, choices=list(metadata["values"]), default=shown, **more)
     elif option.kind is bool and option.optional:
         place.add_argument(flag, action="store_true", default=None, **more)
-        place.add_argument(f"--no-{flag[2:]}", action="store_false", default=None, dest=name, help=f"the opposite of {flag}")
+        place.add_argument(
+            f"--no-{flag[2:]}",
+            action="store_false",
+            default=None,
+            dest=name,
+            help=(f"the opposite of {flag}"),
+        )
     elif option.kind is bool:
         flag = f"--no-{flag[2:]}" if default else flag
         place.add_argument(flag, action=f"store_{'false' if default else 'true'}", **more)
@@ -164,14 +222,20 @@ def _add(place: Any, option: Option) -> None:
         kind = option.kind
         if get_origin(kind) is tuple:
             kinds = get_args(kind)
-            more["nargs"] = len(kinds) if kinds[-1] is not ... else "+" if metadata["least"] else "*"
+            more["nargs"] = (
+                len(kinds) if kinds[-1] is not ... else "+" if metadata["least"] else "*"
+            )
             kind, default = kinds[0], list(default) if isinstance(default, tuple) else default
         if get_origin(kind) is Literal:
             more["choices"] = list(get_args(kind))
         if metadata["metavar"]:
             more["metavar"] = metadata["metavar"]
-        shown = None if default is MISSING else str(default) if isinstance(default, Path) else default
-        place.add_argument(flag, type=_reader(kind), default=shown, required=default is MISSING, **more)
+        shown = (
+            None if default is MISSING else str(default) if isinstance(default, Path) else default
+        )
+        place.add_argument(
+            flag, type=_reader(kind), default=shown, required=default is MISSING, **more
+        )
 
 
 def _reader(kind: Any) -> Callable[[Any], Any]:
@@ -197,18 +261,29 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
 
 
 def parse(verb: str, config: type, arguments: Sequence[str]) -> Any:
-    """The dataclass of a call, from what was typed and the file of --config. Raises InputError for what does not fit."""
+    """The dataclass of a call, from what was typed and the file of --config. Raises InputError for
+    what does not fit."""
     parser = parser_of(verb, config)
-    flags = {flag: action for action in parser._actions for flag in action.option_strings if flag.startswith("--")}
+    flags = {
+        flag: action
+        for action in parser._actions
+        for flag in action.option_strings
+        if flag.startswith("--")
+    }
     flags["--print-config"] = flags["--print_config"]
     typed, file, stage = _spelt(list(arguments), flags, verb)
     if stage is not None and file is None:
-        raise InputError(f"--stage {stage} names a section of a file; give the file with --config, or leave it out")
+        raise InputError(
+            f"--stage {stage} names a section of a file; give the file with "
+            "--config, or leave it out"
+        )
     if file is not None:
         import yaml
 
         section = read_section(Path(file), stage)
-        checked = check_section(verb, config, section, file if stage is None else f"{file}: the section {stage}")
+        checked = check_section(
+            verb, config, section, file if stage is None else (f"{file}: the section {stage}")
+        )
         typed = [f"--config={yaml.safe_dump(checked)}", *typed]  # first: what is typed wins
     try:
         parsed = parser.parse_args(typed)
@@ -218,8 +293,11 @@ def parse(verb: str, config: type, arguments: Sequence[str]) -> Any:
     return build(config, vars(parsed))
 
 
-def _spelt(arguments: list[str], flags: Mapping[str, Any], verb: str) -> tuple[list[str], str | None, str | None]:
-    """Arguments with options as they are spelt here, and the values of --config and --stage apart from them."""
+def _spelt(
+    arguments: list[str], flags: Mapping[str, Any], verb: str
+) -> tuple[list[str], str | None, str | None]:
+    """Arguments with options as they are spelt here, and the values of --config and --stage apart
+    from them."""
     typed: list[str] = []
     apart: dict[str, str | None] = {"--config": None, "--stage": None}
     words = iter(arguments)
@@ -234,12 +312,17 @@ def _spelt(arguments: list[str], flags: Mapping[str, Any], verb: str) -> tuple[l
         if name not in flags:
             hint = meant(name, flags)
             if name.startswith("--out") and "--out" not in flags:  # --output-dir of other toolkits
-                hint = f"; what it writes is given without a name, such as OUT: see `speechssl {verb} --help`"
+                hint = (
+                    "; what it writes is given without a name, such as OUT: see `speechssl "
+                    f"{verb} --help`"
+                )
             raise InputError(f"`speechssl {verb}` has no option {name}{hint}")
         if name in apart:
             found = value if equals else next(words, None)
             if found is None:
-                raise InputError(f"{name} of `speechssl {verb}` needs a value; see `speechssl {verb} --help`")
+                raise InputError(
+                    f"{name} of `speechssl {verb}` needs a value; see `speechssl {verb} --help`"
+                )
             apart[name] = found
         else:
             typed.append(("--print_config" if name == "--print-config" else name) + equals + value)
@@ -256,15 +339,24 @@ def meant(word: str, known: Iterable[str]) -> str:
     """ "; did you mean ...?", or where to look."""
     names = {name.lstrip("-"): name for name in sorted(known)}
     bare = word.lstrip("-").lower()
-    near = [name for name in names if len(bare) > 1 and name.startswith(bare)] or get_close_matches(bare, names, 1, 0.7)
+    near = [name for name in names if len(bare) > 1 and name.startswith(bare)] or get_close_matches(
+        bare, names, 1, 0.7
+    )
     parts = {part for part in re.split("[-_]", bare) if len(part) > 4}
-    near = near or get_close_matches(bare, [name for name in names if parts & set(re.split("[-_]", name))], 1, 0)
+    near = near or get_close_matches(
+        bare, [name for name in names if parts & set(re.split("[-_]", name))], 1, 0
+    )
     near = [name for name in [ELSEWHERE.get(bare)] if name in names] or near
-    return f"; did you mean {' or '.join(names[name] for name in near[:2])}?" if near else "; see --help"
+    return (
+        (f"; did you mean {' or '.join(names[name] for name in near[:2])}?")
+        if near
+        else "; see --help"
+    )
 
 
 def as_typed(sentence: str, config: Any) -> str:
-    """A sentence with the settings of a stage called as the options of a call are: `options.training.learning_rate` is
+    """A sentence with the settings of a stage called as the options of a call are:
+    `options.training.learning_rate` is
     --learning-rate. config: the dataclass of the call; what is none of its options stays."""
     flags: dict[str, str] = {}
     groups = [config] if is_dataclass(config) else []
@@ -276,7 +368,9 @@ def as_typed(sentence: str, config: Any) -> str:
             elif "help" in f.metadata and not f.metadata.get("positional"):
                 no = "no-" if f.default is True and not f.metadata["values"] else ""
                 flags[f.name] = f"--{no}{(f.metadata['name'] or f.name).replace('_', '-')}"
-    return re.sub(r"\boptions\.(?:\w+\.)*(\w+)", lambda found: flags.get(found[1], found[0]), sentence)
+    return re.sub(
+        r"\boptions\.(?:\w+\.)*(\w+)", lambda found: flags.get(found[1], found[0]), sentence
+    )
 
 
 def read_section(path: Path, stage: str | None) -> dict[str, Any]:
@@ -288,14 +382,18 @@ def read_section(path: Path, stage: str | None) -> dict[str, Any]:
         names: set[str] = set()
         for key, _ in node.value:
             if isinstance(key.value, str) and key.value in names:
-                raise yaml.MarkedYAMLError(problem=f"{key.value} stands there a second time", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(
+                    problem=(f"{key.value} stands there a second time"), problem_mark=key.start_mark
+                )
             names |= {key.value} if isinstance(key.value, str) else set()
         return loader.construct_yaml_map(node)
 
     def integer(loader: Any, node: Any) -> int:
         """Decimal: to YAML, 010 is eight and 1:30 is ninety."""
         if not re.fullmatch(r"[-+]?(0|[1-9][0-9_]*)", node.value):
-            raise yaml.MarkedYAMLError(problem=f"{node.value} is no decimal number", problem_mark=node.start_mark)
+            raise yaml.MarkedYAMLError(
+                problem=(f"{node.value} is no decimal number"), problem_mark=node.start_mark
+            )
         return int(node.value)
 
     class Loader(yaml.SafeLoader):
@@ -310,31 +408,51 @@ def read_section(path: Path, stage: str | None) -> dict[str, Any]:
         finally:
             loader.dispose()
     except RecursionError:
-        raise InputError(f"cannot read the config {path} (it is nested too deeply); write its options as `name: value`") from None
+        raise InputError(
+            f"cannot read the config {path} (it is nested too deeply); write its "
+            "options as `name: value`"
+        ) from None
     except OSError as error:
-        raise InputError(f"cannot read the config {path} ({error.strerror}); check the path") from error
+        raise InputError(
+            f"cannot read the config {path} ({error.strerror}); check the path"
+        ) from error
     except UnicodeDecodeError as error:
-        raise InputError(f"cannot read the config {path} (it is not UTF-8); save it as UTF-8") from error
+        raise InputError(
+            f"cannot read the config {path} (it is not UTF-8); save it as UTF-8"
+        ) from error
     except (ValueError, yaml.YAMLError) as error:  # ValueError: a date that there is not
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         where = f" in line {mark.line + 1}" if mark else ""
         reason = problem or str(error).splitlines()[0]
         raise InputError(
-            f"cannot read the config {path}: {reason}{where}; write its options as `name: value`, one a line"
+            f"cannot read the config {path}: {reason}{where}; write its options as `name: "
+            "value`, one a line"
         ) from error
     if stage is not None:
         if not isinstance(content, dict) or stage not in content:
-            known = [str(name) for name, value in content.items() if isinstance(value, dict)] if isinstance(content, dict) else []
-            remedy = f"its sections are {', '.join(known)}; name one with --stage" if known else "it has none; leave out --stage"
+            known = (
+                [str(name) for name, value in content.items() if isinstance(value, dict)]
+                if isinstance(content, dict)
+                else []
+            )
+            remedy = (
+                (f"its sections are {', '.join(known)}; name one with --stage")
+                if known
+                else "it has none; leave out --stage"
+            )
             raise InputError(f"{path} has no section {stage!r}; {remedy}")
         content = content[stage]
     if not isinstance(content or {}, dict):
         where = f"the section {stage}" if stage is not None else "it"
-        raise InputError(f"{path}: {where} is {content!r}; write its options as `name: value`, one a line")
+        raise InputError(
+            f"{path}: {where} is {content!r}; write its options as `name: value`, one a line"
+        )
     return dict(content or {})
 
 
-def check_section(verb: str, config: type, section: Mapping[str, Any], where: str) -> dict[str, Any]:
+def check_section(
+    verb: str, config: type, section: Mapping[str, Any], where: str
+) -> dict[str, Any]:
     """The options of a file, by their names with underscores. where: the file, for messages.
 
     Raises InputError for names that the verb does not have and values that are none of theirs.
@@ -347,9 +465,13 @@ def check_section(verb: str, config: type, section: Mapping[str, Any], where: st
             hint = meant(name, actions)
             if isinstance(value, dict):
                 hint = f"; name one of its sections with --stage: {', '.join(map(str, section))}"
-            raise InputError(f"{where} has {written!r}, which `speechssl {verb}` does not take{hint}")
+            raise InputError(
+                f"{where} has {written!r}, which `speechssl {verb}` does not take{hint}"
+            )
         action = actions[name]
-        if action.nargs == 0 and not (isinstance(value, bool) or (value is None and action.default is None)):
+        if action.nargs == 0 and not (
+            isinstance(value, bool) or (value is None and action.default is None)
+        ):
             raise InputError(f"{where} has {value!r} for {name}; write true or false")
         try:
             checked[name] = _converted(action, value)
@@ -359,7 +481,8 @@ def check_section(verb: str, config: type, section: Mapping[str, Any], where: st
 
 
 def _converted(action: Any, value: Any) -> Any:
-    """A value of a file as one of the option: the type's, one of its choices, as many as it takes."""
+    """A value of a file as one of the option: the type's, one of its choices, as many as it
+    takes."""
     if action.nargs == 0 or value is None:
         return value
     values = value if isinstance(value, list) and action.nargs not in (None, "?") else [value]
@@ -368,7 +491,9 @@ def _converted(action: Any, value: Any) -> Any:
     if action.nargs == "+" and not values and action.default != []:
         raise argparse.ArgumentTypeError("give one or more values")
     if any(isinstance(v, bool) for v in values):
-        raise argparse.ArgumentTypeError("to YAML, yes, no, on and off are true and false; put a word in quotes")
+        raise argparse.ArgumentTypeError(
+            "to YAML, yes, no, on and off are true and false; put a word in quotes"
+        )
     made = [_reader(str)(v) if action.type is None else action.type(v) for v in values]
     for v in made:
         if action.choices is not None and v not in action.choices:
@@ -377,18 +502,27 @@ def _converted(action: Any, value: Any) -> Any:
 
 
 def _sentence(message: str, verb: str, required: Sequence[str] = ()) -> str:
-    """What argparse or jsonargparse says, as a sentence. required: options that must be given, for who typed their values bare."""
+    """What argparse or jsonargparse says, as a sentence. required: options that must be given, for
+    who typed their values bare."""
     message = " ".join(message.split())
     if found := re.fullmatch("the following arguments are required: (.*)", message):
-        lacking = [f"--{name}" if f"--{name}" in required else name for name in found[1].replace("_", "-").split(", ")]
+        lacking = [
+            f"--{name}" if f"--{name}" in required else name
+            for name in found[1].replace("_", "-").split(", ")
+        ]
         return f"`speechssl {verb}` needs {', '.join(lacking)}; see `speechssl {verb} --help`"
     if found := re.fullmatch("unrecognized arguments: (.*)", message):
         named = f"; it needs {' and '.join(required)}" if required else ""
         short = [
-            f"{flags[0]} is {flags[-1]}" for flags in MANNER for name in required if flags[0] == name[1:3]
+            f"{flags[0]} is {flags[-1]}"
+            for flags in MANNER
+            for name in required
+            if flags[0] == name[1:3]
         ]  # -q for --question
         named += f" ({', '.join(short)})" if short else ""
-        return f"`speechssl {verb}` has no argument {found[1]}{named}; see `speechssl {verb} --help`"
+        return (
+            f"`speechssl {verb}` has no argument {found[1]}{named}; see `speechssl {verb} --help`"
+        )
     message = re.sub(r"^argument (--)?", lambda m: m[1] or "", message)
     if found := re.search(r"invalid choice: '([^']*)' \(choose from (.*?)\)", message):
         near = get_close_matches(found[1], re.findall(r"[\w.-]+", found[2]), 1)

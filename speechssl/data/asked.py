@@ -1,4 +1,5 @@
-"""A passage and a question as they are given to `answer`: recordings, or a text. Nothing here loads a model."""
+"""A passage and a question as they are given to `answer`: recordings, or a text. Nothing here loads
+a model."""
 
 from __future__ import annotations
 
@@ -12,8 +13,12 @@ from speechssl.data.files import SUFFIXES
 from speechssl.errors import InputError
 
 # question.m4a, but not 3.14; https://...; recordings/who
-_FILE_NAME = re.compile(r"\S+\.(?!\d+$)[A-Za-z0-9]{2,4}|\w+://\S*|[^\s?\u3400-\u9fff]*[/\\][^\s?\u3400-\u9fff]*")
-STEADY = 1.2  # dB: the level of noise and tones stays within this (0 to 0.9), that of speech at 0 dB in white noise does not (1.6)
+_FILE_NAME = re.compile(
+    r"\S+\.(?!\d+$)[A-Za-z0-9]{2,4}|\w+://\S*|[^\s?\u3400-\u9fff]*[/\\][^\s?\u3400-\u9fff]*"
+)
+# dB: the level of noise and tones stays within this (0 to 0.9), that of speech at 0 dB in white
+# noise does not (1.6)
+STEADY = 1.2
 LONGEST_QUESTION = 60.0  # seconds: what is longer was probably meant as the passage
 
 
@@ -22,51 +27,75 @@ def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
     if isinstance(source, str | Path):
         return read_audio(source)
     if not isinstance(source, np.ndarray):
-        raise InputError(f"{source!r} is no recording; give the path of a file, or samples in an array")
+        raise InputError(
+            f"{source!r} is no recording; give the path of a file, or samples in an array"
+        )
     # a copy: the encoder remembers the array that it had last, whatever is in it now
     return as_recording(source, SAMPLE_RATE, "the array given")
 
 
 def read_speech(source: Path | str | np.ndarray) -> np.ndarray:
-    """As `read_recording`; also raises InputError for a file of noise, hum or a tone alone: its level does not change."""
+    """As `read_recording`; also raises InputError for a file of noise, hum or a tone alone: its
+    level does not change."""
     samples = read_recording(source)
-    if not isinstance(source, np.ndarray) and len(samples) >= SAMPLE_RATE and level_range(samples) < STEADY:
-        raise InputError(f"{source} holds no speech, but a steady sound (its level does not change); check the recording")
+    if (
+        not isinstance(source, np.ndarray)
+        and len(samples) >= SAMPLE_RATE
+        and level_range(samples) < STEADY
+    ):
+        raise InputError(
+            f"{source} holds no speech, but a steady sound (its level does not "
+            "change); check the recording"
+        )
     return samples
 
 
 def level_range(samples: np.ndarray) -> float:
-    """Between which levels a recording changes, in dB: from the 5th to the 95th percentile of its frames of 50 ms (less than a
-    syllable), without the first and the last, of which there must be others. samples: (N,).
+    """Between which levels a recording changes, in dB: from the 5th to the 95th percentile of its
+    frames of 50 ms (less than a syllable), without the first and the last, of which there must be
+    others. samples: (N,).
 
     Of differences between samples, so that a hum counts less than the sounds of speech above it.
     """
     size = SAMPLE_RATE // 20
     frames = samples[: len(samples) // size * size].reshape(-1, size)[1:-1]
     blocks = np.array_split(frames, len(frames) // 1000 + 1)  # an hour is not held twice
-    power = np.concatenate([np.square(np.diff(block, axis=1), dtype=np.float64).mean(axis=1) for block in blocks])
+    power = np.concatenate(
+        [np.square(np.diff(block, axis=1), dtype=np.float64).mean(axis=1) for block in blocks]
+    )
     low, high = np.percentile(10 * np.log10(power + 1e-12), (5, 95))
     return float(high - low)
 
 
 def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
-    """A question as `QA.answer` takes it: a text as it is, a recording as samples. A string is a text where no file has that name,
-    and it does not look like one: it does not end like a recording, nor is it one word with a suffix ("question.m4a") or a slash.
+    """A question as `QA.answer` takes it: a text as it is, a recording as samples. A string is a
+    text where no file has that name, and it does not look like one: it does not end like a
+    recording, nor is it one word with a suffix ("question.m4a") or a slash.
 
-    Raises InputError as `read_speech` does, for a text without words, and for a recording longer than LONGEST_QUESTION.
+    Raises InputError as `read_speech` does, for a text without words, and for a recording longer
+    than LONGEST_QUESTION.
     """
-    if isinstance(source, str) and Path(source).suffix.lower() not in SUFFIXES and not _FILE_NAME.fullmatch(source):
+    if (
+        isinstance(source, str)
+        and Path(source).suffix.lower() not in SUFFIXES
+        and not _FILE_NAME.fullmatch(source)
+    ):
         try:
             exists = bool(source) and Path(source).exists()  # Path("") is the folder one is in
         except OSError:  # too long for a name
             exists = False
         if not exists:
             if not any(map(str.isalnum, source)):
-                raise InputError(f"the question {source!r} has no words; give a text, or a recording")
+                raise InputError(
+                    f"the question {source!r} has no words; give a text, or a recording"
+                )
             return source
     samples = read_speech(source)
     if (seconds := len(samples) / SAMPLE_RATE) > LONGEST_QUESTION:
         name = "the question" if isinstance(source, np.ndarray) else source
         remedy = "give the question, or the part of the recording that has it"
-        raise InputError(f"{name} lasts {seconds:.0f} s, and a question at most {LONGEST_QUESTION:.0f} s; {remedy}")
+        raise InputError(
+            f"{name} lasts {seconds:.0f} s, and a question at most "
+            f"{LONGEST_QUESTION:.0f} s; {remedy}"
+        )
     return samples

@@ -1,4 +1,5 @@
-"""`speechssl prepare`: the options of the corpora of spoken question answering and of the sets of SUPERB, from local folders."""
+"""`speechssl prepare`: the options of the corpora of spoken question answering and of the sets of
+SUPERB, from local folders."""
 
 from __future__ import annotations
 
@@ -28,14 +29,22 @@ OUT/set_aside.jsonl has every item that was left out, with the reason. Finished 
 same command."""
 
     source: Path = argument("folder with the files listed above, or one of these files")
-    out: Path = argument("folder to make: card.json, data_report.json, set_aside.jsonl and a folder a split")
-    passages: Count | None = option(
-        None, "only the first N passages with questions of every split; the counts in the report are those of the whole corpus"
+    out: Path = argument(
+        "folder to make: card.json, data_report.json, set_aside.jsonl and a folder a split"
     )
-    speak: bool = option(False, "synthesise speech for what has no recording, marked as synthetic (needs speechssl[synth])")
+    passages: Count | None = option(
+        None,
+        "only the first N passages with questions of every split; the counts in the report "
+        "are those of the whole corpus",
+    )
+    speak: bool = option(
+        False,
+        "synthesise speech for what has no recording, marked as synthetic (needs speechssl[synth])",
+    )
     synthesiser: Literal["espeak-ng", "flite", "festival", "kokoro"] = option(
         "espeak-ng",
-        "synthesiser of --speak: espeak-ng, whose voices differ by split; flite, festival or kokoro (neural, noise drawn anew each "
+        "synthesiser of --speak: espeak-ng, whose voices differ by split; flite, festival or "
+        "kokoro (neural, noise drawn anew each "
         "time), which speak English",
     )
     seed: Whole = option(0, "seed of the voices of --speak")
@@ -45,8 +54,17 @@ same command."""
         from speechssl.data.prepare import Wanted
         from speechssl.text import language_of
 
-        prepare = getattr(import_module(f"speechssl.data.{self.MODULE}"), f"prepare_{self.CORPUS or self.MODULE}")
-        wanted = Wanted(self.speak, self.synthesiser, self.seed, self.workers, getattr(self, "audio", True), self.passages)
+        prepare = getattr(
+            import_module(f"speechssl.data.{self.MODULE}"), f"prepare_{self.CORPUS or self.MODULE}"
+        )
+        wanted = Wanted(
+            self.speak,
+            self.synthesiser,
+            self.seed,
+            self.workers,
+            getattr(self, "audio", True),
+            self.passages,
+        )
         language = {"language": language_of(self.language)} if isinstance(self, Squad) else {}
         return print_report(prepare(self.source, self.out, wanted, **language), self.out)
 
@@ -57,7 +75,10 @@ def print_report(report: dict[str, Any], out: Path) -> dict[str, Any]:
     from speechssl.errors import count_set_aside
 
     print(described(report))
-    print(f"{out}: this report is in data_report.json, and every item that was set aside in set_aside.jsonl")
+    print(
+        f"{out}: this report is in data_report.json, and every item that was set aside in "
+        "set_aside.jsonl"
+    )
     if advice := alignment_advice(report, out):
         print(advice)
     count_set_aside(aside_in(report))
@@ -73,7 +94,8 @@ class SpokenQAOrText(SpokenQA):
 
 @dataclass(frozen=True, kw_only=True)
 class Nmsqa(SpokenQA):
-    """NMSQA: spoken SQuAD, with real speakers in the test set (github.com/DanielLin94144/DUAL-textless-SQA)
+    """NMSQA: spoken SQuAD, with real speakers in the test set
+    (github.com/DanielLin94144/DUAL-textless-SQA)
 
     SOURCE holds one of these releases:
 
@@ -89,7 +111,8 @@ class Nmsqa(SpokenQA):
 
 @dataclass(frozen=True, kw_only=True)
 class Odsqa(SpokenQAOrText):
-    """ODSQA: DRCD read by 20 Mandarin speakers, and DRCD-TTS and DRCD-backtrans (github.com/Chia-Hsuan-Lee/ODSQA)
+    """ODSQA: DRCD read by 20 Mandarin speakers, and DRCD-TTS and DRCD-backtrans
+    (github.com/Chia-Hsuan-Lee/ODSQA)
 
     What is read, as far as it is there:
 
@@ -106,7 +129,8 @@ class Odsqa(SpokenQAOrText):
 
 @dataclass(frozen=True, kw_only=True)
 class ToeflQa(SpokenQA):
-    """TOEFL-QA: stories of the TOEFL listening test with multiple choice (github.com/iamyuanchung/TOEFL-QA)
+    """TOEFL-QA: stories of the TOEFL listening test with multiple choice
+    (github.com/iamyuanchung/TOEFL-QA)
 
       SOURCE/data/train|dev|test/tpo_1-conversation_1_1, ...              SENTENCE, QUESTION and four OPTION lines
 
@@ -120,7 +144,8 @@ class ToeflQa(SpokenQA):
 
 @dataclass(frozen=True, kw_only=True)
 class SpokenSquad(SpokenQAOrText):
-    """Spoken-SQuAD: SQuAD synthesised and transcribed by a recogniser (github.com/Chia-Hsuan-Lee/Spoken-SQuAD)
+    """Spoken-SQuAD: SQuAD synthesised and transcribed by a recogniser
+    (github.com/Chia-Hsuan-Lee/Spoken-SQuAD)
 
     What is read, as far as it is there:
 
@@ -137,14 +162,17 @@ class SpokenSquad(SpokenQAOrText):
 
 @dataclass(frozen=True, kw_only=True)
 class SlueSqa5(SpokenQA):
-    """SLUE-SQA-5: questions and documents of real speech (huggingface.co/datasets/asapp/slue-phase-2)
+    """SLUE-SQA-5: questions and documents of real speech
+    (huggingface.co/datasets/asapp/slue-phase-2)
 
     What is read, as far as it is there:
 
-      SOURCE/train-*.parquet, validation-*.parquet, test-*.parquet, verified_test-*.parquet (recordings inside)
+      SOURCE/train-*.parquet, validation-*.parquet, test-*.parquet, verified_test-*.parquet
+      (recordings inside)
       or the unpacked zip:
-      SOURCE/slue-sqa5_fine-tune.tsv, slue-sqa5_dev.tsv, slue-sqa5_test.tsv, slue-sqa5_verified-test.tsv
-      SOURCE/fine-tune|dev|test/question|document/*.wav, .../word2time/*.txt
+      SOURCE/slue-sqa5_fine-tune.tsv, slue-sqa5_dev.tsv, slue-sqa5_test.tsv,
+      slue-sqa5_verified-test.tsv SOURCE/fine-tune|dev|test/question|document/*.wav,
+      .../word2time/*.txt
 
       speechssl prepare slue-sqa5 slue-phase-2 corpora/slue_sqa5
     """
@@ -154,7 +182,8 @@ class SlueSqa5(SpokenQA):
 
 @dataclass(frozen=True, kw_only=True)
 class HeySquad(SpokenQAOrText):
-    """HeySQuAD: questions of SQuAD spoken by people (huggingface.co/datasets/yijingwu/HeySQuAD_human)
+    """HeySQuAD: questions of SQuAD spoken by people
+    (huggingface.co/datasets/yijingwu/HeySQuAD_human)
 
     What is read, as far as it is there:
 
@@ -212,22 +241,27 @@ class TableCorpus:
       SOURCE/[SPLIT/]passages.csv      audio (and id, text, transcript, speaker, language, words)
       SOURCE/[SPLIT/]questions.csv     passage, audio or text, answers (and id, speaker, language)
 
-    Tables are CSV, TSV, JSONL or Parquet, or what `datasets.Dataset.save_to_disk` writes. Paths are relative to the table. An
-    answer is a column `answer` with `start` and `end` in seconds, or `answers` as SQuAD has them; where there are no times,
-    `speechssl align` finds them. Without SPLIT the split is test. `speechssl.make_corpus` takes rows in memory.
+    Tables are CSV, TSV, JSONL or Parquet, or what `datasets.Dataset.save_to_disk` writes. Paths are
+    relative to the table. An answer is a column `answer` with `start` and `end` in seconds, or
+    `answers` as SQuAD has them; where there are no times, `speechssl align` finds them. Without
+    SPLIT the split is test. `speechssl.make_corpus` takes rows in memory.
 
       speechssl prepare table mine corpora/mine
     """
 
     source: Path = argument("folder with the tables")
-    out: Path = argument("folder to make: card.json, data_report.json, set_aside.jsonl and a folder a split")
+    out: Path = argument(
+        "folder to make: card.json, data_report.json, set_aside.jsonl and a folder a split"
+    )
     language: str = option("en", "language of rows that do not say: en or zh")
 
     def run(self) -> dict[str, Any]:
         from speechssl.data.table import prepare_table
         from speechssl.text import language_of
 
-        return print_report(prepare_table(self.source, self.out, language_of(self.language)), self.out)
+        return print_report(
+            prepare_table(self.source, self.out, language_of(self.language)), self.out
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,14 +276,20 @@ anything is written; --any-count takes a part of the corpus."""
 
     source: Path = argument("folder of the corpus, with the layout above")
     out: Path = argument("folder to make, with a folder for each task")
-    any_count: bool = option(False, "accept counts that differ from the published ones, with a warning")
+    any_count: bool = option(
+        False, "accept counts that differ from the published ones, with a warning"
+    )
 
     def run(self) -> None:
         from speechssl.data import superb_sets
         from speechssl.data.superb import counted
 
-        options = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("source", "out")}
-        for folder, card in getattr(superb_sets, f"prepare_{self.CORPUS}")(self.source, self.out, **options).items():
+        options = {
+            f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("source", "out")
+        }
+        for folder, card in getattr(superb_sets, f"prepare_{self.CORPUS}")(
+            self.source, self.out, **options
+        ).items():
             print(f"{self.out / folder}: {counted(card)} recordings")
 
 
@@ -258,9 +298,11 @@ class LibriSpeech(SuperbSet):
     """LibriSpeech for PR and ASR (openslr.org/12)
 
       LibriSpeech/train-clean-100|dev-clean|test-clean/SPEAKER/CHAPTER/*.flac and *.trans.txt
-      librispeech-lexicon.txt (openslr.org/11), and s3prl's librispeech-lexicon-allothers-g2p.txt for the words that it lacks
+      librispeech-lexicon.txt (openslr.org/11), and s3prl's librispeech-lexicon-allothers-g2p.txt
+      for the words that it lacks
 
-      speechssl prepare librispeech LibriSpeech superb --lexicon librispeech-lexicon.txt librispeech-lexicon-allothers-g2p.txt
+      speechssl prepare librispeech LibriSpeech superb \\
+        --lexicon librispeech-lexicon.txt librispeech-lexicon-allothers-g2p.txt
       speechssl prepare librispeech LibriSpeech superb --tasks asr
 
     SOURCE is the folder LibriSpeech; OUT gets pr/ and asr/.
@@ -270,13 +312,16 @@ class LibriSpeech(SuperbSet):
 
     tasks: tuple[str, ...] = option(("pr", "asr"), "sets to make", least=1)
     lexicon: tuple[Path, ...] = option(
-        (), "for pr: files of words and their phones; the first file that has a word is used", least=1
+        (),
+        "for pr: files of words and their phones; the first file that has a word is used",
+        least=1,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeechCommands(SuperbSet):
-    """Speech Commands v1 for KS (download.tensorflow.org/data/speech_commands_v0.01.tar.gz and ..._test_set_v0.01.tar.gz)
+    """Speech Commands v1 for KS (download.tensorflow.org/data/speech_commands_v0.01.tar.gz and
+    ..._test_set_v0.01.tar.gz)
 
       SOURCE/speech_commands_v0.01/yes|no|.../*.wav and _background_noise_/*.wav
       SOURCE/speech_commands_test_set_v0.01/yes|no|.../_unknown_|_silence_/*.wav
@@ -294,7 +339,8 @@ class Quesst14(SuperbSet):
     """the English part of QUESST 2014 for QbE (speech.fit.vutbr.cz/files/quesst14Database.tgz)
 
       quesst14Database/Audio|dev_queries|eval_queries/*.wav
-      quesst14Database/scoring/language_key_utterances|dev|eval.lst and groundtruth_quesst14_dev|eval/*.rttm
+      quesst14Database/scoring/language_key_utterances|dev|eval.lst and
+      groundtruth_quesst14_dev|eval/*.rttm
 
     SOURCE is the folder quesst14Database; OUT gets qbe/.
     """
@@ -322,10 +368,12 @@ class Libri2Mix(SuperbSet):
     """Libri2Mix for SD and SS (made by github.com/ftshijt/LibriMix from LibriSpeech and WHAM)
 
       bash generate_librimix.sh CORPORA
-      python3 scripts/prepare_diarization.py --target_dir CORPORA/diarization --source_dir CORPORA/Libri2Mix/wav16k/max/metadata
+      python3 scripts/prepare_diarization.py --target_dir CORPORA/diarization --source_dir
+      CORPORA/Libri2Mix/wav16k/max/metadata
 
       ss: Libri2Mix/wav16k/min/train-100|dev|test/mix_clean|s1|s2/*.wav
-      sd: CORPORA/diarization/train|dev|test/wav.scp (or wav/*.wav) and rttm (or segments and utt2spk)
+      sd: CORPORA/diarization/train|dev|test/wav.scp (or wav/*.wav) and rttm (or segments and
+      utt2spk)
 
       speechssl prepare libri2mix CORPORA/Libri2Mix superb --diarization CORPORA/diarization
 
@@ -335,7 +383,9 @@ class Libri2Mix(SuperbSet):
     CORPUS = "libri2mix"
 
     tasks: tuple[str, ...] = option(("sd", "ss"), "sets to make", least=1)
-    diarization: Path | None = option(None, "for sd: output folder of prepare_diarization.py (train, dev and test)")
+    diarization: Path | None = option(
+        None, "for sd: output folder of prepare_diarization.py (train, dev and test)"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,7 +403,8 @@ class FluentSpeechCommands(SuperbSet):
 
 @dataclass(frozen=True, kw_only=True)
 class AudioSnips(SuperbSet):
-    """Audio SNIPS for SF (prepared by s3prl's preprocess/snips_prepare_data.sh, or the archive that its docs/superb.md links)
+    """Audio SNIPS for SF (prepared by s3prl's preprocess/snips_prepare_data.sh, or the archive that
+    its docs/superb.md links)
 
       SNIPS/train|valid|test/VOICE-snips-SPLIT-NUMBER.wav
       SNIPS/all.iob.snips.txt
@@ -395,7 +446,8 @@ class VoiceBankDemand(SuperbSet):
 class Fsdd:
     """Free Spoken Digit Dataset (real voices) as sets for KS and SID
 
-    3,000 recordings of six speakers, read as they are: github.com/Jakobovski/free-spoken-digit-dataset.
+    3,000 recordings of six speakers, read as they are:
+    github.com/Jakobovski/free-spoken-digit-dataset.
 
       speechssl prepare fsdd free-spoken-digit-dataset/ tasks-fsdd
     """

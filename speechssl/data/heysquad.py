@@ -1,6 +1,8 @@
-"""HeySQuAD (Wu et al., arXiv 2304.13689): questions of SQuAD read by people, or by a synthesiser; contexts as text.
+"""HeySQuAD (Wu et al., arXiv 2304.13689): questions of SQuAD read by people, or by a synthesiser;
+contexts as text.
 
-Layouts: data/heysquad/README.md. Recordings are inside the tables and are written as OUT/<split>/audio/*.flac.
+Layouts: data/heysquad/README.md. Recordings are inside the tables and are written as
+OUT/<split>/audio/*.flac.
 """
 
 from __future__ import annotations
@@ -15,13 +17,24 @@ from speechssl.audio import duration, read_audio, write_flac
 from speechssl.data import prepare
 from speechssl.data.files import decoded, load_json, read_parquet, truth_of
 from speechssl.data.prepare import Attach, Attached, PrepareReport, SplitRecords, Takes, Wanted
-from speechssl.data.squad import Paragraph, SquadQa, Style, as_text, is_squad, read_golds, read_squad, records_of
+from speechssl.data.squad import (
+    Paragraph,
+    SquadQa,
+    Style,
+    as_text,
+    is_squad,
+    read_golds,
+    read_squad,
+    records_of,
+)
 from speechssl.errors import InputError
 from speechssl.io import read_lines
 
-PUBLISHED = {"train": {"questions": 71_990}, "dev": {"questions": 4_158}}  # of the people's questions
+# of the people's questions
+PUBLISHED = {"train": {"questions": 71_990}, "dev": {"questions": 4_158}}
 LAYOUT = (
-    "give the folder of yijingwu/HeySQuAD_human with data/train-*.parquet and data/validation-*.parquet, "
+    "give the folder of yijingwu/HeySQuAD_human with data/train-*.parquet and "
+    "data/validation-*.parquet, "
     "or HeySQuAD_json of its GitHub repository"
 )
 ABOUT = {
@@ -38,26 +51,44 @@ AT_A_TIME = 256  # rows in memory: some 50 MB of recordings
 TABLES = (".parquet", ".json", ".jsonl")
 
 
-def prepare_heysquad(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
-    """Write `out` and return its data report. Raises InputError for what is not of HeySQuAD, or damaged."""
+def prepare_heysquad(
+    source: Path | str, out: Path | str, wanted: Wanted = Wanted()
+) -> dict[str, Any]:
+    """Write `out` and return its data report. Raises InputError for what is not of HeySQuAD, or
+    damaged."""
     source = prepare.checked_source(source, LAYOUT)
     splits = _splits(source)
-    files = {path.relative_to(source).as_posix() if source.is_dir() else path.name: path for s in splits.values() for path in s}
+    files = {
+        path.relative_to(source).as_posix() if source.is_dir() else path.name: path
+        for s in splits.values()
+        for path in s
+    }
     # what the tables' card states, or what stands in the names of the JSON files
-    matches = {split: COUNTED.fullmatch(paths[0].stem) for split, paths in splits.items() if paths[0].suffix == ".json"}
-    published = {split: {"questions": int(match[2])} for split, match in matches.items() if match} or PUBLISHED
+    matches = {
+        split: COUNTED.fullmatch(paths[0].stem)
+        for split, paths in splits.items()
+        if paths[0].suffix == ".json"
+    }
+    published = {
+        split: {"questions": int(match[2])} for split, match in matches.items() if match
+    } or PUBLISHED
 
     def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
         return {split: _read(split, paths, wanted.audio, report) for split, paths in splits.items()}
 
     options = {} if wanted.audio else {"audio": False}
-    return prepare.prepared_texts("heysquad", source, out, wanted, files, read, LAYOUT, published, ABOUT, options)
+    return prepare.prepared_texts(
+        "heysquad", source, out, wanted, files, read, LAYOUT, published, ABOUT, options
+    )
 
 
 def _splits(source: Path) -> dict[str, list[Path]]:
-    """Split -> the files that make it up, by what the name of a file, or else of its folder, begins with."""
+    """Split -> the files that make it up, by what the name of a file, or else of its folder, begins
+    with."""
     splits: dict[str, list[Path]] = {}
-    for path in sorted(p for p in source.rglob("*") if p.suffix in TABLES) if source.is_dir() else [source]:
+    for path in (
+        sorted(p for p in source.rglob("*") if p.suffix in TABLES) if source.is_dir() else [source]
+    ):
         match = SPLIT.match(path.name) or SPLIT.match(path.parent.name)
         if path.name.startswith(".") or not match:
             continue
@@ -65,16 +96,24 @@ def _splits(source: Path) -> dict[str, list[Path]]:
             split = name[1]
         else:
             split = match[1] if match[1] in ("train", "test") else "dev"
-            folders = [source.name, *path.relative_to(source).parts] if source.is_dir() else [source.parent.name, source.name]
+            folders = (
+                [source.name, *path.relative_to(source).parts]
+                if source.is_dir()
+                else [source.parent.name, source.name]
+            )
             split += "-machine" * any("machine" in folder.lower() for folder in folders)
         splits.setdefault(split, []).append(path)
     return splits
 
 
-def _read(split: str, paths: Sequence[Path], audio: bool, report: PrepareReport) -> tuple[SplitRecords, Attach]:
+def _read(
+    split: str, paths: Sequence[Path], audio: bool, report: PrepareReport
+) -> tuple[SplitRecords, Attach]:
     if paths[0].suffix == ".json" and is_squad(paths[0]):
         style = Style("en", transcribed_questions="transcribed" in split)
-        return records_of(split, [p for path in paths for p in read_squad(path)], style, report)[0], Takes().attach
+        return records_of(split, [p for path in paths for p in read_squad(path)], style, report)[
+            0
+        ], Takes().attach
     by_context: dict[str, list[SquadQa]] = {}  # context -> its questions
     places: dict[Path, dict[int, str]] = {}  # table -> number of the row -> id of its question
     taken: set[str] = set()
@@ -83,29 +122,45 @@ def _read(split: str, paths: Sequence[Path], audio: bool, report: PrepareReport)
             id_in_table = as_text(row["id"]) or f"{path.stem}-{number}"
             name = prepare.unique_id(id_in_table, taken)  # each row has a recording of its own
             if name != id_in_table:
-                report.remark(split, "ids of questions that occur twice", "the later one has a number behind it")
+                report.remark(
+                    split,
+                    "ids of questions that occur twice",
+                    "the later one has a number behind it",
+                )
             taken.add(name)
             try:
                 golds, impossible = read_golds(row["answers"]), truth_of(row.get("is_impossible"))
             except TypeError as error:
-                raise InputError(f"{path}, row {number}: {error}; give the published table") from error
-            question = SquadQa(name, as_text(row["question"]), golds, impossible, as_text(row.get("transcription")))
+                raise InputError(
+                    f"{path}, row {number}: {error}; give the published table"
+                ) from error
+            question = SquadQa(
+                name, as_text(row["question"]), golds, impossible, as_text(row.get("transcription"))
+            )
             by_context.setdefault(as_text(row["context"]), []).append(question)
             places.setdefault(path, {})[number] = name
-    paragraphs = [Paragraph(0, n, "", "", context, tuple(questions)) for n, (context, questions) in enumerate(by_context.items())]
+    paragraphs = [
+        Paragraph(0, n, "", "", context, tuple(questions))
+        for n, (context, questions) in enumerate(by_context.items())
+    ]
     records, _ = records_of(split, paragraphs, Style("en"), report)
     return records, partial(_attach, places) if audio else Takes().attach
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Rows of a Parquet table, of JSON lines, or of a JSON list, with these columns as far as they are there.
+    """Rows of a Parquet table, of JSON lines, or of a JSON list, with these columns as far as they
+    are there.
 
     Raises InputError for a damaged file and for a table that lacks what a question needs.
     """
     if path.suffix == ".parquet":
         rows: Any = read_parquet(path, columns, AT_A_TIME)
     else:
-        rows = load_json(path) if path.suffix == ".json" else [values for _, values in read_lines(path)]
+        rows = (
+            load_json(path)
+            if path.suffix == ".json"
+            else [values for _, values in read_lines(path)]
+        )
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise InputError(f"{path} is not a table of questions; {LAYOUT}")
     for number, row in enumerate(rows):
@@ -115,17 +170,35 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _attach(
-    places: Mapping[Path, Mapping[int, str]], out: Path, split: str, records: SplitRecords, report: PrepareReport, workers: int
+    places: Mapping[Path, Mapping[int, str]],
+    out: Path,
+    split: str,
+    records: SplitRecords,
+    report: PrepareReport,
+    workers: int,
 ) -> SplitRecords:
-    """The questions with the recordings inside the tables. places: table -> number of the row -> id."""
+    """The questions with the recordings inside the tables. places: table -> number of the row ->
+    id."""
     question_ids = {q.id for q in records.questions}
-    rows = {path: {n: i for n, i in ids.items() if i in question_ids} for path, ids in places.items()}
+    rows = {
+        path: {n: i for n, i in ids.items() if i in question_ids} for path, ids in places.items()
+    }
     jobs = {path: (out, split, path, ids) for path, ids in rows.items() if ids}
-    written = prepare.in_parallel(_write_recordings, jobs, workers, f"writing {split}", "table").values()
-    return prepare.attach(split, "questions", records, {i: audio for by_id in written for i, audio in by_id.items()}, report)
+    written = prepare.in_parallel(
+        _write_recordings, jobs, workers, f"writing {split}", "table"
+    ).values()
+    return prepare.attach(
+        split,
+        "questions",
+        records,
+        {i: audio for by_id in written for i, audio in by_id.items()},
+        report,
+    )
 
 
-def _write_recordings(out: Path, split: str, table: Path, ids: Mapping[int, str]) -> dict[str, Attached]:
+def _write_recordings(
+    out: Path, split: str, table: Path, ids: Mapping[int, str]
+) -> dict[str, Attached]:
     """Id -> its recording, of the rows that have one. ids: number of a row -> id.
 
     A cell is a dict of bytes and path, or a path alone; paths are below the folder of the table.
@@ -135,14 +208,21 @@ def _write_recordings(out: Path, split: str, table: Path, ids: Mapping[int, str]
         if number not in ids or not (cell := row.get("audio")):
             continue
         name, audio = ids[number], prepare.audio_name(split, "questions", ids[number])
-        content, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (None, cell)
+        content, path = (
+            (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (None, cell)
+        )
         try:
             if not (out / audio).is_file():
                 if content is None and not path:
                     recordings[name] = prepare.NOT_RECORDED
                     continue
                 where = f"{table}: question {name}"
-                write_flac(out / audio, read_audio(table.parent / str(path)) if content is None else decoded(content, where))
+                write_flac(
+                    out / audio,
+                    read_audio(table.parent / str(path))
+                    if content is None
+                    else decoded(content, where),
+                )
             recordings[name] = audio, duration(out / audio)
         except InputError as error:
             recordings[name] = prepare.damaged(error)

@@ -1,13 +1,15 @@
-"""NMSQA (DUAL, arXiv 2203.04911): SQuAD 1.1 read by speech synthesisers (train, dev), and questions read by people (test).
+"""NMSQA (DUAL, arXiv 2203.04911): SQuAD 1.1 read by speech synthesisers (train, dev), and questions
+read by people (test).
 
-Layouts, irregularities and how they are handled: data/nmsqa/README.md. The time of an answer within its sentence is moved by the
-exact lengths of the sentences before it; `audio_full_*`, which repeats it in dev and counts from the passage's beginning in most of
-test, is a check on it, and stands in where it cannot be used. There are not as many times as texts: a row has the times of those of
-its different answers that occur in its sentence, in order.
+Layouts, irregularities and how they are handled: data/nmsqa/README.md. The time of an answer within
+its sentence is moved by the exact lengths of the sentences before it; `audio_full_*`, which repeats
+it in dev and counts from the passage's beginning in most of test, is a check on it, and stands in
+where it cannot be used. There are not as many times as texts: a row has the times of those of its
+different answers that occur in its sentence, in order.
 
-Recordings are named `context-{article}_{paragraph}` (passage), the same with `_{segment}` (a sentence of it), and
-`question-{article}_{paragraph}_{number}`; in test `{source}-{id}-c`, the same with `-{segment}`, and `{source}-{id}-q`. Names are
-kept without folder and suffix.
+Recordings are named `context-{article}_{paragraph}` (passage), the same with `_{segment}` (a
+sentence of it), and `question-{article}_{paragraph}_{number}`; in test `{source}-{id}-c`, the same
+with `-{segment}`, and `{source}-{id}-q`. Names are kept without folder and suffix.
 """
 
 from __future__ import annotations
@@ -54,40 +56,84 @@ from speechssl.data.squad import read_squad
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, write_json
 
-PUBLISHED = {  # train is all of SQuAD 1.1 (87.6k rows at Hugging Face); passages of dev as its segment_id.json has them
+# train is all of SQuAD 1.1 (87.6k rows at Hugging Face); passages of dev as its segment_id.json has
+# them
+PUBLISHED = {
     "train": {"questions": 87_599},
     "dev": {"questions": 10_570, "passages": 2_067},
     "test": {"questions": 171},
 }
-SOURCES = {"squad": ("SQuAD", 51), "newsqa": ("NewsQA", 104), "quac": ("QuAC", 16)}  # of test, by how recordings are called
+# of test, by how recordings are called
+SOURCES = {"squad": ("SQuAD", 51), "newsqa": ("NewsQA", 104), "quac": ("QuAC", 16)}
 LAYOUT = (
-    "give the folder (or one table) of the Parquet release (dev.parquet and the like), of the original one (dev-answer-span.csv "
+    "give the folder (or one table) of the Parquet release (dev.parquet and the like), of the "
+    "original one (dev-answer-span.csv "
     "and meta-dev.csv), or of voidful/NMSQA at Hugging Face (data/dev-*.parquet)"
 )
 ABOUT = {
-    "source": "NMSQA, github.com/DanielLin94144/DUAL-textless-SQA, huggingface.co/datasets/voidful/NMSQA",
+    "source": (
+        "NMSQA, github.com/DanielLin94144/DUAL-textless-SQA, huggingface.co/datasets/voidful/NMSQA"
+    ),
     "paper": "arXiv 2203.04911",
     "licence": "CC BY-SA 4.0 (SQuAD's texts); see the release for the recordings",
 }
-SLACK = 0.1  # seconds by which a time may lie beyond its recording, whose decoders differ; it then ends with it
-AGREE, DRIFT = 0.1, 0.06  # seconds by which two readings may differ, and more for every sentence before (padding of MP3)
+# seconds by which a time may lie beyond its recording, whose decoders differ; it then ends with it
+SLACK = 0.1
+# seconds by which two readings may differ, and more for every sentence before (padding of MP3)
+AGREE, DRIFT = 0.1, 0.06
 
 # what was found about times and answers that are kept, and what was done about it
-ADDED = ("answer times of which audio_full_* is relative to the segment", "the exact lengths of the segments before it were added")
-CONFIRMED = ("answer times of which audio_full_* agrees with the segment's", "counted from the segments, exact to the sample")
-COUNTED = ("answer times given in the segment only", "the exact lengths of the segments before it were added")
-NEARER = ("answer times whose two readings fit and disagree", "the one nearer to where the text stands was taken")
+ADDED = (
+    "answer times of which audio_full_* is relative to the segment",
+    "the exact lengths of the segments before it were added",
+)
+CONFIRMED = (
+    "answer times of which audio_full_* agrees with the segment's",
+    "counted from the segments, exact to the sample",
+)
+COUNTED = (
+    "answer times given in the segment only",
+    "the exact lengths of the segments before it were added",
+)
+NEARER = (
+    "answer times whose two readings fit and disagree",
+    "the one nearer to where the text stands was taken",
+)
 WHOLE = ("answer times given in the passage only", "taken as they are")
-OUTSIDE = ("answer times that are empty, not numbers, or outside the audio", "left out; the answer is scored by its text only")
-ADRIFT = ("answer times relative to a segment whose place is not known", "left out; the answer is scored by its text only")
-ELSEWHERE = ("answers in the row's segment whose offset names another place", "text and time kept as released")
-GUESSED = ("answer times that are not one for every text in the segment", "given to the text that stands nearest")
+OUTSIDE = (
+    "answer times that are empty, not numbers, or outside the audio",
+    "left out; the answer is scored by its text only",
+)
+ADRIFT = (
+    "answer times relative to a segment whose place is not known",
+    "left out; the answer is scored by its text only",
+)
+ELSEWHERE = (
+    "answers in the row's segment whose offset names another place",
+    "text and time kept as released",
+)
+GUESSED = (
+    "answer times that are not one for every text in the segment",
+    "given to the text that stands nearest",
+)
 UNKNOWN_WORDS = ("answer times whose words are not known", "kept with an empty text")
 OFFSET = ("answers whose offset does not match the context", "kept without an offset")
-UNEVEN = ("questions with another number of times than of texts", "every time was paired with the text that it is of")
-OTHERS = ("questions with audio_full_neg_* (other occurrences of the words)", "not taken for answers")
-COPIES = ("questions about a later segment whose audio_full_* repeat audio_segment_*", "read as relative to the segment")
-MOVED = ("questions about a later segment whose audio_full_* differ from audio_segment_*", "read as times in the passage")
+UNEVEN = (
+    "questions with another number of times than of texts",
+    "every time was paired with the text that it is of",
+)
+OTHERS = (
+    "questions with audio_full_neg_* (other occurrences of the words)",
+    "not taken for answers",
+)
+COPIES = (
+    "questions about a later segment whose audio_full_* repeat audio_segment_*",
+    "read as relative to the segment",
+)
+MOVED = (
+    "questions about a later segment whose audio_full_* differ from audio_segment_*",
+    "read as times in the passage",
+)
 TEXTLESS = ("answers without a usable time", "scored by their text only")
 # about questions, passages and splits
 BARE = (
@@ -96,7 +142,10 @@ BARE = (
 )
 UNUSED = ("recordings of no whole passage with a question", "not used: the split is text only")
 TEXT_ONLY = ("questions without audio or times in the release", "kept as text")
-HOLES = ("passages of which the release misses segments", "joined from those it has; no time is shifted")
+HOLES = (
+    "passages of which the release misses segments",
+    "joined from those it has; no time is shifted",
+)
 MISSING = (HOLES[0], "kept as text, which is whole")
 UNANSWERED = ("questions whose list of answers is empty", "kept as not answered by their passage")
 LONGER = (
@@ -114,7 +163,8 @@ ITS_PASSAGE = "its passage was set aside"
 ANSWER_MISSING = "the sentence with its answer is missing from its passage's recording"
 
 
-# ---- the tables of either release below a folder, by split, and one `NmsqaRow` a question; all times are kept, right or not
+# ---- the tables of either release below a folder, by split, and one `NmsqaRow` a question; all
+# times are kept, right or not
 
 Cells = Mapping[str, Any]
 Interval = tuple[float, float]  # seconds
@@ -123,7 +173,8 @@ SEGMENT = re.compile(r"(.+)[-_](\d+)")
 
 @dataclass(frozen=True)
 class AnswerTime:
-    """When an answer is spoken, as released: in seconds from the beginning of a segment, and of the passage."""
+    """When an answer is spoken, as released: in seconds from the beginning of a segment, and of the
+    passage."""
 
     segment: str  # recording of the sentence, "" where the table has none
     within: Interval | None
@@ -133,7 +184,8 @@ class AnswerTime:
 
 @dataclass(frozen=True)
 class NmsqaRow:
-    """A question. texts: (answer, its offset in the context or None); None where there is no list of answers at all."""
+    """A question. texts: (answer, its offset in the context or None); None where there is no list
+    of answers at all."""
 
     id: str
     passage: str  # recording of the passage, "" where there is none
@@ -144,7 +196,8 @@ class NmsqaRow:
     times: tuple[AnswerTime, ...]
     speaker: str = ""
     asker: str = ""
-    segments: Mapping[str, str] = field(default_factory=dict)  # segment -> its text, as far as the row has it
+    # segment -> its text, as far as the row has it
+    segments: Mapping[str, str] = field(default_factory=dict)
     others: int = 0  # times of other occurrences of the words, which are no answers
 
 
@@ -173,7 +226,8 @@ def first(cells: Cells, names: Iterable[str]) -> str:
 
 
 def intervals(cells: Cells, start: str, end: str) -> list[Interval | None]:
-    """Pairs of two columns that hold numbers or lists; None where either is no number or there is only one of both."""
+    """Pairs of two columns that hold numbers or lists; None where either is no number or there is
+    only one of both."""
     pairs = zip_longest(list_of(cells.get(start)), list_of(cells.get(end)))
     numbers = ((number_of(a), number_of(b)) for a, b in pairs)
     return [None if a is None or b is None else (a, b) for a, b in numbers]
@@ -181,28 +235,46 @@ def intervals(cells: Cells, start: str, end: str) -> list[Interval | None]:
 
 # ---- Parquet
 
-TIMES = tuple(f"audio_{kind}_answer_{end}" for kind in ("full", "segment", "full_neg") for end in ("start", "end"))
+TIMES = tuple(
+    f"audio_{kind}_answer_{end}"
+    for kind in ("full", "segment", "full_neg")
+    for end in ("start", "end")
+)
 FIELDS = ("text", "answer_start", *TIMES)
-TEXTS = ("answers.text", "answers_text", "answer_text", "answer")  # columns that hold nothing but texts
-QUESTIONS = ("question", "question_text", "question_normalized_text")  # columns, the first that is not empty
+# columns that hold nothing but texts
+TEXTS = ("answers.text", "answers_text", "answer_text", "answer")
+# columns, the first that is not empty
+QUESTIONS = ("question", "question_text", "question_normalized_text")
 RECORDED = "question_audio_path"
 
 
 def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
-    """Whatever columns there are beside the questions. Raises InputError for a file that is damaged or is no table of NMSQA."""
+    """Whatever columns there are beside the questions. Raises InputError for a file that is damaged
+    or is no table of NMSQA."""
     columns = columns_of(path)
     if RECORDED not in columns and not any(name in columns for name in QUESTIONS):
-        raise InputError(f"{path} has no {QUESTIONS[0]}, which a table of NMSQA has; give the published file")
+        raise InputError(
+            f"{path} has no {QUESTIONS[0]}, which a table of NMSQA has; give the published file"
+        )
     for cells in read_parquet(path):
         answers = _answers(cells)
         by_field = answers or {}
         segment = stem(cells.get("content_segment_audio_path"))
-        passage = stem(cells.get("content_full_audio_path")) or (match[1] if (match := SEGMENT.fullmatch(segment)) else "")
+        passage = stem(cells.get("content_full_audio_path")) or (
+            match[1] if (match := SEGMENT.fullmatch(segment)) else ""
+        )
         sentence = first(cells, ("content_segment_text", "content_segment_normalized_text"))
         context = first(cells, ("context", "passage", "content_full_text", "content_text"))
-        offsets = [number_of(value) for value in by_field.get("answer_start", ())]  # floating-point where one row lacks its offsets
+        # floating-point where one row lacks its offsets
+        offsets = [number_of(value) for value in by_field.get("answer_start", ())]
         whole = [int(n) if n is not None and n.is_integer() else None for n in offsets]
-        texts = tuple(zip(map(text_of, by_field.get("text", ())), whole + [None] * len(by_field.get("text", ())), strict=False))
+        texts = tuple(
+            zip(
+                map(text_of, by_field.get("text", ())),
+                whole + [None] * len(by_field.get("text", ())),
+                strict=False,
+            )
+        )
         within = intervals(by_field, "audio_segment_answer_start", "audio_segment_answer_end")
         full = intervals(by_field, "audio_full_answer_start", "audio_full_answer_end")
         yield NmsqaRow(
@@ -212,7 +284,10 @@ def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
             context if context or segment else sentence,
             first(cells, QUESTIONS),
             None if answers is None else texts,
-            tuple(AnswerTime("" if segment == passage else segment, near, far) for near, far in zip_longest(within, full)),
+            tuple(
+                AnswerTime("" if segment == passage else segment, near, far)
+                for near, far in zip_longest(within, full)
+            ),
             text_of(cells.get("content_audio_speaker")),
             text_of(cells.get("question_audio_speaker")),
             {segment: sentence} if segment and sentence else {},
@@ -223,7 +298,8 @@ def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
 def _answers(cells: Cells) -> dict[str, list[Any]] | None:
     """Field -> its values; None where the row has nothing at all about its answers.
 
-    They are a record of lists, as published, a list of records (SQuAD's), either as JSON text, texts alone, or columns of FIELDS.
+    They are a record of lists, as published, a list of records (SQuAD's), either as JSON text,
+    texts alone, or columns of FIELDS.
     """
     flat: dict[str, list[Any]] = {}
     for name in FIELDS:  # the first column of this meaning that is not empty
@@ -234,16 +310,29 @@ def _answers(cells: Cells) -> dict[str, list[Any]] | None:
     if isinstance(answers, str) and answers.strip():
         return flat | {"text": [answers]}
     if isinstance(answers, list):
-        # records or texts: texts and offsets stay side by side; a record may have several times, or none
-        records = [a if isinstance(a, dict) else {"text": a} for a in map(_plain, answers) if isinstance(a, (dict, str))]
+        # records or texts: texts and offsets stay side by side; a record may have several times, or
+        # none
+        records = [
+            a if isinstance(a, dict) else {"text": a}
+            for a in map(_plain, answers)
+            if isinstance(a, (dict, str))
+        ]
         pairs: list[tuple[Any, Any]] = []
         for record in records:
             texts, starts = list_of(record.get("text")), list_of(record.get("answer_start"))
             pairs += zip(texts, starts + [None] * len(texts), strict=False)
-        times = {name: [v for record in records for v in list_of(record.get(name))] for name in TIMES}
-        return flat | {"text": [text for text, _ in pairs], "answer_start": [start for _, start in pairs]} | times
+        times = {
+            name: [v for record in records for v in list_of(record.get(name))] for name in TIMES
+        }
+        return (
+            flat
+            | {"text": [text for text, _ in pairs], "answer_start": [start for _, start in pairs]}
+            | times
+        )
     if isinstance(answers, dict):
-        by_field = {name: list_of(answers[name]) for name in FIELDS if answers.get(name) is not None}
+        by_field = {
+            name: list_of(answers[name]) for name in FIELDS if answers.get(name) is not None
+        }
         if "text" in by_field or any(by_field.values()):
             return flat | by_field
     return flat or None
@@ -259,8 +348,10 @@ def _plain(cell: Any) -> Any:
         return cell  # an answer may begin with a bracket
 
 
-# ---- the original release: a line an annotation in {split}-answer-span.csv, which names a segment and times in it, a passage and
-# times in it, or both; a line a recording in meta-{split}.csv, whose texts are taken where SQuAD's own are not there
+# ---- the original release: a line an annotation in {split}-answer-span.csv, which names a segment
+# and times in it, a passage and
+# times in it, or both; a line a recording in meta-{split}.csv, whose texts are taken where SQuAD's
+# own are not there
 
 HASH = ("hash", "question_id", "qid", "id")
 START = ("start", "new_start", "start_time")
@@ -284,52 +375,96 @@ def read_meta(paths: Iterable[Path]) -> dict[str, Meta]:
     by_recording: dict[str, Meta] = {}
     for cells in (cells for path in paths for cells in read_csv(path)):
         text = first(cells, ("text", "transcription", "normalized_text"))
-        by_recording.setdefault(stem(first(cells, NAME)), Meta(text, cells.get("speaker", ""), number_of(cells.get("duration"))))
+        by_recording.setdefault(
+            stem(first(cells, NAME)),
+            Meta(text, cells.get("speaker", ""), number_of(cells.get("duration"))),
+        )
     return by_recording
 
 
 def csv_rows(files: Files, meta: Mapping[str, Meta]) -> Iterator[NmsqaRow]:
-    """The questions in the order of the tables, then those that have texts or a recording and no annotation."""
+    """The questions in the order of the tables, then those that have texts or a recording and no
+    annotation."""
     segments = by_passage(meta)
-    squad = {q.id: (p.context, q) for path in files.squad for p in read_squad(path) for q in p.questions}
+    squad = {
+        q.id: (p.context, q) for path in files.squad for p in read_squad(path) for q in p.questions
+    }
     annotations: dict[str, list[Cells]] = {}
     for cells in (cells for path in files.spans for cells in read_csv(path)):
         annotations.setdefault(first(cells, HASH), []).append(cells)
     for name in (*annotations, *(i for i in {**files.questions, **squad} if i not in annotations)):
         lines = annotations.get(name, [])
-        recording = stem(files.questions.get(name)) or next((stem(c["question"]) for c in lines if c.get("question")), "")
-        names = (_named(cells, (*PASSAGES, *SEGMENTS)) for cells in lines)  # what they name, or the passage that it is a segment of
-        passage = next((re.sub(r"[-_]\d+$", "", n) if _is_segment(n) else n for n in names if n), "")
+        recording = stem(files.questions.get(name)) or next(
+            (stem(c["question"]) for c in lines if c.get("question")), ""
+        )
+        # what they name, or the passage that it is a segment of
+        names = (_named(cells, (*PASSAGES, *SEGMENTS)) for cells in lines)
+        passage = next(
+            (re.sub(r"[-_]\d+$", "", n) if _is_segment(n) else n for n in names if n), ""
+        )
         if not passage and (match := re.fullmatch(r"question-(\d+_\d+)_\d+", recording)):
             passage = f"context-{match[1]}"
         recording = recording or (f"{passage[:-1]}q" if passage.endswith("-c") else "")
         times = tuple(dict.fromkeys(map(_timed, lines)))
-        # the recordings of the passage's sentences and their texts, in order: of those that the release lists, where it does
+        # the recordings of the passage's sentences and their texts, in order: of those that the
+        # release lists, where it does
         by_number, numbers = segments.get(passage, {}), files.listed(passage)
-        sentences = {by_number[n]: meta[by_number[n]].text for n in sorted(by_number) if numbers is None or n in numbers}
+        sentences = {
+            by_number[n]: meta[by_number[n]].text
+            for n in sorted(by_number)
+            if numbers is None or n in numbers
+        }
         texts: list[tuple[str, int | None]] = []
         if name in squad:
             context, squad_question = squad[name]
-            question, texts = squad_question.text, [(gold.text, gold.char_start) for gold in squad_question.golds]
+            question, texts = (
+                squad_question.text,
+                [(gold.text, gold.char_start) for gold in squad_question.golds],
+            )
         else:
-            context = " ".join(filter(None, sentences.values())) or (meta[passage].text if passage in meta else "")
+            context = " ".join(filter(None, sentences.values())) or (
+                meta[passage].text if passage in meta else ""
+            )
             question = meta[recording].text if recording in meta else ""
-            for time in (time for time in times if time.text):  # its offset is looked for from where its sentence begins
-                begin = context.find(sentences.get(time.segment, "")) if time.segment in sentences else 0
+            # its offset is looked for from where its sentence begins
+            for time in (time for time in times if time.text):
+                begin = (
+                    context.find(sentences.get(time.segment, ""))
+                    if time.segment in sentences
+                    else 0
+                )
                 at = context.find(time.text, max(begin, 0))
                 texts.append((time.text, at if at >= 0 else None))
             texts = list(dict.fromkeys(texts))
         answers = tuple(texts) if lines or name in squad else None
         speakers = (meta[s].speaker for s in (passage, *sentences) if s in meta)
         asker = meta[recording].speaker if recording in meta else ""
-        yield NmsqaRow(name, passage, recording, context, question, answers, times, next(speakers, ""), asker, sentences)
+        yield NmsqaRow(
+            name,
+            passage,
+            recording,
+            context,
+            question,
+            answers,
+            times,
+            next(speakers, ""),
+            asker,
+            sentences,
+        )
 
 
 def _timed(cells: Cells) -> AnswerTime:
     name = _named(cells, (*SEGMENTS, *PASSAGES))
-    near, far = (next(iter(intervals(cells, *names)), None) for names in (("start", "end"), ("new_start", "new_end")))
+    near, far = (
+        next(iter(intervals(cells, *names)), None)
+        for names in (("start", "end"), ("new_start", "new_end"))
+    )
     text = first(cells, ("answer", "answer_text", "text"))
-    return AnswerTime(name, near, far, text) if _is_segment(name) else AnswerTime("", None, far or near, text)
+    return (
+        AnswerTime(name, near, far, text)
+        if _is_segment(name)
+        else AnswerTime("", None, far or near, text)
+    )
 
 
 def _named(cells: Cells, columns: Iterable[str]) -> str:
@@ -344,7 +479,11 @@ def _is_segment(name: str) -> bool:
 
 # ---- what lies where
 
-WORDS: Mapping[str, tuple[str, ...]] = {"train": ("train", "tune"), "dev": ("dev", "validation"), "test": ("test", "lxt")}
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "train": ("train", "tune"),
+    "dev": ("dev", "validation"),
+    "test": ("test", "lxt"),
+}
 
 
 @dataclass
@@ -353,11 +492,12 @@ class Files:
 
     parquet: list[Path] = field(default_factory=list)  # one table, or its shards
     spans: list[Path] = field(default_factory=list)  # {split}-answer-span.csv: a line an annotation
-    meta: list[Path] = field(default_factory=list)  # meta-{split}.csv: speaker, text and duration of a recording
+    # meta-{split}.csv: speaker, text and duration of a recording
+    meta: list[Path] = field(default_factory=list)
     squad: list[Path] = field(default_factory=list)  # {split}-v1.1.json: the texts
     grids: dict[str, Path] = field(default_factory=dict)  # recording -> TextGrid
-    # of JSON files: "hash2question", id of a question -> its recording; "segment_id", passage (without "context-") -> the numbers
-    # of the segments that the release has
+    # of JSON files: "hash2question", id of a question -> its recording; "segment_id", passage
+    # (without "context-") -> the numbers of the segments that the release has
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
@@ -375,12 +515,17 @@ class Files:
 
 
 def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Files]:
-    """By split, as far as there are tables. only: the one table that was asked for. Raises InputError for two tables of a split."""
+    """By split, as far as there are tables. only: the one table that was asked for. Raises
+    InputError for two tables of a split."""
     splits = {split: Files() for split in WORDS}
     for root, path in files_below(roots, ".parquet", ".csv", ".json", ".textgrid"):
         if only is not None and path.suffix == ".parquet" and path != only:
             continue
-        name = path.stem if splits_named(path.stem) else path.parent.relative_to(root).as_posix() + "/" + path.stem
+        name = (
+            path.stem
+            if splits_named(path.stem)
+            else path.parent.relative_to(root).as_posix() + "/" + path.stem
+        )
         for files in (splits[split] for split in splits_named(name)):
             kind = path.suffix.lower()
             if kind == ".parquet":
@@ -404,13 +549,19 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
                     files.squad.append(path)
     for split, files in splits.items():
         # derived tables repeat the spans; of several Parquet files only shards belong together
-        if published := [path for path in files.spans if "answer-span" in path.name or "answer_span" in path.name]:
+        if published := [
+            path for path in files.spans if "answer-span" in path.name or "answer_span" in path.name
+        ]:
             files.spans = published
         elif split != "test":
             files.spans = files.spans[:1]
-        if len(files.parquet) > 1 and not all("-of-" in path.name or path.stem.isdecimal() for path in files.parquet):
+        if len(files.parquet) > 1 and not all(
+            "-of-" in path.name or path.stem.isdecimal() for path in files.parquet
+        ):
             one, other = files.parquet[:2]
-            raise InputError(f"{one} and {other} are both tables of {split}; leave one of them in the folder")
+            raise InputError(
+                f"{one} and {other} are both tables of {split}; leave one of them in the folder"
+            )
     return {split: files for split, files in splits.items() if files.parquet or files.spans}
 
 
@@ -421,9 +572,11 @@ def splits_named(text: str) -> set[str]:
 
 
 def find_recordings(roots: Iterable[Path], split: str) -> tuple[dict[str, Path], set[str]]:
-    """Recordings of a split by their names without suffix, and the names of those whose folders name no split at all.
+    """Recordings of a split by their names without suffix, and the names of those whose folders
+    name no split at all.
 
-    Of two recordings of one name, that in a folder of the split counts; two in such folders have to be copies of each other.
+    Of two recordings of one name, that in a folder of the split counts; two in such folders have to
+    be copies of each other.
     """
     of_split: dict[str, Path] = {}
     common: dict[str, Path] = {}
@@ -436,43 +589,65 @@ def find_recordings(roots: Iterable[Path], split: str) -> tuple[dict[str, Path],
     return {**common, **of_split}, common.keys() - of_split.keys()
 
 
-# ---- answers: where their times lie in the recording of the passage, and which of the texts each time is of
+# ---- answers: where their times lie in the recording of the passage, and which of the texts each
+# time is of
 
 
 @dataclass(frozen=True)
 class PassageLayout:
-    """The recording of a passage: its sentences' names, where they lie (None where that is not known), and its length."""
+    """The recording of a passage: its sentences' names, where they lie (None where that is not
+    known), and its length."""
 
     names: tuple[str, ...]
     joined: Joined | None
     seconds: float
-    comparable: bool = True  # whether times in the passage were counted in a recording as long as this one
+    # whether times in the passage were counted in a recording as long as this one
+    comparable: bool = True
 
     def piece(self, segment: str) -> int | None:
-        return self.names.index(segment) if self.joined is not None and segment in self.names else None
+        return (
+            self.names.index(segment) if self.joined is not None and segment in self.names else None
+        )
 
 
-def time_in_passage(timed: AnswerTime, layout: PassageLayout, expected: float | None) -> tuple[Interval | None, Done]:
-    """The time in the passage's recording, or None, and how it was found. expected: seconds at which its text should come."""
+def time_in_passage(
+    timed: AnswerTime, layout: PassageLayout, expected: float | None
+) -> tuple[Interval | None, Done]:
+    """The time in the passage's recording, or None, and how it was found. expected: seconds at
+    which its text should come."""
     piece, joined = layout.piece(timed.segment), layout.joined
-    near = None  # the time in the segment, moved by the lengths of the segments before; far: that in the passage, as released
-    if piece is not None and joined is not None and (inside := _inside(timed.within, joined.length(piece))):
+    # the time in the segment, moved by the lengths of the segments before; far: that in the
+    # passage, as released
+    near = None
+    if (
+        piece is not None
+        and joined is not None
+        and (inside := _inside(timed.within, joined.length(piece)))
+    ):
         near = joined.moved(piece, inside[0]), min(joined.moved(piece, inside[1]), layout.seconds)
     far = _inside(timed.whole, layout.seconds) if layout.comparable else None
     copied = _copied(timed)
-    if near is None:  # a time in the passage that repeats one in a later segment is not one in the passage
+    # a time in the passage that repeats one in a later segment is not one in the passage
+    if near is None:
         adrift = copied and timed.segment not in ("", *layout.names[:1])
         return (None, ADRIFT) if adrift and far else (far, WHOLE if far else OUTSIDE)
     if far is None or (copied and piece):
         return near, ADDED if copied else COUNTED
     if _apart(near, far) <= AGREE + DRIFT * (piece or 0):
         return near, CONFIRMED
-    return min((near, far), key=lambda interval: 0 if expected is None else abs(interval[0] - expected)), NEARER
+    return min(
+        (near, far), key=lambda interval: 0 if expected is None else abs(interval[0] - expected)
+    ), NEARER
 
 
 def _inside(interval: Interval | None, seconds: float) -> Interval | None:
-    """The interval as far as it lies in [0, seconds), None where it does not begin there or ends more than SLACK after it."""
-    if interval is None or not 0 <= interval[0] < min(interval[1], seconds) or interval[1] > seconds + SLACK:
+    """The interval as far as it lies in [0, seconds), None where it does not begin there or ends
+    more than SLACK after it."""
+    if (
+        interval is None
+        or not 0 <= interval[0] < min(interval[1], seconds)
+        or interval[1] > seconds + SLACK
+    ):
         return None
     return interval[0], min(interval[1], seconds)
 
@@ -482,11 +657,16 @@ def _apart(a: Interval, b: Interval) -> float:
 
 
 def _copied(time: AnswerTime) -> bool:
-    return time.within is not None and time.whole is not None and _apart(time.within, time.whole) < 1e-3
+    return (
+        time.within is not None
+        and time.whole is not None
+        and _apart(time.within, time.whole) < 1e-3
+    )
 
 
 def written_answers(row: NmsqaRow, remark: Callable[[Done], None]) -> tuple[Answer, ...]:
-    """The different answers of a row by text and offset; an offset is kept where the context holds the answer there."""
+    """The different answers of a row by text and offset; an offset is kept where the context holds
+    the answer there."""
     answers = {}
     for text, offset in row.texts or ():
         if not text.strip():
@@ -494,7 +674,11 @@ def written_answers(row: NmsqaRow, remark: Callable[[Done], None]) -> tuple[Answ
         elif (text, offset) in answers:
             remark(prepare.REPEATED)
         else:
-            fits = offset is not None and offset >= 0 and row.context[offset : offset + len(text)] == text
+            fits = (
+                offset is not None
+                and offset >= 0
+                and row.context[offset : offset + len(text)] == text
+            )
             answers[text, offset] = Answer(text, char_start=offset if fits else None)
             if not fits:
                 remark(OFFSET)
@@ -504,14 +688,17 @@ def written_answers(row: NmsqaRow, remark: Callable[[Done], None]) -> tuple[Answ
 def spoken_answers(
     row: NmsqaRow, layout: PassageLayout, words: Sequence[Span], remark: Callable[[Done], None]
 ) -> tuple[Answer, ...]:
-    """The answers with the times that can be used, each with its own; a text that occurs twice comes twice.
+    """The answers with the times that can be used, each with its own; a text that occurs twice
+    comes twice.
 
-    words: of the passage with their times, where there is an alignment; they give the text of a time that has none.
+    words: of the passage with their times, where there is an alignment; they give the text of a
+    time that has none.
     """
     answers = written_answers(row, remark)
     timed: list[Answer] = []
     for time, answer in zip(row.times, _paired(row, answers, layout, remark), strict=True):
-        expected = None  # seconds at which it would be spoken if all characters of the context took as long
+        # seconds at which it would be spoken if all characters of the context took as long
+        expected = None
         if answer is not None and answer.char_start is not None and row.context:
             expected = layout.seconds * answer.char_start / len(row.context)
         interval, how = time_in_passage(time, layout, expected)
@@ -520,7 +707,9 @@ def spoken_answers(
             continue
         if answer is None:  # the words that lie in it by more than half
             shared = ((w, min(w.end, interval[1]) - max(w.start, interval[0])) for w in words)
-            answer = Answer(" ".join(w.text for w, seconds in shared if 2 * seconds > w.end - w.start))
+            answer = Answer(
+                " ".join(w.text for w, seconds in shared if 2 * seconds > w.end - w.start)
+            )
         if not answer.text:
             remark(UNKNOWN_WORDS)
         timed.append(Answer(answer.text, *interval, answer.char_start))
@@ -531,11 +720,14 @@ def spoken_answers(
     return (*dict.fromkeys(timed), *rest)
 
 
-def _paired(row: NmsqaRow, answers: Sequence[Answer], layout: PassageLayout, remark: Callable[[Done], None]) -> list[Answer | None]:
+def _paired(
+    row: NmsqaRow, answers: Sequence[Answer], layout: PassageLayout, remark: Callable[[Done], None]
+) -> list[Answer | None]:
     """The answer at every time of the row, None where there are no texts.
 
-    A time whose table names its words has the answer of these words. Else the times are those of the texts in the sentence, in
-    order, or those of all texts, in order, where there are as many; else each has the text that stands nearest to it.
+    A time whose table names its words has the answer of these words. Else the times are those of
+    the texts in the sentence, in order, or those of all texts, in order, where there are as many;
+    else each has the text that stands nearest to it.
     """
     if not answers or not row.times:
         return [None] * len(row.times)
@@ -564,11 +756,16 @@ def _paired(row: NmsqaRow, answers: Sequence[Answer], layout: PassageLayout, rem
     for _ in row.times:
         remark(GUESSED)
     candidates = [a for a in answers if a.text in texts] or list(answers)
-    return [min(candidates, key=partial(_distance, time, row, sentence, layout)) for time in row.times]
+    return [
+        min(candidates, key=partial(_distance, time, row, sentence, layout)) for time in row.times
+    ]
 
 
-def _distance(time: AnswerTime, row: NmsqaRow, sentence: str, layout: PassageLayout, answer: Answer) -> float:
-    """How far, in parts of the sentence (or else of the passage), a time is from where the letters of an answer stand in it."""
+def _distance(
+    time: AnswerTime, row: NmsqaRow, sentence: str, layout: PassageLayout, answer: Answer
+) -> float:
+    """How far, in parts of the sentence (or else of the passage), a time is from where the letters
+    of an answer stand in it."""
     piece, interval = layout.piece(time.segment), time.within
     if piece is not None and layout.joined is not None and interval is not None and sentence:
         text, seconds = sentence, layout.joined.length(piece)
@@ -577,7 +774,9 @@ def _distance(time: AnswerTime, row: NmsqaRow, sentence: str, layout: PassageLay
     at = text.find(answer.text)
     if at < 0 or interval is None or not seconds:
         return float("inf")
-    return abs(interval[0] / seconds - at / len(text)) + abs(interval[1] / seconds - (at + len(answer.text)) / len(text))
+    return abs(interval[0] / seconds - at / len(text)) + abs(
+        interval[1] / seconds - (at + len(answer.text)) / len(text)
+    )
 
 
 # ---- a split: its rows, each with its passage
@@ -638,10 +837,12 @@ class NmsqaSplit:
 
 
 def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareReport) -> NmsqaSplit:
-    """The rows that can be used, each with its passage. Raises InputError, before anything is counted, for damaged tables."""
+    """The rows that can be used, each with its passage. Raises InputError, before anything is
+    counted, for damaged tables."""
     meta = read_meta(files.meta)
     tables = (row for path in files.parquet for row in parquet_rows(path))
-    read = list(tables if files.parquet else csv_rows(files, meta))  # what cannot be read leaves nothing counted
+    # what cannot be read leaves nothing counted
+    read = list(tables if files.parquet else csv_rows(files, meta))
     split = NmsqaSplit(name, files, report, meta, *find_recordings(roots, name))
     rows: dict[str, NmsqaRow] = {}
     for row in read:
@@ -660,18 +861,38 @@ def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareRe
         for segment, text in row.segments.items():
             number = SEGMENT.fullmatch(segment)
             sentences.setdefault(row.passage, {})[int(number[2]) if number else -1, segment] = text
-    texts = {passage: " ".join(text for _, text in sorted(numbered.items())) for passage, numbered in sentences.items()}
+    texts = {
+        passage: " ".join(text for _, text in sorted(numbered.items()))
+        for passage, numbered in sentences.items()
+    }
     if bare := sum(not row.context.strip() for row in rows.values()):
         split.remark(BARE, bare)
-    split.rows = [r if r.context.strip() else replace(r, context=texts.get(r.passage, "")) for r in rows.values()]
+    split.rows = [
+        r if r.context.strip() else replace(r, context=texts.get(r.passage, ""))
+        for r in rows.values()
+    ]
     # passages by their recording, or else by the recording of the question, or else by their text
     segments = by_passage(split.recordings)
-    by_text = {row.context: row.passage for row in reversed(split.rows) if row.passage and row.context.strip()}
+    by_text = {
+        row.context: row.passage
+        for row in reversed(split.rows)
+        if row.passage and row.context.strip()
+    }
     for row in split.rows:
         question, derived = row.recording or str(files.questions.get(row.id, "")), ""
-        if question.startswith("question-") or f"{question[:-1]}c" in segments:  # the passage's is called after the question's
-            derived = f"{question[:-1]}c" if question.endswith("-q") else f"context-{question[9:].rpartition('_')[0]}"
-        passage = row.passage or by_text.get(row.context) or derived or f"text-{hash_bytes(row.context.encode())}"
+        # the passage's is called after the question's
+        if question.startswith("question-") or f"{question[:-1]}c" in segments:
+            derived = (
+                f"{question[:-1]}c"
+                if question.endswith("-q")
+                else f"context-{question[9:].rpartition('_')[0]}"
+            )
+        passage = (
+            row.passage
+            or by_text.get(row.context)
+            or derived
+            or f"text-{hash_bytes(row.context.encode())}"
+        )
         split.of_row[row.id] = passage
         if passage not in split.passages:
             by_number, numbers = segments.get(passage, {}), files.listed(passage)
@@ -680,26 +901,39 @@ def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareRe
             lost = tuple(segment_of(passage, n) for n in expected if n not in by_number)
             whole = split.recordings.get(passage) if lost or not names else None
             holed = expected != list(range(max(expected, default=-1) + 1))
-            split.passages[passage] = SpokenPassage(passage, row.context, row.speaker, names, whole, holed, lost)
+            split.passages[passage] = SpokenPassage(
+                passage, row.context, row.speaker, names, whole, holed, lost
+            )
     report.count(name, "passages", len(split.passages))
     return split
 
 
 def split_records(split: NmsqaSplit, out: Path, speak: bool, workers: int) -> SplitRecords:
-    """The records of a split: with audio where any question and its passage have recordings, else text only."""
+    """The records of a split: with audio where any question and its passage have recordings, else
+    text only."""
     report = split.report
-    for prefix, (corpus, published) in SOURCES.items():  # of the questions of test, as far as their recordings are named after them
-        if number := sum(f"{row.passage or row.id}".lower().startswith(prefix) for row in split.rows):
-            split.remark((f"questions from {corpus} (published {published})", "counted only"), number)
+    # of the questions of test, as far as their recordings are named after them
+    for prefix, (corpus, published) in SOURCES.items():
+        if number := sum(
+            f"{row.passage or row.id}".lower().startswith(prefix) for row in split.rows
+        ):
+            split.remark(
+                (f"questions from {corpus} (published {published})", "counted only"), number
+            )
     chosen = report.slice(split.name, split.passages, Counter(split.of_row.values()))
     split.passages = {name: split.passages[name] for name in chosen}
     split.rows = [row for row in split.rows if split.of_row[row.id] in split.passages]
-    for row in split.rows:  # what is odd about the times, whether there is audio or not, counted in questions
+    # what is odd about the times, whether there is audio or not, counted in questions
+    for row in split.rows:
         if row.times and len(row.times) != len(row.texts or ()):
             split.remark(UNEVEN)
         if row.others:
             split.remark(OTHERS)
-        if later := [t for t in row.times if t.within and t.whole and not t.segment.endswith(("_0", "-0", "-c"))]:
+        if later := [
+            t
+            for t in row.times
+            if t.within and t.whole and not t.segment.endswith(("_0", "-0", "-c"))
+        ]:
             split.remark(COPIES if all(map(_copied, later)) else MOVED)
     passage_ids = {split.of_row[row.id] for row in split.rows if split.question_recording(row)}
     if any(split.passages[name].has_audio for name in passage_ids):
@@ -708,7 +942,10 @@ def split_records(split: NmsqaSplit, out: Path, speak: bool, workers: int) -> Sp
         split.remark(UNUSED, len(split.recordings))
     split.remark(prepare.NO_RECORDINGS, len(split.rows))
     released = {
-        row.id: [{"segment": time.segment, "in_segment": time.within, "in_passage": time.whole} for time in row.times]
+        row.id: [
+            {"segment": time.segment, "in_segment": time.within, "in_passage": time.whole}
+            for time in row.times
+        ]
         for row in split.rows
         if row.times
     }
@@ -718,7 +955,11 @@ def split_records(split: NmsqaSplit, out: Path, speak: bool, workers: int) -> Sp
 
 def _text_records(split: NmsqaSplit) -> SplitRecords:
     """A split without audio."""
-    passages = {p.id: Passage(p.id, "", 0.0, p.text, p.speaker, "en") for p in split.passages.values() if p.text.strip()}
+    passages = {
+        p.id: Passage(p.id, "", 0.0, p.text, p.speaker, "en")
+        for p in split.passages.values()
+        if p.text.strip()
+    }
     if holed := sum(passage.holed for passage in split.passages.values()):
         split.remark(MISSING, holed)
     for name in split.passages.keys() - passages.keys():
@@ -727,25 +968,42 @@ def _text_records(split: NmsqaSplit) -> SplitRecords:
     for row in split.rows:
         if not split.is_answered(row):
             continue
-        reason = ITS_PASSAGE if split.of_row[row.id] not in passages else prepare.NO_QUESTION if not row.question.strip() else ""
+        reason = (
+            ITS_PASSAGE
+            if split.of_row[row.id] not in passages
+            else prepare.NO_QUESTION
+            if not row.question.strip()
+            else ""
+        )
         if reason := reason or (TIMES_ALONE if row.times and not row.texts else ""):
             split.aside("questions", row.id, reason)
             continue
         answers = written_answers(row, split.remark)
-        questions.append(Question(row.id, split.of_row[row.id], "", 0.0, row.question, row.asker, "en", answers))
+        questions.append(
+            Question(row.id, split.of_row[row.id], "", 0.0, row.question, row.asker, "en", answers)
+        )
         if not row.times:
             split.remark(TEXT_ONLY)
     return SplitRecords(list(passages.values()), questions)
 
 
 def _records_with_audio(split: NmsqaSplit, out: Path, speak: bool, workers: int) -> SplitRecords:
-    """A split with audio: what is whole. Passages are joined where need be, or left to be synthesised."""
+    """A split with audio: what is whole. Passages are joined where need be, or left to be
+    synthesised."""
     folder, candidates = out / split.name / "audio", split.passages.values()
-    parts = {p.id: ([split.recordings[n] for n in p.names], folder / f"{safe_name(p.id)}.flac") for p in candidates if not p.whole}
+    parts = {
+        p.id: ([split.recordings[n] for n in p.names], folder / f"{safe_name(p.id)}.flac")
+        for p in candidates
+        if not p.whole
+    }
     parts = {name: job for name, job in parts.items() if split.passages[name].has_audio}
-    joined = prepare.in_parallel(partial(prepare.attempt, write_joined), parts, workers, f"joining {split.name}", "passage")
+    joined = prepare.in_parallel(
+        partial(prepare.attempt, write_joined), parts, workers, f"joining {split.name}", "passage"
+    )
     whole = {p.id: (p.whole,) for p in candidates if p.whole}
-    results = joined | prepare.in_parallel(partial(prepare.attempt, decoded_seconds), whole, workers, f"reading {split.name}")
+    results = joined | prepare.in_parallel(
+        partial(prepare.attempt, decoded_seconds), whole, workers, f"reading {split.name}"
+    )
     passages: list[Passage] = []
     for p in candidates:
         result = results.get(p.id)
@@ -761,14 +1019,29 @@ def _records_with_audio(split: NmsqaSplit, out: Path, speak: bool, workers: int)
             split.aside("passages", p.id, prepare.NOT_FOUND)
     usable = {passage.id for passage in passages}
     names = {row.id: split.question_recording(row) for row in split.rows}
-    paths = {row.id: (split.recordings[names[row.id]],) for row in split.rows if names[row.id] and split.of_row[row.id] in usable}
-    seconds = prepare.in_parallel(partial(prepare.attempt, decoded_seconds), paths, workers, f"reading {split.name}", "question")
-    questions = (_question(row, split, usable, seconds.get(row.id), out, speak) for row in split.rows)
+    paths = {
+        row.id: (split.recordings[names[row.id]],)
+        for row in split.rows
+        if names[row.id] and split.of_row[row.id] in usable
+    }
+    seconds = prepare.in_parallel(
+        partial(prepare.attempt, decoded_seconds),
+        paths,
+        workers,
+        f"reading {split.name}",
+        "question",
+    )
+    questions = (
+        _question(row, split, usable, seconds.get(row.id), out, speak) for row in split.rows
+    )
     return SplitRecords(passages, [question for question in questions if question is not None])
 
 
-def _passage(passage: SpokenPassage, joined: Joined | float, split: NmsqaSplit, out: Path) -> Passage:
-    """joined: its sentences, or the seconds of the recording of the whole. Notes where its sentences lie, and its words."""
+def _passage(
+    passage: SpokenPassage, joined: Joined | float, split: NmsqaSplit, out: Path
+) -> Passage:
+    """joined: its sentences, or the seconds of the recording of the whole. Notes where its
+    sentences lie, and its words."""
     if passage.holed:
         split.remark(HOLES)
     if isinstance(joined, Joined):
@@ -784,13 +1057,22 @@ def _passage(passage: SpokenPassage, joined: Joined | float, split: NmsqaSplit, 
             split.remark(LONGER)
         audio = f"{split.name}/audio/{safe_name(passage.id)}.flac"
     else:
-        # where the sentences lie in a recording of the whole: by the durations of the meta table, where these add up to it
-        numbers = split.files.listed(passage.id) or sorted(by_passage(split.meta).get(passage.id, {}))
+        # where the sentences lie in a recording of the whole: by the durations of the meta table,
+        # where these add up to it
+        numbers = split.files.listed(passage.id) or sorted(
+            by_passage(split.meta).get(passage.id, {})
+        )
         names = tuple(segment_of(passage.id, n) for n in numbers)
-        lengths = tuple(round((split.meta[n].seconds or 0.0) * 16_000) for n in names if n in split.meta)
+        lengths = tuple(
+            round((split.meta[n].seconds or 0.0) * 16_000) for n in names if n in split.meta
+        )
         close = abs(sum(lengths) / 16_000 - joined) <= AGREE + DRIFT * len(names)
         whole = bool(names) and len(lengths) == len(names) and close
-        layout = PassageLayout(names, Joined(lengths, (16_000,) * len(lengths), round(joined * 16_000)) if whole else None, joined)
+        layout = PassageLayout(
+            names,
+            Joined(lengths, (16_000,) * len(lengths), round(joined * 16_000)) if whole else None,
+            joined,
+        )
         audio = manifest_path(passage.whole or Path(), out)
     words: tuple[Span, ...] = ()
     if passage.id in split.files.grids and not passage.names:
@@ -816,18 +1098,28 @@ def _grid(name: str, split: NmsqaSplit) -> tuple[Span, ...]:
     except InputError:
         split.remark(UNREAD_GRIDS)
         return ()
-    named = [tier for n, tier in tiers if n.lower().endswith(("words", "word"))] or [tier for _, tier in tiers[:1]]
+    named = [tier for n, tier in tiers if n.lower().endswith(("words", "word"))] or [
+        tier for _, tier in tiers[:1]
+    ]
     if len(named) > 1:
         split.remark(UNREAD_GRIDS)
         return ()
     tier = named[0] if named else []
-    return tuple(Span(text, start, end) for text, start, end in tier if text.strip() and end > start >= 0)
+    return tuple(
+        Span(text, start, end) for text, start, end in tier if text.strip() and end > start >= 0
+    )
 
 
 def _question(
-    row: NmsqaRow, split: NmsqaSplit, usable: set[str], seconds: float | InputError | None, out: Path, speak: bool
+    row: NmsqaRow,
+    split: NmsqaSplit,
+    usable: set[str],
+    seconds: float | InputError | None,
+    out: Path,
+    speak: bool,
 ) -> Question | None:
-    """usable: passages; seconds: of its recording, why that cannot be used, or None where there is none."""
+    """usable: passages; seconds: of its recording, why that cannot be used, or None where there is
+    none."""
     if not split.is_answered(row):
         return None
     passage, name = split.of_row[row.id], split.question_recording(row)
@@ -841,18 +1133,35 @@ def _question(
         reason = prepare.NOT_FOUND
     elif isinstance(seconds, InputError):
         reason = prepare.UNUSABLE
-    elif layout and layout.joined and segments and "" not in segments and not segments & set(layout.names):
+    elif (
+        layout
+        and layout.joined
+        and segments
+        and "" not in segments
+        and not segments & set(layout.names)
+    ):
         reason = ANSWER_MISSING
     if reason and speak and reason not in (ANSWER_MISSING, ITS_PASSAGE):
         reason = "" if row.question.strip() else prepare.NO_QUESTION
     if reason:
-        split.aside("questions", row.id, reason, **({"why": str(seconds)} if isinstance(seconds, InputError) else {}))
+        split.aside(
+            "questions",
+            row.id,
+            reason,
+            **({"why": str(seconds)} if isinstance(seconds, InputError) else {}),
+        )
         return None
-    answers = spoken_answers(row, layout, split.words[passage], split.remark) if layout else written_answers(row, split.remark)
+    answers = (
+        spoken_answers(row, layout, split.words[passage], split.remark)
+        if layout
+        else written_answers(row, split.remark)
+    )
     if not isinstance(seconds, float):
         return Question(row.id, passage, "", 0.0, row.question, row.asker, "en", answers)
     audio, words = manifest_path(split.recordings[name], out), _grid(name, split)
-    return Question(row.id, passage, audio, seconds, row.question, row.asker, "en", answers, words=words)
+    return Question(
+        row.id, passage, audio, seconds, row.question, row.asker, "en", answers, words=words
+    )
 
 
 # ---- the corpus
@@ -861,8 +1170,8 @@ def _question(
 def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[str, Any]:
     """Prepare what there is of NMSQA and return the data report.
 
-    source: a folder in any of the layouts, or one table of it. Raises InputError, one sentence, for a folder in which nothing is
-    known, and for damaged tables where no split is left.
+    source: a folder in any of the layouts, or one table of it. Raises InputError, one sentence, for
+    a folder in which nothing is known, and for damaged tables where no split is left.
     """
     source, out = Path(source).resolve(), Path(out)
     root, only = (source.parent, source) if source.is_file() else (source, None)
@@ -875,7 +1184,9 @@ def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[st
         roots = [root] if only else unpacked(root, out)
         tables = find_files(roots, only)
         if not tables:
-            raise InputError(f"{source} has no table of NMSQA, and neither do its archives; {LAYOUT}")
+            raise InputError(
+                f"{source} has no table of NMSQA, and neither do its archives; {LAYOUT}"
+            )
         # the splits whose tables can be read; the others are reported
         splits: list[NmsqaSplit] = []
         errors: dict[str, InputError] = {}
@@ -888,16 +1199,26 @@ def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[st
             raise next(iter(errors.values()))
         for name, why in errors.items():
             report.count(name, "questions", 0)
-            report.remark(name, f"splits that cannot be read ({name})", f"nothing was made of it: {why}")
-        owner: dict[str, str] = {}  # of recordings in folders that name no split, which may not be of two
+            report.remark(
+                name, f"splits that cannot be read ({name})", f"nothing was made of it: {why}"
+            )
+        # of recordings in folders that name no split, which may not be of two
+        owner: dict[str, str] = {}
         for split in splits:
-            for name in (*(n for p in split.passages.values() for n in p.names), *map(split.question_recording, split.rows)):
+            for name in (
+                *(n for p in split.passages.values() for n in p.names),
+                *map(split.question_recording, split.rows),
+            ):
                 if name in split.common and owner.setdefault(name, split.name) != split.name:
                     raise InputError(
-                        f"{split.recordings[name]} may belong to {owner[name]} or to {split.name}; put the recordings of each "
-                        f"split of {roots[0]} in a folder that is named after it, such as {split.name}_audios"
+                        f"{split.recordings[name]} may belong to {owner[name]} or to "
+                        f"{split.name}; put the recordings of each "
+                        f"split of {roots[0]} in a folder that is named after it, such as "
+                        f"{split.name}_audios"
                     )
-        records = {split.name: split_records(split, out, wanted.speak, wanted.workers) for split in splits}
+        records = {
+            split.name: split_records(split, out, wanted.speak, wanted.workers) for split in splits
+        }
         prepare.check_used(records, report, source)
         return records
 

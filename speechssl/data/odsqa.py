@@ -1,9 +1,10 @@
-"""ODSQA (Lee et al., SLT 2018, arXiv 1808.02280): DRCD's development set read by 20 Mandarin speakers, and its companions DRCD-TTS
-and DRCD-backtrans. Layouts and irregularities: data/odsqa/README.md.
+"""ODSQA (Lee et al., SLT 2018, arXiv 1808.02280): DRCD's development set read by 20 Mandarin
+speakers, and its companions DRCD-TTS and DRCD-backtrans. Layouts and irregularities:
+data/odsqa/README.md.
 
-Contexts are transcripts of a recogniser, and so are the questions of the spoken-question test. Where DRCD_dev.json lies beside them
-its texts become the `text` of the tests, and offsets are those in it; where both tests are there, the spoken one has its questions'
-text from the other.
+Contexts are transcripts of a recogniser, and so are the questions of the spoken-question test.
+Where DRCD_dev.json lies beside them its texts become the `text` of the tests, and offsets are those
+in it; where both tests are there, the spoken one has its questions' text from the other.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.data.files import audio_files, enter
-from speechssl.data.prepare import Attach, PrepareReport, SplitRecords, Take, Takes, Wanted, checked_source, prepared_texts, take_of
+from speechssl.data.prepare import (
+    Attach,
+    PrepareReport,
+    SplitRecords,
+    Take,
+    Takes,
+    Wanted,
+    checked_source,
+    prepared_texts,
+    take_of,
+)
 from speechssl.data.squad import Style, originals, question_texts, read_squad, records_of
 from speechssl.errors import InputError
 
@@ -25,8 +36,10 @@ PUBLISHED = {
 ARTICLES = 235
 PAIRS = {"tts": 16_746, "backtrans": 15_238}  # of all its parts together
 LAYOUT = (
-    "give the folder of ODSQA with any of ODSQA_spokenq_test-v1.1.json, ODSQA_textq_test-v1.1.json and the JSON files of DRCD-TTS "
-    "and DRCD-backtrans (with tts or backtrans, and train or dev, in their names), or one of these files"
+    "give the folder of ODSQA with any of ODSQA_spokenq_test-v1.1.json, "
+    "ODSQA_textq_test-v1.1.json and the JSON files of DRCD-TTS "
+    "and DRCD-backtrans (with tts or backtrans, and train or dev, in their names), or one of "
+    "these files"
 )
 ABOUT = {
     "title": "ODSQA",
@@ -42,23 +55,31 @@ KINDS = {
     "test-spokenq": re.compile(r"odsqa.*(spoken|test)|spoken_?q"),
     "original": re.compile(r"drcd"),
 }
-RECORDING = re.compile(r"\D*(\d+(?:[-_]\d+){1,3})")  # of a paragraph, a sentence of one, or a question
+# of a paragraph, a sentence of one, or a question
+RECORDING = re.compile(r"\D*(\d+(?:[-_]\d+){1,3})")
 ASKED = re.compile(r"^q(?![a-z])|quest|query", re.IGNORECASE)
-Sounds = dict[str, dict[str, dict[int, Path]]]  # "passages" and "questions" -> id -> number of the segment -> file
+# "passages" and "questions" -> id -> number of the segment -> file
+Sounds = dict[str, dict[str, dict[int, Path]]]
 
 
 def prepare_odsqa(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
-    """Write `out` and return its data report. Raises InputError for what is not of ODSQA, or damaged."""
+    """Write `out` and return its data report. Raises InputError for what is not of ODSQA, or
+    damaged."""
     source = checked_source(source, LAYOUT)
     files = _files(source)
     splits = [split for split in files if not split.startswith("original-")]
     parts = {kind: [split for split in splits if split.endswith(f"-{kind}")] for kind in PAIRS}
     published: dict[str, dict[str, int]] = dict(PUBLISHED)
-    for kind, pairs in PAIRS.items():  # a companion in one file is compared as it is, one in several as a whole, below
+    # a companion in one file is compared as it is, one in several as a whole, below
+    for kind, pairs in PAIRS.items():
         if len(parts[kind]) < 2:
             published[parts[kind][0] if parts[kind] else f"train-{kind}"] = {"questions": pairs}
     sounds = _recordings(source) if wanted.audio and source.is_dir() else {}
-    recorded = {"recordings": sum(len(s) for kind in sounds.values() for s in kind.values())} if sounds else {}
+    recorded = (
+        {"recordings": sum(len(s) for kind in sounds.values() for s in kind.values())}
+        if sounds
+        else {}
+    )
 
     def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
         paragraphs = {name: read_squad(path) for name, path in files.items()}
@@ -68,22 +89,45 @@ def prepare_odsqa(source: Path | str, out: Path | str, wanted: Wanted = Wanted()
         for split in splits:
             test = split in PUBLISHED
             if test:
-                report.compare(split, "articles", ARTICLES, len({p.article for p in paragraphs[split]}))
-            transcribed = not split.endswith("backtrans")  # text that was translated is nobody's speech
-            style = Style("zh", transcribed_passages=transcribed, transcribed_questions=split == "test-spokenq")
-            records, _ = records_of(split, paragraphs[split], style, report, texts if test else None)
+                report.compare(
+                    split, "articles", ARTICLES, len({p.article for p in paragraphs[split]})
+                )
+            # text that was translated is nobody's speech
+            transcribed = not split.endswith("backtrans")
+            style = Style(
+                "zh",
+                transcribed_passages=transcribed,
+                transcribed_questions=split == "test-spokenq",
+            )
+            records, _ = records_of(
+                split, paragraphs[split], style, report, texts if test else None
+            )
             by_split[split] = records, (_takes(records, sounds) if test else Takes()).attach
         for kind, of_kind in parts.items():
             if len(of_kind) > 1:  # the published number is that of all pairs
                 total = sum(report.read[split, "questions"] for split in of_kind)
-                report.compare(of_kind[0], f"questions in {' and '.join(of_kind)}", PAIRS[kind], total)
+                report.compare(
+                    of_kind[0], f"questions in {' and '.join(of_kind)}", PAIRS[kind], total
+                )
         return by_split
 
-    return prepared_texts("odsqa", source, out, wanted, files if splits else {}, read, LAYOUT, published, ABOUT, recorded)
+    return prepared_texts(
+        "odsqa",
+        source,
+        out,
+        wanted,
+        files if splits else {},
+        read,
+        LAYOUT,
+        published,
+        ABOUT,
+        recorded,
+    )
 
 
 def _files(source: Path) -> dict[str, Path]:
-    """Split -> its file, "original-..." -> a file of DRCD; by the name of the file, or else of the folders it lies in.
+    """Split -> its file, "original-..." -> a file of DRCD; by the name of the file, or else of the
+    folders it lies in.
 
     Raises InputError where two files claim to be one split.
     """
@@ -93,28 +137,37 @@ def _files(source: Path) -> dict[str, Path]:
             continue
         folders = [f for f in path.parents if f == source or source in f.parents] or [path.parent]
         names = (path.name.lower(), *(folder.name.lower() for folder in folders))
-        kind = next((kind for name in names for kind, pattern in KINDS.items() if pattern.search(name)), "")
+        kind = next(
+            (kind for name in names for kind, pattern in KINDS.items() if pattern.search(name)), ""
+        )
         split = f"original-{path.name}" if kind == "original" else kind
         if kind in PAIRS:
             part = PARTS.search(path.name.lower())
             split = f"{part[0] if part else 'train'}-{kind}"
         if split in files:
-            raise InputError(f"both {files[split]} and {path} look like {split} of ODSQA; leave one of them in the folder")
+            raise InputError(
+                f"both {files[split]} and {path} look like {split} of ODSQA; leave "
+                "one of them in the folder"
+            )
         if split:
             files[split] = path
     return dict(sorted(files.items()))
 
 
 def _recordings(source: Path) -> Sounds:
-    """PARAGRAPH-SENTENCE.wav for passages and QUESTION.wav for questions, ids as in the JSON with - or _ between their numbers.
+    """PARAGRAPH-SENTENCE.wav for passages and QUESTION.wav for questions, ids as in the JSON with -
+    or _ between their numbers.
 
-    Both have three numbers, so that questions lie in a folder, or have a name, with question or q in it before their numbers.
+    Both have three numbers, so that questions lie in a folder, or have a name, with question or q
+    in it before their numbers.
     """
     sounds: Sounds = {"passages": {}, "questions": {}}
     for path in audio_files(source):
         if name := RECORDING.fullmatch(path.stem):
             numbers = re.split("[-_]", name[1])
-            if ASKED.search(path.stem) or any(ASKED.search(f.name) for f in path.parents if source in f.parents):
+            if ASKED.search(path.stem) or any(
+                ASKED.search(f.name) for f in path.parents if source in f.parents
+            ):
                 enter(sounds["questions"].setdefault("-".join(numbers), {}), 0, path)
             else:
                 segment = int(numbers[2]) if len(numbers) > 2 else 0
@@ -123,9 +176,20 @@ def _recordings(source: Path) -> Sounds:
 
 
 def _takes(records: SplitRecords, sounds: Sounds) -> Takes:
-    """Of the records that there are. Sentences are numbered from the same number everywhere, 0 or 1."""
+    """Of the records that there are. Sentences are numbered from the same number everywhere, 0 or
+    1."""
     passages = {p.id: s for p in records.passages if (s := sounds.get("passages", {}).get(p.id))}
     first = min((min(segments) for segments in passages.values()), default=0)
-    questions = {q.id: Take((s[0],)) for q in records.questions if (s := sounds.get("questions", {}).get(q.id))}
-    unused = sum(len(s) for kind in sounds.values() for s in kind.values()) - len(questions) - sum(map(len, passages.values()))
-    return Takes({name: take_of(segments, first) for name, segments in passages.items()}, questions, unused)
+    questions = {
+        q.id: Take((s[0],))
+        for q in records.questions
+        if (s := sounds.get("questions", {}).get(q.id))
+    }
+    unused = (
+        sum(len(s) for kind in sounds.values() for s in kind.values())
+        - len(questions)
+        - sum(map(len, passages.values()))
+    )
+    return Takes(
+        {name: take_of(segments, first) for name, segments in passages.items()}, questions, unused
+    )

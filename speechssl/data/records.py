@@ -1,11 +1,13 @@
 """Records of a spoken-QA corpus and their JSONL manifests.
 
-A corpus is a folder: for every split `<split>/passages.jsonl` and `<split>/questions.jsonl`, one record a line, and mostly a
-`card.json`. Audio paths are absolute, or relative to the manifest or else to the corpus folder. A line may leave out what stands in
-`DEFAULTS`, and `seconds`, which the recording itself says. All times are seconds from the beginning of the record's own audio;
-those of an answer from the beginning of its passage's audio. Half-open intervals [start, end).
+A corpus is a folder: for every split `<split>/passages.jsonl` and `<split>/questions.jsonl`, one
+record a line, and mostly a `card.json`. Audio paths are absolute, or relative to the manifest or
+else to the corpus folder. A line may leave out what stands in `DEFAULTS`, and `seconds`, which the
+recording itself says. All times are seconds from the beginning of the record's own audio; those of
+an answer from the beginning of its passage's audio. Half-open intervals [start, end).
 
-A corpus may be text only: its records then have no audio (""), no length (0 s), and its answers no times.
+A corpus may be text only: its records then have no audio (""), no length (0 s), and its answers no
+times.
 """
 
 from __future__ import annotations
@@ -27,9 +29,12 @@ from speechssl.processes import is_main
 from speechssl.stats import BootstrapUnits, choose_units, unknown_voice
 
 R = TypeVar("R", "Passage", "Question")
-INVENTED = "an invented miniature"  # stands in the title of the README of a tree of `prepare miniature`, and in cards
-RARE = ("transcript", "synthetic", "option_audio")  # fields that are written only where they are not empty
-DEFAULTS = {"audio": "", "text": "", "speaker": "", "language": "en"}  # of fields that a line may leave out
+# stands in the title of the README of a tree of `prepare miniature`, and in cards
+INVENTED = "an invented miniature"
+# fields that are written only where they are not empty
+RARE = ("transcript", "synthetic", "option_audio")
+# of fields that a line may leave out
+DEFAULTS = {"audio": "", "text": "", "speaker": "", "language": "en"}
 TOLERANCE = 0.05  # seconds that a stated time may lie beyond the end of the audio
 
 
@@ -44,12 +49,14 @@ class Span:
 
 @dataclass(frozen=True)
 class Answer:
-    """One annotation of an answer. start, end: seconds in the passage's audio, None where only the text is known."""
+    """One annotation of an answer. start, end: seconds in the passage's audio, None where only the
+    text is known."""
 
     text: str
     start: float | None = None
     end: float | None = None
-    char_start: int | None = None  # offset in what is `written` of the passage, None where that does not hold the answer
+    # offset in what is `written` of the passage, None where that does not hold the answer
+    char_start: int | None = None
 
 
 @dataclass(frozen=True)
@@ -137,16 +144,19 @@ class Corpus:
         """Raises InputError for a record without audio."""
         if not record.audio:
             raise InputError(
-                f"{record.id} of {self.root} is text only; prepare the corpus with --speak, or take systems that read what is "
+                f"{record.id} of {self.root} is text only; prepare the corpus with --speak, or "
+                "take systems that read what is "
                 f"written (text, cascade-given)"
             )
         return self.root / record.audio
 
 
 def locate(answer: Answer, written: str, language: str) -> tuple[tuple[int, int] | None, str]:
-    """The characters [first, last) of an answer in what is written of its passage, and why there are none ("" where there are).
+    """The characters [first, last) of an answer in what is written of its passage, and why there
+    are none ("" where there are).
 
-    By its offset where it has one that holds it, else by its only occurrence (of whole words in English).
+    By its offset where it has one that holds it, else by its only occurrence (of whole words in
+    English).
     """
     text = answer.text.strip()
     if not text:
@@ -156,7 +166,9 @@ def locate(answer: Answer, written: str, language: str) -> tuple[tuple[int, int]
         return (start, start + len(answer.text)), ""
     offsets = occurrences(written, text, language)
     if len(offsets) != 1:
-        return None, "answers without offset that occur several times" if offsets else "answers that do not occur in the passage"
+        return None, (
+            "answers without offset that occur several times"
+        ) if offsets else "answers that do not occur in the passage"
     return (offsets[0], offsets[0] + len(text)), ""
 
 
@@ -164,7 +176,9 @@ def occurrences(written: str, text: str, language: str) -> list[int]:
     """Offsets of a text, those that overlap too; in English not within words."""
 
     def within_word(place: int) -> bool:
-        return 0 < place < len(written) and written[place - 1].isalnum() and written[place].isalnum()
+        return (
+            0 < place < len(written) and written[place - 1].isalnum() and written[place].isalnum()
+        )
 
     offsets, start = [], written.find(text)
     while start >= 0:
@@ -180,7 +194,8 @@ def write_records(path: Path, records: Iterable[Passage | Question]) -> None:
 
 
 def compact(record: dict[str, Any]) -> dict[str, Any]:
-    """Word and phone times as [text, start, end] triples: a third of the bytes; one right option as its index."""
+    """Word and phone times as [text, start, end] triples: a third of the bytes; one right option as
+    its index."""
     for name in ("words", "phones"):
         record[name] = [[s["text"], round(s["start"], 5), round(s["end"], 5)] for s in record[name]]
     if len(right := record.get("correct", (0, 0))) < 2:
@@ -191,61 +206,103 @@ def compact(record: dict[str, Any]) -> dict[str, Any]:
 def read_records(path: Path, kind: type[R], root: Path | None = None) -> Iterator[tuple[int, R]]:
     """(number of its line, record) for every line of a manifest. kind: Passage or Question.
 
-    root: of the corpus, which audio paths are made relative to, and whose recordings say how long they are where a line does not;
-    None: lines are taken as they are. Raises InputError naming file and line for a line that is not such a record.
+    root: of the corpus, which audio paths are made relative to, and whose recordings say how long
+    they are where a line does not; None: lines are taken as they are. Raises InputError naming file
+    and line for a line that is not such a record.
     """
     names = {f.name for f in fields(kind)}
     for number, values in read_lines(path):
-        if lacking := [name for name in ("id", *(["passage"] if kind is Question else [])) if name not in values]:
-            raise InputError(f"{path}:{number} lacks {' and '.join(lacking)}; a {kind.__name__.lower()} needs that")
+        if lacking := [
+            name
+            for name in ("id", *(["passage"] if kind is Question else []))
+            if name not in values
+        ]:
+            raise InputError(
+                f"{path}:{number} lacks {' and '.join(lacking)}; a "
+                f"{kind.__name__.lower()} needs that"
+            )
         if "audio" not in values and not (values.get("text") or values.get("transcript")):
-            raise InputError(f"{path}:{number} is missing both audio and text; give the {kind.__name__.lower()} a recording")
+            raise InputError(
+                f"{path}:{number} is missing both audio and text; give the "
+                f"{kind.__name__.lower()} a recording"
+            )
         values = DEFAULTS | values
         if root is not None and isinstance(audio := values["audio"], str):
-            if audio and not Path(audio).is_absolute() and (path.parent / audio).is_file():  # it may be relative to the manifest
+            # it may be relative to the manifest
+            if audio and not Path(audio).is_absolute() and (path.parent / audio).is_file():
                 values["audio"] = (path.parent.relative_to(root) / audio).as_posix()
             check_inside(root, values["audio"], f"{path}:{number}")
         if values.get("seconds") is None:
             values["seconds"] = _seconds(values["audio"], root, f"{path}:{number}")
         if kind is Question:
             answers = values.get("answers", [])
-            if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
+            if not isinstance(answers, list) or not all(
+                isinstance(answer, dict) for answer in answers
+            ):
                 raise InputError(
-                    f"{path}:{number}: the answers of this question are {answers!r}; write a list such as "
+                    f"{path}:{number}: the answers of this question are {answers!r}; write a "
+                    "list such as "
                     '[{"text": "in 1904", "start": 61.2, "end": 62.1}]'
                 )
             try:
                 values["answers"] = tuple(_answer(**answer) for answer in answers)
             except (TypeError, ValueError) as error:
-                raise InputError(f"{path}:{number}: an answer of this question is malformed ({error}); correct it") from error
+                raise InputError(
+                    f"{path}:{number}: an answer of this question is malformed "
+                    f"({error}); correct it"
+                ) from error
             for name in ("options", "option_audio"):
                 texts = values.get(name, [])
                 if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-                    raise InputError(f"{path}:{number}: the {name} of this question are not a list of texts; correct the line")
+                    raise InputError(
+                        f"{path}:{number}: the {name} of this question are not a "
+                        "list of texts; correct the line"
+                    )
                 values[name] = tuple(texts)
             if root is not None:
                 for audio in values["option_audio"]:
                     check_inside(root, audio, f"{path}:{number}")
             right = values.get("correct")  # none, one, or a list
-            values["correct"] = () if right is None else tuple(right) if isinstance(right, list) else (right,)
+            values["correct"] = (
+                () if right is None else tuple(right) if isinstance(right, list) else (right,)
+            )
         if unknown := sorted(set(values) - names):
-            raise InputError(f"{path}:{number} has the unknown field {unknown[0]!r}; the fields are {', '.join(sorted(names))}")
+            raise InputError(
+                f"{path}:{number} has the unknown field {unknown[0]!r}; the fields "
+                f"are {', '.join(sorted(names))}"
+            )
         try:
             for name in ("words", "phones"):
                 values[name] = tuple(span_of(*entry) for entry in values.get(name, ()))
             record = kind(**values)
-            for name in ("id", "audio", "text", "speaker", "language", "passage", "relation", "transcript"):
+            for name in (
+                "id",
+                "audio",
+                "text",
+                "speaker",
+                "language",
+                "passage",
+                "relation",
+                "transcript",
+            ):
                 if not isinstance(getattr(record, name, ""), str):
                     raise TypeError(f"{name} is {getattr(record, name)!r}, which is not text")
-            if not math.isfinite(record.seconds) or record.seconds < 0 or (record.audio != "" and record.seconds == 0):
+            if (
+                not math.isfinite(record.seconds)
+                or record.seconds < 0
+                or (record.audio != "" and record.seconds == 0)
+            ):
                 raise ValueError(f"seconds is {record.seconds}")
         except (TypeError, ValueError) as error:
-            raise InputError(f"{path}:{number} is not a {kind.__name__} record ({error}); correct the line") from error
+            raise InputError(
+                f"{path}:{number} is not a {kind.__name__} record ({error}); correct the line"
+            ) from error
         yield number, record
 
 
 def span_of(text: Any, start: Any, end: Any) -> Span:
-    """A word or phone of a manifest. Raises TypeError or ValueError for times that are no interval."""
+    """A word or phone of a manifest. Raises TypeError or ValueError for times that are no
+    interval."""
     span = Span(str(text), float(start), float(end))
     if not -math.inf < span.start <= span.end < math.inf:
         raise ValueError(f"{span.text!r} lasts from {span.start} to {span.end} s")
@@ -253,13 +310,19 @@ def span_of(text: Any, start: Any, end: Any) -> Span:
 
 
 def _absent(audio: str, root: Path | None, place: str) -> InputError:
-    """Of a recording that is where neither of the two readings of a relative path looks for it (`_below`)."""
-    where = "" if root is None or Path(audio).is_absolute() else f" in {root} or beside the manifest"
-    return InputError(f"{place} names {audio}, which does not exist{where}; restore it or remove the line")
+    """Of a recording that is where neither of the two readings of a relative path looks for it
+    (`_below`)."""
+    where = (
+        "" if root is None or Path(audio).is_absolute() else (f" in {root} or beside the manifest")
+    )
+    return InputError(
+        f"{place} names {audio}, which does not exist{where}; restore it or remove the line"
+    )
 
 
 def _seconds(audio: Any, root: Path | None, place: str) -> float:
-    """The length of a recording. Raises InputError where it cannot be read; 0 where there is none."""
+    """The length of a recording. Raises InputError where it cannot be read; 0 where there is
+    none."""
     if not isinstance(audio, str) or not audio:
         return 0.0
     path = (root or Path()) / audio
@@ -274,30 +337,47 @@ def _seconds(audio: Any, root: Path | None, place: str) -> float:
 def _answer(**values: Any) -> Answer:
     """Raises TypeError or ValueError for what is not an answer."""
     if not {"text"} <= set(values) <= {f.name for f in fields(Answer)}:
-        raise TypeError(f"its fields are {', '.join(values) or 'none'}; it needs text, and may have start and end, and char_start")
+        raise TypeError(
+            f"its fields are {', '.join(values) or 'none'}; it needs text, and may "
+            "have start and end, and char_start"
+        )
     answer = Answer(**values)
     if not isinstance(answer.text, str):
         raise TypeError(f"its text is {answer.text!r}")
-    if not isinstance(answer.char_start, int | None) or (answer.char_start is not None and answer.char_start < 0):
-        raise TypeError(f"its char_start is {answer.char_start!r}; leave it out where it is not known")
+    if not isinstance(answer.char_start, int | None) or (
+        answer.char_start is not None and answer.char_start < 0
+    ):
+        raise TypeError(
+            f"its char_start is {answer.char_start!r}; leave it out where it is not known"
+        )
     if (answer.start is None) != (answer.end is None):
         raise ValueError("it has only one of start and end")
-    if answer.start is not None and answer.end is not None and not math.isfinite(answer.start + answer.end):
+    if (
+        answer.start is not None
+        and answer.end is not None
+        and not math.isfinite(answer.start + answer.end)
+    ):
         raise ValueError(f"its times are {answer.start} and {answer.end}")
     return answer
 
 
 def data_hash(root: Path | str, split: str) -> str:
-    """Hash of the manifests of a split; what is made from it carries this, and is made again when it changes.
+    """Hash of the manifests of a split; what is made from it carries this, and is made again when
+    it changes.
 
-    Audio is known by its name in the manifest and is not hashed: give new recordings new names or a new corpus.
+    Audio is known by its name in the manifest and is not hashed: give new recordings new names or a
+    new corpus.
     """
-    return hash_files(sorted(p for p in (Path(root) / split).glob("*.jsonl") if not p.name.startswith(".")))  # not what a kill left
+    # not what a kill left
+    return hash_files(
+        sorted(p for p in (Path(root) / split).glob("*.jsonl") if not p.name.startswith("."))
+    )
 
 
 def data_facts(made_from: Mapping[str, Any], start: Path | None = None) -> dict[str, Any]:
-    """What the card of a model says of its data, by their hashes. made_from: with `data`, the split that it was trained on, and
-    `eval_data`, that which chose its checkpoint, where there was one. start: the model that it goes on from.
+    """What the card of a model says of its data, by their hashes. made_from: with `data`, the split
+    that it was trained on, and `eval_data`, that which chose its checkpoint, where there was one.
+    start: the model that it goes on from.
     """
     facts = {name: made_from[name] for name in ("data", "eval_data") if name in made_from}
     earlier = sorted(training_data(read_json(start / "card.json"))) if start else []
@@ -305,8 +385,8 @@ def data_facts(made_from: Mapping[str, Any], start: Path | None = None) -> dict[
 
 
 def training_data(card: Mapping[str, Any]) -> set[str]:
-    """Hashes of the splits that a model was trained on, by its card: as `data_facts` has them, and of older cards the split of the
-    units or of the corpus that they name.
+    """Hashes of the splits that a model was trained on, by its card: as `data_facts` has them, and
+    of older cards the split of the units or of the corpus that they name.
     """
     found = {card.get("data"), *(card.get("start_data") or ())}
     units, options = card.get("units"), card.get("options")
@@ -319,13 +399,15 @@ def training_data(card: Mapping[str, Any]) -> set[str]:
 
 
 def corpus_card(root: Path | str) -> dict[str, Any]:
-    """The card of a corpus; of one without a card its name. Raises InputError for a card that is not JSON."""
+    """The card of a corpus; of one without a card its name. Raises InputError for a card that is
+    not JSON."""
     card = Path(root) / "card.json"
     return dict(read_json(card)) if card.is_file() else {"corpus": Path(root).resolve().name}
 
 
 def synthetic_note(root: Path | str) -> str:
-    """The note of every table of a corpus where a synthesiser spoke some of it, or it is invented, as its card has it; else ""."""
+    """The note of every table of a corpus where a synthesiser spoke some of it, or it is invented,
+    as its card has it; else ""."""
     return synthetic_sentence(str(corpus_card(root).get("synthetic") or ""))
 
 
@@ -339,19 +421,29 @@ def synthetic_sentence(note: str) -> str:
 def load_corpus(root: Path | str, split: str) -> Corpus:
     """Read and check one split.
 
-    Raises InputError (one sentence, naming file and line) for a missing manifest, a line that is not JSON or lacks a field, a
-    duplicate id, a missing audio file, an unknown passage, or an answer outside its passage.
+    Raises InputError (one sentence, naming file and line) for a missing manifest, a line that is
+    not JSON or lacks a field, a duplicate id, a missing audio file, an unknown passage, or an
+    answer outside its passage.
     """
     root = Path(root)
     folder = root / split
     if not (folder / "passages.jsonl").is_file():
         splits = sorted(p.parent.name for p in root.glob("*/passages.jsonl"))
-        remedy = f"it has the splits {', '.join(splits)}: name one (--split)" if splits else "prepare one with `speechssl prepare`"
-        raise InputError(f"{folder} is not a split of a prepared corpus (no passages.jsonl); {remedy}")
+        remedy = (
+            (f"it has the splits {', '.join(splits)}: name one (--split)")
+            if splits
+            else "prepare one with `speechssl prepare`"
+        )
+        raise InputError(
+            f"{folder} is not a split of a prepared corpus (no passages.jsonl); {remedy}"
+        )
     warn_changed(root, split)
     passages: dict[str, Passage] = {}
     questions: dict[str, Question] = {}
-    kinds: tuple[tuple[str, Any, dict[str, Any]], ...] = (("passages", Passage, passages), ("questions", Question, questions))
+    kinds: tuple[tuple[str, Any, dict[str, Any]], ...] = (
+        ("passages", Passage, passages),
+        ("questions", Question, questions),
+    )
     for name, kind, by_id in kinds:
         path = folder / f"{name}.jsonl"
         for number, record in read_records(path, kind, root):
@@ -368,53 +460,84 @@ def load_corpus(root: Path | str, split: str) -> Corpus:
 
 
 def check_question(question: Question, passages: Mapping[str, Passage], place: str) -> None:
-    """Raises InputError for a question about a passage that is not there, and for options or times of answers that are none."""
+    """Raises InputError for a question about a passage that is not there, and for options or times
+    of answers that are none."""
     if (passage := passages.get(question.passage)) is None:
-        raise InputError(f"{place} refers to the passage {question.passage}, which is not in passages.jsonl; correct the line")
+        raise InputError(
+            f"{place} refers to the passage {question.passage}, which is not in "
+            "passages.jsonl; correct the line"
+        )
     options = len(question.options)
     right = question.correct
-    if any(type(i) is not int or i not in range(options) for i in right) or len(set(right)) < len(right):
+    if any(type(i) is not int or i not in range(options) for i in right) or len(set(right)) < len(
+        right
+    ):
         shown = question.correct[0] if len(question.correct) == 1 else list(question.correct)
-        raise InputError(f"{place}: correct is {shown!r}, but there are {options} options; correct the line")
+        raise InputError(
+            f"{place}: correct is {shown!r}, but there are {options} options; correct the line"
+        )
     if question.option_audio and len(question.option_audio) != options:
-        raise InputError(f"{place} has {len(question.option_audio)} option_audio for {options} options; correct the line")
+        raise InputError(
+            f"{place} has {len(question.option_audio)} option_audio for {options} "
+            "options; correct the line"
+        )
     for answer in question.answers:
         if answer.start is None or answer.end is None:
             continue
         if answer.end <= answer.start:
             what = "is reversed" if answer.end < answer.start else "has no length"
             raise InputError(
-                f"{place}: the answer [{answer.start}, {answer.end}) s {what}; start comes before end: correct the times"
+                f"{place}: the answer [{answer.start}, {answer.end}) s {what}; start comes "
+                "before end: correct the times"
             )
         if not passage.audio and not passage.seconds:
-            raise InputError(f"{place}: the answer has times, but its passage {passage.id} no recording; leave out start and end")
+            raise InputError(
+                f"{place}: the answer has times, but its passage {passage.id} no "
+                "recording; leave out start and end"
+            )
         if not 0 <= answer.start < answer.end <= passage.seconds + TOLERANCE:
             unit = unit_of([(answer.end, passage.seconds)])
             raise InputError(
-                f"{place}: the answer [{answer.start}, {answer.end}) s lies outside its passage {passage.id} "
-                f"([0, {passage.seconds:.2f}) s); correct the times{f', which look like {unit}' if unit else ''}"
+                f"{place}: the answer [{answer.start}, {answer.end}) s lies outside its passage "
+                f"{passage.id} "
+                f"([0, {passage.seconds:.2f}) s); correct the "
+                f"times{f', which look like {unit}' if unit else ''}"
             )
 
 
-UNITS = {"frames of 20 ms": 50, "milliseconds": 1000, "samples at 16 kHz": 16_000}  # name -> how many a second
+# name -> how many a second
+UNITS = {"frames of 20 ms": 50, "milliseconds": 1000, "samples at 16 kHz": 16_000}
 
 
 def unit_of(ends: Iterable[tuple[float, float]]) -> str:
-    """The unit in which every time lies in its recording though in seconds some lie far beyond; "" where there is none.
+    """The unit in which every time lies in its recording though in seconds some lie far beyond; ""
+    where there is none.
 
     ends: pairs of a time and the seconds of its recording.
     """
     ends = list(ends)
     if all(end <= 2 * seconds for end, seconds in ends):
         return ""
-    return next((u for u, n in UNITS.items() if all(end / n <= seconds + TOLERANCE for end, seconds in ends)), "")
+    return next(
+        (
+            u
+            for u, n in UNITS.items()
+            if all(end / n <= seconds + TOLERANCE for end, seconds in ends)
+        ),
+        "",
+    )
 
 
 def warn_changed(root: Path, split: str) -> None:
-    """Say on stderr where the manifests of a split are not those that the card of the corpus names: edited, or damaged."""
+    """Say on stderr where the manifests of a split are not those that the card of the corpus names:
+    edited, or damaged."""
     card = root / "card.json"
     manifests = read_json(card).get("manifests") if card.is_file() else None
-    if isinstance(manifests, dict) and manifests.get(split, now := data_hash(root, split)) != now and is_main():
+    if (
+        isinstance(manifests, dict)
+        and manifests.get(split, now := data_hash(root, split)) != now
+        and is_main()
+    ):
         say = f"{root / split}: the manifests were changed after the corpus was prepared"
         tqdm.write(f"{say}; prepare it again where that was not meant", file=sys.stderr)
 
@@ -424,36 +547,52 @@ def first_passages(corpus: Corpus, count: int | None) -> Corpus:
     if count is None:
         return corpus
     passages = dict(list(corpus.passages.items())[:count])
-    return replace(corpus, passages=passages, questions=tuple(q for q in corpus.questions if q.passage in passages))
+    return replace(
+        corpus,
+        passages=passages,
+        questions=tuple(q for q in corpus.questions if q.passage in passages),
+    )
 
 
 # ---- which voices training knew, and so what intervals draw (`stats.choose_units`)
 #
-# A system of spoken QA knows the speakers of the corpus's split `train`, where it has one. Other training (of an encoder on other
-# recordings, of systems on another corpus) is not counted: cards name data, not voices.
+# A system of spoken QA knows the speakers of the corpus's split `train`, where it has one. Other
+# training (of an encoder on other recordings, of systems on another corpus) is not counted: cards
+# name data, not voices.
 
 
 def known_voices(root: Path | str) -> frozenset[str]:
-    """The speakers of passages and questions of the split `train` of a corpus; none where it has no such split."""
+    """The speakers of passages and questions of the split `train` of a corpus; none where it has no
+    such split."""
     return _speakers(Path(root) / "train", data_hash(root, "train"))
 
 
 @lru_cache(8)
 def _speakers(folder: Path, manifests: str) -> frozenset[str]:
     """manifests: their hash, so that those which were written anew are read anew."""
-    paths = [path for name in ("passages", "questions") if (path := folder / f"{name}.jsonl").is_file()]
-    return frozenset(str(v["speaker"]) for path in paths for _, v in read_lines(path) if v.get("speaker"))
+    paths = [
+        path for name in ("passages", "questions") if (path := folder / f"{name}.jsonl").is_file()
+    ]
+    return frozenset(
+        str(v["speaker"]) for path in paths for _, v in read_lines(path) if v.get("speaker")
+    )
 
 
 def voices_of(corpus: Corpus) -> dict[str, str]:
-    """Who speaks in every passage and question, by its id; "" where that is not known, or training knew the voice."""
+    """Who speaks in every passage and question, by its id; "" where that is not known, or training
+    knew the voice."""
     training_voices = known_voices(corpus.root)
     return {r.id: unknown_voice(r.speaker, training_voices) for r in corpus.records}
 
 
-def passage_units(corpus: Corpus, passages: Sequence[str], questions: Sequence[str] = ()) -> BootstrapUnits:
-    """What is drawn of questions, or of passages themselves. passages: of every item the id of its passage; questions: its own, so
-    that the voice that asks is drawn beside the passage's: in noise it is the larger source of the two.
+def passage_units(
+    corpus: Corpus, passages: Sequence[str], questions: Sequence[str] = ()
+) -> BootstrapUnits:
+    """What is drawn of questions, or of passages themselves. passages: of every item the id of its
+    passage; questions: its own, so that the voice that asks is drawn beside the passage's: in noise
+    it is the larger source of the two.
     """
     voices = voices_of(corpus)
-    return choose_units([voices[p] for p in passages], passages, "passage", [voices[q] for q in questions])
+    return choose_units(
+        [voices[p] for p in passages], passages, "passage", [voices[q] for q in questions]
+    )

@@ -1,7 +1,9 @@
-"""SLUE-SQA-5 (SLUE phase 2, arXiv 2212.10525): questions of five corpora and documents of Spoken Wikipedia, both read by people.
+"""SLUE-SQA-5 (SLUE phase 2, arXiv 2212.10525): questions of five corpora and documents of Spoken
+Wikipedia, both read by people.
 
-Layouts and irregularities: data/slue-sqa5/README.md. Alignments (`word2time`) have an entry a token: word, normalised word, start,
-end; a punctuation mark has a word alone, or times of -1. Answers are [normalised text, start, end] in seconds of the document.
+Layouts and irregularities: data/slue-sqa5/README.md. Alignments (`word2time`) have an entry a
+token: word, normalised word, start, end; a punctuation mark has a word alone, or times of -1.
+Answers are [normalised text, start, end] in seconds of the document.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ PUBLISHED = {
     "verified_test": {"questions": 408},
 }
 LAYOUT = (
-    "give the folder sqa5 of asapp/slue-phase-2 (Parquet), or slue-sqa5.zip or what is in it (slue-sqa5_dev.tsv and so on, beside "
+    "give the folder sqa5 of asapp/slue-phase-2 (Parquet), or slue-sqa5.zip or what is in it "
+    "(slue-sqa5_dev.tsv and so on, beside "
     "the folders fine-tune, dev and test)"
 )
 ABOUT = {
@@ -60,7 +63,8 @@ ABOUT = {
     "metric": "frame F1",
 }
 SLACK = 0.1  # seconds by which an answer may end after its document, which it then ends with
-NEAR = 0.006  # seconds by which the times of an answer and of its words may differ: they are rounded to 0.01
+# seconds by which the times of an answer and of its words may differ: they are rounded to 0.01
+NEAR = 0.006
 
 OUTSIDE = ("answers without a usable time in the document", "scored by their text only")
 OFFSET = ("answers that are not where their words stand in the text", "kept without an offset")
@@ -73,7 +77,15 @@ ITS_PASSAGE = "its document was set aside"
 NEEDED = ("question_id", "document_id")
 QUESTIONS = ("normalized_question_text", "raw_question_text", "question_text")
 DOCUMENTS = ("normalized_document_text", "raw_document_text", "document_text")
-COLUMNS = (*NEEDED, *QUESTIONS, *DOCUMENTS, "question_speaker_id", "document_speaker_id", "word2time", "answer_spans")
+COLUMNS = (
+    *NEEDED,
+    *QUESTIONS,
+    *DOCUMENTS,
+    "question_speaker_id",
+    "document_speaker_id",
+    "word2time",
+    "answer_spans",
+)
 WORD = ("word", "normalized_word", "start_second", "end_second")  # of word2time
 SPAN = ("answer", "start_second", "end_second")  # of answer_spans
 KINDS = ("question", "document")
@@ -83,7 +95,8 @@ Audio = tuple[Path, float | InputError]  # a recording, and its seconds or why i
 
 @dataclass(frozen=True)
 class SlueRow:
-    """spans: answer, start and end; None where there is no list of answers that could be read (a blind test has none)."""
+    """spans: answer, start and end; None where there is no list of answers that could be read (a
+    blind test has none)."""
 
     id: str
     document: str
@@ -93,7 +106,8 @@ class SlueRow:
     reader: str
     spans: tuple[tuple[str, float | None, float | None], ...] | None
     recording: str  # of the question
-    words: tuple[Span, ...] | None = field(default=None, compare=False)  # of the document; None where they lie beside the table
+    # of the document; None where they lie beside the table
+    words: tuple[Span, ...] | None = field(default=None, compare=False)
 
 
 # ---- tables
@@ -104,12 +118,19 @@ def split_of(name: str) -> str:
     name = name.lower()
     if "verified" in name:
         return "verified_test"
-    by_split = {"train": ("fine-tune", "fine_tune", "finetune", "train"), "dev": ("dev", "validation"), "test": ("test",)}
-    return next((split for split, words in by_split.items() if any(word in name for word in words)), "")
+    by_split = {
+        "train": ("fine-tune", "fine_tune", "finetune", "train"),
+        "dev": ("dev", "validation"),
+        "test": ("test",),
+    }
+    return next(
+        (split for split, words in by_split.items() if any(word in name for word in words)), ""
+    )
 
 
 def find_tables(roots: Iterable[Path], only: Path | None = None) -> dict[str, list[Path]]:
-    """By split. Raises InputError for a damaged Parquet file. Tables of SLUE's other tasks are passed over."""
+    """By split. Raises InputError for a damaged Parquet file. Tables of SLUE's other tasks are
+    passed over."""
     tables: dict[str, list[Path]] = {}
     for _, path in files_below(roots, ".parquet", ".tsv"):
         split = split_of(path.parent.name if path.stem.isdecimal() else path.stem)
@@ -123,49 +144,78 @@ def find_tables(roots: Iterable[Path], only: Path | None = None) -> dict[str, li
                 tables.setdefault(split, []).append(path)
     for split, paths in tables.items():
         paths[:] = [path for path in paths if "blind" not in path.stem] or paths
-        if len(paths) > 1 and not all("-of-" in path.name or path.stem.isdecimal() for path in paths):
-            raise InputError(f"{paths[0]} and {paths[1]} are both tables of {split}; leave one of them in the folder")
+        if len(paths) > 1 and not all(
+            "-of-" in path.name or path.stem.isdecimal() for path in paths
+        ):
+            raise InputError(
+                f"{paths[0]} and {paths[1]} are both tables of {split}; leave one "
+                "of them in the folder"
+            )
     return {split: tables[split] for split in PUBLISHED if split in tables}
 
 
 def rows_of(path: Path) -> Iterator[SlueRow | int]:
-    """The rows; of a TSV then the numbers of the lines that have another number of cells than its header.
+    """The rows; of a TSV then the numbers of the lines that have another number of cells than its
+    header.
 
-    SLUE's hold quotation marks that are text, and cells that are quoted as in CSV: of both readings, the one that fits more lines.
-    Raises InputError for damage.
+    SLUE's hold quotation marks that are text, and cells that are quoted as in CSV: of both
+    readings, the one that fits more lines. Raises InputError for damage.
     """
     if path.suffix == ".parquet":
         yield from map(_row, read_parquet(path, COLUMNS, batch=256))
         return
 
     def unquoted(cell: str) -> str:
-        return cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
+        return (
+            cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
+        )
 
     content = read_text(path, "download it again")
-    plain = [[unquoted(cell) for cell in line.rstrip("\r").split("\t")] for line in content.split("\n") if line.strip()]
+    plain = [
+        [unquoted(cell) for cell in line.rstrip("\r").split("\t")]
+        for line in content.split("\n")
+        if line.strip()
+    ]
     quoted = [row for row in csv.reader(content.splitlines(keepends=True), delimiter="\t") if row]
     rows = min((plain, quoted), key=lambda rows: sum(len(row) != len(rows[0]) for row in rows))
     names = [name.strip() for name in rows[0]] if rows else []
-    yield from (_row(dict(zip(names, row, strict=True))) for row in rows[1:] if len(row) == len(names))
+    yield from (
+        _row(dict(zip(names, row, strict=True))) for row in rows[1:] if len(row) == len(names)
+    )
     yield from (number for number, row in enumerate(rows[1:], 2) if len(row) != len(names))
 
 
 def _row(cells: Mapping[str, Any]) -> SlueRow:
     name = text_of(cells["question_id"])
     question, text = (
-        next((text for name in names if (text := text_of(cells.get(name)).strip())), "") for names in (QUESTIONS, DOCUMENTS)
+        next((text for name in names if (text := text_of(cells.get(name)).strip())), "")
+        for names in (QUESTIONS, DOCUMENTS)
     )
-    asker, reader = text_of(cells.get("question_speaker_id")), text_of(cells.get("document_speaker_id"))
-    words = None if cells.get("word2time") is None else tuple(_words(_entries(cells["word2time"], WORD) or ()))
+    asker, reader = (
+        text_of(cells.get("question_speaker_id")),
+        text_of(cells.get("document_speaker_id")),
+    )
+    words = (
+        None
+        if cells.get("word2time") is None
+        else tuple(_words(_entries(cells["word2time"], WORD) or ()))
+    )
     # a record of lists, a list of records, or a list of lists as text
     spans = _entries(_parsed(cells.get("answer_spans")), SPAN)
     whole = spans is not None and all(len(v) == 3 and isinstance(v[0], str) for v in spans)
-    answers = tuple((v[0].strip(), number_of(v[1]), number_of(v[2])) for v in spans or ()) if whole else None
-    return SlueRow(name, text_of(cells["document_id"]), question, text, asker, reader, answers, name, words)
+    answers = (
+        tuple((v[0].strip(), number_of(v[1]), number_of(v[2])) for v in spans or ())
+        if whole
+        else None
+    )
+    return SlueRow(
+        name, text_of(cells["document_id"]), question, text, asker, reader, answers, name, words
+    )
 
 
 def _parsed(value: Any) -> Any:
-    """What a cell holds, as it stands or as text (JSON or Python); None for text that is neither."""
+    """What a cell holds, as it stands or as text (JSON or Python); None for text that is
+    neither."""
     for parse in (json.loads, ast.literal_eval) if isinstance(value, str) else ():
         try:
             return parse(value)
@@ -175,7 +225,8 @@ def _parsed(value: Any) -> Any:
 
 
 def _entries(value: Any, names: Sequence[str]) -> list[tuple[Any, ...]] | None:
-    """The entries of a list of records or lists, or of a record of lists; None for anything else."""
+    """The entries of a list of records or lists, or of a record of lists; None for anything
+    else."""
     if isinstance(value, dict):
         value = list(zip(*(list_of(value.get(name)) for name in names), strict=False))
     if not isinstance(value, (list, tuple)):
@@ -194,7 +245,11 @@ def _words(entries: Iterable[Sequence[Any]]) -> Iterator[Span]:
     for entry in entries:
         if len(entry) != 4:
             continue
-        word, start, end = text_of(entry[1]).strip() or text_of(entry[0]).strip(), number_of(entry[2]), number_of(entry[3])
+        word, start, end = (
+            text_of(entry[1]).strip() or text_of(entry[0]).strip(),
+            number_of(entry[2]),
+            number_of(entry[3]),
+        )
         if word and start is not None and end is not None and 0 <= start < end:
             yield Span(word, start, end)
 
@@ -203,7 +258,8 @@ def _words(entries: Iterable[Sequence[Any]]) -> Iterator[Span]:
 
 
 class FileIndex:
-    """Files by what they are of, recordings and alignments: those of the split itself first (verified_test is part of test)."""
+    """Files by what they are of, recordings and alignments: those of the split itself first
+    (verified_test is part of test)."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self.files: dict[Key, dict[str, Path]] = {}
@@ -220,8 +276,11 @@ class FileIndex:
         return next((by_split[s] for s in order if s in by_split), None)
 
 
-def recordings(split: str, tables: Sequence[Path], keys: set[Key], index: FileIndex, out: Path, workers: int) -> dict[Key, Audio]:
-    """What there is of the recordings of these keys. Recordings in Parquet are written as FLAC into `out`."""
+def recordings(
+    split: str, tables: Sequence[Path], keys: set[Key], index: FileIndex, out: Path, workers: int
+) -> dict[Key, Audio]:
+    """What there is of the recordings of these keys. Recordings in Parquet are written as FLAC into
+    `out`."""
     by_key: dict[Key, Audio] = {}
     jobs: dict[tuple[Path, int], tuple[Any, ...]] = {}
     for path in (path for path in tables if path.suffix == ".parquet"):
@@ -230,23 +289,41 @@ def recordings(split: str, tables: Sequence[Path], keys: set[Key], index: FileIn
             groups = file.num_row_groups
         for group in range(groups if inside else 0):
             rows = read_parquet(path, [f"{kind}_id" for kind in KINDS], 16, [group])
-            if of_group := keys & {(kind, text_of(cells.get(f"{kind}_id"))) for cells in rows for kind in KINDS}:
+            if of_group := keys & {
+                (kind, text_of(cells.get(f"{kind}_id"))) for cells in rows for kind in KINDS
+            }:
                 jobs[path, group] = (path, group, out / split / "audio", of_group)
-    for written in prepare.in_parallel(_write_recordings, jobs, workers, f"writing {split}", "group").values():
+    for written in prepare.in_parallel(
+        _write_recordings, jobs, workers, f"writing {split}", "group"
+    ).values():
         by_key |= written
-    files = {key: located for key in keys if key not in by_key and (located := index.get(*key, split)) is not None}
+    files = {
+        key: located
+        for key in keys
+        if key not in by_key and (located := index.get(*key, split)) is not None
+    }
     to_read = {key: (path,) for key, path in files.items()}
-    read = prepare.in_parallel(partial(prepare.attempt, decoded_seconds), to_read, workers, f"reading {split}")
+    read = prepare.in_parallel(
+        partial(prepare.attempt, decoded_seconds), to_read, workers, f"reading {split}"
+    )
     return by_key | {key: (files[key], seconds) for key, seconds in read.items()}
 
 
 def _write_recordings(path: Path, group: int, folder: Path, keys: set[Key]) -> dict[Key, Audio]:
-    """Those of a group of rows by their keys, as FLAC, 16 kHz; those that are there already are left alone."""
+    """Those of a group of rows by their keys, as FLAC, 16 kHz; those that are there already are
+    left alone."""
     written: dict[Key, Audio] = {}
-    for cells in read_parquet(path, [f"{kind}_{what}" for kind in KINDS for what in ("id", "audio")], 16, [group]):
+    for cells in read_parquet(
+        path, [f"{kind}_{what}" for kind in KINDS for what in ("id", "audio")], 16, [group]
+    ):
         for kind in KINDS:
             key, content = (kind, text_of(cells.get(f"{kind}_id"))), cells.get(f"{kind}_audio")
-            if key not in keys or key in written or not isinstance(content, Mapping) or not content.get("bytes"):
+            if (
+                key not in keys
+                or key in written
+                or not isinstance(content, Mapping)
+                or not content.get("bytes")
+            ):
                 continue
             out = folder / f"{safe_name(f'{kind}-{key[1]}')}.flac"
             try:
@@ -286,14 +363,20 @@ class SlueSplit:
 def prepare_slue_sqa5(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[str, Any]:
     """Prepare what there is of SLUE-SQA-5 and return the data report.
 
-    source: a folder in either layout, slue-sqa5.zip, or one table. Raises InputError, one sentence, for a folder in which nothing
-    is known, and for damaged tables.
+    source: a folder in either layout, slue-sqa5.zip, or one table. Raises InputError, one sentence,
+    for a folder in which nothing is known, and for damaged tables.
     """
     source, out = Path(source).resolve(), Path(out)
-    root, only = (source.parent, source) if source.is_file() and source.suffix != ".zip" else (source, None)
+    root, only = (
+        (source.parent, source) if source.is_file() and source.suffix != ".zip" else (source, None)
+    )
     if not source.exists():
         raise InputError(f"{source} does not exist; {LAYOUT}")
-    packed = [source] if source.suffix == ".zip" else [path for path in archives_in(source) if "sqa" in path.name]
+    packed = (
+        [source]
+        if source.suffix == ".zip"
+        else [path for path in archives_in(source) if "sqa" in path.name]
+    )
     if not (root.is_dir() and find_tables([root], only)) and (only or not packed):
         raise InputError(f"{source} has no table of SLUE-SQA-5; {LAYOUT}")
 
@@ -304,14 +387,24 @@ def prepare_slue_sqa5(source: Path, out: Path, wanted: Wanted = Wanted()) -> dic
             raise InputError(f"{source} has no table of SLUE-SQA-5, nor do its archives; {LAYOUT}")
         index, records = FileIndex(roots), dict[str, SplitRecords]()
         for split in [_read(name, paths, report, wanted.speak) for name, paths in tables.items()]:
-            keys = {("document", d) for d in split.documents} | {("question", row.recording) for row in split.rows}
-            split.recordings = recordings(split.name, tables[split.name], keys, index, out, wanted.workers)
+            keys = {("document", d) for d in split.documents} | {
+                ("question", row.recording) for row in split.rows
+            }
+            split.recordings = recordings(
+                split.name, tables[split.name], keys, index, out, wanted.workers
+            )
             records[split.name] = _records(split, index, out)
         prepare.check_used(records, report, source)
         return records
 
-    made_from = stamp(root, ".parquet", ".tsv", *ARCHIVES) if root.is_dir() else {"bytes": root.stat().st_size}
-    return prepare.prepared("slue-sqa5", source, out, wanted, {"made_from": made_from}, read, PUBLISHED, ABOUT)
+    made_from = (
+        stamp(root, ".parquet", ".tsv", *ARCHIVES)
+        if root.is_dir()
+        else {"bytes": root.stat().st_size}
+    )
+    return prepare.prepared(
+        "slue-sqa5", source, out, wanted, {"made_from": made_from}, read, PUBLISHED, ABOUT
+    )
 
 
 def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) -> SlueSplit:
@@ -341,11 +434,18 @@ def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) 
 
 def _records(split: SlueSplit, index: FileIndex, out: Path) -> SplitRecords:
     """With audio where any question and its document have recordings, else text only."""
-    both = ((split.seconds("question", row.recording), split.seconds("document", row.document)) for row in split.rows)
-    has_audio = any(isinstance(question, float) and isinstance(document, float) for question, document in both)
+    both = (
+        (split.seconds("question", row.recording), split.seconds("document", row.document))
+        for row in split.rows
+    )
+    has_audio = any(
+        isinstance(question, float) and isinstance(document, float) for question, document in both
+    )
     if not has_audio and split.rows:
         split.remark(prepare.NO_RECORDINGS, len(split.rows))
-        write_json(out / split.name / "released_times.json", {row.id: row.spans for row in split.rows})
+        write_json(
+            out / split.name / "released_times.json", {row.id: row.spans for row in split.rows}
+        )
     passages: dict[str, Passage] = {}
     for name, row in split.documents.items():
         seconds = split.seconds("document", name)
@@ -359,7 +459,9 @@ def _records(split: SlueSplit, index: FileIndex, out: Path) -> SplitRecords:
                 words = read_words(path)
             if not words:
                 split.remark(UNALIGNED)
-            words = tuple(replace(w, end=min(w.end, seconds)) for w in words or () if w.start < seconds)
+            words = tuple(
+                replace(w, end=min(w.end, seconds)) for w in words or () if w.start < seconds
+            )
             audio = manifest_path(split.recordings["document", name][0], out)
             passages[name] = Passage(name, audio, seconds, row.text, row.reader, "en", words)
     questions: list[Question] = []
@@ -373,25 +475,36 @@ def _records(split: SlueSplit, index: FileIndex, out: Path) -> SplitRecords:
             continue
         audio, length = "", 0.0
         if has_audio and isinstance(seconds, float):
-            audio, length = manifest_path(split.recordings["question", row.recording][0], out), seconds
+            audio, length = (
+                manifest_path(split.recordings["question", row.recording][0], out),
+                seconds,
+            )
         answers = _answers(row, passage, split.remark)
-        questions.append(Question(row.id, row.document, audio, length, row.question, row.asker, "en", answers))
+        questions.append(
+            Question(row.id, row.document, audio, length, row.question, row.asker, "en", answers)
+        )
     return SplitRecords(list(passages.values()), questions)
 
 
 def _why_unusable(
     split: SlueSplit, seconds: float | InputError | None, text: str, has_audio: bool, textless: str
 ) -> dict[str, Any]:
-    """Why an item cannot be kept, as set_aside.jsonl has it; empty where it can. textless: of one without a text either."""
+    """Why an item cannot be kept, as set_aside.jsonl has it; empty where it can. textless: of one
+    without a text either."""
     if has_audio and isinstance(seconds, float):
         return {}
     if has_audio and not split.speak:
-        return {"reason": prepare.UNUSABLE, "why": str(seconds)} if seconds else {"reason": prepare.NOT_FOUND}
+        return (
+            {"reason": prepare.UNUSABLE, "why": str(seconds)}
+            if seconds
+            else {"reason": prepare.NOT_FOUND}
+        )
     return {} if text else {"reason": textless}
 
 
 def _answers(row: SlueRow, passage: Passage, remark: Callable[[Done], None]) -> tuple[Answer, ...]:
-    """With their times where there is audio that has them, and offsets: where the word that begins then stands in the text.
+    """With their times where there is audio that has them, and offsets: where the word that begins
+    then stands in the text.
 
     Without an alignment: where the answer stands, if that is one place only.
     """
@@ -403,7 +516,12 @@ def _answers(row: SlueRow, passage: Passage, remark: Callable[[Done], None]) -> 
             continue
         at = None
         for word, place in zip(passage.words, standing, strict=True):
-            if start is not None and place is not None and abs(word.start - start) < NEAR and passage.text.startswith(text, place):
+            if (
+                start is not None
+                and place is not None
+                and abs(word.start - start) < NEAR
+                and passage.text.startswith(text, place)
+            ):
                 at = place
                 break
         if at is None and passage.text.count(text) == 1:
@@ -412,7 +530,9 @@ def _answers(row: SlueRow, passage: Passage, remark: Callable[[Done], None]) -> 
             remark(OFFSET)
         answer = Answer(text, char_start=at)
         if passage.audio:
-            within = start is not None and end is not None and 0 <= start < min(end, passage.seconds)
+            within = (
+                start is not None and end is not None and 0 <= start < min(end, passage.seconds)
+            )
             if within and start is not None and end is not None and end <= passage.seconds + SLACK:
                 answer = Answer(text, start, min(end, passage.seconds), at)
             else:
@@ -424,7 +544,8 @@ def _answers(row: SlueRow, passage: Passage, remark: Callable[[Done], None]) -> 
 
 
 def places(text: str, words: Iterable[Span]) -> list[int | None]:
-    """Where every word stands in the text, None for one that does not follow within 40 characters."""
+    """Where every word stands in the text, None for one that does not follow within 40
+    characters."""
     offsets: list[int | None] = []
     at = 0
     for word in words:

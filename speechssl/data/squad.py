@@ -1,7 +1,9 @@
-"""Any SQuAD or DRCD JSON, with audio beside it or none: `squad` (English) and `drcd` (Mandarin). Layouts: data/squad/README.md.
+"""Any SQuAD or DRCD JSON, with audio beside it or none: `squad` (English) and `drcd` (Mandarin).
+Layouts: data/squad/README.md.
 
-The family: SQuAD 1.1 and 2.0 (arXiv 1606.05250, 1806.03822), DRCD (arXiv 1806.00920) and corpora with their schema. `read_squad`
-reads a file as it stands; `records_of` makes passages and questions of it, with everything that is odd about them in the report.
+The family: SQuAD 1.1 and 2.0 (arXiv 1606.05250, 1806.03822), DRCD (arXiv 1806.00920) and corpora
+with their schema. `read_squad` reads a file as it stands; `records_of` makes passages and questions
+of it, with everything that is odd about them in the report.
 """
 
 from __future__ import annotations
@@ -31,12 +33,16 @@ from speechssl.errors import InputError
 from speechssl.io import parse_json
 from speechssl.text import language_of
 
-SHAPE = '{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text", "answer_start"}]}]}]}]}'
+SHAPE = (
+    '{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text", '
+    '"answer_start"}]}]}]}]}'
+)
 
 
 @dataclass(frozen=True)
 class SquadQa:
-    """A question of a file. golds: its annotations, with offsets in the context where they are usable."""
+    """A question of a file. golds: its annotations, with offsets in the context where they are
+    usable."""
 
     id: str  # "" where it has none
     text: str
@@ -60,7 +66,8 @@ class Paragraph:
 def read_squad(path: Path) -> list[Paragraph]:
     """Every paragraph of a file in its order.
 
-    Raises InputError (one sentence that names the file) for one that cannot be read, is not whole JSON, or is of another schema.
+    Raises InputError (one sentence that names the file) for one that cannot be read, is not whole
+    JSON, or is of another schema.
     """
 
     def refused(why: str) -> InputError:
@@ -78,21 +85,33 @@ def read_squad(path: Path) -> list[Paragraph]:
             if not isinstance(paragraph, dict) or not isinstance(paragraph.get("context"), str):
                 raise refused(f"{place} has no text called context")
             questions = []
-            for k, q in enumerate(list_in(paragraph, "qas", place) if paragraph.get("qas") is not None else ()):
+            for k, q in enumerate(
+                list_in(paragraph, "qas", place) if paragraph.get("qas") is not None else ()
+            ):
                 if not isinstance(q, dict) or "question" not in q:
                     raise refused(f"{place}.qas[{k}] has no question")
                 try:
-                    golds, impossible = read_golds(q.get("answers")), truth_of(q.get("is_impossible"))
+                    golds, impossible = (
+                        read_golds(q.get("answers")),
+                        truth_of(q.get("is_impossible")),
+                    )
                 except TypeError as error:
                     raise refused(f"{place}.qas[{k}]: {error}") from error
-                questions.append(SquadQa(as_text(q.get("id")), as_text(q["question"]), golds, impossible))
-            header = as_text(paragraph.get("id")), as_text(article.get("title")), as_text(paragraph["context"])
+                questions.append(
+                    SquadQa(as_text(q.get("id")), as_text(q["question"]), golds, impossible)
+                )
+            header = (
+                as_text(paragraph.get("id")),
+                as_text(article.get("title")),
+                as_text(paragraph["context"]),
+            )
             paragraphs.append(Paragraph(i, j, *header, tuple(questions)))
     return paragraphs
 
 
 def is_squad(path: Path) -> bool:
-    """Whether a JSON file begins as one of the family does; a file that is not whole JSON is for `read_squad` to refuse."""
+    """Whether a JSON file begins as one of the family does; a file that is not whole JSON is for
+    `read_squad` to refuse."""
     try:
         content = load_json(path, halves=True)
     except InputError as error:
@@ -109,17 +128,25 @@ def read_golds(answers: Any) -> tuple[Answer, ...]:
         if not isinstance(texts, list):
             return read_golds([answers]) if texts is not None else ()
         starts = starts if isinstance(starts, list) else []
-        answers = [{"text": t, "answer_start": s} for t, s in zip(texts, starts + [None] * len(texts), strict=False)]
+        answers = [
+            {"text": t, "answer_start": s}
+            for t, s in zip(texts, starts + [None] * len(texts), strict=False)
+        ]
     if not isinstance(answers, list) or not all(isinstance(a, dict) for a in answers):
         raise TypeError("its answers are not a list of answers")
-    starts = (a.get("answer_start") for a in answers)  # not every one is a count of characters: -1 is some files' "unknown"
+    # not every one is a count of characters: -1 is some files' "unknown"
+    starts = (a.get("answer_start") for a in answers)
     offsets = [None if isinstance(start, bool) else number_of(start) for start in starts]
     whole = [int(n) if n is not None and n >= 0 and n.is_integer() else None for n in offsets]
-    return tuple(Answer(as_text(a.get("text")), char_start=start) for a, start in zip(answers, whole, strict=True))
+    return tuple(
+        Answer(as_text(a.get("text")), char_start=start)
+        for a, start in zip(answers, whole, strict=True)
+    )
 
 
 def as_text(value: Any) -> str:
-    """Text that can be written: a number as its digits, nothing as "", and half a surrogate pair as U+FFFD (offsets stay)."""
+    """Text that can be written: a number as its digits, nothing as "", and half a surrogate pair as
+    U+FFFD (offsets stay)."""
     text = "" if value is None else str(value)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -140,7 +167,8 @@ class Style:
 
 @dataclass(frozen=True)
 class Originals:
-    """The texts that were read aloud, by the ids of their questions, of their paragraphs, and by title and place.
+    """The texts that were read aloud, by the ids of their questions, of their paragraphs, and by
+    title and place.
 
     wording: id of a question -> its text; also where nothing but that is known.
     """
@@ -151,13 +179,18 @@ class Originals:
     wording: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, paragraph: Paragraph) -> Paragraph | None:
-        """The original of a paragraph, through its own id, those of its questions, or its place in the article."""
+        """The original of a paragraph, through its own id, those of its questions, or its place in
+        the article."""
         by_id = self.paragraphs.get(paragraph.id) if paragraph.id else None
-        through = (self.by_question[q.id][0] for q in paragraph.questions if q.id in self.by_question)
+        through = (
+            self.by_question[q.id][0] for q in paragraph.questions if q.id in self.by_question
+        )
         return by_id or next(through, None) or self.places.get((paragraph.title, paragraph.number))
 
 
-def originals(paragraphs: Iterable[Paragraph], wording: Mapping[str, str] | None = None) -> Originals:
+def originals(
+    paragraphs: Iterable[Paragraph], wording: Mapping[str, str] | None = None
+) -> Originals:
     """wording: texts of further questions by id."""
     paragraphs = list(paragraphs)
     return Originals(
@@ -174,19 +207,26 @@ def question_texts(paragraphs: Iterable[Paragraph]) -> dict[str, str]:
 
 
 def records_of(
-    split: str, paragraphs: Sequence[Paragraph], style: Style, report: PrepareReport, originals: Originals | None = None
+    split: str,
+    paragraphs: Sequence[Paragraph],
+    style: Style,
+    report: PrepareReport,
+    originals: Originals | None = None,
 ) -> tuple[SplitRecords, dict[str, Paragraph]]:
     """The records of a split, and by the id of its passage the paragraph that each was made from.
 
-    Set aside are empty passages and questions, questions whose every answer is empty or that have none without being marked
-    impossible, and repetitions; everything else is kept and what is odd about it remarked. What a recogniser made nothing of is
-    kept: it was asked, and nobody can answer it.
+    Set aside are empty passages and questions, questions whose every answer is empty or that have
+    none without being marked impossible, and repetitions; everything else is kept and what is odd
+    about it remarked. What a recogniser made nothing of is kept: it was asked, and nobody can
+    answer it.
     Of a slice (`PrepareReport.first`) nothing is made of the paragraphs beyond it.
     originals: their texts become `text`, and offsets then are those in them.
     """
     report.count(split, "passages", len(paragraphs))
     report.count(split, "questions", sum(len(p.questions) for p in paragraphs))
-    chosen = report.slice(split, range(len(paragraphs)), {i: len(p.questions) for i, p in enumerate(paragraphs)})
+    chosen = report.slice(
+        split, range(len(paragraphs)), {i: len(p.questions) for i, p in enumerate(paragraphs)}
+    )
     paragraphs = [paragraphs[i] for i in chosen]
     originals = originals or Originals()
     passages: dict[str, Passage] = {}
@@ -202,7 +242,9 @@ def records_of(
         return unique_id(name, taken)
 
     for paragraph in paragraphs:
-        name = unique(paragraph.id or f"{paragraph.article}_{paragraph.number}", passages, "passages")
+        name = unique(
+            paragraph.id or f"{paragraph.article}_{paragraph.number}", passages, "passages"
+        )
         original = originals.of(paragraph)
         if originals.by_question and original is None:
             remark("passages without original", "kept with their transcript alone")
@@ -228,7 +270,11 @@ def records_of(
             text = originals.wording.get(question.id, "" if transcribed else question.text)
             if transcribed and not transcript.strip():
                 remark("questions with an empty transcript", NO_TRANSCRIPT)
-            of_original = originals.by_question[question.id][1].golds if question.id in originals.by_question else ()
+            of_original = (
+                originals.by_question[question.id][1].golds
+                if question.id in originals.by_question
+                else ()
+            )
             answers = []
             for gold in () if question.impossible else question.golds:
                 if gold.text.strip():
@@ -240,12 +286,26 @@ def records_of(
                     remark("empty answers", "left out of their question")
             if question.impossible and question.golds:
                 remark("questions marked impossible that have answers", "taken as unanswerable")
-            q = Question(name, passage.id, "", 0.0, text, "", style.language, tuple(answers), transcript=transcript)
+            q = Question(
+                name,
+                passage.id,
+                "",
+                0.0,
+                text,
+                "",
+                style.language,
+                tuple(answers),
+                transcript=transcript,
+            )
             reason = ""
             if not q.written.strip() and not transcribed:
                 reason = "empty question"
             elif not answers and question.impossible is not True:
-                reason = "every answer is empty" if question.golds else "no answer, and not marked impossible"
+                reason = (
+                    "every answer is empty"
+                    if question.golds
+                    else ("no answer, and not marked impossible")
+                )
             elif q == questions.get(name):
                 reason = "the same question, word for word, with the same id"
             if reason:
@@ -258,19 +318,33 @@ def records_of(
     return SplitRecords(tuple(passages.values()), tuple(questions.values())), sources
 
 
-def _offset_in(passage: Passage, gold: Answer, style: Style, of_original: Sequence[Answer]) -> tuple[int | None, tuple[str, str]]:
-    """Of an answer in what is written of the passage, or None; and what is odd then. of_original: the answers in the original."""
+def _offset_in(
+    passage: Passage, gold: Answer, style: Style, of_original: Sequence[Answer]
+) -> tuple[int | None, tuple[str, str]]:
+    """Of an answer in what is written of the passage, or None; and what is odd then. of_original:
+    the answers in the original."""
     start, odd = gold.char_start, ("answers whose offset does not match", BY_TEXT)
     if style.transcribed_passages and passage.text:
-        starts = (g.char_start for g in of_original if g.text == gold.text and g.char_start is not None)
-        start, odd = next(starts, None), ("answers that are not word for word in the original", BY_TEXT)
+        starts = (
+            g.char_start for g in of_original if g.text == gold.text and g.char_start is not None
+        )
+        start, odd = (
+            next(starts, None),
+            ("answers that are not word for word in the original", BY_TEXT),
+        )
     elif not style.offsets:
-        start, odd = None, ("answers with offsets of another text", "offsets ignored, scored by text only")
+        start, odd = (
+            None,
+            ("answers with offsets of another text", "offsets ignored, scored by text only"),
+        )
     fits = start is not None and passage.written[start : start + len(gold.text)] == gold.text
     return (start if fits else None), odd
 
 
-LAYOUT = "give a SQuAD or DRCD JSON file, or the folder that holds train, dev or test JSON files and, if there is audio, audio/"
+LAYOUT = (
+    "give a SQuAD or DRCD JSON file, or the folder that holds train, dev or test JSON files "
+    "and, if there is audio, audio/"
+)
 ABOUT = {
     "squad": {
         "title": "SQuAD JSON",
@@ -294,30 +368,47 @@ PUBLISHED = {  # by the name of the published file
     "DRCD_dev.json": ("dev", 1_000, 3_524),
     "DRCD_test.json": ("test", 1_000, 3_493),
 }
-SPLITS = {"train": re.compile(r"train"), "dev": re.compile(r"dev|valid"), "test": re.compile(r"test")}
+SPLITS = {
+    "train": re.compile(r"train"),
+    "dev": re.compile(r"dev|valid"),
+    "test": re.compile(r"test"),
+}
 SEGMENT = re.compile(r"(.+)_(\d+)")
 ENOUGH = 200  # paragraphs by which the language of a file is seen
 CHINESE, LETTER = re.compile(r"[\u3400-\u9fff]"), re.compile(r"[^\W\d_]")
 
 
 def prepare_squad(
-    source: Path | str, out: Path | str, wanted: Wanted = Wanted(), language: str = "en", corpus: str = "squad"
+    source: Path | str,
+    out: Path | str,
+    wanted: Wanted = Wanted(),
+    language: str = "en",
+    corpus: str = "squad",
 ) -> dict[str, Any]:
-    """Write `out` and return its data report. language: of texts and speech; corpus: what the report and the card call it.
+    """Write `out` and return its data report. language: of texts and speech; corpus: what the
+    report and the card call it.
 
-    A file that is none of the published ones may state its `licence` beside `data`; the card then has it.
-    Raises InputError for a source without such a file, a damaged file, a language that is not its own, or word times that are none.
+    A file that is none of the published ones may state its `licence` beside `data`; the card then
+    has it.
+    Raises InputError for a source without such a file, a damaged file, a language that is not its
+    own, or word times that are none.
     """
-    source, language = checked_source(source, LAYOUT), language_of(language)  # refuses one without rules
+    # refuses one without rules
+    source, language = checked_source(source, LAYOUT), language_of(language)
     files: dict[str, Path] = {}
     for path in sorted(source.glob("*.json")) if source.is_dir() else [source]:
         if path.name.startswith(".") or (source.is_dir() and not is_squad(path)):
             continue
         if (split := split_of(path)) in files:
-            raise InputError(f"both {files[split]} and {path} look like {split}; give one of them, or rename one")
+            raise InputError(
+                f"both {files[split]} and {path} look like {split}; give one of them, or rename one"
+            )
         files[split] = path
-    folders = {split: source / "audio" / split for split in files}  # of recordings; one for all splits where they have none
-    folders = {split: folder if folder.is_dir() else source / "audio" for split, folder in folders.items()}
+    # of recordings; one for all splits where they have none
+    folders = {split: source / "audio" / split for split in files}
+    folders = {
+        split: folder if folder.is_dir() else source / "audio" for split, folder in folders.items()
+    }
     sounds: dict[str, dict[str, Path]] = {}  # split -> name without suffix -> recording
     if wanted.audio and source.is_dir():
         for split, folder in folders.items():
@@ -325,18 +416,28 @@ def prepare_squad(
             for path in audio_files(folder) if folder.is_dir() else ():
                 enter(sounds[split], path.stem, path)
     counts = [PUBLISHED[path.name] for path in files.values() if path.name in PUBLISHED]
-    published = {split: {"passages": passages, "questions": questions} for split, passages, questions in counts}
-    recorded = {"recordings": {s: len(sounds.get(s, {})) for s in files}} if any(sounds.values()) else {}
+    published = {
+        split: {"passages": passages, "questions": questions}
+        for split, passages, questions in counts
+    }
+    recorded = (
+        {"recordings": {s: len(sounds.get(s, {})) for s in files}} if any(sounds.values()) else {}
+    )
 
     def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
         by_split: dict[str, tuple[SplitRecords, Takes]] = {}
-        unused = {path for of_split in sounds.values() for path in of_split.values()}  # a folder may be that of several splits
+        # a folder may be that of several splits
+        unused = {path for of_split in sounds.values() for path in of_split.values()}
         for split, path in files.items():
             paragraphs = read_squad(path)
             _check_language(path, paragraphs, language)
             records, _ = records_of(split, paragraphs, Style(language), report)
             takes = _takes(records, sounds.get(split, {}))
-            unused -= {path for take in (*takes.passages.values(), *takes.questions.values()) for path in take.paths}
+            unused -= {
+                path
+                for take in (*takes.passages.values(), *takes.questions.values())
+                for path in take.paths
+            }
             if takes.passages:
                 records = _timed(split, records, takes, folders[split], report)
             by_split[split] = records, takes
@@ -350,15 +451,25 @@ def prepare_squad(
     about = ABOUT[corpus]
     if not counts:  # somebody's own, who may say of it what others will have to
         written = [load_json(path, halves=True) for path in files.values()]
-        licences = sorted({str(values["licence"]) for values in written if isinstance(values, dict) and values.get("licence")})
+        licences = sorted(
+            {
+                str(values["licence"])
+                for values in written
+                if isinstance(values, dict) and values.get("licence")
+            }
+        )
         about = {"title": f"JSON in the layout of {about['title'].split()[0]}"} | (
             {"licence": ", ".join(licences)} if licences else {}
         )
     about, options = about | {"language": language}, {"language": language, **recorded}
-    return prepared_texts(corpus, source, out, wanted, files, read, LAYOUT, published, about, options)
+    return prepared_texts(
+        corpus, source, out, wanted, files, read, LAYOUT, published, about, options
+    )
 
 
-def prepare_drcd(source: Path | str, out: Path | str, wanted: Wanted = Wanted(), language: str = "zh") -> dict[str, Any]:
+def prepare_drcd(
+    source: Path | str, out: Path | str, wanted: Wanted = Wanted(), language: str = "zh"
+) -> dict[str, Any]:
     """`prepare_squad` for Mandarin."""
     return prepare_squad(source, out, wanted, language, "drcd")
 
@@ -370,23 +481,31 @@ def split_of(path: Path) -> str:
 
 
 def _check_language(path: Path, paragraphs: Sequence[Paragraph], language: str) -> None:
-    """Raises InputError for Chinese that would be taken for another language, or the reverse: its rules would be wrong."""
-    texts = [text for p in paragraphs[:ENOUGH] for text in (p.context, *(q.text for q in p.questions))]
-    chinese, letters = (sum(len(pattern.findall(text)) for text in texts) for pattern in (CHINESE, LETTER))
+    """Raises InputError for Chinese that would be taken for another language, or the reverse: its
+    rules would be wrong."""
+    texts = [
+        text for p in paragraphs[:ENOUGH] for text in (p.context, *(q.text for q in p.questions))
+    ]
+    chinese, letters = (
+        sum(len(pattern.findall(text)) for text in texts) for pattern in (CHINESE, LETTER)
+    )
     if language != "zh" and 2 * chinese > letters:
         raise InputError(
-            f"{path} is mostly in Chinese characters, but the language is {language!r}; use `speechssl prepare drcd`, "
+            f"{path} is mostly in Chinese characters, but the language is {language!r}; use "
+            "`speechssl prepare drcd`, "
             "or give --language zh"
         )
     if language == "zh" and 10 * chinese < letters:
         raise InputError(
-            f"{path} has hardly any Chinese characters, but the language is 'zh'; use `speechssl prepare squad`, "
+            f"{path} has hardly any Chinese characters, but the language is 'zh'; use `speechssl "
+            "prepare squad`, "
             "or give --language en"
         )
 
 
 def _takes(records: SplitRecords, sounds: Mapping[str, Path]) -> Takes:
-    """Of a passage its whole recording, or else its segments: from 0 where there is one of that number, else from 1."""
+    """Of a passage its whole recording, or else its segments: from 0 where there is one of that
+    number, else from 1."""
     segments: dict[str, dict[int, Path]] = {}
     for name, path in sounds.items():
         if match := SEGMENT.fullmatch(name):
@@ -404,11 +523,20 @@ def _takes(records: SplitRecords, sounds: Mapping[str, Path]) -> Takes:
 # ---- times of words, and of the answers that lie in them
 
 
-def _timed(split: str, records: SplitRecords, takes: Takes, folder: Path, report: PrepareReport) -> SplitRecords:
-    """With the words of the passages that have them, and times of the answers that lie in such words."""
-    words = {p.id: read_words(path) for p in records.passages if (path := folder / f"{p.id}.words.json").is_file()}
+def _timed(
+    split: str, records: SplitRecords, takes: Takes, folder: Path, report: PrepareReport
+) -> SplitRecords:
+    """With the words of the passages that have them, and times of the answers that lie in such
+    words."""
+    words = {
+        p.id: read_words(path)
+        for p in records.passages
+        if (path := folder / f"{p.id}.words.json").is_file()
+    }
     passages = {p.id: replace(p, words=words.get(p.id, ())) for p in records.passages}
-    questions = [replace(q, answers=with_times(q.answers, passages[q.passage])) for q in records.questions]
+    questions = [
+        replace(q, answers=with_times(q.answers, passages[q.passage])) for q in records.questions
+    ]
     whole = [q for q in questions if (take := takes.passages.get(q.passage)) and not take.missing]
     if number := sum(answer.start is None for question in whole for answer in question.answers):
         report.remark(split, "answers without times", "scored by text only", number)
@@ -416,18 +544,27 @@ def _timed(split: str, records: SplitRecords, takes: Takes, folder: Path, report
 
 
 def read_words(path: Path) -> tuple[Span, ...]:
-    """A list of [word, start, end], seconds, in the order of time. Raises InputError, naming the file, for anything else."""
+    """A list of [word, start, end], seconds, in the order of time. Raises InputError, naming the
+    file, for anything else."""
     try:
-        words = tuple(Span(str(text), float(start), float(end)) for text, start, end in parse_json(path.read_text("utf-8-sig")))
+        words = tuple(
+            Span(str(text), float(start), float(end))
+            for text, start, end in parse_json(path.read_text("utf-8-sig"))
+        )
     except (OSError, ValueError, TypeError) as error:
-        raise InputError(f'{path} is not a list of ["word", start, end] ({error}); correct or remove the file') from error
+        raise InputError(
+            f'{path} is not a list of ["word", start, end] ({error}); correct or remove the file'
+        ) from error
     if any(not (math.isfinite(w.end) and 0 <= w.start < w.end) for w in words):
-        raise InputError(f"{path} has a word that does not end after it starts; correct or remove the file")
+        raise InputError(
+            f"{path} has a word that does not end after it starts; correct or remove the file"
+        )
     return words
 
 
 def places(text: str, words: Sequence[Span]) -> list[tuple[int, int]] | None:
-    """Where each word stands in the text, [first, last) in characters; None where they are not the words of this text.
+    """Where each word stands in the text, [first, last) in characters; None where they are not the
+    words of this text.
 
     Case and what lies between words (punctuation, white space) do not count.
     """
@@ -445,11 +582,16 @@ def places(text: str, words: Sequence[Span]) -> list[tuple[int, int]] | None:
 
 def _lower(text: str) -> str:
     """Lower case, character by character, so that offsets stay: that of İ would be two."""
-    return text.lower() if len(text.lower()) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+    return (
+        text.lower()
+        if len(text.lower()) == len(text)
+        else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+    )
 
 
 def touched(spoken: Sequence[tuple[int, int]], first: int, last: int) -> tuple[int, int] | None:
-    """The first and last of the words at `places` that have a character of [first, last); None where none has."""
+    """The first and last of the words at `places` that have a character of [first, last); None
+    where none has."""
     inside = [i for i, (start, end) in enumerate(spoken) if start < last and end > first]
     return (inside[0], inside[-1]) if inside else None
 
@@ -458,6 +600,14 @@ def with_times(answers: Sequence[Answer], passage: Passage) -> tuple[Answer, ...
     """The answers, each with the time from its first to its last word where that is known."""
     timed, spoken = [], places(passage.written, passage.words) or ()
     for a in answers:
-        span = touched(spoken, a.char_start, a.char_start + len(a.text)) if a.char_start is not None else None
-        timed.append(replace(a, start=passage.words[span[0]].start, end=passage.words[span[1]].end) if span else a)
+        span = (
+            touched(spoken, a.char_start, a.char_start + len(a.text))
+            if a.char_start is not None
+            else None
+        )
+        timed.append(
+            replace(a, start=passage.words[span[0]].start, end=passage.words[span[1]].end)
+            if span
+            else a
+        )
     return tuple(timed)

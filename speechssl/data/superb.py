@@ -1,12 +1,13 @@
 """The data of a SUPERB task, as a folder of manifests.
 
 `train.jsonl`, `dev.jsonl` and `test.jsonl` hold one recording a line, such as
-`{"audio": "audio/7.flac", "speaker": "ann", "labels": {"keyword": "yes"}}`. What a task asks for stands in its field (`Utterance`);
-`id` (the path without its suffix), `seconds` and `speaker` may be left out, and so may `dev.jsonl`: then every tenth recording of
-`train.jsonl` is dev. Audio paths are relative to the folder, or absolute.
+`{"audio": "audio/7.flac", "speaker": "ann", "labels": {"keyword": "yes"}}`. What a task asks for
+stands in its field (`Utterance`); `id` (the path without its suffix), `seconds` and `speaker` may
+be left out, and so may `dev.jsonl`: then every tenth recording of `train.jsonl` is dev. Audio paths
+are relative to the folder, or absolute.
 `card.json`, which `speechssl prepare` writes, names its task (`{"task": "ks", ...}`).
-Two tasks need more: asv has `dev.trials.jsonl` and `test.trials.jsonl` (`Trial`); qbe has `documents.jsonl`, the recordings that
-are searched, and no `train.jsonl`.
+Two tasks need more: asv has `dev.trials.jsonl` and `test.trials.jsonl` (`Trial`); qbe has
+`documents.jsonl`, the recordings that are searched, and no `train.jsonl`.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Turn:
 
 @dataclass(frozen=True)
 class Utterance:
-    """One recording; a line of a manifest. Fields that a task does not ask for are left out of the line."""
+    """One recording; a line of a manifest. Fields that a task does not ask for are left out of the
+    line."""
 
     id: str
     audio: str  # path below the folder
@@ -70,13 +72,15 @@ class Utterance:
     phones: str = ""  # the phones, separated by spaces (PR)
     slots: tuple[Slot, ...] = ()  # in the order of speech (SF)
     turns: tuple[Turn, ...] = ()  # who speaks when (SD)
-    sources: tuple[str, ...] = ()  # paths: the recordings that were mixed (SS), or the one without noise (SE)
+    # paths: the recordings that were mixed (SS), or the one without noise (SE)
+    sources: tuple[str, ...] = ()
     matches: tuple[str, ...] = ()  # ids of the documents that hold this query (QbE)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Two recordings of a split, and whether one person speaks in both (ASV): `{"first": id, "second": id, "same": true}`."""
+    """Two recordings of a split, and whether one person speaks in both (ASV): `{"first": id,
+    "second": id, "same": true}`."""
 
     first: str
     second: str
@@ -104,12 +108,13 @@ class LabelledSet(UtteranceSet):
 
 
 def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
-    """Read and check the manifests. task: what the folder is to be; a folder without a card is what is asked for.
+    """Read and check the manifests. task: what the folder is to be; a folder without a card is what
+    is asked for.
 
-    Without `dev.jsonl` a tenth of `train.jsonl` is dev, with a note on stderr: every tenth of those with the same labels; of few,
-    the last that is not the only one.
-    Raises InputError (one sentence, naming file and line) for a missing manifest, a set of another task, a line that is not an
-    utterance, an id that occurs twice, or a missing recording.
+    Without `dev.jsonl` a tenth of `train.jsonl` is dev, with a note on stderr: every tenth of those
+    with the same labels; of few, the last that is not the only one.
+    Raises InputError (one sentence, naming file and line) for a missing manifest, a set of another
+    task, a line that is not an utterance, an id that occurs twice, or a missing recording.
     """
     root, card = Path(root), Path(root) / "card.json"
     if card.is_file():
@@ -118,9 +123,14 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
             raise InputError(f'{card} does not state the task of the set; add it as "task"')
         name = str(values["task"])
         if task not in (None, name):
-            raise InputError(f"{root} is a set of the task {name}, not of {task}; give a set of {task}")
+            raise InputError(
+                f"{root} is a set of the task {name}, not of {task}; give a set of {task}"
+            )
     elif task is None or not root.is_dir():
-        raise InputError(f"{root} is not a labelled set (no card.json); give a folder that `speechssl prepare` made")
+        raise InputError(
+            f"{root} is not a labelled set (no card.json); give a folder that "
+            "`speechssl prepare` made"
+        )
     else:
         name = task
     manifests = {split: root / f"{split}.jsonl" for split in SPLITS_OF.get(name, SPLITS)}
@@ -134,7 +144,10 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
         for number, values in read_lines(path):
             utterance = _utterance(root, values, place := f"{path}:{number}")
             if utterance.id in seen:
-                raise InputError(f"{place}: the id {utterance.id} is also that of {seen[utterance.id]}; make ids unique")
+                raise InputError(
+                    f"{place}: the id {utterance.id} is also that of "
+                    f"{seen[utterance.id]}; make ids unique"
+                )
             seen[utterance.id] = place
             utterances.append(utterance)
         splits[split] = tuple(utterances)
@@ -142,50 +155,76 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
         train, groups = splits["train"], dict[tuple[tuple[str, str], ...], list[str]]()
         for u in train:
             groups.setdefault(tuple(sorted(u.labels.items())), []).append(u.id)
-        dev = {i for ids in groups.values() for i in ids[9::10]} or {ids[-1] for ids in groups.values() if len(ids) > 1}
-        tqdm.write(f"{root} has no dev.jsonl; {len(dev)} of the {len(train)} recordings of train.jsonl are it", file=sys.stderr)
+        dev = {i for ids in groups.values() for i in ids[9::10]} or {
+            ids[-1] for ids in groups.values() if len(ids) > 1
+        }
+        tqdm.write(
+            f"{root} has no dev.jsonl; {len(dev)} of the {len(train)} recordings of "
+            "train.jsonl are it",
+            file=sys.stderr,
+        )
         splits["train"] = tuple(u for u in train if u.id not in dev)
         splits["dev"] = tuple(u for u in train if u.id in dev)
     for split, of_split in splits.items():
         if not of_split:
             raise InputError(f"{root / split}.jsonl has no utterance; prepare the set with some")
-    return UtteranceSet(root, name, splits, hash_files([*manifests.values(), *sorted(root.glob("*.trials.jsonl"))]))
+    return UtteranceSet(
+        root, name, splits, hash_files([*manifests.values(), *sorted(root.glob("*.trials.jsonl"))])
+    )
 
 
 def load_labelled(root: Path | str, task: str | None = None) -> LabelledSet:
-    """Read and check a set of labelled utterances. The classes of a slot are those of the training data.
+    """Read and check a set of labelled utterances. The classes of a slot are those of the training
+    data.
 
-    Raises InputError as `load_set`, and for slots that differ or a label that the training data does not have.
+    Raises InputError as `load_set`, and for slots that differ or a label that the training data
+    does not have.
     """
     data = load_set(root, task)
     labels: dict[str, set[str]] = {}
     for utterance in data.splits["train"]:
         for slot, label in utterance.labels.items():
             labels.setdefault(slot, set()).add(label)
-    # both sorted: JSON keeps them so, and a head that is read again has its slots in the order of its card
+    # both sorted: JSON keeps them so, and a head that is read again has its slots in the order of
+    # its card
     classes = {slot: tuple(sorted(names)) for slot, names in sorted(labels.items())}
-    for place, u in ((f"{data.root / s}.jsonl, utterance {u.id},", u) for s, utterances in data.splits.items() for u in utterances):
+    for place, u in (
+        (f"{data.root / s}.jsonl, utterance {u.id},", u)
+        for s, utterances in data.splits.items()
+        for u in utterances
+    ):
         if not u.labels:
             raise InputError(f"{place} has no label; give every line at least one")
         if set(u.labels) != set(classes):
-            raise InputError(f"{place} has labels for {', '.join(u.labels)}; give every line labels for {', '.join(classes)}")
+            raise InputError(
+                f"{place} has labels for {', '.join(u.labels)}; give every line "
+                f"labels for {', '.join(classes)}"
+            )
         for slot, label in u.labels.items():
             if label not in classes[slot]:
                 raise InputError(
-                    f"{place} has the {slot} {label!r}, which no training utterance has; correct it or add some to train"
+                    f"{place} has the {slot} {label!r}, which no training utterance has; correct "
+                    "it or add some to train"
                 )
     return LabelledSet(data.root, data.task, data.splits, data.hash, classes)
 
 
 def load_trials(data: UtteranceSet, split: str) -> tuple[Trial, ...]:
-    """The trials of a split. Raises InputError for a missing or damaged file, or a trial of an unknown recording."""
+    """The trials of a split. Raises InputError for a missing or damaged file, or a trial of an
+    unknown recording."""
     path, ids = data.root / f"{split}.trials.jsonl", {u.id for u in data.splits[split]}
     trials = []
     for number, values in read_lines(path):
         if set(values) != {"first", "second", "same"} or not isinstance(values["same"], bool):
-            raise InputError(f'{path}:{number} is not a trial ({{"first": id, "second": id, "same": true}}); correct the line')
+            raise InputError(
+                f'{path}:{number} is not a trial ({{"first": id, "second": id, '
+                f'"same": true}}); correct the line'
+            )
         if unknown := [values[key] for key in ("first", "second") if values[key] not in ids]:
-            raise InputError(f"{path}:{number} names {unknown[0]!r}, which is not in {split}.jsonl; correct the id")
+            raise InputError(
+                f"{path}:{number} names {unknown[0]!r}, which is not in "
+                f"{split}.jsonl; correct the id"
+            )
         trials.append(Trial(**values))
     if {t.same for t in trials} != {True, False}:
         raise InputError(f"{path} needs trials of one speaker and of two; add some of both")
@@ -194,52 +233,80 @@ def load_trials(data: UtteranceSet, split: str) -> tuple[Trial, ...]:
 
 def to_record(utterance: Utterance) -> dict[str, Any]:
     """The line of a manifest: what `load_set` reads, without empty fields."""
-    return {name: value for name, value in asdict(utterance).items() if value or name in ("id", "audio", "seconds", "speaker")}
+    return {
+        name: value
+        for name, value in asdict(utterance).items()
+        if value or name in ("id", "audio", "seconds", "speaker")
+    }
 
 
 def _utterance(root: Path, values: dict[str, Any], place: str) -> Utterance:
     """The utterance of a line. Raises InputError, saying what is wrong with it."""
     field_names = [f.name for f in fields(Utterance)]
     if unknown := sorted(set(values) - set(field_names)):
-        raise InputError(f"{place} has the unknown field {unknown[0]!r}; the fields are {', '.join(field_names)}")
+        raise InputError(
+            f"{place} has the unknown field {unknown[0]!r}; the fields are {', '.join(field_names)}"
+        )
     try:
         for path in (values["audio"], *values.get("sources", ())):
             if not isinstance(path, str):
                 raise TypeError("a path is not text")
-            check_inside(root.parent, str(root.absolute().name / PurePath(path)), place)  # neighbours may share their audio
+            # neighbours may share their audio
+            check_inside(root.parent, str(root.absolute().name / PurePath(path)), place)
             if not (root / path).is_file():
-                raise InputError(f"{place} names {root / path}, which does not exist; restore it or remove the line")
+                raise InputError(
+                    f"{place} names {root / path}, which does not exist; restore it "
+                    "or remove the line"
+                )
         values = {"id": str(PurePath(values["audio"]).with_suffix(""))} | values
-        for name, kind, parts in (("slots", Slot, ("type", "value")), ("turns", Turn, ("speaker", "start", "end"))):
+        for name, kind, parts in (
+            ("slots", Slot, ("type", "value")),
+            ("turns", Turn, ("speaker", "start", "end")),
+        ):
             for part in values.get(name, ()):
                 if not isinstance(part, dict) or set(part) != set(parts):
-                    raise ValueError(f"{part!r} is not a {kind.__name__.lower()}, which has {' and '.join(parts)}")
+                    raise ValueError(
+                        f"{part!r} is not a {kind.__name__.lower()}, which has "
+                        f"{' and '.join(parts)}"
+                    )
             values[name] = tuple(kind(**part) for part in values.get(name, ()))
-        values["seconds"] = values["seconds"] if "seconds" in values else duration(root / values["audio"])
-        u = Utterance(**values | {name: tuple(values.get(name, ())) for name in ("sources", "matches")})
+        values["seconds"] = (
+            values["seconds"] if "seconds" in values else duration(root / values["audio"])
+        )
+        u = Utterance(
+            **values | {name: tuple(values.get(name, ())) for name in ("sources", "matches")}
+        )
         for name in ("id", "audio", "speaker", "text", "phones"):
             if not isinstance(getattr(u, name), str):
                 raise TypeError(f"{name} is {getattr(u, name)!r}, which is not text")
         if not u.id or not isinstance(u.labels, dict):
             raise ValueError("it needs an id, and labels by slot")
-        texts = [*u.labels.values(), *u.matches, *(text for slot in u.slots for text in (slot.type, slot.value))]
+        texts = [
+            *u.labels.values(),
+            *u.matches,
+            *(text for slot in u.slots for text in (slot.type, slot.value)),
+        ]
         if not all(isinstance(text, str) for text in texts):
             raise TypeError("a label is not text")
         if not math.isfinite(u.seconds) or u.seconds <= 0:
             raise ValueError(f"seconds is {u.seconds}")
         for turn in u.turns:
             if not isinstance(turn.speaker, str) or not 0 <= turn.start < turn.end:
-                raise ValueError(f"a turn of {turn.speaker!r} lasts from {turn.start} to {turn.end} s")
+                raise ValueError(
+                    f"a turn of {turn.speaker!r} lasts from {turn.start} to {turn.end} s"
+                )
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{place} is not an utterance ({error}); correct the line") from error
     return u
 
 
-# ---- which voices training knew, and so what intervals draw (`stats.choose_units`): a head knows the speakers of `train.jsonl`
+# ---- which voices training knew, and so what intervals draw (`stats.choose_units`): a head knows
+# the speakers of `train.jsonl`
 
 
 def speakers_of(utterance: Utterance) -> tuple[str, ...]:
-    """Who speaks in a recording: one, all of a conversation or a mixture, or () where that is not known.
+    """Who speaks in a recording: one, all of a conversation or a mixture, or () where that is not
+    known.
 
     A second of silence (Speech Commands) counts as a voice of its own.
     """
@@ -251,14 +318,18 @@ def speakers_of(utterance: Utterance) -> tuple[str, ...]:
 
 
 def unknown_speakers(data: UtteranceSet, utterances: Sequence[Utterance]) -> list[tuple[str, ...]]:
-    """Who speaks in every recording; () where that is not known, or training knew one of the voices."""
+    """Who speaks in every recording; () where that is not known, or training knew one of the
+    voices."""
     training_voices = {voice for u in data.splits.get("train", ()) for voice in speakers_of(u)}
     speakers = [speakers_of(u) for u in utterances]
     return [() if training_voices & set(voices) else voices for voices in speakers]
 
 
-def recording_units(data: UtteranceSet, utterances: Sequence[Utterance], name: str = RECORDING) -> BootstrapUnits:
-    """What is drawn of recordings, each of which is its own next larger unit. name: what such an item is called.
+def recording_units(
+    data: UtteranceSet, utterances: Sequence[Utterance], name: str = RECORDING
+) -> BootstrapUnits:
+    """What is drawn of recordings, each of which is its own next larger unit. name: what such an
+    item is called.
 
     A conversation or a mixture belongs to all its voices.
     """

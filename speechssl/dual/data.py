@@ -1,8 +1,11 @@
-"""What a reader sees: a question and windows of a passage as token ids, the examples it learns from, and batches of them.
+"""What a reader sees: a question and windows of a passage as token ids, the examples it learns
+from, and batches of them.
 
-A sequence is `[CLS] question [SEP] window [SEP]`. Its tokens are units (DUAL), word pieces (text QA, the cascade) or audio words
-(SpeechBERT); nothing here knows which. Spans are inclusive at both ends: a span of one token has first == last.
-Letters: B sequences, S tokens in a sequence, Q tokens in a question, P tokens in a passage, K units of a codebook.
+A sequence is `[CLS] question [SEP] window [SEP]`. Its tokens are units (DUAL), word pieces (text
+QA, the cascade) or audio words (SpeechBERT); nothing here knows which. Spans are inclusive at both
+ends: a span of one token has first == last.
+Letters: B sequences, S tokens in a sequence, Q tokens in a question, P tokens in a passage, K units
+of a codebook.
 """
 
 from __future__ import annotations
@@ -42,10 +45,12 @@ class Window:
 
 
 def windows(total: int, size: int, stride: int) -> tuple[Window, ...]:
-    """Windows of `size` tokens, `stride` apart, over a passage of `total` tokens; the last one ends flush with the passage.
+    """Windows of `size` tokens, `stride` apart, over a passage of `total` tokens; the last one ends
+    flush with the passage.
 
-    Every token is covered, and every span of at most size - stride + 1 tokens lies wholly in some window. A passage that is not
-    longer than `size` is one window; one without tokens has none. T5lephone (arXiv 2211.00586) slides by 256 tokens.
+    Every token is covered, and every span of at most size - stride + 1 tokens lies wholly in some
+    window. A passage that is not longer than `size` is one window; one without tokens has none.
+    T5lephone (arXiv 2211.00586) slides by 256 tokens.
     Raises ValueError unless 1 <= stride <= size, or for a negative total.
     """
     if not 1 <= stride <= size or total < 0:
@@ -67,21 +72,29 @@ class Layout:
     stride: int = 160
     question: int = 120  # longer questions lose their tail
     answer: int = MAX_TOKENS  # longest answer
-    start_weight: float = 1.0  # of the start and the end in a span's score: BERT's; DUAL's reader has its own, see `decode`
+    # of the start and the end in a span's score: BERT's; DUAL's reader has its own, see `decode`
+    start_weight: float = 1.0
     end_weight: float = 1.0
 
     def __post_init__(self) -> None:
         """Raises ValueError for sizes and weights that cannot be."""
         sizes = self.size, self.stride, self.question, self.answer
         ids = self.cls, self.sep, self.pad
-        counts = all(isinstance(x, int) for x in (*ids, *sizes)) and min(ids) >= 0 and min(sizes) > 0
-        if not counts or not all(isinstance(x, int | float) and math.isfinite(x) for x in (self.start_weight, self.end_weight)):
+        counts = (
+            all(isinstance(x, int) for x in (*ids, *sizes)) and min(ids) >= 0 and min(sizes) > 0
+        )
+        if not counts or not all(
+            isinstance(x, int | float) and math.isfinite(x)
+            for x in (self.start_weight, self.end_weight)
+        ):
             raise ValueError(f"a layout of {asdict(self)}")
 
     def sequence(self, question: np.ndarray, window: np.ndarray) -> tuple[np.ndarray, int]:
         """Ids (S,) and the position of the window's first token."""
         question = question[: self.question]
-        ids = np.concatenate([[self.cls], question, [self.sep], window, [self.sep]]).astype(np.int64)
+        ids = np.concatenate([[self.cls], question, [self.sep], window, [self.sep]]).astype(
+            np.int64
+        )
         return ids, len(question) + 2
 
     @property
@@ -91,8 +104,11 @@ class Layout:
 
 
 def collate(sequences: Sequence[tuple[np.ndarray, int]], pad: int) -> dict[str, torch.Tensor]:
-    """Pad to one length: ids, mask, segments (B, S). Segments are BERT's: 1 for the window and its [SEP], 0 for the rest."""
-    ids = pad_sequence([torch.from_numpy(s) for s, _ in sequences], batch_first=True, padding_value=pad)
+    """Pad to one length: ids, mask, segments (B, S). Segments are BERT's: 1 for the window and its
+    [SEP], 0 for the rest."""
+    ids = pad_sequence(
+        [torch.from_numpy(s) for s, _ in sequences], batch_first=True, padding_value=pad
+    )
     mask, segments = torch.zeros_like(ids), torch.zeros_like(ids)
     for row, (sequence, offset) in enumerate(sequences):
         mask[row, : len(sequence)] = 1
@@ -101,12 +117,16 @@ def collate(sequences: Sequence[tuple[np.ndarray, int]], pad: int) -> dict[str, 
 
 
 def window_mask(mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-    """mask, segments: (B, S) of `collate`. (B, S), 1 for tokens of the window: segment 1 without the [SEP] that ends a sequence."""
+    """mask, segments: (B, S) of `collate`. (B, S), 1 for tokens of the window: segment 1 without
+    the [SEP] that ends a sequence."""
     return segments * functional.pad(mask[:, 1:], (0, 1))
 
 
-def draw_batch(step: int, examples: int, size: int, seed: int) -> tuple[np.ndarray, np.random.Generator]:
-    """Numbers of the examples in the batch of a step, (size,) or fewer, and the generator of what is random about them.
+def draw_batch(
+    step: int, examples: int, size: int, seed: int
+) -> tuple[np.ndarray, np.random.Generator]:
+    """Numbers of the examples in the batch of a step, (size,) or fewer, and the generator of what
+    is random about them.
 
     Every epoch has an order of its own and leaves out what does not fill a batch.
     """
@@ -115,8 +135,11 @@ def draw_batch(step: int, examples: int, size: int, seed: int) -> tuple[np.ndarr
     return order[index * size : (index + 1) * size], np.random.default_rng([seed, epoch, index])
 
 
-def replace_tokens(rng: np.random.Generator, sequence: np.ndarray, share: float, symbols: int) -> None:
-    """Replace, in place, a share of the tokens by one of the ids 0..symbols - 1, as another voice would change them.
+def replace_tokens(
+    rng: np.random.Generator, sequence: np.ndarray, share: float, symbols: int
+) -> None:
+    """Replace, in place, a share of the tokens by one of the ids 0..symbols - 1, as another voice
+    would change them.
 
     Specials, whose ids are `symbols` and above, stay. sequence: (S,).
     """
@@ -127,7 +150,8 @@ def replace_tokens(rng: np.random.Generator, sequence: np.ndarray, share: float,
 
 @dataclass(frozen=True)
 class Example:
-    """A question to train on: token ids, and the answer's first and last passage token (inclusive)."""
+    """A question to train on: token ids, and the answer's first and last passage token
+    (inclusive)."""
 
     question: np.ndarray  # (Q,) int
     passage: np.ndarray  # (P,) int
@@ -137,11 +161,13 @@ class Example:
 
 @dataclass(frozen=True)
 class ExampleBatches:
-    """Batches of windows, a function of (seed, step) only: the answer stands anywhere in its window; a share of `empty` is cut
-    anywhere in the passage, and points at [CLS] where it does not hold the answer.
+    """Batches of windows, a function of (seed, step) only: the answer stands anywhere in its
+    window; a share of `empty` is cut anywhere in the passage, and points at [CLS] where it does not
+    hold the answer.
 
-    The first `short_steps` steps have batches of `short_size` windows of `short_window` tokens: to match a question with one of
-    three sentences is learnt long before one of ten; from a whole passage the reader sits on a plateau (it points at any fact)
+    The first `short_steps` steps have batches of `short_size` windows of `short_window` tokens: to
+    match a question with one of three sentences is learnt long before one of ten; from a whole
+    passage the reader sits on a plateau (it points at any fact)
     for hundreds of steps.
     """
 
@@ -156,9 +182,12 @@ class ExampleBatches:
     short_steps: int = 0
 
     def __call__(self, step: int) -> Batch:
-        """ids, mask, segments (B, S); first, last (B,): positions of the answer in its sequence, 0 where the window lacks it."""
+        """ids, mask, segments (B, S); first, last (B,): positions of the answer in its sequence, 0
+        where the window lacks it."""
         short = step < self.short_steps
-        size, length = (self.short_size, self.short_window) if short else (self.size, self.layout.size)
+        size, length = (
+            (self.short_size, self.short_window) if short else (self.size, self.layout.size)
+        )
         numbers, rng = draw_batch(step, len(self.examples), size, self.seed)
         sequences, firsts, lasts = [], [], []
         for example in (self.examples[i] for i in numbers):
@@ -167,46 +196,71 @@ class ExampleBatches:
             if low > high or rng.random() < self.empty:
                 low, high = 0, latest
             start = int(rng.integers(low, high + 1))
-            sequence, offset = self.layout.sequence(example.question, example.passage[start : start + length])
+            sequence, offset = self.layout.sequence(
+                example.question, example.passage[start : start + length]
+            )
             replace_tokens(rng, sequence, self.noise, self.layout.symbols)
             inside = start <= example.first and example.last < start + length
             firsts.append(offset + example.first - start if inside else 0)
             lasts.append(offset + example.last - start if inside else 0)
             sequences.append((sequence, offset))
-        return collate(sequences, self.layout.pad) | {"first": torch.tensor(firsts), "last": torch.tensor(lasts)}
+        return collate(sequences, self.layout.pad) | {
+            "first": torch.tensor(firsts),
+            "last": torch.tensor(lasts),
+        }
 
 
-def unit_source(units: Path, corpus: Path) -> tuple[dict[str, Any], int, FrameGrid, tuple[str, ...]]:
-    """What the card of extracted units says: what made them (encoder, layer, codebook, corpus and so on), K, the grid of their
-    frames, and the hashes of the codebooks whose unit k means the same, the units' own first.
+def unit_source(
+    units: Path, corpus: Path
+) -> tuple[dict[str, Any], int, FrameGrid, tuple[str, ...]]:
+    """What the card of extracted units says: what made them (encoder, layer, codebook, corpus and
+    so on), K, the grid of their frames, and the hashes of the codebooks whose unit k means the
+    same, the units' own first.
 
-    units: the folder of a split. Raises InputError where they are of another corpus, or their card does not say.
+    units: the folder of a split. Raises InputError where they are of another corpus, or their card
+    does not say.
     """
-    from speechssl.units.storage import CARD, units_card  # imports pyarrow, which who only answers needs not
+    # imports pyarrow, which who only answers needs not
+    from speechssl.units.storage import CARD, units_card
 
     card = units_card(units)
     try:
-        source = dict(card["made_from"]), int(card["K"]), FrameGrid(**card["grid"]), tuple(card["codebooks"])
+        source = (
+            dict(card["made_from"]),
+            int(card["K"]),
+            FrameGrid(**card["grid"]),
+            tuple(card["codebooks"]),
+        )
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{units / CARD} does not record what made the units; extract them again") from error
+        raise InputError(
+            f"{units / CARD} does not record what made the units; extract them again"
+        ) from error
     if source[0].get("corpus") != data_hash(corpus, units.name):
         if not (corpus / units.name / "passages.jsonl").is_file():
-            raise InputError(f"{corpus} has no {units.name}/passages.jsonl; give the prepared corpus of the units in {units}")
+            raise InputError(
+                f"{corpus} has no {units.name}/passages.jsonl; give the prepared "
+                f"corpus of the units in {units}"
+            )
         raise InputError(f"the units in {units} were made from another corpus; extract them again")
     return source
 
 
 def codebooks_of(card: Mapping[str, Any]) -> set[str]:
-    """Hashes of the codebooks whose unit k means what it means to the reader of this card; empty where it is no reader of units."""
+    """Hashes of the codebooks whose unit k means what it means to the reader of this card; empty
+    where it is no reader of units."""
     units, others = card.get("units"), card.get("codebooks")
     if not isinstance(units, dict) or "codebook" not in units:
         return set()
     names = [units["codebook"], *(others if isinstance(others, list) else ())]
-    return {name for name in names if isinstance(name, str)}  # a damaged card may have anything there
+    # a damaged card may have anything there
+    return {name for name in names if isinstance(name, str)}
 
 
-def unit_examples(data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid) -> tuple[list[Example], dict[str, str]]:
-    """One example a question, of the first annotation with times; and the questions left out: id -> why.
+def unit_examples(
+    data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid
+) -> tuple[list[Example], dict[str, str]]:
+    """One example a question, of the first annotation with times; and the questions left out: id ->
+    why.
 
     The label is the span of units that fits the answer's seconds best.
     """
@@ -219,19 +273,31 @@ def unit_examples(data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid)
             left_out[question.id] = f"no units of {missing[0]}"
         else:
             question_runs, passage_runs = units[question.id], units[question.passage]
-            examples.append(Example(question_runs.units, passage_runs.units, *units_of_interval(grid, passage_runs, *times)))
+            examples.append(
+                Example(
+                    question_runs.units,
+                    passage_runs.units,
+                    *units_of_interval(grid, passage_runs, *times),
+                )
+            )
     return examples, left_out
 
 
 def check_times(data: Corpus) -> None:
-    """Raises InputError where there are answers and none has times: nothing says where in a recording they are spoken."""
+    """Raises InputError where there are answers and none has times: nothing says where in a
+    recording they are spoken."""
     if data.answerable and all(answer_times(q) is None for q in data.answerable):
         raise InputError(
-            f"no answer of {data.root / data.split} has times, from which readers of speech learn; give them times with "
-            f"`speechssl align {data.root} OUT`, and go on with OUT (units too are extracted of OUT)"
+            f"no answer of {data.root / data.split} has times, from which readers of speech "
+            "learn; give them times with "
+            f"`speechssl align {data.root} OUT`, and go on with OUT (units too are extracted of "
+            "OUT)"
         )
 
 
 def answer_times(question: Question) -> tuple[float, float] | None:
     """Start and end in seconds of the first annotation that has them."""
-    return next(((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None), None)
+    return next(
+        ((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None),
+        None,
+    )

@@ -1,8 +1,10 @@
-"""The span model (BERT's question answering, arXiv 1810.04805, section 4.2): embedding table, text encoder, two vectors.
+"""The span model (BERT's question answering, arXiv 1810.04805, section 4.2): embedding table, text
+encoder, two vectors.
 
-Both vectors are dotted with every output of the encoder and give the logits of an answer's start and end. DUAL reads units with it
-(arXiv 2203.04911), the cascade word pieces, SpeechBERT audio words. On disk a reader is a folder with config, weights, layout and
-card; matrices are kept as int8 (`io.quantise`), everything else as it is.
+Both vectors are dotted with every output of the encoder and give the logits of an answer's start
+and end. DUAL reads units with it (arXiv 2203.04911), the cascade word pieces, SpeechBERT audio
+words. On disk a reader is a folder with config, weights, layout and card; matrices are kept as int8
+(`io.quantise`), everything else as it is.
 Letters: B sequences, S tokens in a sequence, E embedding width.
 """
 
@@ -39,22 +41,30 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class EncoderInputs:
-    """Gives a text encoder vectors in the place of its own token ids, with the arguments that this kind of encoder takes."""
+    """Gives a text encoder vectors in the place of its own token ids, with the arguments that this
+    kind of encoder takes."""
 
     def __init__(self, encoder: PreTrainedModel | Bert, width: int) -> None:
         """Replaces the encoder's own embedding table, of this width, by an empty one."""
         accepted = inspect.signature(encoder.forward).parameters
         self.global_attention = "global_attention_mask" in accepted  # Longformer
-        self.segments = "token_type_ids" in accepted and getattr(encoder.config, "type_vocab_size", 0) > 1
+        self.segments = (
+            "token_type_ids" in accepted and getattr(encoder.config, "type_vocab_size", 0) > 1
+        )
         # Longformer still looks up its own padding, to fill its last attention window
-        rows = 1 + (getattr(encoder.config, "pad_token_id", None) or 0) if self.global_attention else 1
+        rows = (
+            1 + (getattr(encoder.config, "pad_token_id", None) or 0) if self.global_attention else 1
+        )
         encoder.set_input_embeddings(nn.Embedding(rows, width))
 
-    def __call__(self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    def __call__(
+        self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None
+    ) -> dict[str, torch.Tensor]:
         """The encoder's keyword arguments.
 
-        embedded: (B, S, E); mask: (B, S); segments: (B, S), None for sequences in which nothing is asked. Longformer's global
-        attention is on the question with [CLS] and its [SEP] (arXiv 2004.05150, section 6.1): segment 0.
+        embedded: (B, S, E); mask: (B, S); segments: (B, S), None for sequences in which nothing is
+        asked. Longformer's global attention is on the question with [CLS] and its [SEP] (arXiv
+        2004.05150, section 6.1): segment 0.
         """
         inputs = {"inputs_embeds": embedded, "attention_mask": mask}
         if segments is not None and self.segments:
@@ -65,8 +75,9 @@ class EncoderInputs:
 
 
 class Bert(nn.Module):
-    """BERT (arXiv 1810.04805) that reads vectors in the place of tokens, under transformers' names of the weights and with the same
-    numbers (in bf16 to the bit, in fp32 to rounding). For answering alone: transformers takes seconds to import.
+    """BERT (arXiv 1810.04805) that reads vectors in the place of tokens, under transformers' names
+    of the weights and with the same numbers (in bf16 to the bit, in fp32 to rounding). For
+    answering alone: transformers takes seconds to import.
     """
 
     def __init__(self, config: SimpleNamespace) -> None:
@@ -80,20 +91,34 @@ class Bert(nn.Module):
                 "LayerNorm": nn.LayerNorm(width, config.layer_norm_eps),
             }
         )
-        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))})
+        self.encoder = nn.ModuleDict(
+            {"layer": nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))}
+        )
 
     def set_input_embeddings(self, table: nn.Embedding) -> None:
         self.embeddings["word_embeddings"] = table
 
     def forward(
-        self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
+        self,
+        inputs_embeds: torch.Tensor,
+        attention_mask: torch.Tensor,
+        token_type_ids: torch.Tensor | None = None,
     ) -> SimpleNamespace:
-        """inputs_embeds: (B, S, E); attention_mask, token_type_ids: (B, S). last_hidden_state: (B, S, E)."""
+        """inputs_embeds: (B, S, E); attention_mask, token_type_ids: (B, S). last_hidden_state: (B,
+        S, E)."""
         kinds = torch.zeros_like(attention_mask) if token_type_ids is None else token_type_ids
         places = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device)[None]
-        x = inputs_embeds + self.embeddings["token_type_embeddings"](kinds) + self.embeddings["position_embeddings"](places)
+        x = (
+            inputs_embeds
+            + self.embeddings["token_type_embeddings"](kinds)
+            + self.embeddings["position_embeddings"](places)
+        )
         x = self.embeddings["LayerNorm"](x)
-        mask = None if bool(attention_mask.all()) else attention_mask.bool()[:, None, None].expand(-1, -1, x.shape[1], -1)
+        mask = (
+            None
+            if bool(attention_mask.all())
+            else attention_mask.bool()[:, None, None].expand(-1, -1, x.shape[1], -1)
+        )
         for layer in self.encoder["layer"]:
             x = layer(x, mask)
         return SimpleNamespace(last_hidden_state=x)
@@ -108,25 +133,44 @@ class BertLayer(nn.Module):
         self.heads = config.num_attention_heads
 
         def back(source: int) -> nn.ModuleDict:  # to the residual stream
-            return nn.ModuleDict({"dense": Unset(source, width), "LayerNorm": nn.LayerNorm(width, config.layer_norm_eps)})
+            return nn.ModuleDict(
+                {
+                    "dense": Unset(source, width),
+                    "LayerNorm": nn.LayerNorm(width, config.layer_norm_eps),
+                }
+            )
 
-        projections = nn.ModuleDict({name: Unset(width, width) for name in ("query", "key", "value")})
+        projections = nn.ModuleDict(
+            {name: Unset(width, width) for name in ("query", "key", "value")}
+        )
         self.attention = nn.ModuleDict({"self": projections, "output": back(width)})
         self.intermediate = nn.ModuleDict({"dense": Unset(width, inside)})
         self.output = back(inside)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """x: (B, S, E); mask: (B, 1, S, S), which token attends to which; None: each to all."""
-        q, k, v = (linear(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2) for linear in self.attention["self"].values())
-        attended = functional.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).reshape(x.shape)
+        q, k, v = (
+            linear(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+            for linear in self.attention["self"].values()
+        )
+        attended = (
+            functional.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).reshape(x.shape)
+        )
         back = self.attention["output"]
         x = back["LayerNorm"](back["dense"](attended) + x)
-        return self.output["LayerNorm"](self.output["dense"](self.intermediate["dense"].gelu(x)) + x)
+        return self.output["LayerNorm"](
+            self.output["dense"](self.intermediate["dense"].gelu(x)) + x
+        )
 
 
 def is_plain_bert(config: dict[str, Any]) -> bool:
     """Whether `Bert` computes a model of this config."""
-    expected = {"model_type": "bert", "hidden_act": "gelu", "is_decoder": False, "add_cross_attention": False}
+    expected = {
+        "model_type": "bert",
+        "hidden_act": "gelu",
+        "is_decoder": False,
+        "add_cross_attention": False,
+    }
     positions = config.get("position_embedding_type", "absolute")
     return positions == "absolute" and all(config.get(k) == v for k, v in expected.items())
 
@@ -134,7 +178,12 @@ def is_plain_bert(config: dict[str, Any]) -> bool:
 class SpanModel(nn.Module):
     """Embedding table, text encoder, span head. subwords: added to the embedding of every token."""
 
-    def __init__(self, encoder: PreTrainedModel | Bert, embedding: nn.Embedding, subwords: SubwordUnits | None = None) -> None:
+    def __init__(
+        self,
+        encoder: PreTrainedModel | Bert,
+        embedding: nn.Embedding,
+        subwords: SubwordUnits | None = None,
+    ) -> None:
         super().__init__()
         self.inputs = EncoderInputs(encoder, embedding.embedding_dim)
         self.encoder = encoder
@@ -143,28 +192,43 @@ class SpanModel(nn.Module):
         self.head = nn.Linear(encoder.config.hidden_size, 2)
 
     def logits(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-        """ids, mask, segments: (B, S). Returns (B, S, 2): start and end logits; IGNORED outside [CLS] and the window."""
-        embedded = self.embedding(ids) if self.subwords is None else self.embedding(ids) + self.subwords(ids)
+        """ids, mask, segments: (B, S). Returns (B, S, 2): start and end logits; IGNORED outside
+        [CLS] and the window."""
+        embedded = (
+            self.embedding(ids)
+            if self.subwords is None
+            else self.embedding(ids) + self.subwords(ids)
+        )
         hidden = self.encoder(**self.inputs(embedded, mask, segments)).last_hidden_state
         allowed = window_mask(mask, segments).bool()
         allowed[:, 0] = True
         return torch.where(allowed[..., None], self.head(hidden).float(), IGNORED)
 
     def forward(
-        self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, first: torch.Tensor, last: torch.Tensor
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        segments: torch.Tensor,
+        first: torch.Tensor,
+        last: torch.Tensor,
     ) -> Batch:
-        """first, last: (B,) positions of the answer's first and last token, 0 where the window holds no answer.
+        """first, last: (B,) positions of the answer's first and last token, 0 where the window
+        holds no answer.
 
         loss: the mean cross-entropy of both ends. exact: how often both are right.
         """
         logits = self.logits(ids, mask, segments)
-        loss = (functional.cross_entropy(logits[..., 0], first) + functional.cross_entropy(logits[..., 1], last)) / 2
+        loss = (
+            functional.cross_entropy(logits[..., 0], first)
+            + functional.cross_entropy(logits[..., 1], last)
+        ) / 2
         right = (logits[..., 0].argmax(1) == first) & (logits[..., 1].argmax(1) == last)
         return {"loss": loss, "exact": right.float().mean().detach()}
 
 
 def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) -> None:
-    """Write model.safetensors, config.json and, last, card.json, which also vouches for a tokeniser that lies there.
+    """Write model.safetensors, config.json and, last, card.json, which also vouches for a tokeniser
+    that lies there.
 
     model: with `encoder` and `embedding`, as SpanModel.
     """
@@ -178,44 +242,66 @@ def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) 
         config["added"] = device
     config.pop("_name_or_path", None)  # a path of the machine it was trained on
     write_json(folder / "config.json", config)
-    files = {"weights": hash_files([folder / "model.safetensors"]), "config": hash_files([folder / "config.json"])}
+    files = {
+        "weights": hash_files([folder / "model.safetensors"]),
+        "config": hash_files([folder / "config.json"]),
+    }
     files |= {"tokeniser": hash_files(paths)} if (paths := sorted(folder.glob(TOKENISER))) else {}
     write_json(folder / "card.json", card | {"layout": asdict(layout)} | files)
 
 
 def without_pooler(weights: Mapping[str, Any]) -> dict[str, Any]:
     """The weights that a reader uses: none of the encoder's pooler, which sums up a sentence."""
-    return {name: values for name, values in weights.items() if not name.startswith("encoder.pooler.")}
+    return {
+        name: values for name, values in weights.items() if not name.startswith("encoder.pooler.")
+    }
 
 
 def load_reader(folder: Path, answering: bool = False) -> tuple[SpanModel, Layout, dict[str, Any]]:
-    """answering: the model is not trained further, so that a BERT need not be transformers' (`Bert`).
+    """answering: the model is not trained further, so that a BERT need not be transformers'
+    (`Bert`).
 
-    Raises InputError when a file is missing or damaged, weights are missing, or the card is another model's.
+    Raises InputError when a file is missing or damaged, weights are missing, or the card is another
+    model's.
     """
-    return load_model(folder, lambda encoder, embedding, subwords, _: SpanModel(encoder, embedding, subwords), answering)
+    return load_model(
+        folder,
+        lambda encoder, embedding, subwords, _: SpanModel(encoder, embedding, subwords),
+        answering,
+    )
 
 
 def load_model(
-    folder: Path, build: Callable[[Any, nn.Embedding, SubwordUnits | None, dict[str, Any]], M], answering: bool = False
+    folder: Path,
+    build: Callable[[Any, nn.Embedding, SubwordUnits | None, dict[str, Any]], M],
+    answering: bool = False,
 ) -> tuple[M, Layout, dict[str, Any]]:
-    """What `save_reader` left. answering, and what it raises: as of `load_reader`. build: makes the model, without its weights."""
+    """What `save_reader` left. answering, and what it raises: as of `load_reader`. build: makes the
+    model, without its weights."""
     card, config = read_json(folder / "card.json"), read_json(folder / "config.json")
     path = folder / "model.safetensors"
     try:
         packed, weights = load_file(path), hash_files([path])
     except (OSError, SafetensorError) as error:
-        raise InputError(f"cannot read the weights {path} ({error}); train or fetch the model again") from error
+        raise InputError(
+            f"cannot read the weights {path} ({error}); train or fetch the model again"
+        ) from error
     if card.get("weights") != weights:
         raise InputError(f"{path} does not match its card; train or fetch the model again")
     try:
         rows, width = config.pop("symbols")
         shape = config.pop("subwords", None)
-        subwords = SubwordUnits(torch.zeros(rows, shape["longest"]), shape["units"], shape["width"], width) if shape else None
+        subwords = (
+            SubwordUnits(torch.zeros(rows, shape["longest"]), shape["units"], shape["width"], width)
+            if shape
+            else None
+        )
         device = config.pop("added", {})
         # all weights are read from the file, so none is initialised
         if answering and is_plain_bert(config) and not device:
-            model = build(Bert(SimpleNamespace(**config)), nn.Embedding(rows, width), subwords, card)
+            model = build(
+                Bert(SimpleNamespace(**config)), nn.Embedding(rows, width), subwords, card
+            )
         else:
             from transformers.initialization import no_init_weights
 
@@ -226,23 +312,30 @@ def load_model(
                 add(encoder, device)
                 model = build(encoder, nn.Embedding(rows, width), subwords, card)
         layout = Layout(**card["layout"])
-    except Exception as error:  # transformers and huggingface_hub have their own for a config that makes no sense
+    except Exception as error:
+        # transformers and huggingface_hub have their own for a config that makes no sense
         raise InputError(
-            f"{folder} does not describe a reader ({' '.join(repr(error).split())[:160]}); train or fetch the model again"
+            f"{folder} does not describe a reader ({' '.join(repr(error).split())[:160]}); train "
+            "or fetch the model again"
         ) from error
     try:
         loaded = model.load_state_dict(without_pooler(dequantise(packed)), strict=False)
     except RuntimeError as error:  # torch lists every weight of another shape
         raise InputError(
-            f"{path} does not fit its config.json: weights have other shapes; train or fetch the model again"
+            f"{path} does not fit its config.json: weights have other shapes; train or fetch the "
+            "model again"
         ) from error
     if keys := [*loaded.missing_keys, *loaded.unexpected_keys]:
         first = ", ".join(keys[:3])
         raise InputError(
-            f"{path} does not fit its config.json: {len(keys)} weights missing or left over ({first} ...); train it again"
+            f"{path} does not fit its config.json: {len(keys)} weights missing or left over "
+            f"({first} ...); train it again"
         )
     for what, pattern in (("config", "config.json"), ("tokeniser", TOKENISER)):
         files = sorted(folder.glob(pattern))
         if card.get(what, actual := hash_files(files)) != actual:  # older cards do not say
-            raise InputError(f"{', '.join(map(str, files)) or folder} does not match its card; train or fetch the model again")
+            raise InputError(
+                f"{', '.join(map(str, files)) or folder} does not match its card; "
+                "train or fetch the model again"
+            )
     return model.eval().requires_grad_(False), layout, card

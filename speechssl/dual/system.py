@@ -1,7 +1,10 @@
-"""DUAL as a system (arXiv 2203.04911): encoder -> one layer -> k-means -> run-length units -> reader -> one span -> seconds.
+"""DUAL as a system (arXiv 2203.04911): encoder -> one layer -> k-means -> run-length units ->
+reader -> one span -> seconds.
 
-DUAL's code takes at most 275 units with the greatest 0.4 log p(start) + 0.6 log p(end) among the 3 best of either, the
-defaults here. Text QA and SpeechBERT are decoded as BERT on SQuAD is (arXiv 1810.04805, section 4.2): the sum of both logits,
+DUAL's code takes at most 275 units with the greatest 0.4 log p(start) + 0.6 log p(end) among the 3
+best of either, the
+defaults here. Text QA and SpeechBERT are decoded as BERT on SQuAD is (arXiv 1810.04805, section
+4.2): the sum of both logits,
 at most 30 word pieces. Here every pair is looked at, and none outside the window.
 Letters: L tokens in a window, S in a sequence. Spans are inclusive at both ends.
 """
@@ -32,9 +35,11 @@ END_WEIGHT = 0.6
 
 @dataclass(frozen=True)
 class AnswerSpan:
-    """Tokens first..last, both inclusive. score: weighted sum of the start and the end score, higher is better.
+    """Tokens first..last, both inclusive. score: weighted sum of the start and the end score,
+    higher is better.
 
-    confidence, null: in [0, 1], and the score of "no answer"; of the span of a whole passage, see `best_span_of_windows`.
+    confidence, null: in [0, 1], and the score of "no answer"; of the span of a whole passage, see
+    `best_span_of_windows`.
     """
 
     first: int
@@ -51,27 +56,37 @@ def best_span(
     start_weight: float = START_WEIGHT,
     end_weight: float = END_WEIGHT,
 ) -> AnswerSpan:
-    """The span with the greatest start_weight * start[first] + end_weight * end[last], where first <= last < first + max_length.
+    """The span with the greatest start_weight * start[first] + end_weight * end[last], where first
+    <= last < first + max_length.
 
-    start, end: (L,) log-probabilities, or logits (these differ by a constant only); -inf excludes a position. Of equal spans the
-    one that ends first, and then the shortest, is chosen.
-    Raises ValueError for vectors of different sizes, without elements, with NaN or +inf, or when every span is excluded.
+    start, end: (L,) log-probabilities, or logits (these differ by a constant only); -inf excludes a
+    position. Of equal spans the one that ends first, and then the shortest, is chosen.
+    Raises ValueError for vectors of different sizes, without elements, with NaN or +inf, or when
+    every span is excluded.
     """
     starts, ends = np.asarray(start, np.float64), np.asarray(end, np.float64)
     if starts.ndim != 1 or starts.shape != ends.shape or not len(starts):
-        raise ValueError(f"start scores {starts.shape} and end scores {ends.shape} do not describe a window")
+        raise ValueError(
+            f"start scores {starts.shape} and end scores {ends.shape} do not describe a window"
+        )
     if not (starts < np.inf).all() or not (ends < np.inf).all():
         raise ValueError("scores must be without NaN or +inf")
     if max_length < 1 or min(start_weight, end_weight) <= 0:
         raise ValueError("max_length must be at least 1 and both weights positive")
     width = min(max_length, len(starts))
     padded = np.concatenate([np.full(width - 1, -np.inf), start_weight * starts])
-    # Row l of the view is padded[l : l + width], the starts l - width + 1 .. l. Reversed, scores[l, w] is the score of the span
-    # that ends at l, w tokens after its start; -inf where it would start before 0.
-    scores = np.lib.stride_tricks.sliding_window_view(padded, width)[:, ::-1] + (end_weight * ends)[:, None]
+    # Row l of the view is padded[l : l + width], the starts l - width + 1 .. l. Reversed, scores[l,
+    # w] is the score of the span that ends at l, w tokens after its start; -inf where it would
+    # start before 0.
+    scores = (
+        np.lib.stride_tricks.sliding_window_view(padded, width)[:, ::-1]
+        + (end_weight * ends)[:, None]
+    )
     last, back = divmod(int(scores.argmax()), width)
     if np.isneginf(scores[last, back]):
-        raise ValueError("every span is excluded: no position may both start and end one within max_length")
+        raise ValueError(
+            "every span is excluded: no position may both start and end one within max_length"
+        )
     return AnswerSpan(last - back, last, float(scores[last, back]))
 
 
@@ -81,14 +96,21 @@ def best_span_of_windows(
     start_weight: float = START_WEIGHT,
     end_weight: float = END_WEIGHT,
 ) -> AnswerSpan:
-    """The best span over all windows, in tokens of the passage; by logits: these compare between windows, log-probabilities do not.
+    """The best span over all windows, in tokens of the passage; by logits: these compare between
+    windows, log-probabilities do not.
 
-    scored: windows with start and end logits (L, 2), and those at [CLS] (2,), the score of "no answer here".
-    With one window this is DUAL's choice; T5lephone (arXiv 2211.00586, its code) has weights 1, 1 and a stride of 256.
-    confidence = exp(s) / (sum over windows of exp(s_w) + exp(s_null)), where s is the chosen score, s_w the best score
-    of window w (a span found in two windows counts once), and s_null the least score of "no answer" of any window: a window
-    without the answer should point at [CLS], so only what every window says about "no answer" counts. null: s_null.
-    Raises ValueError without windows, for scores that do not fit their window, or as `best_span` does.
+    scored: windows with start and end logits (L, 2), and those at [CLS] (2,), the score of "no
+    answer here".
+    With one window this is DUAL's choice; T5lephone (arXiv 2211.00586, its code) has weights 1, 1
+    and a stride of 256.
+    confidence = exp(s) / (sum over windows of exp(s_w) + exp(s_null)), where s is the chosen score,
+    s_w the best score
+    of window w (a span found in two windows counts once), and s_null the least score of "no answer"
+    of any window: a window
+    without the answer should point at [CLS], so only what every window says about "no answer"
+    counts. null: s_null.
+    Raises ValueError without windows, for scores that do not fit their window, or as `best_span`
+    does.
     """
     if not scored:
         raise ValueError("there are no windows to choose from")
@@ -104,12 +126,16 @@ def best_span_of_windows(
     null = min(start_weight * float(cls[0]) + end_weight * float(cls[1]) for _, _, cls in scored)
     rivals = np.asarray([*(s.score for s in tops.values()), null], np.float64)
     most = rivals.max()
-    return replace(best, confidence=float(np.exp(best.score - most) / np.exp(rivals - most).sum()), null=null)
+    return replace(
+        best, confidence=float(np.exp(best.score - most) / np.exp(rivals - most).sum()), null=null
+    )
 
 
 def device_of(name: str) -> torch.device:
     """name: of torch, or `auto`: a GPU where there is one."""
-    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+    return torch.device(
+        ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+    )
 
 
 @torch.inference_mode()
@@ -123,14 +149,17 @@ def run_model(
 ) -> list[torch.Tensor]:
     """What a model gives for every sequence, in their order, float32 on the CPU.
 
-    sequences: ids (S,) with what else `collated` makes the model's arguments of. They are run in batches of about one length, for
-    as little padding as may be: a result may have padding at its end.
+    sequences: ids (S,) with what else `collated` makes the model's arguments of. They are run in
+    batches of about one length, for as little padding as may be: a result may have padding at its
+    end.
     """
     outputs: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
     order = sorted(range(len(sequences)), key=lambda n: len(sequences[n][0]))
     for start in range(0, len(order), batch):
         part = order[start : start + batch]
-        inputs = {name: value.to(device) for name, value in collated([sequences[n] for n in part]).items()}
+        inputs = {
+            name: value.to(device) for name, value in collated([sequences[n] for n in part]).items()
+        }
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             rows = model(**inputs).float().cpu()
         for n, row in zip(part, rows, strict=True):
@@ -139,10 +168,15 @@ def run_model(
 
 
 def most_alike(
-    candidates: tuple[Window, ...], question: np.ndarray, passage: np.ndarray, count: int | None, ngram: int = 1
+    candidates: tuple[Window, ...],
+    question: np.ndarray,
+    passage: np.ndarray,
+    count: int | None,
+    ngram: int = 1,
 ) -> tuple[Window, ...]:
-    """Of more than `count` windows those that are most like the question, in their order (TF-IDF of n-grams, whose document
-    frequencies are those of the windows). question, passage: token ids; count: None: all.
+    """Of more than `count` windows those that are most like the question, in their order (TF-IDF of
+    n-grams, whose document frequencies are those of the windows). question, passage: token ids;
+    count: None: all.
     """
     if count is None or len(candidates) <= count:
         return candidates
@@ -167,29 +201,47 @@ class Reader:
         self.model.to(device_of(self.device))
 
     def read(self, items: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[AnswerSpan]:
-        """(question, passage), token ids, -> the best span of each passage. Warns of questions that are longer than the layout
-        allows: they lose their tail. Raises ValueError for an empty passage.
+        """(question, passage), token ids, -> the best span of each passage. Warns of questions that
+        are longer than the layout allows: they lose their tail. Raises ValueError for an empty
+        passage.
         """
         layout = self.layout
         if long := sum(len(question) > layout.question for question, _ in items):
-            warnings.warn(f"{long} of {len(items)} questions lost what is beyond {layout.question} tokens", stacklevel=3)
+            warnings.warn(
+                f"{long} of {len(items)} questions lost what is beyond {layout.question} tokens",
+                stacklevel=3,
+            )
         cut: list[tuple[int, Window]] = []
         for i, (question, passage) in enumerate(items):
             candidates = windows(len(passage), layout.size, layout.stride)
-            cut += [(i, window) for window in most_alike(candidates, question, passage, self.retrieve, self.ngram)]
+            cut += [
+                (i, window)
+                for window in most_alike(candidates, question, passage, self.retrieve, self.ngram)
+            ]
         sequences = [layout.sequence(items[i][0], items[i][1][w.first : w.stop]) for i, w in cut]
         device = next(self.model.parameters()).device
-        rows = run_model(self.model.logits, device, sequences, partial(collate, pad=layout.pad), self.batch, self.bf16)
+        rows = run_model(
+            self.model.logits,
+            device,
+            sequences,
+            partial(collate, pad=layout.pad),
+            self.batch,
+            self.bf16,
+        )
         scored: list[list[tuple[Window, np.ndarray, np.ndarray]]] = [[] for _ in items]
         for (i, window), (_, offset), row in zip(cut, sequences, rows, strict=True):
             logits = row.double().numpy()
             scored[i].append((window, logits[offset : offset + window.length], logits[0]))
-        return [best_span_of_windows(of_passage, layout.answer, layout.start_weight, layout.end_weight) for of_passage in scored]
+        return [
+            best_span_of_windows(of_passage, layout.answer, layout.start_weight, layout.end_weight)
+            for of_passage in scored
+        ]
 
 
 @dataclass(frozen=True)
 class TimedAnswer:
-    """An answer: seconds in the passage, a confidence in [0, 1], and the words where the system has words."""
+    """An answer: seconds in the passage, a confidence in [0, 1], and the words where the system has
+    words."""
 
     start: float
     end: float
@@ -197,7 +249,9 @@ class TimedAnswer:
     text: str | None = None
 
 
-def answer_units(reader: Reader, grid: FrameGrid, items: Sequence[tuple[RunLength, RunLength]]) -> list[TimedAnswer]:
+def answer_units(
+    reader: Reader, grid: FrameGrid, items: Sequence[tuple[RunLength, RunLength]]
+) -> list[TimedAnswer]:
     """(question, passage) units -> answers. grid: of the frames of the units."""
     spans = reader.read([(question.units, passage.units) for question, passage in items])
     return [
@@ -225,17 +279,29 @@ class DualSystem:
         return answer_units(self.reader, self.extractor.grid, items)
 
 
-def load_dual(folder: Path, extractor: UnitExtractor, name: str = "dual", bf16: bool = False) -> DualSystem:
-    """The reader in `folder`. Raises InputError where it was made for units that mean something else."""
+def load_dual(
+    folder: Path, extractor: UnitExtractor, name: str = "dual", bf16: bool = False
+) -> DualSystem:
+    """The reader in `folder`. Raises InputError where it was made for units that mean something
+    else."""
     model, layout, card = load_reader(folder, answering=True)
     check_units_of(folder, card, extractor)
-    system_card = {"dual": card["weights"], "layout": card["layout"], **extractor.card} | ({"bf16": True} if bf16 else {})
+    system_card = {"dual": card["weights"], "layout": card["layout"], **extractor.card} | (
+        {"bf16": True} if bf16 else {}
+    )
     return DualSystem(extractor, Reader(model, layout, bf16=bf16), system_card, name)
 
 
 def check_units_of(folder: Path, card: Mapping[str, Any], extractor: UnitExtractor) -> None:
-    """Raises InputError where the reader in `folder`, with this card, was trained on units that mean something else."""
+    """Raises InputError where the reader in `folder`, with this card, was trained on units that
+    mean something else."""
     if "units" not in card:
-        raise InputError(f"{folder} is no reader of units; give one that was trained on those of {extractor.codebook.name}")
+        raise InputError(
+            f"{folder} is no reader of units; give one that was trained on those of "
+            f"{extractor.codebook.name}"
+        )
     if codebooks_of(card).isdisjoint(extractor.codebook.names):
-        raise InputError(f"{folder} was trained on other units than those of {extractor.codebook.name}; train it again")
+        raise InputError(
+            f"{folder} was trained on other units than those of "
+            f"{extractor.codebook.name}; train it again"
+        )

@@ -1,8 +1,10 @@
-"""The kernels of a GPU: many utterances at a time, of which none depends on the others in its batch.
+"""The kernels of a GPU: many utterances at a time, of which none depends on the others in its
+batch.
 
-Utterances are padded to a few fixed shapes (a batch that is not full, with silence), so that a kernel is chosen by an utterance's
-own length alone. What padding would leak is kept out: the group norm has the utterance's own statistics, frames beyond its end are
-set to zero before the positional convolution, as its zero padding would be, and no frame attends to them.
+Utterances are padded to a few fixed shapes (a batch that is not full, with silence), so that a
+kernel is chosen by an utterance's own length alone. What padding would leak is kept out: the group
+norm has the utterance's own statistics, frames beyond its end are set to zero before the positional
+convolution, as its zero padding would be, and no frame attends to them.
 
 Letters: B utterances, N samples, T frames, C channels, K kernel size, D width.
 """
@@ -19,13 +21,26 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from speechssl.encoders.hubert import HubertBody, Plain, before_end, convolution_dtype, fold, identity, in_halves, moments, nothing
+from speechssl.encoders.hubert import (
+    HubertBody,
+    Plain,
+    before_end,
+    convolution_dtype,
+    fold,
+    identity,
+    in_halves,
+    moments,
+    nothing,
+)
 from speechssl.timing import FrameGrid
 
-# weights (B, C, K) and biases (B, C) of the first convolution, norm included, and what is taken from the samples before (B, 1)
+# weights (B, C, K) and biases (B, C) of the first convolution, norm included, and what is taken
+# from the samples before (B, 1)
 Fitted = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 BATCH_SECONDS = 320.0  # of audio that are computed at a time
-STEP = 64  # frames: lengths are rounded up to a multiple of this, 1.3 s, which keeps rows aligned for the kernels of attention
+# frames: lengths are rounded up to a multiple of this, 1.3 s, which keeps rows aligned for the
+# kernels of attention
+STEP = 64
 BLOCK = 16  # frames that one product of the positional convolution makes
 PARTS = 64  # products that the moments of an utterance are the sum of
 
@@ -34,14 +49,16 @@ _FLAGS = threading.Lock()
 
 @contextmanager
 def exact() -> Iterator[None]:
-    """fp32 is to be fp32, and not TF32, in convolutions too. cuDNN's flags are those of the process: of threads that share an
-    encoder one at a time changes them, else the first to leave would have the others' convolutions rounded."""
+    """fp32 is to be fp32, and not TF32, in convolutions too. cuDNN's flags are those of the
+    process: of threads that share an encoder one at a time changes them, else the first to leave
+    would have the others' convolutions rounded."""
     with _FLAGS, torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         yield
 
 
 class BatchedKernels:
-    """torch's own operations on the modules of transformers, which lie on the device in the type that is computed in."""
+    """torch's own operations on the modules of transformers, which lie on the device in the type
+    that is computed in."""
 
     layer_drop = 0.0
 
@@ -53,7 +70,9 @@ class BatchedKernels:
             weight, bias, stride = conv.weight[:, :, None], conv.bias, conv.stride[0]
             kind = convolution_dtype(weight, self.dtype, stride)
             image = x.to(kind).transpose(1, 2)[:, :, None]  # (B, C, 1, T), channels last
-            image = F.conv2d(image, weight.to(kind), None if bias is None else bias.to(kind), (1, stride))
+            image = F.conv2d(
+                image, weight.to(kind), None if bias is None else bias.to(kind), (1, stride)
+            )
             return image[:, :, 0].transpose(1, 2).to(self.dtype)
 
         return Plain(product)
@@ -66,7 +85,8 @@ class BatchedKernels:
         return module
 
     def positions(self, conv: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-        weight = toeplitz(conv.weight.to(self.device), conv.groups).to(self.dtype)  # once, not from its norm at every call
+        # once, not from its norm at every call
+        weight = toeplitz(conv.weight.to(self.device), conv.groups).to(self.dtype)
         size = conv.weight.shape[2]
 
         def placed(x: torch.Tensor) -> torch.Tensor:
@@ -78,51 +98,70 @@ class BatchedKernels:
         return identity
 
     def linear(self, linear: nn.Linear, dropout: nn.Module) -> Plain:
-        return Plain(lambda x: F.linear(x, linear.weight, linear.bias))  # an adapter's hook is not called: `hubert.Adapted`
+        # an adapter's hook is not called: `hubert.Adapted`
+        return Plain(lambda x: F.linear(x, linear.weight, linear.bias))
 
     def attention(self, attention: Any) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
         def attend(x: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
             """(B, T, D) -> (B, T, D). real: (B, 1, 1, T) the frames to attend to."""
             projections = attention.q_proj, attention.k_proj, attention.v_proj
-            q, k, v = (p(x).unflatten(-1, (attention.num_heads, -1)).transpose(1, 2) for p in projections)
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=real).transpose(1, 2).flatten(2)
+            q, k, v = (
+                p(x).unflatten(-1, (attention.num_heads, -1)).transpose(1, 2) for p in projections
+            )
+            return (
+                F.scaled_dot_product_attention(q, k, v, attn_mask=real).transpose(1, 2).flatten(2)
+            )
 
         return attend
 
 
 def toeplitz(weight: torch.Tensor, groups: int) -> torch.Tensor:
-    """The matrices by which `blockwise` computes a convolution in G groups. (C', C / G, K) -> (G, (K + 15) C / G, 16 C' / G)."""
-    padded = F.pad(weight.unflatten(0, (groups, -1)), (BLOCK - 1, BLOCK - 1))  # (G, C' / G, C / G, K + 30)
-    shifted = padded.unfold(3, BLOCK, 1).flip(4)  # (..., K + 15, 16): frame i of a block has the kernel i places later
+    """The matrices by which `blockwise` computes a convolution in G groups. (C', C / G, K) -> (G,
+    (K + 15) C / G, 16 C' / G)."""
+    # (G, C' / G, C / G, K + 30)
+    padded = F.pad(weight.unflatten(0, (groups, -1)), (BLOCK - 1, BLOCK - 1))
+    # (..., K + 15, 16): frame i of a block has the kernel i places later
+    shifted = padded.unfold(3, BLOCK, 1).flip(4)
     return shifted.permute(0, 3, 2, 4, 1).flatten(3).flatten(1, 2)
 
 
-def blockwise(x: torch.Tensor, matrices: torch.Tensor, bias: torch.Tensor, size: int) -> torch.Tensor:
-    """A convolution over time with padding that keeps T, 16 frames by one product: a GPU has fast kernels for large products, and
-    none for 48 channels a group and kernels of 128. The zeros in the matrices are an eighth more arithmetic.
+def blockwise(
+    x: torch.Tensor, matrices: torch.Tensor, bias: torch.Tensor, size: int
+) -> torch.Tensor:
+    """A convolution over time with padding that keeps T, 16 frames by one product: a GPU has fast
+    kernels for large products, and none for 48 channels a group and kernels of 128. The zeros in
+    the matrices are an eighth more arithmetic.
 
     x: (B, T, C); matrices: those of `toeplitz`; size: K. Returns (B, T, C').
     """
     frames, groups = x.shape[1], len(matrices)
     blocks = -(-frames // BLOCK)
     x = F.pad(x, (0, 0, size // 2, blocks * BLOCK + size - 1 - size // 2 - frames))
-    windows = x.unflatten(2, (groups, -1)).unfold(1, BLOCK + size - 1, BLOCK)  # (B, blocks, G, C / G, K + 15)
-    y = torch.bmm(windows.permute(2, 0, 1, 4, 3).flatten(3).flatten(1, 2), matrices)  # (G, B blocks, 16 C' / G)
+    # (B, blocks, G, C / G, K + 15)
+    windows = x.unflatten(2, (groups, -1)).unfold(1, BLOCK + size - 1, BLOCK)
+    # (G, B blocks, 16 C' / G)
+    y = torch.bmm(windows.permute(2, 0, 1, 4, 3).flatten(3).flatten(1, 2), matrices)
     y = y.unflatten(1, (len(x), -1)).unflatten(3, (BLOCK, -1)).permute(1, 2, 3, 0, 4)
     return y.flatten(3).flatten(1, 2)[:, :frames] + bias
 
 
-def first_convolution(windows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def first_convolution(
+    windows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
     """The first convolution: (B, T, K), (B, C, K), (B, C), all float32 -> (B, T, C).
 
-    The bias is the weight of a column of ones. In bf16, samples and weights are each the sum of two bf16 numbers, three of whose
-    four products are one. Rows of a multiple of 16 bytes are what a GPU's fast kernels can read.
+    The bias is the weight of a column of ones. In bf16, samples and weights are each the sum of two
+    bf16 numbers, three of whose four products are one. Rows of a multiple of 16 bytes are what a
+    GPU's fast kernels can read.
     """
     left = torch.cat([windows, torch.ones_like(windows[..., :1])], 2)
     right = torch.cat([weight, bias[..., None]], 2)
     if dtype == torch.bfloat16:
         (high, low), (top, rest) = in_halves(left), in_halves(right)
-        left, right = torch.cat([high, low[..., :-1], high], 2), torch.cat([top, top[..., :-1], rest], 2)
+        left, right = (
+            torch.cat([high, low[..., :-1], high], 2),
+            torch.cat([top, top[..., :-1], rest], 2),
+        )
     room = -left.shape[2] % 8
     return torch.bmm(F.pad(left, (0, room)), F.pad(right, (0, room)).transpose(1, 2))
 
@@ -138,14 +177,20 @@ class BatchedEngine:
         self.first = deepcopy(first).to(self.device)  # stays in float32
         self.first_norm = None if self.group else first.layer_norm
         with torch.no_grad():
-            positions = BatchedKernels(self.dtype, self.device).positions(model.encoder.pos_conv_embed.conv)
-        self.hubert = HubertBody(model.to(self.device, self.dtype), BatchedKernels(self.dtype, self.device))
+            positions = BatchedKernels(self.dtype, self.device).positions(
+                model.encoder.pos_conv_embed.conv
+            )
+        self.hubert = HubertBody(
+            model.to(self.device, self.dtype), BatchedKernels(self.dtype, self.device)
+        )
         self.hubert.positions = positions  # from weights that are not rounded yet
 
     @torch.inference_mode()
     def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> Fitted:
         """The first convolution with this utterance's group norm folded in. wave: (N,) float32."""
-        return self._fitted(wave[None].to(self.device), torch.tensor([len(wave)], device=self.device))
+        return self._fitted(
+            wave[None].to(self.device), torch.tensor([len(wave)], device=self.device)
+        )
 
     @torch.inference_mode()
     def states(self, piece: torch.Tensor, statistics: Fitted, last: int) -> Iterator[torch.Tensor]:
@@ -161,7 +206,8 @@ class BatchedEngine:
 
     @torch.inference_mode()
     def features(self, waves: Sequence[torch.Tensor], layer: int) -> list[torch.Tensor]:
-        """One layer of many utterances, in their order: (T_i, D) each, on the device. waves: (N_i,) float32 each."""
+        """One layer of many utterances, in their order: (T_i, D) each, on the device. waves: (N_i,)
+        float32 each."""
         lengths: dict[int, list[int]] = {}  # in frames, rounded up, of which utterances
         for place, wave in enumerate(waves):
             lengths.setdefault(-(-self.grid.frames(len(wave)) // STEP) * STEP, []).append(place)
@@ -172,14 +218,20 @@ class BatchedEngine:
                 places = utterances[start : start + size]
                 # pinned, so that the next batch is filled while the GPU still computes this one
                 pinned = self.device.type == "cuda"
-                batch = torch.empty(size, self.grid.samples_for(frames) + self.grid.hop - 1, pin_memory=pinned)
+                batch = torch.empty(
+                    size, self.grid.samples_for(frames) + self.grid.hop - 1, pin_memory=pinned
+                )
                 samples = torch.full((size,), self.grid.receptive, pin_memory=pinned)
                 batch[len(places) :] = 0
                 for row, place in enumerate(places):
                     samples[row] = length = len(waves[place])
                     batch[row, :length], batch[row, length:] = waves[place], 0
                 with exact():
-                    x = self._features(batch.to(self.device, non_blocking=True), samples.to(self.device, non_blocking=True), layer)
+                    x = self._features(
+                        batch.to(self.device, non_blocking=True),
+                        samples.to(self.device, non_blocking=True),
+                        layer,
+                    )
                 for row, place in enumerate(places):
                     features[place] = x[row, : self.grid.frames(len(waves[place]))]
         return features
@@ -198,15 +250,22 @@ class BatchedEngine:
         weight = conv.weight[:, 0].double()  # (C, K)
         if not self.group:
             bias = torch.zeros_like(weight[:, 0]) if conv.bias is None else conv.bias
-            return weight.float().expand(len(waves), -1, -1), bias.float().expand(len(waves), -1), torch.zeros_like(waves[:, :1])
+            return (
+                weight.float().expand(len(waves), -1, -1),
+                bias.float().expand(len(waves), -1),
+                torch.zeros_like(waves[:, :1]),
+            )
         real = before_end(samples, waves.shape[1])
-        offset = ((waves.double() * real).sum(1, keepdim=True) / samples[:, None]).float()  # which the norm takes away in any case
+        # which the norm takes away in any case
+        offset = ((waves.double() * real).sum(1, keepdim=True) / samples[:, None]).float()
         windows = (waves - offset).unfold(1, weight.shape[1], conv.stride[0])  # (B, T, K)
         statistics = moments(windows, (samples - weight.shape[1]) // conv.stride[0] + 1, PARTS)
         weights, biases = fold(self.first.layer_norm, weight, *statistics)
         return weights.float(), biases.float(), offset
 
-    def _states(self, waves: torch.Tensor, fitted: Fitted, frames: torch.Tensor, last: int) -> Iterator[torch.Tensor]:
+    def _states(
+        self, waves: torch.Tensor, fitted: Fitted, frames: torch.Tensor, last: int
+    ) -> Iterator[torch.Tensor]:
         weight, bias, offset = fitted
         windows = (waves - offset).unfold(1, weight.shape[2], self.first.conv.stride[0])
         x = first_convolution(windows, weight, bias, self.dtype)

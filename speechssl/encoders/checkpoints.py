@@ -1,9 +1,11 @@
-"""Checkpoints of torchaudio and fairseq, as encoders of transformers: names of weights, architecture, and reading.
+"""Checkpoints of torchaudio and fairseq, as encoders of transformers: names of weights,
+architecture, and reading.
 
-One table has the names of the same weights in Hugging Face, torchaudio and fairseq, a line a weight, used in both directions. The
-architecture follows from the shapes of the weights; strides, heads, the place of the layer norms and whether the input is
-normalised do not, and come from fairseq's settings or torchaudio's factory arguments (`Architecture`). Where nobody states them,
-the published models' values are taken, which is reported on stderr.
+One table has the names of the same weights in Hugging Face, torchaudio and fairseq, a line a
+weight, used in both directions. The architecture follows from the shapes of the weights; strides,
+heads, the place of the layer norms and whether the input is normalised do not, and come from
+fairseq's settings or torchaudio's factory arguments (`Architecture`). Where nobody states them, the
+published models' values are taken, which is reported on stderr.
 
 Letters: C channels, K kernel size, D width.
 """
@@ -31,37 +33,103 @@ NAMES: tuple[Row, ...] = (
     # huggingface, torchaudio, fairseq
     # `{n}` is a number, `{p}` weight or bias
     (CONV + "{n}.conv.{p}", CONV + "{n}.conv.{p}", CONV + "{n}.0.{p}"),
-    ("feature_projection.layer_norm.{p}", "encoder.feature_projection.layer_norm.{p}", "layer_norm.{p}"),
-    ("feature_projection.projection.{p}", "encoder.feature_projection.projection.{p}", "post_extract_proj.{p}"),
-    ("masked_spec_embed", "mask_generator.mask_embedding", "mask_emb"),  # torchaudio: of HuBERTPretrainModel only
-    ("encoder.pos_conv_embed.conv.bias", TRANSFORMER + "pos_conv_embed.conv.bias", "encoder.pos_conv.0.bias"),
-    ("encoder.pos_conv_embed.conv.weight_g", TRANSFORMER + "pos_conv_embed.conv.weight_g", "encoder.pos_conv.0.weight_g"),
-    ("encoder.pos_conv_embed.conv.weight_v", TRANSFORMER + "pos_conv_embed.conv.weight_v", "encoder.pos_conv.0.weight_v"),
+    (
+        "feature_projection.layer_norm.{p}",
+        "encoder.feature_projection.layer_norm.{p}",
+        "layer_norm.{p}",
+    ),
+    (
+        "feature_projection.projection.{p}",
+        "encoder.feature_projection.projection.{p}",
+        "post_extract_proj.{p}",
+    ),
+    # torchaudio: of HuBERTPretrainModel only
+    ("masked_spec_embed", "mask_generator.mask_embedding", "mask_emb"),
+    (
+        "encoder.pos_conv_embed.conv.bias",
+        TRANSFORMER + "pos_conv_embed.conv.bias",
+        "encoder.pos_conv.0.bias",
+    ),
+    (
+        "encoder.pos_conv_embed.conv.weight_g",
+        TRANSFORMER + "pos_conv_embed.conv.weight_g",
+        "encoder.pos_conv.0.weight_g",
+    ),
+    (
+        "encoder.pos_conv_embed.conv.weight_v",
+        TRANSFORMER + "pos_conv_embed.conv.weight_v",
+        "encoder.pos_conv.0.weight_v",
+    ),
     ("encoder.layer_norm.{p}", TRANSFORMER + "layer_norm.{p}", "encoder.layer_norm.{p}"),
-    (LAYER + "attention.q_proj.{p}", TA_LAYER + "attention.q_proj.{p}", LAYER + "self_attn.q_proj.{p}"),
-    (LAYER + "attention.k_proj.{p}", TA_LAYER + "attention.k_proj.{p}", LAYER + "self_attn.k_proj.{p}"),
-    (LAYER + "attention.v_proj.{p}", TA_LAYER + "attention.v_proj.{p}", LAYER + "self_attn.v_proj.{p}"),
-    (LAYER + "attention.out_proj.{p}", TA_LAYER + "attention.out_proj.{p}", LAYER + "self_attn.out_proj.{p}"),
+    (
+        LAYER + "attention.q_proj.{p}",
+        TA_LAYER + "attention.q_proj.{p}",
+        LAYER + "self_attn.q_proj.{p}",
+    ),
+    (
+        LAYER + "attention.k_proj.{p}",
+        TA_LAYER + "attention.k_proj.{p}",
+        LAYER + "self_attn.k_proj.{p}",
+    ),
+    (
+        LAYER + "attention.v_proj.{p}",
+        TA_LAYER + "attention.v_proj.{p}",
+        LAYER + "self_attn.v_proj.{p}",
+    ),
+    (
+        LAYER + "attention.out_proj.{p}",
+        TA_LAYER + "attention.out_proj.{p}",
+        LAYER + "self_attn.out_proj.{p}",
+    ),
     (LAYER + "layer_norm.{p}", TA_LAYER + "layer_norm.{p}", LAYER + "self_attn_layer_norm.{p}"),
-    (LAYER + "feed_forward.intermediate_dense.{p}", TA_LAYER + "feed_forward.intermediate_dense.{p}", LAYER + "fc1.{p}"),
-    (LAYER + "feed_forward.output_dense.{p}", TA_LAYER + "feed_forward.output_dense.{p}", LAYER + "fc2.{p}"),
-    (LAYER + "final_layer_norm.{p}", TA_LAYER + "final_layer_norm.{p}", LAYER + "final_layer_norm.{p}"),
+    (
+        LAYER + "feed_forward.intermediate_dense.{p}",
+        TA_LAYER + "feed_forward.intermediate_dense.{p}",
+        LAYER + "fc1.{p}",
+    ),
+    (
+        LAYER + "feed_forward.output_dense.{p}",
+        TA_LAYER + "feed_forward.output_dense.{p}",
+        LAYER + "fc2.{p}",
+    ),
+    (
+        LAYER + "final_layer_norm.{p}",
+        TA_LAYER + "final_layer_norm.{p}",
+        LAYER + "final_layer_norm.{p}",
+    ),
     # WavLM, which torchaudio has and fairseq has not
-    (LAYER + "attention.gru_rel_pos_linear.{p}", TA_LAYER + "attention.gru_rel_pos_linear.{p}", None),
+    (
+        LAYER + "attention.gru_rel_pos_linear.{p}",
+        TA_LAYER + "attention.gru_rel_pos_linear.{p}",
+        None,
+    ),
     (LAYER + "attention.gru_rel_pos_const", TA_LAYER + "attention.gru_rel_pos_const", None),
     (LAYER + "attention.rel_attn_embed.weight", TA_LAYER + "attention.rel_attn_embed.weight", None),
 )
-CONV_NORMS: dict[str, Row] = {  # of the front end: one group norm after the first convolution, or a layer norm after each
+# of the front end: one group norm after the first convolution, or a layer norm after each
+CONV_NORMS: dict[str, Row] = {
     "group": (CONV + "0.layer_norm.{p}", CONV + "0.layer_norm.{p}", CONV + "0.2.{p}"),
     "layer": (CONV + "{n}.layer_norm.{p}", CONV + "{n}.layer_norm.{p}", CONV + "{n}.2.1.{p}"),
 }
-WEIGHT_NORM = (("parametrizations.weight.original0", "weight_g"), ("parametrizations.weight.original1", "weight_v"))
+WEIGHT_NORM = (
+    ("parametrizations.weight.original0", "weight_g"),
+    ("parametrizations.weight.original1", "weight_v"),
+)
 
 # of the encoder inside a larger model
-PREFIXES = ("w2v_encoder.w2v_model.", "w2v_model.", "wav2vec2.", "model.wav2vec2.", "model.", "module.")
+PREFIXES = (
+    "w2v_encoder.w2v_model.",
+    "w2v_model.",
+    "wav2vec2.",
+    "model.wav2vec2.",
+    "model.",
+    "module.",
+)
 EXTRAS = (  # what a checkpoint holds beyond the encoder: listed, and left out
-    r"quantizer\..+", r"project_q\..+", r"project_hid\..+", r"target_glu\..+",  # wav2vec 2.0's pre-training
-    r"final_proj\..+", r"label_embs_concat", r"mask_generator\..+", r"logit_generator\..+",  # HuBERT's
+    # wav2vec 2.0's pre-training
+    r"quantizer\..+", r"project_q\..+", r"project_hid\..+", r"target_glu\..+",
+    # HuBERT's
+    r"final_proj\..+", r"label_embs_concat", r"mask_generator\..+", r"logit_generator\..+",
     r"(w2v_encoder\.)?proj\..+", r"aux\..+", r"lm_head\..+",  # CTC heads
     r"classifier\..+", r"projector\..+", r"layer_weights", r"tdnn\..+", r"objective\..+", r"feature_extractor\.(weight|bias)",
 )  # fmt: skip
@@ -72,7 +140,9 @@ def is_extra(name: str) -> bool:
     return any(re.fullmatch(pattern, name) for pattern in EXTRAS)
 
 
-def rename(state: Mapping[str, torch.Tensor], source: str, target: str, norm: str, where: str) -> dict[str, torch.Tensor]:
+def rename(
+    state: Mapping[str, torch.Tensor], source: str, target: str, norm: str, where: str
+) -> dict[str, torch.Tensor]:
     """Weights under the names of another library.
 
     norm: of the front end, group or layer; where: what the weights are from, for the message.
@@ -82,7 +152,11 @@ def rename(state: Mapping[str, torch.Tensor], source: str, target: str, norm: st
     rows: list[tuple[re.Pattern[str], str]] = []
     for row in (*NAMES, CONV_NORMS[norm]):
         if (old := row[a]) and (new := row[b]):
-            pattern = re.escape(old).replace(r"\{n\}", r"(?P<n>0|[1-9]\d*)").replace(r"\{p\}", "(?P<p>weight|bias)")
+            pattern = (
+                re.escape(old)
+                .replace(r"\{n\}", r"(?P<n>0|[1-9]\d*)")
+                .replace(r"\{p\}", "(?P<p>weight|bias)")
+            )
             rows.append((re.compile(pattern), new))
     renamed: dict[str, torch.Tensor] = {}
     rest = []
@@ -90,7 +164,14 @@ def rename(state: Mapping[str, torch.Tensor], source: str, target: str, norm: st
         plain_name = name
         for parametrised, original in WEIGHT_NORM:
             plain_name = plain_name.replace(parametrised, original)
-        new = next((new.format(**match.groupdict()) for pattern, new in rows if (match := pattern.fullmatch(plain_name))), "")
+        new = next(
+            (
+                new.format(**match.groupdict())
+                for pattern, new in rows
+                if (match := pattern.fullmatch(plain_name))
+            ),
+            "",
+        )
         if target != "fairseq":
             for parametrised, original in WEIGHT_NORM:
                 new = new.replace(original, parametrised)
@@ -100,7 +181,8 @@ def rename(state: Mapping[str, torch.Tensor], source: str, target: str, norm: st
             renamed[new] = tensor
     if rest:
         raise InputError(
-            f"{where} has {len(rest)} weights that no HuBERT or wav2vec 2.0 of {target} has ({brief(rest)}); give such a checkpoint"
+            f"{where} has {len(rest)} weights that no HuBERT or wav2vec 2.0 of {target} has "
+            f"({brief(rest)}); give such a checkpoint"
         )
     return renamed
 
@@ -113,7 +195,10 @@ def brief(names: Iterable[str]) -> str:
 
 KERNELS, STRIDES = (10, 3, 3, 3, 3, 2, 2), (5, 2, 2, 2, 2, 2, 2)  # of every published model
 HEAD_WIDTH, MAX_DISTANCE = 64, 800
-POSITIONS, PROJECTION = "encoder.pos_conv_embed.conv.parametrizations.weight.original1", "feature_projection.projection."
+POSITIONS, PROJECTION = (
+    "encoder.pos_conv_embed.conv.parametrizations.weight.original1",
+    "feature_projection.projection.",
+)
 
 
 @dataclass(frozen=True)
@@ -122,7 +207,8 @@ class Architecture:
 
     strides: tuple[int, ...] | None = None  # of the front end's convolutions
     heads: int | None = None
-    pre_norm: bool | None = None  # layer norm before attention and feed-forward (HuBERT large) or after (base)
+    # layer norm before attention and feed-forward (HuBERT large) or after (base)
+    pre_norm: bool | None = None
     normalise: bool | None = None  # zero mean and unit variance over the utterance first
     model_type: str | None = None  # of transformers; HuBERT and wav2vec 2.0 compute the same
     norm: str | None = None  # of the front end: group or layer
@@ -131,17 +217,22 @@ class Architecture:
 
     def over(self, other: Architecture) -> Architecture:
         """This, and where it states nothing the other."""
-        return replace(other, **{f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None})
+        return replace(
+            other,
+            **{f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None},
+        )
 
 
 def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
-    """Of fairseq's `cfg` ({"model": ..., "task": ...}) or older `args` (all in one). Raises InputError for another activation."""
+    """Of fairseq's `cfg` ({"model": ..., "task": ...}) or older `args` (all in one). Raises
+    InputError for another activation."""
 
     def section(settings: dict[str, Any], name: str) -> dict[str, Any]:
         return part if isinstance(part := settings.get(name), dict) else settings
 
     def of_type(section: dict[str, Any], name: str, kind: type) -> Any:
-        return value if type(value := section.get(name)) is kind else None  # not "${task.normalize}"
+        # not "${task.normalize}"
+        return value if type(value := section.get(name)) is kind else None
 
     settings = settings if isinstance(settings, dict) else {}
     model, task = section(settings, "model"), section(settings, "task")
@@ -150,7 +241,8 @@ def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
         model = section(before, "model")
     if model.get("activation_fn", "gelu") != "gelu":
         raise InputError(
-            f"{where} has the activation {model['activation_fn']}, and only gelu is supported; give another checkpoint"
+            f"{where} has the activation {model['activation_fn']}, and only gelu is supported; "
+            "give another checkpoint"
         )
     # an expression such as "[(512,10,5)] + [(512,3,2)] * 4 + [(512,2,2)] * 2", of (C, K, stride)
     layers: list[tuple[int, ...]] = []
@@ -172,7 +264,9 @@ def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
 
 def architecture_of_torchaudio(arguments: Mapping[str, Any]) -> Architecture:
     """Of the arguments of `torchaudio.models.wav2vec2_model` (or `wavlm_model`)."""
-    layers = arguments["extractor_conv_layer_config"] or [(512, k, s) for k, s in zip(KERNELS, STRIDES, strict=True)]
+    layers = arguments["extractor_conv_layer_config"] or [
+        (512, k, s) for k, s in zip(KERNELS, STRIDES, strict=True)
+    ]
     return Architecture(
         strides=tuple(stride for _, _, stride in layers),
         heads=arguments["encoder_num_heads"],
@@ -183,21 +277,30 @@ def architecture_of_torchaudio(arguments: Mapping[str, Any]) -> Architecture:
     )
 
 
-def config_of(stated: Architecture, state: Mapping[str, torch.Tensor], where: str) -> tuple[Any, bool, list[str]]:
-    """The configuration of transformers, whether the input is normalised, and in words what was assumed.
+def config_of(
+    stated: Architecture, state: Mapping[str, torch.Tensor], where: str
+) -> tuple[Any, bool, list[str]]:
+    """The configuration of transformers, whether the input is normalised, and in words what was
+    assumed.
 
-    state: weights under Hugging Face's names. Raises InputError where what must be known is neither stated nor usual.
+    state: weights under Hugging Face's names. Raises InputError where what must be known is neither
+    stated nor usual.
     """
 
     shapes = convolution_shapes(state, where)
     kernels = tuple(k for _, _, k in shapes)
     width = shape(state, PROJECTION + "weight", where)[0]
     _, grouped, positions = shape(state, POSITIONS, where)
-    if stated.convolutions is not None and stated.convolutions != tuple((c, k) for c, _, k in shapes):
-        raise InputError(f"the convolutions of {where} do not match its settings; fetch or make it again")
+    if stated.convolutions is not None and stated.convolutions != tuple(
+        (c, k) for c, _, k in shapes
+    ):
+        raise InputError(
+            f"the convolutions of {where} do not match its settings; fetch or make it again"
+        )
     if stated.norm is None:
         raise InputError(
-            f"{where} has one convolution and does not state how it is normalised; give a checkpoint with its settings"
+            f"{where} has one convolution and does not state how it is normalised; give a "
+            "checkpoint with its settings"
         )
     guesses = []
     strides = stated.strides
@@ -205,7 +308,8 @@ def config_of(stated: Architecture, state: Mapping[str, torch.Tensor], where: st
         if kernels != KERNELS:
             listed = ", ".join(map(str, kernels))
             raise InputError(
-                f"{where} does not state its strides, and its kernels ({listed}) are unusual; use `speechssl convert --strides`"
+                f"{where} does not state its strides, and its kernels ({listed}) are unusual; "
+                "use `speechssl convert --strides`"
             )
         strides = STRIDES
         guesses.append("strides 5 2 2 2 2 2 2")
@@ -215,7 +319,10 @@ def config_of(stated: Architecture, state: Mapping[str, torch.Tensor], where: st
             heads = constant.shape[1]
         elif width % HEAD_WIDTH:
             reason = f"{width} is no multiple of {HEAD_WIDTH}"
-            raise InputError(f"{where} does not state its number of heads, and {reason}; give --heads to `speechssl convert`")
+            raise InputError(
+                f"{where} does not state its number of heads, and {reason}; give "
+                "--heads to `speechssl convert`"
+            )
         else:
             heads = width // HEAD_WIDTH
         guesses.append(f"{heads} heads")
@@ -232,11 +339,19 @@ def config_of(stated: Architecture, state: Mapping[str, torch.Tensor], where: st
         if stated.max_distance is None:
             guesses.append(f"relative positions up to {MAX_DISTANCE} frames")
         buckets = shape(state, "encoder.layers.0.attention.rel_attn_embed.weight", where)[0]
-        relative = {"num_buckets": buckets, "max_bucket_distance": stated.max_distance or MAX_DISTANCE}
+        relative = {
+            "num_buckets": buckets,
+            "max_bucket_distance": stated.max_distance or MAX_DISTANCE,
+        }
     if len(strides) != len(shapes) or min(strides) < 1:
-        raise InputError(f"{where} has {len(shapes)} convolutions, and {len(strides)} strides were given; give one for each")
+        raise InputError(
+            f"{where} has {len(shapes)} convolutions, and {len(strides)} strides "
+            "were given; give one for each"
+        )
     if heads < 1 or width % heads:
-        raise InputError(f"{where} has width {width}, which is no multiple of {heads} heads; give --heads")
+        raise InputError(
+            f"{where} has width {width}, which is no multiple of {heads} heads; give --heads"
+        )
     from transformers import AutoConfig  # slow to import
 
     config = AutoConfig.for_model(
@@ -249,7 +364,9 @@ def config_of(stated: Architecture, state: Mapping[str, torch.Tensor], where: st
         hidden_size=width,
         num_hidden_layers=count(state, r"encoder\.layers\.(\d+)\..+", where),
         num_attention_heads=heads,
-        intermediate_size=shape(state, "encoder.layers.0.feed_forward.intermediate_dense.weight", where)[0],
+        intermediate_size=shape(
+            state, "encoder.layers.0.feed_forward.intermediate_dense.weight", where
+        )[0],
         num_conv_pos_embeddings=positions,
         num_conv_pos_embedding_groups=width // max(grouped, 1),
         do_stable_layer_norm=pre_norm,
@@ -265,11 +382,14 @@ def convolution_shapes(state: Mapping[str, torch.Tensor], where: str) -> list[tu
 
 
 def count(state: Mapping[str, torch.Tensor], pattern: str, where: str) -> int:
-    """How many parts there are, numbered from 0. pattern: of the names of weights, with a group for the number."""
+    """How many parts there are, numbered from 0. pattern: of the names of weights, with a group for
+    the number."""
     numbers = {int(match[1]) for name in state if (match := re.fullmatch(pattern, name))}
     if numbers != set(range(len(numbers))) or not numbers:
         shown = pattern.replace("\\", "")
-        raise InputError(f"{where} lacks weights ({shown} has the numbers {sorted(numbers)}); fetch it again")
+        raise InputError(
+            f"{where} lacks weights ({shown} has the numbers {sorted(numbers)}); fetch it again"
+        )
     return len(numbers)
 
 
@@ -277,11 +397,16 @@ def shape(state: Mapping[str, torch.Tensor], name: str, where: str) -> tuple[int
     """The shape of a weight: (C', C, K) of a convolution, (out, in) of a product."""
     axes = 3 if "conv" in name else 2
     if name not in state or state[name].ndim != axes:
-        raise InputError(f"{where} lacks the weight {name}, or it has another number of axes than {axes}; fetch or make it again")
+        raise InputError(
+            f"{where} lacks the weight {name}, or it has another number of axes "
+            f"than {axes}; fetch or make it again"
+        )
     return tuple(state[name].shape)
 
 
-SETTINGS = (  # the same of an architecture in Hugging Face's config, torchaudio's arguments, fairseq's model; "" where it has none
+# the same of an architecture in Hugging Face's config, torchaudio's arguments, fairseq's model; ""
+# where it has none
+SETTINGS = (
     ("conv_bias", "extractor_conv_bias", "conv_bias"),
     ("hidden_size", "encoder_embed_dim", "encoder_embed_dim"),
     ("feat_proj_dropout", "encoder_projection_dropout", ""),
@@ -306,7 +431,10 @@ def torchaudio_arguments(config: Any) -> dict[str, Any]:
     rows = SETTINGS if wavlm else SETTINGS[:-2]
     return {name: getattr(config, ours) for ours, name, _ in rows} | {
         "extractor_mode": f"{config.feat_extract_norm}_norm",
-        "extractor_conv_layer_config": [list(x) for x in zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True)],
+        "extractor_conv_layer_config": [
+            list(x)
+            for x in zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True)
+        ],
         "aux_num_out": None,
     }
 
@@ -314,7 +442,9 @@ def torchaudio_arguments(config: Any) -> dict[str, Any]:
 def fairseq_settings(config: Any, normalise: bool) -> dict[str, Any]:
     """The `cfg` of a fairseq checkpoint, as plain values."""
     hubert = config.model_type == "hubert"
-    layers = [tuple(x) for x in zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True)]
+    layers = [
+        tuple(x) for x in zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True)
+    ]
     model = {
         "_name": "hubert" if hubert else "wav2vec2",
         "extractor_mode": "default" if config.feat_extract_norm == "group" else "layer_norm",
@@ -322,7 +452,11 @@ def fairseq_settings(config: Any, normalise: bool) -> dict[str, Any]:
         "activation_fn": "gelu",
         **{name: getattr(config, ours) for ours, _, name in SETTINGS if name},
     }
-    task = {"_name": "hubert_pretraining" if hubert else "audio_pretraining", "sample_rate": 16_000, "normalize": normalise}
+    task = {
+        "_name": "hubert_pretraining" if hubert else "audio_pretraining",
+        "sample_rate": 16_000,
+        "normalize": normalise,
+    }
     return {"model": model, "task": task}
 
 
@@ -334,7 +468,8 @@ STATED_IN_CARD = ("normalise", "model_type", "norm")
 
 @dataclass(frozen=True)
 class Weights:
-    """The encoder's weights under the names of the world they come from, without its prefix and what is not the encoder's."""
+    """The encoder's weights under the names of the world they come from, without its prefix and
+    what is not the encoder's."""
 
     name: str
     where: str  # for messages
@@ -346,93 +481,158 @@ class Weights:
 
 
 def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Module, bool, list[str]]:
-    """The model of transformers with these weights, whether its input is normalised, and in words what was assumed.
+    """The model of transformers with these weights, whether its input is normalised, and in words
+    what was assumed.
 
     overrides: what the user states, which wins.
-    Raises InputError when a weight has no place, a place has no weight, or what must be known is not stated.
+    Raises InputError when a weight has no place, a place has no weight, or what must be known is
+    not stated.
     """
     where, stated, names = weights.where, overrides.over(weights.stated), set(weights.state)
-    norm = weights.stated.norm or overrides.norm  # the names tell, but not those of one convolution, which has the same in both
+    # the names tell, but not those of one convolution, which has the same in both
+    norm = weights.stated.norm or overrides.norm
     if any(re.fullmatch(re.escape(CONV) + r"\d+\.2\.1\.weight", name) for name in names):
         norm = "layer"
     elif names & {CONV + "0.2.weight", CONV + "1.0.weight", CONV + "1.conv.weight"}:
         norm = "layer" if CONV + "1.layer_norm.weight" in names else "group"
     state: dict[str, torch.Tensor] = {}
-    for name, tensor in weights.state.items():  # torchaudio's WavLM holds query, key and value in one tensor, (3 D, ...)
+    # torchaudio's WavLM holds query, key and value in one tensor, (3 D, ...)
+    for name, tensor in weights.state.items():
         stem, in_one, parameter = name.partition("attention.attention.in_proj_")
         if in_one:
-            state |= {f"{stem}attention.{x}_proj.{parameter}": t for x, t in zip("qkv", tensor.chunk(3), strict=True)}
+            state |= {
+                f"{stem}attention.{x}_proj.{parameter}": t
+                for x, t in zip("qkv", tensor.chunk(3), strict=True)
+            }
         else:
             state[name.replace("attention.attention.", "attention.")] = tensor
     state = rename(state, weights.kind, "huggingface", norm or "group", where)
     stated = replace(stated, norm=norm)
     if overrides.strides is not None:
         stated = replace(stated, convolutions=None)
-    channels, width = convolution_shapes(state, where)[-1][0], shape(state, "encoder.layers.0.attention.q_proj.weight", where)[0]
-    if weights.kind == "fairseq" and PROJECTION + "weight" not in state and channels == width:  # it has none between equal widths
+    channels, width = (
+        convolution_shapes(state, where)[-1][0],
+        shape(state, "encoder.layers.0.attention.q_proj.weight", where)[0],
+    )
+    # it has none between equal widths
+    if weights.kind == "fairseq" and PROJECTION + "weight" not in state and channels == width:
         state |= {PROJECTION + "weight": torch.eye(width), PROJECTION + "bias": torch.zeros(width)}
     filled = [] if MASK in state else [NO_MASK]
     state.setdefault(MASK, torch.zeros(width))
     config, normalise, guesses = config_of(stated, state, where)
-    config.mask_time_prob = config.mask_time_prob or 0.05  # or the model would have no mask embedding
+    # or the model would have no mask embedding
+    config.mask_time_prob = config.mask_time_prob or 0.05
     from transformers import AutoModel  # slow to import
 
     try:
-        with torch.device("meta"):  # nothing is initialised, so nothing can stay as it was initialised
+        # nothing is initialised, so nothing can stay as it was initialised
+        with torch.device("meta"):
             model = AutoModel.from_config(config, dtype=torch.float32)
-    except Exception as error:  # torch and transformers have their own for shapes that make no sense
+    except Exception as error:
+        # torch and transformers have their own for shapes that make no sense
         reason = first_line(error)
-        raise InputError(f"{where} has weights of shapes that no encoder has ({reason}); fetch or make it again") from error
-    missing, rest = model.state_dict().keys() - state.keys(), state.keys() - model.state_dict().keys()
+        raise InputError(
+            f"{where} has weights of shapes that no encoder has ({reason}); fetch or make it again"
+        ) from error
+    missing, rest = (
+        model.state_dict().keys() - state.keys(),
+        state.keys() - model.state_dict().keys(),
+    )
     if missing or rest:
-        lacks, has = f"lacks {len(missing)} weights ({brief(missing)})", f"has {len(rest)} too many ({brief(rest)})"
-        raise InputError(f"{where} {' and '.join([lacks] * bool(missing) + [has] * bool(rest))}; fetch or make it again")
+        lacks, has = (
+            (f"lacks {len(missing)} weights ({brief(missing)})"),
+            f"has {len(rest)} too many ({brief(rest)})",
+        )
+        raise InputError(
+            f"{where} {' and '.join([lacks] * bool(missing) + [has] * bool(rest))}; "
+            "fetch or make it again"
+        )
     copies = {name: tensor.detach().to(torch.float32, copy=True) for name, tensor in state.items()}
     try:
         model.load_state_dict(copies, assign=True)
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:160]
-        raise InputError(f"{where} has weights whose shapes do not match its first ones ({reason}); fetch it again") from error
+        raise InputError(
+            f"{where} has weights whose shapes do not match its first ones "
+            f"({reason}); fetch it again"
+        ) from error
     return model.eval().requires_grad_(False), normalise, guesses + filled
 
 
 def read_weights(name: str | Path) -> Weights:
-    """Read `torchaudio:BUNDLE` or a `.pt` file. Raises InputError for what is neither, is damaged, or cannot be fetched."""
-    return read_bundle(str(name).removeprefix(BUNDLE)) if str(name).startswith(BUNDLE) else read_file(Path(name))
+    """Read `torchaudio:BUNDLE` or a `.pt` file. Raises InputError for what is neither, is damaged,
+    or cannot be fetched."""
+    return (
+        read_bundle(str(name).removeprefix(BUNDLE))
+        if str(name).startswith(BUNDLE)
+        else read_file(Path(name))
+    )
 
 
 def read_bundle(name: str) -> Weights:
-    """One of torchaudio.pipelines, which fetches it. Raises InputError for an unknown name, and where it cannot be fetched."""
+    """One of torchaudio.pipelines, which fetches it. Raises InputError for an unknown name, and
+    where it cannot be fetched."""
     import torchaudio
 
     bundle = getattr(torchaudio.pipelines, name, None)
     if not isinstance(bundle, torchaudio.pipelines.Wav2Vec2Bundle):
-        names = [n for n, x in vars(torchaudio.pipelines).items() if type(x) is torchaudio.pipelines.Wav2Vec2Bundle]
-        raise InputError(f"torchaudio has no encoder {name!r}; choose from {', '.join(names)}, or one with a CTC head")
+        names = [
+            n
+            for n, x in vars(torchaudio.pipelines).items()
+            if type(x) is torchaudio.pipelines.Wav2Vec2Bundle
+        ]
+        raise InputError(
+            f"torchaudio has no encoder {name!r}; choose from {', '.join(names)}, "
+            "or one with a CTC head"
+        )
     where = BUNDLE + name
     try:
         state = bundle.get_model().state_dict()
     except Exception as error:  # no network, a damaged cache, a disk that is full
-        raise InputError(f"cannot fetch {where} ({first_line(error)}); try again with a network, or give a file") from error
-    kind = "wavlm" if name.startswith("WAVLM") else "hubert" if name.startswith("HUBERT") else "wav2vec2"
-    stated = replace(architecture_of_torchaudio(bundle._params), model_type=kind, normalise=bundle._normalize_waveform)
-    return Weights(where, where, "torchaudio", *_without_extras(_without_prefix(state), "torchaudio"), stated)
+        raise InputError(
+            f"cannot fetch {where} ({first_line(error)}); try again with a network, or give a file"
+        ) from error
+    kind = (
+        "wavlm"
+        if name.startswith("WAVLM")
+        else "hubert"
+        if name.startswith("HUBERT")
+        else "wav2vec2"
+    )
+    stated = replace(
+        architecture_of_torchaudio(bundle._params),
+        model_type=kind,
+        normalise=bundle._normalize_waveform,
+    )
+    return Weights(
+        where, where, "torchaudio", *_without_extras(_without_prefix(state), "torchaudio"), stated
+    )
 
 
 def read_file(path: Path) -> Weights:
     """A fairseq checkpoint or a torchaudio state dict; its names say which."""
     if path.suffix == ".safetensors":
-        raise InputError(f"{path} alone does not identify the model; give its folder, with config.json")
+        raise InputError(
+            f"{path} alone does not identify the model; give its folder, with config.json"
+        )
     content, settings = read_pt(path), None
     state: Any = content if isinstance(content, Mapping) else {}
     if isinstance(state.get("model"), Mapping):  # fairseq's
         state, settings = state["model"], state.get("cfg") or state.get("args")
     elif isinstance(state.get("model_weight"), Mapping):  # s3prl's copies of fairseq's
-        state, settings = state["model_weight"], {"model": state.get("model_cfg"), "task": state.get("task_cfg")}
+        state, settings = (
+            state["model_weight"],
+            {"model": state.get("model_cfg"), "task": state.get("task_cfg")},
+        )
     elif isinstance(state.get("state_dict"), Mapping):  # Lightning's
         state = state["state_dict"]
-    if not state or not all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items()):
-        raise InputError(f"{path} contains no named weights; give a fairseq checkpoint or a torchaudio state dict")
+    if not state or not all(
+        isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items()
+    ):
+        raise InputError(
+            f"{path} contains no named weights; give a fairseq checkpoint or a "
+            "torchaudio state dict"
+        )
     weights = _without_prefix(state)
     if len(state) != len(weights):
         raise InputError(f"{path} contains more than one encoder; give a checkpoint with one")
@@ -440,7 +640,10 @@ def read_file(path: Path) -> Weights:
     if kind == "fairseq" and not any(".self_attn." in name for name in weights):
         if any("feature_projection." in name for name in weights):
             raise InputError(f"{path} has Hugging Face's names; give its folder, with config.json")
-        raise InputError(f"{path} has neither torchaudio's nor fairseq's names ({brief(weights)}); give a HuBERT or a wav2vec 2.0")
+        raise InputError(
+            f"{path} has neither torchaudio's nor fairseq's names "
+            f"({brief(weights)}); give a HuBERT or a wav2vec 2.0"
+        )
     state, left_out = _without_extras(weights, kind)
     card_file, arguments = path.with_suffix(".card.json"), path.with_suffix(".json")
     card = read_json(card_file) if card_file.is_file() else {}
@@ -449,29 +652,50 @@ def read_file(path: Path) -> Weights:
             stated = architecture_of_fairseq(plain(settings), str(path))
         except RecursionError:
             raise InputError(f"{path} has recursive settings; fetch or make it again") from None
-        stated = stated.over(Architecture(model_type="hubert" if "label_embs_concat" in left_out else None))
+        stated = stated.over(
+            Architecture(model_type="hubert" if "label_embs_concat" in left_out else None)
+        )
         return Weights(path.name, str(path), kind, state, left_out, stated, card)
-    try:  # beside a file of torchaudio may lie what `speechssl convert` writes: the factory's arguments and a card
-        stated = architecture_of_torchaudio(read_json(arguments)) if arguments.is_file() else Architecture()
-        stated = Architecture(**{name: card[name] for name in STATED_IN_CARD if name in card}).over(stated)
+    try:
+        # beside a file of torchaudio may lie what `speechssl convert` writes: the factory's
+        # arguments and a card
+        stated = (
+            architecture_of_torchaudio(read_json(arguments))
+            if arguments.is_file()
+            else Architecture()
+        )
+        stated = Architecture(**{name: card[name] for name in STATED_IN_CARD if name in card}).over(
+            stated
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = first_line(error)
-        raise InputError(f"{arguments} does not hold the arguments of wav2vec2_model ({reason}); correct or delete it") from error
+        raise InputError(
+            f"{arguments} does not hold the arguments of wav2vec2_model ({reason}); "
+            "correct or delete it"
+        ) from error
     if any("attention.attention." in name for name in state):
         stated = replace(stated, model_type="wavlm")
     if "mask_generator.mask_embedding" not in state and MASK in card:
-        state = state | {"mask_generator.mask_embedding": torch.tensor(card[MASK], dtype=torch.float32)}
+        state = state | {
+            "mask_generator.mask_embedding": torch.tensor(card[MASK], dtype=torch.float32)
+        }
     return Weights(path.name, str(path), kind, state, left_out, stated, card)
 
 
 def _without_prefix(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Without the prefix that the encoder has inside a larger model, and without that of the whole model."""
+    """Without the prefix that the encoder has inside a larger model, and without that of the whole
+    model."""
     prefix = next((p for p in PREFIXES if any(name.startswith(p + CONV) for name in state)), "")
     outer = "model." if prefix.startswith("model.") else ""
-    return {name.removeprefix(prefix if name.startswith(prefix) else outer): tensor for name, tensor in state.items()}
+    return {
+        name.removeprefix(prefix if name.startswith(prefix) else outer): tensor
+        for name, tensor in state.items()
+    }
 
 
-def _without_extras(state: Mapping[str, torch.Tensor], kind: str) -> tuple[dict[str, torch.Tensor], list[str]]:
+def _without_extras(
+    state: Mapping[str, torch.Tensor], kind: str
+) -> tuple[dict[str, torch.Tensor], list[str]]:
     """The encoder's weights, and the names of what is known not to be its own."""
     rows = [row[KINDS.index(kind)] for row in NAMES]
     left_out = sorted(name for name in state if is_extra(name) and name not in rows)

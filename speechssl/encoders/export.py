@@ -1,4 +1,5 @@
-"""Writes an encoder for Hugging Face, torchaudio or fairseq, and verifies all layers before anything appears under its name."""
+"""Writes an encoder for Hugging Face, torchaudio or fairseq, and verifies all layers before
+anything appears under its name."""
 
 from __future__ import annotations
 
@@ -11,7 +12,15 @@ import numpy as np
 import torch
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.checkpoints import KINDS, MASK, Architecture, fairseq_settings, read_weights, rename, torchaudio_arguments
+from speechssl.encoders.checkpoints import (
+    KINDS,
+    MASK,
+    Architecture,
+    fairseq_settings,
+    read_weights,
+    rename,
+    torchaudio_arguments,
+)
 from speechssl.encoders.hubert import is_known
 from speechssl.encoders.load import (
     ONE_FILE,
@@ -29,16 +38,22 @@ from speechssl.io import hash_json, read_json, write_json
 
 TOLERANCE = 1e-5
 SECONDS = 2
-SAME = ("what", "model_type", "normalise", "norm", "settings")  # in the cards of two files that hold the same
+# in the cards of two files that hold the same
+SAME = ("what", "model_type", "normalise", "norm", "settings")
 Layers = list[torch.Tensor]  # 0 to L, (T, D) each
 
 
-def convert(source: str | Path, out: Path, kind: str, overrides: Architecture = Architecture()) -> dict[str, Any]:
-    """Write an encoder in another library's format, and return its card, with the largest relative error of every layer.
+def convert(
+    source: str | Path, out: Path, kind: str, overrides: Architecture = Architecture()
+) -> dict[str, Any]:
+    """Write an encoder in another library's format, and return its card, with the largest relative
+    error of every layer.
 
-    out: a folder for huggingface, a `.pt` for the others. overrides: what is known of a source that does not say it.
+    out: a folder for huggingface, a `.pt` for the others. overrides: what is known of a source that
+    does not say it.
     Where `out` is there already and was made from the same weights, nothing is done.
-    Raises InputError when the source cannot be loaded, the format cannot hold it, `out` is something else, or the proof fails.
+    Raises InputError when the source cannot be loaded, the format cannot hold it, `out` is
+    something else, or the proof fails.
     """
     if kind not in KINDS:
         raise InputError(f"there is no format {kind}; choose from {', '.join(KINDS)}")
@@ -49,9 +64,16 @@ def convert(source: str | Path, out: Path, kind: str, overrides: Architecture = 
     if out.exists():
         stored = read_json(card_file) if card_file.is_file() else None
         if not isinstance(stored, dict):
-            raise InputError(f"{out} already exists and has no card; choose another place or delete it")
-    elif not huggingface and (beside := [p for p in (card_file, out.with_suffix(".json")) if p.exists()]):
-        raise InputError(f"{beside[0]} is where the settings of {out} would be written; choose another name or delete it")
+            raise InputError(
+                f"{out} already exists and has no card; choose another place or delete it"
+            )
+    elif not huggingface and (
+        beside := [p for p in (card_file, out.with_suffix(".json")) if p.exists()]
+    ):
+        raise InputError(
+            f"{beside[0]} is where the settings of {out} would be written; choose "
+            "another name or delete it"
+        )
 
     checkpoint = load_checkpoint(source, overrides)
     config: Any = checkpoint.model.config
@@ -60,10 +82,18 @@ def convert(source: str | Path, out: Path, kind: str, overrides: Architecture = 
             what = f"{checkpoint.name} is not a plain HuBERT or wav2vec 2.0"
             raise InputError(f"{what}, and is not written for {kind}; convert to huggingface")
         if config.layer_norm_eps != 1e-5 or not getattr(config, "feat_proj_layer_norm", True):
-            raise InputError(f"{checkpoint.name} has layer norms that {kind} does not have; convert to huggingface")
-    made_from: dict[str, Any] = {"name": checkpoint.name, "kind": checkpoint.kind, "hash": hash_weights(checkpoint.model)}
+            raise InputError(
+                f"{checkpoint.name} has layer norms that {kind} does not have; "
+                "convert to huggingface"
+            )
+    made_from: dict[str, Any] = {
+        "name": checkpoint.name,
+        "kind": checkpoint.kind,
+        "hash": hash_weights(checkpoint.model),
+    }
     made_from["card"] = {key: value for key, value in checkpoint.card.items() if key != MASK}
-    passing = ("_name_or_path", "transformers_version", "dtype", "architectures")  # not of the encoder
+    # not of the encoder
+    passing = ("_name_or_path", "transformers_version", "dtype", "architectures")
     card = {
         "what": f"encoder in the format of {kind}",
         "made_from": made_from,
@@ -78,89 +108,147 @@ def convert(source: str | Path, out: Path, kind: str, overrides: Architecture = 
         before = stored.get("made_from")
         weights = before.get("hash") if isinstance(before, dict) else None
         if weights != made_from["hash"] or any(stored.get(key) != card[key] for key in SAME):
-            raise InputError(f"{out} already exists and is something else; choose another place or delete it")
+            raise InputError(
+                f"{out} already exists and is something else; choose another place or delete it"
+            )
         if hash_weights(load_checkpoint(out).model) != weights:
-            raise InputError(f"{out} already exists and no longer has the weights of its card; delete it and try again")
+            raise InputError(
+                f"{out} already exists and no longer has the weights of its card; "
+                "delete it and try again"
+            )
         return stored
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.stem}-") as scratch:  # in the same file system
+    # in the same file system
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.stem}-") as scratch:
         folder = Path(scratch)
         written = folder / out.name
         if huggingface:
             checkpoint.model.save_pretrained(written, max_shard_size=ONE_FILE)  # type: ignore[operator]
             save_extractor(config, written, checkpoint.normalise)
         else:
-            state = rename(checkpoint.model.state_dict(), "huggingface", kind, config.feat_extract_norm, checkpoint.name)
+            state = rename(
+                checkpoint.model.state_dict(),
+                "huggingface",
+                kind,
+                config.feat_extract_norm,
+                checkpoint.name,
+            )
             state = {name: tensor.contiguous() for name, tensor in state.items()}
-            if kind == "torchaudio":  # the factory's arguments beside it, and in the card what torchaudio's models do not hold
+            # the factory's arguments beside it, and in the card what torchaudio's models do not
+            # hold
+            if kind == "torchaudio":
                 card[MASK] = state.pop("mask_generator.mask_embedding").tolist()
                 torch.save(state, written)
                 write_json(written.with_suffix(".json"), torchaudio_arguments(config))
                 write_json(_card_file(written, kind), card)
             else:
                 if config.conv_dim[-1] == config.hidden_size:
-                    weight, bias = state.pop("post_extract_proj.weight"), state.pop("post_extract_proj.bias")
+                    weight, bias = (
+                        state.pop("post_extract_proj.weight"),
+                        state.pop("post_extract_proj.bias"),
+                    )
                     if bias.any() or not torch.equal(weight, torch.eye(len(weight))):
-                        state |= {"post_extract_proj.weight": weight, "post_extract_proj.bias": bias}
-                        card["note"] = "fairseq's own models have no projection between equal widths, and will not take this one"
-                torch.save({"args": None, "cfg": fairseq_settings(config, checkpoint.normalise), "model": state}, written)
+                        state |= {
+                            "post_extract_proj.weight": weight,
+                            "post_extract_proj.bias": bias,
+                        }
+                        card["note"] = (
+                            "fairseq's own models have no projection between equal "
+                            "widths, and will not take this one"
+                        )
+                torch.save(
+                    {
+                        "args": None,
+                        "cfg": fairseq_settings(config, checkpoint.normalise),
+                        "model": state,
+                    },
+                    written,
+                )
         card |= {"largest_errors": _prove(source, checkpoint, written, kind)}
         if huggingface:
             card["files"] = file_hashes(written)
         write_json(_card_file(written, kind), card)
         for path in folder.rglob("*.*"):
             os.chmod(path, 0o644)  # safetensors' are for nobody else
-        for path in sorted(folder.iterdir(), key=lambda path: path.name == out.name):  # last what others look for
+        # last what others look for
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == out.name):
             os.replace(path, out.parent / path.name)
     return card
 
 
 def relative_errors(layers: Layers, expected: Layers) -> list[float]:
-    """Of every layer: the distance of all its numbers from what they should be, over their length."""
+    """Of every layer: the distance of all its numbers from what they should be, over their
+    length."""
     pairs = zip(layers, expected, strict=True)
-    return [float(torch.linalg.norm((a - b).double()) / torch.linalg.norm(b.double()).clamp(min=1e-30)) for a, b in pairs]
+    return [
+        float(torch.linalg.norm((a - b).double()) / torch.linalg.norm(b.double()).clamp(min=1e-30))
+        for a, b in pairs
+    ]
 
 
 def _prove(source: str | Path, checkpoint: Checkpoint, written: Path, kind: str) -> list[float]:
-    """What was written is read again: its weights must be the source's to the bit, and every layer of two seconds of noise the
-    source's within TOLERANCE, each computed by the library whose format it is (fairseq's by our own engine)."""
+    """What was written is read again: its weights must be the source's to the bit, and every layer
+    of two seconds of noise the source's within TOLERANCE, each computed by the library whose format
+    it is (fairseq's by our own engine)."""
     again = load_checkpoint(written)
     weights, read = checkpoint.model.state_dict(), again.model.state_dict()
-    same = weights.keys() == read.keys() and all(torch.equal(weights[name], read[name]) for name in weights)
+    same = weights.keys() == read.keys() and all(
+        torch.equal(weights[name], read[name]) for name in weights
+    )
     if again.left_out or again.guesses or not same:
-        raise InputError(f"converting {source} to {kind} changed its weights, so nothing was written; report this as a bug")
+        raise InputError(
+            f"converting {source} to {kind} changed its weights, so nothing was "
+            "written; report this as a bug"
+        )
     if again.normalise != checkpoint.normalise:
-        raise InputError(f"converting {source} to {kind} changed its normalisation, so nothing was written; report this as a bug")
+        raise InputError(
+            f"converting {source} to {kind} changed its normalisation, so nothing "
+            "was written; report this as a bug"
+        )
     samples = np.random.default_rng(0).standard_normal(SECONDS * SAMPLE_RATE)
     wave = torch.from_numpy((0.1 * samples).astype(np.float32))
     wave = (wave - wave.mean()) / wave.std(correction=0) if checkpoint.normalise else wave
-    errors = relative_errors(_native_layers(written, again, wave), _native_layers(source, checkpoint, wave))
+    errors = relative_errors(
+        _native_layers(written, again, wave), _native_layers(source, checkpoint, wave)
+    )
     worst = int(np.argmax(errors))  # NaN is the worst
     if not errors[worst] <= TOLERANCE:
         raise InputError(
-            f"layer {worst} of {source} differs by {errors[worst]:.1e} in {kind}, so nothing was written; report this as a bug"
+            f"layer {worst} of {source} differs by {errors[worst]:.1e} in {kind}, so nothing was "
+            "written; report this as a bug"
         )
     return errors
 
 
 @torch.inference_mode()
 def _native_layers(name: str | Path, checkpoint: Checkpoint, wave: torch.Tensor) -> Layers:
-    """All layers by the library that the checkpoint is of: torchaudio's model has torchaudio's file, not our reading of it."""
+    """All layers by the library that the checkpoint is of: torchaudio's model has torchaudio's
+    file, not our reading of it."""
     config: Any = checkpoint.model.config
     if checkpoint.kind != "torchaudio":
         ours = checkpoint.kind == "fairseq"
-        engine: Any = as_encoder(checkpoint, device="cpu").engine if ours else TransformersEngine(checkpoint.model)
+        engine: Any = (
+            as_encoder(checkpoint, device="cpu").engine
+            if ours
+            else TransformersEngine(checkpoint.model)
+        )
         return list(engine.states(wave, engine.statistics(wave), config.num_hidden_layers))
     import torchaudio
 
     weights = read_weights(name).state
     weights.pop("mask_generator.mask_embedding", None)
-    make = torchaudio.models.wavlm_model if config.model_type == "wavlm" else torchaudio.models.wav2vec2_model
+    make = (
+        torchaudio.models.wavlm_model
+        if config.model_type == "wavlm"
+        else torchaudio.models.wav2vec2_model
+    )
     model = make(**torchaudio_arguments(config))
     model.load_state_dict(weights)
     first_layer: Layers = []
-    model.encoder.transformer.layers[0].register_forward_pre_hook(lambda _, inputs: first_layer.append(inputs[0]))
+    model.encoder.transformer.layers[0].register_forward_pre_hook(
+        lambda _, inputs: first_layer.append(inputs[0])
+    )
     layers, _ = model.eval().extract_features(wave[None])
     return [x[0] for x in (*first_layer, *layers)]
 

@@ -1,11 +1,16 @@
-"""HuBERT and wav2vec 2.0: the one definition of their forward pass, computed with the kernels of a purpose.
+"""HuBERT and wav2vec 2.0: the one definition of their forward pass, computed with the kernels of a
+purpose.
 
-    samples -> convolutions, each with GELU (a group norm after the first, or a layer norm after each)
-            -> layer norm, projection -> + GELU of a grouped convolution over time (positions) -> transformer layers
+    samples -> convolutions, each with GELU (a group norm after the first, or a layer norm after
+    each)
+            -> layer norm, projection -> + GELU of a grouped convolution over time (positions) ->
+            transformer layers
 
-Layer 0 is the input of the first transformer layer, layer n the output of layer n. Models with layer norms before attention and
-feed-forward (pre-norm, HuBERT large) have another norm after the last layer, which is left to the caller.
-The kernels are those below (a CPU, one utterance, oneDNN, fp32, bf16 or int8), `batched` (a GPU, many utterances)
+Layer 0 is the input of the first transformer layer, layer n the output of layer n. Models with
+layer norms before attention and feed-forward (pre-norm, HuBERT large) have another norm after the
+last layer, which is left to the caller.
+The kernels are those below (a CPU, one utterance, oneDNN, fp32, bf16 or int8), `batched` (a GPU,
+many utterances)
 and `training` (with gradients). They work on the weights of transformers' modules.
 
 Letters: B utterances, N samples, T frames, C channels, D width, H heads, K kernel size.
@@ -34,7 +39,8 @@ Map = Callable[[torch.Tensor], torch.Tensor]
 
 
 class FusedProduct(Protocol):
-    """A linear map or a convolution, and what follows it: nothing, its GELU, or its sum with a residual."""
+    """A linear map or a convolution, and what follows it: nothing, its GELU, or its sum with a
+    residual."""
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
     def gelu(self, x: torch.Tensor) -> torch.Tensor: ...
@@ -42,18 +48,22 @@ class FusedProduct(Protocol):
 
 
 class Kernels(Protocol):
-    """What computes the parts of the model for one purpose. Each method takes a module of transformers."""
+    """What computes the parts of the model for one purpose. Each method takes a module of
+    transformers."""
 
     layer_drop: float  # probability with which a layer is left out
 
-    def convolution(self, conv: nn.Conv1d) -> FusedProduct: ...  # of the front end, not its first: (..., T, C) -> (..., T', C')
+    # of the front end, not its first: (..., T, C) -> (..., T', C')
+    def convolution(self, conv: nn.Conv1d) -> FusedProduct: ...
     def norm(self, norm: nn.Module) -> Map: ...  # over the last axis
     def projection(self, projection: Any) -> Map: ...  # (..., T, C) -> (..., T, D)
     def positions(self, conv: nn.Conv1d) -> Map: ...  # with GELU, (..., T, D) -> (..., T, D)
     def dropout(self, dropout: nn.Module) -> Map: ...  # of the input of the first layer
-    def linear(self, linear: nn.Linear, dropout: nn.Module) -> FusedProduct: ...  # of a transformer layer
+    # of a transformer layer
+    def linear(self, linear: nn.Linear, dropout: nn.Module) -> FusedProduct: ...
 
-    # weighted values of all heads, (..., T, D) -> (..., T, D), given x and which frames to attend to; None: all
+    # weighted values of all heads, (..., T, D) -> (..., T, D), given x and which frames to attend
+    # to; None: all
     def attention(self, attention: Any) -> Callable[[torch.Tensor, Any], torch.Tensor]: ...
 
 
@@ -63,7 +73,8 @@ def identity(x: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Plain:
-    """A product in torch's own operations. dropout: of its GELU, or of what is added to the residual."""
+    """A product in torch's own operations. dropout: of its GELU, or of what is added to the
+    residual."""
 
     product: Map
     dropout: Map = identity
@@ -79,7 +90,8 @@ class Plain:
 
 
 class Adapted:
-    """A product of a transformer layer with an adapter behind it (`finetuning.Bottleneck`): y + up(gelu(down(y)))."""
+    """A product of a transformer layer with an adapter behind it (`finetuning.Bottleneck`): y +
+    up(gelu(down(y)))."""
 
     def __init__(self, linear: Any, dropout: nn.Module, kernels: Kernels):
         adapter, whole = linear.adapter, nn.Identity()
@@ -96,14 +108,21 @@ class Layer:
 
     def __init__(self, layer: Any, pre_norm: bool, kernels: Kernels):
         def to_residual(linear: nn.Linear, dropout: nn.Module) -> FusedProduct | Adapted:
-            return Adapted(linear, dropout, kernels) if hasattr(linear, "adapter") else kernels.linear(linear, dropout)
+            return (
+                Adapted(linear, dropout, kernels)
+                if hasattr(linear, "adapter")
+                else kernels.linear(linear, dropout)
+            )
 
         attention, feed = layer.attention, layer.feed_forward
         self.attention = kernels.attention(attention)
         self.out = to_residual(attention.out_proj, layer.dropout)
         self.up = kernels.linear(feed.intermediate_dense, feed.intermediate_dropout)
         self.down = to_residual(feed.output_dense, feed.output_dropout)
-        self.norm, self.final_norm = kernels.norm(layer.layer_norm), kernels.norm(layer.final_layer_norm)
+        self.norm, self.final_norm = (
+            kernels.norm(layer.layer_norm),
+            kernels.norm(layer.final_layer_norm),
+        )
         self.pre_norm = pre_norm
 
     def __call__(self, x: torch.Tensor, beside: Any) -> torch.Tensor:
@@ -116,7 +135,8 @@ class Layer:
 
 
 class HubertBody:
-    """The model from the output of its first convolution on, which the purposes compute in ways of their own. last: layer."""
+    """The model from the output of its first convolution on, which the purposes compute in ways of
+    their own. last: layer."""
 
     def __init__(self, model: Any, kernels: Kernels, last: int | None = None):
         config, encoder, projection = model.config, model.encoder, model.feature_projection
@@ -125,12 +145,16 @@ class HubertBody:
             (kernels.convolution(x.conv), kernels.norm(x.layer_norm) if layer_norms else None)
             for x in model.feature_extractor.conv_layers[1:]
         ]
-        self.feature_norm = kernels.norm(projection.layer_norm) if hasattr(projection, "layer_norm") else None
+        self.feature_norm = (
+            kernels.norm(projection.layer_norm) if hasattr(projection, "layer_norm") else None
+        )
         self.projection = kernels.projection(projection)
         self.positions = kernels.positions(encoder.pos_conv_embed.conv)
         self.input_norm = None if config.do_stable_layer_norm else kernels.norm(encoder.layer_norm)
         self.dropout, self.layer_drop = kernels.dropout(encoder.dropout), kernels.layer_drop
-        self.layers = [Layer(x, config.do_stable_layer_norm, kernels) for x in encoder.layers[:last]]
+        self.layers = [
+            Layer(x, config.do_stable_layer_norm, kernels) for x in encoder.layers[:last]
+        ]
 
     def convolved(self, x: torch.Tensor) -> torch.Tensor:
         """The other convolutions of the front end. (..., T', C') -> (..., T, C)."""
@@ -142,8 +166,11 @@ class HubertBody:
         """(..., T, C) -> (..., T, D)."""
         return self.projection(x if self.feature_norm is None else self.feature_norm(x))
 
-    def states(self, x: torch.Tensor, beside: Any, last: int | None = None) -> Iterator[torch.Tensor]:
-        """Layers 0 to `last`, as they are computed. x: (..., T, D) projected, zero where there is padding."""
+    def states(
+        self, x: torch.Tensor, beside: Any, last: int | None = None
+    ) -> Iterator[torch.Tensor]:
+        """Layers 0 to `last`, as they are computed. x: (..., T, D) projected, zero where there is
+        padding."""
         x = x + self.positions(x)
         x = self.dropout(x if self.input_norm is None else self.input_norm(x))
         yield x
@@ -154,20 +181,35 @@ class HubertBody:
 
 
 class OneDnnLinear(nn.Linear):
-    """A linear map that oneDNN computes where it can: in fp32 on a CPU, without gradients. MKL, which torch takes, needs more than
-    twice the time on processors of AMD.
+    """A linear map that oneDNN computes where it can: in fp32 on a CPU, without gradients. MKL,
+    which torch takes, needs more than twice the time on processors of AMD.
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return onednn._linear_pointwise(x, self.weight, self.bias, *NOTHING) if self._fits(x) else super().forward(x)
+        return (
+            onednn._linear_pointwise(x, self.weight, self.bias, *NOTHING)
+            if self._fits(x)
+            else super().forward(x)
+        )
 
     def gelu(self, x: torch.Tensor) -> torch.Tensor:
         """The GELU of the product."""
-        return onednn._linear_pointwise(x, self.weight, self.bias, *GELU) if self._fits(x) else F.gelu(super().forward(x))
+        return (
+            onednn._linear_pointwise(x, self.weight, self.bias, *GELU)
+            if self._fits(x)
+            else F.gelu(super().forward(x))
+        )
 
     def _fits(self, x: torch.Tensor) -> bool:
-        plain = not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu") and has_onednn()
-        return plain and x.device.type == "cpu" and x.dtype == self.weight.dtype == torch.float32 and x.numel() > 0
+        plain = (
+            not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu") and has_onednn()
+        )
+        return (
+            plain
+            and x.device.type == "cpu"
+            and x.dtype == self.weight.dtype == torch.float32
+            and x.numel() > 0
+        )
 
 
 class Unset(OneDnnLinear):
@@ -184,8 +226,9 @@ def for_inference(model: nn.Module) -> None:
 
 
 def modules_of(config: Any) -> nn.Module:
-    """The modules of transformers' HubertModel or Wav2Vec2Model, under its names, without values and without a forward pass: for
-    those who read the weights alone. transformers takes seconds to import. config: of an architecture that `is_known`.
+    """The modules of transformers' HubertModel or Wav2Vec2Model, under its names, without values
+    and without a forward pass: for those who read the weights alone. transformers takes seconds to
+    import. config: of an architecture that `is_known`.
     """
 
     def tree(**children: Any) -> nn.Module:
@@ -196,7 +239,9 @@ def modules_of(config: Any) -> nn.Module:
 
     def convolution(n: int, first: bool) -> nn.Module:
         before, width = 1 if first else config.conv_dim[n - 1], config.conv_dim[n]
-        conv = nn.Conv1d(before, width, config.conv_kernel[n], config.conv_stride[n], bias=config.conv_bias)
+        conv = nn.Conv1d(
+            before, width, config.conv_kernel[n], config.conv_stride[n], bias=config.conv_bias
+        )
         if config.feat_extract_norm == "layer":
             return tree(conv=conv, layer_norm=nn.LayerNorm(width))
         return tree(conv=conv, layer_norm=nn.GroupNorm(width, width)) if first else tree(conv=conv)
@@ -206,20 +251,33 @@ def modules_of(config: Any) -> nn.Module:
 
     def layer() -> nn.Module:
         width, inside = config.hidden_size, config.intermediate_size
-        attention = tree(num_heads=config.num_attention_heads, **{f"{x}_proj": Unset(width, width) for x in ("k", "v", "q", "out")})
+        attention = tree(
+            num_heads=config.num_attention_heads,
+            **{f"{x}_proj": Unset(width, width) for x in ("k", "v", "q", "out")},
+        )
         feed = tree(intermediate_dense=Unset(width, inside), output_dense=Unset(inside, width))
         feed.intermediate_dropout = feed.output_dropout = None
-        return tree(attention=attention, dropout=None, feed_forward=feed, layer_norm=norm(width), final_layer_norm=norm(width))
+        return tree(
+            attention=attention,
+            dropout=None,
+            feed_forward=feed,
+            layer_norm=norm(width),
+            final_layer_norm=norm(width),
+        )
 
     width, size = config.hidden_size, config.num_conv_pos_embeddings
-    positions = nn.Conv1d(width, width, size, padding=size // 2, groups=config.num_conv_pos_embedding_groups)
+    positions = nn.Conv1d(
+        width, width, size, padding=size // 2, groups=config.num_conv_pos_embedding_groups
+    )
     projection = tree(projection=Unset(config.conv_dim[-1], width))
     if getattr(config, "feat_proj_layer_norm", True):
         projection.layer_norm = norm(config.conv_dim[-1])
     return tree(
         config=config,
         masked_spec_embed=nn.Parameter(torch.empty(width)),
-        feature_extractor=tree(conv_layers=nn.ModuleList(convolution(n, n == 0) for n in range(len(config.conv_dim)))),
+        feature_extractor=tree(
+            conv_layers=nn.ModuleList(convolution(n, n == 0) for n in range(len(config.conv_dim)))
+        ),
         feature_projection=projection,
         encoder=tree(
             pos_conv_embed=tree(conv=nn.utils.parametrizations.weight_norm(positions, dim=2)),
@@ -230,11 +288,14 @@ def modules_of(config: Any) -> nn.Module:
     )
 
 
-def moments(windows: torch.Tensor, count: torch.Tensor | None = None, parts: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean (B, K) and covariance (B, K, K) of the windows of raw samples, in float64. windows: (B, T, K).
+def moments(
+    windows: torch.Tensor, count: torch.Tensor | None = None, parts: int = 1
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean (B, K) and covariance (B, K, K) of the windows of raw samples, in float64. windows: (B,
+    T, K).
 
-    count: (B,) windows that are an utterance's own; None: all. parts: products that a long sum is made of: one alone would leave
-    most of a GPU idle.
+    count: (B,) windows that are an utterance's own; None: all. parts: products that a long sum is
+    made of: one alone would leave most of a GPU idle.
     """
     windows = windows.double()
     if count is None:
@@ -250,18 +311,24 @@ def moments(windows: torch.Tensor, count: torch.Tensor | None = None, parts: int
     return mean, squares / count[:, None, None] - mean[:, :, None] * mean[:, None]
 
 
-def fold(norm: Any, weight: torch.Tensor, mean: torch.Tensor, covariance: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The first convolution and its group norm over time as one affine map: weights (..., C, K) and biases (..., C) in float64.
+def fold(
+    norm: Any, weight: torch.Tensor, mean: torch.Tensor, covariance: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first convolution and its group norm over time as one affine map: weights (..., C, K) and
+    biases (..., C) in float64.
 
-    Mean and variance of a channel follow from mean (..., K) and covariance (..., K, K) of the windows of samples. The convolution's
-    own bias is part of the mean, which the norm takes away. weight: (C, K) float64.
+    Mean and variance of a channel follow from mean (..., K) and covariance (..., K, K) of the
+    windows of samples. The convolution's own bias is part of the mean, which the norm takes away.
+    weight: (C, K) float64.
     """
     variance = ((weight @ covariance) * weight).sum(-1)
     scale = norm.weight.double() / torch.sqrt(variance + norm.eps)
     return scale[..., None] * weight, norm.bias.double() - scale * (mean @ weight.T)
 
 
-def in_halves(x: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> tuple[torch.Tensor, torch.Tensor]:
+def in_halves(
+    x: torch.Tensor, dtype: torch.dtype = torch.bfloat16
+) -> tuple[torch.Tensor, torch.Tensor]:
     """x as the sum of two tensors of fewer bits: rounded, and what that misses."""
     high = x.to(dtype)
     return high, (x - high).to(dtype)
@@ -280,7 +347,8 @@ def before_end(lengths: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def is_known(config: Any) -> bool:
-    """Whether this file defines an architecture: HuBERT or wav2vec 2.0 with GELU, no batch norm, none of transformers' adapters."""
+    """Whether this file defines an architecture: HuBERT or wav2vec 2.0 with GELU, no batch norm,
+    none of transformers' adapters."""
     return (
         config.model_type in ("hubert", "wav2vec2")
         and config.feat_extract_activation == config.hidden_act == "gelu"
@@ -291,33 +359,44 @@ def is_known(config: Any) -> bool:
 
 
 def check_known(model: Any, name: str = "the encoder") -> None:
-    """Raises InputError on an architecture that cannot be trained here, for whoever wants to know before any work."""
+    """Raises InputError on an architecture that cannot be trained here, for whoever wants to know
+    before any work."""
     if not is_known(model.config):
         raise InputError(
-            f"{name} is a {model.config.model_type} model, not a plain HuBERT or wav2vec 2.0 (GELU, no adapters, no batch norm), "
+            f"{name} is a {model.config.model_type} model, not a plain HuBERT or wav2vec 2.0 "
+            "(GELU, no adapters, no batch norm), "
             "and only these can be trained; start from another"
         )
 
 
 def convolution_dtype(weight: torch.Tensor, dtype: torch.dtype, stride: int = 1) -> torch.dtype:
-    """float32 where oneDNN's sums in `dtype` may be wrong, else `dtype`. weight: (C', C / groups, K) of any further axes.
+    """float32 where oneDNN's sums in `dtype` may be wrong, else `dtype`. weight: (C', C / groups,
+    K) of any further axes.
 
-    On a processor with AMX, oneDNN 3.10.2 (that of torch 2.11) computes two kinds of bf16 convolutions wrongly, by as much as the
-    result is large and without a warning: of C / groups = 2 to 14 channels, where a kernel's K C / groups numbers are a multiple of
-    32 above 32; and of 16 to 30 channels with a stride of 4 or more that divides both K and the frames. Found by trying; with one
-    channel, with 16 and small strides, and from 32 on all that were tried are right, and so are all gradients. The published sizes
-    (512 channels in the front end, 48 or 64 in each of 16 groups of the positional convolution) stay in bf16.
+    On a processor with AMX, oneDNN 3.10.2 (that of torch 2.11) computes two kinds of bf16
+    convolutions wrongly, by as much as the result is large and without a warning: of C / groups = 2
+    to 14 channels, where a kernel's K C / groups numbers are a multiple of 32 above 32; and of 16
+    to 30 channels with a stride of 4 or more that divides both K and the frames. Found by trying;
+    with one channel, with 16 and small strides, and from 32 on all that were tried are right, and
+    so are all gradients. The published sizes (512 channels in the front end, 48 or 64 in each of 16
+    groups of the positional convolution) stay in bf16.
     tests/known_issues/test_onednn_grouped_bf16.py measures it.
     """
     narrow = 1 < weight.shape[1] < (16 if stride < 4 else 32)
-    return torch.float32 if narrow and weight.device.type == "cpu" and dtype == torch.bfloat16 else dtype
+    return (
+        torch.float32
+        if narrow and weight.device.type == "cpu" and dtype == torch.bfloat16
+        else dtype
+    )
 
 
 onednn, quantised = torch.ops.mkldnn, torch.ops.onednn
-# ---- the kernels of a CPU: one utterance at a time, without the passes over memory that are not needed
+# ---- the kernels of a CPU: one utterance at a time, without the passes over memory that are not
+# needed
 #
-# Nothing is padded, and no utterance depends on others. oneDNN adds bias, GELU and residual to a product while the result is still
-# in registers. The convolutions run in blocks of time that stay in the cache, and give what one pass would give.
+# Nothing is padded, and no utterance depends on others. oneDNN adds bias, GELU and residual to a
+# product while the result is still in registers. The convolutions run in blocks of time that stay
+# in the cache, and give what one pass would give.
 
 BLOCK = 64  # frames of the front end computed at a time, about 1.3 s of speech
 WINDOWS = 1 << 16  # windows of samples whose moments are taken at a time
@@ -356,12 +435,19 @@ class Linear:
 
 
 class QuantisedLinear:
-    """`Linear` with 8-bit weights (a scale a row) and inputs (a scale and zero point a call, from what is there)."""
+    """`Linear` with 8-bit weights (a scale a row) and inputs (a scale and zero point a call, from
+    what is there)."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype):
         self.scale = weight.abs().amax(1).clamp_min(1e-12) / 127
-        self.weight = quantised.qlinear_prepack((weight / self.scale[:, None]).round().to(torch.int8), None)
-        self.bias, self.zero, self.dtype = own_copy(bias, torch.float32), torch.zeros(len(weight), dtype=torch.long), dtype
+        self.weight = quantised.qlinear_prepack(
+            (weight / self.scale[:, None]).round().to(torch.int8), None
+        )
+        self.bias, self.zero, self.dtype = (
+            own_copy(bias, torch.float32),
+            torch.zeros(len(weight), dtype=torch.long),
+            dtype,
+        )
 
     def levels(self, x: torch.Tensor) -> tuple[torch.Tensor, float, int]:
         """x as uint8, and the scale and zero point that use its range."""
@@ -370,9 +456,17 @@ class QuantisedLinear:
         scale = max(high - low, 1e-12) / 255
         zero = round(-low / scale)
         levels = torch.quantize_per_tensor(x.float(), scale, zero, torch.quint8)
-        return torch.empty(0, dtype=torch.uint8).set_(levels.untyped_storage(), 0, levels.shape, levels.stride()), scale, zero
+        return (
+            torch.empty(0, dtype=torch.uint8).set_(
+                levels.untyped_storage(), 0, levels.shape, levels.stride()
+            ),
+            scale,
+            zero,
+        )
 
-    def __call__(self, x: torch.Tensor, after: tuple[str, list[float], str] = NOTHING) -> torch.Tensor:
+    def __call__(
+        self, x: torch.Tensor, after: tuple[str, list[float], str] = NOTHING
+    ) -> torch.Tensor:
         product = *self.levels(x), self.weight, self.scale, self.zero
         return quantised.qlinear_pointwise(*product, self.bias, 1.0, 0, self.dtype, *after)
 
@@ -381,11 +475,14 @@ class QuantisedLinear:
 
     def plus(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         product = *self.levels(x), self.weight, self.scale, self.zero
-        return quantised.qlinear_pointwise.binary(*product, other, self.bias, 1.0, 0, self.dtype, 1.0, 0, "add", 1.0, *NOTHING)
+        return quantised.qlinear_pointwise.binary(
+            *product, other, self.bias, 1.0, 0, self.dtype, 1.0, 0, "add", 1.0, *NOTHING
+        )
 
 
 class QuantisedConvolution(QuantisedLinear):
-    """`Convolution` in 8 bits: what lies in memory as (T, C) holds windows of K frames as K C neighbouring numbers."""
+    """`Convolution` in 8 bits: what lies in memory as (T, C) holds windows of K frames as K C
+    neighbouring numbers."""
 
     def __init__(self, conv: nn.Conv1d, dtype: torch.dtype):
         self.size, self.stride = conv.kernel_size[0], conv.stride[0]
@@ -401,16 +498,26 @@ class Convolution:
     """A strided convolution over time of what lies in memory as (T, C). x: (T, C) -> (T', C')."""
 
     def __init__(self, conv: nn.Conv1d, dtype: torch.dtype):
-        self.stride, self.padding, self.groups = [1, conv.stride[0]], [0, int(conv.padding[0])], conv.groups
+        self.stride, self.padding, self.groups = (
+            [1, conv.stride[0]],
+            [0, int(conv.padding[0])],
+            conv.groups,
+        )
         self.dtype = convolution_dtype(conv.weight, dtype, conv.stride[0])
         weight = conv.weight.to(self.dtype)[:, :, None].contiguous()  # (C', C / groups, 1, K)
         shape = [1, conv.in_channels, 1, (BLOCK - 1) * conv.stride[0] + conv.kernel_size[0]]
-        self.weight = onednn._reorder_convolution_weight(weight, self.padding, self.stride, [1, 1], conv.groups, shape)
+        self.weight = onednn._reorder_convolution_weight(
+            weight, self.padding, self.stride, [1, 1], conv.groups, shape
+        )
         self.bias = own_copy(conv.bias, self.dtype)
 
-    def __call__(self, x: torch.Tensor, after: tuple[str, list[float], str] = NOTHING) -> torch.Tensor:
+    def __call__(
+        self, x: torch.Tensor, after: tuple[str, list[float], str] = NOTHING
+    ) -> torch.Tensor:
         image = x.to(self.dtype).t()[None, :, None]  # (1, C, 1, T), channels last
-        y = onednn._convolution_pointwise(image, self.weight, self.bias, self.padding, self.stride, [1, 1], self.groups, *after)
+        y = onednn._convolution_pointwise(
+            image, self.weight, self.bias, self.padding, self.stride, [1, 1], self.groups, *after
+        )
         return y[0, :, 0].t().to(x.dtype)
 
     def gelu(self, x: torch.Tensor) -> torch.Tensor:
@@ -421,7 +528,8 @@ class Convolution:
 
 
 def has_onednn(int8: bool = False) -> bool:
-    """Whether torch has the operations of oneDNN as they are called here, by names that are not public."""
+    """Whether torch has the operations of oneDNN as they are called here, by names that are not
+    public."""
     return torch.backends.mkldnn.is_available() and _are_there(int8)
 
 
@@ -429,15 +537,30 @@ def has_onednn(int8: bool = False) -> bool:
 @torch.no_grad()
 def _are_there(int8: bool) -> bool:
     """Found by trying. Where they are not, stderr says so, once."""
-    one, linear = torch.ones(1, 1, dtype=torch.float32, device="cpu"), QuantisedLinear if int8 else Linear
-    conv: Any = SimpleNamespace(weight=one[None], bias=None, in_channels=1, groups=1, kernel_size=(1,), stride=(1,), padding=(0,))
+    one, linear = (
+        torch.ones(1, 1, dtype=torch.float32, device="cpu"),
+        QuantisedLinear if int8 else Linear,
+    )
+    conv: Any = SimpleNamespace(
+        weight=one[None],
+        bias=None,
+        in_channels=1,
+        groups=1,
+        kernel_size=(1,),
+        stride=(1,),
+        padding=(0,),
+    )
     try:
         onednn._is_mkldnn_bf16_supported(), torch.cpu._is_avx512_bf16_supported()
         product = linear(one, one[0], torch.float32)
         product.plus(product.gelu(one), one)
         Convolution(conv, torch.float32).gelu(one)
     except (AttributeError, RuntimeError, TypeError) as error:
-        instead = "int8 is refused" if int8 else "encoders and k-means take torch's public ones, which are slower"
+        instead = (
+            "int8 is refused"
+            if int8
+            else ("encoders and k-means take torch's public ones, which are slower")
+        )
         lack = f"torch {torch.__version__} lacks operations of oneDNN ({first_line(error)})"
         tqdm.write(f"{lack}; {instead} (torch 2.11 has them)", file=sys.stderr)
         return False
@@ -445,41 +568,57 @@ def _are_there(int8: bool) -> bool:
 
 
 class Attention:
-    """Plain products and exponentials that stay in the cache: faster than the fused attention of a CPU, above all in bf16.
+    """Plain products and exponentials that stay in the cache: faster than the fused attention of a
+    CPU, above all in bf16.
 
     The products are oneDNN's, as `OneDnnLinear` has them and why.
     """
 
-    def __init__(self, attention: Any, dtype: torch.dtype, linear: type[Linear] | type[QuantisedLinear]):
+    def __init__(
+        self, attention: Any, dtype: torch.dtype, linear: type[Linear] | type[QuantisedLinear]
+    ):
         self.heads = attention.num_heads
         q, k, v = attention.q_proj, attention.k_proj, attention.v_proj
-        scale = (q.out_features // self.heads) ** -0.5 / LN_2  # of the scores, for powers of two, moved into the queries
-        weight, bias = torch.cat([q.weight * scale, k.weight, v.weight]), torch.cat([q.bias * scale, k.bias, v.bias])
+        # of the scores, for powers of two, moved into the queries
+        scale = (q.out_features // self.heads) ** -0.5 / LN_2
+        weight, bias = (
+            torch.cat([q.weight * scale, k.weight, v.weight]),
+            torch.cat([q.bias * scale, k.bias, v.bias]),
+        )
         self.qkv = linear(weight, bias, dtype)
 
     def __call__(self, x: torch.Tensor, beside: None) -> torch.Tensor:
-        """(T, D) -> (T, D), for so many frames of one head at a time that their scores stay in the cache.
+        """(T, D) -> (T, D), for so many frames of one head at a time that their scores stay in the
+        cache.
 
-        A softmax without its maximum and its division: powers of two of the scores, in place, and their sums. Where a sum leaves
-        the range in which nothing has overflowed or vanished that counts, torch's own takes over.
+        A softmax without its maximum and its division: powers of two of the scores, in place, and
+        their sums. Where a sum leaves the range in which nothing has overflowed or vanished that
+        counts, torch's own takes over.
         """
         q, k, v = self.qkv(x).view(len(x), 3, self.heads, -1).permute(1, 2, 0, 3).contiguous()
         attended, rows = torch.empty_like(q), max(SCORES // (len(x) * x.element_size()), 1)
-        for queries, keys, values, out in zip(q, k, v.transpose(1, 2).contiguous(), attended, strict=True):
+        for queries, keys, values, out in zip(
+            q, k, v.transpose(1, 2).contiguous(), attended, strict=True
+        ):
             for part, room in zip(queries.split(rows), out.split(rows), strict=True):
                 scores = onednn._linear_pointwise(part, keys, None, *NOTHING)  # part @ keys.T
                 total = torch.exp2(scores, out=scores).sum(-1, keepdim=True)
                 low, high = torch.aminmax(total)
                 if bool(low > SMALLEST and high < 1 / SMALLEST):
-                    torch.div(onednn._linear_pointwise(scores, values, None, *NOTHING), total, out=room)
+                    torch.div(
+                        onednn._linear_pointwise(scores, values, None, *NOTHING), total, out=room
+                    )
                 else:
-                    scores = torch.softmax(onednn._linear_pointwise(part, keys, None, *NOTHING).mul_(LN_2), -1)
+                    scores = torch.softmax(
+                        onednn._linear_pointwise(part, keys, None, *NOTHING).mul_(LN_2), -1
+                    )
                     room.copy_(onednn._linear_pointwise(scores, values, None, *NOTHING))
         return attended.transpose(0, 1).reshape(len(x), -1)
 
 
 class CpuKernels:
-    """precision: fp32, bf16, or int8 (convolutions of the front end and linear maps of the layers; the rest in bf16)."""
+    """precision: fp32, bf16, or int8 (convolutions of the front end and linear maps of the layers;
+    the rest in bf16)."""
 
     layer_drop = 0.0
 
@@ -488,11 +627,15 @@ class CpuKernels:
         self.int8 = precision == "int8"
 
     def convolution(self, conv: nn.Conv1d) -> Convolution | QuantisedConvolution:
-        return QuantisedConvolution(conv, self.dtype) if self.int8 else Convolution(conv, self.dtype)
+        return (
+            QuantisedConvolution(conv, self.dtype) if self.int8 else Convolution(conv, self.dtype)
+        )
 
     def norm(self, norm: Any) -> Callable[[torch.Tensor], torch.Tensor]:
         weight, bias = own_copy(norm.weight, self.dtype), own_copy(norm.bias, self.dtype)
-        return partial(F.layer_norm, normalized_shape=weight.shape, weight=weight, bias=bias, eps=norm.eps)
+        return partial(
+            F.layer_norm, normalized_shape=weight.shape, weight=weight, bias=bias, eps=norm.eps
+        )
 
     def projection(self, projection: Any) -> Linear:
         return Linear(projection.projection.weight, projection.projection.bias, self.dtype)
@@ -511,14 +654,16 @@ class CpuKernels:
         return Attention(attention, self.dtype, QuantisedLinear if self.int8 else Linear)
 
 
-Fitted = tuple[Linear, torch.Tensor]  # the first convolution for one utterance, and what is to be taken from its samples before
+# the first convolution for one utterance, and what is to be taken from its samples before
+Fitted = tuple[Linear, torch.Tensor]
 
 
 class FastEngine:
     """The whole encoder. precision: fp32 (what transformers gives, to rounding), bf16, or int8.
 
-    The first convolution is a product of windows of raw samples. In bf16, samples and weights are each the sum of two bf16 numbers,
-    and three of the four products fit into the same 32 columns that one would take.
+    The first convolution is a product of windows of raw samples. In bf16, samples and weights are
+    each the sum of two bf16 numbers, and three of the four products fit into the same 32 columns
+    that one would take.
     Raises InputError where the processor has no bf16 products.
     """
 
@@ -527,10 +672,16 @@ class FastEngine:
         kernels, config = CpuKernels(precision), model.config
         self.dtype = kernels.dtype
         if self.dtype == torch.bfloat16 and not onednn._is_mkldnn_bf16_supported():
-            raise InputError(f"this processor has no bf16 arithmetic, which {precision} needs; encode in fp32")
+            raise InputError(
+                f"this processor has no bf16 arithmetic, which {precision} needs; encode in fp32"
+            )
         first = model.feature_extractor.conv_layers[0]
         self.weight = first.conv.weight[:, 0].double()  # (C, K)
-        self.bias = torch.zeros(len(self.weight), dtype=torch.double) if first.conv.bias is None else first.conv.bias.double()
+        self.bias = (
+            torch.zeros(len(self.weight), dtype=torch.double)
+            if first.conv.bias is None
+            else first.conv.bias.double()
+        )
         self.stride = first.conv.stride[0]
         group = config.feat_extract_norm == "group"
         self.group_norm = deepcopy(first.layer_norm) if group else None
@@ -542,8 +693,8 @@ class FastEngine:
     def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> Fitted:
         """The first convolution with this utterance's group norm folded in. wave: (N,) float32.
 
-        That norm takes away what a constant adds, so that it may as well be taken from the samples: else little would be left of
-        quiet speech beside it in bf16.
+        That norm takes away what a constant adds, so that it may as well be taken from the samples:
+        else little would be left of quiet speech beside it in bf16.
         """
         weight, bias, offset = self.weight, self.bias, wave.new_zeros(())
         if self.group_norm is not None:
@@ -561,7 +712,9 @@ class FastEngine:
                 squares += part.t() @ part
                 forget()
             mean = total / len(windows)
-            weight, bias = fold(self.group_norm, weight, mean, squares / len(windows) - torch.outer(mean, mean))
+            weight, bias = fold(
+                self.group_norm, weight, mean, squares / len(windows) - torch.outer(mean, mean)
+            )
         weight = weight.float()
         if self.dtype == torch.bfloat16:
             high = weight.bfloat16().float()
@@ -578,7 +731,9 @@ class FastEngine:
             start = first * self.grid.hop
             block = wave[start : start + self.grid.samples_for(min(BLOCK, frames - first))]
             if self.dtype == torch.bfloat16:
-                high, low = (x.unfold(0, self.weight.shape[1], self.stride) for x in in_halves(block))
+                high, low = (
+                    x.unfold(0, self.weight.shape[1], self.stride) for x in in_halves(block)
+                )
                 windows = torch.cat([high, low, high], 1)
             else:
                 windows = block.unfold(0, self.weight.shape[1], self.stride).contiguous()

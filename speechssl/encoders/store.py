@@ -1,7 +1,10 @@
-"""The feature store: what encoders give for recordings, computed once and kept on disk in shards, read as it is needed.
+"""The feature store: what encoders give for recordings, computed once and kept on disk in shards,
+read as it is needed.
 
-A folder holds `made_from.json`, one `shard-NNNNN.safetensors` for every so many recordings, and at the end `card.json`. A shard
-has a checksum of its index and of every recording, so that a killed run loses one shard at most, and a flipped bit is noticed.
+A folder holds `made_from.json`, one `shard-NNNNN.safetensors` for every so many recordings, and at
+the end `card.json`. A shard
+has a checksum of its index and of every recording, so that a killed run loses one shard at most,
+and a flipped bit is noticed.
 """
 
 from __future__ import annotations
@@ -53,7 +56,8 @@ class FeatureStore:
     facts: dict[str, Any] = field(default_factory=dict)  # id -> what else is known of a recording
     failed: dict[str, str] = field(default_factory=dict)  # id -> why it has no rows
     _open: dict[Path, Any] = field(default_factory=dict, repr=False, compare=False)
-    _sound: set[str] = field(default_factory=set, repr=False, compare=False)  # recordings that have been found as they were written
+    # recordings that have been found as they were written
+    _sound: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def __contains__(self, name: str) -> bool:
         return name in self.places
@@ -62,9 +66,11 @@ class FeatureStore:
         return self.rows(name, 0, self.places[name].length)
 
     def rows(self, name: str, first: int, last: int) -> Tensor:
-        """(last - first, ...) as they were stored; only these are read, and the first time all of the recording.
+        """(last - first, ...) as they were stored; only these are read, and the first time all of
+        the recording.
 
-        Raises KeyError for a recording that is not there, InputError where its rows are not those that were written.
+        Raises KeyError for a recording that is not there, InputError where its rows are not those
+        that were written.
         """
         path, start, length, stored_checksum = self.places[name]
         if path not in self._open:
@@ -72,7 +78,10 @@ class FeatureStore:
         stored = self._open[path].get_slice("states")
         if name not in self._sound:
             if checksum(stored[start : start + length]) != stored_checksum:
-                raise InputError(f"{path} is damaged (the states of {name} are not those that were written); {MADE_AGAIN}")
+                raise InputError(
+                    f"{path} is damaged (the states of {name} are not those that "
+                    f"were written); {MADE_AGAIN}"
+                )
             self._sound.add(name)
         selected: Tensor = stored[start + first : start + last]
         return selected
@@ -101,11 +110,13 @@ class FeatureStore:
 
 
 class StoredRows:
-    """The rows of all recordings of a store one after another, of which slices are read from disk, as of an array (F, ...)."""
+    """The rows of all recordings of a store one after another, of which slices are read from disk,
+    as of an array (F, ...)."""
 
     def __init__(self, store: FeatureStore) -> None:
         stops = itertools.accumulate((place.length for place in store.places.values()), initial=0)
-        self.bounds = dict(zip(store.places, itertools.pairwise(stops), strict=True))  # id -> its rows, [first, last)
+        # id -> its rows, [first, last)
+        self.bounds = dict(zip(store.places, itertools.pairwise(stops), strict=True))
         self.names, self.starts = list(self.bounds), [first for first, _ in self.bounds.values()]
         self.shape = (self.bounds[self.names[-1]][1], *store.rows(self.names[0], 0, 1).shape[1:])
         self.store = store
@@ -119,7 +130,9 @@ class StoredRows:
         while start < stop:
             name = self.names[bisect_right(self.starts, start) - 1]
             first, last = self.bounds[name]
-            parts.append(self.store.rows(name, start - first, min(stop, last) - first)[::step].numpy())
+            parts.append(
+                self.store.rows(name, start - first, min(stop, last) - first)[::step].numpy()
+            )
             start += len(parts[-1]) * step
         return np.concatenate(parts)
 
@@ -135,50 +148,88 @@ def store_features(
     shard_mb: float = 64.0,
     limit_gb: float = math.inf,
 ) -> FeatureStore:
-    """Compute (once) the features of all recordings; of several processes, the first does. The size is reported before it begins.
+    """Compute (once) the features of all recordings; of several processes, the first does. The size
+    is reported before it begins.
 
-    encode: recording -> rows (T, ...) and what else is to be known of it, None or something that JSON can hold. Those for which it
-    raises InputError or ValueError are set aside, listed, and tried again next time. sizes: id -> bytes of its rows, about, by its
-    length alone, so that a run that was killed finds the same shards again. what: they are, or are for. workers: threads, None: as
-    many as torch has. shard_mb: a shard is closed when it is so large; limit_gb: more is refused before it begins.
-    Raises InputError where `folder` was made from other inputs, the disk has too little room, or no recording can be used.
+    encode: recording -> rows (T, ...) and what else is to be known of it, None or something that
+    JSON can hold. Those for which it raises InputError or ValueError are set aside, listed, and
+    tried again next time. sizes: id -> bytes of its rows, about, by its length alone, so that a run
+    that was killed finds the same shards again. what: they are, or are for. workers: threads, None:
+    as many as torch has. shard_mb: a shard is closed when it is so large; limit_gb: more is refused
+    before it begins.
+    Raises InputError where `folder` was made from other inputs, the disk has too little room, or no
+    recording can be used.
     """
     folder = Path(folder)
     shards: dict[Path, list[str]] = {}
     full = math.inf
     for name in recordings:
         if full >= shard_mb * 1e6:
-            shards[folder / f"shard-{len(shards):05d}.safetensors"], full = (names := list[str]()), 0.0
+            shards[folder / f"shard-{len(shards):05d}.safetensors"], full = (
+                (names := list[str]()),
+                0.0,
+            )
         names.append(name)
         full += sizes[name]
     with stage(folder, made_from, wait=True) as step, main_first():
         if is_main():
-            # a shard is done with all its recordings: those that could not be read may have been mended
-            missing = {p: ids for p, ids in shards.items() if not p.is_file() or list(FeatureStore.of([p]).places) != ids}
+            # a shard is done with all its recordings: those that could not be read may have been
+            # mended
+            missing = {
+                p: ids
+                for p, ids in shards.items()
+                if not p.is_file() or list(FeatureStore.of([p]).places) != ids
+            }
             todo = [name for ids in missing.values() for name in ids]
             if todo:
-                needed, free = sum(sizes[name] for name in todo) / 1e9, shutil.disk_usage(folder).free / 1e9
+                needed, free = (
+                    sum(sizes[name] for name in todo) / 1e9,
+                    shutil.disk_usage(folder).free / 1e9,
+                )
                 of = f"{what} of {len(todo)} recordings"
-                tqdm.write(f"{of}: {needed:.3g} GB in {folder} ({free:.3g} GB free)", file=sys.stderr)
+                tqdm.write(
+                    f"{of}: {needed:.3g} GB in {folder} ({free:.3g} GB free)", file=sys.stderr
+                )
                 if needed > min(free, limit_gb):
-                    short = f"{free:.3g} GB are free" if needed > free else f"the limit is {limit_gb:g} GB"
-                    raise InputError(f"{of} in {folder} need {needed:.3g} GB and {short}; take fewer recordings or another disk")
+                    short = (
+                        f"{free:.3g} GB are free"
+                        if needed > free
+                        else (f"the limit is {limit_gb:g} GB")
+                    )
+                    raise InputError(
+                        f"{of} in {folder} need {needed:.3g} GB and {short}; take "
+                        "fewer recordings or another disk"
+                    )
             bar = tqdm(todo, what, unit="file", disable=not todo)
             with bar, single_threaded(workers or torch.get_num_threads()) as pool:
                 for path, names in missing.items():
-                    _write_shard(path, {name: recordings[name] for name in names}, encode, pool, bar)
-            step.finish({"kind": "hidden-states", "shards": [path.name for path in shards], "made_from": step.made_from})
+                    _write_shard(
+                        path, {name: recordings[name] for name in names}, encode, pool, bar
+                    )
+            step.finish(
+                {
+                    "kind": "hidden-states",
+                    "shards": [path.name for path in shards],
+                    "made_from": step.made_from,
+                }
+            )
         store = FeatureStore.load(folder)
         report_set_aside(store.failed, what)
         if not store.places:
             first = next((f" (the first, {name}: {why})" for name, why in store.failed.items()), "")
             remedy = "mend that and give the same command"
-            raise InputError(f"no recording of {len(recordings)} can be used for {what}{first}; {remedy}")
+            raise InputError(
+                f"no recording of {len(recordings)} can be used for {what}{first}; {remedy}"
+            )
     return store
 
 
 def _write_shard(
-    path: Path, recordings: Mapping[str, T], encode: Callable[[T], tuple[Tensor, Any]], pool: ThreadPoolExecutor, bar: tqdm
+    path: Path,
+    recordings: Mapping[str, T],
+    encode: Callable[[T], tuple[Tensor, Any]],
+    pool: ThreadPoolExecutor,
+    bar: tqdm,
 ) -> None:
     """What is in the shard already is kept, unless it is damaged."""
     stored = FeatureStore.of([path] if path.is_file() else [])
@@ -193,7 +244,11 @@ def _write_shard(
         try:
             rows, more = stored_features(name) or encode(recordings[name])
             if not len(rows) or not torch.isfinite(rows).all():
-                raise ValueError("the encoder gives features that are not finite" if len(rows) else "it is too short")
+                raise ValueError(
+                    ("the encoder gives features that are not finite")
+                    if len(rows)
+                    else "it is too short"
+                )
         except (InputError, ValueError) as error:
             return torch.zeros(0), None, str(error)
         return rows.contiguous(), more, None
@@ -225,7 +280,9 @@ def _opened(path: Path) -> Any:
         file = safe_open(path, "pt")
         file.get_slice("states")
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{path} is missing or damaged ({first_line(error)}); {MADE_AGAIN}") from error
+        raise InputError(
+            f"{path} is missing or damaged ({first_line(error)}); {MADE_AGAIN}"
+        ) from error
     return file
 
 

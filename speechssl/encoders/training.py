@@ -1,13 +1,17 @@
-"""The kernels of training, with their gradients: what transformers' modules compute, in fewer passes over memory.
+"""The kernels of training, with their gradients: what transformers' modules compute, in fewer
+passes over memory.
 
-Parameters stay where they are, so that optimiser, checkpoints and loading know nothing of it. Dropout and layer drop are drawn as
-transformers draws them: with the same seed they drop the same.
-Everything lies in memory as (batch, time, channel), which oneDNN's convolutions read as it is; the gradient of a convolution's
-weights is one product with windows that lie in memory already. Weights are cast to bf16 once a step, where they are used. In fp32
-oneDNN computes all products: on processors of other makers than its own, the library behind `torch.mm` is half as fast. On a GPU
-torch's own operations are taken: the many small products that are fast on a CPU would wait for each other.
+Parameters stay where they are, so that optimiser, checkpoints and loading know nothing of it.
+Dropout and layer drop are drawn as transformers draws them: with the same seed they drop the same.
+Everything lies in memory as (batch, time, channel), which oneDNN's convolutions read as it is; the
+gradient of a convolution's weights is one product with windows that lie in memory already. Weights
+are cast to bf16 once a step, where they are used. In fp32 oneDNN computes all products: on
+processors of other makers than its own, the library behind `torch.mm` is half as fast. On a GPU
+torch's own operations are taken: the many small products that are fast on a CPU would wait for each
+other.
 
-Letters: B utterances, N samples, T frames, C channels, D width, H heads, K kernel size, M rows of a product.
+Letters: B utterances, N samples, T frames, C channels, D width, H heads, K kernel size, M rows of a
+product.
 """
 
 from __future__ import annotations
@@ -37,13 +41,20 @@ from speechssl.encoders.hubert import (
 
 onednn = torch.ops.mkldnn
 BLOCK = 1024  # windows that are copied at a time
-KEPT = 64 << 20  # bytes of attention weights that a layer keeps for its gradient; above, they are computed again
+# bytes of attention weights that a layer keeps for its gradient; above, they are computed again
+KEPT = 64 << 20
 
 
-def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+def product(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
     """x W^T + b. x: (M, in), weight: (out, in), either of any strides."""
     half = x.dtype == torch.bfloat16 and bias is not None
-    if x.is_cpu and has_onednn() and (x.dtype == torch.float32 or (half and onednn._is_mkldnn_bf16_supported())):
+    if (
+        x.is_cpu
+        and has_onednn()
+        and (x.dtype == torch.float32 or (half and onednn._is_mkldnn_bf16_supported()))
+    ):
         return onednn._linear_pointwise(x, weight, bias, "none", [], "")
     return F.linear(x, weight, bias)
 
@@ -64,7 +75,11 @@ class LinearFunction(Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         rows = gradient.reshape(-1, gradient.shape[-1])
-        of_x = product(rows, weight.t()).view(*gradient.shape[:-1], -1) if ctx.needs_input_grad[0] else None
+        of_x = (
+            product(rows, weight.t()).view(*gradient.shape[:-1], -1)
+            if ctx.needs_input_grad[0]
+            else None
+        )
         if not any(ctx.needs_input_grad[1:]):
             return of_x, *[None] * (2 * len(ctx.sizes))
         of_weights = product(rows.t(), x.t()).split(ctx.sizes)
@@ -86,18 +101,29 @@ def together(parts: tuple[torch.Tensor, ...], dtype: torch.dtype) -> torch.Tenso
 
 
 class ConvolutionFunction(Function):
-    """A convolution over time in G groups. x: (B, T, C), contiguous -> (B, T', C'), where there is padding no longer than x."""
+    """A convolution over time in G groups. x: (B, T, C), contiguous -> (B, T', C'), where there is
+    padding no longer than x."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: int, padding: int = 0, groups: int = 1
+        ctx: Any,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        stride: int,
+        padding: int = 0,
+        groups: int = 1,
     ) -> torch.Tensor:
-        kernel = image_of(weight.to(convolution_dtype(weight, x.dtype, stride)).transpose(1, 2))  # (C', C / G, 1, K)
+        # (C', C / G, 1, K)
+        kernel = image_of(weight.to(convolution_dtype(weight, x.dtype, stride)).transpose(1, 2))
         ctx.save_for_backward(x, kernel)
         ctx.settings, ctx.kind = (stride, padding, groups), weight.dtype
         bias = None if bias is None else bias.to(kernel.dtype)
-        image = torch.conv2d(image_of(x.to(kernel.dtype)), kernel, bias, (1, stride), (0, padding), groups=groups)
-        return frames_of(image[..., : x.shape[1]]).to(x.dtype)  # an even kernel gives a frame too many
+        image = torch.conv2d(
+            image_of(x.to(kernel.dtype)), kernel, bias, (1, stride), (0, padding), groups=groups
+        )
+        # an even kernel gives a frame too many
+        return frames_of(image[..., : x.shape[1]]).to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -106,20 +132,35 @@ class ConvolutionFunction(Function):
         gradient = gradient.contiguous()
         of_x, of_weight, of_bias = None, None, None
         if ctx.needs_input_grad[0]:
-            cut = (x.shape[1] + 2 * padding - size) // stride + 1 - gradient.shape[1]  # frames that were left out
+            # frames that were left out
+            cut = (x.shape[1] + 2 * padding - size) // stride + 1 - gradient.shape[1]
             whole = F.pad(gradient, (0, 0, 0, cut)) if cut else gradient
-            settings = [1, stride], [0, padding], [1, 1], False, [0, 0], groups, [True, False, False]
+            settings = (
+                [1, stride],
+                [0, padding],
+                [1, 1],
+                False,
+                [0, 0],
+                groups,
+                [True, False, False],
+            )
             images = (image_of(each.to(kernel.dtype)) for each in (whole, x))
-            of_x = frames_of(torch.ops.aten.convolution_backward(*images, kernel, None, *settings)[0]).to(x.dtype)
+            of_x = frames_of(
+                torch.ops.aten.convolution_backward(*images, kernel, None, *settings)[0]
+            ).to(x.dtype)
         if ctx.needs_input_grad[1]:
             padded = F.pad(x, (0, 0, padding, padding)) if padding else x
-            inputs, outputs = (part.unflatten(2, (groups, -1)).permute(2, 0, 1, 3) for part in (padded, gradient))
+            inputs, outputs = (
+                part.unflatten(2, (groups, -1)).permute(2, 0, 1, 3) for part in (padded, gradient)
+            )
             inputs = inputs.contiguous()  # (G, B, T, C / G)
             gradients = [
                 sum(of_kernel(out, block, size, stride) for block, out in zip(*rows, strict=True))
                 for rows in zip(inputs, outputs, strict=True)
             ]
-            of_weight = torch.cat(gradients).view(kernel.shape[0], size, -1).transpose(1, 2).to(ctx.kind)
+            of_weight = (
+                torch.cat(gradients).view(kernel.shape[0], size, -1).transpose(1, 2).to(ctx.kind)
+            )
         if ctx.needs_input_grad[2]:
             of_bias = gradient.sum((0, 1)).to(ctx.kind)
         return of_x, of_weight, of_bias, None, None, None
@@ -136,26 +177,34 @@ def frames_of(image: torch.Tensor) -> torch.Tensor:
 
 
 def of_kernel(gradient: torch.Tensor, x: torch.Tensor, size: int, stride: int) -> torch.Tensor:
-    """The gradient of a convolution's weights: (C', K C) float32. gradient: (T', C'), x: (T, C), contiguous."""
+    """The gradient of a convolution's weights: (C', K C) float32. gradient: (T', C'), x: (T, C),
+    contiguous."""
     frames, channels = x.shape
     shape = (frames - size) // stride + 1, size * channels  # all windows, without a copy
     inputs = x.as_strided(shape, (stride * channels, 1))[: len(gradient)]
     if x.dtype != torch.float32:
         return product(gradient.t(), inputs.t()).float()
-    pairs = zip(gradient.split(BLOCK), inputs.split(BLOCK), strict=True)  # oneDNN takes no windows that overlap
+    # oneDNN takes no windows that overlap
+    pairs = zip(gradient.split(BLOCK), inputs.split(BLOCK), strict=True)
     return sum(product(outputs.t(), block.contiguous().t()) for outputs, block in pairs)  # type: ignore[return-value]
 
 
 class Samples(Function):
     """The first convolution, one affine map a recording, and GELU where it follows.
 
-    x: (R, T, K) windows, weight: (R, C, K), bias: (R, C), all float32 -> (R, T, C). In bf16, samples and
+    x: (R, T, K) windows, weight: (R, C, K), bias: (R, C), all float32 -> (R, T, C). In bf16,
+    samples and
     weights are each the sum of two bf16 numbers, and three of the four products are one.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, dtype: torch.dtype, gelu: bool
+        ctx: Any,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        dtype: torch.dtype,
+        gelu: bool,
     ) -> torch.Tensor:
         left, right = x, weight
         if dtype != x.dtype:
@@ -181,14 +230,23 @@ class Samples(Function):
             g = torch.ops.aten.gelu_backward(g, sums[i]) if sums else g
             of_weight.append(product(g.t(), rows.t()))
             of_bias.append(g.sum(0))
-        return None, torch.stack(of_weight).to(ctx.kind), torch.stack(of_bias).to(ctx.kind), None, None
+        return (
+            None,
+            torch.stack(of_weight).to(ctx.kind),
+            torch.stack(of_bias).to(ctx.kind),
+            None,
+            None,
+        )
 
 
 class AttentionFunction(Function):
-    """softmax(Q K^T / sqrt(d) + bias) V, all heads. qkv: (B, T, 3 D) -> (B, T, D). bias: (B, 1 or T, T) or None, a constant."""
+    """softmax(Q K^T / sqrt(d) + bias) V, all heads. qkv: (B, T, 3 D) -> (B, T, D). bias: (B, 1 or
+    T, T) or None, a constant."""
 
     @staticmethod
-    def forward(ctx: Any, qkv: torch.Tensor, heads: int, bias: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(
+        ctx: Any, qkv: torch.Tensor, heads: int, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
         q, k, v = of_heads(qkv, 3 * heads).view(3, -1, qkv.shape[1], qkv.shape[2] // (3 * heads))
         q = q * q.shape[-1] ** -0.5
         weights = attention_weights(q, k, bias)
@@ -205,7 +263,9 @@ class AttentionFunction(Function):
         gradient = of_heads(gradient, ctx.heads)
         parts = q.new_empty(3, *q.shape)
         torch.bmm(weights.transpose(1, 2), gradient, out=parts[2])
-        scores = torch._softmax_backward_data(torch.bmm(gradient, v.transpose(1, 2)), weights, -1, weights.dtype)
+        scores = torch._softmax_backward_data(
+            torch.bmm(gradient, v.transpose(1, 2)), weights, -1, weights.dtype
+        )
         torch.bmm(scores, k, out=parts[0]).mul_(q.shape[-1] ** -0.5)
         torch.bmm(scores.transpose(1, 2), q, out=parts[1])
         return of_frames(parts.flatten(0, 1), 3 * ctx.heads), None, None
@@ -237,17 +297,24 @@ def linear(x: torch.Tensor, *layers: Any) -> torch.Tensor:
     """Linear layers side by side. (..., in) -> (..., sum of out)."""
     parameters: list[torch.Tensor] = []
     for layer in layers:
-        low_rank = hasattr(layer, "lora_A")  # LoRA, by peft: W + its low-rank update is one matrix, and one product
-        parameters += [layer.weight + layer.get_delta_weight("default") if low_rank else layer.weight, layer.bias]
+        # LoRA, by peft: W + its low-rank update is one matrix, and one product
+        low_rank = hasattr(layer, "lora_A")
+        parameters += [
+            layer.weight + layer.get_delta_weight("default") if low_rank else layer.weight,
+            layer.bias,
+        ]
     return LinearFunction.apply(x, *parameters)
 
 
 def normalised(norm: Any, x: torch.Tensor) -> torch.Tensor:
-    """A layer norm over the last axis; on a GPU its weights must be of the type of what it reads."""
+    """A layer norm over the last axis; on a GPU its weights must be of the type of what it
+    reads."""
     if on_cpu(x) or x.dtype == norm.weight.dtype:
         output: torch.Tensor = norm(x)
         return output
-    return F.layer_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.bias.to(x.dtype), norm.eps)
+    return F.layer_norm(
+        x, norm.normalized_shape, norm.weight.to(x.dtype), norm.bias.to(x.dtype), norm.eps
+    )
 
 
 class TrainingKernels:
@@ -261,7 +328,8 @@ class TrainingKernels:
             if on_cpu(x):
                 return ConvolutionFunction.apply(x, conv.weight, conv.bias, conv.stride[0])
             bias = None if conv.bias is None else conv.bias.to(x.dtype)
-            image, weight = x.transpose(1, 2)[:, :, None], conv.weight[:, :, None].to(x.dtype)  # channels last; conv1d would copy
+            # channels last; conv1d would copy
+            image, weight = x.transpose(1, 2)[:, :, None], conv.weight[:, :, None].to(x.dtype)
             return F.conv2d(image, weight, bias, (1, conv.stride[0]))[:, :, 0].transpose(1, 2)
 
         return Plain(product)
@@ -275,9 +343,15 @@ class TrainingKernels:
     def positions(self, conv: Any) -> Callable[[torch.Tensor], torch.Tensor]:
         def placed(x: torch.Tensor) -> torch.Tensor:
             if on_cpu(x):
-                return F.gelu(ConvolutionFunction.apply(x, conv.weight, conv.bias, 1, conv.weight.shape[2] // 2, conv.groups))
+                return F.gelu(
+                    ConvolutionFunction.apply(
+                        x, conv.weight, conv.bias, 1, conv.weight.shape[2] // 2, conv.groups
+                    )
+                )
             weight = conv.weight.to(x.dtype)
-            return F.gelu(blockwise(x, toeplitz(weight, conv.groups), conv.bias.to(x.dtype), weight.shape[2]))
+            return F.gelu(
+                blockwise(x, toeplitz(weight, conv.groups), conv.bias.to(x.dtype), weight.shape[2])
+            )
 
         return placed
 
@@ -287,7 +361,9 @@ class TrainingKernels:
     def linear(self, layer: nn.Linear, dropout: nn.Module) -> Plain:
         return Plain(lambda x: linear(x, layer), dropout)
 
-    def attention(self, attention: Any) -> Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]:
+    def attention(
+        self, attention: Any
+    ) -> Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]:
         def attend(x: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
             """(B, T, D) -> (B, T, D). real: (B, T) the frames to attend to; None: all."""
             qkv = linear(x, attention.q_proj, attention.k_proj, attention.v_proj)
@@ -297,7 +373,11 @@ class TrainingKernels:
                 return attended
             q, k, v = qkv.view(*x.shape[:2], 3, attention.num_heads, -1).permute(2, 0, 3, 1, 4)
             mask = None if real is None else real[:, None, None]
-            return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout).transpose(1, 2).flatten(2)
+            return (
+                F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout)
+                .transpose(1, 2)
+                .flatten(2)
+            )
 
         return attend
 
@@ -309,30 +389,46 @@ def training_states(
     last: int | None = None,
     lengths: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The convolutions' output before its layer norm, (B, T, C), and layers 0 to `last`, (B, T, D) each; 0 is what the first reads.
+    """The convolutions' output before its layer norm, (B, T, C), and layers 0 to `last`, (B, T, D)
+    each; 0 is what the first reads.
 
-    samples: (B, N) float32, normalised. mask: (B, T) bool, frames to hide behind the model's mask vector. last: None is all layers.
-    lengths: (B,) samples that are an utterance's own, at least one receptive field; those after them are padding, on which none of
-    its frames depends, whatever the norms (`frames_of_samples` says how many frames these are). None: there is no padding.
-    The norm that follows the last layer of a pre-norm model is left to the caller. Computes in autocast's type where autocast is
-    on. Raises InputError on an architecture that `hubert.is_known` does not know.
+    samples: (B, N) float32, normalised. mask: (B, T) bool, frames to hide behind the model's mask
+    vector. last: None is all layers. lengths: (B,) samples that are an utterance's own, at least
+    one receptive field; those after them are padding, on which none of its frames depends, whatever
+    the norms (`frames_of_samples` says how many frames these are). None: there is no padding.
+    The norm that follows the last layer of a pre-norm model is left to the caller. Computes in
+    autocast's type where autocast is on. Raises InputError on an architecture that
+    `hubert.is_known` does not know.
     """
     check_known(model)
     kind = samples.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else next(model.parameters()).dtype
+    dtype = (
+        torch.get_autocast_dtype(kind)
+        if torch.is_autocast_enabled(kind)
+        else next(model.parameters()).dtype
+    )
     hubert = HubertBody(model, TrainingKernels(model), last)
     with torch.autocast(kind, enabled=False):
-        features = hubert.convolved(from_samples(model.feature_extractor.conv_layers[0], samples, dtype, lengths))
+        features = hubert.convolved(
+            from_samples(model.feature_extractor.conv_layers[0], samples, dtype, lengths)
+        )
         x = hubert.projected(features)
-        real = None if lengths is None else before_end(frames_of_samples(model.config, lengths), x.shape[1])
+        real = (
+            None
+            if lengths is None
+            else before_end(frames_of_samples(model.config, lengths), x.shape[1])
+        )
         if real is not None:
-            x = x.masked_fill(~real[..., None], 0)  # as the zeros that the convolution of positions pads with
+            # as the zeros that the convolution of positions pads with
+            x = x.masked_fill(~real[..., None], 0)
         if mask is not None:
             x = torch.where(mask[..., None], model.masked_spec_embed.to(x.dtype), x)
         return features, list(hubert.states(x, real))
 
 
-def from_samples(layer: Any, samples: torch.Tensor, dtype: torch.dtype, lengths: torch.Tensor | None) -> torch.Tensor:
+def from_samples(
+    layer: Any, samples: torch.Tensor, dtype: torch.dtype, lengths: torch.Tensor | None
+) -> torch.Tensor:
     """The first convolution, its norm, GELU. (B, N) -> (B, T, C)."""
     conv, norm = layer.conv, layer.layer_norm
     x = samples.float().unfold(1, conv.kernel_size[0], conv.stride[0]).contiguous()  # (B, T, K)
@@ -341,10 +437,13 @@ def from_samples(layer: Any, samples: torch.Tensor, dtype: torch.dtype, lengths:
     if isinstance(norm, nn.GroupNorm):
         count = None if lengths is None else (lengths - conv.kernel_size[0]) // conv.stride[0] + 1
         parts = 1 if on_cpu(x) else PARTS
-        weights, biases = (part.float() for part in fold(norm, weight.double(), *moments(x, count, parts)))
+        weights, biases = (
+            part.float() for part in fold(norm, weight.double(), *moments(x, count, parts))
+        )
         if not on_cpu(x):
             return F.gelu(first_convolution(x, weights, biases + 0 * bias, dtype))
-        return Samples.apply(x, weights, biases + 0 * bias, dtype, True)  # the norm takes a constant away: its gradient is zero
+        # the norm takes a constant away: its gradient is zero
+        return Samples.apply(x, weights, biases + 0 * bias, dtype, True)
     together = x.view(1, -1, x.shape[2]), weight[None], bias[None], dtype
     sums = Samples.apply(*together, False) if on_cpu(x) else first_convolution(*together)
     return F.gelu(normalised(norm, sums)).view(*x.shape[:2], -1)

@@ -1,18 +1,22 @@
-"""Systems beside each other on the same questions: paired tests, and where a cascade falls below a system without a transcript.
+"""Systems beside each other on the same questions: paired tests, and where a cascade falls below a
+system without a transcript.
 
-All scores of a corpus are drawn together, by the voice of the passage and that of the asker, or by passage (`stats.choose_units`):
-differences of systems and of conditions are paired, and so is the word error rate that a score is set against, which is drawn by
-the passage's voice alone. p-values are two-sided, at least 2 / 2^G for G voices or passages (`stats.Estimate.p_value`), and then
+All scores of a corpus are drawn together, by the voice of the passage and that of the asker, or by
+passage (`stats.choose_units`): differences of systems and of conditions are paired, and so is the
+word error rate that a score is set against, which is drawn by the passage's voice alone. p-values
+are two-sided, at least 2 / 2^G for G voices or passages (`stats.Estimate.p_value`), and then
 adjusted by Holm over all tests of a comparison.
 
-Where the lines cross: every point is one system in one condition, its word error rate and the difference D of its score and that of
-the system without a transcript in the same condition. A curve that never rises is fitted to D over WER (isotonic regression,
-straight between points); the lines cross where it reaches 0, which is given where points were measured within NEAR on both sides.
-Where it comes to 0 and stays there (nobody answers any more) they do not. Who is ahead without a crossing is told from the points,
-not from the curve. The points of a family have one source of errors: `noise` one recogniser in several conditions, `simulated` the
-reference text and simulated errors, `recognisers` several in clean speech, `all` all of them. The interval holds 95 % of the
-resamples; one in which the lines do not cross counts as crossing beyond that end of the range, and an end of the interval that lies
-there is None.
+Where the lines cross: every point is one system in one condition, its word error rate and the
+difference D of its score and that of the system without a transcript in the same condition. A curve
+that never rises is fitted to D over WER (isotonic regression, straight between points); the lines
+cross where it reaches 0, which is given where points were measured within NEAR on both sides. Where
+it comes to 0 and stays there (nobody answers any more) they do not. Who is ahead without a crossing
+is told from the points, not from the curve. The points of a family have one source of errors:
+`noise` one recogniser in several conditions, `simulated` the reference text and simulated errors,
+`recognisers` several in clean speech, `all` all of them. The interval holds 95 % of the resamples;
+one in which the lines do not cross counts as crossing beyond that end of the range, and an end of
+the interval that lies there is None.
 """
 
 from __future__ import annotations
@@ -61,10 +65,12 @@ from speechssl.stats import (
 )
 from speechssl.text import error_metric
 
-METRICS = ("ff1", "f1", "em", "aos", "set_accuracy", "accuracy", "mrr", "r1", "r10")  # without a name the first that a corpus has
+# without a name the first that a corpus has
+METRICS = ("ff1", "f1", "em", "aos", "set_accuracy", "accuracy", "mrr", "r1", "r10")
 WER = "wer"
 PASSAGE = "passage"
-SIMULATED, REFERENCE = "cascade-simulated", "text"  # systems that read the reference, with errors and without
+# systems that read the reference, with errors and without
+SIMULATED, REFERENCE = "cascade-simulated", "text"
 DRAWS = 2000  # resamples that the curve is fitted to
 NEAR = 0.15  # WER, on either side of a crossing, within which something was measured
 Where = tuple[str, float | None]  # condition and its SNR in dB
@@ -97,7 +103,9 @@ class Scores:
         return self.path.parents[2].resolve()
 
     def values(self, metric: str) -> dict[str, float]:
-        return {i: float(line[metric]) for i, line in self.lines.items() if line.get(metric) is not None}
+        return {
+            i: float(line[metric]) for i, line in self.lines.items() if line.get(metric) is not None
+        }
 
     @property
     def recognises(self) -> bool:
@@ -108,19 +116,29 @@ class Scores:
 def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[Scores]:
     """The scores below folders that `evaluate` wrote to. systems: only these; none: all.
 
-    Where several folders have a system for the same condition of a corpus, it is named after them. Raises InputError where there
-    are no scores, or they are damaged.
+    Where several folders have a system for the same condition of a corpus, it is named after them.
+    Raises InputError where there are no scores, or they are damaged.
     """
     scores: list[Scores] = []
     for folder in {folder.resolve(): folder for folder in folders}.values():
         if not folder.is_dir():
-            raise InputError(f"there is no folder {folder}; give one that `speechssl evaluate` wrote to")
+            raise InputError(
+                f"there is no folder {folder}; give one that `speechssl evaluate` wrote to"
+            )
         paths = sorted(folder.glob("scores/*/*.jsonl"))
-        if not paths and (below := sorted({p.parents[2] for p in folder.glob("**/scores/*/*.jsonl")})):
+        if not paths and (
+            below := sorted({p.parents[2] for p in folder.glob("**/scores/*/*.jsonl")})
+        ):
             names = " ".join(map(str, below))
-            raise InputError(f"{folder} has no scores of questions itself; give its subfolders that have: {names}")
+            raise InputError(
+                f"{folder} has no scores of questions itself; give its subfolders "
+                f"that have: {names}"
+            )
         if not paths:
-            raise InputError(f"{folder} has no scores of questions; run the evaluation into it again (its answers are kept)")
+            raise InputError(
+                f"{folder} has no scores of questions; run the evaluation into it "
+                "again (its answers are kept)"
+            )
         scores += map(_read_scores, paths)
     if missing := [s for s in systems if s not in {f.system for f in scores}]:
         choices = ", ".join(dict.fromkeys(f.system for f in scores))
@@ -129,12 +147,18 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
     of_system: dict[tuple[str, str, Where], list[Path]] = {}
     for f in scores:
         of_system.setdefault((f.corpus, f.system, f.condition), []).append(f.folder)
-    twins = {(corpus, system) for (corpus, system, _), places in of_system.items() if len(places) > 1}
+    twins = {
+        (corpus, system) for (corpus, system, _), places in of_system.items() if len(places) > 1
+    }
     different, parts = {f.folder for f in scores if (f.corpus, f.system) in twins}, 1
-    while len({folder.parts[-parts:] for folder in different}) < len(different):  # as many of the last parts as tell them apart
+    # as many of the last parts as tell them apart
+    while len({folder.parts[-parts:] for folder in different}) < len(different):
         parts += 1
     return [
-        replace(s, system=f"{s.system} ({Path(*s.folder.parts[-parts:])})") if (s.corpus, s.system) in twins else s for s in scores
+        replace(s, system=(f"{s.system} ({Path(*s.folder.parts[-parts:])})"))
+        if (s.corpus, s.system) in twins
+        else s
+        for s in scores
     ]
 
 
@@ -142,16 +166,30 @@ def _read_scores(path: Path) -> Scores:
     lines, card = read_lines(path), read_json(path.with_suffix(".card.json"))
     fields = ("corpus", "split", "data", "condition")
     if not isinstance(card, dict) or any(not isinstance(card.get(name), str) for name in fields):
-        raise InputError(f"{path.with_suffix('.card.json')} does not record what was scored ({', '.join(fields)}); evaluate again")
+        raise InputError(
+            f"{path.with_suffix('.card.json')} does not record what was scored "
+            f"({', '.join(fields)}); evaluate again"
+        )
     if card.get("lines") not in (None, hash_bytes(path.read_bytes())):
         raise InputError(f"{path} was changed after it was written; evaluate again")
     for line in lines:
         scores = [value for metric in METRICS if (value := line.get(metric)) is not None]
-        if not isinstance(line.get("passage"), str) or any(not isinstance(v, (int, float)) or not 0 <= v <= 1 for v in scores):
-            raise InputError(f"{path} has no passage or no score in [0, 1] for the question {line['id']}; evaluate again")
+        if not isinstance(line.get("passage"), str) or any(
+            not isinstance(v, (int, float)) or not 0 <= v <= 1 for v in scores
+        ):
+            raise InputError(
+                f"{path} has no passage or no score in [0, 1] for the question "
+                f"{line['id']}; evaluate again"
+            )
     snr = card.get("snr_db")
     where = (card["condition"], None if snr is None else float(snr))
-    return Scores(str(card.get("system", path.parent.name)), where, {line["id"]: line for line in lines}, card, path)
+    return Scores(
+        str(card.get("system", path.parent.name)),
+        where,
+        {line["id"]: line for line in lines},
+        card,
+        path,
+    )
 
 
 # ---- comparing
@@ -159,7 +197,8 @@ def _read_scores(path: Path) -> Scores:
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """One corpus. estimates: by system, condition and metric, drawn together; of the metric and WER. aside: systems without it.
+    """One corpus. estimates: by system, condition and metric, drawn together; of the metric and
+    WER. aside: systems without it.
 
     drawn: what the bootstrap draws of its questions, which are the keys of places.
     """
@@ -200,7 +239,9 @@ class Compared:
         return self.estimates.get((system, condition, metric or self.metric))
 
     def of(self, system: str, condition: Where) -> Scores | None:
-        return next((s for s in self.scores if (s.system, s.condition) == (system, condition)), None)
+        return next(
+            (s for s in self.scores if (s.system, s.condition) == (system, condition)), None
+        )
 
     def units(self, questions: Iterable[str]) -> BootstrapUnits:
         """What intervals over some of the questions draw."""
@@ -208,7 +249,8 @@ class Compared:
 
     @property
     def errors(self) -> str:
-        """What errors over the units of its language are called: WER, or CER where all of it is Chinese."""
+        """What errors over the units of its language are called: WER, or CER where all of it is
+        Chinese."""
         names = {error_metric(language) for language in self.card.get("languages") or ("en",)}
         return names.pop().upper() if len(names) == 1 else "WER"
 
@@ -220,50 +262,82 @@ class Compared:
 
     @property
     def recognisers(self) -> list[str]:
-        """The cascades with a recogniser: not those that read the reference, with simulated errors or without."""
+        """The cascades with a recogniser: not those that read the reference, with simulated errors
+        or without."""
         return [s for s in self.systems if s not in self.textless and not reads_reference(s)]
 
 
 def compare(
-    results: Sequence[Scores], metric: str = "", common: bool = False, seed: int = 0, resamples: int = RESAMPLES
+    results: Sequence[Scores],
+    metric: str = "",
+    common: bool = False,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
 ) -> list[Compared]:
-    """Draw what belongs together, corpus by corpus. metric: one of METRICS; "": of each corpus the first that it has.
+    """Draw what belongs together, corpus by corpus. metric: one of METRICS; "": of each corpus the
+    first that it has.
 
     common: compare on the questions that all systems of a corpus have.
-    Raises InputError for systems of one corpus that were scored on other data or other questions, and where nothing has the metric.
+    Raises InputError for systems of one corpus that were scored on other data or other questions,
+    and where nothing has the metric.
     """
     by_corpus: dict[str, list[Scores]] = {}
     for scores in results:
         by_corpus.setdefault(scores.corpus, []).append(scores)
-    compared = [c for of_corpus in by_corpus.values() if (c := _compare_corpus(of_corpus, metric, common, seed, resamples))]
+    compared = [
+        c
+        for of_corpus in by_corpus.values()
+        if (c := _compare_corpus(of_corpus, metric, common, seed, resamples))
+    ]
     if not compared:
-        raise InputError(f"no result has {metric or 'a score'}; choose another --metric ({', '.join(METRICS)})")
+        raise InputError(
+            f"no result has {metric or 'a score'}; choose another --metric ({', '.join(METRICS)})"
+        )
     return compared
 
 
-def _compare_corpus(results: Sequence[Scores], metric: str, common: bool, seed: int, resamples: int) -> Compared | None:
-    """One corpus; None where nothing has the metric. Raises InputError for scores that cannot be paired."""
-    metric = next((m for m in ([metric] if metric else METRICS) if any(s.values(m) for s in results)), "")
+def _compare_corpus(
+    results: Sequence[Scores], metric: str, common: bool, seed: int, resamples: int
+) -> Compared | None:
+    """One corpus; None where nothing has the metric. Raises InputError for scores that cannot be
+    paired."""
+    metric = next(
+        (m for m in ([metric] if metric else METRICS) if any(s.values(m) for s in results)), ""
+    )
     if not metric:
         return None
     having = [s for s in results if s.values(metric)]
     shared = _shared_questions(having, metric, common)
-    restricted = [replace(s, lines={i: line for i, line in s.lines.items() if i in shared}) for s in having]
+    restricted = [
+        replace(s, lines={i: line for i, line in s.lines.items() if i in shared}) for s in having
+    ]
 
     voices, askers = (_speakers(restricted, field) for field in ("voice", "asker"))
-    cells: dict[tuple[str, Where, str], list[ItemScore]] = {}  # what is drawn together: the metric, and WER where there is one
+    # what is drawn together: the metric, and WER where there is one
+    cells: dict[tuple[str, Where, str], list[ItemScore]] = {}
     for scores in restricted:
         values = scores.values(metric)
-        items = [ItemScore(i, str(line["passage"]), values[i], 1.0, voices[i], askers[i]) for i, line in scores.lines.items()]
+        items = [
+            ItemScore(i, str(line["passage"]), values[i], 1.0, voices[i], askers[i])
+            for i, line in scores.lines.items()
+        ]
         cells[scores.system, scores.condition, metric] = items
     for scores in restricted:
         if scores.recognises:
             cells[scores.system, scores.condition, WER] = _word_errors(scores, voices)
 
     def order(scores: Scores) -> tuple[bool, bool, float, str]:
-        """Systems without a transcript, cascades, the reference text, and simulated errors from few to many."""
-        rate = re.search(r"@([0-9.]+)", scores.system) if scores.system.startswith(SIMULATED) else None
-        return scores.recognises, reads_reference(scores.system), float(rate[1]) if rate else 0.0, scores.system
+        """Systems without a transcript, cascades, the reference text, and simulated errors from few
+        to many."""
+        rate = (
+            re.search(r"@([0-9.]+)", scores.system) if scores.system.startswith(SIMULATED) else None
+        )
+        return (
+            scores.recognises,
+            reads_reference(scores.system),
+            float(rate[1]) if rate else 0.0,
+            scores.system,
+        )
 
     questions, units = common_units(cells, PASSAGE)
     return Compared(
@@ -278,8 +352,9 @@ def _compare_corpus(results: Sequence[Scores], metric: str, common: bool, seed: 
 
 
 def _speakers(results: Sequence[Scores], field: str) -> dict[str, str]:
-    """The voice of every question's passage, or of who asks it (fields of a line); "" where none is known or two contradict each
-    other: lines of some systems have none, and those of others, on the same data, say it.
+    """The voice of every question's passage, or of who asks it (fields of a line); "" where none is
+    known or two contradict each other: lines of some systems have none, and those of others, on the
+    same data, say it.
     """
     names: dict[str, set[str]] = {}
     for scores in results:
@@ -289,38 +364,48 @@ def _speakers(results: Sequence[Scores], field: str) -> dict[str, str]:
 
 
 def _shared_questions(results: Sequence[Scores], metric: str, common: bool) -> set[str]:
-    """Those that all have. Raises InputError where they are of other data or noise, or (without common) of other questions."""
+    """Those that all have. Raises InputError where they are of other data or noise, or (without
+    common) of other questions."""
     first = results[0]
     of_condition: dict[Where, Scores] = {}  # the first scores of every condition
     for other in results:
         if other.card["data"] != first.card["data"]:
             raise InputError(
-                f"{first.path} and {other.path} were scored on different manifests of {first.corpus}; evaluate both on one"
+                f"{first.path} and {other.path} were scored on different manifests of "
+                f"{first.corpus}; evaluate both on one"
             )
         same = of_condition.setdefault(other.condition, other)
         if same.card.get("snr_over", ACTIVE) != other.card.get("snr_over", ACTIVE):
-            raise InputError(f"{same.path} and {other.path} have SNRs over {' and over '.join(SNR_OVER)}; evaluate both with one")
+            raise InputError(
+                f"{same.path} and {other.path} have SNRs over "
+                f"{' and over '.join(SNR_OVER)}; evaluate both with one"
+            )
 
     questions = [set(scores.values(metric)) for scores in results]
     shared = set.intersection(*questions)
     for other, ids in zip(results, questions, strict=True):
         if ids != questions[0] and not (common and shared):
             raise InputError(
-                f"{first.path} and {other.path} were scored on different questions ({len(questions[0])} and {len(ids)}, "
-                f"{len(shared)} in common); evaluate both on the same, leave one out (--systems), or compare on those in common "
+                f"{first.path} and {other.path} were scored on different questions "
+                f"({len(questions[0])} and {len(ids)}, "
+                f"{len(shared)} in common); evaluate both on the same, leave one out "
+                "(--systems), or compare on those in common "
                 "(--common)"
             )
     return shared
 
 
 def _word_errors(scores: Scores, voices: Mapping[str, str]) -> list[ItemScore]:
-    """A passage is transcribed once and asked about several times: its errors and words count at the first of its questions."""
+    """A passage is transcribed once and asked about several times: its errors and words count at
+    the first of its questions."""
     seen: set[str] = set()
     items = []
     for i, line in scores.lines.items():
         first = line["passage"] not in seen
         seen.add(line["passage"])
-        errors, words = (line.get("passage_errors") or 0, line.get("passage_words") or 0) if first else (0, 0)
+        errors, words = (
+            (line.get("passage_errors") or 0, line.get("passage_words") or 0) if first else (0, 0)
+        )
         items.append(ItemScore(i, str(line["passage"]), float(errors), float(words), voices[i]))
     return items
 
@@ -330,9 +415,11 @@ def _word_errors(scores: Scores, voices: Mapping[str, str]) -> list[ItemScore]:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Points by which one system is better than another in one condition. p_holm: adjusted over the family, of so many tests.
+    """Points by which one system is better than another in one condition. p_holm: adjusted over the
+    family, of so many tests.
 
-    seeds: of their noise, where they differ and the audio was not the same; None: it was, as far as their cards say.
+    seeds: of their noise, where they differ and the audio was not the same; None: it was, as far as
+    their cards say.
     """
 
     first: str
@@ -344,30 +431,53 @@ class PairedTest:
     seeds: tuple[Any, Any] | None = None
 
 
-def paired_tests(compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] = ()) -> list[list[PairedTest]]:
-    """The tests of every corpus, adjusted together. pairs: of systems; none: every system without a transcript against every other,
-    or all pairs where that gives none. Raises InputError for a pair that no corpus has.
+def paired_tests(
+    compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] = ()
+) -> list[list[PairedTest]]:
+    """The tests of every corpus, adjusted together. pairs: of systems; none: every system without a
+    transcript against every other, or all pairs where that gives none. Raises InputError for a pair
+    that no corpus has.
     """
     chosen, by_corpus = list(pairs), []
     for c in compared:
         every_pair, tests = list(combinations(c.systems, 2)), []
-        one_textless = [(a, b) if a in c.textless else (b, a) for a, b in every_pair if a in c.textless or b in c.textless]
+        one_textless = [
+            (a, b) if a in c.textless else (b, a)
+            for a, b in every_pair
+            if a in c.textless or b in c.textless
+        ]
         for first, second in chosen or one_textless or every_pair:
             for condition in c.conditions:
                 a, b = c.get(first, condition), c.get(second, condition)
                 if a and b:
-                    one, other = (s.card.get("seed") if (s := c.of(name, condition)) else None for name in (first, second))
+                    one, other = (
+                        s.card.get("seed") if (s := c.of(name, condition)) else None
+                        for name in (first, second)
+                    )
                     apart = None not in (one, other) and one != other and is_drawn(*condition)
                     difference = combined(lambda x, y: 100 * (x - y), a, b)
-                    tests.append(PairedTest(first, second, condition, difference, seeds=(one, other) if apart else None))
+                    tests.append(
+                        PairedTest(
+                            first,
+                            second,
+                            condition,
+                            difference,
+                            seeds=(one, other) if apart else None,
+                        )
+                    )
         by_corpus.append(tests)
     for first, second in chosen:
         if not any((t.first, t.second) == (first, second) for tests in by_corpus for t in tests):
             systems = ", ".join(dict.fromkeys(s for c in compared for s in c.systems))
-            raise InputError(f"{first} and {second} were not scored in one condition of a corpus; the systems are {systems}")
+            raise InputError(
+                f"{first} and {second} were not scored in one condition of a "
+                f"corpus; the systems are {systems}"
+            )
     every = holm([t.difference.p_value for tests in by_corpus for t in tests])
     adjusted = iter(every)  # in the order in which they went in, corpus after corpus
-    return [[replace(t, p_holm=next(adjusted), family=len(every)) for t in tests] for tests in by_corpus]
+    return [
+        [replace(t, p_holm=next(adjusted), family=len(every)) for t in tests] for tests in by_corpus
+    ]
 
 
 # ---- where the lines cross
@@ -390,10 +500,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Crossing:
-    """at, low, high: WER, a fraction; None: beyond what was measured, or not near it. low_wer, high_wer: the range.
+    """at, low, high: WER, a fraction; None: beyond what was measured, or not near it. low_wer,
+    high_wer: the range.
 
-    between: the WER of the points that are nearest to the zero of the curve, left and right; None where it has none.
-    share: of resamples that cross; None where too few voices or passages are drawn, and low and high are then at.
+    between: the WER of the points that are nearest to the zero of the curve, left and right; None
+    where it has none.
+    share: of resamples that cross; None where too few voices or passages are drawn, and low and
+    high are then at.
     """
 
     textless: str
@@ -407,11 +520,19 @@ class Crossing:
 
     @property
     def ahead(self) -> str:
-        """By the measured points: "cascade" or "textless" where the other is nowhere ahead, "neither" where they are equal
-        throughout, "" where both are ahead somewhere.
+        """By the measured points: "cascade" or "textless" where the other is nowhere ahead,
+        "neither" where they are equal throughout, "" where both are ahead somewhere.
         """
         cascade, textless = (any(p.difference * sign > 0 for p in self.points) for sign in (1, -1))
-        return "" if cascade and textless else "cascade" if cascade else "textless" if textless else "neither"
+        return (
+            ""
+            if cascade and textless
+            else "cascade"
+            if cascade
+            else "textless"
+            if textless
+            else "neither"
+        )
 
     @property
     def low_wer(self) -> float:
@@ -426,22 +547,34 @@ def families(c: Compared, textless: str) -> dict[str, list[Point]]:
     points = []
     for system in c.systems:
         for where in c.conditions:
-            wer, cascade, other = c.get(system, where, WER), c.get(system, where), c.get(textless, where)
+            wer, cascade, other = (
+                c.get(system, where, WER),
+                c.get(system, where),
+                c.get(textless, where),
+            )
             if wer and cascade and other:
                 points.append(Point(system, where, wer, cascade, other))
     by_name = {f"noise, {name}": [p for p in points if p.system == name] for name in c.recognisers}
     by_name["simulated"] = [p for p in points if reads_reference(p.system)]
-    by_name["recognisers"] = [p for p in points if p.system in c.recognisers and p.condition == CLEAN]
+    by_name["recognisers"] = [
+        p for p in points if p.system in c.recognisers and p.condition == CLEAN
+    ]
     several = [name for name, members in by_name.items() if len(members) > 1]
     if len(several) > 1:
         by_name["all"] = points
-    return {name: sorted(by_name[name], key=lambda p: p.wer.value) for name in by_name if name in several or name == "all"}
+    return {
+        name: sorted(by_name[name], key=lambda p: p.wer.value)
+        for name in by_name
+        if name in several or name == "all"
+    }
 
 
 def crossings(c: Compared) -> list[Crossing]:
     """Of every system without a transcript and every family of at least two points."""
     crossings = []
-    for textless, family, points in ((t, family, points) for t in c.textless for family, points in families(c, t).items()):
+    for textless, family, points in (
+        (t, family, points) for t in c.textless for family, points in families(c, t).items()
+    ):
         wer = np.array([p.wer.value for p in points])
         if len(set(wer)) < 2:
             continue
@@ -455,18 +588,25 @@ def crossings(c: Compared) -> list[Crossing]:
         differences = np.stack([d.widened[:DRAWS] for d in apart], axis=1)
         usable = np.isfinite(wers).all(axis=1) & np.isfinite(differences).all(axis=1)
         if drawn := [zero(x, y) for x, y in zip(wers[usable], differences[usable], strict=True)]:
-            # a resample that does not cross would do so beyond the range: below it where the cascade is never ahead, else above
+            # a resample that does not cross would do so beyond the range: below it where the
+            # cascade is never ahead, else above
             beyond = {"textless": -np.inf, "cascade": np.inf, "neither": np.inf}
             places = np.sort([beyond[side] if x is None else x for x, side in drawn])
-            ends = (places[int(0.025 * len(places))], places[min(int(np.ceil(0.975 * len(places))), len(places)) - 1])
-            low, high = (float(end) if at is not None and np.isfinite(end) else None for end in ends)
+            ends = (
+                places[int(0.025 * len(places))],
+                places[min(int(np.ceil(0.975 * len(places))), len(places)) - 1],
+            )
+            low, high = (
+                float(end) if at is not None and np.isfinite(end) else None for end in ends
+            )
             share = sum(not side for _, side in drawn) / len(drawn)
         crossings.append(Crossing(textless, family, tuple(points), at, low, high, share, between))
     return crossings
 
 
 def zero(wer: np.ndarray, difference: np.ndarray) -> tuple[float | None, str]:
-    """Where the curve through the points comes from above 0 to below, and who is ahead where it does not. wer, difference: (P,)."""
+    """Where the curve through the points comes from above 0 to below, and who is ahead where it
+    does not. wer, difference: (P,)."""
     order = np.argsort(wer, kind="stable")
     x, y = wer[order], falling(difference[order])
     if y[0] <= 0 or y[-1] >= 0:
@@ -507,7 +647,8 @@ class QuestionBucket(NamedTuple):
 
 
 class Analysis(NamedTuple):
-    """One table. by: what the questions are sorted by. recogniser: whose errors, for all systems; "" where none count."""
+    """One table. by: what the questions are sorted by. recogniser: whose errors, for all systems;
+    "" where none count."""
 
     by: str
     condition: Where
@@ -516,7 +657,8 @@ class Analysis(NamedTuple):
 
 
 class Bin(NamedTuple):
-    """Questions whose passage (or sentence) a cascade recognised with a word error rate in this range. wer: of these passages."""
+    """Questions whose passage (or sentence) a cascade recognised with a word error rate in this
+    range. wer: of these passages."""
 
     name: str
     wer: float
@@ -526,7 +668,8 @@ class Bin(NamedTuple):
 
 
 class Compilation(NamedTuple):
-    """All results of one corpus. bins: by system without a transcript, family, and "passage" or "sentence"."""
+    """All results of one corpus. bins: by system without a transcript, family, and "passage" or
+    "sentence"."""
 
     compared: Compared
     tests: Sequence[PairedTest]
@@ -553,9 +696,18 @@ def compile_corpus(c: Compared, tests: Sequence[PairedTest]) -> Compilation:
 def analyses(c: Compared, condition: Where) -> list[Analysis]:
     """All tables that the lines of a condition give; those with a single bucket are left out."""
     lines = next((scores.lines for scores in c.scores if scores.condition == condition), {})
-    systems = [scores for scores in c.scores if scores.condition == condition and not scores.system.startswith(SIMULATED)]
+    systems = [
+        scores
+        for scores in c.scores
+        if scores.condition == condition and not scores.system.startswith(SIMULATED)
+    ]
 
-    def analysis(by: str, bucket_of: Callable[[Line], str | None], order: Sequence[str], errors: Scores | None = None) -> Analysis:
+    def analysis(
+        by: str,
+        bucket_of: Callable[[Line], str | None],
+        order: Sequence[str],
+        errors: Scores | None = None,
+    ) -> Analysis:
         """order: names of the buckets. errors: scores of the recogniser whose errors count."""
         questions: dict[str | None, list[str]] = {}
         for i, line in (errors.lines if errors else lines).items():
@@ -571,7 +723,11 @@ def analyses(c: Compared, condition: Where) -> list[Analysis]:
         return Analysis(by, condition, errors.system if errors else "", buckets)
 
     def by_range(
-        by: str, field: str, edges: Sequence[float], name: Callable[[float, float], str], errors: Scores | None = None
+        by: str,
+        field: str,
+        edges: Sequence[float],
+        name: Callable[[float, float], str],
+        errors: Scores | None = None,
     ) -> Analysis:
         """Half-open ranges of a field, the last one closed."""
         names = [name(low, high) for low, high in pairwise(edges)]
@@ -583,12 +739,22 @@ def analyses(c: Compared, condition: Where) -> list[Analysis]:
         return analysis(by, bucket_of, names, errors)
 
     def count(low: float, high: float) -> str:
-        return f"{low:g} or more" if high > 1e9 else f"{low:g}" if high == low + 1 else f"{low:g}-{high - 1:g}"
+        return (
+            f"{low:g} or more"
+            if high > 1e9
+            else f"{low:g}"
+            if high == low + 1
+            else f"{low:g}-{high - 1:g}"
+        )
 
     # the most frequent relations by themselves, the others together
     relations = Counter(str(line.get("relation") or "") for line in lines.values())
     del relations[""]
-    relation_names = {relation: relation.replace("_", " ") for relation, n in relations.most_common(MOST) if n >= FEWEST}
+    relation_names = {
+        relation: relation.replace("_", " ")
+        for relation, n in relations.most_common(MOST)
+        if n >= FEWEST
+    }
     rest = len(relations) - len(relation_names)
     others = f"{rest} other{'s' * (rest > 1)}"
 
@@ -599,28 +765,45 @@ def analyses(c: Compared, condition: Where) -> list[Analysis]:
         analysis("type of the answer", lambda line: line.get("type"), TYPES),
         analysis("relation (of the corpus)", relation_of, [*relation_names.values(), others]),
         by_range("length of the answer", "answer_seconds", LENGTHS, seconds_range),
-        by_range(f"{'characters' if c.errors == 'CER' else 'words'} of the answer", "answer_words", WORDS, count),
+        by_range(
+            f"{'characters' if c.errors == 'CER' else 'words'} of the answer",
+            "answer_words",
+            WORDS,
+            count,
+        ),
         by_range("place in the passage", "position", PLACES, _percent),
     ]
     for scores in filter(None, (c.of(recogniser, condition) for recogniser in c.recognisers)):
         if any(line.get("sentence_wer") is not None for line in scores.lines.values()):
-            analyses.append(by_range(f"{c.errors} of the answer's sentence", "sentence_wer", RATES, _percent, scores))
+            analyses.append(
+                by_range(
+                    f"{c.errors} of the answer's sentence", "sentence_wer", RATES, _percent, scores
+                )
+            )
     return [analysis for analysis in analyses if len(analysis.buckets) > 1]
 
 
 def by_own_wer(c: Compared, textless: str, family: str, sentences: bool = False) -> list[Bin]:
-    """The conditions of a family pooled, and sorted by the word error rate of every passage (or sentence) by itself.
+    """The conditions of a family pooled, and sorted by the word error rate of every passage (or
+    sentence) by itself.
 
     family: a recogniser, or "simulated".
     """
     names = [_percent(a, b) for a, b in pairwise(RATES)]
-    by_range: dict[str, list[tuple[Line, float, float]]] = {}  # line, score of the cascade, of the other
+    # line, score of the cascade, of the other
+    by_range: dict[str, list[tuple[Line, float, float]]] = {}
     for cascade in c.scores:
-        of_family = cascade.system == family or (family == "simulated" and reads_reference(cascade.system))
+        of_family = cascade.system == family or (
+            family == "simulated" and reads_reference(cascade.system)
+        )
         other = c.of(textless, cascade.condition) if of_family else None
         for i, line in cascade.lines.items() if other else ():
             if other and line.get("passage_words"):
-                wer = line.get("sentence_wer") if sentences else line["passage_errors"] / line["passage_words"]
+                wer = (
+                    line.get("sentence_wer")
+                    if sentences
+                    else line["passage_errors"] / line["passage_words"]
+                )
                 if wer is not None:
                     both = line, float(line[c.metric]), float(other.lines[i][c.metric])
                     by_range.setdefault(_range(wer, RATES, names), []).append(both)
@@ -629,9 +812,13 @@ def by_own_wer(c: Compared, textless: str, family: str, sentences: bool = False)
         if of_range := by_range.get(name):
             units = c.units(str(line["id"]) for line, _, _ in of_range)
             a, b = [x for _, x, _ in of_range], [y for _, _, y in of_range]
-            wer = sum(line["passage_errors"] for line, _, _ in of_range) / sum(line["passage_words"] for line, _, _ in of_range)
+            wer = sum(line["passage_errors"] for line, _, _ in of_range) / sum(
+                line["passage_words"] for line, _, _ in of_range
+            )
             first, second = (mean_interval(x, units, 0, FEW_RESAMPLES) for x in (a, b))
-            bins.append(Bin(name, wer, first, second, paired_difference(a, b, units, 0, FEW_RESAMPLES)))
+            bins.append(
+                Bin(name, wer, first, second, paired_difference(a, b, units, 0, FEW_RESAMPLES))
+            )
     return bins
 
 
@@ -648,7 +835,11 @@ def _percent(low: float, high: float) -> str:
 
 def family_name(family: str) -> str:
     """What the word error rate is varied by."""
-    return {"simulated": "simulated errors", "recognisers": "recognisers, clean", "all": "all of these"}.get(family, family)
+    return {
+        "simulated": "simulated errors",
+        "recognisers": ("recognisers, clean"),
+        "all": "all of these",
+    }.get(family, family)
 
 
 def crossing_text(x: Crossing) -> str:
@@ -660,14 +851,22 @@ def crossing_text(x: Crossing) -> str:
         return f"{100 * x.at:.1f} %{f' [{low}, {high}]' if share else ''}{share}"
     if x.between:
         left, right = (f"{100 * wer:.1f}" for wer in x.between)
-        return f"they cross where nothing was measured nearby: the nearest points have {left} and {right} %{share}"
+        return (
+            f"they cross where nothing was measured nearby: the nearest points have {left} "
+            f"and {right} %{share}"
+        )
     if not x.ahead:
-        first, second = ([f"{100 * p.wer.value:.1f}" for p in x.points if p.difference * sign > 0] for sign in (1, -1))
+        first, second = (
+            [f"{100 * p.wer.value:.1f}" for p in x.points if p.difference * sign > 0]
+            for sign in (1, -1)
+        )
         some = f"the cascade is ahead at {listed(first)} %, {x.textless} at {listed(second)} %"
         return f"they do not cross once and for all: {some}{share}"
     if x.ahead == "neither":
         return f"{NEVER}: they are equal throughout{share}"
-    ahead, other = (x.textless, "the cascade") if x.ahead == "textless" else ("the cascade", x.textless)
+    ahead, other = (
+        (x.textless, "the cascade") if x.ahead == "textless" else ("the cascade", x.textless)
+    )
     level = any(p.difference == 0 for p in x.points)
     return f"{NEVER}: {f'{other} is nowhere ahead' if level else f'{ahead} is ahead throughout'}{share}"
 
@@ -680,14 +879,19 @@ def other_noise(tests: Sequence[PairedTest]) -> str:
             pair = f"{t.first} (seed {t.seeds[0]}) and {t.second} (seed {t.seeds[1]})"
             places.setdefault(pair, []).append(condition_name(*t.condition))
     texts = "; ".join(f"{pair} in {', '.join(names)}" for pair, names in places.items())
-    return f"Not the same audio, for noise and rooms were drawn with different seeds: {texts}." if texts else ""
+    return (
+        (f"Not the same audio, for noise and rooms were drawn with different seeds: {texts}.")
+        if texts
+        else ""
+    )
 
 
 # ---- tables
 
 
 def tables_of(compilation: Compilation) -> list[Table]:
-    """Scores, word errors, paired differences, crossings, scores by word error rate, missed answers; none without rows."""
+    """Scores, word errors, paired differences, crossings, scores by word error rate, missed
+    answers; none without rows."""
     compared = compilation.compared
     tables = [
         score_table(compared, compared.metric),
@@ -698,29 +902,43 @@ def tables_of(compilation: Compilation) -> list[Table]:
         *(analysis_table(compared, analysis) for analysis in compilation.analyses),
     ]
     corpus, synthetic = compared.corpus, " ".join(filter(None, [compared.synthetic, compared.seen]))
-    return [replace(t, title=f"{corpus}: {t.title}", note=f"{t.note} {synthetic}".strip()) for t in tables if t.rows]
+    return [
+        replace(t, title=f"{corpus}: {t.title}", note=f"{t.note} {synthetic}".strip())
+        for t in tables
+        if t.rows
+    ]
 
 
 def _drawn(compared: Compared, metric: str = "") -> str:
     """ "8 voices × askers": what the intervals of a metric draw."""
-    of_metric = [e for (_, _, name), e in compared.estimates.items() if name == (metric or compared.metric)]
+    of_metric = [
+        e for (_, _, name), e in compared.estimates.items() if name == (metric or compared.metric)
+    ]
     return counted_range([of_metric[0].groups], of_metric[0].unit) if of_metric else ""
 
 
 def _without_interval(compared: Compared, intervals: Iterable[Interval]) -> str:
     """A sentence where one has none."""
     fewest = counted_range([FEWEST_GROUPS], compared.drawn.text)
-    return "" if all(interval.estimated for interval in intervals) else f" Fewer than {fewest} have no interval."
+    return (
+        ""
+        if all(interval.estimated for interval in intervals)
+        else (f" Fewer than {fewest} have no interval.")
+    )
 
 
 def score_table(compared: Compared, metric: str) -> Table:
     """A line a system, a column a condition. metric: that of the comparison, or WER."""
-    conditions = [c for c in compared.conditions if any(compared.get(s, c, metric) for s in compared.systems)]
+    conditions = [
+        c for c in compared.conditions if any(compared.get(s, c, metric) for s in compared.systems)
+    ]
     rows, intervals = [], []
     for system in compared.systems:
         estimates = [compared.get(system, condition, metric) for condition in conditions]
         if any(estimates):
-            rows.append((system, *(interval_text(e.interval.percent if e else None) for e in estimates)))
+            rows.append(
+                (system, *(interval_text(e.interval.percent if e else None) for e in estimates))
+            )
             intervals += [e.interval for e in estimates if e]
     n = next(iter(compared.estimates.values())).n
     items, name, aside = f"{n} questions", metric_name(metric), ""
@@ -729,7 +947,9 @@ def score_table(compared: Compared, metric: str) -> Table:
     elif compared.aside:
         aside = f" Left out, for they have none: {', '.join(compared.aside)}."
     lone = _without_interval(compared, intervals)
-    note = f"Percent with 95 % intervals, which draw {_drawn(compared, metric)}; {items}.{lone}{aside}"
+    note = (
+        f"Percent with 95 % intervals, which draw {_drawn(compared, metric)}; {items}.{lone}{aside}"
+    )
     return Table(name, ("system", *(condition_name(*c) for c in conditions)), tuple(rows), note)
 
 
@@ -740,20 +960,31 @@ def paired_table(compilation: Compilation) -> Table:
     for test in tests:
         difference = interval_text(test.difference.interval, "+")
         p_values = f"{test.difference.p_value:.4f}", f"{test.p_holm:.4f}"
-        rows.append((test.first, test.second, condition_name(*test.condition), difference, *p_values))
+        rows.append(
+            (test.first, test.second, condition_name(*test.condition), difference, *p_values)
+        )
     note = (
-        f"Points of the first over the second on the same questions, with 95 % intervals; paired bootstrap that draws "
-        f"{drawn}; p by changing their signs, two-sided; p (Holm) is adjusted over all tests of this comparison."
+        "Points of the first over the second on the same questions, with 95 % intervals; paired "
+        "bootstrap that draws "
+        f"{drawn}; p by changing their signs, two-sided; p (Holm) is adjusted over all tests of "
+        "this comparison."
         f"{_without_interval(compared, (t.difference.interval for t in tests))}"
     )
     if tests:  # so few groups may be drawn that nothing could be significant
         family, least = tests[0].family, 2.0 ** (1 - tests[0].difference.groups)
         if family * least > 0.05:
-            after = f", nor below {min(1.0, family * least):.2g} after Holm over {family} tests" if family > 1 else ""
+            after = (
+                (f", nor below {min(1.0, family * least):.2g} after Holm over {family} tests")
+                if family > 1
+                else ""
+            )
             note += f" With {drawn} no p can be below {least:.2g}{after}."
     columns = ("first", "second", "condition", "difference", "p", "p (Holm)")
     return Table(
-        f"paired differences, {metric_name(compared.metric)}", columns, tuple(rows), f"{note} {other_noise(tests)}".strip()
+        f"paired differences, {metric_name(compared.metric)}",
+        columns,
+        tuple(rows),
+        f"{note} {other_noise(tests)}".strip(),
     )
 
 
@@ -764,38 +995,79 @@ def crossing_table(compilation: Compilation) -> Table:
         measured = f"{100 * x.low_wer:.1f}-{100 * x.high_wer:.1f} %"
         rows.append((x.textless, family_name(x.family), len(x.points), measured, crossing_text(x)))
     note = (
-        f"The {errors} at which the cascade falls to the system without a transcript, on a fitted curve that never rises, with the "
-        f"middle 95 % of the resamples; given where points were measured within {100 * NEAR:.0f} points of {errors} on both sides. "
-        f"Who is ahead is told from the points. Without a transcript: of what is asked about; {UNITS_FROM}."
+        f"The {errors} at which the cascade falls to the system without a transcript, on a "
+        "fitted curve that never rises, with the "
+        f"middle 95 % of the resamples; given where points were measured within {100 * NEAR:.0f} "
+        f"points of {errors} on both sides. "
+        "Who is ahead is told from the points. Without a transcript: of what is asked about; "
+        f"{UNITS_FROM}."
     )
-    columns = ("without a transcript", f"{errors} is varied by", "points", f"{errors} measured", "they cross at")
+    columns = (
+        "without a transcript",
+        f"{errors} is varied by",
+        "points",
+        f"{errors} measured",
+        "they cross at",
+    )
     return Table("where the lines cross", columns, tuple(rows), note)
 
 
-def binned_table(compared: Compared, textless: str, family: str, what: str, bins: Sequence[Bin]) -> Table:
+def binned_table(
+    compared: Compared, textless: str, family: str, what: str, bins: Sequence[Bin]
+) -> Table:
     """A line a range of error rates. what: "passage" or "sentence"."""
     errors, rows = compared.errors, []
     for b in bins:
-        scores = interval_text(b.cascade.percent), interval_text(b.textless.percent), interval_text(b.difference.percent, "+")
+        scores = (
+            interval_text(b.cascade.percent),
+            interval_text(b.textless.percent),
+            interval_text(b.difference.percent, "+"),
+        )
         rows.append((b.name, b.cascade.n, f"{100 * b.wer:.1f}", *scores))
     title = f"{metric_name(compared.metric)} by the {errors} of the {what}, {family} and {textless}"
-    columns = (f"{errors} of the {what}", "questions", f"{errors} of these passages (%)", family, textless, "difference")
-    note = f"All conditions pooled; every {what} counts in the range of its own {errors}, a question once a condition."
-    return Table(title, columns, tuple(rows), note + _without_interval(compared, (b.difference for b in bins)))
+    columns = (
+        f"{errors} of the {what}",
+        "questions",
+        f"{errors} of these passages (%)",
+        family,
+        textless,
+        "difference",
+    )
+    note = (
+        f"All conditions pooled; every {what} counts in the range of its own {errors}, a "
+        "question once a condition."
+    )
+    return Table(
+        title,
+        columns,
+        tuple(rows),
+        note + _without_interval(compared, (b.difference for b in bins)),
+    )
 
 
 def analysis_table(compared: Compared, analysis: Analysis) -> Table:
     """A line a kind of question, a column a system."""
-    systems = [s for s in compared.systems if any(s in bucket.scores for bucket in analysis.buckets)]
+    systems = [
+        s for s in compared.systems if any(s in bucket.scores for bucket in analysis.buckets)
+    ]
     rows = []
     for bucket in analysis.buckets:
         scores = [bucket.scores.get(system) for system in systems]
-        rows.append((bucket.name, bucket.n, *(interval_text(score.percent if score else None) for score in scores)))
+        rows.append(
+            (
+                bucket.name,
+                bucket.n,
+                *(interval_text(score.percent if score else None) for score in scores),
+            )
+        )
     note = (
-        f"{metric_name(compared.metric)} in percent with 95 % intervals, which draw {_drawn(compared)}, "
+        f"{metric_name(compared.metric)} in percent with 95 % intervals, which draw "
+        f"{_drawn(compared)}, "
         f"{condition_name(*analysis.condition)}."
     )
-    note += _without_interval(compared, (score for bucket in analysis.buckets for score in bucket.scores.values()))
+    note += _without_interval(
+        compared, (score for bucket in analysis.buckets for score in bucket.scores.values())
+    )
     title = f"by {analysis.by}" + (f" ({analysis.recogniser})" if analysis.recogniser else "")
     return Table(title, (analysis.by, "n", *systems), tuple(rows), note)
 
@@ -804,7 +1076,8 @@ def analysis_table(compared: Compared, analysis: Analysis) -> Table:
 
 
 def as_json(compilation: Compilation) -> dict[str, Any]:
-    """Fractions, not percent; differences in points. low and high are null where too few voices or passages are drawn."""
+    """Fractions, not percent; differences in points. low and high are null where too few voices or
+    passages are drawn."""
     compared = compilation.compared
 
     def plain(value: Any) -> Any:
@@ -817,13 +1090,26 @@ def as_json(compilation: Compilation) -> dict[str, Any]:
         return {name: plain(x) for name, x in value.items()} if isinstance(value, dict) else value
 
     cells = [
-        {"system": system, "condition": condition_name(*condition), "metric": metric, **plain(estimate.interval)}
+        {
+            "system": system,
+            "condition": condition_name(*condition),
+            "metric": metric,
+            **plain(estimate.interval),
+        }
         for (system, condition, metric), estimate in compared.estimates.items()
     ]
     tests = []
     for test in compilation.tests:
-        pair = {"first": test.first, "second": test.second, "condition": condition_name(*test.condition)}
-        difference = {**plain(test.difference.interval), "p_value": test.difference.p_value, "p_holm": test.p_holm}
+        pair = {
+            "first": test.first,
+            "second": test.second,
+            "condition": condition_name(*test.condition),
+        }
+        difference = {
+            **plain(test.difference.interval),
+            "p_value": test.difference.p_value,
+            "p_holm": test.p_holm,
+        }
         tests.append(pair | difference | {"seeds": test.seeds})
     crossings = []
     for x in compilation.crossings:
@@ -852,9 +1138,15 @@ def as_json(compilation: Compilation) -> dict[str, Any]:
     ]
     errors = []
     for analysis in compilation.analyses:
-        changed = {"condition": condition_name(*analysis.condition), "buckets": list(map(plain, analysis.buckets))}
+        changed = {
+            "condition": condition_name(*analysis.condition),
+            "buckets": list(map(plain, analysis.buckets)),
+        }
         errors.append(analysis._asdict() | changed)
-    corpus_facts = {name: compared.card.get(name) for name in ("corpus", "split", "data", "synthetic", "languages")}
+    corpus_facts = {
+        name: compared.card.get(name)
+        for name in ("corpus", "split", "data", "synthetic", "languages")
+    }
     return corpus_facts | {
         "seen": {s.system: s.card["seen"] for s in compared.scores if s.card.get("seen")},
         "metric": compared.metric,

@@ -1,4 +1,5 @@
-"""What was encoded for a result that is not written yet, a line a recording: a killed run resumes with the next recording."""
+"""What was encoded for a result that is not written yet, a line a recording: a killed run resumes
+with the next recording."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from speechssl.io import refusals
 
 
 def to_json(value: Any) -> Any:
-    """Features as JSON: arrays as bytes in base64; tuples, dataclasses and named tuples of this package by name.
+    """Features as JSON: arrays as bytes in base64; tuples, dataclasses and named tuples of this
+    package by name.
 
     Raises TypeError for any other type.
     """
@@ -30,16 +32,24 @@ def to_json(value: Any) -> Any:
     if isinstance(value, dict):
         return {"dict": [[to_json(key), to_json(part)] for key, part in value.items()]}
     if dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
-        names = value._fields if hasattr(value, "_fields") else [field.name for field in dataclasses.fields(value)]
+        names = (
+            value._fields
+            if hasattr(value, "_fields")
+            else [field.name for field in dataclasses.fields(value)]
+        )
         kind = type(value)
-        return {"class": [kind.__module__, kind.__qualname__], "fields": [to_json(getattr(value, name)) for name in names]}
+        return {
+            "class": [kind.__module__, kind.__qualname__],
+            "fields": [to_json(getattr(value, name)) for name in names],
+        }
     if isinstance(value, tuple):
         return {"tuple": [to_json(part) for part in value]}
     raise TypeError(f"features of the type {type(value).__name__}")
 
 
 def from_json(value: Any) -> Any:
-    """The inverse of `to_json`. Raises ValueError, KeyError or TypeError for what it does not write."""
+    """The inverse of `to_json`. Raises ValueError, KeyError or TypeError for what it does not
+    write."""
     if isinstance(value, list):
         return [from_json(part) for part in value]
     if not isinstance(value, dict):
@@ -62,10 +72,12 @@ def from_json(value: Any) -> Any:
 
 
 class PartialResult:
-    """A file of lines beside the result, each with its CRC-32: what the result is made from, then recording and features.
+    """A file of lines beside the result, each with its CRC-32: what the result is made from, then
+    recording and features.
 
-    features: of recordings that an interrupted run encoded, by `str` of what they are known by; none where the result would be made
-    from something else. What follows a damaged line is encoded again. Not for several processes: the output folder is locked.
+    features: of recordings that an interrupted run encoded, by `str` of what they are known by;
+    none where the result would be made from something else. What follows a damaged line is encoded
+    again. Not for several processes: the output folder is locked.
     """
 
     def __init__(self, path: Path, made_from: str) -> None:
@@ -92,7 +104,12 @@ class PartialResult:
         with refusals(self.path):
             if not self._whole:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-            lines = b"".join(map(_line, ([] if self._whole else [self.made_from]) + [[recording, to_json(features)]]))
+            lines = b"".join(
+                map(
+                    _line,
+                    ([] if self._whole else [self.made_from]) + [[recording, to_json(features)]],
+                )
+            )
             with self.path.open("r+b" if self._whole else "wb") as file:
                 file.seek(self._whole)
                 file.truncate()

@@ -1,14 +1,17 @@
-"""First-stage retrieval: which passage is a question about? Systems rank passages by what they have in common with a question.
+"""First-stage retrieval: which passage is a question about? Systems rank passages by what they have
+in common with a question.
 
-`eval.config.Retrieval` says what systems there are. Embeddings are means of a text encoder's output over all tokens, as the model
-card of sentence-transformers/all-MiniLM-L6-v2 has it; of units the means of their rows in DUAL's embedding table (DUAL's reader
-always sees question and passage together; what it makes of either alone says nothing). Those of a passage are of windows of N
-tokens, half overlapping, and the best one counts (MaxP; Dai and Callan, arXiv 1905.09217). N-grams of N letters keep most of what
-is misheard.
+`eval.config.Retrieval` says what systems there are. Embeddings are means of a text encoder's output
+over all tokens, as the model card of sentence-transformers/all-MiniLM-L6-v2 has it; of units the
+means of their rows in DUAL's embedding table (DUAL's reader always sees question and passage
+together; what it makes of either alone says nothing). Those of a passage are of windows of N
+tokens, half overlapping, and the best one counts (MaxP; Dai and Callan, arXiv 1905.09217). N-grams
+of N letters keep most of what is misheard.
 
-The right passage is the one that the question was asked about: another that answers it as well counts as wrong. Passages with equal
-scores are in random order; metrics are the expectation over these orders (McSherry and Najork 2008, ECIR), so that a system that
-scores everything alike is at chance.
+The right passage is the one that the question was asked about: another that answers it as well
+counts as wrong. Passages with equal scores are in random order; metrics are the expectation over
+these orders (McSherry and Najork 2008, ECIR), so that a system that scores everything alike is at
+chance.
 Letters: Q questions, P passages, B sequences, S tokens in a sequence, E embedding width.
 """
 
@@ -56,9 +59,11 @@ from speechssl.units.features import UnitExtractor, extractor_of
 from speechssl.units.kmeans import load_codebook
 
 METHODS = ("bm25", "tfidf", "embeddings")
-WRITTEN = {"text": "text", "given": "cascade-given"}  # sources in the corpus, and the system of question answering that reads them
+# sources in the corpus, and the system of question answering that reads them
+WRITTEN = {"text": "text", "given": "cascade-given"}
 UNITS = "units"
-LONGEST = 254  # tokens: with [CLS] and [SEP] the 256 of the model card, beyond which a text is cut off
+# tokens: with [CLS] and [SEP] the 256 of the model card, beyond which a text is cut off
+LONGEST = 254
 BATCH = 64  # sequences
 
 Content = Transcript | RunLength
@@ -70,8 +75,10 @@ class Retriever:
     """Encodes every recording once, then scores every passage for every question."""
 
     name: str
-    encode: Callable[[Record, Any], Content]  # record, samples (N,) float32 at 16 kHz; raises ValueError for what cannot be encoded
-    score: Callable[[Sequence[Item], Sequence[Item]], np.ndarray]  # questions, passages -> (Q, P), greater is better
+    # record, samples (N,) float32 at 16 kHz; raises ValueError for what cannot be encoded
+    encode: Callable[[Record, Any], Content]
+    # questions, passages -> (Q, P), greater is better
+    score: Callable[[Sequence[Item], Sequence[Item]], np.ndarray]
     card: Mapping[str, Any]
     needs_audio: bool = True
 
@@ -80,8 +87,8 @@ class Retriever:
 class Embedder:
     """Vectors of questions and of windows of passages.
 
-    run: ids and mask (B, S) -> (B, E) of length 1. tokens: ids of what was found, (S,). longest: tokens of a sequence, None: any
-    number.
+    run: ids and mask (B, S) -> (B, E) of length 1. tokens: ids of what was found, (S,). longest:
+    tokens of a sequence, None: any number.
     """
 
     run: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -92,13 +99,16 @@ class Embedder:
     bf16: bool = False
 
     def score(self, window: int, questions: Sequence[Item], passages: Sequence[Item]) -> np.ndarray:
-        """(Q, P) cosines of question and best window. What has no tokens is one empty window. window: tokens."""
+        """(Q, P) cosines of question and best window. What has no tokens is one empty window.
+        window: tokens."""
         cut: list[np.ndarray] = []
         first = []
         for _, content in passages:
             ids = self.tokens(content)
             first.append(len(cut))
-            cut += [ids[w.first : w.stop] for w in windows(len(ids), window, (window + 1) // 2)] or [ids]
+            cut += [
+                ids[w.first : w.stop] for w in windows(len(ids), window, (window + 1) // 2)
+            ] or [ids]
         embedded = self._embed([self.tokens(content)[:LONGEST] for _, content in questions])
         return np.maximum.reduceat(embedded @ self._embed(cut).T, first, axis=1)
 
@@ -107,7 +117,14 @@ class Embedder:
         framed = [np.concatenate([[cls], ids, [sep]]).astype(np.int64) for ids in sequences]
         run, device = lambda ids, mask, segments: self.run(ids, mask), device_of("auto")
         return torch.stack(
-            run_model(run, device, [(ids, len(ids)) for ids in framed], partial(collate, pad=pad), BATCH, self.bf16)
+            run_model(
+                run,
+                device,
+                [(ids, len(ids)) for ids in framed],
+                partial(collate, pad=pad),
+                BATCH,
+                self.bf16,
+            )
         ).numpy()
 
 
@@ -127,26 +144,41 @@ def embedder_of_words(name: str, bf16: bool) -> Embedder:
 
 
 def embedder_of_units(models: Path, extractor: UnitExtractor) -> Embedder:
-    """By the table of the DUAL in a model folder. Raises InputError where it is missing or of other units."""
+    """By the table of the DUAL in a model folder. Raises InputError where it is missing or of other
+    units."""
     model, layout, card = load_reader(models / "dual")
     check_units_of(models / "dual", card, extractor)
     table = model.embedding.to(device_of("auto"))
     specials = layout.cls, layout.sep, layout.pad
-    return Embedder(lambda ids, mask: mean_pooled(table(ids), mask), lambda runs: runs.units, specials, {"dual": card["weights"]})
+    return Embedder(
+        lambda ids, mask: mean_pooled(table(ids), mask),
+        lambda runs: runs.units,
+        specials,
+        {"dual": card["weights"]},
+    )
 
 
 def mean_pooled(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """(B, S, E) and (B, S) -> (B, E), of length 1."""
-    return functional.normalize((hidden.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=1)
+    return functional.normalize(
+        (hidden.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=1
+    )
 
 
-def shared_terms(method: str, n: int | None, questions: Sequence[Item], passages: Sequence[Item]) -> np.ndarray:
-    """(Q, P) by `bm25` or `tfidf`. n: letters or units of a term; None: words, or of units `NGRAM`."""
+def shared_terms(
+    method: str, n: int | None, questions: Sequence[Item], passages: Sequence[Item]
+) -> np.ndarray:
+    """(Q, P) by `bm25` or `tfidf`. n: letters or units of a term; None: words, or of units
+    `NGRAM`."""
 
     def terms(record: Record, content: Content) -> Terms:
         if isinstance(content, RunLength):
             return ngrams(content.units.tolist(), n or NGRAM)
-        return ngrams(normalise(content.text, record.language), n) if n else tokens(content.text, record.language)
+        return (
+            ngrams(normalise(content.text, record.language), n)
+            if n
+            else tokens(content.text, record.language)
+        )
 
     score = {"bm25": bm25, "tfidf": tfidf}[method]
     return score([terms(*q) for q in questions], [terms(*p) for p in passages])
@@ -156,22 +188,35 @@ NAMES = re.compile(rf"({'|'.join(METHODS)})-([^@]+)(?:@([1-9]\d*))?")
 
 
 def load_retrievers(
-    models: Path, names: Sequence[str], text_encoder: str = MINILM, bf16: bool = False, language: str | None = None
+    models: Path,
+    names: Sequence[str],
+    text_encoder: str = MINILM,
+    bf16: bool = False,
+    language: str | None = None,
 ) -> list[Retriever]:
-    """names: METHOD-SOURCE or METHOD-SOURCE@N. text_encoder: for embeddings of words; bf16: it reads under autocast.
+    """names: METHOD-SOURCE or METHOD-SOURCE@N. text_encoder: for embeddings of words; bf16: it
+    reads under autocast.
 
-    language: of the speech, for Whisper. Raises InputError for a system that there is not, and for parts that are missing
+    language: of the speech, for Whisper. Raises InputError for a system that there is not, and for
+    parts that are missing
     or do not fit each other.
     """
     matched = [(name, NAMES.fullmatch(name)) for name in names]
     for name, match in matched:
         if match is None:
             choices = ", ".join(f"{method}-SOURCE" for method in METHODS)
-            raise InputError(f"there is no system {name!r}; choose {choices}, of the sources text, given, units, ctc or a MODEL")
+            raise InputError(
+                f"there is no system {name!r}; choose {choices}, of the sources "
+                "text, given, units, ctc or a MODEL"
+            )
     split = [match.groups() for _, match in matched if match]  # method, source, N
     spoken = {source for _, source, _ in split if source not in WRITTEN}
     encoder: Any = shared_encoder(models) if spoken else None
-    extractor: Any = extractor_of(encoder, load_codebook(models / "units.safetensors")) if UNITS in spoken else None
+    extractor: Any = (
+        extractor_of(encoder, load_codebook(models / "units.safetensors"))
+        if UNITS in spoken
+        else None
+    )
 
     def load_source(source: str) -> tuple[str, Callable[[Record, Any], Content], Mapping[str, Any]]:
         """What it is called, how it encodes, and its card."""
@@ -181,10 +226,16 @@ def load_retrievers(
             name, encode, card = source, remember_last(extractor.units), extractor.card
         else:
             recogniser = load_recogniser(models, source, encoder, language)
-            name, encode, card = recogniser.name, remember_last(recogniser.transcribe), dict(recogniser.card)
+            name, encode, card = (
+                recogniser.name,
+                remember_last(recogniser.transcribe),
+                dict(recogniser.card),
+            )
         return name, lambda _, samples: encode(samples), card
 
-    sources = {source: load_source(source) for source in dict.fromkeys(source for _, source, _ in split)}
+    sources = {
+        source: load_source(source) for source in dict.fromkeys(source for _, source, _ in split)
+    }
     embedders: dict[bool, Embedder] = {}  # of units, and of words
     retrievers = []
     for method, source, number in split:
@@ -194,15 +245,24 @@ def load_retrievers(
         score = partial(shared_terms, method, n)
         if method == "embeddings":
             if of_units not in embedders:
-                embedders[of_units] = embedder_of_units(models, extractor) if of_units else embedder_of_words(text_encoder, bf16)
+                embedders[of_units] = (
+                    embedder_of_units(models, extractor)
+                    if of_units
+                    else embedder_of_words(text_encoder, bf16)
+                )
             embedder, window = embedders[of_units], n or LONGEST
             if embedder.longest is not None and max(window, LONGEST) + 2 > embedder.longest:
                 most = embedder.longest - 2
-                raise InputError(f"the text encoder of {method}-{source} reads {most} tokens at once, not {max(window, LONGEST)}")
+                raise InputError(
+                    f"the text encoder of {method}-{source} reads {most} tokens at "
+                    f"once, not {max(window, LONGEST)}"
+                )
             score = partial(embedder.score, window)
             card |= embedder.card
         suffix = f"@{n}" if n else ""
-        retrievers.append(Retriever(f"{method}-{name}{suffix}", encode, score, card, source not in WRITTEN))
+        retrievers.append(
+            Retriever(f"{method}-{name}{suffix}", encode, score, card, source not in WRITTEN)
+        )
     return retrievers
 
 
@@ -217,7 +277,10 @@ def run_retrieval(o: Retrieval) -> str:
     folder = model_folder(o.models)
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     loaded = load_retrievers(folder, o.systems, o.text_encoder, o.bf16, data.language)
-    append_results(o.out, evaluate_retrieval(loaded, data, conditions, Setup.of(o, models_name(folder), folder)))
+    append_results(
+        o.out,
+        evaluate_retrieval(loaded, data, conditions, Setup.of(o, models_name(folder), folder)),
+    )
     return table_of_rows(o, conditions)
 
 
@@ -227,13 +290,19 @@ def evaluate_retrieval(
     conditions: Sequence[Condition],
     setup: Setup,
 ) -> list[Row]:
-    """Fill in the rankings that are missing and return the rows of all of them. Raises InputError without questions."""
+    """Fill in the rankings that are missing and return the rows of all of them. Raises InputError
+    without questions."""
     items: list[Passage | Question] = [*corpus.passages.values(), *corpus.answerable]
     records = {r.id: r for r in items}
 
     def score(system: Retriever, predictions: Mapping[str, Any]) -> Scored:
         scored, transcripts = score_ranks(predictions["ranks"], corpus), predictions["transcripts"]
-        return Scored(scored, transcripts, question_lines(scored, corpus, transcripts, METRICS), {"encoder": setup.models})
+        return Scored(
+            scored,
+            transcripts,
+            question_lines(scored, corpus, transcripts, METRICS),
+            {"encoder": setup.models},
+        )
 
     return evaluate_systems(
         rounds_of(systems, corpus, conditions, setup.distorter),
@@ -241,7 +310,9 @@ def evaluate_retrieval(
         setup,
         questions=list(records),
         recordings=find_recordings(corpus, items),
-        encoding=lambda s: Encoding(lambda i, samples: s.encode(records[i], samples), s.needs_audio),
+        encoding=lambda s: Encoding(
+            lambda i, samples: s.encode(records[i], samples), s.needs_audio
+        ),
         answer=lambda s, features, _: rank(s, corpus, features),
         score=score,
         metrics=METRICS,
@@ -252,24 +323,32 @@ def evaluate_retrieval(
 def rank(system: Retriever, corpus: Corpus, features: Mapping[str, Any]) -> dict[str, Any]:
     """Where the passage of every question stands, and which are the best.
 
-    features: of recordings, by id. ranks: passages with a greater score, and passages with the same (itself among them).
+    features: of recordings, by id. ranks: passages with a greater score, and passages with the same
+    (itself among them).
     """
     questions = [q for q in corpus.answerable if q.id in features and q.passage in features]
     passages = [p for p in corpus.passages.values() if p.id in features]
     ranks, best = {}, {}
     if questions:
-        scores = system.score([(q, features[q.id]) for q in questions], [(p, features[p.id]) for p in passages])
+        scores = system.score(
+            [(q, features[q.id]) for q in questions], [(p, features[p.id]) for p in passages]
+        )
         place = {p.id: i for i, p in enumerate(passages)}
         for question, row in zip(questions, scores, strict=True):
             gold = row[place[question.passage]]
             ranks[question.id] = [int((row > gold).sum()), int((row == gold).sum())]
             best[question.id] = [passages[i].id for i in np.argsort(-row, kind="stable")[:BEST]]
-    return {"ranks": ranks, "best": best, "transcripts": {i: x.text for i, x in features.items() if isinstance(x, Transcript)}}
+    return {
+        "ranks": ranks,
+        "best": best,
+        "transcripts": {i: x.text for i, x in features.items() if isinstance(x, Transcript)},
+    }
 
 
 @dataclass(frozen=True)
 class RankScore:
-    """One question's scores, 0 to 1: whether its passage is the first, whether it is among the first ten, and 1 / rank."""
+    """One question's scores, 0 to 1: whether its passage is the first, whether it is among the
+    first ten, and 1 / rank."""
 
     id: str
     passage: str

@@ -1,7 +1,9 @@
-"""The robustness grid from the command line: encoders, tasks and noises by name; heads, mixtures, scores, tables in one folder.
+"""The robustness grid from the command line: encoders, tasks and noises by name; heads, mixtures,
+scores, tables in one folder.
 
-Each file is there or is made by the same command; a killed run goes on. Heads lie in out/heads. Of another split than test, all
-else lies in out/<split>: scores that settings are chosen by are never mixed with scores that are published.
+Each file is there or is made by the same command; a killed run goes on. Heads lie in out/heads. Of
+another split than test, all else lies in out/<split>: scores that settings are chosen by are never
+mixed with scores that are published.
 """
 
 from __future__ import annotations
@@ -22,7 +24,13 @@ from speechssl.data.records import synthetic_note
 from speechssl.errors import InputError
 from speechssl.eval.config import Robustness
 from speechssl.eval.grid import MAKERS, TEST, GridCell, GridTask, Maker, load_tested, run_grid
-from speechssl.eval.run import Setting, check_conditions, freeze_mixtures, name_utterances, settings_of
+from speechssl.eval.run import (
+    Setting,
+    check_conditions,
+    freeze_mixtures,
+    name_utterances,
+    settings_of,
+)
 from speechssl.io import write_json, write_text
 from speechssl.results import (
     CASCADE,
@@ -54,7 +62,8 @@ from speechssl.stats import (
 
 Task = tuple[str, str]  # name and metric
 ON_DEV = (
-    "Scored on the dev split, whose clean speech has chosen the learning rates and steps of the heads of ks, ic, sid and style: "
+    "Scored on the dev split, whose clean speech has chosen the learning rates and steps of the "
+    "heads of ks, ic, sid and style: "
     "good for comparing settings, no test score."
 )
 
@@ -64,11 +73,14 @@ def results_folder(o: Robustness) -> Path:
 
 
 def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
-    """Train the missing heads, freeze the noise, fill the grid, write rows, `degradation.json` and `tables.md`. Returns the tables.
+    """Train the missing heads, freeze the noise, fill the grid, write rows, `degradation.json` and
+    `tables.md`. Returns the tables.
 
-    Heads go to the folder `o.out`, and so does all else where the split is test; of another split it goes to a folder of its name.
+    Heads go to the folder `o.out`, and so does all else where the split is test; of another split
+    it goes to a folder of its name.
 
-    Raises InputError for encoders, tasks, data or noises that cannot be had, before anything is trained where it can be known.
+    Raises InputError for encoders, tasks, data or noises that cannot be had, before anything is
+    trained where it can be known.
     """
     encoders = parse_named(o.encoders, "--encoders")
     data = {task: Path(where) for task, where in parse_named(o.tasks, "--tasks").items()}
@@ -76,14 +88,24 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
     if len(settings) == 1:
         raise InputError("the grid has no noise; name a condition with --seen or --unseen")
     if not re.fullmatch(r"[\w-][\w.-]*", o.split) or o.split in ("heads", "scores"):
-        raise InputError(f"the split's name {o.split!r} cannot name a folder; choose train, dev, test or another of the corpus")
+        raise InputError(
+            f"the split's name {o.split!r} cannot name a folder; choose train, dev, "
+            "test or another of the corpus"
+        )
     if o.reading != Robustness.reading and not {"cascade-ctc", "cascade-ctc-greedy"} & set(data):
-        raise InputError("no task reads words; leave out --reader and its options, or add cascade-ctc=CORPUS to --tasks")
+        raise InputError(
+            "no task reads words; leave out --reader and its options, or add "
+            "cascade-ctc=CORPUS to --tasks"
+        )
     if unknown := [task for task in data if task not in makers]:
-        raise InputError(f"there is no task {unknown[0]!r}; choose from {', '.join(sorted(makers))}")
+        raise InputError(
+            f"there is no task {unknown[0]!r}; choose from {', '.join(sorted(makers))}"
+        )
     for name in encoders:
         if name.startswith(".") or "/" in name or "\\" in name:
-            raise InputError(f"the encoder's name {name!r} cannot name a folder; choose one without slashes")
+            raise InputError(
+                f"the encoder's name {name!r} cannot name a folder; choose one without slashes"
+            )
     for task, where in data.items():
         if not where.exists():
             raise InputError(f"the data {where} of the task {task} does not exist; check the path")
@@ -95,25 +117,37 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
 
     trained: dict[str, list[GridTask]] = {}
     for tested in under_test:
-        by_task = [makers[task](tested, where, o.out / "heads" / tested.name / task, o) for task, where in data.items()]
+        by_task = [
+            makers[task](tested, where, o.out / "heads" / tested.name / task, o)
+            for task, where in data.items()
+        ]
         trained[tested.name] = [task for of_task in by_task for task in of_task]
     out = results_folder(o)
-    utterances = name_utterances((task.name, task.items) for tasks in trained.values() for task in tasks)
+    utterances = name_utterances(
+        (task.name, task.items) for tasks in trained.values() for task in tasks
+    )
     recordings = {name: item.path for item, name in utterances.items()}
-    mixtures = freeze_mixtures(distorter, recordings, [s.condition for s in settings], out / "noise.jsonl", o.workers)
+    mixtures = freeze_mixtures(
+        distorter, recordings, [s.condition for s in settings], out / "noise.jsonl", o.workers
+    )
     grid = gather(run_grid(trained, settings, out, mixtures, o.workers), o.seed)
 
-    append_rows(out / "results.jsonl", rows_of(grid, distorter), any_card=True)  # of a head that was made again
+    # of a head that was made again
+    append_rows(out / "results.jsonl", rows_of(grid, distorter), any_card=True)
     values = degradation(grid) | {"dual_against_cascade": against_cascade(grid)}
     spoken = [task for task, where in data.items() if synthetic_note(where)]
     synthetic = f"Synthetic speech: {', '.join(spoken)}." if spoken else ""
     notes = [ON_DEV if o.split == "dev" else "", synthetic, snr_note(o.noise.snr_over)]
     lecture, *scores = score_tables(grid, o.noise.at)
     lecture, *tables = (
-        replace(t, note=" ".join(filter(None, [t.note, *notes]))) for t in (lecture, *degradation_tables(values), *scores)
+        replace(t, note=" ".join(filter(None, [t.note, *notes])))
+        for t in (lecture, *degradation_tables(values), *scores)
     )
-    write_json(out / "degradation.json", values | {"tables": [t.values for t in tables]}, checked=True)
-    write_text(out / "tables.md", markdown([lecture, *tables]))  # the lecture's here alone: its cells have several lines
+    write_json(
+        out / "degradation.json", values | {"tables": [t.values for t in tables]}, checked=True
+    )
+    # the lecture's here alone: its cells have several lines
+    write_text(out / "tables.md", markdown([lecture, *tables]))
     return "\n\n".join(table.text for table in tables)
 
 
@@ -147,7 +181,8 @@ stand in no average.
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """The scores of all cells as estimates that were drawn together. The first encoder is the baseline."""
+    """The scores of all cells as estimates that were drawn together. The first encoder is the
+    baseline."""
 
     scores: Mapping[tuple[Task, str, Setting], Estimate]
     cells: Mapping[tuple[Task, str, Setting], GridCell]
@@ -175,7 +210,9 @@ class Grid:
         """Clean first, then group by group and noise by noise, from the quietest to the loudest."""
         settings = list(dict.fromkeys(setting for _, _, setting in self.scores))
         order = {name: i for i, name in enumerate(dict.fromkeys(s.name for s in settings))}
-        return sorted(settings, key=lambda s: (s.group != "clean", order[s.name], -(s.snr_db or 0.0)))
+        return sorted(
+            settings, key=lambda s: (s.group != "clean", order[s.name], -(s.snr_db or 0.0))
+        )
 
     @property
     def clean(self) -> Setting:
@@ -188,21 +225,32 @@ class Grid:
         def level(setting: Setting) -> tuple[str, bool, float]:
             return setting.group, setting.snr_db is None, -(setting.snr_db or 0.0)
 
-        return [list(members) for _, members in groupby(sorted(self.settings[1:], key=level), key=level)]
+        return [
+            list(members) for _, members in groupby(sorted(self.settings[1:], key=level), key=level)
+        ]
 
     def has(self, task: Task, encoder: str) -> bool:
         return (task, encoder, self.clean) in self.scores
 
     def drawn(self, tasks: Sequence[Task]) -> str:
         """What intervals of these tasks draw, as a sentence."""
-        names = {task: task[0] if [t[0] for t in tasks].count(task[0]) == 1 else " ".join(task) for task in tasks}
-        return drawn_sentence((names[task], e.unit, e.groups) for (task, _, _), e in self.scores.items() if task in names)
+        names = {
+            task: task[0] if [t[0] for t in tasks].count(task[0]) == 1 else " ".join(task)
+            for task in tasks
+        }
+        return drawn_sentence(
+            (names[task], e.unit, e.groups)
+            for (task, _, _), e in self.scores.items()
+            if task in names
+        )
 
 
 def gather(cells: Sequence[GridCell], seed: int, resamples: int = RESAMPLES) -> Grid:
-    """Draw the items of every task together for all encoders and conditions, and tasks that share a voice with each other.
+    """Draw the items of every task together for all encoders and conditions, and tasks that share a
+    voice with each other.
 
-    What is drawn is chosen by task (`stats.choose_units`). Raises InputError where a task has no item in common.
+    What is drawn is chosen by task (`stats.choose_units`). Raises InputError where a task has no
+    item in common.
     """
     by_key = {((c.task, c.metric), c.encoder, c.setting): c for c in cells}
     of_task: dict[Task, dict[tuple[Task, str, Setting], Sequence[ItemScore]]] = {}
@@ -214,7 +262,10 @@ def gather(cells: Sequence[GridCell], seed: int, resamples: int = RESAMPLES) -> 
         try:
             units[task] = common_units(task_cells, name[task])[1]
         except ValueError as error:
-            raise InputError(f"the encoders cannot be compared in the task {task[0]} ({error}); check its test data") from error
+            raise InputError(
+                f"the encoders cannot be compared in the task {task[0]} ({error}); "
+                "check its test data"
+            ) from error
     together = drawn_together(units)
     scores: dict[tuple[Task, str, Setting], Estimate] = {}
     for task, task_cells in of_task.items():
@@ -225,7 +276,10 @@ def gather(cells: Sequence[GridCell], seed: int, resamples: int = RESAMPLES) -> 
 def rows_of(grid: Grid, distorter: Distorter = Distorter()) -> list[Row]:
     rows = []
     for (task, encoder, setting), score in grid.scores.items():
-        cell, over = grid.cells[task, encoder, setting], distorter.card(setting.condition).get("snr_over", "")
+        cell, over = (
+            grid.cells[task, encoder, setting],
+            distorter.card(setting.condition).get("snr_over", ""),
+        )
         cell_key = (task[0], encoder, setting.name, setting.snr_db, task[1])
         rows.append(Row.of(score.interval, *cell_key, cell.seed, cell.card, over))
     return rows
@@ -234,27 +288,43 @@ def rows_of(grid: Grid, distorter: Distorter = Distorter()) -> list[Row]:
 # ---- quantities
 
 
-def loss(grid: Grid, task: Task, encoder: str, setting: Setting, reference: str | None = None) -> Estimate:
-    """Points that the condition costs. reference: the encoder whose clean score counts; None: its own."""
+def loss(
+    grid: Grid, task: Task, encoder: str, setting: Setting, reference: str | None = None
+) -> Estimate:
+    """Points that the condition costs. reference: the encoder whose clean score counts; None: its
+    own."""
     clean = grid.scores[task, reference or encoder, grid.clean]
-    return combined(lambda a, b: 100 * sign(task) * (a - b), clean, grid.scores[task, encoder, setting])
+    return combined(
+        lambda a, b: 100 * sign(task) * (a - b), clean, grid.scores[task, encoder, setting]
+    )
 
 
 def relative(grid: Grid, task: Task, encoder: str, setting: Setting) -> Estimate | None:
     """The loss in percent of the clean score or error rate; None where that is 0."""
     clean = grid.scores[task, encoder, grid.clean]
-    return combined(lambda a, b: a / b, loss(grid, task, encoder, setting), clean) if clean.value else None
+    return (
+        combined(lambda a, b: a / b, loss(grid, task, encoder, setting), clean)
+        if clean.value
+        else None
+    )
 
 
 def gain(grid: Grid, task: Task, encoder: str, setting: Setting) -> Estimate:
     base = grid.scores[task, grid.baseline, setting]
-    return combined(lambda a, b: 100 * sign(task) * (a - b), grid.scores[task, encoder, setting], base)
+    return combined(
+        lambda a, b: 100 * sign(task) * (a - b), grid.scores[task, encoder, setting], base
+    )
 
 
-def removed(grid: Grid, task: Task, encoder: str, setting: Setting, own_clean: bool = True) -> Estimate:
-    """`removed`, or with own_clean False `recovered`, in percent; NaN where the baseline loses nothing."""
+def removed(
+    grid: Grid, task: Task, encoder: str, setting: Setting, own_clean: bool = True
+) -> Estimate:
+    """`removed`, or with own_clean False `recovered`, in percent; NaN where the baseline loses
+    nothing."""
     its_loss = loss(grid, task, encoder, setting, None if own_clean else grid.baseline)
-    return combined(lambda a, b: 100 * (1 - a / b), its_loss, loss(grid, task, grid.baseline, setting))
+    return combined(
+        lambda a, b: 100 * (1 - a / b), its_loss, loss(grid, task, grid.baseline, setting)
+    )
 
 
 def sign(task: Task) -> int:
@@ -266,7 +336,8 @@ def sign(task: Task) -> int:
 
 
 def numbers(estimate: Estimate | None, times: float = 1) -> dict[str, float | None] | None:
-    """Value and interval as JSON has them, ends of None where one group has none; None for what is not defined."""
+    """Value and interval as JSON has them, ends of None where one group has none; None for what is
+    not defined."""
     if estimate is None or not np.isfinite(estimate.value):
         return None
     v = estimate.interval
@@ -280,7 +351,8 @@ def tested(estimate: Estimate) -> dict[str, float | None]:
 
 
 def degradation(grid: Grid) -> dict[str, Any]:
-    """Everything, cell by cell, averaged over tasks, and DUAL beside the cascade. Numbers are points or percent."""
+    """Everything, cell by cell, averaged over tasks, and DUAL beside the cascade. Numbers are
+    points or percent."""
     # the encoders that did all averaged tasks, the baseline first; none where it did not
     complete = [e for e in grid.encoders if all(grid.has(task, e) for task in grid.averaged)]
     complete = complete if complete[:1] == [grid.baseline] else []
@@ -291,7 +363,9 @@ def degradation(grid: Grid) -> dict[str, Any]:
         "averaged_over": [list(task) for task in grid.averaged],
         "drawn": grid.drawn(grid.tasks),
         "cells": [cell for task in grid.tasks for cell in _cells(grid, task)],
-        "averages": [average(grid, e, settings) for e in complete for settings in grid.levels] if grid.averaged else [],
+        "averages": [average(grid, e, settings) for e in complete for settings in grid.levels]
+        if grid.averaged
+        else [],
         "clean": [clean_gain(grid, encoder) for encoder in complete[1:]],
     }
 
@@ -318,7 +392,9 @@ def _cells(grid: Grid, task: Task) -> list[dict[str, Any]]:
                 "relative": numbers(relative(grid, task, e, s)) if noisy else None,
                 "gain": tested(gain(grid, task, e, s)) if other else None,
                 "removed": numbers(removed(grid, task, e, s)) if noisy and other else None,
-                "recovered": numbers(removed(grid, task, e, s, own_clean=False)) if noisy and other else None,
+                "recovered": numbers(removed(grid, task, e, s, own_clean=False))
+                if noisy and other
+                else None,
             }
         )
     tests = [cell["gain"] for cell in cells if cell["gain"]]
@@ -328,7 +404,8 @@ def _cells(grid: Grid, task: Task) -> list[dict[str, Any]]:
 
 
 def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
-    """What clean speech gains (or, below 0, loses) against the baseline: mean over the tasks, and the worst of them."""
+    """What clean speech gains (or, below 0, loses) against the baseline: mean over the tasks, and
+    the worst of them."""
     gains = {t: gain(grid, t, encoder, grid.clean) for t in grid.averaged}
     if not gains:
         return {"encoder": encoder, "gain": None, "worst": None}
@@ -343,10 +420,14 @@ def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, 
     other = encoder != grid.baseline
     unhurt = dict.fromkeys(t for t, s in every if loss(grid, t, grid.baseline, s).value <= 0)
     share = {
-        name: numbers(mean_of([removed(grid, t, encoder, s, own_clean) for t, s in every])) if other and not unhurt else None
+        name: numbers(mean_of([removed(grid, t, encoder, s, own_clean) for t, s in every]))
+        if other and not unhurt
+        else None
         for name, own_clean in (("removed", True), ("recovered", False))
     }
-    lost, lost_by_baseline = (mean_of([loss(grid, t, e, s) for t, s in every]) for e in (encoder, grid.baseline))
+    lost, lost_by_baseline = (
+        mean_of([loss(grid, t, e, s) for t, s in every]) for e in (encoder, grid.baseline)
+    )
     pooled = combined(lambda a, b: 100 * (1 - a / b), lost, lost_by_baseline)
     return {
         "encoder": encoder,
@@ -362,30 +443,57 @@ def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, 
 
 
 def against_cascade(grid: Grid) -> list[dict[str, Any]]:
-    """The relative robustness of every DUAL beside the cascades of its own encoder and of the baseline: in every condition, and
-    averaged over the SNRs of one noise (`mean_over`, which spares the choice of an SNR). difference: DUAL's minus the cascade's, in
-    points. Questions are drawn together for both systems and all conditions.
+    """The relative robustness of every DUAL beside the cascades of its own encoder and of the
+    baseline: in every condition, and averaged over the SNRs of one noise (`mean_over`, which spares
+    the choice of an SNR). difference: DUAL's minus the cascade's, in points. Questions are drawn
+    together for both systems and all conditions.
     """
-    systems = [(task, encoder) for task in grid.tasks if task[1] == "ff1" for encoder in grid.encoders if grid.has(task, encoder)]
+    systems = [
+        (task, encoder)
+        for task in grid.tasks
+        if task[1] == "ff1"
+        for encoder in grid.encoders
+        if grid.has(task, encoder)
+    ]
     duals = [system for system in systems if system[0][0].startswith("dual")]
     cascades = [system for system in systems if system[0][0].startswith(CASCADE)]
-    pairs = [(dual, cascade) for dual in duals for cascade in cascades if cascade[1] in (dual[1], grid.baseline)]
+    pairs = [
+        (dual, cascade)
+        for dual in duals
+        for cascade in cascades
+        if cascade[1] in (dual[1], grid.baseline)
+    ]
     lines: list[dict[str, Any]] = []
     for dual, cascade in pairs:
-        cells = {(system, s): grid.cells[*system, s].scored for system in (dual, cascade) for s in grid.settings}
+        cells = {
+            (system, s): grid.cells[*system, s].scored
+            for system in (dual, cascade)
+            for s in grid.settings
+        }
         scores = resampled(cells, grid.seed, grid.resamples, grid.cells[*dual, grid.clean].unit)
 
-        def relative_score(system: tuple[Task, str], setting: Setting, scores: Any = scores) -> Estimate:
+        def relative_score(
+            system: tuple[Task, str], setting: Setting, scores: Any = scores
+        ) -> Estimate:
             """Percent of the system's own clean FF1."""
-            return combined(lambda noisy, clean: 100 * noisy / clean, scores[system, setting], scores[system, grid.clean])
+            return combined(
+                lambda noisy, clean: 100 * noisy / clean,
+                scores[system, setting],
+                scores[system, grid.clean],
+            )
 
         for name, group in groupby(grid.settings[1:], key=lambda s: s.name):
             settings = list(group)
-            of_dual, of_cascade = ([relative_score(system, s) for s in settings] for system in (dual, cascade))
+            of_dual, of_cascade = (
+                [relative_score(system, s) for s in settings] for system in (dual, cascade)
+            )
             snrs: list[float | None] = [s.snr_db for s in settings]
             over = [[snr] for snr in snrs]
             if len(settings) > 1:  # and the mean over the SNRs
-                of_dual, of_cascade = [*of_dual, mean_of(of_dual)], [*of_cascade, mean_of(of_cascade)]
+                of_dual, of_cascade = (
+                    [*of_dual, mean_of(of_dual)],
+                    [*of_cascade, mean_of(of_cascade)],
+                )
                 snrs, over = [*snrs, None], [*over, snrs]
             for snr, mean_over, first, second in zip(snrs, over, of_dual, of_cascade, strict=True):
                 lines.append(
@@ -405,17 +513,19 @@ def against_cascade(grid: Grid) -> list[dict[str, Any]]:
     return lines
 
 
-# ---- tables of scores: the lecture's (encoders x tasks, clean | seen | unseen), and what lies behind it
+# ---- tables of scores: the lecture's (encoders x tasks, clean | seen | unseen), and what lies
+# behind it
 #
-# A star marks a score that differs from the baseline's in the same column (p < 0.05, two-sided, by Holm's procedure over all such
-# tests of the table). A column is the mean over its conditions.
+# A star marks a score that differs from the baseline's in the same column (p < 0.05, two-sided, by
+# Holm's procedure over all such tests of the table). A column is the mean over its conditions.
 
 Columns = Mapping[str, Sequence[Setting]]
 Place = tuple[str, ...]  # task, metric, encoder and column
 
 
 def lecture_columns(grid: Grid, at: float) -> dict[str, list[Setting]]:
-    """Clean, and every group at the SNR that lies nearest to `at` (dB); a group without SNRs as it is."""
+    """Clean, and every group at the SNR that lies nearest to `at` (dB); a group without SNRs as it
+    is."""
     columns = {"clean": [grid.clean]}
     for group in dict.fromkeys(s.group for s in grid.settings[1:]):
         best = nearest_snr((s for s in grid.settings[1:] if s.group == group), at)
@@ -424,17 +534,33 @@ def lecture_columns(grid: Grid, at: float) -> dict[str, list[Setting]]:
 
 
 def score_tables(grid: Grid, at: float) -> list[Table]:
-    """The lecture's table, its scores again with a line an encoder in a task, and for each task all conditions.
+    """The lecture's table, its scores again with a line an encoder in a task, and for each task all
+    conditions.
 
-    The lecture has a line an encoder and a column a task, clean above seen above unseen in every cell: for Markdown.
+    The lecture has a line an encoder and a column a task, clean above seen above unseen in every
+    cell: for Markdown.
     """
     columns = lecture_columns(grid, at)
     cells = _score_cells(grid, grid.tasks, columns)
     lecture = [
-        (e, *("<br>".join(cells[*t, e, c] for c in columns) if grid.has(t, e) else "-" for t in grid.tasks)) for e in grid.encoders
+        (
+            e,
+            *(
+                "<br>".join(cells[*t, e, c] for c in columns) if grid.has(t, e) else "-"
+                for t in grid.tasks
+            ),
+        )
+        for e in grid.encoders
     ]
     head = ("encoder", *(f"{task} {metric}" for task, metric in grid.tasks))
-    tables = [Table(f"Encoders and tasks: {', '.join(columns)}", head, tuple(lecture), _note(grid, grid.tasks))]
+    tables = [
+        Table(
+            f"Encoders and tasks: {', '.join(columns)}",
+            head,
+            tuple(lecture),
+            _note(grid, grid.tasks),
+        )
+    ]
 
     over = []
     for name, settings in list(columns.items())[1:]:
@@ -442,15 +568,23 @@ def score_tables(grid: Grid, at: float) -> list[Table]:
         over.append(f"{name}: {'mean of ' if len(noises) > 1 else ''}{', '.join(noises)}")
     places = [(t, e) for t in grid.tasks for e in grid.encoders if grid.has(t, e)]
     one_task = len(grid.tasks) == 1
-    title, first = f"Clean, seen and unseen: {'; '.join(over)}", "encoder" if one_task else "task, encoder"
-    rows = [(e if one_task else f"{t[0]} {t[1]}, {e}", *(cells[*t, e, c] for c in columns)) for t, e in places]
+    title, first = (
+        (f"Clean, seen and unseen: {'; '.join(over)}"),
+        "encoder" if one_task else "task, encoder",
+    )
+    rows = [
+        (e if one_task else f"{t[0]} {t[1]}, {e}", *(cells[*t, e, c] for c in columns))
+        for t, e in places
+    ]
     tables.append(Table(title, (first, *columns), tuple(rows), _note(grid, grid.tasks)))
 
     every = {s.label: [s] for s in grid.settings}
     for task in grid.tasks:
         cells = _score_cells(grid, [task], every)
         rows = [(e, *(cells[*t, e, c] for c in every)) for t, e in places if t == task]
-        tables.append(Table(f"{task[0]}, {task[1]}", ("encoder", *every), tuple(rows), _note(grid, [task])))
+        tables.append(
+            Table(f"{task[0]}, {task[1]}", ("encoder", *every), tuple(rows), _note(grid, [task]))
+        )
     return tables
 
 
@@ -466,7 +600,10 @@ def _score_cells(grid: Grid, tasks: Sequence[Task], columns: Columns) -> dict[Pl
                 tests[place] = mean_of([gain(grid, task, encoder, s) for s in settings])
     p_values = holm([test.p_value for test in tests.values()])
     stars = {place for place, p in zip(tests, p_values, strict=True) if p < 1 - LEVEL}
-    return {place: interval_text(score.interval.percent) + "*" * (place in stars) for place, score in scores.items()}
+    return {
+        place: interval_text(score.interval.percent) + "*" * (place in stars)
+        for place, score in scores.items()
+    }
 
 
 def _note(grid: Grid, tasks: Sequence[Task]) -> str:
@@ -474,38 +611,80 @@ def _note(grid: Grid, tasks: Sequence[Task]) -> str:
     if len(lower) == len(tasks):
         better = "less is better"
     else:
-        better = f"more is better, but for {', '.join(dict.fromkeys(lower))}" if lower else "more is better"
-    return f"Percent; {better}. {grid.drawn(tasks)} * differs from the baseline, p < 0.05, by Holm's procedure over this table."
+        better = (
+            (f"more is better, but for {', '.join(dict.fromkeys(lower))}")
+            if lower
+            else "more is better"
+        )
+    return (
+        f"Percent; {better}. {grid.drawn(tasks)} * differs from the baseline, p < 0.05, by "
+        "Holm's procedure over this table."
+    )
 
 
 # ---- tables of what noise costs
 
 
 def degradation_tables(values: Mapping[str, Any]) -> list[Table]:
-    """From what `degradation` and `against_cascade` give: averages over tasks, clean speech, DUAL beside the cascade."""
-    shares, base = [], {(a["group"], a["snr_db"]): a["loss"] for a in values["averages"] if a["encoder"] == values["baseline"]}
+    """From what `degradation` and `against_cascade` give: averages over tasks, clean speech, DUAL
+    beside the cascade."""
+    shares, base = (
+        [],
+        {
+            (a["group"], a["snr_db"]): a["loss"]
+            for a in values["averages"]
+            if a["encoder"] == values["baseline"]
+        },
+    )
     for a in values["averages"]:
         if a["encoder"] != values["baseline"]:
-            intervals = [base[a["group"], a["snr_db"]], *(a[name] for name in ("loss", "removed", "recovered", "pooled"))]
+            intervals = [
+                base[a["group"], a["snr_db"]],
+                *(a[name] for name in ("loss", "removed", "recovered", "pooled")),
+            ]
             noise = condition_name(a["group"], a["snr_db"])
-            shares.append((a["encoder"], noise, *(interval_text(n, missing="-") for n in intervals)))
+            shares.append(
+                (a["encoder"], noise, *(interval_text(n, missing="-") for n in intervals))
+            )
     note = (
-        "Means over all tasks. removed: share of the baseline's loss, each against its own clean speech; recovered: both against "
-        "the baseline's clean speech; pooled: removed, of the losses in points added up. " + values["drawn"]
+        "Means over all tasks. removed: share of the baseline's loss, each against its own clean "
+        "speech; recovered: both against "
+        "the baseline's clean speech; pooled: removed, of the losses in points added "
+        "up. " + values["drawn"]
     ).strip()
     if unhurt := sorted({task for a in values["averages"] for task in a["unhurt"]}):
-        note += f" Somewhere the baseline loses nothing, so that mean shares are not defined: {', '.join(unhurt)}."
-    columns = ("encoder", "noise", "baseline loses", "it loses", "removed %", "recovered %", "pooled %")
+        note += (
+            " Somewhere the baseline loses nothing, so that mean shares are not defined: "
+            f"{', '.join(unhurt)}."
+        )
+    columns = (
+        "encoder",
+        "noise",
+        "baseline loses",
+        "it loses",
+        "removed %",
+        "recovered %",
+        "pooled %",
+    )
 
     clean = [
-        (x["encoder"], interval_text(x["gain"], "+", "-"), f"{x['worst']['task']}: {interval_text(x['worst'], '+', '-')}")
+        (
+            x["encoder"],
+            interval_text(x["gain"], "+", "-"),
+            f"{x['worst']['task']}: {interval_text(x['worst'], '+', '-')}",
+        )
         for x in values["clean"]
         if x["worst"]
     ]
-    clean_note = f"Points by which it is better than the baseline in clean speech (below 0: worse). {values['drawn']}".strip()
+    clean_note = (
+        "Points by which it is better than the baseline in clean speech (below 0: "
+        f"worse). {values['drawn']}"
+    ).strip()
     tables = [
         Table("Loss in noise, averaged over tasks (points)", columns, tuple(shares), note),
-        Table("Clean speech", ("encoder", "mean over tasks", "worst task"), tuple(clean), clean_note),
+        Table(
+            "Clean speech", ("encoder", "mean over tasks", "worst task"), tuple(clean), clean_note
+        ),
         _against_cascade(values.get("dual_against_cascade", [])),
     ]
     return [table for table in tables if table.rows]
@@ -515,21 +694,38 @@ def _against_cascade(lines: Sequence[Mapping[str, Any]]) -> Table:
     """A line a pair in one noise, a column an SNR."""
     pairs: dict[tuple[str, ...], dict[float | None, Mapping[str, Any]]] = {}
     for x in lines:
-        place = (f"{x['dual']}, {x['dual_encoder']}", f"{x['cascade']}, {x['cascade_encoder']}", x["condition"])
+        place = (
+            f"{x['dual']}, {x['dual_encoder']}",
+            f"{x['cascade']}, {x['cascade_encoder']}",
+            x["condition"],
+        )
         pairs.setdefault(place, {})[x["snr_db"]] = x
     ratios = sorted({x["snr_db"] for x in lines if x["snr_db"] is not None}, reverse=True)
 
     def cell(line: Mapping[str, Any] | None) -> str:
         if not line or "value" not in line["difference"]:
             return "-"
-        dual, cascade = (f"{n['value']:.1f}" if (n := line[name]) else "-" for name in ("dual_relative", "cascade_relative"))
+        dual, cascade = (
+            f"{n['value']:.1f}" if (n := line[name]) else "-"
+            for name in ("dual_relative", "cascade_relative")
+        )
         star = "*" if line["difference"]["p_value"] < 1 - LEVEL else ""
         return f"{dual} - {cascade} = {interval_text(line['difference'], '+')}{star}"
 
-    rows = tuple((*place, *(cell(by_snr.get(snr)) for snr in (*ratios, None))) for place, by_snr in pairs.items())
-    columns = ("DUAL", "cascade", "noise", *(f"{snr:g} dB" for snr in ratios), "mean, or without SNR")
+    rows = tuple(
+        (*place, *(cell(by_snr.get(snr)) for snr in (*ratios, None)))
+        for place, by_snr in pairs.items()
+    )
+    columns = (
+        "DUAL",
+        "cascade",
+        "noise",
+        *(f"{snr:g} dB" for snr in ratios),
+        "mean, or without SNR",
+    )
     note = (
-        "FF1 in percent of the system's own FF1 in clean speech: DUAL's - the cascade's = difference in points with its interval; "
+        "FF1 in percent of the system's own FF1 in clean speech: DUAL's - the cascade's = "
+        "difference in points with its interval; "
         "the questions are drawn together. * p < 0.05, not corrected."
     )
     return Table("What DUAL and the cascade keep of their clean FF1", columns, rows, note)

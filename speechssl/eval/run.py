@@ -1,13 +1,16 @@
 """The evaluation loop, one for all: encode -> cache -> score.
 
-A result is one system under one condition, in one JSON file that is written whole or not at all. A killed run resumes with the
-next recording: what was encoded for a result lies beside it until it is written (`PartialResult`). A file is made again where its
-inputs have changed, where it is damaged, and where it lists recordings that failed, since they may have been mended. A recording
-that one system cannot encode is no loss to the others; a system that can encode none is an error, raised once the results of the
+A result is one system under one condition, in one JSON file that is written whole or not at all. A
+killed run resumes with the
+next recording: what was encoded for a result lies beside it until it is written (`PartialResult`).
+A file is made again where its inputs have changed, where it is damaged, and where it lists
+recordings that failed, since they may have been mended. A recording that one system cannot encode
+is no loss to the others; a system that can encode none is an error, raised once the results of the
 others are kept.
 
-The robustness grid and SUPERB evaluate in conditions that their encoders have seen in training or have not (`Setting`), and freeze
-the mixtures before the first encoder runs: what is random about one depends on the seed, the condition and the utterance alone.
+The robustness grid and SUPERB evaluate in conditions that their encoders have seen in training or
+have not (`Setting`), and freeze the mixtures before the first encoder runs: what is random about
+one depends on the seed, the condition and the utterance alone.
 """
 
 from __future__ import annotations
@@ -52,8 +55,12 @@ class ResultFile:
     def read(self) -> dict[str, Any]:
         """Its contents. Raises InputError where they are not what was written."""
         contents = read_json(self.path)
-        if not isinstance(contents, dict) or contents.get("hash") != hash_json({k: v for k, v in contents.items() if k != "hash"}):
-            raise InputError(f"{self.path} was changed after it was written; delete it and evaluate again")
+        if not isinstance(contents, dict) or contents.get("hash") != hash_json(
+            {k: v for k, v in contents.items() if k != "hash"}
+        ):
+            raise InputError(
+                f"{self.path} was changed after it was written; delete it and evaluate again"
+            )
         return contents
 
     def write(self, values: Mapping[str, Any], failed: Mapping[str, str]) -> None:
@@ -90,7 +97,8 @@ class Encoded(Generic[Key]):
 
 @dataclass(frozen=True)
 class Encoding(Generic[Key]):
-    """How one system encodes. encode: of a recording and its samples, (N,) float32 at 16 kHz; None where it needs no audio.
+    """How one system encodes. encode: of a recording and its samples, (N,) float32 at 16 kHz; None
+    where it needs no audio.
 
     recordings: those that it needs; None: all. Several threads call `encode` at once.
     """
@@ -109,12 +117,15 @@ def encode_recordings(
     what: str,
     partial: Mapping[str, PartialResult] = MappingProxyType({}),
 ) -> dict[str, Encoded[Key]]:
-    """Every system's features of every recording. All get the same samples, so that those with a common encoder run it once.
+    """Every system's features of every recording. All get the same samples, so that those with a
+    common encoder run it once.
 
-    read: samples of a recording, (N,) float32 at 16 kHz. distort: samples, recording -> (N,) samples. what: for the progress bar.
-    partial: by system, where features are kept and what an interrupted run left there.
-    InputError and ValueError of `read` and of a system, and ValueError of `distort` (silent speech) are the recording's failure.
-    Raises InputError as `distort` does: noise that cannot be had counts against no system.
+    read: samples of a recording, (N,) float32 at 16 kHz. distort: samples, recording -> (N,)
+    samples. what: for the progress bar. partial: by system, where features are kept and what an
+    interrupted run left there.
+    InputError and ValueError of `read` and of a system, and ValueError of `distort` (silent speech)
+    are the recording's failure. Raises InputError as `distort` does: noise that cannot be had
+    counts against no system.
     """
     from speechssl.encoders.load import single_threaded  # imports torch
 
@@ -122,7 +133,8 @@ def encode_recordings(
         needed = {
             name: s
             for name, s in systems.items()
-            if (s.recordings is None or recording in s.recordings) and str(recording) not in stored.get(name, ())
+            if (s.recordings is None or recording in s.recordings)
+            and str(recording) not in stored.get(name, ())
         }
         samples, unreadable = None, ""
         if any(s.needs_audio for s in needed.values()):
@@ -141,7 +153,10 @@ def encode_recordings(
                 outputs[name] = None, unreadable
                 continue
             try:
-                outputs[name] = system.encode(recording, samples if system.needs_audio else None), ""
+                outputs[name] = (
+                    system.encode(recording, samples if system.needs_audio else None),
+                    "",
+                )
             except (InputError, ValueError) as error:
                 outputs[name] = None, str(error)
         return outputs
@@ -150,7 +165,9 @@ def encode_recordings(
     stored = {name: result.features for name, result in partial.items()}
     encoded: dict[str, Encoded[Key]] = {name: Encoded() for name in systems}
     with single_threaded(workers) as pool:
-        bar = tqdm(pool.map(one, every), total=len(every), desc=what, unit="file", disable=not every)
+        bar = tqdm(
+            pool.map(one, every), total=len(every), desc=what, unit="file", disable=not every
+        )
         for recording, outputs in zip(every, bar, strict=True):
             for name in systems:
                 if str(recording) in stored.get(name, ()):
@@ -173,9 +190,12 @@ def evaluate_files(
 ) -> list[dict[str, Any]]:
     """The contents of all files of one condition; those that are missing are made.
 
-    encode: the missing files -> by system, what it made of the recordings; a system that is left out needs none.
-    score: a file, its system's features by the recording's id -> the values to be written, beside `made_from` and `failed`.
-    Raises InputError where a system could encode none of its recordings, after the files of the others are written.
+    encode: the missing files -> by system, what it made of the recordings; a system that is left
+    out needs none.
+    score: a file, its system's features by the recording's id -> the values to be written, beside
+    `made_from` and `failed`.
+    Raises InputError where a system could encode none of its recordings, after the files of the
+    others are written.
     """
     missing = [file for file in files if not file.done]
     encoded = encode(missing) if missing else {}
@@ -206,7 +226,8 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """As in `results.jsonl`, which has a column for the SNR: "clean", "seen-m+g+r", "unseen-kitchen"."""
+        """As in `results.jsonl`, which has a column for the SNR: "clean", "seen-m+g+r",
+        "unseen-kitchen"."""
         return "clean" if self.condition.name == "clean" else f"{self.group}-{self.condition.short}"
 
     @property
@@ -223,14 +244,16 @@ class Setting:
 
 
 def settings_of(seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float]) -> list[Setting]:
-    """Clean speech, then these conditions, each at every SNR (dB) where it needs one and has none of its own."""
+    """Clean speech, then these conditions, each at every SNR (dB) where it needs one and has none
+    of its own."""
     settings = [Setting("clean", Condition("clean"))]
     for group, texts in (("seen", seen), ("unseen", unseen)):
         for text in texts:
             try:
                 conditions = [parse_condition(text)]
             except InputError:
-                if re.search(r"@[^/@]+$", text.rpartition("+")[2]) or not snrs:  # the last step has its number, and it is wrong
+                # the last step has its number, and it is wrong
+                if re.search(r"@[^/@]+$", text.rpartition("+")[2]) or not snrs:
                     raise
                 conditions = [parse_condition(f"{text}@{snr:g}") for snr in snrs]
             settings += [Setting(group, condition) for condition in conditions]
@@ -238,11 +261,16 @@ def settings_of(seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float
 
 
 def trained_noises(where: str | Path) -> frozenset[str]:
-    """What the card of an encoder calls the noises it was trained on; none where it has no card of ours.
+    """What the card of an encoder calls the noises it was trained on; none where it has no card of
+    ours.
 
     where: the encoder or the folder of models that it lies in, as `load_encoder` takes it.
     """
-    places = [folder / inside for folder in (Path(where), SHIPPED / where) for inside in ("encoder/card.json", "card.json")]
+    places = [
+        folder / inside
+        for folder in (Path(where), SHIPPED / where)
+        for inside in ("encoder/card.json", "card.json")
+    ]
     card: Any = next((read_json(path) for path in places if path.is_file()), {})
     options = card.get("options") if isinstance(card, dict) else None
     return noises_in(options) if isinstance(options, dict) else frozenset()
@@ -256,23 +284,29 @@ def noises_in(options: Mapping[str, Any]) -> frozenset[str]:
 
 
 def check_unseen(encoder: str, noises: frozenset[str], settings: Iterable[Setting]) -> None:
-    """Raises InputError where noise is called unseen that an encoder was trained on. noises: those that its card names."""
+    """Raises InputError where noise is called unseen that an encoder was trained on. noises: those
+    that its card names."""
     for condition in [s.condition for s in settings if s.group == "unseen"]:
-        if seen := noises & {name for step in (condition.steps or (condition,)) for name in step.short.split("+")}:
+        if seen := noises & {
+            name for step in (condition.steps or (condition,)) for name in step.short.split("+")
+        }:
             raise InputError(
-                f"{encoder} was trained on the noise {min(seen)}, according to its card; give it with --seen instead of --unseen"
+                f"{encoder} was trained on the noise {min(seen)}, according to its card; give it "
+                "with --seen instead of --unseen"
             )
 
 
 def check_conditions(conditions: Sequence[Any], distorter: Distorter) -> None:
-    """Raises InputError for conditions of one name and for noise that cannot be had; call it before a long run.
+    """Raises InputError for conditions of one name and for noise that cannot be had; call it before
+    a long run.
 
     conditions: or the settings of a grid.
     """
     labels = [one.label for one in conditions]
     if twins := [label for i, label in enumerate(labels) if label in labels[:i]]:
         raise InputError(
-            f"two conditions have the name {twins[0]!r}; rename a noise file, or evaluate them separately into two folders"
+            f"two conditions have the name {twins[0]!r}; rename a noise file, or evaluate them "
+            "separately into two folders"
         )
     for condition in (getattr(one, "condition", one) for one in conditions):
         if condition.name != "clean":
@@ -295,7 +329,8 @@ def normalised(items: Iterable[Item]) -> list[Item]:
 
 
 def name_utterances(tasks: Iterable[tuple[str, Sequence[Item]]]) -> dict[Item, str]:
-    """What noise shall know every recording by: its id; `<task>/<id>` where the tasks give one id to different recordings.
+    """What noise shall know every recording by: its id; `<task>/<id>` where the tasks give one id
+    to different recordings.
 
     tasks: their names and items. Keys are normalised.
     """
@@ -306,7 +341,10 @@ def name_utterances(tasks: Iterable[tuple[str, Sequence[Item]]]) -> dict[Item, s
     paths: dict[str, set[Path]] = {}
     for item in owners:
         paths.setdefault(item.id, set()).add(item.path)
-    return {item: item.id if len(paths[item.id]) == 1 else f"{task}/{item.id}" for item, task in owners.items()}
+    return {
+        item: item.id if len(paths[item.id]) == 1 else f"{task}/{item.id}"
+        for item, task in owners.items()
+    }
 
 
 def file_size(path: Path) -> int:
@@ -321,18 +359,25 @@ class FrozenMixtures(FrozenDistorter):
     """The mixtures of a manifest, by the names of recordings."""
 
     def made_from(self, condition: Condition, utterances: Sequence[str]) -> str:
-        """What decides the mixtures of these utterances alone: a manifest that has grown leaves earlier results as they are."""
+        """What decides the mixtures of these utterances alone: a manifest that has grown leaves
+        earlier results as they are."""
         rows = [self._rows.get((utterance, condition.text)) for utterance in utterances]
         return hash_json([hash_json(row) if row else "" for row in rows])
 
 
 def freeze_mixtures(
-    distorter: Distorter, recordings: Mapping[str, Path], conditions: Sequence[Condition], path: Path, workers: int = 2
+    distorter: Distorter,
+    recordings: Mapping[str, Path],
+    conditions: Sequence[Condition],
+    path: Path,
+    workers: int = 2,
 ) -> FrozenMixtures:
-    """Write the manifest where it is not there or was made from other inputs. recordings: by the name that noise knows them by.
+    """Write the manifest where it is not there or was made from other inputs. recordings: by the
+    name that noise knows them by.
 
-    Recordings that cannot be read are left out, and reported when they are to be encoded. Raises InputError for noise that cannot
-    be had, for noise that has changed since it was frozen, and where no recording can be read.
+    Recordings that cannot be read are left out, and reported when they are to be encoded. Raises
+    InputError for noise that cannot be had, for noise that has changed since it was frozen, and
+    where no recording can be read.
     """
     card = path.with_suffix(".card.json")
     files = [[name, file_size(file)] for name, file in recordings.items()]
@@ -342,7 +387,11 @@ def freeze_mixtures(
         stored = read_json(card) if path.is_file() and card.is_file() else None
     except InputError:  # a damaged card: the manifest is made again
         stored = None
-    current = isinstance(stored, dict) and stored.get("made_from") == made_from and stored.get("hash") == hash_files([path])
+    current = (
+        isinstance(stored, dict)
+        and stored.get("made_from") == made_from
+        and stored.get("hash") == hash_files([path])
+    )
     if not current:
 
         def length(file: Path) -> int | str:
@@ -353,13 +402,32 @@ def freeze_mixtures(
                 return str(error)
 
         with ThreadPoolExecutor(workers) as pool:
-            measured = list(tqdm(pool.map(length, recordings.values()), total=len(recordings), desc="freezing noise", unit="file"))
-        lengths = {name: n for name, n in zip(recordings, measured, strict=True) if not isinstance(n, str)}
+            measured = list(
+                tqdm(
+                    pool.map(length, recordings.values()),
+                    total=len(recordings),
+                    desc="freezing noise",
+                    unit="file",
+                )
+            )
+        lengths = {
+            name: n for name, n in zip(recordings, measured, strict=True) if not isinstance(n, str)
+        }
         if not lengths:
             why = measured[0] if measured else "there are none"
-            raise InputError(f"none of the {len(measured)} recordings can be read ({why}); fix them")
+            raise InputError(
+                f"none of the {len(measured)} recordings can be read ({why}); fix them"
+            )
         freeze(conditions, lengths, distorter, path)
-        write_json(card, {"what": "frozen noise", "made_from": made_from, "hash": hash_files([path]), "seed": distorter.seed})
+        write_json(
+            card,
+            {
+                "what": "frozen noise",
+                "made_from": made_from,
+                "hash": hash_files([path]),
+                "seed": distorter.seed,
+            },
+        )
     frozen = FrozenMixtures(path)
     for condition in conditions:
         frozen.check(condition)

@@ -1,8 +1,11 @@
-"""Spoken question answering and multiple choice: systems x conditions on the questions of a split; imported answers; error models.
+"""Spoken question answering and multiple choice: systems x conditions on the questions of a split;
+imported answers; error models.
 
-Every system under every condition leaves `predictions/<system>/<condition>.json` and `scores/<system>/<condition>.jsonl`, a line a
-question for `compare`; `eval.run` has the loop. Passages, questions and options are all distorted, and encoded once in every
-condition. Noise does not change what is written: systems that read text, and baselines, are evaluated in clean speech alone.
+Every system under every condition leaves `predictions/<system>/<condition>.json` and
+`scores/<system>/<condition>.jsonl`, a line a question for `compare`; `eval.run` has the loop.
+Passages, questions and options are all distorted, and encoded once in every condition. Noise does
+not change what is written: systems that read text, and baselines, are evaluated in clean speech
+alone.
 """
 
 from __future__ import annotations
@@ -44,14 +47,43 @@ from speechssl.data.records import (
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.config import Choice, Conditions, Confusions, Predictions, Qa
-from speechssl.eval.run import Encoded, Encoding, ResultFile, check_conditions, encode_recordings, evaluate_files
+from speechssl.eval.run import (
+    Encoded,
+    Encoding,
+    ResultFile,
+    check_conditions,
+    encode_recordings,
+    evaluate_files,
+)
 from speechssl.eval.scores import choice_lines, error_type, question_lines, write_lines
 from speechssl.io import differing, hash_files, hash_json, model_folder, read_json, write_json
-from speechssl.metrics import WordErrors, exact_match, frame_f1, overlap_score, token_f1, word_error_rate
+from speechssl.metrics import (
+    WordErrors,
+    exact_match,
+    frame_f1,
+    overlap_score,
+    token_f1,
+    word_error_rate,
+)
 from speechssl.multiple_choice.data import written
 from speechssl.multiple_choice.model import chosen, longest_options, score_choice
-from speechssl.multiple_choice.system import Baseline, ChoiceSystem, EncodedQuestion, WrittenChoice, load_choice_systems
-from speechssl.results import SEEN, Row, append_rows, published_choice, read_rows, results_table, seconds_range, snr_note
+from speechssl.multiple_choice.system import (
+    Baseline,
+    ChoiceSystem,
+    EncodedQuestion,
+    WrittenChoice,
+    load_choice_systems,
+)
+from speechssl.results import (
+    SEEN,
+    Row,
+    append_rows,
+    published_choice,
+    read_rows,
+    results_table,
+    seconds_range,
+    snr_note,
+)
 from speechssl.stats import Interval, mean_interval, ratio_interval
 from speechssl.systems import default_systems, load_systems
 from speechssl.text import answer_tokens, error_metric
@@ -60,10 +92,13 @@ if TYPE_CHECKING:
     from speechssl.dual.system import TimedAnswer
     from speechssl.systems import System
 
-BUCKETS = ((0.0, 0.5), (0.5, 1.0), (1.0, 2.0), (2.0, float("inf")))  # seconds; answers of NMSQA: median 1.1
-BATCH, CHOICE_BATCH = 64, 16  # questions that are answered together; whose options are scored together
+# seconds; answers of NMSQA: median 1.1
+BUCKETS = ((0.0, 0.5), (0.5, 1.0), (1.0, 2.0), (2.0, float("inf")))
+# questions that are answered together; whose options are scored together
+BATCH, CHOICE_BATCH = 64, 16
 CLEAN = parse_condition("clean")
-# A system has a name, by which its results are known, and a card, which says what made it; one that is not ours has no more.
+# A system has a name, by which its results are known, and a card, which says what made it; one that
+# is not ours has no more.
 METRICS = ("ff1", "aos", "em", "f1")
 FIELDS = ("text", "start", "end")  # of an imported answer
 GIVEN = "given"  # the transcripts that the corpus brings along
@@ -72,7 +107,8 @@ IMPORTED = "imported"  # in the card of a system that is not ours
 
 @dataclass(frozen=True)
 class Setup:
-    """What systems are evaluated with. out: the folder of predictions; models: what rows call the folder of models."""
+    """What systems are evaluated with. out: the folder of predictions; models: what rows call the
+    folder of models."""
 
     out: Path
     distorter: Distorter
@@ -82,7 +118,9 @@ class Setup:
 
     @classmethod
     def of(cls, o: Conditions, models: str, *parts: Path) -> Setup:
-        return cls(o.out, Distorter(o.seed, o.voices, snr_over=o.snr_over), o.workers, models, parts)
+        return cls(
+            o.out, Distorter(o.seed, o.voices, snr_over=o.snr_over), o.workers, models, parts
+        )
 
 
 # ---- spoken question answering
@@ -94,20 +132,38 @@ def run_evaluation(o: Qa) -> str:
     folder = model_folder(o.models)
     names = o.systems or default_systems(folder)
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
-    transcripts = [*(p.transcript for p in data.passages.values()), *(q.transcript for q in data.questions)]
+    transcripts = [
+        *(p.transcript for p in data.passages.values()),
+        *(q.transcript for q in data.questions),
+    ]
     if "cascade-given" in names and not any(transcripts):
-        raise InputError(f"{o.corpus / o.split} has no transcripts for cascade-given; use the system text")
+        raise InputError(
+            f"{o.corpus / o.split} has no transcripts for cascade-given; use the system text"
+        )
     if any(name.startswith(SIMULATED) for name in names):
         path = o.errors or folder / "confusions.json"
-        card = confusions_card(path) if path.is_file() else {}  # a file that is missing is reported where it is read
+        # a file that is missing is reported where it is read
+        card = confusions_card(path) if path.is_file() else {}
         if card.get("data") == data_hash(o.corpus, o.split):
             raise InputError(
-                f"{path} was fitted on {o.corpus / o.split} itself, which is the evaluation data; fit errors on another split "
+                f"{path} was fitted on {o.corpus / o.split} itself, which is the evaluation "
+                "data; fit errors on another split "
                 "(`speechssl evaluate confusions`) and give them with --errors"
             )
-    loaded = load_systems(folder, names, o.bf16, errors=o.errors, seed=o.seed, reading=o.reading, language=data.language)
+    loaded = load_systems(
+        folder,
+        names,
+        o.bf16,
+        errors=o.errors,
+        seed=o.seed,
+        reading=o.reading,
+        language=data.language,
+    )
     parts = [folder, *([find_reader(folder, o.reading.reader)] if o.reading.reader else [])]
-    append_results(o.out, evaluate(loaded, data, conditions, Setup.of(o, o.label or models_name(folder), *parts)))
+    append_results(
+        o.out,
+        evaluate(loaded, data, conditions, Setup.of(o, o.label or models_name(folder), *parts)),
+    )
     return table_of_rows(o, conditions)
 
 
@@ -117,9 +173,11 @@ def evaluate(
     conditions: Sequence[Condition],
     setup: Setup,
 ) -> list[Row]:
-    """Fill in the predictions that are missing and return the rows of all of them. Raises InputError without questions.
+    """Fill in the predictions that are missing and return the rows of all of them. Raises
+    InputError without questions.
 
-    A cascade reads a question that is only written as it stands, as `QA` does; other systems fail at it.
+    A cascade reads a question that is only written as it stands, as `QA` does; other systems fail
+    at it.
     """
     items: list[Passage | Question] = [*passages_with_questions(corpus), *corpus.answerable]
     records = {r.id: r for r in items}
@@ -127,25 +185,52 @@ def evaluate(
     listening = any(s.needs_audio for s in systems)
     if written and listening:
         count = f"{len(written)} questions have" if len(written) > 1 else "1 question has"
-        print(f"{count} no recording: cascades read what is written, other systems cannot be asked", file=sys.stderr)
-    if listening and corpus.answerable and not any(a.start is not None for q in corpus.answerable for a in q.answers):
-        if any(r.audio for r in items) and not any(isinstance(s, CascadeSystem) or not s.needs_audio for s in systems):
+        print(
+            f"{count} no recording: cascades read what is written, other systems cannot be asked",
+            file=sys.stderr,
+        )
+    if (
+        listening
+        and corpus.answerable
+        and not any(a.start is not None for q in corpus.answerable for a in q.answers)
+    ):
+        if any(r.audio for r in items) and not any(
+            isinstance(s, CascadeSystem) or not s.needs_audio for s in systems
+        ):
             names, where = ", ".join(s.name for s in systems), corpus.root / corpus.split
-            raise InputError(f"no answer of {where} has times, by which alone {names} can be scored; `speechssl align` finds them")
-        print("no answer has times, so nothing can be said of FF1 and AOS; `speechssl align` finds them", file=sys.stderr)
+            raise InputError(
+                f"no answer of {where} has times, by which alone {names} can be "
+                "scored; `speechssl align` finds them"
+            )
+        print(
+            "no answer has times, so nothing can be said of FF1 and AOS; `speechssl align` "
+            "finds them",
+            file=sys.stderr,
+        )
 
     def encoding(s: System) -> Encoding[str]:
-        spoken = records.keys() - written.keys() if isinstance(s, CascadeSystem) and s.needs_audio else None
+        spoken = (
+            records.keys() - written.keys()
+            if isinstance(s, CascadeSystem) and s.needs_audio
+            else None
+        )
         return Encoding(lambda i, samples: s.encode(records[i], samples), s.needs_audio, spoken)
 
-    def answer(s: System, features: Mapping[str, Any], condition: Condition) -> dict[str, dict[str, Any]]:
+    def answer(
+        s: System, features: Mapping[str, Any], condition: Condition
+    ) -> dict[str, dict[str, Any]]:
         if isinstance(s, CascadeSystem) and s.needs_audio:
             features = {**features, **{i: s.read(q.text, q.language) for i, q in written.items()}}
         return answer_questions(s, corpus, features, condition.label)
 
     def score(system: System, predictions: Mapping[str, Any]) -> Scored:
         scored, transcripts = score_questions(predictions, corpus), predictions["transcripts"]
-        return Scored(scored, transcripts, question_lines(scored, corpus, transcripts), {"encoder": setup.models})
+        return Scored(
+            scored,
+            transcripts,
+            question_lines(scored, corpus, transcripts),
+            {"encoder": setup.models},
+        )
 
     return evaluate_systems(
         rounds_of(systems, corpus, conditions, setup.distorter),
@@ -160,19 +245,30 @@ def evaluate(
     )
 
 
-def answer_questions(system: System, corpus: Corpus, features: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]:
-    """The answers and transcripts of one system. features: of its recordings, by id; where: for the progress bar.
+def answer_questions(
+    system: System, corpus: Corpus, features: Mapping[str, Any], where: str
+) -> dict[str, dict[str, Any]]:
+    """The answers and transcripts of one system. features: of its recordings, by id; where: for the
+    progress bar.
 
     Times that nobody knows are null.
     """
     questions = [q for q in corpus.answerable if q.id in features and q.passage in features]
     items = [(features[q.id], features[q.passage]) for q in questions]
     answers: list[TimedAnswer] = []
-    for start in tqdm(range(0, len(items), BATCH), desc=f"{system.name} answers, {where}", unit="batch", disable=not items):
+    for start in tqdm(
+        range(0, len(items), BATCH),
+        desc=(f"{system.name} answers, {where}"),
+        unit="batch",
+        disable=not items,
+    ):
         answers += system.answer_all(items[start : start + BATCH])
     answered = zip(questions, map(asdict, answers), strict=True)
     return {
-        "answers": {q.id: {name: None if value != value else value for name, value in a.items()} for q, a in answered},
+        "answers": {
+            q.id: {name: None if value != value else value for name, value in a.items()}
+            for q, a in answered
+        },
         "transcripts": {i: x.text for i, x in features.items() if isinstance(x, Transcript)},
     }
 
@@ -190,10 +286,14 @@ def run_choice(o: Choice) -> str:
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     loaded, folder = load_choice_systems(o.models, o.systems, o.bf16, data.language), Path(o.models)
     name = f"{folder.parent.name}/{folder.name}".lstrip("/")
-    append_results(o.out, evaluate_choice(loaded, data, conditions, Setup.of(o, name, model_folder(o.models))))
+    append_results(
+        o.out, evaluate_choice(loaded, data, conditions, Setup.of(o, name, model_folder(o.models)))
+    )
     note = snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""
     published = published_choice(str(corpus_card(o.corpus).get("corpus", "")), o.split)
-    return "\n\n".join(filter(None, [results_table(read_rows(o.out / "results.jsonl")), note, published]))
+    return "\n\n".join(
+        filter(None, [results_table(read_rows(o.out / "results.jsonl")), note, published])
+    )
 
 
 def evaluate_choice(
@@ -202,32 +302,58 @@ def evaluate_choice(
     conditions: Sequence[Condition],
     setup: Setup,
 ) -> list[Row]:
-    """As `evaluate`. Raises InputError, too, where `setup.out` holds answers that are spans, which would be lost."""
+    """As `evaluate`. Raises InputError, too, where `setup.out` holds answers that are spans, which
+    would be lost."""
     if not corpus.choices:
         raise InputError(
-            f"{corpus.root / corpus.split} has no question with options and a right one; give a multiple-choice corpus"
+            f"{corpus.root / corpus.split} has no question with options and a right one; give a "
+            "multiple-choice corpus"
         )
     check_conditions(conditions, setup.distorter)
     passages = {q.passage for q in corpus.choices}
-    recordings = find_recordings(corpus, [*(p for p in corpus.passages.values() if p.id in passages), *corpus.choices])
+    recordings = find_recordings(
+        corpus, [*(p for p in corpus.passages.values() if p.id in passages), *corpus.choices]
+    )
     for question in corpus.choices:
         if question.option_audio:
-            recordings |= dict(zip(question.option_ids, [corpus.root / audio for audio in question.option_audio], strict=True))
+            recordings |= dict(
+                zip(
+                    question.option_ids,
+                    [corpus.root / audio for audio in question.option_audio],
+                    strict=True,
+                )
+            )
         else:
-            why = f"the options of {question.id} are text only; prepare the corpus with --speak, or take systems that read (text)"
+            why = (
+                f"the options of {question.id} are text only; prepare the corpus with --speak, "
+                "or take systems that read (text)"
+            )
             recordings |= dict.fromkeys(question.option_ids, InputError(why))
     reading = [s for s in systems if isinstance(s, (Baseline, WrittenChoice))]
     spoken = [s for s in systems if not isinstance(s, (Baseline, WrittenChoice))]
-    rounds: list[tuple[Condition, list[Any]]] = [(CLEAN, reading)] * bool(reading) + [(c, spoken) for c in conditions if spoken]
-    for file in (prediction_path(setup.out, system, condition) for condition, members in rounds for system in members):
+    rounds: list[tuple[Condition, list[Any]]] = [(CLEAN, reading)] * bool(reading) + [
+        (c, spoken) for c in conditions if spoken
+    ]
+    for file in (
+        prediction_path(setup.out, system, condition)
+        for condition, members in rounds
+        for system in members
+    ):
         if file.is_file() and read_json(file).get("what") != "choice":
-            raise InputError(f"{file} has answers that are spans, from `evaluate qa`; choose another folder for multiple choice")
+            raise InputError(
+                f"{file} has answers that are spans, from `evaluate qa`; choose "
+                "another folder for multiple choice"
+            )
 
     def score(system: ChoiceSystem, predictions: Mapping[str, Any]) -> Scored:
         choices, transcripts = predictions["choices"], predictions["transcripts"]
-        scored = [score_choice(q, choices.get(q.id, ())) for q in corpus.choices]  # () where it could not be answered
+        # () where it could not be answered
+        scored = [score_choice(q, choices.get(q.id, ())) for q in corpus.choices]
         if isinstance(system, WrittenChoice):  # its transcript is what it reads
-            transcripts = {q.passage: written(corpus.passages[q.passage], system.source) for q in corpus.choices}
+            transcripts = {
+                q.passage: written(corpus.passages[q.passage], system.source)
+                for q in corpus.choices
+            }
         return Scored(scored, transcripts, choice_lines(scored, corpus, transcripts), {})
 
     return evaluate_systems(
@@ -236,7 +362,9 @@ def evaluate_choice(
         setup,
         questions=[q.id for q in corpus.choices],
         recordings=recordings,
-        encoding=lambda s: None if s in reading else Encoding(lambda _, samples: s.encode(None, samples)),
+        encoding=lambda s: (
+            None if s in reading else Encoding(lambda _, samples: s.encode(None, samples))
+        ),
         answer=lambda s, features, condition: _choose(s, corpus, features, condition.label),
         score=score,
         metrics=("set_accuracy", "accuracy"),
@@ -244,13 +372,23 @@ def evaluate_choice(
     )
 
 
-def _choose(system: ChoiceSystem, corpus: Corpus, features: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Log-probabilities and choices of every question that could be answered, and the transcripts of a recogniser."""
+def _choose(
+    system: ChoiceSystem, corpus: Corpus, features: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    """Log-probabilities and choices of every question that could be answered, and the transcripts
+    of a recogniser."""
     if isinstance(system, Baseline):
-        choices = {q.id: longest_options(q) if system.name == "longest-option" else None for q in corpus.choices}
+        choices = {
+            q.id: longest_options(q) if system.name == "longest-option" else None
+            for q in corpus.choices
+        }
         return {"choices": choices, "scores": {}, "transcripts": {}}
     reads = isinstance(system, WrittenChoice)
-    questions = [q for q in corpus.choices if reads or all(i in features for i in (q.id, q.passage, *q.option_ids))]
+    questions = [
+        q
+        for q in corpus.choices
+        if reads or all(i in features for i in (q.id, q.passage, *q.option_ids))
+    ]
     scores: list[np.ndarray] = []
     starts = range(0, len(questions), CHOICE_BATCH)
     for start in tqdm(starts, f"{system.name} chooses, {where}", unit="batch", disable=not starts):
@@ -260,7 +398,10 @@ def _choose(system: ChoiceSystem, corpus: Corpus, features: Mapping[str, Any], w
         else:
             options = [tuple(features[i] for i in q.option_ids) for q in batch]
             scores += system.score_all(
-                [EncodedQuestion(features[q.id], o, features[q.passage]) for q, o in zip(batch, options, strict=True)]
+                [
+                    EncodedQuestion(features[q.id], o, features[q.passage])
+                    for q, o in zip(batch, options, strict=True)
+                ]
             )
     by_question = dict(zip(questions, scores, strict=True))
     return {
@@ -275,24 +416,37 @@ def _choose(system: ChoiceSystem, corpus: Corpus, features: Mapping[str, Any], w
 
 def models_name(folder: Path) -> str:
     """What rows call a folder of models."""
-    return folder.name if folder.parent.name in ("models", "") else f"{folder.parent.name}/{folder.name}"
+    return (
+        folder.name
+        if folder.parent.name in ("models", "")
+        else f"{folder.parent.name}/{folder.name}"
+    )
 
 
 def append_results(out: Path, rows: Sequence[Row]) -> None:
-    """Add rows to `out`/results.jsonl. What another model of the same name left of a result goes, whatever its seed: tables show
-    means over the seeds of the noise, which are of one model. Simulated errors depend on the seed, and so do their cards.
+    """Add rows to `out`/results.jsonl. What another model of the same name left of a result goes,
+    whatever its seed: tables show means over the seeds of the noise, which are of one model.
+    Simulated errors depend on the seed, and so do their cards.
     """
 
     def result(row: Row) -> tuple[Any, ...]:
         return *row.key[:-2], row.seed if row.system.startswith(SIMULATED) else None
 
     cards = {result(row): row.card_text for row in rows}
-    append_rows(out / "results.jsonl", rows, by_content=True, outdated=lambda r: cards.get(result(r), r.card_text) != r.card_text)
+    append_rows(
+        out / "results.jsonl",
+        rows,
+        by_content=True,
+        outdated=lambda r: cards.get(result(r), r.card_text) != r.card_text,
+    )
 
 
 def table_of_rows(o: Conditions, conditions: Sequence[Condition]) -> str:
     """Everything in `o.out`/results.jsonl, and what is to be known of the data."""
-    notes = [synthetic_note(o.corpus), snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""]
+    notes = [
+        synthetic_note(o.corpus),
+        snr_note(o.snr_over) if any(c.noisy for c in conditions) else "",
+    ]
     return "\n\n".join(filter(None, [results_table(read_rows(o.out / "results.jsonl")), *notes]))
 
 
@@ -301,18 +455,27 @@ def rounds_of(
 ) -> list[tuple[Condition, list[Any]]]:
     """The systems of every condition: those that read text belong to clean speech alone.
 
-    Raises InputError where no question can be answered, for text in noise alone, and as `check_conditions`.
+    Raises InputError where no question can be answered, for text in noise alone, and as
+    `check_conditions`.
     """
     if not corpus.answerable:
-        raise InputError(f"{corpus.root / corpus.split} has no answerable question to evaluate; choose another split or corpus")
+        raise InputError(
+            f"{corpus.root / corpus.split} has no answerable question to evaluate; "
+            "choose another split or corpus"
+        )
     if not any(s.needs_audio for s in systems) and all(c.name != "clean" for c in conditions):
         names = ", ".join(s.name for s in systems)
-        raise InputError(f"{names} read text, which noise does not change; evaluate them under the condition clean")
+        raise InputError(
+            f"{names} read text, which noise does not change; evaluate them under "
+            "the condition clean"
+        )
     check_conditions(conditions, distorter)
     return [(c, [s for s in systems if c.name == "clean" or s.needs_audio]) for c in conditions]
 
 
-def find_recordings(corpus: Corpus, records: Iterable[Passage | Question]) -> dict[str, Path | InputError]:
+def find_recordings(
+    corpus: Corpus, records: Iterable[Passage | Question]
+) -> dict[str, Path | InputError]:
     paths: dict[str, Path | InputError] = {}
     for record in records:
         try:
@@ -344,11 +507,14 @@ def evaluate_systems(
     metrics: Sequence[str],
     kind: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Row]:
-    """The rows of every system in every condition; its predictions are made where they are missing. Failed recordings are reported.
+    """The rows of every system in every condition; its predictions are made where they are missing.
+    Failed recordings are reported.
 
-    rounds: conditions with the systems that they concern. questions: ids of what of the data decides the predictions.
+    rounds: conditions with the systems that they concern. questions: ids of what of the data
+    decides the predictions.
     recordings: id -> file, or why there is none.
-    encoding: how a system encodes, None where it needs nothing. answer: a system and its features by id -> its predictions.
+    encoding: how a system encodes, None where it needs nothing. answer: a system and its features
+    by id -> its predictions.
     score: of a system and its predictions. kind: what else a file says of itself.
     """
     out, distorter = setup.out, setup.distorter
@@ -357,7 +523,11 @@ def evaluate_systems(
     seen = {s.name: have_seen(data, s, setup.parts) for _, systems in rounds for s in systems}
     for name, what in seen.items():
         if what:
-            print(f"{name}: {SEEN[what].lower()}, {corpus.root / corpus.split}; it may score less on other data", file=sys.stderr)
+            print(
+                f"{name}: {SEEN[what].lower()}, {corpus.root / corpus.split}; it may score "
+                "less on other data",
+                file=sys.stderr,
+            )
 
     def read(name: str) -> np.ndarray:
         if isinstance(path := recordings[name], InputError):
@@ -366,31 +536,65 @@ def evaluate_systems(
 
     def evaluate_in(condition: Condition, systems: Sequence[Any]) -> list[Row]:
         by_name = {s.name: s for s in systems}
-        inputs = [data, list(questions), asdict(condition), distorter.sources(condition), distorter.seed]
+        inputs = [
+            data,
+            list(questions),
+            asdict(condition),
+            distorter.sources(condition),
+            distorter.seed,
+        ]
         files = []
         for name, s in by_name.items():
             made_from = hash_json([*kind.values(), dict(s.card), *inputs])
-            files.append(ResultFile(name, prediction_path(out, s, condition), made_from, f"{name}, {condition.label}"))
+            files.append(
+                ResultFile(
+                    name,
+                    prediction_path(out, s, condition),
+                    made_from,
+                    f"{name}, {condition.label}",
+                )
+            )
 
         def encode(missing: Sequence[ResultFile]) -> Mapping[str, Encoded[str]]:
-            encodings = {file.system: how for file in missing if (how := encoding(by_name[file.system]))}
+            encodings = {
+                file.system: how for file in missing if (how := encoding(by_name[file.system]))
+            }
             distort = lambda samples, i: distorter.apply(samples, condition, i)  # noqa: E731
             doing = "encoding" if any(how.needs_audio for how in encodings.values()) else "reading"
             what = f"{doing}, {condition.label}"
             partial = {file.system: file.partial for file in missing if file.system in encodings}
-            return encode_recordings(recordings if encodings else [], read, distort, encodings, setup.workers, what, partial)
+            return encode_recordings(
+                recordings if encodings else [],
+                read,
+                distort,
+                encodings,
+                setup.workers,
+                what,
+                partial,
+            )
 
         def predict(file: ResultFile, features: Mapping[str, Any]) -> dict[str, Any]:
             system = by_name[file.system]
-            card = {**kind, "data": data, **distorter.card(condition), **named_after(system), "card": dict(system.card)}
+            card = {
+                **kind,
+                "data": data,
+                **distorter.card(condition),
+                **named_after(system),
+                "card": dict(system.card),
+            }
             return card | answer(system, features, condition)
 
         rows: list[Row] = []
         for file, predictions in zip(files, evaluate_files(files, encode, predict), strict=True):
-            report_set_aside(predictions["failed"], f"{file.label} (their questions count as not answered)")
+            report_set_aside(
+                predictions["failed"], f"{file.label} (their questions count as not answered)"
+            )
             system = by_name[file.system]
             scored = score(system, predictions)
-            encoder, over = "" if isinstance(system, Baseline) else setup.models, predictions.get("snr_over", "")
+            encoder, over = (
+                "" if isinstance(system, Baseline) else setup.models,
+                predictions.get("snr_over", ""),
+            )
             of_row = (corpus, condition, system, distorter.seed, encoder, over)
             new = rows_of(scored.scores, metrics, scored.transcripts, *of_row)
             rows += [replace(row, seen=seen[system.name]) for row in new]
@@ -402,16 +606,27 @@ def evaluate_systems(
 
 
 def have_seen(data: str, system: Any, parts: Sequence[Path]) -> str:
-    """What a system has seen of the data with this hash, one of `SEEN`, by the cards of those of its parts that lie in these
-    folders of models; "" where nothing is known.
+    """What a system has seen of the data with this hash, one of `SEEN`, by the cards of those of
+    its parts that lie in these folders of models; "" where nothing is known.
     """
 
     def hashes(value: Any) -> set[str]:
-        inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+        inside = (
+            value.values()
+            if isinstance(value, Mapping)
+            else value
+            if isinstance(value, list)
+            else ()
+        )
         return {value} if isinstance(value, str) else set().union(*map(hashes, inside))
 
     own, chosen = hashes(dict(system.card)), False
-    for path in (p for part in parts for pattern in ("card.json", "*.card.json", "*/card.json") for p in part.glob(pattern)):
+    for path in (
+        p
+        for part in parts
+        for pattern in ("card.json", "*.card.json", "*/card.json")
+        for p in part.glob(pattern)
+    ):
         card = read_json(path)
         if isinstance(card, dict) and own & hashes([card.get("weights"), card.get("hash")]):
             if data in training_data(card):
@@ -420,7 +635,8 @@ def have_seen(data: str, system: Any, parts: Sequence[Path]) -> str:
     return "chosen" if chosen else ""
 
 
-# ---- names of systems and their folders: a cascade is called by the last part of its recogniser's name, as others may be; and a
+# ---- names of systems and their folders: a cascade is called by the last part of its recogniser's
+# name, as others may be; and a
 # system that reads words by that of a reader which is not the models' own
 
 
@@ -429,8 +645,8 @@ def prediction_path(out: Path, system: Any, condition: Condition) -> Path:
 
 
 def named_after(system: Any) -> dict[str, str | None]:
-    """The hub ids or folders of the recogniser (cascade-MODEL, bm25-MODEL, ...) and of the reader that a system is called by; None
-    where it is by none.
+    """The hub ids or folders of the recogniser (cascade-MODEL, bm25-MODEL, ...) and of the reader
+    that a system is called by; None where it is by none.
 
     What is trained again stays in its folder: the name tells recognisers apart, not their weights.
     """
@@ -441,16 +657,21 @@ def named_after(system: Any) -> dict[str, str | None]:
 
 
 def check_names(systems: Sequence[Any], out: Path, models: str = "") -> None:
-    """Raises InputError where different systems would share a folder of predictions in `out`, now or with an earlier evaluation.
+    """Raises InputError where different systems would share a folder of predictions in `out`, now
+    or with an earlier evaluation.
 
-    models: what rows call those of these systems. Predictions that name no recogniser, or have no card, may be anybody's.
+    models: what rows call those of these systems. Predictions that name no recogniser, or have no
+    card, may be anybody's.
     """
     first: dict[str, Any] = {}
     for system in systems:
         other = first.setdefault(system.name, system)
         if dict(other.card) != dict(system.card):
             names = (named_after(s)["recogniser"] or s.name for s in (other, system))
-            raise InputError(f"{' and '.join(names)} would both be called {system.name}; evaluate them one by one into two folders")
+            raise InputError(
+                f"{' and '.join(names)} would both be called {system.name}; "
+                "evaluate them one by one into two folders"
+            )
     known = out / "results.jsonl"
     rows = read_rows(known) if known.is_file() else ()
     for system in first.values():
@@ -460,43 +681,78 @@ def check_names(systems: Sequence[Any], out: Path, models: str = "") -> None:
             stored = read_json(path)
             for part, new in parts.items():
                 old = stored.get(part, new)
-                same_folder = new and old and Path(new).exists() and Path(old).exists() and Path(new).samefile(old)
+                same_folder = (
+                    new
+                    and old
+                    and Path(new).exists()
+                    and Path(old).exists()
+                    and Path(new).samefile(old)
+                )
                 if old != new and not same_folder:
                     raise InputError(
-                        f"{path} was made with {f'the {part} {old}' if old else 'that of the models'}, and "
-                        f"{new or 'that of the models'} would have the same name {system.name}; evaluate it into another folder"
+                        f"{path} was made with "
+                        f"{f'the {part} {old}' if old else 'that of the models'}, and "
+                        f"{new or 'that of the models'} would have the same name {system.name}; "
+                        "evaluate it into another folder"
                     )
             if part := differing_part(stored.get("card"), system.card):
                 before, now = (
-                    f"{system.name}{f' of {whose}' if whose else ''} ({part} {shown_part(card.get(part))})"
-                    for whose, card in ((named[-1].encoder if named else "", stored["card"]), (models, system.card))
+                    (
+                        f"{system.name}{f' of {whose}' if whose else ''} ({part} "
+                        f"{shown_part(card.get(part))})"
+                    )
+                    for whose, card in (
+                        (named[-1].encoder if named else "", stored["card"]),
+                        (models, system.card),
+                    )
                 )
-                raise InputError(f"{path} was made by {before}, which is not {now}; evaluate this one into another folder")
+                raise InputError(
+                    f"{path} was made by {before}, which is not {now}; evaluate "
+                    "this one into another folder"
+                )
         for row in () if paths else named:  # whose predictions were removed
             card = dict(system.card) | ({"seed": row.seed} if "seed" in system.card else {})
             if row.card != hash_json(card):
                 whose = f" of {row.encoder}" if row.encoder else ""
-                raise InputError(f"{known} has rows of another {system.name}{whose}; evaluate this one into another folder")
+                raise InputError(
+                    f"{known} has rows of another {system.name}{whose}; evaluate "
+                    "this one into another folder"
+                )
 
 
 def differing_part(old: Any, new: Mapping[str, Any]) -> str:
-    """In what the card in a file of predictions differs from that of a system of its name; "" where they are of one system, whose
-    simulated errors may have other seeds and whose recogniser may have been called by another path.
+    """In what the card in a file of predictions differs from that of a system of its name; "" where
+    they are of one system, whose simulated errors may have other seeds and whose recogniser may
+    have been called by another path.
     """
     if not isinstance(old, Mapping):
         return ""
 
     def one_folder(a: Any, b: Any) -> bool:
-        return isinstance(a, str) and isinstance(b, str) and Path(a).exists() and Path(b).exists() and Path(a).samefile(b)
+        return (
+            isinstance(a, str)
+            and isinstance(b, str)
+            and Path(a).exists()
+            and Path(b).exists()
+            and Path(a).samefile(b)
+        )
 
     plain = json.loads(json.dumps(dict(new)))
-    parts = [part for part in {**plain, **old} if part != "seed" and old.get(part) != plain.get(part)]
+    parts = [
+        part for part in {**plain, **old} if part != "seed" and old.get(part) != plain.get(part)
+    ]
     return next((part for part in parts if not one_folder(old.get(part), plain.get(part))), "")
 
 
 def shown_part(value: Any) -> str:
     """Of a card, for a sentence."""
-    return "of other values" if isinstance(value, (Mapping, list)) else "of none" if value is None else str(value)
+    return (
+        "of other values"
+        if isinstance(value, (Mapping, list))
+        else "of none"
+        if value is None
+        else str(value)
+    )
 
 
 # ---- scores
@@ -504,8 +760,8 @@ def shown_part(value: Any) -> str:
 
 @dataclass(frozen=True)
 class QuestionScore:
-    """One question's scores, 0 to 1; ff1 and aos are None without times (annotated, or of the answer), em and f1 where the system
-    gives no text.
+    """One question's scores, 0 to 1; ff1 and aos are None without times (annotated, or of the
+    answer), em and f1 where the system gives no text.
     """
 
     id: str
@@ -519,15 +775,25 @@ class QuestionScore:
 
 
 def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[QuestionScore]:
-    """Score every answerable question over all its annotations; one that could not be answered scores 0."""
+    """Score every answerable question over all its annotations; one that could not be answered
+    scores 0."""
     scored, answers = [], predictions["answers"].values()
     has_text = bool(predictions["transcripts"]) or any(a["text"] is not None for a in answers)
-    answered = [a for a in answers if a["text"] != ""]  # "no answer" has no times whatever the system has
+    # "no answer" has no times whatever the system has
+    answered = [a for a in answers if a["text"] != ""]
     untimed = bool(answered) and all(a["start"] is None for a in answered)
     for question in corpus.answerable:
-        gold = [(a.start, a.end) for a in question.answers if a.start is not None and a.end is not None and not untimed]
+        gold = [
+            (a.start, a.end)
+            for a in question.answers
+            if a.start is not None and a.end is not None and not untimed
+        ]
         answer = predictions["answers"].get(question.id)
-        span = (answer["start"], answer["end"]) if answer and (answer["end"] or 0) > (answer["start"] or 0) else None
+        span = (
+            (answer["start"], answer["end"])
+            if answer and (answer["end"] or 0) > (answer["start"] or 0)
+            else None
+        )
         texts, predicted = [a.text for a in question.answers], answer["text"] if answer else ""
         error = ""  # against the annotation that is most like the answer
         if gold:
@@ -536,8 +802,15 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Ques
             error = error_type(shared, span[1] - span[0] if span else 0.0, end - start)
         elif has_text:
             nearest = max(texts, key=lambda text: token_f1(predicted, [text], question.language))
-            words, gold_words = (Counter(answer_tokens(text or "", question.language)) for text in (predicted, nearest))
-            error = error_type((words & gold_words).total(), words.total(), gold_words.total()) if gold_words else ""
+            words, gold_words = (
+                Counter(answer_tokens(text or "", question.language))
+                for text in (predicted, nearest)
+            )
+            error = (
+                error_type((words & gold_words).total(), words.total(), gold_words.total())
+                if gold_words
+                else ""
+            )
         scored.append(
             QuestionScore(
                 question.id,
@@ -564,10 +837,12 @@ def rows_of(
     encoder: str,
     snr_over: str = "",
 ) -> list[Row]:
-    """Rows in percent with 95 % bootstrap intervals (`passage_units` says what is drawn); fewer than five of it have none.
+    """Rows in percent with 95 % bootstrap intervals (`passage_units` says what is drawn); fewer
+    than five of it have none.
 
-    scored: with `passage` and the metrics; of each the mean over the questions that have it. With transcripts the WER (zh: CER)
-    over the passages that are asked about, too: of one that could not be recognised every word is missing, as in `compare`.
+    scored: with `passage` and the metrics; of each the mean over the questions that have it. With
+    transcripts the WER (zh: CER) over the passages that are asked about, too: of one that could not
+    be recognised every word is missing, as in `compare`.
     """
     values: dict[str, Interval] = {}
     for metric in metrics:
@@ -575,30 +850,52 @@ def rows_of(
             units = passage_units(corpus, [s.passage for s in measured], [s.id for s in measured])
             values[metric] = mean_interval([getattr(s, metric) for s in measured], units, seed)
     passages_asked = {s.passage for s in scored}
-    if passages := [p for p in corpus.passages.values() if transcripts and p.id in passages_asked and p.text]:
-        errors, units = word_errors(passages, transcripts), passage_units(corpus, [p.id for p in passages])
-        values[error_metric(passages[0].language)] = ratio_interval(errors.errors, errors.words, units, seed)
-    cell, card = (system.name, encoder, condition.short, condition.snr_db), hash_json(dict(system.card))
+    if passages := [
+        p for p in corpus.passages.values() if transcripts and p.id in passages_asked and p.text
+    ]:
+        errors, units = (
+            word_errors(passages, transcripts),
+            passage_units(corpus, [p.id for p in passages]),
+        )
+        values[error_metric(passages[0].language)] = ratio_interval(
+            errors.errors, errors.words, units, seed
+        )
+    cell, card = (
+        (system.name, encoder, condition.short, condition.snr_db),
+        hash_json(dict(system.card)),
+    )
     return [Row.of(v, *cell, metric, seed, card, snr_over) for metric, v in values.items()]
 
 
 def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> WordErrors:
-    """Of passages, at least one, by their transcripts; every word of one without a transcript is an error."""
+    """Of passages, at least one, by their transcripts; every word of one without a transcript is an
+    error."""
     hypotheses = [transcripts.get(p.id, "") for p in passages]
     return word_error_rate([p.text for p in passages], hypotheses, passages[0].language)
 
 
-def by_length(scored: Sequence[QuestionScore], corpus: Corpus, system: str, seed: int) -> list[dict[str, Any]]:
+def by_length(
+    scored: Sequence[QuestionScore], corpus: Corpus, system: str, seed: int
+) -> list[dict[str, Any]]:
     """FF1 in percent by length of the answer. What is drawn is chosen for all lengths together."""
     units = passage_units(corpus, [s.passage for s in scored], [s.id for s in scored])
     rows = []
     for low, high in BUCKETS:
-        inside = {i: s.ff1 for i, s in enumerate(scored) if s.ff1 is not None and low <= s.seconds < high}
+        inside = {
+            i: s.ff1 for i, s in enumerate(scored) if s.ff1 is not None and low <= s.seconds < high
+        }
         if inside:
             v = mean_interval(list(inside.values()), units.at(list(inside)), seed).percent
             low_end, high_end = v.ends
             rows.append(
-                {"system": system, "bucket": seconds_range(low, high), "value": v.value, "low": low_end, "high": high_end, "n": v.n}
+                {
+                    "system": system,
+                    "bucket": seconds_range(low, high),
+                    "value": v.value,
+                    "low": low_end,
+                    "high": high_end,
+                    "n": v.n,
+                }
             )
     return rows
 
@@ -607,54 +904,95 @@ def by_length(scored: Sequence[QuestionScore], corpus: Corpus, system: str, seed
 
 
 def import_predictions(o: Predictions) -> str:
-    """Score the predictions of another system, append the rows, and return the table of everything in `o.out`/results.jsonl.
+    """Score the predictions of another system, append the rows, and return the table of everything
+    in `o.out`/results.jsonl.
 
-    The file is JSON with one value a question: a text (SQuAD's format), a pair [start, end] in seconds, or an object with `text`,
-    `start` and `end`, any of them left out; null or "" is no answer. Scores are over all questions that have an answer: those with
-    no answer given and those that are not in the file are counted apart, and count 0. Raises InputError for a file that does not
-    hold predictions, or one of a question that the split does not ask.
+    The file is JSON with one value a question: a text (SQuAD's format), a pair [start, end] in
+    seconds, or an object with `text`, `start` and `end`, any of them left out; null or "" is no
+    answer. Scores are over all questions that have an answer: those with no answer given and those
+    that are not in the file are counted apart, and count 0. Raises InputError for a file that does
+    not hold predictions, or one of a question that the split does not ask.
     """
     if Path(o.name).name != o.name:  # a folder is called so
-        raise InputError(f"{o.name!r} cannot be the name of a system; give a --name without slashes")
+        raise InputError(
+            f"{o.name!r} cannot be the name of a system; give a --name without slashes"
+        )
     data, where = load_corpus(o.corpus, o.split), parse_condition(o.condition)
     answers = _imported_answers(o.file, data)
     system = SimpleNamespace(name=o.name, card={IMPORTED: hash_files([o.file])})
-    predictions: dict[str, Any] = {"made_from": system.card[IMPORTED], "data": data_hash(o.corpus, o.split), "seed": o.seed}
+    predictions: dict[str, Any] = {
+        "made_from": system.card[IMPORTED],
+        "data": data_hash(o.corpus, o.split),
+        "seed": o.seed,
+    }
     counts = count_answers(load_json(o.file), answers, data)
-    predictions |= {"card": system.card, "counts": counts, "answers": answers, "transcripts": {}, "failed": {}}
+    predictions |= {
+        "card": system.card,
+        "counts": counts,
+        "answers": answers,
+        "transcripts": {},
+        "failed": {},
+    }
     path = prediction_path(o.out, system, where)
     for other in sorted(path.parent.glob("*.json")):  # of other conditions by other files
         stored = read_json(other)
         ours = IMPORTED not in stored.get("card", {IMPORTED: ""})
         if ours or (other == path and stored.get("made_from") != predictions["made_from"]):
             what = "answers of a system of `evaluate`" if ours else "other predictions"
-            raise InputError(f"{other} holds {what} called {o.name}; give another --name, or another folder")
+            raise InputError(
+                f"{other} holds {what} called {o.name}; give another --name, or another folder"
+            )
     write_json(path, predictions)
     scored = score_questions(predictions, data)
-    append_rows(o.out / "results.jsonl", rows_of(scored, METRICS, {}, data, where, system, o.seed, ""))
-    write_lines(o.out, o.name, where, question_lines(scored, data, {}), data, predictions, encoder="", counts=counts)
+    append_rows(
+        o.out / "results.jsonl", rows_of(scored, METRICS, {}, data, where, system, o.seed, "")
+    )
+    write_lines(
+        o.out,
+        o.name,
+        where,
+        question_lines(scored, data, {}),
+        data,
+        predictions,
+        encoder="",
+        counts=counts,
+    )
     parts = ", ".join(f"{count:,} {what}" for what, count in counts.items())
-    said = f"{o.name}: {parts}; scores are over all {len(data.answerable):,} questions, of which all but the answered count 0\n"
+    said = (
+        f"{o.name}: {parts}; scores are over all {len(data.answerable):,} questions, of which "
+        "all but the answered count 0\n"
+    )
     return said + results_table(read_rows(o.out / "results.jsonl"))
 
 
-def count_answers(given: Mapping[str, Any], answers: Mapping[str, Any], data: Corpus) -> dict[str, int]:
-    """Of the questions that have an answer: how many a file answers, how many it says nothing of or null, and how many it lacks.
+def count_answers(
+    given: Mapping[str, Any], answers: Mapping[str, Any], data: Corpus
+) -> dict[str, int]:
+    """Of the questions that have an answer: how many a file answers, how many it says nothing of or
+    null, and how many it lacks.
 
     given: what the file holds, by question.
     """
     answered, there = len(answers), sum(q.id in given for q in data.answerable)
-    return {"answered": answered, "with no answer given": there - answered, "not in the file": len(data.answerable) - there}
+    return {
+        "answered": answered,
+        "with no answer given": there - answered,
+        ("not in the file"): len(data.answerable) - there,
+    }
 
 
 def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
     contents = load_json(file)
     if not isinstance(contents, dict) or not contents:
-        raise InputError(f"{file} holds no answers; write a JSON object of question id -> answer, as SQuAD's scorer takes it")
+        raise InputError(
+            f"{file} holds no answers; write a JSON object of question id -> "
+            "answer, as SQuAD's scorer takes it"
+        )
     ids = {q.id for q in data.questions}
     if unknown := [name for name in contents if name not in ids]:
         raise InputError(
-            f"{file} has the question {unknown[0]}, which is not in {data.root / data.split}; give its corpus and --split"
+            f"{file} has the question {unknown[0]}, which is not in {data.root / data.split}; "
+            "give its corpus and --split"
         )
 
     answerable, answers = {q.id for q in data.answerable}, {}
@@ -664,16 +1002,26 @@ def _imported_answers(file: Path, data: Corpus) -> dict[str, dict[str, Any]]:
         value = {"text": raw} if isinstance(raw, str) else raw
         if isinstance(value, list) and len(value) == 2:
             value = dict(zip(FIELDS[1:], value, strict=True))
-        answer: dict[str, Any] = {**dict.fromkeys(FIELDS), **value} if isinstance(value, dict) else {}
+        answer: dict[str, Any] = (
+            {**dict.fromkeys(FIELDS), **value} if isinstance(value, dict) else {}
+        )
         parts: list[Any] = [answer.get(part) for part in FIELDS]
         text, start, end = parts
-        timed = all(isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x) for x in (start, end))
+        timed = all(
+            isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x)
+            for x in (start, end)
+        )
         if timed and end < start:
-            raise InputError(f"{file}: the answer of {name} is reversed, from {start} to {end} s; give the start first")
+            raise InputError(
+                f"{file}: the answer of {name} is reversed, from {start} to {end} "
+                "s; give the start first"
+            )
         whole = (timed and start >= 0) or (start is None and end is None and text is not None)
         if answer.keys() != set(FIELDS) or not whole or not isinstance(text, (str, type(None))):
             shown = f"the answer of {name} is {value!r}"
-            raise InputError(f"{file}: {shown}; give a text, [start, end] in seconds, or an object with both")
+            raise InputError(
+                f"{file}: {shown}; give a text, [start, end] in seconds, or an object with both"
+            )
         answers[name] = answer | {"confidence": None}
     _check_seconds(file, answers, data)
     return answers
@@ -685,16 +1033,25 @@ def _check_seconds(file: Path, answers: Mapping[str, Mapping[str, Any]], data: C
     Raises InputError where that is most of them: they are no seconds.
     """
     seconds = {q.id: data.passages[q.passage].seconds for q in data.questions}
-    ends = {name: float(a["end"]) for name, a in answers.items() if a["end"] is not None and seconds[name] > 0}
+    ends = {
+        name: float(a["end"])
+        for name, a in answers.items()
+        if a["end"] is not None and seconds[name] > 0
+    }
     beyond = [name for name, end in ends.items() if end > seconds[name] + TOLERANCE]
     if not beyond:
         return
     first, unit = beyond[0], unit_of((end, seconds[name]) for name, end in ends.items())
     example = f"that of {first} at {ends[first]:g} s, its passage at {seconds[first]:.2f} s"
     advice = f"; the times look like {unit}: give seconds" if unit else ""
-    sentence = f"{file}: {len(beyond):,} of {len(ends):,} timed answers end after their passages ({example}){advice}"
+    sentence = (
+        f"{file}: {len(beyond):,} of {len(ends):,} timed answers end after their passages "
+        f"({example}){advice}"
+    )
     if 2 * len(beyond) > len(ends):
-        raise InputError(sentence if advice else f"{sentence}; give seconds from where the recording begins")
+        raise InputError(
+            sentence if advice else (f"{sentence}; give seconds from where the recording begins")
+        )
     tqdm.write(sentence, file=sys.stderr)
 
 
@@ -702,27 +1059,43 @@ def _check_seconds(file: Path, answers: Mapping[str, Mapping[str, Any]], data: C
 
 
 def fit_on_corpus(o: Confusions) -> str:
-    """Fit `o.out`/confusions.json on a recogniser's transcripts of passages and questions; returns its error rates, as a sentence.
+    """Fit `o.out`/confusions.json on a recogniser's transcripts of passages and questions; returns
+    its error rates, as a sentence.
 
-    A model of the same recogniser, data and settings is left alone. Recordings that cannot be read are set aside and reported.
-    Raises InputError for a test split, recordings without reference texts, or a recogniser that makes no errors.
+    A model of the same recogniser, data and settings is left alone. Recordings that cannot be read
+    are set aside and reported. Raises InputError for a test split, recordings without reference
+    texts, or a recogniser that makes no errors.
     """
     where = o.corpus / o.split
     if "test" in o.split:  # verified_test, too
-        raise InputError(f"errors cannot be fitted on {where}, the test data of the systems; give --split dev")
-    data, parsed = first_passages(load_corpus(o.corpus, o.split), o.passages), parse_condition(o.condition)
+        raise InputError(
+            f"errors cannot be fitted on {where}, the test data of the systems; give --split dev"
+        )
+    data, parsed = (
+        first_passages(load_corpus(o.corpus, o.split), o.passages),
+        parse_condition(o.condition),
+    )
     distorter = Distorter(o.seed, snr_over=o.snr_over)
     every: list[Passage | Question] = [*data.passages.values(), *data.questions]
     records = {r.id: r for r in every if r.text}
     if o.recogniser == GIVEN and not any(r.transcript for r in every):
-        raise InputError(f"{where} has no transcripts, which --recogniser given needs; give another --recogniser")
+        raise InputError(
+            f"{where} has no transcripts, which --recogniser given needs; give another --recogniser"
+        )
     if o.recogniser != GIVEN and not any(r.audio for r in every):
-        raise InputError(f"{where} has no recordings for {o.recogniser}; prepare the corpus with --speak, or give another corpus")
+        raise InputError(
+            f"{where} has no recordings for {o.recogniser}; prepare the corpus with "
+            "--speak, or give another corpus"
+        )
     recogniser: Recogniser | None = None
     if o.recogniser != GIVEN:
         folder = model_folder(o.models)
         recogniser = load_recogniser(folder, o.recogniser, shared_encoder(folder), data.language)
-    card: dict[str, Any] = {"corpus": o.corpus.resolve().name, "split": o.split, "data": data_hash(o.corpus, o.split)}
+    card: dict[str, Any] = {
+        "corpus": o.corpus.resolve().name,
+        "split": o.split,
+        "data": data_hash(o.corpus, o.split),
+    }
     source = recogniser.card if recogniser else {"asr": GIVEN}
     card |= {"asr": o.recogniser, "recogniser": source["asr"], "passages": len(data.passages)}
     card |= {"asr_weights": source.get("asr_weights")}
@@ -745,8 +1118,13 @@ def fit_on_corpus(o: Confusions) -> str:
         report_set_aside(transcribed.failed, recogniser.name)
         texts = transcribed.features
     if not texts:
-        raise InputError(f"{where} has no record with both a reference text and a transcript; name another split")
-    model = fit_confusions([(records[i].text, text) for i, text in texts.items()], next(iter(records.values())).language)
+        raise InputError(
+            f"{where} has no record with both a reference text and a transcript; name another split"
+        )
+    model = fit_confusions(
+        [(records[i].text, text) for i, text in texts.items()],
+        next(iter(records.values())).language,
+    )
     write_confusions(path, model, card)
     rates = zip(model.rates, ("substituted", "deleted", "inserted"), strict=True)
     mix = ", ".join(f"{100 * rate:.1f} % {name}" for rate, name in rates)

@@ -1,9 +1,12 @@
-"""SUPERB from the command line: encoders on tasks, clean and noisy; the gain of caching. In one folder are
+"""SUPERB from the command line: encoders on tasks, clean and noisy; the gain of caching. In one
+folder are
 
-data/<task> (synthetic sets, where no others are given), features/<encoder>/<key> (hidden states; may be deleted),
-heads/<encoder>/<part>/seed-<n>, noise.jsonl (the mixtures, frozen before anything is encoded), scores/<encoder>/<part>/... (a file
-a head and condition), details/<encoder>/<task>.json (what figures are drawn from), results.jsonl and superb.md. A part is a task,
-or a fold of it (er/fold-1). Every file exists or is made by the same command; a killed run resumes.
+data/<task> (synthetic sets, where no others are given), features/<encoder>/<key> (hidden states;
+may be deleted), heads/<encoder>/<part>/seed-<n>, noise.jsonl (the mixtures, frozen before anything
+is encoded), scores/<encoder>/<part>/... (a file a head and condition),
+details/<encoder>/<task>.json (what figures are drawn from), results.jsonl and superb.md. A part is
+a task, or a fold of it (er/fold-1). Every file exists or is made by the same command; a killed run
+resumes.
 """
 
 from __future__ import annotations
@@ -107,12 +110,14 @@ ALL = "all"
 HOURS = 3.0  # of training speech: the preset `auto` is `small` below it
 read_language_model = lru_cache(maxsize=1)(read_arpa)  # LibriSpeech's takes minutes
 RESAMPLES = 1000
-DRAWN = f"voices from {FEWEST} on, width by t"  # the rules of `stats`; a result keeps intervals and no items
+# the rules of `stats`; a result keeps intervals and no items
+DRAWN = f"voices from {FEWEST} on, width by t"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run, as the options say. encoders: name -> where; data: task -> folder of its set, or of fold-1, ..., in order."""
+    """What is run, as the options say. encoders: name -> where; data: task -> folder of its set, or
+    of fold-1, ..., in order."""
 
     options: Superb
     encoders: Mapping[str, str]
@@ -144,8 +149,9 @@ class TaskPart:
 
 @dataclass(frozen=True)
 class Benchmarked:
-    """An encoder under test. name: in results, with that of the tuning ("robust+distorted"); tuning: how heads are trained on
-    distorted speech, or with their upstream; None: on clean speech, with a frozen one.
+    """An encoder under test. name: in results, with that of the tuning ("robust+distorted");
+    tuning: how heads are trained on distorted speech, or with their upstream; None: on clean
+    speech, with a frozen one.
     """
 
     name: str
@@ -156,12 +162,18 @@ class Benchmarked:
     @property
     def card(self) -> dict[str, Any]:
         """Of what heads are trained on, or with."""
-        return encoder_card(self.cache.encoder) | ({"tuning": self.tuning.card} if self.tuning else {})
+        return encoder_card(self.cache.encoder) | (
+            {"tuning": self.tuning.card} if self.tuning else {}
+        )
 
     def encoder_of(self, head: TrainedHead, plan: Plan) -> SpeechEncoder:
         """The encoder that was trained with a head, or the frozen one."""
         sets = plan.options.sets
-        return self.cache.encoder if head.upstream is None else _loaded(head.upstream, sets.precision, sets.device)
+        return (
+            self.cache.encoder
+            if head.upstream is None
+            else _loaded(head.upstream, sets.precision, sets.device)
+        )
 
 
 _loaded = lru_cache(maxsize=1)(load_encoder)  # a head is evaluated in one condition after another
@@ -169,18 +181,22 @@ _loaded = lru_cache(maxsize=1)(load_encoder)  # a head is evaluated in one condi
 
 @dataclass(frozen=True)
 class ConditionAudio:
-    """Test recordings under a setting. names: what frozen noise knows a recording by, by its path."""
+    """Test recordings under a setting. names: what frozen noise knows a recording by, by its
+    path."""
 
     setting: Setting
     mixtures: FrozenMixtures | None  # None: clean speech
     names: Mapping[str, str]
 
     def read(self, path: Path) -> np.ndarray:
-        """(N,) float32 at 16 kHz. Raises InputError or ValueError where it cannot be read or distorted."""
+        """(N,) float32 at 16 kHz. Raises InputError or ValueError where it cannot be read or
+        distorted."""
         samples = read_audio(path)
         if self.mixtures is None:
             return samples
-        return self.mixtures.apply(samples, self.setting.condition, self.names[os.path.abspath(path)])
+        return self.mixtures.apply(
+            samples, self.setting.condition, self.names[os.path.abspath(path)]
+        )
 
     def card(self, paths: Sequence[Path]) -> Any:
         """What decides the samples of these recordings."""
@@ -188,7 +204,11 @@ class ConditionAudio:
         if self.mixtures is None:
             return [files, "clean"]
         utterances = [self.names[os.path.abspath(path)] for path in paths]
-        return [files, asdict(self.setting.condition), self.mixtures.made_from(self.setting.condition, utterances)]
+        return [
+            files,
+            asdict(self.setting.condition),
+            self.mixtures.made_from(self.setting.condition, utterances),
+        ]
 
 
 # ---- the run
@@ -197,7 +217,8 @@ class ConditionAudio:
 def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
     """Do what is not done yet, write rows and tables, and return the tables.
 
-    Raises InputError for encoders, tasks, data or noises that cannot be had, before anything is computed where it can be known.
+    Raises InputError for encoders, tasks, data or noises that cannot be had, before anything is
+    computed where it can be known.
     """
     plan, out = plan_of(o, tuning), o.out
     if "se" in plan.data:
@@ -212,7 +233,10 @@ def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
         if o.sets.precision == "int8":
             raise InputError("no encoder trains in int8; choose --precision fp32 or bf16")
         if spectral := [where for where in plan.encoders.values() if where in SPECTRAL]:
-            raise InputError(f"{spectral[0]} has no weights to train; give an encoder, or leave out --finetune and --distort")
+            raise InputError(
+                f"{spectral[0]} has no weights to train; give an encoder, or leave "
+                "out --finetune and --distort"
+            )
     trained_on = noises_in(tuning.card) if tuning else frozenset()
     for name, where in plan.encoders.items():
         check_unseen(name, trained_noises(where) | trained_on, settings)
@@ -223,45 +247,79 @@ def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     for name, where in plan.encoders.items():
         encoder_tuning = None if tuning is None else replace(tuning, source=where)
-        encoder = Benchmarked(f"{name}{suffix}", feature_cache(out, name, where, plan), device, encoder_tuning)
+        encoder = Benchmarked(
+            f"{name}{suffix}", feature_cache(out, name, where, plan), device, encoder_tuning
+        )
         heads = train_heads(encoder, parts, plan)
         for task in () if o.train_only else plan.data:
-            rows = list(evaluate_task(encoder, [part for part in parts if part.task == task], heads, audio, plan))
-            append_rows(out / "results.jsonl", rows, True, outdated=partial(of_other_settings, rows[0]))
+            rows = list(
+                evaluate_task(
+                    encoder, [part for part in parts if part.task == task], heads, audio, plan
+                )
+            )
+            append_rows(
+                out / "results.jsonl", rows, True, outdated=partial(of_other_settings, rows[0])
+            )
             first = next(row for row in rows if row.condition == "clean")
             ends = "" if first.low is None else f" [{first.low:.2f}, {first.high:.2f}]"
-            tqdm.write(f"{encoder.name}: {task} ({ABOUT[task]}) {first.metric} {first.value:.2f}{ends}", file=sys.stderr)
+            tqdm.write(
+                f"{encoder.name}: {task} ({ABOUT[task]}) {first.metric} {first.value:.2f}{ends}",
+                file=sys.stderr,
+            )
     if o.train_only:
-        return "heads are trained; their dev scores are in heads/*/*/*/card.json, and the test set was not used"
+        return (
+            "heads are trained; their dev scores are in heads/*/*/*/card.json, and the test "
+            "set was not used"
+        )
 
-    rows = [row for row in read_rows(out / "results.jsonl") if row.snr_over in ("", plan.distorter.snr_over)]
+    rows = [
+        row
+        for row in read_rows(out / "results.jsonl")
+        if row.snr_over in ("", plan.distorter.snr_over)
+    ]
     tables = superb_tables(rows, [f"{name}{suffix}" for name in plan.encoders], o.noise.at)
     note = list(filter(None, [snr_note(o.noise.snr_over)]))
-    write_text(out / "superb.md", "\n\n".join([*(table.markdown for table in tables), *note]) + "\n")
+    write_text(
+        out / "superb.md", "\n\n".join([*(table.markdown for table in tables), *note]) + "\n"
+    )
     return "\n\n".join([*(table.text for table in tables), *note])
 
 
-def frozen_audio(plan: Plan, parts: Sequence[TaskPart], settings: Sequence[Setting]) -> list[ConditionAudio]:
-    """The test recordings under every setting, mixtures frozen in noise.jsonl. Raises InputError as `freeze_mixtures`."""
+def frozen_audio(
+    plan: Plan, parts: Sequence[TaskPart], settings: Sequence[Setting]
+) -> list[ConditionAudio]:
+    """The test recordings under every setting, mixtures frozen in noise.jsonl. Raises InputError as
+    `freeze_mixtures`."""
     o, utterances = plan.options, name_utterances((part.task, part.items) for part in parts)
     mixtures = None
     if len(settings) > 1:
         recordings = {name: item.path for item, name in utterances.items()}
         conditions = [setting.condition for setting in settings]
-        mixtures = freeze_mixtures(plan.distorter, recordings, conditions, o.out / "noise.jsonl", o.sets.workers)
+        mixtures = freeze_mixtures(
+            plan.distorter, recordings, conditions, o.out / "noise.jsonl", o.sets.workers
+        )
     names = {str(item.path): name for item, name in utterances.items()}
-    return [ConditionAudio(setting, None if setting.group == "clean" else mixtures, names) for setting in settings]
+    return [
+        ConditionAudio(setting, None if setting.group == "clean" else mixtures, names)
+        for setting in settings
+    ]
 
 
 def check_tunable(tasks: Iterable[str]) -> None:
-    """Raises InputError where one of them has no head that can be trained on distorted speech or with its upstream."""
+    """Raises InputError where one of them has no head that can be trained on distorted speech or
+    with its upstream."""
     if left := [task for task in tasks if task in NO_HEADS]:
-        raise InputError(f"{', '.join(left)} cannot be trained with --finetune or --distort; name other tasks with --tasks")
+        raise InputError(
+            f"{', '.join(left)} cannot be trained with --finetune or --distort; "
+            "name other tasks with --tasks"
+        )
 
 
 def parts_of(task: str, folder: Path, preset: str) -> list[TaskPart]:
     """The set in a folder, or its folds. Raises InputError where there is none."""
-    folds = sorted(folder.glob("fold-*"), key=lambda f: [int(n) for n in re.findall(r"\d+", f.name)])
+    folds = sorted(
+        folder.glob("fold-*"), key=lambda f: [int(n) for n in re.findall(r"\d+", f.name)]
+    )
     folders = {f"{task}/{fold.name}": fold for fold in folds if fold.is_dir()} or {task: folder}
     parts = []
     for label, where in folders.items():
@@ -269,26 +327,43 @@ def parts_of(task: str, folder: Path, preset: str) -> list[TaskPart]:
             data = load_set(where, task)
         else:
             load = load_labelled if TASKS[task].metric == METRIC else load_set
-            its = read_json(where / "card.json").get("task") if (where / "card.json").is_file() else None
+            its = (
+                read_json(where / "card.json").get("task")
+                if (where / "card.json").is_file()
+                else None
+            )
             data = load(where, its if its in TASKS[task].folders else task)
         hours = sum(u.seconds for u in data.splits.get("train", ())) / 3600
-        parts.append(TaskPart(task, label, data, ("small" if hours < HOURS else "published") if preset == "auto" else preset))
+        parts.append(
+            TaskPart(
+                task,
+                label,
+                data,
+                ("small" if hours < HOURS else "published") if preset == "auto" else preset,
+            )
+        )
     return parts
 
 
 def feature_cache(out: Path, name: str, where: str, plan: Plan) -> FeatureCache:
     o, sets = plan.options, plan.options.sets
-    encoder = spectral_encoder(where) if where in SPECTRAL else load_encoder(where, sets.precision, sets.device)
+    encoder = (
+        spectral_encoder(where)
+        if where in SPECTRAL
+        else load_encoder(where, sets.precision, sets.device)
+    )
     return FeatureCache(encoder, out / "features" / name, o.features, o.cache_gb, sets.workers)
 
 
 # ---- heads
 
-Heads = Mapping[str, Mapping[str, TrainedHead]]  # label of a part -> name of a head ("seed-0", "seed-0-default") -> head
+# label of a part -> name of a head ("seed-0", "seed-0-default") -> head
+Heads = Mapping[str, Mapping[str, TrainedHead]]
 
 
 def train_heads(encoder: Benchmarked, parts: Sequence[TaskPart], plan: Plan) -> Heads:
-    """Train what is missing: tasks side by side, and for each the rates of its sweep. The first seed tunes for all."""
+    """Train what is missing: tasks side by side, and for each the rates of its sweep. The first
+    seed tunes for all."""
     o = plan.options
     trained = [part for part in parts if part.task != QBE]
     pairs = [part.make(encoder.cache.encoder.grid) for part in trained]  # raises first
@@ -297,11 +372,16 @@ def train_heads(encoder: Benchmarked, parts: Sequence[TaskPart], plan: Plan) -> 
         steps, batch = o.steps or settings.steps, o.batch or settings.batch
         settings = replace(settings, steps=steps, every=min(settings.every, steps), batch=batch)
         folder = o.out / "heads" / encoder.name / part.label
-        loader = encoder.cache.loader(task) if encoder.tuning is None else encoder.cache.online(task)
-        runs.append(HeadRun(task, loader, settings, o.seed[0], folder, encoder.device, encoder.tuning))
+        loader = (
+            encoder.cache.loader(task) if encoder.tuning is None else encoder.cache.online(task)
+        )
+        runs.append(
+            HeadRun(task, loader, settings, o.seed[0], folder, encoder.device, encoder.tuning)
+        )
 
     def with_decoding(trained: TrainedHead, run: HeadRun) -> TrainedHead:
-        """With the language model of ASR, and the threshold and the filter of SD that are best on dev."""
+        """With the language model of ASR, and the threshold and the filter of SD that are best on
+        dev."""
         task, loader = trained.task, run.loader
         if isinstance(task, Speech):
             model = read_language_model(o.lm) if o.lm else train_language_model(task.data)
@@ -310,7 +390,9 @@ def train_heads(encoder: Benchmarked, parts: Sequence[TaskPart], plan: Plan) -> 
             if isinstance(loader, OnlineLoader):
                 loader = replace(loader, encoder=encoder.encoder_of(trained, plan))
             dev = loader.usable(task.data.splits["dev"])
-            predicted = predictions({"head": (task, trained.head)}, loader, dev, run.settings.batch)["head"]
+            predicted = predictions(
+                {"head": (task, trained.head)}, loader, dev, run.settings.batch
+            )["head"]
             return replace(trained, task=task.tuned(predicted))
         return trained
 
@@ -319,15 +401,21 @@ def train_heads(encoder: Benchmarked, parts: Sequence[TaskPart], plan: Plan) -> 
         rates = o.learning_rates or (run.settings.learning_rate,)
         for seed in o.seed:
             seed_run = replace(run, seed=seed, folder=run.folder / f"seed-{seed}")
-            heads[f"seed-{seed}"] = tuned = train_head(seed_run, encoder.card, rates, TASKS[run.task.name].metric, train_runs)
-            heads[f"seed-{seed}-default"] = load_head(seed_run.folder, run.task, encoder.card, "default")
+            heads[f"seed-{seed}"] = tuned = train_head(
+                seed_run, encoder.card, rates, TASKS[run.task.name].metric, train_runs
+            )
+            heads[f"seed-{seed}-default"] = load_head(
+                seed_run.folder, run.task, encoder.card, "default"
+            )
             rates = (float(tuned.card["learning_rate"]),)
         return {name: with_decoding(head, run) for name, head in heads.items()}
 
     with parallel_training(o.sets.workers, f"heads on {encoder.name}") as train_runs:
         pool = ThreadPoolExecutor(max(len(runs), 1))
         try:
-            return dict(zip([part.label for part in trained], pool.map(train_seeds, runs), strict=True))
+            return dict(
+                zip([part.label for part in trained], pool.map(train_seeds, runs), strict=True)
+            )
         finally:  # where one fails the others are not waited for
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -336,16 +424,25 @@ def train_heads(encoder: Benchmarked, parts: Sequence[TaskPart], plan: Plan) -> 
 
 
 def evaluate_task(
-    encoder: Benchmarked, parts: Sequence[TaskPart], heads: Heads, audio: Sequence[ConditionAudio], plan: Plan
+    encoder: Benchmarked,
+    parts: Sequence[TaskPart],
+    heads: Heads,
+    audio: Sequence[ConditionAudio],
+    plan: Plan,
 ) -> Iterator[Row]:
-    """The rows of a task: every seed under every condition, and the task's own rate on clean speech. Writes the details.
+    """The rows of a task: every seed under every condition, and the task's own rate on clean
+    speech. Writes the details.
 
     Rows of the task's own rate have only the first measure, called `<metric>_default`.
     """
     task = parts[0].task
     names = ["seed-0"] if task == QBE else list(heads[parts[0].label])
-    trained = [next(iter(heads[part.label].values())) for part in parts if task != QBE]  # all seeds have the same settings
-    decisive = [[*(head.card[name] for name in ("encoder", "task", "settings")), words_of(head.task)] for head in trained]
+    # all seeds have the same settings
+    trained = [next(iter(heads[part.label].values())) for part in parts if task != QBE]
+    decisive = [
+        [*(head.card[name] for name in ("encoder", "task", "settings")), words_of(head.task)]
+        for head in trained
+    ]
     made_from = hash_json(decisive or encoder_card(encoder.cache.encoder))
     for one in audio:
         clean = one.setting.group == "clean"
@@ -353,72 +450,127 @@ def evaluate_task(
         if task == QBE:
             folds = [{"seed-0": evaluate_terms(encoder, part, one, plan)} for part in parts]
         else:
-            folds = [evaluate_heads(encoder, p, {n: heads[p.label][n] for n in chosen}, one, plan) for p in parts]
+            folds = [
+                evaluate_heads(encoder, p, {n: heads[p.label][n] for n in chosen}, one, plan)
+                for p in parts
+            ]
         for name in chosen:
-            together, default = combine_folds([fold[name] for fold in folds]), name.endswith("-default")
+            together, default = (
+                combine_folds([fold[name] for fold in folds]),
+                name.endswith("-default"),
+            )
             if clean and name == chosen[0]:
-                detail = {"task": task, "encoder": encoder.name, "condition": "clean", "detail": together.detail}
+                detail = {
+                    "task": task,
+                    "encoder": encoder.name,
+                    "condition": "clean",
+                    "detail": together.detail,
+                }
                 write_json(plan.options.out / "details" / encoder.name / f"{task}.json", detail)
-            card = {"data": [part.data.hash for part in parts], "preset": parts[0].preset, "made_from": made_from}
+            card = {
+                "data": [part.data.hash for part in parts],
+                "preset": parts[0].preset,
+                "made_from": made_from,
+            }
             seed = int(name.removesuffix("-default").removeprefix("seed-"))
             for m in together.measures[:1] if default else together.measures:
-                low, high = (m.low, m.high) if m.groups >= FEWEST else (None, None)  # fewer say too little of the spread
-                cell = (task, encoder.name, one.setting.name, one.setting.snr_db, f"{m.metric}{DEFAULT}" if default else m.metric)
-                over = "" if clean else plan.distorter.card(one.setting.condition).get("snr_over", "")
+                # fewer say too little of the spread
+                low, high = (m.low, m.high) if m.groups >= FEWEST else (None, None)
+                cell = (
+                    task,
+                    encoder.name,
+                    one.setting.name,
+                    one.setting.snr_db,
+                    f"{m.metric}{DEFAULT}" if default else m.metric,
+                )
+                over = (
+                    "" if clean else plan.distorter.card(one.setting.condition).get("snr_over", "")
+                )
                 yield Row(*cell, m.value, low, high, m.n, seed, card, m.drawn, m.groups, over)
 
 
 def of_other_settings(new: Row, old: Row) -> bool:
-    """Whether an older row of the same task and encoder is of other data, heads or decoding, so that no mean may be over both.
+    """Whether an older row of the same task and encoder is of other data, heads or decoding, so
+    that no mean may be over both.
 
     Rows that do not say it are taken for the same.
     """
     cards = [row.card if isinstance(row.card, dict) else {} for row in (new, old)]
     comparable = (new.system, new.encoder) == (old.system, old.encoder) and "made_from" in cards[1]
-    return comparable and any(cards[0].get(name) != cards[1].get(name) for name in ("data", "preset", "made_from"))
+    return comparable and any(
+        cards[0].get(name) != cards[1].get(name) for name in ("data", "preset", "made_from")
+    )
 
 
 def words_of(task: Any) -> str | None:
     """The hash of the language model that a task decodes with."""
     model = getattr(task, "language_model", None)
-    return model and hash_bytes("\n".join(model.words).encode(), *(n.log_probs.tobytes() for n in model.ngrams))
+    return model and hash_bytes(
+        "\n".join(model.words).encode(), *(n.log_probs.tobytes() for n in model.ngrams)
+    )
 
 
 def evaluate_heads(
-    encoder: Benchmarked, part: TaskPart, heads: Mapping[str, TrainedHead], audio: ConditionAudio, plan: Plan
+    encoder: Benchmarked,
+    part: TaskPart,
+    heads: Mapping[str, TrainedHead],
+    audio: ConditionAudio,
+    plan: Plan,
 ) -> dict[str, HeadEvaluation]:
     """Evaluate the heads of one part on its test split; what was evaluated already is read.
 
-    Every recording is encoded once for all heads (seeds, tuned and default rate), or once a head where each has an encoder of its
-    own. Recordings that cannot be read are set aside, reported, and count as wrong.
+    Every recording is encoded once for all heads (seeds, tuned and default rate), or once a head
+    where each has an encoder of its own. Recordings that cannot be read are set aside, reported,
+    and count as wrong.
     """
     what, cache = f"{encoder.name}, {part.label}, {audio.setting.label}", encoder.cache
     samples = audio.card([part.data.path(u) for u in part.data.splits["test"]])
-    groups = [[name] for name in heads] if any(head.upstream for head in heads.values()) else [list(heads)]
+    groups = (
+        [[name] for name in heads]
+        if any(head.upstream for head in heads.values())
+        else [list(heads)]
+    )
     evaluations: dict[str, HeadEvaluation] = {}
     for group in groups:
         speech_encoder = encoder.encoder_of(heads[group[0]], plan)
         files = []
         for name in group:
-            head = heads[name]  # with its task as it is evaluated: its language model, and the threshold that dev chose
-            decoding = {field: str(getattr(head.task, field, None)) for field in ("beam", "threshold", "median")}
+            # with its task as it is evaluated: its language model, and the threshold that dev chose
+            head = heads[name]
+            decoding = {
+                field: str(getattr(head.task, field, None))
+                for field in ("beam", "threshold", "median")
+            }
             about_task = [task_card(head.task), head.task.data.hash]
-            facts = [head.weights, *about_task, samples, encoder_card(speech_encoder), decoding, words_of(head.task)]
+            facts = [
+                head.weights,
+                *about_task,
+                samples,
+                encoder_card(speech_encoder),
+                decoding,
+                words_of(head.task),
+            ]
             path = result_path(plan.options.out, encoder.name, part.label, name, audio.setting)
             files.append(ResultFile(name, path, hash_json([*facts, RESAMPLES, DRAWN]), what))
 
-        def encode(missing: Sequence[ResultFile], with_encoder: SpeechEncoder = speech_encoder) -> dict[str, Encoded[str]]:
+        def encode(
+            missing: Sequence[ResultFile], with_encoder: SpeechEncoder = speech_encoder
+        ) -> dict[str, Encoded[str]]:
             chosen = {file.system: heads[file.system] for file in missing}
             loader: Loader | None = None
             if audio.setting.group == "clean" and with_encoder is cache.encoder:
                 loader = cache.loader(heads[missing[0].system].task, ("test",))
-            return predict_test(chosen, audio, with_encoder, loader, cache.workers, encoder.device, what)
+            return predict_test(
+                chosen, audio, with_encoder, loader, cache.workers, encoder.device, what
+            )
 
         def score(file: ResultFile, predicted: Mapping[str, Any]) -> dict[str, Any]:
             return as_json(heads[file.system].task.evaluate("test", predicted, RESAMPLES))
 
         contents = evaluate_files(files, encode, score)
-        evaluations |= {file.system: from_json(values) for file, values in zip(files, contents, strict=True)}
+        evaluations |= {
+            file.system: from_json(values) for file, values in zip(files, contents, strict=True)
+        }
     return evaluations
 
 
@@ -431,7 +583,8 @@ def predict_test(
     device: str,
     what: str,
 ) -> dict[str, Encoded[str]]:
-    """The predictions of every head for the test split, by the recording's id, and why there are none of some.
+    """The predictions of every head for the test split, by the recording's id, and why there are
+    none of some.
 
     loader: of cached states; None: recordings are encoded, in batches of like lengths.
     """
@@ -440,10 +593,14 @@ def predict_test(
     utterances = task.data.splits["test"]
     with single_threaded(workers) as pool:
         torch.set_num_threads(1)  # here too; the end puts it back
-        online = OnlineLoader(encoder, lambda u: audio.read(task.data.path(u)), task.pooled, task.wants_waves, pool)
+        online = OnlineLoader(
+            encoder, lambda u: audio.read(task.data.path(u)), task.pooled, task.wants_waves, pool
+        )
         usable = {u.id for u in (loader or online).usable(utterances)}
         on = {name: (head.task, head.head.to(device)) for name, head in heads.items()}
-        predicted = predictions(on, loader or online, utterances, size, device, "" if loader else what)
+        predicted = predictions(
+            on, loader or online, utterances, size, device, "" if loader else what
+        )
     failed = dict(loader.failed if isinstance(loader, OnlineLoader) else online.failed)
     failed |= {u.id: "it could not be cached" for u in utterances if u.id not in usable}
     report_set_aside(failed, what)
@@ -463,8 +620,8 @@ def from_json(values: Mapping[str, Any]) -> HeadEvaluation:
 
 
 def combine_folds(folds: Sequence[HeadEvaluation]) -> HeadEvaluation:
-    """The mean of each measure over folds, whose intervals are independent; without one, where a fold has none. Confusions of the
-    same classes are added up.
+    """The mean of each measure over folds, whose intervals are independent; without one, where a
+    fold has none. Confusions of the same classes are added up.
     """
     if len(folds) == 1:
         return folds[0]
@@ -479,24 +636,34 @@ def combine_folds(folds: Sequence[HeadEvaluation]) -> HeadEvaluation:
         measures.append(Measure(same[0].metric, value, value - below, value + above, *sizes))
     detail = dict(folds[0].detail)
     confusions = [x.detail.get("confusion", {}) for x in folds]  # by slot
-    classes = [{slot: part["classes"] for slot, part in confusion.items()} for confusion in confusions]
+    classes = [
+        {slot: part["classes"] for slot, part in confusion.items()} for confusion in confusions
+    ]
     if confusions[0] and all(one == classes[0] for one in classes):
         detail["confusion"] = {
-            slot: {"classes": names, "counts": np.sum([c[slot]["counts"] for c in confusions], axis=0).tolist()}
+            slot: {
+                "classes": names,
+                "counts": np.sum([c[slot]["counts"] for c in confusions], axis=0).tolist(),
+            }
             for slot, names in classes[0].items()
         }
     return HeadEvaluation(tuple(measures), detail)
 
 
-# ---- query by example: queries and documents under one condition; the layer is chosen on clean dev queries
+# ---- query by example: queries and documents under one condition; the layer is chosen on clean
+# dev queries
 
 
-def evaluate_terms(encoder: Benchmarked, part: TaskPart, audio: ConditionAudio, plan: Plan) -> HeadEvaluation:
+def evaluate_terms(
+    encoder: Benchmarked, part: TaskPart, audio: ConditionAudio, plan: Plan
+) -> HeadEvaluation:
     """Raises InputError as the search and the cache of states do."""
     terms, cache, data, out = SpokenTerms(part.data), encoder.cache, part.data, plan.options.out
     layer, layers = choose_layer(terms, cache, out / "heads" / encoder.name / QBE / "card.json")
     recordings = [data.path(u) for split in (DOCUMENTS, "test") for u in data.splits[split]]
-    made_from = hash_json([data.hash, audio.card(recordings), encoder_card(cache.encoder), layer, RESAMPLES, DRAWN])
+    made_from = hash_json(
+        [data.hash, audio.card(recordings), encoder_card(cache.encoder), layer, RESAMPLES, DRAWN]
+    )
     path = result_path(out, encoder.name, part.label, "seed-0", audio.setting)
     file = ResultFile(QBE, path, made_from, f"{encoder.name}, {part.label}, {audio.setting.label}")
 
@@ -512,22 +679,34 @@ def evaluate_terms(encoder: Benchmarked, part: TaskPart, audio: ConditionAudio, 
 
 
 def choose_layer(terms: SpokenTerms, cache: FeatureCache, path: Path) -> tuple[int, list[float]]:
-    """The best layer on dev and the MTWV of every layer there (percent), found once and kept in `path`."""
+    """The best layer on dev and the MTWV of every layer there (percent), found once and kept in
+    `path`."""
     made_from = hash_json([terms.data.hash, encoder_card(cache.encoder)])
     if path.is_file() and (card := read_json(path)).get("made_from") == made_from:
         return int(card["layer"]), list(card["layers"])
     states_of, _ = term_states(cache, terms.data, (DOCUMENTS, "dev"), None)
     layer, layers = terms.choose_layer(states_of, cache.encoder.layers + 1, cache.workers)
-    write_json(path, {"kind": "superb-layer", "task": terms.name, "layer": layer, "layers": layers, "made_from": made_from})
+    write_json(
+        path,
+        {
+            "kind": "superb-layer",
+            "task": terms.name,
+            "layer": layer,
+            "layers": layers,
+            "made_from": made_from,
+        },
+    )
     return layer, layers
 
 
 def term_states(
     cache: FeatureCache, data: UtteranceSet, splits: tuple[str, ...], audio: ConditionAudio | None
 ) -> tuple[Callable[[str], Tensor], Path | None]:
-    """States by id, from the cache where there is room, else from the encoder every time anew; and the folder of distorted states.
+    """States by id, from the cache where there is room, else from the encoder every time anew; and
+    the folder of distorted states.
 
-    Clean documents and queries are in folders of their own, so that documents are computed once. audio: None for clean speech.
+    Clean documents and queries are in folders of their own, so that documents are computed once.
+    audio: None for clean speech.
     """
     options = cache.options(False)
     groups: list[tuple[str, ...]] = [(split,) for split in splits]
@@ -535,10 +714,17 @@ def term_states(
     paths = {u.id: data.path(u) for split in splits for u in data.splits[split]}
     if audio and audio.setting.group != "clean":
         sound = hash_json(audio.card([*paths.values()]))
-        groups, reader = [splits], AudioReader({"sound": sound}, lambda recording: audio.read(recording.path))
+        groups, reader = (
+            [splits],
+            AudioReader({"sound": sound}, lambda recording: audio.read(recording.path)),
+        )
         folder = cache.folder(data, splits, options, reader)
     fits = [cache.fits(SpokenTerms.name, data, group, options, reader) for group in groups]
-    cached = [cache.states(data, group, options, reader) for group in groups] if cache.mode != "loop" and all(fits) else None
+    cached = (
+        [cache.states(data, group, options, reader) for group in groups]
+        if cache.mode != "loop" and all(fits)
+        else None
+    )
 
     def states_of(name: str) -> Tensor:
         for states in cached or ():
@@ -561,22 +747,34 @@ def term_states(
 def find_data(out: Path, sets: Data) -> dict[str, Path]:
     """task -> folder; without `sets.data` synthetic sets are made in out/data.
 
-    Raises InputError for an unknown task, for folders that are not there, and for synthetic sets of another share or seed.
+    Raises InputError for an unknown task, for folders that are not there, and for synthetic sets of
+    another share or seed.
     """
     tasks, data = sets.tasks, sets.data
-    explicit = {task: Path(folder) for task, _, folder in (text.partition("=") for text in tasks) if folder}
+    explicit = {
+        task: Path(folder) for task, _, folder in (text.partition("=") for text in tasks) if folder
+    }
     plain = [task for task in tasks if "=" not in task and task != ALL]
     if unknown := [task for task in (*explicit, *plain) if task not in ORDER]:
         raise InputError(f"there is no task {unknown[0]!r}; choose from {', '.join(ORDER)}, or all")
-    if missing := [folder for folder in (*explicit.values(), *([data] if data else [])) if not folder.is_dir()]:
+    if missing := [
+        folder for folder in (*explicit.values(), *([data] if data else [])) if not folder.is_dir()
+    ]:
         raise InputError(f"the folder {missing[0]} does not exist; check the path")
     remaining = [task for task in ORDER if task not in explicit and (task in plain or ALL in tasks)]
     if data is None:
         from speechssl.synth.minisuperb import MiniSuperbSettings, prepare, some_of
 
-        set_names = {task: next(iter(TASKS[task].folders), task) if task != QBE else task for task in remaining}
+        set_names = {
+            task: next(iter(TASKS[task].folders), task) if task != QBE else task
+            for task in remaining
+        }
         if set_names:
-            prepare(out / "data", MiniSuperbSettings(some_of(list(set_names.values()), sets.share), sets.data_seed), sets.workers)
+            prepare(
+                out / "data",
+                MiniSuperbSettings(some_of(list(set_names.values()), sets.share), sets.data_seed),
+                sets.workers,
+            )
         folder_of = explicit | {task: out / "data" / name for task, name in set_names.items()}
     else:
         by_task = {}
@@ -585,25 +783,35 @@ def find_data(out: Path, sets: Data) -> dict[str, Path]:
             if folders := [data / name for name in names if (data / name).is_dir()]:
                 by_task[task] = folders[0]
         if absent := [task for task in plain if task not in by_task]:
-            raise InputError(f"{data} has no folder {absent[0]}; prepare it, or name another with {absent[0]}=FOLDER")
+            raise InputError(
+                f"{data} has no folder {absent[0]}; prepare it, or name another "
+                f"with {absent[0]}=FOLDER"
+            )
         if not by_task:
             raise InputError(f"{data} has no folder of a task ({', '.join(ORDER)}); prepare some")
         if left := [task for task in remaining if task not in by_task]:
-            tqdm.write(f"{data} has no data for {', '.join(left)}; these tasks are left out", file=sys.stderr)
+            tqdm.write(
+                f"{data} has no data for {', '.join(left)}; these tasks are left out",
+                file=sys.stderr,
+            )
         folder_of = explicit | by_task
     return {task: folder_of[task] for task in ORDER if task in folder_of}
 
 
 def plan_of(o: Superb, tuning: Tuning | None = None) -> Plan:
-    """Raises InputError for options that cannot be followed, before synthetic sets are made where it can be known."""
+    """Raises InputError for options that cannot be followed, before synthetic sets are made where
+    it can be known."""
     if tuning and not o.sets.data:
-        check_tunable(ORDER if ALL in o.sets.tasks else [task.partition("=")[0] for task in o.sets.tasks])
+        check_tunable(
+            ORDER if ALL in o.sets.tasks else [task.partition("=")[0] for task in o.sets.tasks]
+        )
     distorter = Distorter(o.seed[0], o.noise.voices, noise_folders(o.noise.noise), o.noise.snr_over)
     return Plan(o, name_encoders(o.encoders), find_data(o.out, o.sets), distorter)
 
 
 def name_encoders(texts: Sequence[str]) -> dict[str, str]:
-    """`NAME=WHERE`, or WHERE alone, whose last part is the name (exp/mine/encoder is mine, hubert.pt is hubert).
+    """`NAME=WHERE`, or WHERE alone, whose last part is the name (exp/mine/encoder is mine,
+    hubert.pt is hubert).
 
     Raises InputError for names that cannot be folders.
     """
@@ -615,18 +823,26 @@ def name_encoders(texts: Sequence[str]) -> dict[str, str]:
             path = path.parent if path.name == "encoder" and path.parent.name else path
             name = (path.stem if path.suffix in (".pt", ".pth") else path.name).replace(":", "-")
         if not name or not where or name.startswith(".") or "/" in name or "\\" in name:
-            raise InputError(f"--encoders {text} has no name that can be a folder's; write NAME=WHERE")
+            raise InputError(
+                f"--encoders {text} has no name that can be a folder's; write NAME=WHERE"
+            )
         if name in by_name:
-            raise InputError(f"--encoders gives the name {name} twice; write NAME=WHERE for one of them")
+            raise InputError(
+                f"--encoders gives the name {name} twice; write NAME=WHERE for one of them"
+            )
         by_name[name] = where
     return by_name
 
 
 def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> list[Table]:
-    """Clean speech; learning rates; noise. at: dB, the SNR that stands for noise. Tables without rows are left out."""
+    """Clean speech; learning rates; noise. at: dB, the SNR that stands for noise. Tables without
+    rows are left out."""
     every = [row for row in rows if row.system in ORDER and row.encoder in encoders]
-    # the measures of the tasks, without those at the task's own rate and those of the gain of caching
-    main = [row for row in every if not (row.metric.endswith(DEFAULT) or row.metric.startswith("ratio"))]
+    # the measures of the tasks, without those at the task's own rate and those of the gain of
+    # caching
+    main = [
+        row for row in every if not (row.metric.endswith(DEFAULT) or row.metric.startswith("ratio"))
+    ]
     clean = [row for row in main if row.condition == "clean"]
     of_measure: dict[tuple[str, str, str], list[Row]] = {}  # by task, metric and encoder
     for row in every:
@@ -638,20 +854,33 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
         return sorted(pairs, key=lambda pair: ORDER.index(pair[0]))
 
     def on_clean(task: str, metric: str, encoder: str) -> str:
-        return seeds_text([row for row in of_measure.get((task, metric, encoder), ()) if row.condition == "clean"])
+        return seeds_text(
+            [row for row in of_measure.get((task, metric, encoder), ()) if row.condition == "clean"]
+        )
 
     seeds = len({row.seed for row in every if row.condition == "clean"})
     note = "Test sets, clean speech; ↑ more is better, ↓ less is. "
     note += drawn_sentence((row.system, row.drawn, row.groups) for row in clean)
-    note += f" Means over {seeds} seeds, the interval reaches over those of all." if seeds > 1 else ""
-    scores = [(measure_name(*m), *(on_clean(*m, encoder) for encoder in encoders)) for m in measures(clean)]
+    note += (
+        (f" Means over {seeds} seeds, the interval reaches over those of all.") if seeds > 1 else ""
+    )
+    scores = [
+        (measure_name(*m), *(on_clean(*m, encoder) for encoder in encoders))
+        for m in measures(clean)
+    ]
 
-    # the first measure of every task at the learning rate that does best on dev, and at the task's own
+    # the first measure of every task at the learning rate that does best on dev, and at the task's
+    # own
     rates = []
-    for task, metric in measures(row for row in every if row.condition == "clean" and row.metric.endswith(DEFAULT)):
+    for task, metric in measures(
+        row for row in every if row.condition == "clean" and row.metric.endswith(DEFAULT)
+    ):
         cells = []
         for encoder in encoders:
-            tuned, default = (on_clean(task, name, encoder).partition(" ")[0] for name in (metric, f"{metric}{DEFAULT}"))
+            tuned, default = (
+                on_clean(task, name, encoder).partition(" ")[0]
+                for name in (metric, f"{metric}{DEFAULT}")
+            )
             cells.append(f"{tuned} / {default}")
         rates.append((measure_name(task, metric), *cells))
 
@@ -659,25 +888,45 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
     def group_of(row: Row) -> str:
         return row.condition.partition("-")[0]
 
-    groups = [group for group in ("clean", "seen", "unseen") if any(group_of(row) == group for row in every)]
+    groups = [
+        group
+        for group in ("clean", "seen", "unseen")
+        if any(group_of(row) == group for row in every)
+    ]
     noise = []
     for task, metric in measures(main) if len(groups) > 1 else ():
         cells = []
         for encoder in encoders:
             texts = []
             for group in groups:
-                group_rows = [row for row in of_measure.get((task, metric, encoder), ()) if group_of(row) == group]
+                group_rows = [
+                    row
+                    for row in of_measure.get((task, metric, encoder), ())
+                    if group_of(row) == group
+                ]
                 values = [row.value for row in nearest_snr(group_rows, at)]
                 texts.append(f"{statistics.fmean(values):.{decimals(metric)}f}" if values else "-")
             cells.append(" | ".join(texts))
         noise.append((measure_name(task, metric), *cells))
-    but = ", but for those of encoders with + in their names" if any("+" in encoder for encoder in encoders) else ""
-    legend = f"Noise at the SNR nearest to {at:g} dB, the mean over the noises of a group. Heads were trained on clean speech{but}."
+    but = (
+        (", but for those of encoders with + in their names")
+        if any("+" in encoder for encoder in encoders)
+        else ""
+    )
+    legend = (
+        f"Noise at the SNR nearest to {at:g} dB, the mean over the noises of a group. Heads "
+        f"were trained on clean speech{but}."
+    )
 
     head = ("task", *encoders)
     tables = [
         Table("SUPERB", head, tuple(scores), note.strip()),
-        Table("Learning rate tuned on dev / the task's own", head, tuple(rates), "Test sets, clean speech."),
+        Table(
+            "Learning rate tuned on dev / the task's own",
+            head,
+            tuple(rates),
+            "Test sets, clean speech.",
+        ),
         Table(" | ".join(groups), head, tuple(noise), legend),
     ]
     return [table for table in tables if table.rows]
@@ -711,13 +960,15 @@ class TaskTiming(NamedTuple):
 
 
 def compare_cached(o: Superb, turns: int) -> str:
-    """Training of heads from cached states beside the same heads with the encoder in the loop, on the same batches in turns: write
-    rows `ratio_cached` (of each task, and of `all` together), and return the table.
+    """Training of heads from cached states beside the same heads with the encoder in the loop, on
+    the same batches in turns: write rows `ratio_cached` (of each task, and of `all` together), and
+    return the table.
 
-    The time of a benchmark is that of computing the cache and of all steps of a sweep, at the median of the timed ones; without a
-    cache, that of all the steps with the encoder in each. Evaluations on dev are left out on both sides. QbE compares all layers on
-    dev; without a cache every layer is encoded anew, as by s3prl's program. The states are computed anew into a folder of their
-    own, which is removed. Raises InputError as `run_superb`.
+    The time of a benchmark is that of computing the cache and of all steps of a sweep, at the
+    median of the timed ones; without a cache, that of all the steps with the encoder in each.
+    Evaluations on dev are left out on both sides. QbE compares all layers on dev; without a cache
+    every layer is encoded anew, as by s3prl's program. The states are computed anew into a folder
+    of their own, which is removed. Raises InputError as `run_superb`.
     """
     plan, out = plan_of(o), o.out
     name, where = next(iter(plan.encoders.items()))
@@ -726,28 +977,51 @@ def compare_cached(o: Superb, turns: int) -> str:
     timed = []
     with tempfile.TemporaryDirectory(dir=out, prefix=".speed-") as folder:
         cache = feature_cache(Path(folder), name, where, plan)
-        cache.encoder.hidden_states(np.random.default_rng(0).standard_normal(32_000).astype(np.float32))  # the first call is slow
+        # the first call is slow
+        cache.encoder.hidden_states(
+            np.random.default_rng(0).standard_normal(32_000).astype(np.float32)
+        )
         for part in tqdm(parts, "timing", unit="task"):
-            timed.append(_time_terms(cache, part) if part.task == QBE else _time_heads(cache, part, turns))
+            timed.append(
+                _time_terms(cache, part) if part.task == QBE else _time_heads(cache, part, turns)
+            )
 
-    def line(task: str, steps: Sequence[str], caching: float, cached: float, online: float) -> tuple[str, ...]:
-        return (task, *steps, f"{caching:.1f}", f"{cached:.0f}", f"{online:.0f}", f"{online / cached:.1f}")
+    def line(
+        task: str, steps: Sequence[str], caching: float, cached: float, online: float
+    ) -> tuple[str, ...]:
+        return (
+            task,
+            *steps,
+            f"{caching:.1f}",
+            f"{cached:.0f}",
+            f"{online:.0f}",
+            f"{online / cached:.1f}",
+        )
 
     lines, ratios = [], []
     for t in timed:
         steps = (f"{t.updates:,}", f"{1000 * t.cached_step:.1f}", f"{1000 * t.online_step:.1f}")
         lines.append(line(t.task, steps, t.caching, t.cached, t.online))
         ratios.append((t.task, t.online / t.cached))
-    caching, cached, online = sum(t.caching for t in timed), sum(t.cached for t in timed), sum(t.online for t in timed)
+    caching, cached, online = (
+        sum(t.caching for t in timed),
+        sum(t.cached for t in timed),
+        sum(t.online for t in timed),
+    )
     lines.append(line("all", ("", "", ""), caching, cached, online))
     ratios += [("all", online / cached)] if len(timed) > 1 else []
     card = {"preset": o.sets.preset, "workers": o.sets.workers}
-    rows = [Row(task, name, "clean", None, "ratio_cached", ratio, None, None, 1, 0, card) for task, ratio in ratios]
+    rows = [
+        Row(task, name, "clean", None, "ratio_cached", ratio, None, None, 1, 0, card)
+        for task, ratio in ratios
+    ]
     append_rows(out / "results.jsonl", rows, any_card=True)
     each = ("updates", "ms a step, cached", "ms a step, encoder in the loop")
     columns = ("task", *each, "caching, s", "all, cached, s", "all, in the loop, s", "ratio")
     note = "Updates of a whole sweep of seven learning rates."
-    return Table("Heads from the cache beside the encoder in the loop", columns, tuple(lines), note).text
+    return Table(
+        "Heads from the cache beside the encoder in the loop", columns, tuple(lines), note
+    ).text
 
 
 def _time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
@@ -755,15 +1029,24 @@ def _time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
     caching = _time_caching(cache, part, TRAINING, task.pooled)
     loader = cache.loader(task)
     if not isinstance(loader, CachedLoader):
-        raise InputError(f"the hidden states of {part.task} do not fit on the disk; leave the task out with --tasks")
-    left, before, steps = len(LEADERBOARD), 0, settings.steps  # a sweep without early ends, and the task's own rate
+        raise InputError(
+            f"the hidden states of {part.task} do not fit on the disk; leave the "
+            "task out with --tasks"
+        )
+    # a sweep without early ends, and the task's own rate
+    left, before, steps = len(LEADERBOARD), 0, settings.steps
     for rung in rungs(left, settings.steps):
         steps += left * (rung - before)
         left, before = -(-left // 2), rung
     durations: tuple[list[float], list[float]] = ([], [])
     with own_generator():
-        trainers = [HeadRun(task, x, settings, 0, cache.root / "heads").trainer() for x in (loader, cache.online(task))]
-        batches = shuffled_batches(loader.usable(task.data.splits["train"]), settings.batch, 0, by_length=not task.pooled)
+        trainers = [
+            HeadRun(task, x, settings, 0, cache.root / "heads").trainer()
+            for x in (loader, cache.online(task))
+        ]
+        batches = shuffled_batches(
+            loader.usable(task.data.splits["train"]), settings.batch, 0, by_length=not task.pooled
+        )
         for turn in range(turns + 1):
             utterances = next(batches)
             for trainer, seconds in zip(trainers, durations, strict=True):
@@ -771,10 +1054,14 @@ def _time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
                 trainer.update(utterances, turn + 1)
                 if turn:  # the first warms up
                     seconds.append(time.perf_counter() - began)
-    return TaskTiming(part.task, steps, statistics.median(durations[0]), statistics.median(durations[1]), caching)
+    return TaskTiming(
+        part.task, steps, statistics.median(durations[0]), statistics.median(durations[1]), caching
+    )
 
 
-def _time_caching(cache: FeatureCache, part: TaskPart, splits: tuple[str, ...], pooled: bool) -> float:
+def _time_caching(
+    cache: FeatureCache, part: TaskPart, splits: tuple[str, ...], pooled: bool
+) -> float:
     """Seconds; 0 where another task did it."""
     began, options = time.perf_counter(), cache.options(pooled)
     if (cache.folder(part.data, splits, options) / "card.json").is_file():
@@ -786,8 +1073,8 @@ def _time_caching(cache: FeatureCache, part: TaskPart, splits: tuple[str, ...], 
 def _time_terms(cache: FeatureCache, part: TaskPart) -> TaskTiming:
     """A step is the search with the states of one layer.
 
-    With the cache the states are computed once; without, once for each layer and for the test queries. The search itself is the
-    same for both and is timed once.
+    With the cache the states are computed once; without, once for each layer and for the test
+    queries. The search itself is the same for both and is timed once.
     """
     caching = sum(_time_caching(cache, part, (split,), False) for split in (DOCUMENTS, "dev"))
     layers, began = cache.encoder.layers + 1, time.perf_counter()

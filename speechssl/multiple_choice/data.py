@@ -1,10 +1,12 @@
-"""Multiple-choice questions as token ids, from units, words or audio words, and batches of them to train on.
+"""Multiple-choice questions as token ids, from units, words or audio words, and batches of them to
+train on.
 
-A story of five minutes is 20 to 100 sequences a question, whose activations no small machine holds. So a step reads half of its
-windows from those with most in common with the question and its options, and half at random, so that the combination learns to pass
-over windows that say nothing. Answering reads all. Ids of audio words are those of spans: 3 + n is audio word n.
-Letters: B questions, O options, W windows, S tokens in a sequence, Q tokens in a question, P in a passage, A in a question and its
-options, N audio words, E embedding width.
+A story of five minutes is 20 to 100 sequences a question, whose activations no small machine holds.
+So a step reads half of its windows from those with most in common with the question and its
+options, and half at random, so that the combination learns to pass over windows that say nothing.
+Answering reads all. Ids of audio words are those of spans: 3 + n is audio word n.
+Letters: B questions, O options, W windows, S tokens in a sequence, Q tokens in a question, P in a
+passage, A in a question and its options, N audio words, E embedding width.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers need
     from speechssl.trainer import Batch
 
 WORDS = 100  # of a recording, about: passages have more, options fewer
-LONGEST = 4  # tokens of an n-gram: a word piece says something by itself, a unit only together with its neighbours
+# tokens of an n-gram: a word piece says something by itself, a unit only together with its
+# neighbours
+LONGEST = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,18 +55,22 @@ class ChoiceTokens:
         return windows(len(self.passage), layout.size, layout.stride) or (Window(0, 0),)
 
     def sequence(self, layout: Layout, option: int, window: Window) -> tuple[np.ndarray, int]:
-        """Ids (S,) of `[CLS] question [SEP] option [SEP] window [SEP]` and the position of the window's first token.
+        """Ids (S,) of `[CLS] question [SEP] option [SEP] window [SEP]` and the position of the
+        window's first token.
 
         Where question and option are too long, the question loses its tail first.
         """
         offered = self.options[option][: layout.question // 2]
-        query = np.concatenate([self.question[: layout.question - 1 - len(offered)], [layout.sep], offered])
+        query = np.concatenate(
+            [self.question[: layout.question - 1 - len(offered)], [layout.sep], offered]
+        )
         return layout.sequence(query, self.passage[window.first : window.stop])
 
 
 @dataclass(frozen=True, eq=False)
 class ChoiceExample:
-    """A question to train on, its windows from the most to the least in common with it, and the indices of its right options."""
+    """A question to train on, its windows from the most to the least in common with it, and the
+    indices of its right options."""
 
     choice: ChoiceTokens
     windows: tuple[Window, ...]
@@ -70,9 +78,11 @@ class ChoiceExample:
 
 
 def by_overlap(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
-    """The windows by the weight of the n-grams that they share with the question and its options, the greatest first.
+    """The windows by the weight of the n-grams that they share with the question and its options,
+    the greatest first.
 
-    An n-gram weighs the logarithm of (windows / windows that hold it): what stands everywhere weighs nothing.
+    An n-gram weighs the logarithm of (windows / windows that hold it): what stands everywhere
+    weighs nothing.
     """
 
     def terms(tokens: np.ndarray) -> set[Hashable]:
@@ -81,17 +91,26 @@ def by_overlap(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window,
     query = set().union(*(terms(tokens) for tokens in (choice.question, *choice.options)))
     shared = [query & terms(choice.passage[w.first : w.stop]) for w in windows]
     counts = Counter(ngram for overlap in shared for ngram in overlap)
-    weights = [math.fsum(math.log(len(windows) / counts[ngram]) for ngram in overlap) for overlap in shared]
+    weights = [
+        math.fsum(math.log(len(windows) / counts[ngram]) for ngram in overlap) for overlap in shared
+    ]
     return tuple(windows[i] for i in sorted(range(len(windows)), key=lambda i: -weights[i]))
 
 
-def by_likeness(query: np.ndarray, passage: np.ndarray, windows: Sequence[Window]) -> tuple[Window, ...]:
-    """The windows by how like their audio words are to those of question and options, the likest first.
+def by_likeness(
+    query: np.ndarray, passage: np.ndarray, windows: Sequence[Window]
+) -> tuple[Window, ...]:
+    """The windows by how like their audio words are to those of question and options, the likest
+    first.
 
-    No two audio words are the same, so that cosines stand for shared n-grams: of every word (A, E) that is asked, the greatest in a
-    window of the passage (P, E), less its mean over the windows, for what stands everywhere says nothing.
+    No two audio words are the same, so that cosines stand for shared n-grams: of every word (A, E)
+    that is asked, the greatest in a window of the passage (P, E), less its mean over the windows,
+    for what stands everywhere says nothing.
     """
-    query, passage = (codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-9) for codes in (query, passage))
+    query, passage = (
+        codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-9)
+        for codes in (query, passage)
+    )
     likeness = query @ passage.T
     greatest = np.stack([likeness[:, w.first : w.stop].max(1) for w in windows])  # (windows, A)
     weights = (greatest - greatest.mean(0)).sum(1)
@@ -107,19 +126,25 @@ def choice_examples(
     layout: Layout,
     order: Callable[..., tuple[Window, ...]] = by_overlap,
 ) -> Examples:
-    """One example a question. tokens: question -> its tokens, or why it has none; order: as `by_overlap`."""
+    """One example a question. tokens: question -> its tokens, or why it has none; order: as
+    `by_overlap`."""
     examples, left_out = [], {}
     for question in data.choices:
         choice = tokens(question)
         if isinstance(choice, str):
             left_out[question.id] = choice
         else:
-            examples.append(ChoiceExample(choice, order(choice, choice.windows(layout)), tuple(question.correct)))
+            examples.append(
+                ChoiceExample(
+                    choice, order(choice, choice.windows(layout)), tuple(question.correct)
+                )
+            )
     return examples, left_out
 
 
 def spoken_choice(names: Mapping[str, Any], question: Question, what: str) -> ChoiceTokens | str:
-    """A question from the tokens of its recordings. names: id of a recording -> tokens; what: they are, for the reason."""
+    """A question from the tokens of its recordings. names: id of a recording -> tokens; what: they
+    are, for the reason."""
     ids = (question.id, question.passage, *question.option_ids)
     if missing := [name for name in ids if name not in names]:
         return f"no {what} of {missing[0]}"
@@ -128,48 +153,64 @@ def spoken_choice(names: Mapping[str, Any], question: Question, what: str) -> Ch
 
 
 def unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) -> Examples:
-    """One example a question, of the units of its recordings; and the questions left out: id -> why."""
+    """One example a question, of the units of its recordings; and the questions left out: id ->
+    why."""
     tokens = {name: runs.units for name, runs in units.items()}
     return choice_examples(data, lambda question: spoken_choice(tokens, question, "units"), layout)
 
 
 def text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -> Examples:
-    """One example a question, of its words; and the questions left out: id -> why. source: text (the reference) or given."""
+    """One example a question, of its words; and the questions left out: id -> why. source: text
+    (the reference) or given."""
 
     def tokens(question: Question) -> ChoiceTokens | str:
         choice = text_choice(codec, question, data.passages[question.passage], source)
-        return choice or f"passage {question.passage} has no {'text' if source == 'text' else 'transcript'}"
+        return choice or (
+            f"passage {question.passage} has no {'text' if source == 'text' else 'transcript'}"
+        )
 
     return choice_examples(data, tokens, layout)
 
 
 def written(record: Passage | Question, source: str) -> str:
-    """The text of a record. Questions of corpora that transcribe their passages only are read as they are asked."""
+    """The text of a record. Questions of corpora that transcribe their passages only are read as
+    they are asked."""
     if source == "text":
         return record.text
     return record.transcript or (record.text if isinstance(record, Question) else "")
 
 
-def text_choice(codec: TextCodec, question: Question, passage: Passage, source: str) -> ChoiceTokens | None:
-    """Token ids of what is written; None for a passage of which nothing is. source: text, or given: the corpus's transcript."""
+def text_choice(
+    codec: TextCodec, question: Question, passage: Passage, source: str
+) -> ChoiceTokens | None:
+    """Token ids of what is written; None for a passage of which nothing is. source: text, or given:
+    the corpus's transcript."""
     if not (passage_text := written(passage, source)):
         return None
     texts = (written(question, source), *question.options, passage_text)
-    question_ids, *option_ids, passage_ids = (codec.encode([w for w, _ in pieces(text, question.language)])[0] for text in texts)
+    question_ids, *option_ids, passage_ids = (
+        codec.encode([w for w, _ in pieces(text, question.language)])[0] for text in texts
+    )
     return ChoiceTokens(question_ids, tuple(option_ids), passage_ids)
 
 
 def code_examples(
     data: Corpus, encoded: Mapping[str, np.ndarray], layout: Layout
 ) -> tuple[torch.Tensor, list[ChoiceExample], dict[str, str]]:
-    """The codes (N, E), one example a question, and the questions left out: id -> why. encoded: of `encode_recordings`."""
+    """The codes (N, E), one example a question, and the questions left out: id -> why. encoded: of
+    `encode_recordings`."""
     codes, ids = numbered(encoded, next(iter(encoded.values())).shape[1])
-    rows = np.concatenate([np.zeros((SPECIALS, codes.shape[1]), np.float32), codes.numpy()])  # by id
+    # by id
+    rows = np.concatenate([np.zeros((SPECIALS, codes.shape[1]), np.float32), codes.numpy()])
 
     def order(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
-        return by_likeness(rows[np.concatenate([choice.question, *choice.options])], rows[choice.passage], windows)
+        return by_likeness(
+            rows[np.concatenate([choice.question, *choice.options])], rows[choice.passage], windows
+        )
 
-    return codes, *choice_examples(data, lambda question: spoken_choice(ids, question, "audio words"), layout, order)
+    return codes, *choice_examples(
+        data, lambda question: spoken_choice(ids, question, "audio words"), layout, order
+    )
 
 
 def choice_recordings(data: Corpus) -> dict[str, Path]:
@@ -178,21 +219,31 @@ def choice_recordings(data: Corpus) -> dict[str, Path]:
     Raises InputError where not one question has all of its recordings.
     """
     passage_ids = {q.passage for q in data.choices}
-    records: list[Passage | Question] = [*(p for p in data.passages.values() if p.id in passage_ids), *data.choices]
+    records: list[Passage | Question] = [
+        *(p for p in data.passages.values() if p.id in passage_ids),
+        *data.choices,
+    ]
     spoken = [q for q in data.choices if q.option_audio]
     if not any(q.audio and data.passages[q.passage].audio for q in spoken):
         where = data.root / data.split
-        raise InputError(f"{where} has no multiple-choice question with recordings of all its parts; prepare it with --speak")
+        raise InputError(
+            f"{where} has no multiple-choice question with recordings of all its "
+            "parts; prepare it with --speak"
+        )
     files = {record.id: record.audio for record in records if record.audio}
     for q in spoken:
         files |= dict(zip(q.option_ids, q.option_audio, strict=True))
     return {name: data.root / audio for name, audio in files.items()}
 
 
-def encode_recordings(system: Any, paths: Mapping[str, Path], folder: Path) -> dict[str, np.ndarray]:
-    """id -> codes (W, E) float32 of every recording that has words, kept in `folder`. system: SpeechBertSystem.
+def encode_recordings(
+    system: Any, paths: Mapping[str, Path], folder: Path
+) -> dict[str, np.ndarray]:
+    """id -> codes (W, E) float32 of every recording that has words, kept in `folder`. system:
+    SpeechBertSystem.
 
-    Recordings that cannot be read, or have no words, are set aside and listed. Raises InputError where none is left.
+    Recordings that cannot be read, or have no words, are set aside and listed. Raises InputError
+    where none is left.
     """
 
     def encode(path: Path) -> tuple[torch.Tensor, None]:
@@ -209,7 +260,8 @@ def encode_recordings(system: Any, paths: Mapping[str, Path], folder: Path) -> d
 
 @dataclass(frozen=True)
 class ChoiceBatches:
-    """Batches of questions, a function of (seed, step) only. Tensors are (B, O, W, S), padded; `correct` is (B, O)."""
+    """Batches of questions, a function of (seed, step) only. Tensors are (B, O, W, S), padded;
+    `correct` is (B, O)."""
 
     examples: Sequence[ChoiceExample]
     layout: Layout
@@ -225,7 +277,9 @@ class ChoiceBatches:
         for example in examples:  # half of the windows (rounded up) the first, the others anywhere
             count = self.windows or len(example.windows)
             first, rest = example.windows[: (count + 1) // 2], example.windows[(count + 1) // 2 :]
-            drawn.append((*first, *(rest[i] for i in rng.permutation(len(rest))[: count - len(first)])))
+            drawn.append(
+                (*first, *(rest[i] for i in rng.permutation(len(rest))[: count - len(first)]))
+            )
         options, windows = max(len(e.choice.options) for e in examples), max(map(len, drawn))
         places, sequences = [], []
         for b, (example, chosen) in enumerate(zip(examples, drawn, strict=True)):
@@ -235,8 +289,13 @@ class ChoiceBatches:
         for sequence, _ in sequences:
             replace_tokens(rng, sequence, self.noise, self.layout.symbols)
         batch = {}
-        for name, value in collate(sequences, self.layout.pad).items():  # (N, S); zeros where there is no option or window
+        # (N, S); zeros where there is no option or window
+        for name, value in collate(sequences, self.layout.pad).items():
             rows = value.new_zeros(len(examples) * options * windows, value.shape[1])
-            batch[name] = rows.index_copy(0, torch.tensor(places), value).view(len(examples), options, windows, -1)
-        batch["correct"] = torch.stack([functional.one_hot(torch.tensor(e.correct), options).sum(0) for e in examples])
+            batch[name] = rows.index_copy(0, torch.tensor(places), value).view(
+                len(examples), options, windows, -1
+            )
+        batch["correct"] = torch.stack(
+            [functional.one_hot(torch.tensor(e.correct), options).sum(0) for e in examples]
+        )
         return batch

@@ -1,11 +1,16 @@
-"""Multiple choice over any token sequence: every window of a story is read with every option, and the options compete.
+"""Multiple choice over any token sequence: every window of a story is read with every option, and
+the options compete.
 
-The sequence is `[CLS] question [SEP] option [SEP] window [SEP]`. A window gives an option evidence; a learned combination of all
-windows gives the option's score. How many options are right, k, is part of the question (the TOEFL prints it). A set S of k options
-has the probability exp(sum of the scores in S) / sum over all sets T of k options of exp(sum of the scores in T), the conditional
-Bernoulli distribution (Chen and Liu 1997, Statistica Sinica 7); for k = 1 it is the softmax. The k best options are its mode.
-Set accuracy: the options chosen are exactly the right ones. Accuracy: the same on the questions with one right option.
-Letters: B questions, O options, W windows, S tokens in a sequence, H hidden width, E embedding width.
+The sequence is `[CLS] question [SEP] option [SEP] window [SEP]`. A window gives an option evidence;
+a learned combination of all windows gives the option's score. How many options are right, k, is
+part of the question (the TOEFL prints it). A set S of k options has the probability exp(sum of the
+scores in S) / sum over all sets T of k options of exp(sum of the scores in T), the conditional
+Bernoulli distribution (Chen and Liu 1997, Statistica Sinica 7); for k = 1 it is the softmax. The k
+best options are its mode.
+Set accuracy: the options chosen are exactly the right ones. Accuracy: the same on the questions
+with one right option.
+Letters: B questions, O options, W windows, S tokens in a sequence, H hidden width, E embedding
+width.
 """
 
 from __future__ import annotations
@@ -41,55 +46,91 @@ COMBINATIONS: tuple[str, ...] = get_args(Combination)
 
 
 class ChoiceModel(nn.Module):
-    """Embedding table, text encoder, a head that weighs a window's evidence, and the combination of windows."""
+    """Embedding table, text encoder, a head that weighs a window's evidence, and the combination of
+    windows."""
 
-    def __init__(self, encoder: PreTrainedModel, embedding: nn.Embedding, combine: str = "attention") -> None:
+    def __init__(
+        self, encoder: PreTrainedModel, embedding: nn.Embedding, combine: str = "attention"
+    ) -> None:
         """Raises InputError for an unknown combination."""
         super().__init__()
         if combine not in COMBINATIONS:
-            raise InputError(f"there is no combination {combine!r}; choose one of {', '.join(COMBINATIONS)}")
+            raise InputError(
+                f"there is no combination {combine!r}; choose one of {', '.join(COMBINATIONS)}"
+            )
         self.combine = combine
         self.inputs = EncoderInputs(encoder, embedding.embedding_dim)
         self.encoder = encoder
         self.embedding = embedding
         width = encoder.config.hidden_size
         self.dense = nn.Linear(3 * width, width)
-        self.head = nn.Linear(width, 2 if combine == "attention" else 1)  # evidence, and what attention sees
+        # evidence, and what attention sees
+        self.head = nn.Linear(width, 2 if combine == "attention" else 1)
         nn.init.zeros_(self.head.weight)  # the first evidence is that window and option are alike
         nn.init.zeros_(self.head.bias)
         self.likeness = nn.Parameter(torch.full((1,), LIKENESS))
-        self.sharpness = nn.Parameter(torch.full((1,), SHARPNESS).log())  # its logarithm, of the combination
+        # its logarithm, of the combination
+        self.sharpness = nn.Parameter(torch.full((1,), SHARPNESS).log())
 
-    def evidence(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-        """ids, mask, segments: (N, S). Returns (N, 1 or 2): of each sequence its evidence, and its logit for attention."""
-        hidden = self.encoder(**self.inputs(self.embedding(ids), mask, segments)).last_hidden_state.float()
-        question, window = _mean(hidden, (1 - segments) * mask), _mean(hidden, window_mask(mask, segments))
+    def evidence(
+        self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor
+    ) -> torch.Tensor:
+        """ids, mask, segments: (N, S). Returns (N, 1 or 2): of each sequence its evidence, and its
+        logit for attention."""
+        hidden = self.encoder(
+            **self.inputs(self.embedding(ids), mask, segments)
+        ).last_hidden_state.float()
+        question, window = (
+            _mean(hidden, (1 - segments) * mask),
+            _mean(hidden, window_mask(mask, segments)),
+        )
         alike = self.likeness * functional.cosine_similarity(question, window)[:, None]
-        return alike + self.head(torch.tanh(self.dense(torch.cat([question, window, question * window], -1)))).float()
+        return (
+            alike
+            + self.head(
+                torch.tanh(self.dense(torch.cat([question, window, question * window], -1)))
+            ).float()
+        )
 
     def scores(self, evidence: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
-        """evidence: (B, O, W, 1 or 2), present: (B, O, W) bool. Returns (B, O) scores; IGNORED for options that are not there."""
+        """evidence: (B, O, W, 1 or 2), present: (B, O, W) bool. Returns (B, O) scores; IGNORED for
+        options that are not there."""
         first, sharp = evidence[..., 0], self.sharpness.exp()
         if self.combine == "attention":
             weights = torch.where(present, sharp * evidence[..., 1], IGNORED).softmax(-1)
             combined = (weights * torch.where(present, first, 0.0)).sum(-1)
         else:
-            count = present.sum(-1).clamp(min=1).log()  # of the mean of the exponentials: windows more or less change nothing
+            # of the mean of the exponentials: windows more or less change nothing
+            count = present.sum(-1).clamp(min=1).log()
             combined = (torch.where(present, sharp * first, IGNORED).logsumexp(-1) - count) / sharp
         return torch.where(present.any(-1), combined, IGNORED)
 
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, correct: torch.Tensor) -> Batch:
-        """ids, mask, segments: (B, O, W, S), all zero mask where there is no option or window; correct: (B, O), 1 for right.
+    def forward(
+        self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, correct: torch.Tensor
+    ) -> Batch:
+        """ids, mask, segments: (B, O, W, S), all zero mask where there is no option or window;
+        correct: (B, O), 1 for right.
 
-        loss: the mean negative log-likelihood of the right options. exact: the share of questions whose options are all right.
+        loss: the mean negative log-likelihood of the right options. exact: the share of questions
+        whose options are all right.
         """
         present = mask.any(-1)
-        rows = self.evidence(ids[present], mask[present], segments[present])  # (N, 1 or 2) of the N windows that are there
-        evidence = rows.new_zeros(*present.shape, rows.shape[-1]).masked_scatter(present[..., None], rows)
-        scores, sizes = self.scores(evidence, present), correct.sum(-1)  # (B, O), and (B,): how many options are right
+        # (N, 1 or 2) of the N windows that are there
+        rows = self.evidence(ids[present], mask[present], segments[present])
+        evidence = rows.new_zeros(*present.shape, rows.shape[-1]).masked_scatter(
+            present[..., None], rows
+        )
+        # (B, O), and (B,): how many options are right
+        scores, sizes = self.scores(evidence, present), correct.sum(-1)
         loss = (log_sum_of_sets(scores, sizes) - (scores * correct).sum(-1)).mean()
-        best = [torch.zeros_like(row).index_fill(0, row.topk(int(k)).indices, 1) for row, k in zip(scores, sizes, strict=True)]
-        return {"loss": loss, "exact": (torch.stack(best) == correct).all(-1).float().mean().detach()}
+        best = [
+            torch.zeros_like(row).index_fill(0, row.topk(int(k)).indices, 1)
+            for row, k in zip(scores, sizes, strict=True)
+        ]
+        return {
+            "loss": loss,
+            "exact": (torch.stack(best) == correct).all(-1).float().mean().detach(),
+        }
 
 
 def _mean(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -99,20 +140,31 @@ def _mean(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 
 
 def log_sum_of_sets(scores: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
-    """log of the sum, over all sets of `sizes` options, of exp(sum of their scores). scores: (B, O); sizes: (B,). Returns (B,).
+    """log of the sum, over all sets of `sizes` options, of exp(sum of their scores). scores: (B,
+    O); sizes: (B,). Returns (B,).
 
-    The elementary symmetric polynomials of exp(scores), by their recursion over the options, in logarithms.
+    The elementary symmetric polynomials of exp(scores), by their recursion over the options, in
+    logarithms.
     """
     most = int(sizes.max())
-    sums = [torch.zeros_like(scores[:, 0]), *(torch.full_like(scores[:, 0], IGNORED) for _ in range(most))]
+    sums = [
+        torch.zeros_like(scores[:, 0]),
+        *(torch.full_like(scores[:, 0], IGNORED) for _ in range(most)),
+    ]
     for score in scores.unbind(1):
-        sums = [sums[0], *(torch.logaddexp(sums[k], sums[k - 1] + score) for k in range(1, most + 1))]
+        sums = [
+            sums[0],
+            *(torch.logaddexp(sums[k], sums[k - 1] + score) for k in range(1, most + 1)),
+        ]
     return torch.stack(sums, 1).gather(1, sizes[:, None].long())[:, 0]
 
 
 def load_choice(folder: Path) -> tuple[ChoiceModel, Layout, dict[str, Any]]:
-    """Raises InputError when a file is missing or damaged, or what is there does not choose between options."""
-    return load_model(folder, lambda encoder, embedding, _, card: ChoiceModel(encoder, embedding, card["combine"]))
+    """Raises InputError when a file is missing or damaged, or what is there does not choose between
+    options."""
+    return load_model(
+        folder, lambda encoder, embedding, _, card: ChoiceModel(encoder, embedding, card["combine"])
+    )
 
 
 @dataclass(frozen=True)
@@ -130,18 +182,37 @@ class ChoiceReader:
 
     @torch.inference_mode()
     def score_many(self, items: Sequence[ChoiceTokens]) -> list[np.ndarray]:
-        """(O,) log-probabilities of the options of every question, as if one were right. All windows are read."""
+        """(O,) log-probabilities of the options of every question, as if one were right. All
+        windows are read."""
         layout, device = self.layout, next(self.model.parameters()).device
-        cut = [(item, o, w) for item in items for w in item.windows(layout) for o in range(len(item.options))]
+        cut = [
+            (item, o, w)
+            for item in items
+            for w in item.windows(layout)
+            for o in range(len(item.options))
+        ]
         sequences = [item.sequence(layout, option, window) for item, option, window in cut]
-        outputs = iter(run_model(self.model.evidence, device, sequences, partial(collate, pad=layout.pad), self.batch, self.bf16))
+        outputs = iter(
+            run_model(
+                self.model.evidence,
+                device,
+                sequences,
+                partial(collate, pad=layout.pad),
+                self.batch,
+                self.bf16,
+            )
+        )
         scores = []
         for item in items:
             sizes = len(item.windows(layout)), len(item.options)
-            evidence = torch.stack([next(outputs) for _ in range(sizes[0] * sizes[1])]).view(*sizes, -1)
+            evidence = torch.stack([next(outputs) for _ in range(sizes[0] * sizes[1])]).view(
+                *sizes, -1
+            )
             evidence = evidence.transpose(0, 1)[None].to(device)  # (1, O, W, 1 or 2)
             present = torch.ones(evidence.shape[:3], dtype=torch.bool, device=device)
-            scores.append(np.asarray(self.model.scores(evidence, present)[0].log_softmax(-1).double().cpu()))
+            scores.append(
+                np.asarray(self.model.scores(evidence, present)[0].log_softmax(-1).double().cpu())
+            )
         return scores
 
 
@@ -157,7 +228,8 @@ def longest_options(question: Question) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class ScoredChoice:
-    """One question's scores, 0 to 1 (expected ones for chance); accuracy is None where several options are right."""
+    """One question's scores, 0 to 1 (expected ones for chance); accuracy is None where several
+    options are right."""
 
     id: str
     passage: str
@@ -169,8 +241,24 @@ class ScoredChoice:
 
 
 def score_choice(question: Question, picked: Sequence[int] | None) -> ScoredChoice:
-    """Of the options picked, in any order; None: exactly what a set drawn from all of the right size is worth on average."""
+    """Of the options picked, in any order; None: exactly what a set drawn from all of the right
+    size is worth on average."""
     right = sorted(question.correct)
-    value = 1 / math.comb(len(question.options), len(right)) if picked is None else float(sorted(picked) == right)
-    single, chosen_ones = value if len(right) == 1 else None, None if picked is None else tuple(sorted(picked))
-    return ScoredChoice(question.id, question.passage, value, single, len(question.options), tuple(right), chosen_ones)
+    value = (
+        1 / math.comb(len(question.options), len(right))
+        if picked is None
+        else float(sorted(picked) == right)
+    )
+    single, chosen_ones = (
+        value if len(right) == 1 else None,
+        None if picked is None else tuple(sorted(picked)),
+    )
+    return ScoredChoice(
+        question.id,
+        question.passage,
+        value,
+        single,
+        len(question.options),
+        tuple(right),
+        chosen_ones,
+    )

@@ -1,7 +1,8 @@
-"""Systems that choose between options: on units, on audio words, on recognised or given words, and baselines without any of these.
+"""Systems that choose between options: on units, on audio words, on recognised or given words, and
+baselines without any of these.
 
-A model folder holds `choice-units/` beside `encoder/` and `units.safetensors`, `choice-speechbert/` beside `speechbert/` and
-`ctc/`, and `choice-text/` for words.
+A model folder holds `choice-units/` beside `encoder/` and `units.safetensors`, `choice-speechbert/`
+beside `speechbert/` and `ctc/`, and `choice-text/` for words.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import load_codebook
 
 BASELINES = ("chance", "longest-option")
-WRITTEN = {"text": "text", "cascade-given": "given"}  # systems that read the text of the corpus, and which of its texts
+# systems that read the text of the corpus, and which of its texts
+WRITTEN = {"text": "text", "cascade-given": "given"}
 
 
 class EncodedQuestion(NamedTuple):
@@ -44,12 +46,14 @@ class EncodedQuestion(NamedTuple):
 
 @dataclass(frozen=True)
 class SpokenChoice:
-    """Encodes every recording once, then scores the options of all questions: on units, on recognised words or on audio words
-    (which are cut by a recogniser that is not always that of the training; the card of the results says which).
+    """Encodes every recording once, then scores the options of all questions: on units, on
+    recognised words or on audio words (which are cut by a recogniser that is not always that of the
+    training; the card of the results says which).
     """
 
     name: str
-    encode: Callable[[Passage | Question | None, Any], Any]  # (None, samples (N,) float32 at 16 kHz) -> what represents a recording
+    # (None, samples (N,) float32 at 16 kHz) -> what represents a recording
+    encode: Callable[[Passage | Question | None, Any], Any]
     tokens: Callable[[Any], np.ndarray] | None  # of a representation; None: these are audio words
     reader: ChoiceReader
     card: Mapping[str, Any]
@@ -59,15 +63,25 @@ class SpokenChoice:
         tokens = self.tokens
         if tokens is None:
             embedding = self.reader.model.embedding
-            codes = {id(words): words.codes for question, options, passage in items for words in (question, *options, passage)}
+            codes = {
+                id(words): words.codes
+                for question, options, passage in items
+                for words in (question, *options, passage)
+            }
             embedding.codes, ids = numbered(codes, embedding.embedding_dim)
             tokens = lambda words: ids[id(words)]  # noqa: E731
-        return self.reader.score_many([ChoiceTokens(tokens(q), tuple(map(tokens, options)), tokens(p)) for q, options, p in items])
+        return self.reader.score_many(
+            [
+                ChoiceTokens(tokens(q), tuple(map(tokens, options)), tokens(p))
+                for q, options, p in items
+            ]
+        )
 
 
 @dataclass(frozen=True)
 class WrittenChoice:
-    """Text of the corpus: the reference (`text`), or the transcripts that came with it (`cascade-given`)."""
+    """Text of the corpus: the reference (`text`), or the transcripts that came with it
+    (`cascade-given`)."""
 
     name: str
     source: str
@@ -76,13 +90,21 @@ class WrittenChoice:
     card: Mapping[str, Any]
 
     def score_written(self, pairs: Sequence[tuple[Question, Passage]]) -> list[np.ndarray]:
-        """(O,) log-probabilities of the options of every question. Raises InputError for a passage without text."""
+        """(O,) log-probabilities of the options of every question. Raises InputError for a passage
+        without text."""
         choices = []
         for question, passage in pairs:
             choice = text_choice(self.codec, question, passage, self.source)
             if choice is None:
-                kind, other = ("text", "cascade-ctc or units") if self.source == "text" else ("transcript", "text")
-                raise InputError(f"passage {passage.id} has no {kind}, which {self.name} needs; evaluate {other} on this corpus")
+                kind, other = (
+                    ("text", "cascade-ctc or units")
+                    if self.source == "text"
+                    else ("transcript", "text")
+                )
+                raise InputError(
+                    f"passage {passage.id} has no {kind}, which {self.name} needs; "
+                    f"evaluate {other} on this corpus"
+                )
             choices.append(choice)
         return self.reader.score_many(choices)
 
@@ -104,9 +126,11 @@ ChoiceSystem = SpokenChoice | WrittenChoice | Baseline
 def load_choice_systems(
     models: Path | str, names: Sequence[str], bf16: bool = False, language: str | None = None
 ) -> list[ChoiceSystem]:
-    """names: `units`, `speechbert`, `cascade-<engine>` (see `load_recogniser`), `text`, `cascade-given`, and the baselines.
+    """names: `units`, `speechbert`, `cascade-<engine>` (see `load_recogniser`), `text`,
+    `cascade-given`, and the baselines.
 
-    language: of the speech, for Whisper. Raises InputError for a system that there is not, and for parts that are missing
+    language: of the speech, for Whisper. Raises InputError for a system that there is not, and for
+    parts that are missing
     or do not belong together.
     """
     encoder: Any = None
@@ -116,7 +140,8 @@ def load_choice_systems(
         if not (part := folder / f"choice-{kind}").is_dir():
             how = "neither --units nor --speechbert" if kind == "text" else f"with --{kind}"
             raise InputError(
-                f"{models} has no choice-{kind}/; train one (speechssl train choice, {how}) and give the folder it is in with "
+                f"{models} has no choice-{kind}/; train one (speechssl train choice, {how}) and "
+                "give the folder it is in with "
                 "--models, or evaluate without (--systems chance longest-option)"
             )
         model, layout, card = load_choice(part)
@@ -134,29 +159,59 @@ def load_choice_systems(
             systems.append(Baseline(name))
             continue
         if name in WRITTEN:  # no encoder need be there
-            folder = Path(models) if (Path(models) / "choice-text").is_dir() else model_folder(models)
+            folder = (
+                Path(models) if (Path(models) / "choice-text").is_dir() else model_folder(models)
+            )
             codec, reader, card = load_words(folder)
-            systems.append(WrittenChoice(name, WRITTEN[name], codec, reader, card | {"source": WRITTEN[name]}))
+            systems.append(
+                WrittenChoice(name, WRITTEN[name], codec, reader, card | {"source": WRITTEN[name]})
+            )
             continue
         if name not in ("units", "speechbert") and not name.startswith("cascade-"):
-            choices = ("units", "speechbert", "cascade-ctc", "cascade-pocketsphinx", "cascade-<folder>", *WRITTEN)
-            raise InputError(f"there is no system {name!r}; choose {', '.join((*choices, *BASELINES))}")
+            choices = (
+                "units",
+                "speechbert",
+                "cascade-ctc",
+                "cascade-pocketsphinx",
+                "cascade-<folder>",
+                *WRITTEN,
+            )
+            raise InputError(
+                f"there is no system {name!r}; choose {', '.join((*choices, *BASELINES))}"
+            )
         folder = model_folder(models)
         encoder = encoder or shared_encoder(folder)
         if name == "units":
             extractor = extractor_of(encoder, load_codebook(folder / "units.safetensors"))
             part, reader, card = load(folder, "units")
             check_units_of(part, card, extractor)
-            system_card = {"choice_units": card["weights"], "layout": card["layout"], **extractor.card} | precision
+            system_card = {
+                "choice_units": card["weights"],
+                "layout": card["layout"],
+                **extractor.card,
+            } | precision
             encode = functools.partial(_encoded, extractor.units)
             systems.append(SpokenChoice(name, encode, lambda runs: runs.units, reader, system_card))
         elif name == "speechbert":
             part, reader, card = load(folder, "speechbert")
-            system = load_speechbert(folder / "speechbert", encoder, load_recogniser(folder, "ctc-greedy", encoder), bf16)
-            if not isinstance(card.get("speechbert"), dict) or card["speechbert"].get("words") != system.card["words"]:
-                raise InputError(f"{part} was trained on other audio words than {folder / 'speechbert'} makes; train it again")
+            system = load_speechbert(
+                folder / "speechbert", encoder, load_recogniser(folder, "ctc-greedy", encoder), bf16
+            )
+            if (
+                not isinstance(card.get("speechbert"), dict)
+                or card["speechbert"].get("words") != system.card["words"]
+            ):
+                raise InputError(
+                    f"{part} was trained on other audio words than "
+                    f"{folder / 'speechbert'} makes; train it again"
+                )
             reader.model.embedding = CodeEmbedding(reader.model.embedding)
-            system_card = {"choice_speechbert": card["weights"], **system.card, "layout": card["layout"]}  # not SpeechBERT's
+            # not SpeechBERT's
+            system_card = {
+                "choice_speechbert": card["weights"],
+                **system.card,
+                "layout": card["layout"],
+            }
             systems.append(SpokenChoice(name, system.encode, None, reader, system_card))
         else:
             recogniser = load_recogniser(folder, name.removeprefix("cascade-"), encoder, language)
@@ -166,7 +221,11 @@ def load_choice_systems(
                 return codec.encode([word.text for word in transcript.words])[0]
 
             encode = functools.partial(_encoded, recogniser.transcribe)
-            systems.append(SpokenChoice(f"cascade-{recogniser.name}", encode, ids, reader, {**recogniser.card, **card}))
+            systems.append(
+                SpokenChoice(
+                    f"cascade-{recogniser.name}", encode, ids, reader, {**recogniser.card, **card}
+                )
+            )
     return systems
 
 

@@ -1,1 +1,2 @@
-"""Self-supervised pre-training: masked prediction, contrastive, and going on with it on distorted speech."""
+"""Self-supervised pre-training: masked prediction, contrastive, and going on with it on distorted
+speech."""

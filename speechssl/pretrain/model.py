@@ -1,20 +1,22 @@
 """The models of both methods of pre-training, and their auxiliary losses on distorted speech.
 
-HuBERT predicts the cluster of every frame, hidden ones above all (arXiv 2106.07447, section II). The published loss counts masked
-frames only. Where the input is not what the targets come from (another reading of the same words, as ContentVec's teacher, arXiv
-2204.09224; or distorted speech with the clean signal's clusters, arXiv 2203.16104) the visible frames are worth learning from too,
+HuBERT predicts the cluster of every frame, hidden ones above all (arXiv 2106.07447, section II).
+The published loss counts masked frames only. Where the input is not what the targets come from
+(another reading of the same words, as ContentVec's teacher, arXiv 2204.09224; or distorted speech
+with the clean signal's clusters, arXiv 2203.16104) the visible frames are worth learning from too,
 because the answer is not in the input: `visible_weight` is their weight.
 
-wav2vec 2.0 distinguishes the quantised frame behind a mask from other frames of the utterance (arXiv 2006.11477). The loss of a
-batch is a mean over its hidden frames:
+wav2vec 2.0 distinguishes the quantised frame behind a mask from other frames of the utterance
+(arXiv 2006.11477). The loss of a batch is a mean over its hidden frames:
 
     InfoNCE + 0.1 (V - perplexity) / V + 10 mean(f²)
 
-with the perplexity as a mean over the codebooks, and f what the convolutions give, before its layer norm. fairseq adds up InfoNCE
-over the hidden frames, adds both other terms times their number, and divides the gradient by that number: the same.
+with the perplexity as a mean over the codebooks, and f what the convolutions give, before its layer
+norm. fairseq adds up InfoNCE over the hidden frames, adds both other terms times their number, and
+divides the gradient by that number: the same.
 transformers' `Wav2Vec2ForPreTraining` gives the sum, and has no feature penalty.
-Letters: B utterances, N samples, T frames, K clusters, D width; of wav2vec 2.0 M hidden frames, C width of the convolutions, D
-final width, G codebooks of V entries.
+Letters: B utterances, N samples, T frames, K clusters, D width; of wav2vec 2.0 M hidden frames, C
+width of the convolutions, D final width, G codebooks of V entries.
 """
 
 from __future__ import annotations
@@ -48,15 +50,16 @@ from speechssl.pretrain.data import cut_to_same
 from speechssl.processes import is_main, mean_of_processes, processes
 from speechssl.trainer import Batch
 
-NAME = "label_head.safetensors"  # beside the encoder: an ordinary Hugging Face folder with one file more
+# beside the encoder: an ordinary Hugging Face folder with one file more
+NAME = "label_head.safetensors"
 PENALTY = 10.0  # of the published loss: times the mean square of the CNN's output
 
 
 def scale_gradients(module: nn.Module, factor: float) -> None:
     """Multiply the gradients of all weights of a module by a factor.
 
-    For the convolutions, all of whose gradient comes through their output, this is fairseq's `feature_grad_mult` (0.1 for both base
-    models), the feature penalty's share included.
+    For the convolutions, all of whose gradient comes through their output, this is fairseq's
+    `feature_grad_mult` (0.1 for both base models), the feature penalty's share included.
     """
     for weight in module.parameters():
         if factor != 1 and weight.requires_grad:
@@ -64,15 +67,21 @@ def scale_gradients(module: nn.Module, factor: float) -> None:
 
 
 def final(encoder: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
-    """What is predicted from: the last layer, normalised where layers normalise their input (large)."""
+    """What is predicted from: the last layer, normalised where layers normalise their input
+    (large)."""
     stable = getattr(encoder.config, "do_stable_layer_norm", False)
     return encoder.encoder.layer_norm(hidden) if stable else hidden  # type: ignore[union-attr, operator, return-value]
 
 
 def add_auxiliary(
-    losses: Batch, modules: nn.ModuleList, layers: Sequence[torch.Tensor], mask: torch.Tensor, batch: Mapping[str, torch.Tensor]
+    losses: Batch,
+    modules: nn.ModuleList,
+    layers: Sequence[torch.Tensor],
+    mask: torch.Tensor,
+    batch: Mapping[str, torch.Tensor],
 ) -> Batch:
-    """What a model found, with the losses of `auxiliary_losses` added to its own and their scalars beside it."""
+    """What a model found, with the losses of `auxiliary_losses` added to its own and their scalars
+    beside it."""
     for module in modules:
         added = module(layers, mask, batch)
         losses |= {"loss": losses["loss"] + added.pop("loss")} | added
@@ -82,7 +91,8 @@ def add_auxiliary(
 class HubertPretraining(nn.Module):
     """Encoder, projection and label embeddings. Logits are cosines divided by 0.1 (section II-C).
 
-    auxiliary: modules that add to the loss (`auxiliary_losses`). gradient_scale: of the gradient into the CNN (published:
+    auxiliary: modules that add to the loss (`auxiliary_losses`). gradient_scale: of the gradient
+    into the CNN (published:
     0.1).
     """
 
@@ -104,8 +114,11 @@ class HubertPretraining(nn.Module):
         scale_gradients(encoder.feature_extractor, gradient_scale)
         self.auxiliary = nn.ModuleList(auxiliary)
 
-    def forward(self, samples: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, **batch: torch.Tensor) -> Batch:
-        """samples: (B, N), as the encoder wants them, unpadded; labels: (B, T) int, below 0 where there is none;
+    def forward(
+        self, samples: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, **batch: torch.Tensor
+    ) -> Batch:
+        """samples: (B, N), as the encoder wants them, unpadded; labels: (B, T) int, below 0 where
+        there is none;
         mask: (B, T) bool. Returns the loss and scalars to be logged.
         """
         features, layers = training_states(self.encoder, samples, mask)
@@ -114,19 +127,28 @@ class HubertPretraining(nn.Module):
         return add_auxiliary(outputs, self.auxiliary, layers, mask, batch)
 
     def predict(self, hidden: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> Batch:
-        """Cross-entropy and accuracy from the last layer (B, T, D); visible frames only the accuracy where they weigh nothing."""
+        """Cross-entropy and accuracy from the last layer (B, T, D); visible frames only the
+        accuracy where they weigh nothing."""
         labelled = labels >= 0
         masked, right = self._cross_entropy(hidden, labels, mask & labelled)
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.visible_weight > 0):
             seen, visible = self._cross_entropy(hidden, labels, ~mask & labelled)
         loss = (masked + self.visible_weight * seen) / (1 + self.visible_weight)
-        return {"loss": loss, "masked_accuracy": right.detach(), "visible_accuracy": visible.detach()}
+        return {
+            "loss": loss,
+            "masked_accuracy": right.detach(),
+            "visible_accuracy": visible.detach(),
+        }
 
-    def _cross_entropy(self, hidden: torch.Tensor, labels: torch.Tensor, where: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean loss and share of right predictions over the frames of all processes where `where` is true."""
+    def _cross_entropy(
+        self, hidden: torch.Tensor, labels: torch.Tensor, where: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean loss and share of right predictions over the frames of all processes where `where`
+        is true."""
         chosen = labels[where]
         vectors = functional.normalize(self.project(hidden[where]).float(), dim=-1)
-        with torch.autocast(hidden.device.type, enabled=False):  # a cosine in bf16 is wrong by 0.04 after its division
+        # a cosine in bf16 is wrong by 0.04 after its division
+        with torch.autocast(hidden.device.type, enabled=False):
             logits = vectors @ functional.normalize(self.labels, dim=-1).T / 0.1
         count = mean_of_processes(where.sum()).clamp(min=1 / processes())
         losses = functional.cross_entropy(logits, chosen, reduction="sum")
@@ -134,18 +156,28 @@ class HubertPretraining(nn.Module):
 
 
 def save_label_head(model: Any, folder: Path, codebook: str) -> None:
-    """Write projection and label embeddings of a `HubertPretraining` into the folder of its encoder. codebook: its hash."""
-    state = {"labels": model.labels, **{f"project.{name}": value for name, value in model.project.state_dict().items()}}
+    """Write projection and label embeddings of a `HubertPretraining` into the folder of its
+    encoder. codebook: its hash."""
+    state = {
+        "labels": model.labels,
+        **{f"project.{name}": value for name, value in model.project.state_dict().items()},
+    }
     with replacing(folder / NAME) as temporary:
-        save_file({k: v.detach().float().cpu().contiguous() for k, v in state.items()}, temporary, {"codebook": codebook})
+        save_file(
+            {k: v.detach().float().cpu().contiguous() for k, v in state.items()},
+            temporary,
+            {"codebook": codebook},
+        )
 
 
 def restore_label_head(model: Any, start: str, codebook: str) -> bool:
-    """Go on with the head beside the encoder `start` where it is for this codebook; else keep the new one, and report it on stderr.
+    """Go on with the head beside the encoder `start` where it is for this codebook; else keep the
+    new one, and report it on stderr.
 
     Returns whether it was restored. Raises InputError for a head that cannot be read.
     """
-    path = (SHIPPED / start if (SHIPPED / start / "config.json").is_file() else Path(start)) / NAME  # beside what was loaded
+    # beside what was loaded
+    path = (SHIPPED / start if (SHIPPED / start / "config.json").is_file() else Path(start)) / NAME
     message = f"{start} has no label head; one for {len(model.labels)} clusters was made"
     if path.is_file():
         try:
@@ -154,14 +186,24 @@ def restore_label_head(model: Any, start: str, codebook: str) -> bool:
                 state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
             labels = state.pop("labels")
             if before == codebook and labels.shape == model.labels.shape:
-                model.project.load_state_dict({name.removeprefix("project."): value for name, value in state.items()})
+                model.project.load_state_dict(
+                    {name.removeprefix("project."): value for name, value in state.items()}
+                )
                 model.labels.data.copy_(labels)
                 return True
-            old, new = (f"{x.shape[0]} clusters in {x.shape[1]} dimensions" for x in (labels, model.labels))
-            message = f"the label head of {start} is {old} for codebook {before}; it was re-made: {new} for {codebook}"
+            old, new = (
+                (f"{x.shape[0]} clusters in {x.shape[1]} dimensions")
+                for x in (labels, model.labels)
+            )
+            message = (
+                f"the label head of {start} is {old} for codebook {before}; it was "
+                f"re-made: {new} for {codebook}"
+            )
         except (OSError, SafetensorError, KeyError, IndexError, RuntimeError) as error:
             why = " ".join(str(error).split())  # torch takes several lines
-            raise InputError(f"cannot read the label head {path} ({why}); delete it, and a new one is made") from error
+            raise InputError(
+                f"cannot read the label head {path} ({why}); delete it, and a new one is made"
+            ) from error
     if is_main():
         tqdm.write(message, file=sys.stderr)
     return False
@@ -169,7 +211,8 @@ def restore_label_head(model: Any, start: str, codebook: str) -> bool:
 
 @dataclass(frozen=True)
 class Temperature:
-    """Of the Gumbel softmax: from `start` down by `decay` an update, not below `floor` (section 4.2; large: floor 0.1)."""
+    """Of the Gumbel softmax: from `start` down by `decay` an update, not below `floor` (section
+    4.2; large: floor 0.1)."""
 
     start: float = 2.0
     decay: float = 0.999995
@@ -182,7 +225,8 @@ class Temperature:
 
 @dataclass(frozen=True)
 class Quantised:
-    """vectors: (..., D); codes: (..., G) int, the entries they are made of; likely: (..., G, V), the softmax without noise."""
+    """vectors: (..., D); codes: (..., G) int, the entries they are made of; likely: (..., G, V),
+    the softmax without noise."""
 
     vectors: torch.Tensor
     codes: torch.Tensor
@@ -192,15 +236,21 @@ class Quantised:
 class GumbelQuantiser(nn.Module):
     """A frame of C numbers -> its entry in each codebook, side by side: D numbers.
 
-    While training, noise is added and the gradient of the soft choice is that of the hard one (straight-through); in eval mode the
-    likeliest entry is taken. The names of the weights are those of transformers.
+    While training, noise is added and the gradient of the soft choice is that of the hard one
+    (straight-through); in eval mode the likeliest entry is taken. The names of the weights are
+    those of transformers.
     Raises InputError where the codebooks cannot share D.
     """
 
-    def __init__(self, features: int, codebooks: int = 2, entries: int = 320, width: int = 256) -> None:
+    def __init__(
+        self, features: int, codebooks: int = 2, entries: int = 320, width: int = 256
+    ) -> None:
         super().__init__()
         if width % codebooks:
-            raise InputError(f"a width of {width} is no multiple of {codebooks} codebooks; give a multiple of {codebooks}")
+            raise InputError(
+                f"a width of {width} is no multiple of {codebooks} codebooks; give "
+                f"a multiple of {codebooks}"
+            )
         self.codebooks, self.entries = codebooks, entries
         self.weight_proj = nn.Linear(features, codebooks * entries)
         self.codevectors = nn.Parameter(torch.rand(1, codebooks * entries, width // codebooks))
@@ -215,19 +265,28 @@ class GumbelQuantiser(nn.Module):
             codes = choice.argmax(-1)
             chosen = functional.one_hot(codes, self.entries).float()
             if self.training:
-                chosen = chosen + (choice - choice.detach())  # exactly one and zeros, or equal codes would not give equal vectors
-            vectors = torch.einsum("...gv,gvd->...gd", chosen, self.codevectors.view(self.codebooks, self.entries, -1).float())
+                # exactly one and zeros, or equal codes would not give equal vectors
+                chosen = chosen + (choice - choice.detach())
+            vectors = torch.einsum(
+                "...gv,gvd->...gd",
+                chosen,
+                self.codevectors.view(self.codebooks, self.entries, -1).float(),
+            )
             return Quantised(vectors.flatten(-2), codes, logits.softmax(-1))
 
 
 def perplexity(probabilities: torch.Tensor) -> torch.Tensor:
-    """(G,) how many entries of each codebook are used, 1 to V: of the mean distribution over all frames of the batch.
+    """(G,) how many entries of each codebook are used, 1 to V: of the mean distribution over all
+    frames of the batch.
 
-    probabilities: (..., G, V). Of a batch that processes share: of all of it, and the mean of the processes' gradients is the
-    gradient. fairseq adds the codebooks up, and each of its processes counts for itself.
+    probabilities: (..., G, V). Of a batch that processes share: of all of it, and the mean of the
+    processes' gradients is the gradient. fairseq adds the codebooks up, and each of its processes
+    counts for itself.
     """
     frames = probabilities.flatten(0, -3)
-    count = mean_of_processes(torch.tensor(float(len(frames)), device=frames.device)).clamp(min=1 / processes())
+    count = mean_of_processes(torch.tensor(float(len(frames)), device=frames.device)).clamp(
+        min=1 / processes()
+    )
     local = frames.sum(0) / count
     mean = local + (mean_of_processes(local) - local).detach() if processes() > 1 else local
     return torch.exp(-(mean * torch.log(mean + 1e-7)).sum(-1))
@@ -248,7 +307,8 @@ class ContrastiveOptions:
 
 
 class Wav2Vec2Pretraining(nn.Module):
-    """Encoder, quantiser and projections; in training mode with noise and dropout, in eval mode without either.
+    """Encoder, quantiser and projections; in training mode with noise and dropout, in eval mode
+    without either.
 
     normalise: whether the encoder's input is normalised, which is saved with it.
     """
@@ -262,7 +322,9 @@ class Wav2Vec2Pretraining(nn.Module):
         super().__init__()
         self.encoder, self.options, self.normalise = encoder, options, normalise
         config: Any = encoder.config
-        self.quantizer = GumbelQuantiser(config.conv_dim[-1], options.codebooks, options.entries, options.width)
+        self.quantizer = GumbelQuantiser(
+            config.conv_dim[-1], options.codebooks, options.entries, options.width
+        )
         self.project_hid = nn.Linear(config.hidden_size, options.width)
         self.project_q = nn.Linear(options.width, options.width)
         self.guard = CollapseGuard(options.entries)
@@ -280,25 +342,41 @@ class Wav2Vec2Pretraining(nn.Module):
     ) -> Batch:
         """Loss and scalars to be logged, from a batch of `ContrastiveBatches`.
 
-        samples: (B, N), normalised where the encoder wants it, unpadded. mask: (B, T) bool, M in every row. negatives: (B, M, K)
-        int, for every hidden frame the places of its negatives among the M. temperature: of the quantiser, one number.
-        clean_samples: (B, N), the same speech before it was distorted; given, the targets are quantised from it, while the context
-        network gets `samples`, of which the feature penalty is too. As without it the targets are learnt: their gradient goes into
-        the convolutions, which the paper does not stop either.
+        samples: (B, N), normalised where the encoder wants it, unpadded. mask: (B, T) bool, M in
+        every row. negatives: (B, M, K) int, for every hidden frame the places of its negatives
+        among the M. temperature: of the quantiser, one number. clean_samples: (B, N), the same
+        speech before it was distorted; given, the targets are quantised from it, while the context
+        network gets `samples`, of which the feature penalty is too. As without it the targets are
+        learnt: their gradient goes into the convolutions, which the paper does not stop either.
         """
         features, layers = training_states(self.encoder, samples, mask)
-        source = features if clean_samples is None else self.encoder.feature_extractor(clean_samples).transpose(1, 2)
+        source = (
+            features
+            if clean_samples is None
+            else self.encoder.feature_extractor(clean_samples).transpose(1, 2)
+        )
         quantised = self.quantise(source[mask].unflatten(0, (len(samples), -1)), temperature)
-        predicted = self.project_hid(final(self.encoder, layers[-1])[mask]).unflatten(0, (len(samples), -1))
+        predicted = self.project_hid(final(self.encoder, layers[-1])[mask]).unflatten(
+            0, (len(samples), -1)
+        )
         logits = self._logits(predicted, quantised, negatives)
         contrastive = _mean(-logits.log_softmax(-1)[..., 0])
         penalty = features.float().square().mean()
-        diversity = (self.options.entries - perplexity(quantised.likely).mean()) / self.options.entries
-        outputs = {"loss": contrastive + self.options.diversity * diversity + self.options.penalty * penalty}
-        # A frame counts as found where its own cosine is above all others; with no other left it does not, unlike in fairseq.
+        diversity = (
+            self.options.entries - perplexity(quantised.likely).mean()
+        ) / self.options.entries
+        outputs = {
+            "loss": contrastive
+            + self.options.diversity * diversity
+            + self.options.penalty * penalty
+        }
+        # A frame counts as found where its own cosine is above all others; with no other left it
+        # does not, unlike in fairseq.
         best = logits[..., 1:].amax(-1).detach()
         right = (logits[..., 0] > best) & best.isfinite()
-        used = perplexity(functional.one_hot(quantised.likely.argmax(-1), self.options.entries).float()).detach()
+        used = perplexity(
+            functional.one_hot(quantised.likely.argmax(-1), self.options.entries).float()
+        ).detach()
         if self.training:
             self.guard(float(used.min()))
         outputs |= {
@@ -311,18 +389,28 @@ class Wav2Vec2Pretraining(nn.Module):
         rest = batch if clean_samples is None else batch | {"clean_samples": clean_samples}
         return add_auxiliary(outputs, self.auxiliary, layers, mask, rest)
 
-    def quantise(self, features: torch.Tensor, temperature: torch.Tensor | float = 1.0) -> Quantised:
-        """What the convolutions give, (..., C), after the layer norm, never masked, as the paper's Z."""
+    def quantise(
+        self, features: torch.Tensor, temperature: torch.Tensor | float = 1.0
+    ) -> Quantised:
+        """What the convolutions give, (..., C), after the layer norm, never masked, as the paper's
+        Z."""
         normed = self.encoder.feature_projection.layer_norm(features)
-        return self.quantizer(functional.dropout(normed, self.options.dropout, self.training), temperature)
+        return self.quantizer(
+            functional.dropout(normed, self.options.dropout, self.training), temperature
+        )
 
-    def _logits(self, predicted: torch.Tensor, quantised: Quantised, negatives: torch.Tensor) -> torch.Tensor:
-        """(B, M, 1 + K): cosines over kappa, the right one first. A negative of the same entries as the right one counts for none.
+    def _logits(
+        self, predicted: torch.Tensor, quantised: Quantised, negatives: torch.Tensor
+    ) -> torch.Tensor:
+        """(B, M, 1 + K): cosines over kappa, the right one first. A negative of the same entries as
+        the right one counts for none.
 
-        All M² cosines of an utterance are made, and the K wanted ones taken from them: less than K vectors for each frame.
+        All M² cosines of an utterance are made, and the K wanted ones taken from them: less than K
+        vectors for each frame.
         """
         targets = self.project_q(quantised.vectors)
-        with torch.autocast(predicted.device.type, enabled=False):  # a cosine in bf16 is wrong by 0.04 after its division
+        # a cosine in bf16 is wrong by 0.04 after its division
+        with torch.autocast(predicted.device.type, enabled=False):
             unit = [functional.normalize(x.float(), dim=-1) for x in (predicted, targets)]
             cosines = unit[0] @ unit[1].transpose(1, 2) / self.options.kappa
         codes = quantised.codes
@@ -333,7 +421,8 @@ class Wav2Vec2Pretraining(nn.Module):
 
 
 def _mean(values: torch.Tensor) -> torch.Tensor:
-    """Over the batch, of which this may be one process's share: the mean of all shares' results is the mean over all of it."""
+    """Over the batch, of which this may be one process's share: the mean of all shares' results is
+    the mean over all of it."""
     count = mean_of_processes(torch.tensor(float(values.numel()), device=values.device))
     return values.sum() / count.clamp(min=1 / processes())
 
@@ -342,7 +431,8 @@ COLLAPSED = 1.5  # code perplexity of a codebook of which only one entry is used
 
 
 class CollapseGuard:
-    """Warns on stderr, for as long as it lasts, that a codebook uses one entry only: then all targets are alike."""
+    """Warns on stderr, for as long as it lasts, that a codebook uses one entry only: then all
+    targets are alike."""
 
     def __init__(self, entries: int, patience: int = 100) -> None:
         self.entries, self.patience, self.in_a_row = entries, patience, 0
@@ -352,8 +442,10 @@ class CollapseGuard:
         self.in_a_row = self.in_a_row + 1 if used < COLLAPSED else 0
         if self.in_a_row and self.in_a_row % self.patience == 0 and is_main():
             tqdm.write(
-                f"THE QUANTISER HAS COLLAPSED: for {self.in_a_row} batches a codebook uses {used:.2f} of {self.entries} entries; "
-                "start again with a lower learning rate, a higher temperature or a higher weight of diversity",
+                f"THE QUANTISER HAS COLLAPSED: for {self.in_a_row} batches a codebook uses "
+                f"{used:.2f} of {self.entries} entries; "
+                "start again with a lower learning rate, a higher temperature or a higher weight "
+                "of diversity",
                 file=sys.stderr,
             )
 
@@ -362,8 +454,9 @@ class CollapseGuard:
 class ContrastiveBatches:
     """Batches for `Wav2Vec2Pretraining`, a function of (seed, step) only.
 
-    crop: step -> samples and mask, as `Cropper` makes them (wav2vec 2.0: probability 0.65, length 10), and clean_samples where the
-    samples are distorted. As in fairseq the fullest masks lose frames at random, until all rows hide equally many.
+    crop: step -> samples and mask, as `Cropper` makes them (wav2vec 2.0: probability 0.65, length
+    10), and clean_samples where the samples are distorted. As in fairseq the fullest masks lose
+    frames at random, until all rows hide equally many.
     """
 
     crop: Callable[[int], Batch]
@@ -375,11 +468,15 @@ class ContrastiveBatches:
     def __call__(self, step: int) -> Batch:
         """Raises InputError where a hidden frame has no negative."""
         batch = self.crop(step)
-        rng = np.random.default_rng([self.seed, step, 0x77326])  # not the numbers that the crop is drawn with
+        # not the numbers that the crop is drawn with
+        rng = np.random.default_rng([self.seed, step, 0x77326])
         mask = cut_to_same(rng, batch["mask"].numpy())
         hidden = int(mask[0].sum())
         if hidden < 2:
-            raise InputError(f"a crop has {hidden} masked frames, too few for the contrastive loss; give a longer --crop-seconds")
+            raise InputError(
+                f"a crop has {hidden} masked frames, too few for the contrastive "
+                "loss; give a longer --crop-seconds"
+            )
         inputs = {name: value for name, value in batch.items() if name not in ("labels", "mask")}
         return inputs | {
             "mask": torch.from_numpy(mask),
@@ -389,14 +486,18 @@ class ContrastiveBatches:
 
 
 def draw_negatives(rng: np.random.Generator, rows: int, hidden: int, count: int) -> np.ndarray:
-    """(rows, hidden, count) int64: for every hidden frame `count` of the others, any of them alike, with replacement."""
+    """(rows, hidden, count) int64: for every hidden frame `count` of the others, any of them alike,
+    with replacement."""
     drawn = rng.integers(hidden - 1, size=(rows, hidden, count))
     return drawn + (drawn >= np.arange(hidden)[:, None])
 
 
-# ---- as a folder of transformers' `Wav2Vec2ForPreTraining`, from which quantiser and projections go on
+# ---- as a folder of transformers' `Wav2Vec2ForPreTraining`, from which quantiser and projections
+# go on
 
-SETTINGS = {  # of ContrastiveOptions in transformers' config, which has neither the feature penalty nor the gradient into the CNN
+# of ContrastiveOptions in transformers' config, which has neither the feature penalty nor the
+# gradient into the CNN
+SETTINGS = {
     "codebooks": "num_codevector_groups",
     "entries": "num_codevectors_per_group",
     "width": "proj_codevector_dim",
@@ -404,11 +505,16 @@ SETTINGS = {  # of ContrastiveOptions in transformers' config, which has neither
     "diversity": "diversity_loss_weight",
     "dropout": "feat_quantizer_dropout",
 }
-HEADS = {"quantizer": "quantiser", "project_q": "projection of its vectors", "project_hid": "projection of the encoder's output"}
+HEADS = {
+    "quantizer": "quantiser",
+    "project_q": ("projection of its vectors"),
+    "project_hid": ("projection of the encoder's output"),
+}
 
 
 def save_pretraining(model: Wav2Vec2Pretraining, folder: Path) -> None:
-    """Write an ordinary Hugging Face folder of all that is trained; encoders can be loaded from it too. A card is the caller's."""
+    """Write an ordinary Hugging Face folder of all that is trained; encoders can be loaded from it
+    too. A card is the caller's."""
     config, options = copy.deepcopy(model.encoder.config), model.options
     for ours, theirs in SETTINGS.items():
         setattr(config, theirs, getattr(options, ours))
@@ -425,28 +531,45 @@ def save_pretraining(model: Wav2Vec2Pretraining, folder: Path) -> None:
     save_extractor(model.encoder.config, folder, model.normalise)
 
 
-def load_pretraining(source: str | Path, options: ContrastiveOptions | None = None) -> Wav2Vec2Pretraining:
-    """Go on from any wav2vec 2.0: with the heads of a Hugging Face folder that has them, else with new ones; reported on stderr.
+def load_pretraining(
+    source: str | Path, options: ContrastiveOptions | None = None
+) -> Wav2Vec2Pretraining:
+    """Go on from any wav2vec 2.0: with the heads of a Hugging Face folder that has them, else with
+    new ones; reported on stderr.
 
-    options: None for those of the folder. Where G, V or D are others, what they change is made anew. Raises InputError for an
-    encoder that is not a wav2vec 2.0 or has adapters, and for heads of which a part is missing.
+    options: None for those of the folder. Where G, V or D are others, what they change is made
+    anew. Raises InputError for an encoder that is not a wav2vec 2.0 or has adapters, and for heads
+    of which a part is missing.
     """
     checkpoint = load_checkpoint(source)
     encoder = checkpoint.model
     if not isinstance(encoder, Wav2Vec2Model) or encoder.adapter is not None:
         kind: Any = encoder.config
-        raise InputError(f"{source} is a {kind.model_type} encoder; start contrastive pre-training from a plain wav2vec 2.0")
+        raise InputError(
+            f"{source} is a {kind.model_type} encoder; start contrastive "
+            "pre-training from a plain wav2vec 2.0"
+        )
     if added(encoder):
-        raise InputError(f"{source} has adapters, which contrastive pre-training does not keep; start from one without")
+        raise InputError(
+            f"{source} has adapters, which contrastive pre-training does not keep; "
+            "start from one without"
+        )
     heads, head_options = heads_of(source, checkpoint)
-    model = Wav2Vec2Pretraining(encoder.train().requires_grad_(True), options or head_options, checkpoint.normalise)
+    model = Wav2Vec2Pretraining(
+        encoder.train().requires_grad_(True), options or head_options, checkpoint.normalise
+    )
 
     def shape(head: nn.Module) -> list[Any]:
-        """Of all weights; of a quantiser V too, for the same number of entries in all can be divided otherwise."""
+        """Of all weights; of a quantiser V too, for the same number of entries in all can be
+        divided otherwise."""
         entries = getattr(head, "entries", getattr(head, "num_vars", None))
         return [entries, *((name, weight.shape) for name, weight in head.named_parameters())]
 
-    reused = [name for name in HEADS if heads and shape(getattr(model, name)) == shape(getattr(heads, name))]
+    reused = [
+        name
+        for name in HEADS
+        if heads and shape(getattr(model, name)) == shape(getattr(heads, name))
+    ]
     for name in reused:
         getattr(model, name).load_state_dict(getattr(heads, name).state_dict())
     anew = [HEADS[name] for name in HEADS if name not in reused]
@@ -454,35 +577,55 @@ def load_pretraining(source: str | Path, options: ContrastiveOptions | None = No
     parts += [f"{', '.join(HEADS[name] for name in reused)} as trained"] if reused else []
     because = "" if heads else ", for the checkpoint has none that can be read"
     if is_main():
-        tqdm.write(f"{checkpoint.name}, heads of pre-training: {'; '.join(parts)}{because}", file=sys.stderr)
+        tqdm.write(
+            f"{checkpoint.name}, heads of pre-training: {'; '.join(parts)}{because}",
+            file=sys.stderr,
+        )
     return model
 
 
-def heads_of(source: str | Path, checkpoint: Checkpoint) -> tuple[Wav2Vec2ForPreTraining | None, ContrastiveOptions]:
-    """The folder's own model, whose heads are wanted, and what they were trained with; None and the defaults where it has none."""
-    if checkpoint.kind != "huggingface" or not any(name.split(".")[0] in HEADS for name in checkpoint.left_out):
+def heads_of(
+    source: str | Path, checkpoint: Checkpoint
+) -> tuple[Wav2Vec2ForPreTraining | None, ContrastiveOptions]:
+    """The folder's own model, whose heads are wanted, and what they were trained with; None and the
+    defaults where it has none."""
+    if checkpoint.kind != "huggingface" or not any(
+        name.split(".")[0] in HEADS for name in checkpoint.left_out
+    ):
         return None, ContrastiveOptions()
     whole, info = Wav2Vec2ForPreTraining.from_pretrained(
-        checkpoint_folder(source, "speech encoder"), dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True
+        checkpoint_folder(source, "speech encoder"),
+        dtype=torch.float32,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,
     )
     keys = [*info["missing_keys"], *(key[0] for key in info["mismatched_keys"])]
     if keys := sorted(name for name in keys if name.split(".")[0] in HEADS):
-        raise InputError(f"the checkpoint {source} lacks {len(keys)} weights of its heads ({brief(keys)}); fetch or make it again")
-    return whole, ContrastiveOptions(**{ours: getattr(whole.config, theirs) for ours, theirs in SETTINGS.items()})
+        raise InputError(
+            f"the checkpoint {source} lacks {len(keys)} weights of its heads "
+            f"({brief(keys)}); fetch or make it again"
+        )
+    return whole, ContrastiveOptions(
+        **{ours: getattr(whole.config, theirs) for ours, theirs in SETTINGS.items()}
+    )
 
 
-# ---- auxiliary losses of training on distorted speech: a teacher on the clean signal, and a domain adversary
+# ---- auxiliary losses of training on distorted speech: a teacher on the clean signal, and a
+# domain adversary
 #
-# Domain-adversarial training makes an encoder whose layers do not show which distortion was applied (Ganin et al., JMLR 17, 2016):
-# a classifier guesses the domain of an utterance from some layers, and the encoder learns to mislead it. `reversal` trains both at
-# once through a layer that reverses the gradient; `alternating` trains the classifier alone in every other step and subtracts its
-# loss from the encoder's in the steps between. Two trainings use it: that of a task's model with its upstream (`superb.tuning`),
-# which is the DAT of arXiv 2203.16104, and continual pre-training, which is ours. C domains.
+# Domain-adversarial training makes an encoder whose layers do not show which distortion was applied
+# (Ganin et al., JMLR 17, 2016): a classifier guesses the domain of an utterance from some layers,
+# and the encoder learns to mislead it. `reversal` trains both at once through a layer that reverses
+# the gradient; `alternating` trains the classifier alone in every other step and subtracts its loss
+# from the encoder's in the steps between. Two trainings use it: that of a task's model with its
+# upstream (`superb.tuning`), which is the DAT of arXiv 2203.16104, and continual pre-training,
+# which is ours. C domains.
 
 
 @dataclass(frozen=True)
 class AdversaryOptions:
-    """labels: `binary` (clean or distorted) or `multi` (one each). weight: the largest lambda; `schedule`: the way to it."""
+    """labels: `binary` (clean or distorted) or `multi` (one each). weight: the largest lambda;
+    `schedule`: the way to it."""
 
     labels: str = "binary"
     layers: tuple[int, ...] = ()  # none: the last one
@@ -506,7 +649,8 @@ class Reverse(torch.autograd.Function):
 
 
 class DomainAdversary(nn.Module):
-    """A classifier for each layer (one hidden layer, on the mean over time), and the part of its loss that the encoder gets.
+    """A classifier for each layer (one hidden layer, on the mean over time), and the part of its
+    loss that the encoder gets.
 
     Raises InputError for options that do not exist.
     """
@@ -515,21 +659,33 @@ class DomainAdversary(nn.Module):
         super().__init__()
         for name, choices in (("labels", Labels), ("mode", Mode), ("schedule", Schedule)):
             if (value := getattr(options, name)) not in get_args(choices):
-                raise InputError(f"domain-adversarial training has no {name} {value!r}; choose {' or '.join(get_args(choices))}")
+                raise InputError(
+                    f"domain-adversarial training has no {name} {value!r}; choose "
+                    f"{' or '.join(get_args(choices))}"
+                )
         self.options, self.classes = options, 2 if options.labels == "binary" else domains
         self.classifiers = nn.ModuleList(
-            nn.Sequential(nn.Linear(width, options.width), nn.ReLU(), nn.Linear(options.width, self.classes))
+            nn.Sequential(
+                nn.Linear(width, options.width), nn.ReLU(), nn.Linear(options.width, self.classes)
+            )
             for _ in options.layers
         )
 
-    def forward(self, layers: Sequence[torch.Tensor], mask: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> Batch:
-        """layers: (B, T, D) each; batch: with `domains` (B,) int, 0 clean; `progress`, `step` (updates): scalars."""
-        domains = batch["domains"].clamp(max=1) if self.options.labels == "binary" else batch["domains"]
+    def forward(
+        self, layers: Sequence[torch.Tensor], mask: torch.Tensor, batch: Mapping[str, torch.Tensor]
+    ) -> Batch:
+        """layers: (B, T, D) each; batch: with `domains` (B,) int, 0 clean; `progress`, `step`
+        (updates): scalars."""
+        domains = (
+            batch["domains"].clamp(max=1) if self.options.labels == "binary" else batch["domains"]
+        )
         weight = torch.as_tensor(self.options.weight, device=domains.device)
         if self.options.schedule == "ganin":
-            weight = weight * (2 / (1 + torch.exp(-10 * batch["progress"])) - 1)  # Ganin et al., section 5.2.2
+            # Ganin et al., section 5.2.2
+            weight = weight * (2 / (1 + torch.exp(-10 * batch["progress"])) - 1)
         reversal = self.options.mode == "reversal"
-        against = not reversal and int(batch["step"]) % 2 == 1  # an odd step of `alternating` trains the encoder
+        # an odd step of `alternating` trains the encoder
+        against = not reversal and int(batch["step"]) % 2 == 1
         losses, accuracies = [], []
         for classifier, number in zip(self.classifiers, self.options.layers, strict=True):
             features = layers[number].mean(1).float()
@@ -559,20 +715,27 @@ class DistilOptions:
 
 
 class CleanTeacher(nn.Module):
-    """Adds `weight` times the mean squared distance of the student's layers from those of a teacher that gets the clean signal.
+    """Adds `weight` times the mean squared distance of the student's layers from those of a teacher
+    that gets the clean signal.
 
-    Each layer's distance is divided by the variance of the teacher's layer, so that 1 is what the teacher's mean would get and
-    layers count alike; frames that the student does not see are left out. teacher: of the same architecture; it is not trained
-    and not saved with the student. layers: which (0 the input of the first transformer layer, n the output of layer n).
+    Each layer's distance is divided by the variance of the teacher's layer, so that 1 is what the
+    teacher's mean would get and layers count alike; frames that the student does not see are left
+    out. teacher: of the same architecture; it is not trained
+    and not saved with the student. layers: which (0 the input of the first transformer layer, n the
+    output of layer n).
     """
 
     def __init__(self, teacher: nn.Module, layers: Sequence[int], weight: float = 1.0) -> None:
         super().__init__()
-        self.hidden = [teacher.eval().requires_grad_(False)]  # in a list: no part of the student's state
+        # in a list: no part of the student's state
+        self.hidden = [teacher.eval().requires_grad_(False)]
         self.layers, self.weight = tuple(layers), weight
 
-    def forward(self, layers: Sequence[torch.Tensor], mask: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> Batch:
-        """layers: (B, T, D) each; mask: (B, T) bool, the hidden frames; batch: with `clean_samples`, (B, N)."""
+    def forward(
+        self, layers: Sequence[torch.Tensor], mask: torch.Tensor, batch: Mapping[str, torch.Tensor]
+    ) -> Batch:
+        """layers: (B, T, D) each; mask: (B, T) bool, the hidden frames; batch: with
+        `clean_samples`, (B, N)."""
         with torch.no_grad():
             teacher = self.hidden[0].to(batch["clean_samples"].device)
             _, targets = training_states(teacher, batch["clean_samples"], last=max(self.layers))
@@ -582,33 +745,46 @@ class CleanTeacher(nn.Module):
             count = mean_of_processes((~mask).sum()).clamp(min=1 / processes())
             mean = mean_of_processes(right.sum(0) / count)
             variance = mean_of_processes((right - mean).square().sum(0) / count).mean()
-            distances.append((student - right).square().mean(1).sum() / count / variance.clamp(min=1e-6))
+            distances.append(
+                (student - right).square().mean(1).sum() / count / variance.clamp(min=1e-6)
+            )
         distance = torch.stack(distances).mean()
         return {"loss": self.weight * distance, "distillation": distance.detach()}
 
 
 def auxiliary_losses(encoder: Any, options: Any) -> list[nn.Module]:
-    """Modules that add to the loss of pre-training, called with the layers, the mask and the whole batch.
+    """Modules that add to the loss of pre-training, called with the layers, the mask and the whole
+    batch.
 
-    options: of the run, `HubertOptions` or `Wav2Vec2Options`. Raises InputError for one that needs distorted speech, or a start,
-    without it, and for layers that the encoder has not.
+    options: of the run, `HubertOptions` or `Wav2Vec2Options`. Raises InputError for one that needs
+    distorted speech, or a start, without it, and for layers that the encoder has not.
     """
     distort, distil, adversary = options.distort, options.distil, options.adversary
     if (distil or adversary) and distort is None:
-        raise InputError("--distil and --domain-adversary need distorted speech; give --distort, such as m+g+r")
+        raise InputError(
+            "--distil and --domain-adversary need distorted speech; give --distort, such as m+g+r"
+        )
     layers = encoder.config.num_hidden_layers
 
     def checked(chosen: Sequence[int]) -> tuple[int, ...]:
         if not all(0 <= layer <= layers for layer in chosen):
-            raise InputError(f"the encoder has the layers 0 to {layers}, not {', '.join(map(str, chosen))}; choose among them")
+            raise InputError(
+                f"the encoder has the layers 0 to {layers}, not "
+                f"{', '.join(map(str, chosen))}; choose among them"
+            )
         return tuple(chosen)
 
     auxiliary: list[nn.Module] = []
     if distil:
         if not options.start:
-            raise InputError("--distil compares with the encoder that training starts from; give one with --start")
+            raise InputError(
+                "--distil compares with the encoder that training starts from; give "
+                "one with --start"
+            )
         teacher = load_checkpoint(options.start).model
-        auxiliary.append(CleanTeacher(teacher, checked(distil.layers or range(layers + 1)), distil.weight))
+        auxiliary.append(
+            CleanTeacher(teacher, checked(distil.layers or range(layers + 1)), distil.weight)
+        )
     if adversary and distort:
         chosen = replace(adversary, layers=checked(adversary.layers or (layers,)))
         auxiliary.append(DomainAdversary(encoder.config.hidden_size, len(distort.domains), chosen))

@@ -14,35 +14,48 @@ from speechssl.config import TrainingOptions
 from speechssl.encoders.load import small_config
 from speechssl.errors import InputError
 from speechssl.pretrain.data import MaskOptions
-from speechssl.pretrain.model import PENALTY, AdversaryOptions, ContrastiveOptions, DistilOptions, Temperature
+from speechssl.pretrain.model import (
+    PENALTY,
+    AdversaryOptions,
+    ContrastiveOptions,
+    DistilOptions,
+    Temperature,
+)
 
 
 @dataclass(frozen=True)
 class HubertOptions:
-    """One iteration of HuBERT. `teacher` is "mfcc" or an encoder whose `layer` gives the targets."""
+    """One iteration of HuBERT. `teacher` is "mfcc" or an encoder whose `layer` gives the
+    targets."""
 
     training: TrainingOptions
     teacher: str = "mfcc"
     layer: int = 0
     smooth: int = 1  # frames the teacher's features are averaged over
     clusters: int = 100  # K
-    share: float | None = None  # of the recordings that the codebook is fitted on, drawn by the seed; None: see `draw`
+    # of the recordings that the codebook is fitted on, drawn by the seed; None: see `draw`
+    share: float | None = None
     budget: int | None = None  # frames of them that k-means gets; None: `kmeans.BUDGET`
     starts: int | None = None  # of k-means; None: `kmeans.STARTS`
-    codebook: str | None = None  # of the teacher, in the place of one that is fitted here; holds layer, smoothing and K
-    start: str | None = None  # an encoder to train further; None: from scratch, as published for both iterations
+    # of the teacher, in the place of one that is fitted here; holds layer, smoothing and K
+    codebook: str | None = None
+    # an encoder to train further; None: from scratch, as published for both iterations
+    start: str | None = None
     mask: MaskOptions = MaskOptions(visible_weight=1.0)
     crops: int = 10  # a batch of full length; one of shorter crops has more
     seconds: float = 4.0  # the longest crop
-    save_bf16: bool = False  # round the weights of the finished encoder to bf16: what is fitted on it gets them so
+    # round the weights of the finished encoder to bf16: what is fitted on it gets them so
+    save_bf16: bool = False
     size: str | None = None  # of a model from scratch; None: small
     recordings: int | None = None  # only so many, drawn by the seed
     reference: bool = True  # read targets off reference readings, where the corpus has them
     projection: int = 128  # width in which labels are compared
     penalty: float = PENALTY  # weight of the CNN's mean square
     gradient_scale: float = 1.0  # of the gradient into the CNN
-    precision: str | None = None  # of the teacher whose clusters are the targets: bf16 is faster and changes a label in a hundred
-    silence: float | None = None  # share of the crops of which a part is silenced, as short recordings have it
+    # of the teacher whose clusters are the targets: bf16 is faster and changes a label in a hundred
+    precision: str | None = None
+    # share of the crops of which a part is silenced, as short recordings have it
+    silence: float | None = None
     distort: TrainingDistortions | None = None
     distil: DistilOptions | None = None
     adversary: AdversaryOptions | None = None
@@ -50,7 +63,8 @@ class HubertOptions:
 
 @dataclass(frozen=True)
 class Wav2Vec2Options:
-    """One contrastive run. The defaults are those of the size `small`; `contrastive` None: that of the folder it starts from."""
+    """One contrastive run. The defaults are those of the size `small`; `contrastive` None: that of
+    the folder it starts from."""
 
     training: TrainingOptions
     size: str = "small"  # of a model from scratch
@@ -73,7 +87,8 @@ Options = HubertOptions | Wav2Vec2Options
 
 @dataclass(frozen=True)
 class HubertSize:
-    """A HuBERT and its training: architecture (of a HubertConfig), whether its input is normalised, and its iterations."""
+    """A HuBERT and its training: architecture (of a HubertConfig), whether its input is normalised,
+    and its iterations."""
 
     architecture: dict[str, Any]
     normalise: bool
@@ -98,12 +113,27 @@ class Wav2Vec2Size:
 
 def _sizes() -> tuple[dict[str, HubertSize], dict[str, Wav2Vec2Size]]:
     """What presets.yaml has, by size."""
-    listed = yaml.safe_load(resources.files("speechssl.pretrain").joinpath("presets.yaml").read_text("utf-8"))
-    parts: dict[str, Any] = {"training": TrainingOptions, "mask": MaskOptions, "temperature": Temperature}
-    small = {k: v for k, v in small_config().to_diff_dict().items() if k not in ("model_type", "transformers_version")}
+    listed = yaml.safe_load(
+        resources.files("speechssl.pretrain").joinpath("presets.yaml").read_text("utf-8")
+    )
+    parts: dict[str, Any] = {
+        "training": TrainingOptions,
+        "mask": MaskOptions,
+        "temperature": Temperature,
+    }
+    small = {
+        k: v
+        for k, v in small_config().to_diff_dict().items()
+        if k not in ("model_type", "transformers_version")
+    }
 
     def options_of(kind: Any, values: dict[str, Any]) -> Any:
-        return kind(**{name: parts[name](**value) if name in parts else value for name, value in values.items()})
+        return kind(
+            **{
+                name: parts[name](**value) if name in parts else value
+                for name, value in values.items()
+            }
+        )
 
     hubert, wav2vec2 = {}, {}
     for name, size in listed["hubert"].items():
@@ -111,7 +141,10 @@ def _sizes() -> tuple[dict[str, HubertSize], dict[str, Wav2Vec2Size]]:
         hubert[name] = HubertSize(size["architecture"] or small, size["normalise"], iterations)
     for name, size in listed["wav2vec2"].items():
         architecture = (small if name == "small" else {}) | size["architecture"]
-        losses = options_of(Wav2Vec2Options, size["options"]), ContrastiveOptions(**size["contrastive"])
+        losses = (
+            options_of(Wav2Vec2Options, size["options"]),
+            ContrastiveOptions(**size["contrastive"]),
+        )
         wav2vec2[name] = Wav2Vec2Size(architecture, size["normalise"], *losses)
     return hubert, wav2vec2
 
@@ -120,12 +153,14 @@ HUBERT, WAV2VEC2 = _sizes()
 
 
 def hubert_preset(size: str, teacher: str | None = None) -> HubertOptions:
-    """HuBERT of a size: the first iteration, or with a teacher the last. Raises InputError for large without a teacher."""
+    """HuBERT of a size: the first iteration, or with a teacher the last. Raises InputError for
+    large without a teacher."""
     first = teacher in (None, "mfcc")
     preset = HUBERT[size].iterations[0 if first else -1]
     if first and preset.teacher != "mfcc":
         raise InputError(
-            f"HuBERT {size} needs another HuBERT as teacher; give one with --teacher, such as facebook/hubert-base-ls960"
+            f"HuBERT {size} needs another HuBERT as teacher; give one with --teacher, such as "
+            "facebook/hubert-base-ls960"
         )
     return replace(preset, teacher=teacher or "mfcc")
 

@@ -1,8 +1,9 @@
 """Runs of pre-training, from recordings to an encoder folder: one run protocol for both methods.
 
-A run makes its targets, trains, and writes `OUT/encoder`; it is resumable. It begins from scratch or goes on from any HuBERT or
-wav2vec 2.0; on what is recorded, or on a distorted version of it with the clean signal's targets (arXiv 2203.16104), perhaps beside
-a teacher on the clean signal and against a domain classifier.
+A run makes its targets, trains, and writes `OUT/encoder`; it is resumable. It begins from scratch
+or goes on from any HuBERT or wav2vec 2.0; on what is recorded, or on a distorted version of it with
+the clean signal's targets (arXiv 2203.16104), perhaps beside a teacher on the clean signal and
+against a domain classifier.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from transformers import HubertModel, Wav2Vec2Model
 from speechssl.audio import SAMPLE_RATE
 from speechssl.config import settings
 from speechssl.encoders.hubert import check_known
-from speechssl.encoders.load import SpeechEncoder, file_hashes, load_checkpoint, load_encoder, save_encoder
+from speechssl.encoders.load import (
+    SpeechEncoder,
+    file_hashes,
+    load_checkpoint,
+    load_encoder,
+    save_encoder,
+)
 from speechssl.errors import InputError
 from speechssl.io import hash_json, stage, write_json
 from speechssl.pretrain.data import (
@@ -52,14 +59,17 @@ from speechssl.units.kmeans import Codebook, load_codebook
 
 
 def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
-    """Run it; what it makes lies in `out`, the encoder in `out`/encoder. Finished work is not done again.
+    """Run it; what it makes lies in `out`, the encoder in `out`/encoder. Finished work is not done
+    again.
 
-    source: a prepared corpus (its training passages), a manifest or a folder of recordings. Raises InputError where `out` was made
-    from other inputs.
+    source: a prepared corpus (its training passages), a manifest or a folder of recordings. Raises
+    InputError where `out` was made from other inputs.
     """
     check_share(options.crops)
     training, hubert = options.training, isinstance(options, HubertOptions)
-    data = training_data(source, options.recordings, getattr(options, "reference", False), training.seed)
+    data = training_data(
+        source, options.recordings, getattr(options, "reference", False), training.seed
+    )
     inputs = {"data": data.hash, "options": plain(options) | hashes(options)}
     with stage(out, inputs, grows="options.training.steps", card="encoder/card.json") as step:
         if step.done:
@@ -68,11 +78,19 @@ def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
         model: HubertPretraining | Wav2Vec2Pretraining
         if isinstance(options, HubertOptions):
             encoder, normalise = _hubert_encoder(options)
-            auxiliary = auxiliary_losses(encoder, options)  # raises what cannot be had before the targets are made
-            grid = FrameGrid.of_convolutions(SAMPLE_RATE, encoder.config.conv_kernel, encoder.config.conv_stride)
+            # raises what cannot be had before the targets are made
+            auxiliary = auxiliary_losses(encoder, options)
+            grid = FrameGrid.of_convolutions(
+                SAMPLE_RATE, encoder.config.conv_kernel, encoder.config.conv_stride
+            )
             with main_first():
                 codebook, audio = make_targets(data, out, grid, options)
-            objective = (options.projection, options.mask.visible_weight, options.penalty, options.gradient_scale)
+            objective = (
+                options.projection,
+                options.mask.visible_weight,
+                options.penalty,
+                options.gradient_scale,
+            )
             model = HubertPretraining(encoder, codebook.size, *objective, auxiliary)
             if options.start:
                 restore_label_head(model, options.start, codebook.hash)
@@ -83,7 +101,9 @@ def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
             else:
                 size = WAV2VEC2[options.size]
                 contrastive = options.contrastive or size.contrastive
-                model = Wav2Vec2Pretraining(Wav2Vec2Model(size.config()), contrastive, size.normalise)
+                model = Wav2Vec2Pretraining(
+                    Wav2Vec2Model(size.config()), contrastive, size.normalise
+                )
             normalise, config = model.normalise, model.encoder.config
             model.auxiliary.extend(auxiliary_losses(model.encoder, options))
             grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
@@ -106,12 +126,22 @@ def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
         )
         batches: Any = cropper
         if not isinstance(options, HubertOptions):
-            batches = ContrastiveBatches(cropper, training.seed, options.negatives, options.temperature, training.accumulation)
+            batches = ContrastiveBatches(
+                cropper,
+                training.seed,
+                options.negatives,
+                options.temperature,
+                training.accumulation,
+            )
         result = fit(model, batches, training, out / "checkpoints", cropper.audio_seconds)
         with main_first():
             if is_main():
                 folder = out / "encoder"
-                card: dict[str, Any] = {"options": named(options), "corpus": data.card, "training": result}
+                card: dict[str, Any] = {
+                    "options": named(options),
+                    "corpus": data.card,
+                    "training": result,
+                }
                 card |= cropper.card
                 if isinstance(options, HubertOptions):
                     save_encoder(model.encoder, folder, normalise, options.save_bf16)
@@ -125,16 +155,25 @@ def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
 
 
 def hashes(options: Any) -> dict[str, Any]:
-    """Of the encoders and the codebook that a run is made from, for what they are called in the options."""
+    """Of the encoders and the codebook that a run is made from, for what they are called in the
+    options."""
     names = {key: getattr(options, key) for key in ("start", "teacher") if hasattr(options, key)}
-    hash_of = {name: load_encoder(name).hash for name in set(names.values()) if name not in (None, "mfcc")}  # mostly one
+    # mostly one
+    hash_of = {
+        name: load_encoder(name).hash for name in set(names.values()) if name not in (None, "mfcc")
+    }
     book = getattr(options, "codebook", None)
-    return {key: hash_of.get(name, name) for key, name in names.items()} | ({"codebook": load_codebook(book).hash} if book else {})
+    return {key: hash_of.get(name, name) for key, name in names.items()} | (
+        {"codebook": load_codebook(book).hash} if book else {}
+    )
 
 
 def plain(options: Options) -> dict[str, Any]:
-    """As JSON holds it; options that were not given are left out, so that folders older than an option stay valid."""
-    values = settings(replace(options, distort=None)) | {"distort": getattr(options.distort, "card", None)}
+    """As JSON holds it; options that were not given are left out, so that folders older than an
+    option stay valid."""
+    values = settings(replace(options, distort=None)) | {
+        "distort": getattr(options.distort, "card", None)
+    }
     if not values["mask"]["same_masks"]:
         del values["mask"]["same_masks"]
     return {name: value for name, value in values.items() if value is not None}
@@ -143,11 +182,16 @@ def plain(options: Options) -> dict[str, Any]:
 def named(options: Options) -> dict[str, Any]:
     """`plain` for a card, which has the names of things and not where they lie on this machine."""
     values = plain(options)
-    return values | {n: "/".join(Path(values[n]).parts[-2:]) for n in ("teacher", "start", "codebook") if n in values}
+    return values | {
+        n: "/".join(Path(values[n]).parts[-2:])
+        for n in ("teacher", "start", "codebook")
+        if n in values
+    }
 
 
 def _hubert_encoder(options: HubertOptions) -> tuple[HubertModel, bool]:
-    """The model to train, in float32, and whether its input is normalised. Raises InputError for a start that is not a HuBERT."""
+    """The model to train, in float32, and whether its input is normalised. Raises InputError for a
+    start that is not a HuBERT."""
     if not options.start:
         size = HUBERT[options.size or "small"]
         return HubertModel(size.config()).train(), size.normalise
@@ -159,7 +203,9 @@ def _hubert_encoder(options: HubertOptions) -> tuple[HubertModel, bool]:
     return checkpoint.model.train().requires_grad_(True), checkpoint.normalise
 
 
-def make_targets(data: TrainingData, out: Path, grid: FrameGrid, options: HubertOptions) -> tuple[Codebook, LabelledAudio]:
+def make_targets(
+    data: TrainingData, out: Path, grid: FrameGrid, options: HubertOptions
+) -> tuple[Codebook, LabelledAudio]:
     """Pack the audio, get or fit the codebook, once, and label all frames of `grid` with it."""
     packed = pack_audio(data, out)
     lengths = np.diff(np.load(packed / "bounds.npy")).tolist()
@@ -171,14 +217,19 @@ def make_targets(data: TrainingData, out: Path, grid: FrameGrid, options: Hubert
         if options.teacher == "mfcc":
             features = Features("mfcc", grid, partial(spectral_stream, grid=grid, kind="mfcc"))
         else:
-            features = load_features(options.teacher, options.layer, options.smooth, options.precision or "fp32")
+            features = load_features(
+                options.teacher, options.layer, options.smooth, options.precision or "fp32"
+            )
         path = out / "targets.safetensors"
         if not path.is_file():
             sampling = (options.share, options.budget or BUDGET, options.starts or STARTS)
-            fit_targets(data.recordings, features, options.clusters, options.training.seed, *sampling).save(path)
+            fit_targets(
+                data.recordings, features, options.clusters, options.training.seed, *sampling
+            ).save(path)
         codebook = load_codebook(path)
     decisive = [data.hash, codebook.hash, options.reference, asdict(grid), options.precision]
-    folder = out.parent / f"targets-{hash_json(decisive)}"  # beside `out` too, for runs that share the targets
+    # beside `out` too, for runs that share the targets
+    folder = out.parent / f"targets-{hash_json(decisive)}"
     made_from = {"corpus": data.hash, "reference": options.reference}
     write_targets(data.recordings, folder, grid, features, codebook, lengths, made_from)
     return codebook, LabelledAudio.load(packed, folder)

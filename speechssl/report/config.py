@@ -22,19 +22,32 @@ class Report:
       speechssl report exp/superb
     """
 
-    out: Path = argument("folder that `evaluate` or `superb run` wrote; report.html is written there")
-    corpus: Path | None = argument("prepared corpus of the questions; not needed for a robustness grid or SUPERB", optional=True)
+    out: Path = argument(
+        "folder that `evaluate` or `superb run` wrote; report.html is written there"
+    )
+    corpus: Path | None = argument(
+        "prepared corpus of the questions; not needed for a robustness grid or SUPERB",
+        optional=True,
+    )
     split: str | None = option(None, f"{SPLIT}; default: the one that was evaluated")
     examples: Whole = option(20, "number of questions to listen to")
     conditions: tuple[str, ...] = option(
         (),
-        "conditions of these questions; default: clean, and the noisiest with at least half of the best clean FF1",
+        "conditions of these questions; default: clean, and the noisiest with at least half of "
+        "the best clean FF1",
         least=1,
     )
-    models: str = option("people-en", "shipped set or model folder that was evaluated; its units are drawn under the waveforms")
-    seed: Whole = option(0, "seed of the choice of questions and of the bootstrap; the noise is that of `evaluate`")
+    models: str = option(
+        "people-en",
+        "shipped set or model folder that was evaluated; its units are drawn under the waveforms",
+    )
+    seed: Whole = option(
+        0, "seed of the choice of questions and of the bootstrap; the noise is that of `evaluate`"
+    )
     tables: tuple[Path, ...] = option((), "JSON tables to add to the page")
-    voices: tuple[Path, ...] = option((), "recordings that `evaluate` mixed babble from", name="babble")
+    voices: tuple[Path, ...] = option(
+        (), "recordings that `evaluate` mixed babble from", name="babble"
+    )
 
     def run(self) -> dict[str, Any]:
         from speechssl.report.build import write_report
@@ -47,12 +60,15 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class Compare:
-    """compare systems: paired tests, F1 against WER and where systems cross, which answers are missed
+    """compare systems: paired tests, F1 against WER and where systems cross, which answers are
+    missed
 
-    Reads folders that `evaluate` wrote, and pairs results on the same questions. Without --pairs every system that needs no
-    transcript (of what is asked about; the shipped units learned from readings of known text) is tested against every other
+    Reads folders that `evaluate` wrote, and pairs results on the same questions. Without --pairs
+    every system that needs no transcript (of what is asked about; the shipped units learned from
+    readings of known text) is tested against every other
     system. A sweep of the word error rate is several conditions of one cascade, cascades
-    with several recognisers, or cascade-simulated@WER. Writes compare.json, tables.md and compare.html to --out.
+    with several recognisers, or cascade-simulated@WER. Writes compare.json, tables.md and
+    compare.html to --out.
 
       speechssl compare exp/mine exp/sweep --out exp/compare
       speechssl compare exp/nmsqa/dev exp/nmsqa/test --pairs dual,cascade-ctc --metric ff1
@@ -62,9 +78,12 @@ class Compare:
     out: Path = option(Path("exp/compare"), "folder for compare.json, tables.md, compare.html")
     metric: str = option(
         "",
-        "metric to compare: ff1, f1, em, aos, set_accuracy, accuracy, mrr, r1, r10; default: the first of these that was measured",
+        "metric to compare: ff1, f1, em, aos, set_accuracy, accuracy, mrr, r1, r10; default: the "
+        "first of these that was measured",
     )
-    pairs: tuple[str, ...] = option((), "pairs of systems to test against each other", least=1, metavar="A,B")
+    pairs: tuple[str, ...] = option(
+        (), "pairs of systems to test against each other", least=1, metavar="A,B"
+    )
     systems: tuple[str, ...] = option((), "compare only these systems", least=1)
     common: bool = option(False, "use only the questions that all systems of a corpus answered")
     seed: Whole = option(0, "seed of the bootstrap")

@@ -1,7 +1,9 @@
-"""Rows arranged for figures, and matplotlib figures as inline SVG: no file, no font, no identifier shared between two of a page.
+"""Rows arranged for figures, and matplotlib figures as inline SVG: no file, no font, no identifier
+shared between two of a page.
 
-Text stays text. Colours are written as CSS variables with the colour itself as the fallback, so that a page can recolour a figure
-for a dark background and the SVG still looks right alone. Same numbers, same bytes.
+Text stays text. Colours are written as CSS variables with the colour itself as the fallback, so
+that a page can recolour a figure for a dark background and the SVG still looks right alone. Same
+numbers, same bytes.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# ---- rows arranged: order, names and colours of systems, conditions and metrics, and a cell for each combination
+# ---- rows arranged: order, names and colours of systems, conditions and metrics, and a cell for
+# each combination
 
-# Okabe and Ito (2008), safe for colour-blind readers. Yellow is kept for the gold answers. The second colour of a
+# Okabe and Ito (2008), safe for colour-blind readers. Yellow is kept for the gold answers. The
+# second colour of a
 # pair is the same hue, lighter, for dark backgrounds.
 PALETTE = (
     ("#0072b2", "#4ba6e3"),  # blue
@@ -36,7 +40,17 @@ PALETTE = (
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 SYSTEMS = {  # in the order of pages; those of question answering have the names that commands take
-    **{name: name for name in ("dual", "cascade", "cascade-ctc", "cascade-pocketsphinx", "speechbert", "units")},
+    **{
+        name: name
+        for name in (
+            "dual",
+            "cascade",
+            "cascade-ctc",
+            "cascade-pocketsphinx",
+            "speechbert",
+            "units",
+        )
+    },
     "ks": "KS (keywords)",
     "ic": "IC (intents)",
     "sid": "SID (speakers)",
@@ -60,13 +74,18 @@ CONDITIONS = {
 }
 READERS = (  # systems without audio, before any @ or +
     *("text", "cascade-given", "cascade-simulated", "chance", "longest-option"),
-    *(f"{method}-{source}" for method in ("bm25", "tfidf", "embeddings") for source in ("text", "given")),
+    *(
+        f"{method}-{source}"
+        for method in ("bm25", "tfidf", "embeddings")
+        for source in ("text", "given")
+    ),
 )
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a figure. slot: index into PALETTE and MARKERS (after seven a colour comes again with another marker)."""
+    """One line of a figure. slot: index into PALETTE and MARKERS (after seven a colour comes again
+    with another marker)."""
 
     system: str
     encoder: str
@@ -100,7 +119,8 @@ class ShownCondition:
 
 @dataclass(frozen=True)
 class ScoreCell:
-    """One number. low, high: 95 % interval or None. n: questions or None. seeds: how many runs it is the mean of.
+    """One number. low, high: 95 % interval or None. n: questions or None. seeds: how many runs it
+    is the mean of.
 
     drawn, groups: what the interval draws, and of how many (`Row`).
     """
@@ -116,7 +136,10 @@ class ScoreCell:
 
 def in_order(conditions: Iterable[ShownCondition]) -> list[ShownCondition]:
     """Clean first, then by name, easiest signal-to-noise ratio first."""
-    return sorted(conditions, key=lambda c: (c.name != "clean", c.name, -math.inf if c.snr_db is None else -c.snr_db))
+    return sorted(
+        conditions,
+        key=lambda c: (c.name != "clean", c.name, -math.inf if c.snr_db is None else -c.snr_db),
+    )
 
 
 CLEAN = ShownCondition("clean")
@@ -138,7 +161,8 @@ class Results:
 
     @property
     def recognition(self) -> str:
-        """What recognition errors are counted in: words, or characters where nothing else was counted (Chinese)."""
+        """What recognition errors are counted in: words, or characters where nothing else was
+        counted (Chinese)."""
         return "cer" if self.having("cer") and not self.having("wer") else "wer"
 
     def conditions(self, metric: str) -> tuple[ShownCondition, ...]:
@@ -152,32 +176,45 @@ class Results:
         return self.cells.get((series, metric, condition))
 
     def named(self, system: str) -> Series | None:
-        """The series that a prediction or a breakdown calls `system`: its system, its label or `system/encoder`."""
-        return next((s for s in self.series if system in (f"{s.system}/{s.encoder}", s.label, s.system)), None)
+        """The series that a prediction or a breakdown calls `system`: its system, its label or
+        `system/encoder`."""
+        return next(
+            (s for s in self.series if system in (f"{s.system}/{s.encoder}", s.label, s.system)),
+            None,
+        )
 
     def of_series(self, other: Results) -> Results:
-        """These cells under the series that the systems have in `other`; those that it does not have are left out."""
+        """These cells under the series that the systems have in `other`; those that it does not
+        have are left out."""
         series = {(s.system, s.encoder): s for s in other.series}
-        cells = {(series[s.system, s.encoder], m, c): x for (s, m, c), x in self.cells.items() if (s.system, s.encoder) in series}
+        cells = {
+            (series[s.system, s.encoder], m, c): x
+            for (s, m, c), x in self.cells.items()
+            if (s.system, s.encoder) in series
+        }
         return Results(other.series, cells)
 
 
 def arrange(rows: Iterable[Row], also: Sequence[str] = ()) -> Results:
-    """Sort rows into cells; rows that differ in their seed alone are averaged, of rows that differ in their card alone the last
-    counts (as in `results.results_table`).
+    """Sort rows into cells; rows that differ in their seed alone are averaged, of rows that differ
+    in their card alone the last counts (as in `results.results_table`).
 
     also: systems that occur in examples or breakdowns, so that they get a colour even without rows.
     Where none of all these needs audio, "clean" is not of speech: the condition is "written".
     """
     rows = list(rows)
-    text_only = all(re.split("[@+]", system)[0] in READERS for system in (*(row.system for row in rows), *also))
+    text_only = all(
+        re.split("[@+]", system)[0] in READERS for system in (*(row.system for row in rows), *also)
+    )
     groups: dict[tuple[tuple[str, str], str, ShownCondition], dict[int, Row]] = {}
     names = list(dict.fromkeys((row.system, row.encoder or "") for row in rows))
     for row in rows:
         if math.isfinite(row.value):
             where = "written" if text_only and row.condition == "clean" else row.full_condition
             condition = ShownCondition(where, _finite(row.snr_db))
-            groups.setdefault(((row.system, row.encoder or ""), row.metric.lower(), condition), {})[row.seed] = row
+            groups.setdefault(((row.system, row.encoder or ""), row.metric.lower(), condition), {})[
+                row.seed
+            ] = row
     present = {n for system, encoder in names for n in (system, f"{system}/{encoder}")}
     names += [(system, "") for system in dict.fromkeys(also) if system not in present]
     order = list(SYSTEMS)
@@ -186,15 +223,24 @@ def arrange(rows: Iterable[Row], also: Sequence[str] = ()) -> Results:
     for slot, (system, encoder) in enumerate(names):
         label = SYSTEMS.get(system, system)
         ambiguous = encoder and systems.count(system) > 1
-        series[system, encoder] = Series(system, encoder, f"{label} · {encoder}" if ambiguous else label, slot)
+        series[system, encoder] = Series(
+            system, encoder, (f"{label} · {encoder}") if ambiguous else label, slot
+        )
     cells = {}
     for (name, metric, condition), by_seed in groups.items():
-        seeds = list(by_seed.values())  # their mean; the interval reaches from the least lower to the greatest upper end
+        # their mean; the interval reaches from the least lower to the greatest upper end
+        seeds = list(by_seed.values())
         ends = [(_finite(r.low), _finite(r.high)) for r in seeds]
         whole = [(a, b) for a, b in ends if a is not None and b is not None]
-        low, high = (min(a for a, _ in whole), max(b for _, b in whole)) if len(whole) == len(seeds) else (None, None)
+        low, high = (
+            (min(a for a, _ in whole), max(b for _, b in whole))
+            if len(whole) == len(seeds)
+            else (None, None)
+        )
         first, value = seeds[0], sum(r.value for r in seeds) / len(seeds)
-        cells[series[name], metric, condition] = ScoreCell(value, low, high, first.n or None, len(seeds), first.drawn, first.groups)
+        cells[series[name], metric, condition] = ScoreCell(
+            value, low, high, first.n or None, len(seeds), first.drawn, first.groups
+        )
     return Results(tuple(series.values()), cells)
 
 
@@ -204,7 +250,11 @@ def decibels(snr_db: float) -> str:
 
 def points_in(results: Results, series: Series, metric: str, noise: str) -> Points:
     """The points of one line over the SNRs of a noise, hardest first, clean speech last."""
-    conditions = [c for c in results.conditions(metric) if c == CLEAN or (c.name == noise and c.snr_db is not None)]
+    conditions = [
+        c
+        for c in results.conditions(metric)
+        if c == CLEAN or (c.name == noise and c.snr_db is not None)
+    ]
     return [(c, cell) for c in conditions[::-1] if (cell := results.get(series, metric, c))]
 
 
@@ -224,8 +274,8 @@ NAMES, ROW = 1.55, 0.27  # inches: beside a heat map, for the names of the encod
 
 @dataclass(frozen=True)
 class Drawing:
-    """svg: an <svg> element. alt: what it shows, in words and numbers. common: of the questions that all systems answered, to be
-    switched to; None: it stays.
+    """svg: an <svg> element. alt: what it shows, in words and numbers. common: of the questions
+    that all systems answered, to be switched to; None: it stays.
     """
 
     svg: str
@@ -235,7 +285,8 @@ class Drawing:
 
 @contextmanager
 def blank(height: float) -> Iterator[Figure]:
-    """An empty figure of the width of a page, with the look of all, whatever the user's own settings are. height: inches."""
+    """An empty figure of the width of a page, with the look of all, whatever the user's own
+    settings are. height: inches."""
     with styled() as figure:
         yield figure(figsize=(INCHES, height))
 
@@ -248,11 +299,18 @@ def axes_at(figure: Figure, left: float, bottom: float, width: float, height: fl
 
 def draw_interval(ax: Axes, x: float, estimate: ScoreCell | Row | Interval, **style: Any) -> None:
     if estimate.low is not None and estimate.high is not None:
-        ax.plot([x, x], [estimate.low, estimate.high], **{"linewidth": 1.3, "solid_capstyle": "round", **style})
+        ax.plot(
+            [x, x],
+            [estimate.low, estimate.high],
+            **{"linewidth": 1.3, "solid_capstyle": "round", **style},
+        )
 
 
-def cell_axes(figure: Figure, left: float, bottom: float, width: float, height: float, columns: int, rows: int) -> Axes:
-    """Axes for a table of cells: their middles lie at whole numbers, the first row is on top. No grid, no frame. All in inches."""
+def cell_axes(
+    figure: Figure, left: float, bottom: float, width: float, height: float, columns: int, rows: int
+) -> Axes:
+    """Axes for a table of cells: their middles lie at whole numbers, the first row is on top. No
+    grid, no frame. All in inches."""
     ax = axes_at(figure, left, bottom, width, height)
     ax.set_xlim(-0.5, columns - 0.5)
     ax.set_ylim(rows - 0.5, -0.5)
@@ -261,10 +319,22 @@ def cell_axes(figure: Figure, left: float, bottom: float, width: float, height: 
     return ax
 
 
-def draw_cell(ax: Axes, x: int, y: int, text: str, colour: Any, ink: str, size: float = 8, alpha: float = 1, **style: Any) -> None:
+def draw_cell(
+    ax: Axes,
+    x: int,
+    y: int,
+    text: str,
+    colour: Any,
+    ink: str,
+    size: float = 8,
+    alpha: float = 1,
+    **style: Any,
+) -> None:
     from matplotlib.patches import Rectangle
 
-    ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colour, alpha=alpha, linewidth=0))
+    ax.add_patch(
+        Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colour, alpha=alpha, linewidth=0)
+    )
     ax.text(x, y, text, ha="center", va="center", fontsize=size, color=ink, **style)
 
 
@@ -276,11 +346,18 @@ def legend(
     dashes: Any = None,
     **style: Any,
 ) -> None:
-    """entries: series and their names; dashes: line styles by name; place: of the upper left corner, in shares of the figure."""
+    """entries: series and their names; dashes: line styles by name; place: of the upper left
+    corner, in shares of the figure."""
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], linewidth=width, marker=s.marker, color=s.colour, markersize=5, label=label) for s, label in entries]
-    handles += [Line2D([], [], linewidth=width, color=INK, linestyle=dash, label=name) for name, dash in (dashes or {}).items()]
+    handles = [
+        Line2D([], [], linewidth=width, marker=s.marker, color=s.colour, markersize=5, label=label)
+        for s, label in entries
+    ]
+    handles += [
+        Line2D([], [], linewidth=width, color=INK, linestyle=dash, label=name)
+        for name, dash in (dashes or {}).items()
+    ]
     if handles:
         figure.legend(handles=handles, loc="upper left", bbox_to_anchor=place, **style)
 
@@ -305,8 +382,9 @@ def panels_in(
 ) -> Iterator[tuple[Figure, list[list[Axes]]]]:
     """Panels that share their axis up, under one legend.
 
-    height: of a panel; above: from the legend to the first row; below: under the last row; between: two rows; all in inches.
-    entries, dashes: of the legend: series, and line styles by name. right: end of the panels, a share of the width.
+    height: of a panel; above: from the legend to the first row; below: under the last row; between:
+    two rows; all in inches. entries, dashes: of the legend: series, and line styles by name. right:
+    end of the panels, a share of the width.
     """
     count = len(entries) + len(dashes or ())
     above += 0.12 + 0.2 * -(-count // 4) if count else 0.0
@@ -321,11 +399,14 @@ def panels_in(
 
 
 def snr_axis(ax: Axes, lines: Iterable[Points]) -> float:
-    """Mark the SNRs of some lines along an axis, clean speech at the right end; where that stands."""
+    """Mark the SNRs of some lines along an axis, clean speech at the right end; where that
+    stands."""
     conditions = {c for points in lines for c, _ in points}
     ratios = sorted({c.snr_db for c in conditions if c.snr_db is not None})
     clean = ratios[-1] + max(5.0, (ratios[-1] - ratios[0]) / 4)
-    places = {r: decibels(r) for r in ratios} | ({clean: "clean"} if any(c.snr_db is None for c in conditions) else {})
+    places = {r: decibels(r) for r in ratios} | (
+        {clean: "clean"} if any(c.snr_db is None for c in conditions) else {}
+    )
     ax.set_xticks(list(places), list(places.values()))
     edge = (clean - ratios[0]) / 22
     ax.set_xlim(ratios[0] - edge, clean + edge)
@@ -341,11 +422,27 @@ def svg_of(figure: Figure, name: str) -> str:
         nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
         figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     svg = buffer.getvalue()
-    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    svg = re.sub(r"<svg [^>]*viewBox=\"([^\"]*)\"[^>]*>", r'<svg viewBox="\1" aria-hidden="true" focusable="false">', svg, count=1)
+    svg = re.sub(
+        r"<metadata>.*?</metadata>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.DOTALL
+    )
+    svg = re.sub(
+        r"<svg [^>]*viewBox=\"([^\"]*)\"[^>]*>",
+        r'<svg viewBox="\1" aria-hidden="true" '
+        r'focusable="false">',
+        svg,
+        count=1,
+    )
     svg = re.sub(r'\bid="', f'id="{name}-', svg).replace("url(#", f"url(#{name}-")
     svg = re.sub(r'xlink:href="#', f'href="#{name}-', svg)
-    svg = re.sub(r" font-family: [^;\"]*;|<style.*?</style>| transform=\"rotate\(-0 [^\"]*\"", "", svg, flags=re.DOTALL)
-    names = {INK: "ink", MUTED: "muted", RULE: "rule", PAPER: "paper"} | {light: f"s{i}" for i, (light, _) in enumerate(PALETTE)}
+    svg = re.sub(
+        r" font-family: [^;\"]*;|<style.*?</style>| transform=\"rotate\(-0 "
+        r"[^\"]*\"",
+        "",
+        svg,
+        flags=re.DOTALL,
+    )
+    names = {INK: "ink", MUTED: "muted", RULE: "rule", PAPER: "paper"} | {
+        light: f"s{i}" for i, (light, _) in enumerate(PALETTE)
+    }
     svg = re.sub("|".join(names), lambda m: f"var(--{names[m[0]]}, {m[0]})", svg)
     return re.sub(r"\n\s*", "\n", svg).strip()

@@ -32,17 +32,22 @@ class SpeechBertOptions:
     qa: QaOptions
     words: TrainingOptions
     masked: TrainingOptions | None
-    passages: Count | None = option(None, "number of training passages, with their questions; default: all")
+    passages: Count | None = option(
+        None, "number of training passages, with their questions; default: all"
+    )
     word_batch: Count = option(128, "audio words per step, over all processes")
     word_width: Count = option(256, "LSTM units per direction")
     pull: Weight = option(1.0, "weight of the L1 distance to the text embedding")
-    masked_batch: Count = option(16, "sequences per step, half text, half speech", name="mask_batch")
+    masked_batch: Count = option(
+        16, "sequences per step, half text, half speech", name="mask_batch"
+    )
     masked_window: Count = option(100, "words per sequence", name="mask_window")
     spans: bool = option(True, "skip the third stage, for a model that `train choice` starts from")
 
 
 READER = QaOptions(TrainingOptions(600, 3e-4, 50, **vars(BERT)), answer=30)
-WORDS = TrainingOptions(1500, 2e-3, **vars(BERT), bf16=False)  # float32: a CPU has no fast LSTM in bfloat16
+# float32: a CPU has no fast LSTM in bfloat16
+WORDS = TrainingOptions(1500, 2e-3, **vars(BERT), bf16=False)
 MASKED = TrainingOptions(200, 1e-4, **vars(BERT))
 
 
@@ -50,28 +55,44 @@ MASKED = TrainingOptions(200, 1e-4, **vars(BERT))
 class TrainSpeechBert:
     """train SpeechBERT, a text encoder that reads audio words
 
-    There are three stages. An autoencoder makes one vector of every audio word, near the embedding of its text (--word-...). The
-    text encoder is trained to predict masked words of text and speech (--mask-...), and then to find answer spans (the other
-    training options; --trained is of this stage alone). A killed run resumes with the same command. Words are segmented by the
-    times in the manifest and, with --ctc, a second time as they will be in evaluation.
+    There are three stages. An autoencoder makes one vector of every audio word, near the embedding
+    of its text (--word-...). The text encoder is trained to predict masked words of text and speech
+    (--mask-...), and then to find answer spans (the other training options; --trained is of this
+    stage alone). A killed run resumes with the same command. Words are segmented by the times in
+    the manifest and, with --ctc, a second time as they will be in evaluation.
 
-      speechssl train speechbert corpus people-en/encoder exp/speechbert --layer 5 --ctc people-en/ctc
+      speechssl train speechbert corpus people-en/encoder exp/speechbert --layer 5 \\
+        --ctc people-en/ctc
       speechssl train speechbert corpus mfcc exp/speechbert-mfcc --start people-en/text-qa
     """
 
     corpus: Path = argument("prepared corpus")
-    encoder: str = argument(f"encoder for the features of audio words: {ENCODERS}; or mfcc, as published")
+    encoder: str = argument(
+        f"encoder for the features of audio words: {ENCODERS}; or mfcc, as published"
+    )
     out: Path = argument("folder for the trained model")
     layer: Whole | None = option(None, "layer of the encoder; mfcc has none")
-    ctc: Path | None = option(None, "folder of `speechssl train ctc` with this encoder, which segments words")
-    start: Path | None = option(None, "reader of `speechssl train text-qa` to start from; default: the text encoder")
+    ctc: Path | None = option(
+        None, "folder of `speechssl train ctc` with this encoder, which segments words"
+    )
+    start: Path | None = option(
+        None, "reader of `speechssl train text-qa` to start from; default: the text encoder"
+    )
     word_steps: Count = option(WORDS.steps, "number of updates of the autoencoder")
-    word_learning_rate: Amount = option(WORDS.learning_rate, "peak learning rate of the autoencoder")
-    mask_steps: Whole = option(MASKED.steps, "number of updates on masked words; 0: skip this stage")
+    word_learning_rate: Amount = option(
+        WORDS.learning_rate, "peak learning rate of the autoencoder"
+    )
+    mask_steps: Whole = option(
+        MASKED.steps, "number of updates on masked words; 0: skip this stage"
+    )
     mask_learning_rate: Amount = option(MASKED.learning_rate, "peak learning rate on masked words")
-    learning_rates: tuple[Amount, ...] = option((), f"{LEARNING_RATES}; audio and masked words are trained anew for each", least=1)
+    learning_rates: tuple[Amount, ...] = option(
+        (), f"{LEARNING_RATES}; audio and masked words are trained anew for each", least=1
+    )
     device: str = option("auto", DEVICE)
-    options: SpeechBertOptions = group(SpeechBertOptions(READER, WORDS, MASKED), "audio words and masked words")
+    options: SpeechBertOptions = group(
+        SpeechBertOptions(READER, WORDS, MASKED), "audio words and masked words"
+    )
     qa: QaOptions = group(READER, "reader", without=("noise", "subwords", "characters"))
 
     def run(self) -> None:
@@ -81,13 +102,21 @@ class TrainSpeechBert:
         use_device(self.device)
         # the first two stages are trained as the last one except for steps and learning rate
         both = replace(self.qa.training, horizon=None)
-        words = replace(both, steps=self.word_steps, learning_rate=self.word_learning_rate, bf16=WORDS.bf16)
-        masked = replace(both, steps=self.mask_steps, learning_rate=self.mask_learning_rate) if self.mask_steps else None
+        words = replace(
+            both, steps=self.word_steps, learning_rate=self.word_learning_rate, bf16=WORDS.bf16
+        )
+        masked = (
+            replace(both, steps=self.mask_steps, learning_rate=self.mask_learning_rate)
+            if self.mask_steps
+            else None
+        )
         options = replace(self.options, qa=self.qa, words=words, masked=masked)
         features, recogniser = self._features()
 
         def train(out: Path, qa: QaOptions) -> None:
-            train_speechbert(self.corpus, features, out, replace(options, qa=qa), recogniser, shipped(self.start))
+            train_speechbert(
+                self.corpus, features, out, replace(options, qa=qa), recogniser, shipped(self.start)
+            )
 
         swept(self.out, self.learning_rates, self.qa, train)
         print(f"{self.out}: SpeechBERT{best_of(self.out)}")
@@ -103,9 +132,12 @@ class TrainSpeechBert:
             if self.layer is not None:
                 raise InputError(f"mfcc has no layer {self.layer}; leave out --layer")
             if folder is not None:
-                raise InputError(f"the recogniser {folder} reads an encoder's layers, not mfcc; leave out --ctc")
+                raise InputError(
+                    f"the recogniser {folder} reads an encoder's layers, not mfcc; leave out --ctc"
+                )
             return load_features("mfcc", 0), None
-        shared = SharedEncoder(load_encoder(self.encoder))  # features and recogniser read the same layers of one recording
+        # features and recogniser read the same layers of one recording
+        shared = SharedEncoder(load_encoder(self.encoder))
         features = encoder_features(shared, self.layer, 1)  # type: ignore[arg-type]
         return features, None if folder is None else CtcRecogniser.load(folder, shared)
 
@@ -124,9 +156,10 @@ class TransferSpeechBertOptions:
 class TransferSpeechBert:
     """transfer a SpeechBERT to another encoder
 
-    For use after continual pre-training: on clean recordings whose words have times, the word encoder is trained to give NEW's
-    features of a word the code that the word has with the old encoder. It is trained in float32; the text encoder is not changed. A
-    killed run resumes with the same command.
+    For use after continual pre-training: on clean recordings whose words have times, the word
+    encoder is trained to give NEW's features of a word the code that the word has with the old
+    encoder. It is trained in float32; the text encoder is not changed. A killed run resumes with
+    the same command.
 
       speechssl train transfer-speechbert corpus people-en/encoder people-en/speechbert \\
         exp/robust/encoder exp/robust/speechbert
@@ -135,7 +168,9 @@ class TransferSpeechBert:
     corpus: Path = argument("prepared corpus whose words have times")
     encoder: str = argument(f"encoder that SpeechBERT was trained on: {ENCODERS}")
     speechbert: Path = argument("folder of `speechssl train speechbert`")
-    new: str = argument("encoder to transfer it to, such as the result of `speechssl pretrain continue`")
+    new: str = argument(
+        "encoder to transfer it to, such as the result of `speechssl pretrain continue`"
+    )
     out: Path = argument("folder for the trained model")
     device: str = option("auto", DEVICE)
     options: TransferSpeechBertOptions = group(TransferSpeechBertOptions(), "")
@@ -145,9 +180,22 @@ class TransferSpeechBert:
         from speechssl.speechbert.train import transfer_speechbert
 
         use_device(self.device)
-        options = replace(self.options, training=replace(self.options.training, bf16=False))  # as WORDS
+        # as WORDS
+        options = replace(self.options, training=replace(self.options.training, bf16=False))
         speechbert = shipped(self.speechbert) or self.speechbert
-        card = transfer_speechbert(self.corpus, load_encoder(self.encoder), speechbert, load_encoder(self.new), self.out, options)
+        card = transfer_speechbert(
+            self.corpus,
+            load_encoder(self.encoder),
+            speechbert,
+            load_encoder(self.new),
+            self.out,
+            options,
+        )
         facts = card["transferred"]
-        distance = f"mean distance of the new codes from the old: {facts['distance']:.0%} of that between two words"
-        print(f"{self.out}: SpeechBERT, transferred by {facts['audio_words']} audio words; {distance}")
+        distance = (
+            f"mean distance of the new codes from the old: {facts['distance']:.0%} of "
+            "that between two words"
+        )
+        print(
+            f"{self.out}: SpeechBERT, transferred by {facts['audio_words']} audio words; {distance}"
+        )

@@ -1,10 +1,12 @@
-"""What SpeechBERT is trained on: recordings cut into audio words, and the batches of its first two stages.
+"""What SpeechBERT is trained on: recordings cut into audio words, and the batches of its first two
+stages.
 
-A recording is cut by the words of the manifest, or by aligning its text with the recogniser; and, where there is a recogniser, a
-second time by its output, as it will be when questions are answered.
-Ids of spans: 0, 1 and 2 are [CLS], [SEP] and [PAD], 3 + n is audio word n. Of masked words: word pieces, V + n is audio word n.
-Letters: F rows of features of all recordings, D their width, N words of all recordings, W words of one, B words or sequences of a
-batch, T rows of the longest of them, S positions, V vocabulary, E embedding width, P pieces of a word.
+A recording is cut by the words of the manifest, or by aligning its text with the recogniser; and,
+where there is a recogniser, a second time by its output, as it will be when questions are answered.
+Ids of spans: 0, 1 and 2 are [CLS], [SEP] and [PAD], 3 + n is audio word n. Of masked words: word
+pieces, V + n is audio word n. Letters: F rows of features of all recordings, D their width, N words
+of all recordings, W words of one, B words or sequences of a batch, T rows of the longest of them, S
+positions, V vocabulary, E embedding width, P pieces of a word.
 """
 
 from __future__ import annotations
@@ -45,38 +47,52 @@ K = TypeVar("K")
 
 def spans_of(words: Sequence[Any]) -> tuple[Span, ...]:
     """Words with text, start and end, as records have them: in order of time, none empty."""
-    return tuple(Span(w.text, w.start, w.end) for w in sorted(words, key=lambda w: (w.start, w.end)) if w.end > w.start)
+    return tuple(
+        Span(w.text, w.start, w.end)
+        for w in sorted(words, key=lambda w: (w.start, w.end))
+        if w.end > w.start
+    )
 
 
 def with_texts(words: Sequence[Span], reference: Sequence[Span]) -> tuple[Span, ...]:
-    """Words with the text of the reference word each covers, "" where none is covered by half (intersection over union)."""
+    """Words with the text of the reference word each covers, "" where none is covered by half
+    (intersection over union)."""
     if not words or not reference:
         return tuple(Span("", w.start, w.end) for w in words)
     a, b = (np.array([(w.start, w.end) for w in spans], float) for spans in (words, reference))
     shared = np.minimum(a[:, None, 1], b[None, :, 1]) - np.maximum(a[:, None, 0], b[None, :, 0])
     either = np.maximum(a[:, None, 1], b[None, :, 1]) - np.minimum(a[:, None, 0], b[None, :, 0])
     share = np.maximum(shared, 0.0) / either
-    texts = [reference[k].text if share[i, k] >= SAME else "" for i, k in enumerate(share.argmax(1))]
+    texts = [
+        reference[k].text if share[i, k] >= SAME else "" for i, k in enumerate(share.argmax(1))
+    ]
     return tuple(Span(text, w.start, w.end) for text, w in zip(texts, words, strict=True))
 
 
 def recognised(recogniser: Any, samples: np.ndarray) -> tuple[Span, ...]:
-    """Words as a recogniser cuts them, each with what the recogniser took it for. samples: (N,) float32 at 16 kHz."""
+    """Words as a recogniser cuts them, each with what the recogniser took it for. samples: (N,)
+    float32 at 16 kHz."""
     return widened(spans_of(recogniser.transcribe(samples).words), len(samples) / SAMPLE_RATE)
 
 
-def known_words(record: Passage | Question, samples: np.ndarray, recogniser: CtcRecogniser | None) -> tuple[Span, ...]:
-    """The words of the reference, with times. Raises ValueError where there are none, and none can be aligned."""
+def known_words(
+    record: Passage | Question, samples: np.ndarray, recogniser: CtcRecogniser | None
+) -> tuple[Span, ...]:
+    """The words of the reference, with times. Raises ValueError where there are none, and none can
+    be aligned."""
     if words := spans_of(record.words):
         return words
     if recogniser is None or not record.text:
-        raise ValueError("its manifest has no words with times (`train speechbert --ctc` aligns its text)")
+        raise ValueError(
+            "its manifest has no words with times (`train speechbert --ctc` aligns its text)"
+        )
     written = (word[slice(*core(word))] for word, _ in pieces(record.text, record.language))
     return ctc_aligner(recogniser).align(samples, [word for word in written if word]).words
 
 
 def word_rows(words: Sequence[Span], grid: FrameGrid, frames: int) -> np.ndarray:
-    """(W, 2) int64: first row and one past the last of every word; none is without rows. frames: rows of the recording, not 0."""
+    """(W, 2) int64: first row and one past the last of every word; none is without rows. frames:
+    rows of the recording, not 0."""
     first = [grid.frame_at(grid.sample(w.start), frames) for w in words]
     last = [grid.frame_at(max(grid.sample(w.end) - 1, grid.sample(w.start)), frames) for w in words]
     return np.array([first, [n + 1 for n in last]], np.int64).T.reshape(-1, 2)
@@ -103,13 +119,18 @@ class WordTable:
     features: np.ndarray | StoredRows  # (F, D)
     rows: np.ndarray  # (N, 2) first row and one past the last
     texts: tuple[str, ...]  # N, "" where the word is not known
-    sequences: Mapping[str, tuple[WordSequence, ...]]  # id of a recording -> one sequence for every way it was cut
+    # id of a recording -> one sequence for every way it was cut
+    sequences: Mapping[str, tuple[WordSequence, ...]]
 
 
 def word_table(
-    features: Any, bounds: Mapping[str, tuple[int, int]], cuts: Mapping[str, Sequence[Sequence[Span]]], grid: FrameGrid
+    features: Any,
+    bounds: Mapping[str, tuple[int, int]],
+    cuts: Mapping[str, Sequence[Sequence[Span]]],
+    grid: FrameGrid,
 ) -> WordTable:
-    """features: (F, D); bounds: id -> rows of the recording, [first, last); cuts: id -> its words, cut in one or more ways."""
+    """features: (F, D); bounds: id -> rows of the recording, [first, last); cuts: id -> its words,
+    cut in one or more ways."""
     rows, sequences = [np.zeros((0, 2), np.int64)], {}
     texts: list[str] = []
     for name, ways in cuts.items():
@@ -117,26 +138,40 @@ def word_table(
         of_recording = []
         for words in ways:
             times = np.array([(w.start, w.end) for w in words], float).reshape(-1, 2)
-            of_recording.append(WordSequence(np.arange(len(texts), len(texts) + len(words)), times[:, 0], times[:, 1]))
+            of_recording.append(
+                WordSequence(
+                    np.arange(len(texts), len(texts) + len(words)), times[:, 0], times[:, 1]
+                )
+            )
             rows.append(word_rows(words, grid, last - first) + first)
             texts += [w.text for w in words]
         sequences[name] = tuple(of_recording)
     return WordTable(features, np.concatenate(rows), tuple(texts), sequences)
 
 
-def encode_corpus(data: Corpus, features: Features, recogniser: CtcRecogniser | None, folder: Path) -> WordTable:
+def encode_corpus(
+    data: Corpus, features: Features, recogniser: CtcRecogniser | None, folder: Path
+) -> WordTable:
     """The words of all recordings of a corpus. Features are kept in `folder` (`store_features`).
 
-    Recordings that cannot be read or have no words are set aside and listed. Raises InputError where none is left.
+    Recordings that cannot be read or have no words are set aside and listed. Raises InputError
+    where none is left.
     """
     if not data.records:
-        raise InputError(f"no recording of {data.root / data.split} has words with times; SpeechBERT cannot be trained on it")
+        raise InputError(
+            f"no recording of {data.root / data.split} has words with times; "
+            "SpeechBERT cannot be trained on it"
+        )
 
     def encode(record: Passage | Question) -> tuple[Tensor, list[list[Any]]]:
         samples = read_audio(data.path(record))
         rows = torch.cat(list(features.stream(samples))).cpu().half()
         reference = known_words(record, samples, recogniser)
-        ways = [reference] if recogniser is None else [reference, with_texts(recognised(recogniser, samples), reference)]
+        ways = (
+            [reference]
+            if recogniser is None
+            else [reference, with_texts(recognised(recogniser, samples), reference)]
+        )
         return rows, [[[w.text, w.start, w.end] for w in way] for way in ways]
 
     grid, width = features.grid, next(features.stream(np.zeros(SAMPLE_RATE, np.float32))).shape[1]
@@ -145,21 +180,30 @@ def encode_corpus(data: Corpus, features: Features, recogniser: CtcRecogniser | 
     made_from = {"features": features.card, "recogniser": recogniser and recogniser.card["asr"]}
     made_from |= {"recordings": hash_json(list(records))}
     store = store_features(folder, records, encode, sizes, made_from, "audio words")
-    cuts = {name: [tuple(Span(*word) for word in way) for way in ways] for name, ways in store.facts.items()}
+    cuts = {
+        name: [tuple(Span(*word) for word in way) for way in ways]
+        for name, ways in store.facts.items()
+    }
     rows = StoredRows(store)
     return word_table(rows, rows.bounds, cuts, grid)
 
 
 def padded(table: WordTable, numbers: np.ndarray) -> dict[str, Tensor]:
     """Features (B, T, D) float32 and lengths (B,) of these words of a table."""
-    words = [table.features[first : min(last, first + LONGEST)] for first, last in table.rows[numbers]]
+    words = [
+        table.features[first : min(last, first + LONGEST)] for first, last in table.rows[numbers]
+    ]
     features = [torch.from_numpy(np.asarray(word, np.float32)) for word in words]
-    return {"features": pad_sequence(features, batch_first=True), "lengths": torch.tensor([len(f) for f in features])}
+    return {
+        "features": pad_sequence(features, batch_first=True),
+        "lengths": torch.tensor([len(f) for f in features]),
+    }
 
 
 @dataclass(frozen=True)
 class WordBatches:
-    """Stage 1: batches of words of about one length, a function of (seed, step) only; every word comes once in an epoch."""
+    """Stage 1: batches of words of about one length, a function of (seed, step) only; every word
+    comes once in an epoch."""
 
     table: WordTable
     numbers: np.ndarray  # of the words of the table that are learnt from
@@ -172,7 +216,8 @@ class WordBatches:
         epoch, index = divmod(step, count)
         rng = np.random.default_rng([self.seed, epoch])
         lengths = np.diff(self.table.rows[self.numbers], axis=1)[:, 0]
-        order = np.argsort(lengths * rng.uniform(0.8, 1.25, len(lengths)), kind="stable")  # other neighbours in every epoch
+        # other neighbours in every epoch
+        order = np.argsort(lengths * rng.uniform(0.8, 1.25, len(lengths)), kind="stable")
         order = np.roll(order, int(rng.integers(len(order))))  # and other words left over
         place = int(rng.permutation(count)[index]) * self.size
         chosen = self.numbers[order[place : place + self.size]]
@@ -185,7 +230,8 @@ Sentence = tuple[np.ndarray, Sequence[np.ndarray]]
 
 @dataclass(frozen=True)
 class MaskedBatches:
-    """Stage 2: batches of which half the sequences are text and half speech, a function of (seed, step) only.
+    """Stage 2: batches of which half the sequences are text and half speech, a function of (seed,
+    step) only.
 
     Recordings are drawn by their length; a sequence is a random crop of at most `window` words.
     """
@@ -207,25 +253,43 @@ class MaskedBatches:
         chosen: list[Sentence] = []
         for sentences, count in ((self.text, self.size - half), (self.speech, half)):
             lengths = np.array([len(ids) for ids, _ in sentences], float)
-            chosen += [sentences[i] for i in rng.choice(len(sentences), count, p=lengths / lengths.sum())]
+            chosen += [
+                sentences[i] for i in rng.choice(len(sentences), count, p=lengths / lengths.sum())
+            ]
         examples = [self.masked(rng, sentence) for sentence in chosen]
-        ids = pad_sequence([torch.from_numpy(i) for i, _ in examples], batch_first=True, padding_value=self.specials[2])
-        mask = pad_sequence([torch.ones(len(i), dtype=torch.long) for i, _ in examples], batch_first=True)
+        ids = pad_sequence(
+            [torch.from_numpy(i) for i, _ in examples],
+            batch_first=True,
+            padding_value=self.specials[2],
+        )
+        mask = pad_sequence(
+            [torch.ones(len(i), dtype=torch.long) for i, _ in examples], batch_first=True
+        )
         targets = torch.full((*ids.shape, max(t.shape[1] for _, t in examples)), NONE)
         for row, (_, labels) in enumerate(examples):
             targets[row, : len(labels), : labels.shape[1]] = torch.from_numpy(labels)
-        return {"ids": ids, "mask": mask, "targets": targets, "speech": (torch.arange(self.size) >= self.size - half).long()}
+        return {
+            "ids": ids,
+            "mask": mask,
+            "targets": targets,
+            "speech": (torch.arange(self.size) >= self.size - half).long(),
+        }
 
     def masked(self, rng: np.random.Generator, sentence: Sentence) -> tuple[np.ndarray, np.ndarray]:
-        """Ids (S,) of a crop with [CLS] and [SEP], and targets (S, P). At least one position is chosen, if any can be."""
+        """Ids (S,) of a crop with [CLS] and [SEP], and targets (S, P). At least one position is
+        chosen, if any can be."""
         cls, sep, _, mask = self.specials
         first = int(rng.integers(max(len(sentence[0]) - self.window, 0) + 1))
-        ids, labels = sentence[0][first : first + self.window], sentence[1][first : first + self.window]
+        ids, labels = (
+            sentence[0][first : first + self.window],
+            sentence[1][first : first + self.window],
+        )
         predictable = np.array([len(t) > 0 for t in labels])
         chosen = predictable & (rng.random(len(predictable)) < self.share)
         if not chosen.any() and predictable.any():
             chosen[rng.choice(np.flatnonzero(predictable))] = True
-        draw, others = rng.random(len(ids)), ids.copy()  # masked, replaced by another of their kind, or kept
+        # masked, replaced by another of their kind, or kept
+        draw, others = rng.random(len(ids)), ids.copy()
         spoken = ids >= self.vocabulary
         others[spoken] = self.vocabulary + rng.integers(max(self.words, 1), size=int(spoken.sum()))
         others[~spoken] = rng.integers(self.vocabulary, size=int((~spoken).sum()))
@@ -238,7 +302,8 @@ class MaskedBatches:
 
 
 def span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[str, str]]:
-    """Stage 3: for every answerable question one example a way of cutting; and the questions without any: id -> why."""
+    """Stage 3: for every answerable question one example a way of cutting; and the questions
+    without any: id -> why."""
     examples, left_out = [], {}
     for question in data.answerable:
         times = answer_times(question)
@@ -246,12 +311,25 @@ def span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[s
             left_out[question.id] = "no answer has times"
             continue
         of_question = []
-        for spoken, passage in zip(table.sequences.get(question.id, ()), table.sequences.get(question.passage, ()), strict=False):
+        for spoken, passage in zip(
+            table.sequences.get(question.id, ()),
+            table.sequences.get(question.passage, ()),
+            strict=False,
+        ):
             inside = passage.inside(*times)
             if len(spoken.numbers) and len(inside):
-                of_question.append(Example(spoken.numbers + SPECIALS, passage.numbers + SPECIALS, int(inside[0]), int(inside[-1])))
+                of_question.append(
+                    Example(
+                        spoken.numbers + SPECIALS,
+                        passage.numbers + SPECIALS,
+                        int(inside[0]),
+                        int(inside[-1]),
+                    )
+                )
         if not of_question:
-            left_out[question.id] = f"it, or the answer in passage {question.passage}, has no audio word"
+            left_out[question.id] = (
+                f"it, or the answer in passage {question.passage}, has no audio word"
+            )
         examples += of_question
     return examples, left_out
 
@@ -259,5 +337,10 @@ def span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[s
 def numbered(codes: Mapping[K, np.ndarray], width: int) -> tuple[Tensor, dict[K, np.ndarray]]:
     """One table (N, E) of the codes (W, E) of recordings, and the ids (W,) of each. width: E."""
     stops = np.cumsum([SPECIALS, *(len(rows) for rows in codes.values())])
-    ids = {name: np.arange(stop - len(rows), stop) for (name, rows), stop in zip(codes.items(), stops[1:], strict=True)}
-    return torch.from_numpy(np.concatenate([np.zeros((0, width), np.float32), *codes.values()])), ids
+    ids = {
+        name: np.arange(stop - len(rows), stop)
+        for (name, rows), stop in zip(codes.items(), stops[1:], strict=True)
+    }
+    return torch.from_numpy(
+        np.concatenate([np.zeros((0, width), np.float32), *codes.values()])
+    ), ids

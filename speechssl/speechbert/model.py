@@ -1,11 +1,15 @@
-"""SpeechBERT (arXiv 1910.11559): an autoencoder makes vectors of audio words, and a text encoder reads them beside word pieces.
+"""SpeechBERT (arXiv 1910.11559): an autoencoder makes vectors of audio words, and a text encoder
+reads them beside word pieces.
 
-Section 2.1: a recurrent encoder turns the features of a word into one code, a recurrent decoder makes the features of the code, and
-the L1 distance of the code to the text embedding (of several pieces: their mean) is made small.
-Section 2.2: masked words are predicted, in text and in speech, by one encoder, as BERT's (15 %, 80 % masked, 10 % replaced).
-The target of an audio word is its text; of several pieces, the mean of their losses. The text embeddings stay as they are.
-Letters: B words or sequences, T rows of features, D their width, E embedding width, H LSTM width, N audio words, S positions, V
-vocabulary, P pieces.
+Section 2.1: a recurrent encoder turns the features of a word into one code, a recurrent decoder
+makes the features of the code, and the L1 distance of the code to the text embedding (of several
+pieces: their mean) is made small.
+Section 2.2: masked words are predicted, in text and in speech, by one encoder, as BERT's (15 %, 80
+% masked, 10 % replaced).
+The target of an audio word is its text; of several pieces, the mean of their losses. The text
+embeddings stay as they are.
+Letters: B words or sequences, T rows of features, D their width, E embedding width, H LSTM width, N
+audio words, S positions, V vocabulary, P pieces.
 """
 
 from __future__ import annotations
@@ -47,10 +51,13 @@ class WordEncoder(nn.Module):
         self.register_buffer("mean", torch.zeros(features))
         self.register_buffer("scale", torch.ones(features))
         self.lstm = nn.LSTM(features, width, batch_first=True, bidirectional=True)
-        self.projection = nn.Sequential(nn.Linear(2 * width, code), nn.Tanh(), nn.Linear(code, code))
+        self.projection = nn.Sequential(
+            nn.Linear(2 * width, code), nn.Tanh(), nn.Linear(code, code)
+        )
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Codes (B, E). features: (B, T, D); lengths: (B,) rows, 1 to T. What rows beyond a length hold never matters."""
+        """Codes (B, E). features: (B, T, D); lengths: (B,) rows, 1 to T. What rows beyond a length
+        hold never matters."""
         states = run_lstm(self.lstm, self.standardised(features), lengths)
         forward, backward = states.split(self.width, -1)
         last = (lengths - 1).to(states.device)[:, None, None].expand(-1, 1, self.width)
@@ -74,7 +81,9 @@ class WordEncoder(nn.Module):
         for start in range(0, len(order), size):
             part = order[start : start + size]
             batch = padded(table, part)
-            codes[torch.from_numpy(part)] = self(batch["features"].to(self.mean.device), batch["lengths"]).float().cpu()
+            codes[torch.from_numpy(part)] = (
+                self(batch["features"].to(self.mean.device), batch["lengths"]).float().cpu()
+            )
         return codes
 
 
@@ -88,10 +97,11 @@ class WordAutoencoder(nn.Module):
         self.output = nn.Linear(encoder.width, encoder.features)
 
     def forward(self, features: Tensor, lengths: Tensor, targets: Tensor) -> Batch:
-        """features: (B, T, D); lengths: (B,); targets: (B, E) text embeddings. Every loss is a mean over the words.
+        """features: (B, T, D); lengths: (B,); targets: (B, E) text embeddings. Every loss is a mean
+        over the words.
 
-        rebuilt: squared error of a standardised feature. distance: L1 to the word's own embedding. nearest: share of words that
-        have no nearer embedding in the batch than their own.
+        rebuilt: squared error of a standardised feature. distance: L1 to the word's own embedding.
+        nearest: share of words that have no nearer embedding in the batch than their own.
         """
         codes, steps = self.encoder(features, lengths), features.shape[1]
         decoded = self.output(self.decoder(codes[:, None].expand(-1, steps, -1))[0])
@@ -114,18 +124,23 @@ def nearest(codes: Tensor, targets: Tensor) -> Tensor:
 
 
 class CodeRegression(nn.Module):
-    """The word encoder on another encoder's features, learning the codes that words have already."""
+    """The word encoder on another encoder's features, learning the codes that words have
+    already."""
 
     def __init__(self, encoder: WordEncoder) -> None:
         super().__init__()
         self.encoder = encoder
 
     def forward(self, features: Tensor, lengths: Tensor, targets: Tensor) -> Batch:
-        """features: (B, T, D); lengths: (B,); targets: (B, E) codes. loss: L1 distance to its code, a mean over the words. nearest:
-        share of words that have no nearer code in the batch than their own.
+        """features: (B, T, D); lengths: (B,); targets: (B, E) codes. loss: L1 distance to its code,
+        a mean over the words. nearest: share of words that have no nearer code in the batch than
+        their own.
         """
         codes = self.encoder(features, lengths)
-        return {"loss": (codes - targets).abs().sum(-1).mean(), "nearest": nearest(codes.detach(), targets)}
+        return {
+            "loss": (codes - targets).abs().sum(-1).mean(),
+            "nearest": nearest(codes.detach(), targets),
+        }
 
 
 def look_up(table: Tensor, codes: Tensor, ids: Tensor) -> Tensor:
@@ -139,7 +154,8 @@ def look_up(table: Tensor, codes: Tensor, ids: Tensor) -> Tensor:
 
 
 class MaskedWords(nn.Module):
-    """The reader's encoder with a head that predicts word pieces; its last layer is the text embeddings themselves."""
+    """The reader's encoder with a head that predicts word pieces; its last layer is the text
+    embeddings themselves."""
 
     embeddings: Tensor
     codes: Tensor
@@ -151,32 +167,41 @@ class MaskedWords(nn.Module):
         self.register_buffer("embeddings", embeddings, persistent=False)
         self.register_buffer("codes", codes, persistent=False)
         width = embeddings.shape[1]
-        self.transform = nn.Sequential(nn.Linear(reader.encoder.config.hidden_size, width), nn.GELU(), nn.LayerNorm(width))
+        self.transform = nn.Sequential(
+            nn.Linear(reader.encoder.config.hidden_size, width), nn.GELU(), nn.LayerNorm(width)
+        )
         self.bias = nn.Parameter(torch.zeros(len(embeddings)))
 
     def forward(self, ids: Tensor, mask: Tensor, targets: Tensor, speech: Tensor) -> Batch:
-        """ids, mask: (B, S); targets: (B, S, P), NONE where there is nothing to predict; speech: (B,) 1 for audio words.
+        """ids, mask: (B, S); targets: (B, S, P), NONE where there is nothing to predict; speech:
+        (B,) 1 for audio words.
 
-        The loss is a mean over the chosen positions of each sequence, then over sequences. text, speech: share of chosen positions
-        of either kind whose likeliest piece is right, 0 for a kind that is not in the batch.
+        The loss is a mean over the chosen positions of each sequence, then over sequences. text,
+        speech: share of chosen positions of either kind whose likeliest piece is right, 0 for a
+        kind that is not in the batch.
         """
         embedded = look_up(self.embeddings, self.codes, ids)
         hidden = self.reader.encoder(**self.reader.inputs(embedded, mask, None)).last_hidden_state
         row, column = torch.nonzero(targets[..., 0] != NONE, as_tuple=True)
         labels = targets[row, column]
-        logits = (self.transform(hidden[row, column]) @ self.embeddings.T.to(hidden) + self.bias).float()
+        logits = (
+            self.transform(hidden[row, column]) @ self.embeddings.T.to(hidden) + self.bias
+        ).float()
         real = labels != NONE
         losses = -logits.log_softmax(-1).gather(1, labels.clamp(min=0))
         loss = torch.where(real, losses, 0.0).sum(1) / real.sum(1)
         share = 1 / torch.bincount(row, minlength=len(ids))[row]
         right = ((logits.argmax(-1)[:, None] == labels) & real).any(1).float()
         kinds = {"text": ~speech[row].bool(), "speech": speech[row].bool()}
-        shares = {name: (right * which).sum() / which.sum().clamp(min=1) for name, which in kinds.items()}
+        shares = {
+            name: (right * which).sum() / which.sum().clamp(min=1) for name, which in kinds.items()
+        }
         return {"loss": (loss * share).sum() / len(ids), **shares}
 
 
 class CodeEmbedding(nn.Embedding):
-    """A table whose ids are SPECIALS rows, which are trained and saved, and after them the codes of audio words, which are not.
+    """A table whose ids are SPECIALS rows, which are trained and saved, and after them the codes of
+    audio words, which are not.
 
     In a SpanModel or ChoiceModel it stands in the place of the table of tokens.
     """
@@ -194,13 +219,17 @@ class CodeEmbedding(nn.Embedding):
 
 
 def as_saved(encoder: WordEncoder) -> WordEncoder:
-    """The encoder with the weights that a file would give back: what reads its codes is trained on those of the file."""
+    """The encoder with the weights that a file would give back: what reads its codes is trained on
+    those of the file."""
     encoder.load_state_dict(dequantise(quantise(encoder.state_dict())))
     return encoder.eval().requires_grad_(False)
 
 
-def save_speechbert(folder: Path, encoder: WordEncoder, reader: SpanModel, layout: Layout, card: dict[str, Any]) -> None:
-    """Write words.safetensors, and the reader as any reader: model.safetensors, config.json and, last, card.json."""
+def save_speechbert(
+    folder: Path, encoder: WordEncoder, reader: SpanModel, layout: Layout, card: dict[str, Any]
+) -> None:
+    """Write words.safetensors, and the reader as any reader: model.safetensors, config.json and,
+    last, card.json."""
     with replacing(folder / WORDS) as temporary:
         save_file(quantise(encoder.state_dict()), temporary)
     shape = {"features": encoder.features, "code": encoder.code, "width": encoder.width}
@@ -209,11 +238,14 @@ def save_speechbert(folder: Path, encoder: WordEncoder, reader: SpanModel, layou
 
 
 def load_weights(folder: Path) -> tuple[WordEncoder, SpanModel, Layout, dict[str, Any]]:
-    """Raises InputError where a file is missing, damaged or not the one of the card, or the folder holds another kind of model."""
+    """Raises InputError where a file is missing, damaged or not the one of the card, or the folder
+    holds another kind of model."""
     card = read_json(folder / "card.json")
     words = card.get("words") if isinstance(card, dict) else None
     if not isinstance(words, dict) or card.get("what") != WHAT:
-        raise InputError(f"{folder} is not a SpeechBERT; give the folder of `speechssl train speechbert`")
+        raise InputError(
+            f"{folder} is not a SpeechBERT; give the folder of `speechssl train speechbert`"
+        )
     reader, layout, card = load_reader(folder)
     reader.embedding = CodeEmbedding(reader.embedding)
     path, width = folder / WORDS, reader.embedding.embedding_dim
@@ -227,5 +259,7 @@ def load_weights(folder: Path) -> tuple[WordEncoder, SpanModel, Layout, dict[str
         encoder.load_state_dict(dequantise(packed))
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:160]
-        raise InputError(f"{path} does not have the word encoder of its card ({reason}); train or fetch it again") from error
+        raise InputError(
+            f"{path} does not have the word encoder of its card ({reason}); train or fetch it again"
+        ) from error
     return encoder.eval().requires_grad_(False), reader, layout, card

@@ -1,7 +1,8 @@
 """SpeechBERT as a system: recordings are encoded as audio words, and answers are seconds.
 
-Words begin and end where a recogniser finds them (`speechbert`: only their times are used), or where the corpus has them
-(`speechbert-aligned`: an upper bound, for no system could have these). Windows and choice are DUAL's.
+Words begin and end where a recogniser finds them (`speechbert`: only their times are used), or
+where the corpus has them (`speechbert-aligned`: an upper bound, for no system could have these).
+Windows and choice are DUAL's.
 Letters: W words of one recording, E embedding width.
 """
 
@@ -27,17 +28,22 @@ from speechssl.units.features import Features, encoder_features, load_features
 
 @dataclass(frozen=True, eq=False)
 class AudioWords:
-    """A recording, encoded. codes: (W, E) float32; starts, ends: (W,) seconds. Which words they are is not known."""
+    """A recording, encoded. codes: (W, E) float32; starts, ends: (W,) seconds. Which words they are
+    is not known."""
 
     codes: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
 
 
-def answer_codes(reader: Reader, items: Sequence[tuple[AudioWords, AudioWords]]) -> list[TimedAnswer]:
-    """(question, passage) -> answers in seconds. A passage without words gives an empty answer at 0 s.
+def answer_codes(
+    reader: Reader, items: Sequence[tuple[AudioWords, AudioWords]]
+) -> list[TimedAnswer]:
+    """(question, passage) -> answers in seconds. A passage without words gives an empty answer at 0
+    s.
 
-    reader: of a SpanModel with a CodeEmbedding, whose codes are those of the recordings from now on.
+    reader: of a SpanModel with a CodeEmbedding, whose codes are those of the recordings from now
+    on.
     """
     recordings = {id(words): words.codes for pair in items for words in pair}
     embedding = reader.model.embedding
@@ -47,7 +53,9 @@ def answer_codes(reader: Reader, items: Sequence[tuple[AudioWords, AudioWords]])
     answers = [TimedAnswer(0.0, 0.0, 0.0)] * len(items)
     for i, span in zip(usable, spans, strict=True):
         passage = items[i][1]
-        answers[i] = TimedAnswer(float(passage.starts[span.first]), float(passage.ends[span.last]), span.confidence)
+        answers[i] = TimedAnswer(
+            float(passage.starts[span.first]), float(passage.ends[span.last]), span.confidence
+        )
     return answers
 
 
@@ -69,14 +77,21 @@ class SpeechBertSystem:
     def encode(self, record: Passage | Question | None, samples: Any) -> AudioWords:
         """samples: (N,) float32 at 16 kHz.
 
-        Raises ValueError for audio shorter than one frame, or where `speechbert-aligned` finds no words with times.
+        Raises ValueError for audio shorter than one frame, or where `speechbert-aligned` finds no
+        words with times.
         """
         if self.recogniser is not None:
             words = recognised(self.recogniser, samples)
         elif record is None:
-            raise ValueError("speechbert-aligned needs a recording of a corpus that has its words with times; choose speechbert")
+            raise ValueError(
+                "speechbert-aligned needs a recording of a corpus that has its "
+                "words with times; choose speechbert"
+            )
         elif not (words := spans_of(record.words)):
-            raise ValueError("its manifest has no words with times, which speechbert-aligned needs; choose speechbert")
+            raise ValueError(
+                "its manifest has no words with times, which speechbert-aligned "
+                "needs; choose speechbert"
+            )
         rows = torch.cat(list(self.features.stream(samples))).cpu().numpy()
         if not np.isfinite(rows).all():
             raise ValueError("the encoder gives features that are not finite")
@@ -89,30 +104,52 @@ class SpeechBertSystem:
         return answer_codes(self.reader, items)
 
 
-def load_speechbert(folder: Path, encoder: Any, recogniser: Recogniser | None = None, bf16: bool = False) -> SpeechBertSystem:
-    """The model in `folder`, on the features of this encoder. recogniser: finds where words begin and end; None: the records do
-    (`speechbert-aligned`). Raises InputError where the folder holds no SpeechBERT, or one of another encoder.
+def load_speechbert(
+    folder: Path, encoder: Any, recogniser: Recogniser | None = None, bf16: bool = False
+) -> SpeechBertSystem:
+    """The model in `folder`, on the features of this encoder. recogniser: finds where words begin
+    and end; None: the records do (`speechbert-aligned`). Raises InputError where the folder holds
+    no SpeechBERT, or one of another encoder.
     """
     words, model, layout, card = load_weights(folder)
     features = speechbert_features(folder, encoder, card)
-    system_card = {"speechbert": card["weights"], "words": card["words"]["weights"], "features": card["features"]}
+    system_card = {
+        "speechbert": card["weights"],
+        "words": card["words"]["weights"],
+        "features": card["features"],
+    }
     boundaries = recogniser.card["asr"] if recogniser else "those of the corpus"
-    system_card |= {"layout": card["layout"], "boundaries": boundaries} | ({"bf16": True} if bf16 else {})
-    return SpeechBertSystem(features, words, Reader(model, layout, bf16=bf16), recogniser, system_card)
+    system_card |= {"layout": card["layout"], "boundaries": boundaries} | (
+        {"bf16": True} if bf16 else {}
+    )
+    return SpeechBertSystem(
+        features, words, Reader(model, layout, bf16=bf16), recogniser, system_card
+    )
 
 
 def speechbert_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> Features:
-    """What the SpeechBERT in `folder` makes audio words of. Raises InputError where that is of another encoder."""
+    """What the SpeechBERT in `folder` makes audio words of. Raises InputError where that is of
+    another encoder."""
     trained_on = card.get("features")
     if not isinstance(trained_on, dict):
-        raise InputError(f"the card of {folder} does not record the features it was trained on; train it again")
+        raise InputError(
+            f"the card of {folder} does not record the features it was trained on; train it again"
+        )
     layer, smooth = int(trained_on.get("layer", 0)), int(trained_on.get("smooth", 1))
     mfcc = trained_on.get("encoder") == "mfcc"
-    features = load_features("mfcc", 0, smooth) if mfcc else encoder_features(encoder, layer, smooth)
-    different = [name for name in ("encoder", "frame_rate", "settings") if trained_on.get(name) != features.card.get(name)]
+    features = (
+        load_features("mfcc", 0, smooth) if mfcc else encoder_features(encoder, layer, smooth)
+    )
+    different = [
+        name
+        for name in ("encoder", "frame_rate", "settings")
+        if trained_on.get(name) != features.card.get(name)
+    ]
     if different:
         raise InputError(
-            f"{folder} was trained on the encoder {trained_on.get('encoder')} and this one is {features.encoder} ({different[0]} "
-            f"differs); load that encoder, transfer SpeechBERT to it (`speechssl train transfer-speechbert`) or train it again"
+            f"{folder} was trained on the encoder {trained_on.get('encoder')} and this one is "
+            f"{features.encoder} ({different[0]} "
+            "differs); load that encoder, transfer SpeechBERT to it (`speechssl train "
+            "transfer-speechbert`) or train it again"
         )
     return features

@@ -1,10 +1,12 @@
 """What a task of SUPERB (arXiv 2105.01051) is, and the data that its head is trained on.
 
-A task (`Task`) knows its data and its head: utterances in, a loss, predictions, and measures of them. It knows nothing of encoders,
-caches, learning rates or noise. Loaders give batches of hidden states of any encoder, or of spectral features as the baseline,
-computed once and cached or with the encoder in the loop. A cache folder is named after its contents, so that tasks on the same
+A task (`Task`) knows its data and its head: utterances in, a loss, predictions, and measures of
+them. It knows nothing of encoders, caches, learning rates or noise. Loaders give batches of hidden
+states of any encoder, or of spectral features as the baseline, computed once and cached or with the
+encoder in the loop. A cache folder is named after its contents, so that tasks on the same
 recordings (PR and ASR) share it.
-Letters: B batch, S hidden states (the encoder's layers and the input of the first), T frames, D width, N samples, R recordings.
+Letters: B batch, S hidden states (the encoder's layers and the input of the first), T frames, D
+width, N samples, R recordings.
 """
 
 from __future__ import annotations
@@ -37,11 +39,13 @@ from speechssl.timing import FrameGrid
 
 
 class Featurizer(nn.Module):
-    """Weighted sum of S hidden states (SUPERB, section 3; s3prl's `Featurizer`): learnt weights that a softmax makes sum to 1.
+    """Weighted sum of S hidden states (SUPERB, section 3; s3prl's `Featurizer`): learnt weights
+    that a softmax makes sum to 1.
 
-    The states are all that `SpeechEncoder.hidden_states` gives, L + 1 of them. State 0 is the input of the first transformer layer
-    (the CNN's output after projection and positional convolution), which s3prl's upstreams of HuBERT and wav2vec 2.0 give first and
-    the benchmark calls the CNN output. Features without layers have one state. The weights begin equal.
+    The states are all that `SpeechEncoder.hidden_states` gives, L + 1 of them. State 0 is the input
+    of the first transformer layer (the CNN's output after projection and positional convolution),
+    which s3prl's upstreams of HuBERT and wav2vec 2.0 give first and the benchmark calls the CNN
+    output. Features without layers have one state. The weights begin equal.
     """
 
     def __init__(self, states: int) -> None:
@@ -63,22 +67,32 @@ class Batch:
     """Some recordings with their features."""
 
     utterances: tuple[Utterance, ...]
-    states: Tensor  # (B, S, T, D) float32, zeros beyond a length; (B, S, D) for tasks that use means over time
+    # (B, S, T, D) float32, zeros beyond a length; (B, S, D) for tasks that use means over time
+    states: Tensor
     lengths: Tensor  # (B,) real frames
-    waves: tuple[np.ndarray, ...] = ()  # B of (N,) float32, the encoder's input, for tasks that use it
+    # B of (N,) float32, the encoder's input, for tasks that use it
+    waves: tuple[np.ndarray, ...] = ()
 
     def on(self, device: str) -> Batch:
-        return self if device == "cpu" else replace(self, states=self.states.to(device), lengths=self.lengths.to(device))
+        return (
+            self
+            if device == "cpu"
+            else replace(self, states=self.states.to(device), lengths=self.lengths.to(device))
+        )
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A value with its 95 % interval, low to high, in the units of `results.unit`: percent, dB or a scale.
+    """A value with its 95 % interval, low to high, in the units of `results.unit`: percent, dB or a
+    scale.
 
-    drawn, groups: what the interval draws and of how many (`data.superb.recording_units`); "" and 0 without an interval.
+    drawn, groups: what the interval draws and of how many (`data.superb.recording_units`); "" and 0
+    without an interval.
     """
 
-    metric: str  # "acc", "per", "wer", "eer", "mtwv", "der", "slot_f1", "slot_cer", "pesq", "stoi", "si_sdri", "min_dcf", ...
+    # "acc", "per", "wer", "eer", "mtwv", "der", "slot_f1", "slot_cer", "pesq", "stoi", "si_sdri",
+    # "min_dcf", ...
+    metric: str
     value: float
     low: float
     high: float
@@ -89,16 +103,26 @@ class Measure:
     @classmethod
     def of(cls, metric: str, interval: Interval) -> Measure:
         """From an interval on the measure's own scale."""
-        return cls(metric, interval.value, interval.low, interval.high, interval.n, interval.drawn, interval.groups)
+        return cls(
+            metric,
+            interval.value,
+            interval.low,
+            interval.high,
+            interval.n,
+            interval.drawn,
+            interval.groups,
+        )
 
 
 @dataclass(frozen=True)
 class HeadEvaluation:
     """measures: heads are chosen by the first. detail: what figures are drawn from, JSON values.
 
-    classification: {"confusion": {slot: {"classes": [...], "counts": [[by true class: predictions of each class]]}}};
-    asv: {"det": {"false_alarms": [shares], "misses": [shares]}}, at most 200 points; sd: {"timeline": {"id", "seconds", "truth":
-    [{"speaker", "start", "end"}], "predicted": [the same]}} of the first recording; qbe: {"layers": [MTWV of each on dev]};
+    classification: {"confusion": {slot: {"classes": [...], "counts": [[by true class: predictions
+    of each class]]}}};
+    asv: {"det": {"false_alarms": [shares], "misses": [shares]}}, at most 200 points; sd:
+    {"timeline": {"id", "seconds", "truth": [{"speaker", "start", "end"}], "predicted": [the same]}}
+    of the first recording; qbe: {"layers": [MTWV of each on dev]};
     pr, asr, sf: {"examples": [{"id", "truth", "predicted"}]}, the first five.
     """
 
@@ -115,7 +139,8 @@ def rate_measure(
     resamples: int,
     scale: float = 100.0,
 ) -> Measure:
-    """The sum of the values over the sum of the sizes, times `scale`, of the recordings of a split in their order.
+    """The sum of the values over the sum of the sizes, times `scale`, of the recordings of a split
+    in their order.
 
     values: such as errors; sizes: such as numbers of words, None for a mean over recordings.
     """
@@ -123,13 +148,16 @@ def rate_measure(
     if not resamples:
         value = scale * sum(values) / sum(sizes)
         return Measure(metric, value, value, value, len(values))
-    interval = ratio_interval(values, sizes, recording_units(data, data.splits[split]), resamples=resamples)
+    interval = ratio_interval(
+        values, sizes, recording_units(data, data.splits[split]), resamples=resamples
+    )
     return Measure.of(metric, interval.percent if scale == 100 else interval)
 
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """How a head is trained. The published settings of each task are those of s3prl 0.4.18 (its config.yaml)."""
+    """How a head is trained. The published settings of each task are those of s3prl 0.4.18 (its
+    config.yaml)."""
 
     learning_rate: float
     steps: int
@@ -142,7 +170,8 @@ class HeadSettings:
 
 
 class Task(Protocol):
-    """A frozen dataclass a task: `Verification(data: UtteranceSet, grid: FrameGrid, ...sizes of the head...)`."""
+    """A frozen dataclass a task: `Verification(data: UtteranceSet, grid: FrameGrid, ...sizes of the
+    head...)`."""
 
     @property
     def name(self) -> str:
@@ -164,24 +193,29 @@ class Task(Protocol):
         """Of the encoder: which samples a frame stands for."""
 
     def build(self, states: int, width: int) -> nn.Module:
-        """A new head for S states of width D, with `featurizer: Featurizer`. Random weights come from torch's generator."""
+        """A new head for S states of width D, with `featurizer: Featurizer`. Random weights come
+        from torch's generator."""
 
     def loss(self, head: nn.Module, batch: Batch) -> Tensor:
         """The training loss, a scalar."""
 
     def predict(self, head: nn.Module, batch: Batch) -> list[Any]:
-        """One a recording, JSON values or numpy arrays; independent of padding and of the rest of the batch."""
+        """One a recording, JSON values or numpy arrays; independent of padding and of the rest of
+        the batch."""
 
     def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> HeadEvaluation:
-        """predicted: by the utterance's id. An utterance without one could not be read; it counts as wrong and is never left out.
+        """predicted: by the utterance's id. An utterance without one could not be read; it counts
+        as wrong and is never left out.
 
-        resamples: of the bootstrap that gives the intervals; 0: none ([value, value]), for evaluations on dev, which must be fast.
+        resamples: of the bootstrap that gives the intervals; 0: none ([value, value]), for
+        evaluations on dev, which must be fast.
         """
 
 
 # ---- hidden states of a frozen encoder in the feature store
 #
-# What is kept of a recording is either its (T, S, D) hidden states or, for heads that see their mean over time alone, (1, S, D).
+# What is kept of a recording is either its (T, S, D) hidden states or, for heads that see their
+# mean over time alone, (1, S, D).
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -201,7 +235,8 @@ class AudioReader:
     """How recordings are read before they are encoded."""
 
     card: Mapping[str, Any]  # what decides the sound, beside the recordings
-    read: Callable[[Recording], np.ndarray]  # (N,) float32 at 16 kHz; raises InputError or ValueError for what cannot be read
+    # (N,) float32 at 16 kHz; raises InputError or ValueError for what cannot be read
+    read: Callable[[Recording], np.ndarray]
 
 
 CLEAN = AudioReader({"condition": "clean"}, lambda recording: read_audio(recording.path))
@@ -215,28 +250,49 @@ def cache_states(
     reader: AudioReader = CLEAN,
     workers: int = 2,
 ) -> FeatureStore:
-    """Compute (once) the hidden states of all recordings, as `store_features` does and refuses to."""
-    settings = {"pooled": options.pooled, "precision": options.precision, "shard_mb": options.shard_mb}
+    """Compute (once) the hidden states of all recordings, as `store_features` does and refuses
+    to."""
+    settings = {
+        "pooled": options.pooled,
+        "precision": options.precision,
+        "shard_mb": options.shard_mb,
+    }
     # audio is known by id, name and size, in this order
-    sizes = [(r.id, r.path.name, r.path.stat().st_size if r.path.is_file() else 0) for r in recordings]
+    sizes = [
+        (r.id, r.path.name, r.path.stat().st_size if r.path.is_file() else 0) for r in recordings
+    ]
     if len({r.id for r in recordings}) < len(recordings):
         raise InputError("two recordings have the same id; make ids unique")
-    made_from = {"encoder": encoder_card(encoder), "recordings": hash_json(sizes), "options": settings, "hearing": reader.card}
+    made_from = {
+        "encoder": encoder_card(encoder),
+        "recordings": hash_json(sizes),
+        "options": settings,
+        "hearing": reader.card,
+    }
 
     def encode(recording: Recording) -> tuple[Tensor, None]:
         states = encoder.hidden_states(reader.read(recording)).cpu()
         rows = states.mean(1)[None] if options.pooled else states.transpose(0, 1)
         return rows.to(PRECISIONS[options.precision]), None
 
-    by_id, needed = {r.id: r for r in recordings}, {r.id: estimate(encoder, [r], options) for r in recordings}
+    by_id, needed = (
+        {r.id: r for r in recordings},
+        {r.id: estimate(encoder, [r], options) for r in recordings},
+    )
     limits = options.shard_mb, options.limit_gb
-    return store_features(folder, by_id, encode, needed, made_from, "hidden states", workers, *limits)
+    return store_features(
+        folder, by_id, encode, needed, made_from, "hidden states", workers, *limits
+    )
 
 
 def encoder_card(encoder: SpeechEncoder) -> dict[str, Any]:
     """What decides the features of an encoder."""
     facts = {"encoder": encoder.hash, "settings": encoder.settings, "precision": encoder.precision}
-    return facts | {"states": encoder.layers + 1, "width": encoder.width, "chunking": asdict(encoder.chunking)}
+    return facts | {
+        "states": encoder.layers + 1,
+        "width": encoder.width,
+        "chunking": asdict(encoder.chunking),
+    }
 
 
 def estimate(encoder: SpeechEncoder, recordings: Sequence[Recording], options: CacheOptions) -> int:
@@ -244,7 +300,9 @@ def estimate(encoder: SpeechEncoder, recordings: Sequence[Recording], options: C
     frames = len(recordings) if options.pooled else 0
     for recording in () if options.pooled else recordings:
         with suppress(InputError):
-            frames += encoder.grid.frames(encoder.grid.sample(recording.seconds or duration(recording.path)))
+            frames += encoder.grid.frames(
+                encoder.grid.sample(recording.seconds or duration(recording.path))
+            )
     return frames * (encoder.layers + 1) * encoder.width * PRECISIONS[options.precision].itemsize
 
 
@@ -265,7 +323,8 @@ class Loader(Protocol):
         """Without those that are known to be unreadable."""
 
     def batch(self, utterances: Sequence[Utterance]) -> Batch | None:
-        """Those of them that can be encoded, in their order; None where an `OnlineLoader` finds that none of them can."""
+        """Those of them that can be encoded, in their order; None where an `OnlineLoader` finds
+        that none of them can."""
 
 
 @dataclass(frozen=True)
@@ -283,9 +342,12 @@ class CachedLoader:
 
     @cached_property
     def means(self) -> tuple[dict[str, int], Tensor]:
-        """The row of every id, and (R, S, D) float32: pooled states are few enough to be kept in memory."""
+        """The row of every id, and (R, S, D) float32: pooled states are few enough to be kept in
+        memory."""
         names = list(self.states.places)
-        return {name: row for row, name in enumerate(names)}, torch.cat([self.states[name] for name in names]).float()
+        return {name: row for row, name in enumerate(names)}, torch.cat(
+            [self.states[name] for name in names]
+        ).float()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -304,13 +366,19 @@ class CachedLoader:
         waves = tuple(read_audio(self.data.path(u)) for u in utterances) if self.waves else ()
         if self.pooled:
             rows, means = self.means
-            return Batch(tuple(utterances), means[[rows[u.id] for u in utterances]], torch.ones(len(utterances)).long(), waves)
+            return Batch(
+                tuple(utterances),
+                means[[rows[u.id] for u in utterances]],
+                torch.ones(len(utterances)).long(),
+                waves,
+            )
         return padded(utterances, [self.states[u.id].float() for u in utterances], waves)
 
 
 @dataclass(frozen=True)
 class OnlineLoader:
-    """The encoder in the loop. read: (N,) float32 at 16 kHz of an utterance; it may raise InputError or ValueError."""
+    """The encoder in the loop. read: (N,) float32 at 16 kHz of an utterance; it may raise
+    InputError or ValueError."""
 
     encoder: SpeechEncoder
     read: Callable[[Utterance], np.ndarray]
@@ -338,30 +406,47 @@ class OnlineLoader:
             return wave, states.mean(1).clone() if self.pooled else states.transpose(0, 1).clone()
 
         results = list(self.pool.map(encode, utterances))
-        self.failed.update({u.id: why for u, why in zip(utterances, results, strict=True) if isinstance(why, str)})
-        encoded = [(u, *x) for u, x in zip(utterances, results, strict=True) if not isinstance(x, str)]
+        self.failed.update(
+            {u.id: why for u, why in zip(utterances, results, strict=True) if isinstance(why, str)}
+        )
+        encoded = [
+            (u, *x) for u, x in zip(utterances, results, strict=True) if not isinstance(x, str)
+        ]
         if not encoded:
             return None
         usable = tuple(u for u, _, _ in encoded)
         waves = tuple(wave for _, wave, _ in encoded) if self.waves else ()
         if self.pooled:
-            return Batch(usable, torch.stack([states for _, _, states in encoded]), torch.ones(len(usable)).long(), waves)
+            return Batch(
+                usable,
+                torch.stack([states for _, _, states in encoded]),
+                torch.ones(len(usable)).long(),
+                waves,
+            )
         return padded(usable, [states for _, _, states in encoded], waves)
 
 
-def padded(utterances: Sequence[Utterance], states: Sequence[Tensor], waves: tuple[np.ndarray, ...]) -> Batch:
+def padded(
+    utterances: Sequence[Utterance], states: Sequence[Tensor], waves: tuple[np.ndarray, ...]
+) -> Batch:
     """states: B of (T, S, D) float32."""
     together = pad_sequence(list(states), batch_first=True).transpose(1, 2)
     return Batch(tuple(utterances), together, torch.tensor([len(s) for s in states]), waves)
 
 
 def random_crops(batch: Batch, frames: int) -> tuple[Batch, list[int]]:
-    """At most so many frames of each recording, and where each crop begins. torch's generator draws them; waves stay whole."""
+    """At most so many frames of each recording, and where each crop begins. torch's generator draws
+    them; waves stay whole."""
     spare = (batch.lengths - frames).clamp(min=0).tolist()
     starts = [int(torch.randint(n + 1, ())) for n in spare]
     if batch.states.shape[2] <= frames:
         return batch, starts
-    states = torch.stack([states[:, start : start + frames] for states, start in zip(batch.states, starts, strict=True)])
+    states = torch.stack(
+        [
+            states[:, start : start + frames]
+            for states, start in zip(batch.states, starts, strict=True)
+        ]
+    )
     return replace(batch, states=states, lengths=batch.lengths.clamp(max=frames)), starts
 
 
@@ -369,7 +454,8 @@ def random_crops(batch: Batch, frames: int) -> tuple[Batch, list[int]]:
 class FeatureCache:
     """The hidden states of one encoder for the tasks of a benchmark, in folders below `root`.
 
-    mode: cached, loop (the encoder in the loop), or auto: cached where it fits into limit_gb and the disk.
+    mode: cached, loop (the encoder in the loop), or auto: cached where it fits into limit_gb and
+    the disk.
     """
 
     encoder: SpeechEncoder
@@ -384,48 +470,83 @@ class FeatureCache:
         return ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
 
     def loader(self, task: Task, splits: Sequence[str] = TRAINING) -> Loader:
-        """Batches for the heads of a task. Raises InputError where mode is cached and there is no room."""
+        """Batches for the heads of a task. Raises InputError where mode is cached and there is no
+        room."""
         options = self.options(task.pooled)
         if self.mode == "loop" or not self.fits(task.name, task.data, splits, options):
             return self.online(task)
         self.states(task.data, splits, options)
-        return CachedLoader(task.data, self.folder(task.data, splits, options), task.pooled, task.wants_waves)
+        return CachedLoader(
+            task.data, self.folder(task.data, splits, options), task.pooled, task.wants_waves
+        )
 
     def online(self, task: Task) -> OnlineLoader:
         """With the encoder in the loop."""
-        return OnlineLoader(self.encoder, lambda u: read_audio(task.data.path(u)), task.pooled, task.wants_waves, self.pool)
+        return OnlineLoader(
+            self.encoder,
+            lambda u: read_audio(task.data.path(u)),
+            task.pooled,
+            task.wants_waves,
+            self.pool,
+        )
 
     def options(self, pooled: bool) -> CacheOptions:
         """Means over time are few and kept as they are; frames in two bytes a number."""
         return CacheOptions(pooled, "float32" if pooled else "bfloat16", limit_gb=self.limit_gb)
 
-    def states(self, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, reader: AudioReader = CLEAN) -> FeatureStore:
+    def states(
+        self,
+        data: UtteranceSet,
+        splits: Sequence[str],
+        options: CacheOptions,
+        reader: AudioReader = CLEAN,
+    ) -> FeatureStore:
         """Computed where they are not there. Raises InputError as `cache_states`."""
         folder = self.folder(data, splits, options, reader)
-        return cache_states(self.encoder, recordings_of(data, splits), folder, options, reader, self.workers)
+        return cache_states(
+            self.encoder, recordings_of(data, splits), folder, options, reader, self.workers
+        )
 
-    def folder(self, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, reader: AudioReader = CLEAN) -> Path:
+    def folder(
+        self,
+        data: UtteranceSet,
+        splits: Sequence[str],
+        options: CacheOptions,
+        reader: AudioReader = CLEAN,
+    ) -> Path:
         """Named after encoder, recordings and options."""
         files = [[r.id, str(r.path.resolve())] for r in recordings_of(data, splits)]
         settings = [options.pooled, options.precision, options.shard_mb]
         return self.root / hash_json([files, settings, encoder_card(self.encoder), reader.card])
 
     def fits(
-        self, name: str, data: UtteranceSet, splits: Sequence[str], options: CacheOptions, reader: AudioReader = CLEAN
+        self,
+        name: str,
+        data: UtteranceSet,
+        splits: Sequence[str],
+        options: CacheOptions,
+        reader: AudioReader = CLEAN,
     ) -> bool:
-        """Whether there is room for what is not cached yet. If not, this is reported once. name: of the task."""
+        """Whether there is room for what is not cached yet. If not, this is reported once. name: of
+        the task."""
         folder = self.folder(data, splits, options, reader)
         if (folder / "card.json").is_file():
             return True
-        needed = estimate(self.encoder, recordings_of(data, splits), options) / 1e9 - _gigabytes(folder)
+        needed = estimate(self.encoder, recordings_of(data, splits), options) / 1e9 - _gigabytes(
+            folder
+        )
         self.root.mkdir(parents=True, exist_ok=True)
-        room = min(FREE_SHARE * shutil.disk_usage(self.root).free / 1e9, self.limit_gb - _gigabytes(self.root))
+        room = min(
+            FREE_SHARE * shutil.disk_usage(self.root).free / 1e9,
+            self.limit_gb - _gigabytes(self.root),
+        )
         if needed <= room or self.mode == "cached":  # then `cache_states` refuses
             return True
         if name not in self.warned:
             self.warned.add(name)
             tqdm.write(
-                f"{name}: its hidden states need {needed:.3g} GB and there is room for {max(room, 0):.3g} GB; "
+                f"{name}: its hidden states need {needed:.3g} GB and there is room for "
+                f"{max(room, 0):.3g} GB; "
                 f"the encoder stays in the loop, which is slower (--cache-gb, or another disk)",
                 file=sys.stderr,
             )
@@ -436,7 +557,9 @@ def recordings_of(data: UtteranceSet, splits: Sequence[str]) -> list[Recording]:
     """Raises InputError for a set without one of these splits."""
     if missing := [split for split in splits if split not in data.splits]:
         raise InputError(f"{data.root} has no {missing[0]}.jsonl; prepare the set with it")
-    return [Recording(u.id, data.path(u), u.seconds) for split in splits for u in data.splits[split]]
+    return [
+        Recording(u.id, data.path(u), u.seconds) for split in splits for u in data.splits[split]
+    ]
 
 
 def _gigabytes(folder: Path) -> float:

@@ -1,13 +1,15 @@
-"""Exports an encoder for s3prl's own runner: a folder with the encoder, the settings of every task of SUPERB, and a script.
+"""Exports an encoder for s3prl's own runner: a folder with the encoder, the settings of every task
+of SUPERB, and a script.
 
 OUT/encoder/       Hugging Face's format: s3prl's upstream `speechssl` takes it, and its `hf_hubert_custom` where that fits
 OUT/configs/       a file a task, for the runner's -c: s3prl's package leaves its own out
 OUT/run.sh         the command lines
 OUT/README.md, OUT/card.json
 
-`s3prl/` beside this file has what is written: the settings of the tasks (tasks.yaml), and script and README as Jinja templates. The
-settings are s3prl's own (its package leaves out word lists, lists of recordings and, of PR and SF, code, too: for these a clone is
-needed). s3prl counts a step after its accumulation, as we do.
+`s3prl/` beside this file has what is written: the settings of the tasks (tasks.yaml), and script
+and README as Jinja templates. The settings are s3prl's own (its package leaves out word lists,
+lists of recordings and, of PR and SF, code, too: for these a clone is needed). s3prl counts a step
+after its accumulation, as we do.
 """
 
 from __future__ import annotations
@@ -37,19 +39,26 @@ from speechssl.units.features import SPECTRAL
 TEMPLATES = Path(__file__).parent / "s3prl"
 KIND = "encoder for s3prl's runner"
 HOP = 320  # samples; what s3prl's hf_* upstreams say whatever a checkpoint has
-NATIVE = {"hubert": "hf_hubert_custom", "wav2vec2": "hf_wav2vec2_custom"}  # s3prl's upstreams that read transformers' folders
+# s3prl's upstreams that read transformers' folders
+NATIVE = {"hubert": "hf_hubert_custom", "wav2vec2": "hf_wav2vec2_custom"}
 
 
 def export_upstream(encoder: str | Path, out: Path) -> dict[str, Any]:
-    """Write the folder, whole or not at all, and return its card. encoder: what `load_encoder` takes and has weights of its own.
+    """Write the folder, whole or not at all, and return its card. encoder: what `load_encoder`
+    takes and has weights of its own.
 
-    The encoder is checked as `convert` checks it: the same weights to the bit, every layer within 1e-5. Where the folder exists
-    already and holds the same weights, only missing files are written: a script that was changed stays as it is.
-    Raises InputError where the encoder has no weights to export or cannot be loaded, and where `out` is something else.
+    The encoder is checked as `convert` checks it: the same weights to the bit, every layer within
+    1e-5. Where the folder exists already and holds the same weights, only missing files are
+    written: a script that was changed stays as it is.
+    Raises InputError where the encoder has no weights to export or cannot be loaded, and where
+    `out` is something else.
     """
     name = str(encoder)
     if name in SPECTRAL:
-        raise InputError(f"{name} has no weights to export; s3prl computes such features itself: run it there with -u {name}")
+        raise InputError(
+            f"{name} has no weights to export; s3prl computes such features itself: "
+            f"run it there with -u {name}"
+        )
     if name.startswith(PREFIX):
         upstream, _, path = name.removeprefix(PREFIX).partition("@")
         flags = f"-u {upstream} -k {path}" if path else f"-u {upstream}"
@@ -57,19 +66,30 @@ def export_upstream(encoder: str | Path, out: Path) -> dict[str, Any]:
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         old_card = read_json(out / "card.json") if (out / "card.json").is_file() else None
         if not isinstance(old_card, dict) or old_card.get("what") != KIND:
-            raise InputError(f"{out} already exists and is not an export of an encoder; choose another folder or delete it")
+            raise InputError(
+                f"{out} already exists and is not an export of an encoder; choose "
+                "another folder or delete it"
+            )
         convert(encoder, out / "encoder", "huggingface")
         _write_texts(out, old_card)
         return old_card
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as scratch:  # in the same file system
+    # in the same file system
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as scratch:
         folder = Path(scratch) / out.name
         converted = convert(encoder, folder / "encoder", "huggingface")
         config: Any = load_checkpoint(folder / "encoder").model.config
         hop = math.prod(config.conv_stride)
-        facts = {"model_type": config.model_type, "layers": config.num_hidden_layers, "width": config.hidden_size, "hop": hop}
+        facts = {
+            "model_type": config.model_type,
+            "layers": config.num_hidden_layers,
+            "width": config.hidden_size,
+            "hop": hop,
+        }
         native = [NATIVE[config.model_type]] if config.model_type in NATIVE and hop == HOP else []
-        made_from = {"name": "/".join(Path(encoder).parts[-2:])} | {key: converted["made_from"][key] for key in ("kind", "hash")}
+        made_from = {"name": "/".join(Path(encoder).parts[-2:])} | {
+            key: converted["made_from"][key] for key in ("kind", "hash")
+        }
         card = {
             "what": KIND,
             "made_from": made_from,
@@ -86,7 +106,9 @@ def export_upstream(encoder: str | Path, out: Path) -> dict[str, Any]:
 
 def _write_texts(folder: Path, card: Mapping[str, Any]) -> None:
     """All missing files beside the encoder and the card."""
-    texts = {f"configs/{task.name}.yaml": _yaml(task.config()) for task in TASKS} | script_and_readme(card)
+    texts = {
+        f"configs/{task.name}.yaml": _yaml(task.config()) for task in TASKS
+    } | script_and_readme(card)
     for name, text in texts.items():
         if not (folder / name).exists():
             write_text(folder / name, text)
@@ -110,7 +132,10 @@ def script_and_readme(card: Mapping[str, Any]) -> dict[str, str]:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    return {name: environment.get_template(f"{name}.jinja").render(variables) for name in ("run.sh", "README.md")}
+    return {
+        name: environment.get_template(f"{name}.jinja").render(variables)
+        for name in ("run.sh", "README.md")
+    }
 
 
 def _yaml(config: Mapping[str, Any]) -> str:
@@ -153,7 +178,10 @@ class RunnerTask:
     @property
     def overrides(self) -> str:
         """The paths for the runner's -o, which evaluates values as Python."""
-        texts = {key: repr(v) if isinstance(v, str) else f"[{','.join(map(repr, v))}]" for key, v in self.paths.items()}
+        texts = {
+            key: repr(v) if isinstance(v, str) else f"[{','.join(map(repr, v))}]"
+            for key, v in self.paths.items()
+        }
         return ",,".join(f"config.downstream_expert.{key}={text}" for key, text in texts.items())
 
     @property
@@ -176,7 +204,11 @@ class RunnerTask:
             "max_keep": self.keep,
             "eval_dataloaders": list(self.evaluated),
         }
-        optimiser = {"name": "TorchOptim", "torch_optim_name": self.settings.optimiser, "lr": self.settings.learning_rate}
+        optimiser = {
+            "name": "TorchOptim",
+            "torch_optim_name": self.settings.optimiser,
+            "lr": self.settings.learning_rate,
+        }
         if self.name in ("se", "ss"):  # s3prl's own AdamW, whose decay is 0; torch's is 0.01
             optimiser = {"name": "AdamW", "lr": self.settings.learning_rate}
         masked = {"specaug": dict(self.specaug)} if self.specaug else {}

@@ -1,14 +1,17 @@
-"""Trains heads: one run at one learning rate up to a step, a sweep of rates into a folder, several runs in processes.
+"""Trains heads: one run at one learning rate up to a step, a sweep of rates into a folder, several
+runs in processes.
 
-A run is a folder with one file, `state.safetensors`: weights (of the head, and of what is trained with it: `tuning`), the
-optimiser's moments, and the best head so far by the first measure on dev. It is written at every evaluation on dev, whole or not at
-all, so that a killed run resumes there and comes to the same head: what is random in a step depends on the seed and the number of
-the step alone. Heads do not train with `speechssl/trainer.py`: on one core the Hugging Face Trainer took 128 steps a second of a KS
-head on cached means, this loop 200, and choosing the best head on dev, its ties and the resumed sweep would all be callbacks.
+A run is a folder with one file, `state.safetensors`: weights (of the head, and of what is trained
+with it: `tuning`), the optimiser's moments, and the best head so far by the first measure on dev.
+It is written at every evaluation on dev, whole or not at all, so that a killed run resumes there
+and comes to the same head: what is random in a step depends on the seed and the number of the step
+alone. Heads do not train with `speechssl/trainer.py`: on one core the Hugging Face Trainer took 128
+steps a second of a KS head on cached means, this loop 200, and choosing the best head on dev, its
+ties and the resumed sweep would all be callbacks.
 
-A trained head is a folder: `head.safetensors` is the best on dev, `default.safetensors` that of the task's own learning rate,
-`card.json` describes both. An encoder that was trained with them (`tuning`) lies beside them: `encoder`, and `encoder-default`
-where the rates differ.
+A trained head is a folder: `head.safetensors` is the best on dev, `default.safetensors` that of the
+task's own learning rate, `card.json` describes both. An encoder that was trained with them
+(`tuning`) lies beside them: `encoder`, and `encoder-default` where the rates differ.
 """
 
 from __future__ import annotations
@@ -47,9 +50,11 @@ from speechssl.results import LOWER_IS_BETTER
 from speechssl.superb.data import HeadSettings, Loader, Task
 
 STATE = "state.safetensors"
-UNSIZED = ("name", "data", "grid", "language_model", "beam")  # fields of a task that its head does not depend on
+# fields of a task that its head does not depend on
+UNSIZED = ("name", "data", "grid", "language_model", "beam")
 POOL = 20  # batches whose recordings are sorted by length, so that little is padding
-_GENERATOR = threading.RLock()  # torch has one generator for all threads, and tasks are trained side by side
+# torch has one generator for all threads, and tasks are trained side by side
+_GENERATOR = threading.RLock()
 KIND = "superb-head"
 NEEDED = {"task", "encoder", "states", "width", "settings", "learning_rate", "weights"}  # of a card
 HEADS = {"tuned": "head.safetensors", "default": "default.safetensors"}
@@ -81,7 +86,8 @@ class Attempt:
 
 @dataclass(frozen=True)
 class HeadRun:
-    """A task's head, trained on the batches of a loader, in a folder. tuning: None for a frozen encoder in clean speech."""
+    """A task's head, trained on the batches of a loader, in a folder. tuning: None for a frozen
+    encoder in clean speech."""
 
     task: Task
     loader: Loader
@@ -94,9 +100,20 @@ class HeadRun:
     @property
     def card(self) -> dict[str, Any]:
         """What decides the head, beside the hidden states."""
-        settings = {name: value for name, value in asdict(self.settings).items() if name != "steps"}  # a run may be made longer
-        card = {"task": task_card(self.task), "settings": settings, "seed": self.seed, "shape": list(self.loader.shape)}
-        return card | ({} if self.tuning is None else {"tuning": self.tuning.card, "steps": self.settings.steps})  # its schedules
+        # a run may be made longer
+        settings = {name: value for name, value in asdict(self.settings).items() if name != "steps"}
+        card = {
+            "task": task_card(self.task),
+            "settings": settings,
+            "seed": self.seed,
+            "shape": list(self.loader.shape),
+        }
+        # its schedules
+        return card | (
+            {}
+            if self.tuning is None
+            else {"tuning": self.tuning.card, "steps": self.settings.steps}
+        )
 
     def trainer(self) -> Trainer:
         return Trainer(self) if self.tuning is None else self.tuning.trainer(self)
@@ -106,7 +123,11 @@ def task_card(task: Task) -> dict[str, Any]:
     """The task with its data and the sizes of its head, as JSON values."""
     names: list[str] = [f.name for f in fields(task)] if is_dataclass(task) else []
     sizes = {name: getattr(task, name) for name in names if name not in UNSIZED}
-    return {"name": task.name, "data": task.data.hash, "sizes": json.loads(json.dumps(sizes, default=str))}
+    return {
+        "name": task.name,
+        "data": task.data.hash,
+        "sizes": json.loads(json.dumps(sizes, default=str)),
+    }
 
 
 @contextmanager
@@ -116,11 +137,13 @@ def own_generator() -> Iterator[None]:
         yield
 
 
-def advance(run: HeadRun, until: int, on_step: Callable[[int], None] = lambda steps: None) -> Attempt:
+def advance(
+    run: HeadRun, until: int, on_step: Callable[[int], None] = lambda steps: None
+) -> Attempt:
     """Train to this step, or resume there; does nothing where the run has come so far or has ended.
 
-    on_step: called with 1 after every step; an exception from it ends the run, which resumes from its last evaluation. The state of
-    torch's generator is left alone.
+    on_step: called with 1 after every step; an exception from it ends the run, which resumes from
+    its last evaluation. The state of torch's generator is left alone.
     Raises InputError where no recording of a split can be read or the folder holds another run.
     """
     with own_generator():
@@ -136,7 +159,8 @@ def best_models(run: HeadRun) -> nn.ModuleDict:
 
 
 class Trainer:
-    """models: all that is trained, the head first. `tuning.TuningTrainer` replaces build, rates, prepare, loss and dev_loaders."""
+    """models: all that is trained, the head first. `tuning.TuningTrainer` replaces build, rates,
+    prepare, loss and dev_loaders."""
 
     def __init__(self, run: HeadRun) -> None:
         self.run, self.card = run, hash_json(run.card)
@@ -144,8 +168,13 @@ class Trainer:
         self.models = self.build().to(run.device)
         self.head = self.models["head"]
         kinds: dict[str, Any] = {"Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
-        groups = [{"params": list(self.models[name].parameters()), "lr": rate} for name, rate in self.rates().items()]
-        self.optimiser = kinds[run.settings.optimiser](groups, run.settings.learning_rate, fused=True)
+        groups = [
+            {"params": list(self.models[name].parameters()), "lr": rate}
+            for name, rate in self.rates().items()
+        ]
+        self.optimiser = kinds[run.settings.optimiser](
+            groups, run.settings.learning_rate, fused=True
+        )
         self.best: dict[str, Tensor] = {}
         self.attempt = Attempt(run.settings.learning_rate, math.nan, 0.0, 0, 0)
         if (run.folder / STATE).is_file():
@@ -168,7 +197,9 @@ class Trainer:
         batch = self.run.loader.batch(utterances)
         if batch is None:
             names = ", ".join(u.id for u in utterances)
-            raise InputError(f"the recordings {names} cannot be read; fix them or remove their lines")
+            raise InputError(
+                f"the recordings {names} cannot be read; fix them or remove their lines"
+            )
         return self.run.task.loss(self.head, batch.on(self.run.device))
 
     def dev_loaders(self) -> list[Loader]:
@@ -183,12 +214,16 @@ class Trainer:
         for name, usable in (("train", train), ("dev", dev)):
             if not usable:
                 path = run.task.data.root / f"{name}.jsonl"
-                raise InputError(f"no recording of {path} could be read; fix them or prepare the set again")
+                raise InputError(
+                    f"no recording of {path} could be read; fix them or prepare the set again"
+                )
         if run.settings.balanced:
             weights = run.task.weights(train)  # type: ignore[attr-defined]
             batches = weighted_batches(train, run.settings.batch, run.seed, weights)
         else:
-            batches = shuffled_batches(train, run.settings.batch, run.seed, run.tuning is not None or not run.task.pooled)
+            batches = shuffled_batches(
+                train, run.settings.batch, run.seed, run.tuning is not None or not run.task.pooled
+            )
 
         began = time.perf_counter()
         if not self.best:
@@ -204,7 +239,9 @@ class Trainer:
                 self._evaluate(dev, step)
             else:
                 self.attempt = replace(self.attempt, steps=step, ended=True)
-            self.attempt = replace(self.attempt, seconds=self.attempt.seconds + time.perf_counter() - began)
+            self.attempt = replace(
+                self.attempt, seconds=self.attempt.seconds + time.perf_counter() - began
+            )
             began = time.perf_counter()
             self._save()
             if self.attempt.ended or step >= until:
@@ -212,8 +249,10 @@ class Trainer:
         return self.attempt
 
     def update(self, prepared: Any, step: int) -> bool:
-        """One step of the optimiser. Whether loss and gradient were finite; the weights stay as they are where not."""
-        if self.run.tuning or not self.run.task.pooled:  # heads of means have nothing random in them
+        """One step of the optimiser. Whether loss and gradient were finite; the weights stay as
+        they are where not."""
+        # heads of means have nothing random in them
+        if self.run.tuning or not self.run.task.pooled:
             # far apart, so that no step of one seed has the draws of a step of another
             torch.manual_seed(self.run.seed * 1_000_003 + step)
         self.models.train()
@@ -231,23 +270,35 @@ class Trainer:
         run, before = self.run, self.attempt
         self.models.eval()
         heads = {"head": (run.task, self.head)}
-        predicted = [predictions(heads, x, dev, run.settings.batch, run.device)["head"] for x in self.dev_loaders()]
+        predicted = [
+            predictions(heads, x, dev, run.settings.batch, run.device)["head"]
+            for x in self.dev_loaders()
+        ]
         evaluations = [run.task.evaluate("dev", each, 0) for each in predicted]
         value = mean(x.measures[0].value for x in evaluations)
         tie = mean(float(x.detail.get("loss", 0.0)) for x in evaluations)
         attempt = replace(before, value=value, tie=tie, best=step, steps=step, stale=0)
         if attempt.beats(before, evaluations[0].measures[0].metric):
             self.attempt = attempt
-            self.best = {name: weight.detach().cpu().clone() for name, weight in self.models.state_dict().items()}
+            self.best = {
+                name: weight.detach().cpu().clone()
+                for name, weight in self.models.state_dict().items()
+            }
         else:
             stale = before.stale + 1
-            self.attempt = replace(before, steps=step, stale=stale, ended=0 < run.settings.patience <= stale)
+            self.attempt = replace(
+                before, steps=step, stale=stale, ended=0 < run.settings.patience <= stale
+            )
 
     def _save(self) -> None:
         moments = self.optimiser.state_dict()["state"]
         tensors = {f"now.{name}": weight for name, weight in self.models.state_dict().items()}
         tensors |= {f"best.{name}": weight for name, weight in self.best.items()}
-        tensors |= {f"moments.{i}.{name}": value for i, state in moments.items() for name, value in state.items()}
+        tensors |= {
+            f"moments.{i}.{name}": value
+            for i, state in moments.items()
+            for name, value in state.items()
+        }
         tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
         facts = {"card": self.card, "attempt": json.dumps(asdict(self.attempt))}
         with replacing(self.run.folder / STATE) as temporary:
@@ -256,24 +307,37 @@ class Trainer:
     def _restore(self, path: Path) -> None:
         try:
             with safe_open(path, "pt") as file:
-                facts, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                facts = file.metadata()
+                names = list(file.keys())
+                tensors = {name: file.get_tensor(name) for name in names}
             stated = facts.pop(CHECKSUM, None)  # older ones have none
             if stated and stated != _checksum(tensors, facts):
                 raise ValueError("it does not have its checksum")
-        except (OSError, SafetensorError, ValueError, AttributeError) as error:  # the last: it has no facts
+        except (OSError, SafetensorError, ValueError, AttributeError) as error:
+            # the last: it has no facts
             reason = " ".join(str(error).split())
-            raise InputError(f"{path} is damaged ({reason}); delete it and give the same command") from error
+            raise InputError(
+                f"{path} is damaged ({reason}); delete it and give the same command"
+            ) from error
         if facts["card"] != self.card:
-            raise InputError(f"{path} was trained with other settings, data or states; choose another folder or delete it")
+            raise InputError(
+                f"{path} was trained with other settings, data or states; choose "
+                "another folder or delete it"
+            )
         self.attempt = Attempt(**json.loads(facts["attempt"]))
-        now, self.best = ({n.partition(".")[2]: t for n, t in tensors.items() if n.startswith(p)} for p in ("now.", "best."))
+        now, self.best = (
+            {n.partition(".")[2]: t for n, t in tensors.items() if n.startswith(p)}
+            for p in ("now.", "best.")
+        )
         self.models.load_state_dict(now)
         moments: dict[int, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             if name.startswith("moments."):
                 _, number, key = name.split(".")
                 moments.setdefault(int(number), {})[key] = tensor
-        self.optimiser.load_state_dict({"state": moments, "param_groups": self.optimiser.state_dict()["param_groups"]})
+        self.optimiser.load_state_dict(
+            {"state": moments, "param_groups": self.optimiser.state_dict()["param_groups"]}
+        )
 
 
 def _checksum(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
@@ -289,9 +353,11 @@ def predictions(
     device: str = "cpu",
     what: str = "",
 ) -> dict[str, dict[str, Any]]:
-    """By head the predictions for all recordings that can be read, by id; every recording is encoded once for all heads.
+    """By head the predictions for all recordings that can be read, by id; every recording is
+    encoded once for all heads.
 
-    Batches are of like lengths, so that little is padding. what: for the progress bar, which there is none of without it.
+    Batches are of like lengths, so that little is padding. what: for the progress bar, which there
+    is none of without it.
     """
     ordered = sorted(loader.usable(utterances), key=lambda u: u.seconds)
     by_head: dict[str, dict[str, Any]] = {name: {} for name in heads}
@@ -303,15 +369,25 @@ def predictions(
     return by_head
 
 
-def weighted_batches(utterances: Sequence[Utterance], size: int, seed: int, weights: Tensor) -> Iterator[list[Utterance]]:
+def weighted_batches(
+    utterances: Sequence[Utterance], size: int, seed: int, weights: Tensor
+) -> Iterator[list[Utterance]]:
     """Batches without end, drawn with replacement. weights: of each utterance."""
     generator = torch.Generator().manual_seed(seed)
     while True:
-        yield [utterances[i] for i in torch.multinomial(weights, size, replacement=True, generator=generator).tolist()]
+        yield [
+            utterances[i]
+            for i in torch.multinomial(
+                weights, size, replacement=True, generator=generator
+            ).tolist()
+        ]
 
 
-def shuffled_batches(utterances: Sequence[Utterance], size: int, seed: int, by_length: bool) -> Iterator[list[Utterance]]:
-    """Batches without end: all utterances in a new order, again and again. An incomplete last batch is left out.
+def shuffled_batches(
+    utterances: Sequence[Utterance], size: int, seed: int, by_length: bool
+) -> Iterator[list[Utterance]]:
+    """Batches without end: all utterances in a new order, again and again. An incomplete last batch
+    is left out.
 
     by_length: of every POOL batches those of like length go together.
     """
@@ -319,13 +395,18 @@ def shuffled_batches(utterances: Sequence[Utterance], size: int, seed: int, by_l
     while True:
         order = torch.randperm(len(utterances), generator=generator).tolist()
         if not by_length:
-            yield from ([utterances[i] for i in order[at : at + size]] for at in range(0, len(order) - size + 1, size))
+            yield from (
+                [utterances[i] for i in order[at : at + size]]
+                for at in range(0, len(order) - size + 1, size)
+            )
             continue
         whole = order[: len(order) // size * size]
         for at in range(0, len(whole), POOL * size):
             near = sorted(whole[at : at + POOL * size], key=lambda i: utterances[i].seconds)
             starts = torch.randperm(len(near) // size, generator=generator).tolist()
-            yield from ([utterances[i] for i in near[start * size : (start + 1) * size]] for start in starts)
+            yield from (
+                [utterances[i] for i in near[start * size : (start + 1) * size]] for start in starts
+            )
 
 
 # ---- processes
@@ -333,8 +414,11 @@ def shuffled_batches(utterances: Sequence[Utterance], size: int, seed: int, by_l
 _QUEUE: Any = None  # in a worker process: steps done, to the process that started it
 
 
-def one_after_another(runs: Sequence[HeadRun], steps: int, on_step: Callable[[int], None] = lambda steps: None) -> list[Attempt]:
-    """Trains in this process, on one thread where there is no GPU: no result depends on the number of threads."""
+def one_after_another(
+    runs: Sequence[HeadRun], steps: int, on_step: Callable[[int], None] = lambda steps: None
+) -> list[Attempt]:
+    """Trains in this process, on one thread where there is no GPU: no result depends on the number
+    of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -353,11 +437,13 @@ class Stopped(Exception):
 
 @contextmanager
 def parallel_training(workers: int, what: str) -> Iterator[TrainRuns]:
-    """A function that trains runs to a step, `workers` processes at once, with a bar that counts steps.
+    """A function that trains runs to a step, `workers` processes at once, with a bar that counts
+    steps.
 
-    Small heads gain nothing from several threads and much from a core each. A process trains one run after another; what a run
-    needs is on disk (cached states, its own state). Runs with the encoder in the loop or on a GPU are trained in this process, one
-    after another. Leaving the block by an exception ends all training that is under way; the next run resumes it.
+    Small heads gain nothing from several threads and much from a core each. A process trains one
+    run after another; what a run needs is on disk (cached states, its own state). Runs with the
+    encoder in the loop or on a GPU are trained in this process, one after another. Leaving the
+    block by an exception ends all training that is under way; the next run resumes it.
     """
     context, ended = multiprocessing.get_context("spawn"), threading.Event()
     queue = context.Queue()
@@ -377,13 +463,19 @@ def parallel_training(workers: int, what: str) -> Iterator[TrainRuns]:
         bar.update(steps)
 
     def train_runs(runs: Sequence[HeadRun], steps: int) -> list[Attempt]:
-        if workers == 1 or any(run.device != "cpu" or not hasattr(run.loader, "folder") for run in runs):
+        if workers == 1 or any(
+            run.device != "cpu" or not hasattr(run.loader, "folder") for run in runs
+        ):
             return one_after_another(runs, steps, on_step)
         try:
-            return [future.result() for future in [pool.submit(_train_in_worker, run, steps) for run in runs]]
+            return [
+                future.result()
+                for future in [pool.submit(_train_in_worker, run, steps) for run in runs]
+            ]
         except BrokenProcessPool as error:
             raise InputError(
-                f"a process that trained {runs[0].folder.parent} was killed, perhaps because memory was short; "
+                f"a process that trained {runs[0].folder.parent} was killed, perhaps because "
+                "memory was short; "
                 f"run the same command again, with fewer --workers if memory is short"
             ) from error
 
@@ -422,22 +514,27 @@ def _train_in_worker(run: HeadRun, steps: int) -> Attempt:
 
 # ---- learning rates
 
-TrainRuns = Callable[[Sequence[HeadRun], int], list[Attempt]]  # runs, step -> each trained to the step
+# runs, step -> each trained to the step
+TrainRuns = Callable[[Sequence[HeadRun], int], list[Attempt]]
 
 
 def sweep(
     run: HeadRun, rates: Sequence[float], metric: str, train_runs: TrainRuns, halving: bool = True
 ) -> tuple[list[Attempt], Attempt, Attempt]:
-    """Find the rate that does best on dev by successive halving (Jamieson and Talwalkar, arXiv 1502.07943).
+    """Find the rate that does best on dev by successive halving (Jamieson and Talwalkar, arXiv
+    1502.07943).
 
-    Returns every rate as far as it was trained, in the given order, the best of them, and the task's own.
+    Returns every rate as far as it was trained, in the given order, the best of them, and the
+    task's own.
 
-    All rates begin with the same weights and batches. After a small share of the steps the better half goes on for as many again,
-    and so on; the last one is trained for all steps: seven rates cost less than three trainings. The task's own rate is trained for
-    all steps as well, so that a table can say what tuning is worth.
+    All rates begin with the same weights and batches. After a small share of the steps the better
+    half goes on for as many again, and so on; the last one is trained for all steps: seven rates
+    cost less than three trainings. The task's own rate is trained for all steps as well, so that a
+    table can say what tuning is worth.
 
-    run.settings.learning_rate is the task's own; run.folder gets a folder a rate. metric: the task's first. halving: False trains
-    every rate for all steps. A single rate is taken, however the task's own does. Ties go to the rate nearest to the task's own.
+    run.settings.learning_rate is the task's own; run.folder gets a folder a rate. metric: the
+    task's first. halving: False trains every rate for all steps. A single rate is taken, however
+    the task's own does. Ties go to the rate nearest to the task's own.
     """
     own_rate = run.settings.learning_rate
     runs = {rate: run_at(run, rate) for rate in dict.fromkeys([*rates, own_rate])}
@@ -445,26 +542,44 @@ def sweep(
     left = list(dict.fromkeys(rates)) or [own_rate]
     for steps in rungs(len(left) if halving else 1, run.settings.steps):
         attempts.update(zip(left, train_runs([runs[rate] for rate in left], steps), strict=True))
-        left = better_half([attempts[rate] for rate in left], metric, own_rate) if steps < run.settings.steps else left
+        left = (
+            better_half([attempts[rate] for rate in left], metric, own_rate)
+            if steps < run.settings.steps
+            else left
+        )
     finalists = left if own_rate in left else [*left, own_rate]
-    attempts.update(zip(finalists, train_runs([runs[rate] for rate in finalists], run.settings.steps), strict=True))
-    best = better_half([attempts[rate] for rate in (finalists if len(rates) > 1 else left)], metric, own_rate)[0]
+    attempts.update(
+        zip(
+            finalists,
+            train_runs([runs[rate] for rate in finalists], run.settings.steps),
+            strict=True,
+        )
+    )
+    best = better_half(
+        [attempts[rate] for rate in (finalists if len(rates) > 1 else left)], metric, own_rate
+    )[0]
     return [attempts[rate] for rate in runs], attempts[best], attempts[own_rate]
 
 
 def run_at(run: HeadRun, rate: float) -> HeadRun:
     """The same run at another learning rate, in a folder of its own."""
-    return replace(run, settings=replace(run.settings, learning_rate=rate), folder=Path(run.folder) / f"lr-{rate:g}")
+    return replace(
+        run,
+        settings=replace(run.settings, learning_rate=rate),
+        folder=Path(run.folder) / f"lr-{rate:g}",
+    )
 
 
 def rungs(rates: int, steps: int) -> list[int]:
-    """The steps after which half of the rates go on: 7 rates and 800 steps give 100 (7 left), 200 (4), 400 (2), 800 (1)."""
+    """The steps after which half of the rates go on: 7 rates and 800 steps give 100 (7 left), 200
+    (4), 400 (2), 800 (1)."""
     count = max(math.ceil(math.log2(max(rates, 1))), 0)
     return [max(steps >> k, 1) for k in range(count, -1, -1)]
 
 
 def better_half(attempts: Sequence[Attempt], metric: str, own_rate: float) -> list[float]:
-    """The rates of the better half (at least one), the best first; of equals those nearest to the task's own."""
+    """The rates of the better half (at least one), the best first; of equals those nearest to the
+    task's own."""
 
     def compare(a: Attempt, b: Attempt) -> int:
         return -1 if a.beats(b, metric) else 1 if b.beats(a, metric) else 0
@@ -485,7 +600,8 @@ class TrainedHead:
     head: nn.Module
     card: Mapping[str, Any]
     which: str = "tuned"  # or default: of the task's own learning rate
-    upstream: Path | None = None  # the encoder that was trained with it; None: the frozen one it was trained on
+    # the encoder that was trained with it; None: the frozen one it was trained on
+    upstream: Path | None = None
 
     @property
     def weights(self) -> str:
@@ -501,10 +617,11 @@ def train_head(
     train_runs: TrainRuns = one_after_another,
     halving: bool = True,
 ) -> TrainedHead:
-    """Train (once) and save a head in run.folder. encoder: the card of what gave the states; metric: the first of the task.
+    """Train (once) and save a head in run.folder. encoder: the card of what gave the states;
+    metric: the first of the task.
 
-    The learning rate and the steps of run.settings are the task's own. Raises InputError where the folder was made from other
-    inputs, or no recording of a split can be read.
+    The learning rate and the steps of run.settings are the task's own. Raises InputError where the
+    folder was made from other inputs, or no recording of a split can be read.
     """
     made_from = {
         "encoder": dict(encoder),
@@ -517,18 +634,33 @@ def train_head(
     with stage(run.folder, made_from) as step:
         if not step.done:
             attempts, best, default = sweep(run, rates, metric, train_runs, halving)
-            runs = {which: run_at(run, a.learning_rate) for which, a in (("tuned", best), ("default", default))}
-            models, upstreams = {which: best_models(at_rate) for which, at_rate in runs.items()}, dict[str, str]()
+            runs = {
+                which: run_at(run, a.learning_rate)
+                for which, a in (("tuned", best), ("default", default))
+            }
+            models, upstreams = (
+                {which: best_models(at_rate) for which, at_rate in runs.items()},
+                dict[str, str](),
+            )
             trained = trained_parameters(models["tuned"])  # before `merged` takes some away
             if "upstream" in models["tuned"]:
                 alike = runs["tuned"] == runs["default"]
-                upstreams = {"tuned": "encoder", "default": "encoder" if alike else "encoder-default"}
+                upstreams = {
+                    "tuned": "encoder",
+                    "default": "encoder" if alike else "encoder-default",
+                }
                 for which in ["tuned"] if alike else HEADS:
                     run.tuning.save(models[which], run.folder / upstreams[which], runs[which])
             for which, name in HEADS.items():
                 weights = models[which]["head"].state_dict()
                 with replacing(run.folder / name) as temporary:
-                    save_file({name: weight.detach().cpu().contiguous() for name, weight in weights.items()}, temporary)
+                    save_file(
+                        {
+                            name: weight.detach().cpu().contiguous()
+                            for name, weight in weights.items()
+                        },
+                        temporary,
+                    )
             states, width = run.loader.shape
             head: Any = models["tuned"]["head"]
             card = {name: made_from[name] for name in ("task", "encoder", "settings", "seed")} | {
@@ -541,7 +673,10 @@ def train_head(
                 "dev": {metric: best.value, "step": best.best},
                 "default": {metric: default.value, "step": default.best},
                 "sweep": [
-                    {"learning_rate": a.learning_rate, "value": None if math.isnan(a.value) else a.value}
+                    {
+                        "learning_rate": a.learning_rate,
+                        "value": None if math.isnan(a.value) else a.value,
+                    }
                     | {"best": a.best, "steps": a.steps}
                     for a in attempts
                 ],
@@ -550,7 +685,9 @@ def train_head(
                 "trained_parameters": trained,
                 "seconds": round(sum(a.seconds for a in attempts), 1),
                 "steps": sum(a.steps for a in attempts),
-                "weights": {which: hash_files([run.folder / name]) for which, name in HEADS.items()},
+                "weights": {
+                    which: hash_files([run.folder / name]) for which, name in HEADS.items()
+                },
                 "versions": {"torch": importlib.metadata.version("torch")},
             }
             step.finish(card)
@@ -559,19 +696,28 @@ def train_head(
     return load_head(run.folder, run.task, encoder)
 
 
-def load_head(folder: Path | str, task: Task, encoder: Mapping[str, Any], which: str = "tuned") -> TrainedHead:
+def load_head(
+    folder: Path | str, task: Task, encoder: Mapping[str, Any], which: str = "tuned"
+) -> TrainedHead:
     """which: tuned or default.
 
-    Raises InputError where a file is missing or damaged, or head, task and encoder do not belong together.
+    Raises InputError where a file is missing or damaged, or head, task and encoder do not belong
+    together.
     """
     path, weights = Path(folder) / "card.json", Path(folder) / HEADS[which]
     card = read_json(path)
     if not isinstance(card, dict) or card.get("kind") != KIND or not NEEDED <= set(card):
         raise InputError(f"{path} is not the card of a head; give the folder that training wrote")
     if card["encoder"] != dict(encoder):
-        raise InputError(f"{path} was trained on another encoder (or with another precision); load that one or train again")
+        raise InputError(
+            f"{path} was trained on another encoder (or with another precision); "
+            "load that one or train again"
+        )
     if card["task"] != task_card(task):
-        raise InputError(f"{path} was trained for another set than {task.data.root}, or another head; give its own, or train again")
+        raise InputError(
+            f"{path} was trained for another set than {task.data.root}, or another "
+            "head; give its own, or train again"
+        )
     with own_generator():
         head = task.build(card["states"], card["width"])
     try:
@@ -581,7 +727,8 @@ def load_head(folder: Path | str, task: Task, encoder: Mapping[str, Any], which:
     except (OSError, SafetensorError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise InputError(
-            f"{weights} does not have the weights of its card ({reason}); delete the folder and train again"
+            f"{weights} does not have the weights of its card ({reason}); delete the folder and "
+            "train again"
         ) from error
     upstream = Path(folder) / card["upstreams"][which] if card.get("upstreams") else None
     return TrainedHead(task, head.eval(), card, which, upstream)

@@ -1,19 +1,24 @@
-"""Heads trained on labelled distorted speech, with or without their upstream, optionally against a domain classifier (DAT).
+"""Heads trained on labelled distorted speech, with or without their upstream, optionally against a
+domain classifier (DAT).
 
-Source: arXiv 2203.16104, "Improving Distortion Robustness of Self-supervised Speech Processing Tasks with Domain Adaptation".
-There a model of SUPERB is trained on labelled clean and distorted speech; its upstream is trained with the head, and a domain
-classifier behind gradient reversal removes the domain from the features: clean or distorted (`binary`), or clean and every kind of
-distortion (`multi`). The authors' later repository (nobel861017/distort-robust-distilSSL) has an optimiser for the upstream alone,
-whose rate is to be "at least ten times smaller" than the head's; for distillation it trains the classifier on detached features and
-then subtracts its loss (`alternating`). Its downstream runner is not published. These choices are therefore ours: the place of the
-classifier (the mean over time of the weighted sum that the head reads), its size and rate (the head's), the schedule of its weight,
-and that clean and distorted recordings are mixed by chance in every batch. All gradients are clipped together, as s3prl clips a
-head's and an upstream's.
+Source: arXiv 2203.16104, "Improving Distortion Robustness of Self-supervised Speech Processing
+Tasks with Domain Adaptation".
+There a model of SUPERB is trained on labelled clean and distorted speech; its upstream is trained
+with the head, and a domain classifier behind gradient reversal removes the domain from the
+features: clean or distorted (`binary`), or clean and every kind of distortion (`multi`). The
+authors' later repository (nobel861017/distort-robust-distilSSL) has an optimiser for the upstream
+alone, whose rate is to be "at least ten times smaller" than the head's; for distillation it trains
+the classifier on detached features and then subtracts its loss (`alternating`). Its downstream
+runner is not published. These choices are therefore ours: the place of the classifier (the mean
+over time of the weighted sum that the head reads), its size and rate (the head's), the schedule of
+its weight, and that clean and distorted recordings are mixed by chance in every batch. All
+gradients are clipped together, as s3prl clips a head's and an upstream's.
 
-A recording is distorted anew at every step, by (seed, step, place in the batch) alone, in threads ahead of the model, so that a
-killed run comes to the same weights. It is never cropped; batches are of like lengths, and no frame of it depends on padding.
-Dev is evaluated clean and, where training is distorted, once more with every recording distorted (the same every time): a head is
-chosen by the mean of both.
+A recording is distorted anew at every step, by (seed, step, place in the batch) alone, in threads
+ahead of the model, so that a killed run comes to the same weights. It is never cropped; batches are
+of like lengths, and no frame of it depends on padding.
+Dev is evaluated clean and, where training is distorted, once more with every recording distorted
+(the same every time): a head is chosen by the mean of both.
 Letters: B batch, S hidden states, T frames, D width, N samples.
 """
 
@@ -49,7 +54,8 @@ from speechssl.superb.train import HeadRun, Trainer
 UPSTREAM_RATE = 0.1  # of the head's; the authors' repository: "at least ten times smaller"
 SHARE = 0.5  # of the training recordings that are distorted; ours
 NO_HEADS = ("qbe", "se", "ss")  # tasks without a head, or whose targets are the waves themselves
-TRAINED = ("all", "frozen", "biases", "adapters", "lora")  # of `finetuning`: those that train something of an encoder
+# of `finetuning`: those that train something of an encoder
+TRAINED = ("all", "frozen", "biases", "adapters", "lora")
 AHEAD = 4  # batches that are read and distorted in advance
 ROUND = 4_000  # samples: batches are padded to multiples of it
 
@@ -58,9 +64,10 @@ ROUND = 4_000  # samples: batches are padded to multiples of it
 class Tuning:
     """How heads are trained. source: the encoder, as `load_checkpoint` takes it.
 
-    rate: the upstream's learning rate over the head's; None: it is frozen. distort: of the training speech; None: it is clean.
-    bf16: the upstream computes in bf16 autocast. heads: a folder with TASK/seed-SEED/head.safetensors, from which training starts;
-    None: random ones. Raises InputError for a domain classifier that has nothing to do.
+    rate: the upstream's learning rate over the head's; None: it is frozen. distort: of the training
+    speech; None: it is clean. bf16: the upstream computes in bf16 autocast. heads: a folder with
+    TASK/seed-SEED/head.safetensors, from which training starts; None: random ones. Raises
+    InputError for a domain classifier that has nothing to do.
     """
 
     source: str = ""
@@ -74,11 +81,14 @@ class Tuning:
     def __post_init__(self) -> None:
         if self.trained not in TRAINED:
             raise InputError(
-                f"--trained {self.trained} trains nothing of a speech encoder; choose {', '.join(TRAINED)}, or leave out "
+                f"--trained {self.trained} trains nothing of a speech encoder; choose "
+                f"{', '.join(TRAINED)}, or leave out "
                 "--finetune: a head reads the weighted sum of a frozen encoder"
             )
         if self.adversary and self.distort is None:
-            raise InputError("--domain-adversary needs distorted speech; give --distort, such as m+g+r")
+            raise InputError(
+                "--domain-adversary needs distorted speech; give --distort, such as m+g+r"
+            )
         if self.adversary and self.rate is None:
             raise InputError("--domain-adversary trains the encoder; give --finetune as well")
 
@@ -95,9 +105,21 @@ class Tuning:
     @property
     def card(self) -> dict[str, Any]:
         """What decides the head, in JSON values."""
-        adversary = None if self.adversary is None else asdict(self.adversary) | {"layers": list(self.adversary.layers)}
-        facts = {"upstream_rate": self.rate, "distort": getattr(self.distort, "card", None), "adversary": adversary}
-        start = {"heads": hash_files(sorted(self.heads.glob("*/seed-*/head.safetensors")))} if self.heads else {}
+        adversary = (
+            None
+            if self.adversary is None
+            else asdict(self.adversary) | {"layers": list(self.adversary.layers)}
+        )
+        facts = {
+            "upstream_rate": self.rate,
+            "distort": getattr(self.distort, "card", None),
+            "adversary": adversary,
+        }
+        start = (
+            {"heads": hash_files(sorted(self.heads.glob("*/seed-*/head.safetensors")))}
+            if self.heads
+            else {}
+        )
         start |= {} if self.trained == "all" else {"trained": self.trained}
         return facts | start | {"precision": "bf16" if self.bf16 else "fp32"}
 
@@ -105,17 +127,26 @@ class Tuning:
         return TuningTrainer(run, self)
 
     def save(self, models: nn.ModuleDict, folder: Path, run: HeadRun) -> None:
-        """The encoder that was trained with a head, as Hugging Face's folder; its card names its start and its training."""
+        """The encoder that was trained with a head, as Hugging Face's folder; its card names its
+        start and its training."""
         assert isinstance(run.loader, OnlineLoader)
         save_encoder(merged(models["upstream"]), folder, run.loader.encoder.normalise)
-        facts = {"task": run.task.name, "learning_rate": run.settings.learning_rate, "seed": run.seed}
+        facts = {
+            "task": run.task.name,
+            "learning_rate": run.settings.learning_rate,
+            "seed": run.seed,
+        }
         what = {"what": "an encoder trained with a head of SUPERB", "from": run.loader.encoder.hash}
-        write_json(folder / "card.json", what | {"options": self.card | facts, "files": file_hashes(folder)})
+        write_json(
+            folder / "card.json",
+            what | {"options": self.card | facts, "files": file_hashes(folder)},
+        )
 
 
 @dataclass(frozen=True)
 class Waves:
-    """A batch that is being read: the encoder's input, (N,) float32, and the domain, of every recording."""
+    """A batch that is being read: the encoder's input, (N,) float32, and the domain, of every
+    recording."""
 
     utterances: Sequence[Utterance]
     waves: Sequence[Future[tuple[Tensor, int]]]
@@ -137,12 +168,17 @@ class TuningTrainer(Trainer):
                 models["head"].load_state_dict(load_file(path))
             except (OSError, SafetensorError, RuntimeError) as error:
                 reason = " ".join(str(error).split())
-                raise InputError(f"{path} has no head to start from ({reason}); train it first, or leave out --start") from error
+                raise InputError(
+                    f"{path} has no head to start from ({reason}); train it first, "
+                    "or leave out --start"
+                ) from error
         self.upstream: Any = load_checkpoint(tuning.source).model
         check_known(self.upstream, tuning.source)
         if tuning.adversary and tuning.distort:
             options = replace(tuning.adversary, layers=(0,))  # one input, the weighted sum
-            models["adversary"] = DomainAdversary(self.loader.encoder.width, len(tuning.distort.domains), options)
+            models["adversary"] = DomainAdversary(
+                self.loader.encoder.width, len(tuning.distort.domains), options
+            )
         if tuning.rate is None:
             self.upstream.to(self.run.device)
         else:
@@ -152,7 +188,9 @@ class TuningTrainer(Trainer):
 
     def rates(self) -> dict[str, float]:
         rate = self.tuning.rate
-        return super().rates() | ({} if rate is None else {"upstream": rate * self.run.settings.learning_rate})
+        return super().rates() | (
+            {} if rate is None else {"upstream": rate * self.run.settings.learning_rate}
+        )
 
     def prepare(self, steps: Iterator[tuple[int, list[Utterance]]]) -> Iterator[tuple[int, Waves]]:
         """Recordings are read and distorted by threads, AHEAD batches in advance."""
@@ -176,11 +214,14 @@ class TuningTrainer(Trainer):
         domains = torch.tensor([wave.result()[1] for wave in waves.waves], device=self.run.device)
         progress = torch.tensor((step - 1) / self.run.settings.steps)
         facts = {"domains": domains, "progress": progress, "step": torch.tensor(step - 1)}
-        adversarial: Tensor = self.models["adversary"]([self.head.featurizer(means)[:, None]], None, facts)["loss"]
+        adversarial: Tensor = self.models["adversary"](
+            [self.head.featurizer(means)[:, None]], None, facts
+        )["loss"]
         return loss + adversarial
 
     def encode(self, batch: Waves) -> tuple[Batch, Tensor]:
-        """The head's input, and the mean over time of every hidden state, (B, S, D), by the upstream as it is now."""
+        """The head's input, and the mean over time of every hidden state, (B, S, D), by the
+        upstream as it is now."""
         waves = [wave.result()[0] for wave in batch.waves]
         samples = torch.tensor([len(wave) for wave in waves], device=self.run.device)
         # lengths in steps: oneDNN keeps a program for every length that it meets, gigabytes of them
@@ -199,10 +240,17 @@ class TuningTrainer(Trainer):
     def dev_loaders(self) -> list[Loader]:
         if self.tuning.distort is None:
             return [DevLoader(self, None)]
-        return [DevLoader(self, None), DevLoader(self, replace(self.tuning.distort, probability=(1.0, 1.0)))]
+        return [
+            DevLoader(self, None),
+            DevLoader(self, replace(self.tuning.distort, probability=(1.0, 1.0))),
+        ]
 
     def read(
-        self, utterances: Sequence[Utterance], distort: TrainingDistortions | None, keys: Sequence[Any], progress: float
+        self,
+        utterances: Sequence[Utterance],
+        distort: TrainingDistortions | None,
+        keys: Sequence[Any],
+        progress: float,
     ) -> Waves:
         """In threads. keys: what each distortion depends on, beside its seed."""
 
@@ -214,14 +262,20 @@ class TuningTrainer(Trainer):
             try:
                 return self.loader.encoder.wave(samples), domain
             except ValueError as error:
-                raise InputError(f"{path} cannot be trained on ({error}); correct it or remove its line") from error
+                raise InputError(
+                    f"{path} cannot be trained on ({error}); correct it or remove its line"
+                ) from error
 
-        return Waves(utterances, [self.loader.pool.submit(one, u, key) for u, key in zip(utterances, keys, strict=True)])
+        return Waves(
+            utterances,
+            [self.loader.pool.submit(one, u, key) for u, key in zip(utterances, keys, strict=True)],
+        )
 
 
 @dataclass(frozen=True)
 class DevLoader:
-    """Recordings encoded by the upstream as it is now, each with a distortion of its own, as at the end of training."""
+    """Recordings encoded by the upstream as it is now, each with a distortion of its own, as at the
+    end of training."""
 
     trainer: TuningTrainer
     distort: TrainingDistortions | None
@@ -234,4 +288,6 @@ class DevLoader:
         return list(utterances)
 
     def batch(self, utterances: Sequence[Utterance]) -> Batch:
-        return self.trainer.encode(self.trainer.read(utterances, self.distort, [f"dev {u.id}" for u in utterances], 1.0))[0]
+        return self.trainer.encode(
+            self.trainer.read(utterances, self.distort, [f"dev {u.id}" for u in utterances], 1.0)
+        )[0]

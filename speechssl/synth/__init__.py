@@ -1,1 +1,2 @@
-"""What is invented here: MiniSQA, MiniSUPERB, miniatures of published corpora, generated noise, and speech for corpora without."""
+"""What is invented here: MiniSQA, MiniSUPERB, miniatures of published corpora, generated noise, and
+speech for corpora without."""

@@ -1,7 +1,8 @@
-"""`speechssl prepare miniature`: tiny corpora in the layouts of published ones, with invented content, to try recipes on.
+"""`speechssl prepare miniature`: tiny corpora in the layouts of published ones, with invented
+content, to try recipes on.
 
-Passages and questions are those of MiniSQA's generator, written as published ones are, and spoken by its voices. A function for
-each corpus writes them in its layout.
+Passages and questions are those of MiniSQA's generator, written as published ones are, and spoken
+by its voices. A function for each corpus writes them in its layout.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class InventedQuestion:
 
 @dataclass(frozen=True)
 class InventedPassage:
-    """A passage with its questions. written: sentences with capitals and full stops, of the same characters as those spoken."""
+    """A passage with its questions. written: sentences with capitals and full stops, of the same
+    characters as those spoken."""
 
     split: str
     index: int
@@ -69,19 +71,26 @@ class InventedPassage:
         """Seconds of the answer from the beginning of its sentence."""
         sound, source = self.sounds[question.source.sentence], question.source
         stop = source.start + len(question.answer)
-        inside = [w for w in sound.words if source.start < w.position + len(w.text) and w.position < stop]
+        inside = [
+            w for w in sound.words if source.start < w.position + len(w.text) and w.position < stop
+        ]
         return inside[0].start / sound.sample_rate, inside[-1].end / sound.sample_rate
 
     def seconds_before(self, sentence: int) -> float:
         """Seconds of the sentences before this one."""
-        return sum(len(sound.samples) for sound in self.sounds[:sentence]) / self.sounds[0].sample_rate
+        return (
+            sum(len(sound.samples) for sound in self.sounds[:sentence]) / self.sounds[0].sample_rate
+        )
 
 
 Content = dict[str, list[InventedPassage]]  # by split
 
 
-def invent(language: str, split: str, count: int, seed: int, questions: int) -> Iterator[InventedPassage]:
-    """`count` passages, each with `questions` questions that it answers; the voices and the values are those of the split alone."""
+def invent(
+    language: str, split: str, count: int, seed: int, questions: int
+) -> Iterator[InventedPassage]:
+    """`count` passages, each with `questions` questions that it answers; the voices and the values
+    are those of the split alone."""
     stop, between = STOPS[language]
     for index in range(count):
         text = generate_passage(language, split, index, seed, questions, unanswerable=0.0)
@@ -94,8 +103,12 @@ def invent(language: str, split: str, count: int, seed: int, questions: int) -> 
             answer = written[q.sentence][q.start : q.start + len(q.answer)]
             start = sum(len(s) + len(between) for s in written[: q.sentence]) + q.start
             question = q.text[0].upper() + q.text[1:] + ("?" if language == "en" else "？")
-            invented.append(InventedQuestion(question, q.text, answer, start, q, others[i % len(others)]))
-        yield InventedPassage(split, index, language, text.sentences, written, tuple(invented), voice)
+            invented.append(
+                InventedQuestion(question, q.text, answer, start, q, others[i % len(others)])
+            )
+        yield InventedPassage(
+            split, index, language, text.sentences, written, tuple(invented), voice
+        )
 
 
 def record(path: Path, samples: np.ndarray, rate: int) -> None:
@@ -103,8 +116,11 @@ def record(path: Path, samples: np.ndarray, rate: int) -> None:
     write_clip(path, samples, 0.0, len(samples) / rate, rate)
 
 
-def with_errors(words: Sequence[str], rate: float, others: Sequence[str], rng: random.Random) -> list[str]:
-    """What a recogniser with about this word error rate might give: words replaced by others, or left out."""
+def with_errors(
+    words: Sequence[str], rate: float, others: Sequence[str], rng: random.Random
+) -> list[str]:
+    """What a recogniser with about this word error rate might give: words replaced by others, or
+    left out."""
     recognised = []
     for word in words:
         if rng.random() >= rate:
@@ -114,10 +130,11 @@ def with_errors(words: Sequence[str], rate: float, others: Sequence[str], rng: r
     return recognised
 
 
-# ---- NMSQA as its authors release it: a Parquet file a split, segments as MP3 at 22,050 Hz, and two JSON files that name them.
+# ---- NMSQA as its authors release it: a Parquet file a split, segments as MP3 at 22,050 Hz, and
+# two JSON files that name them.
 #
-# `audio_full_*` of train and dev count from the beginning of the segment, as in the release; those of test from that of the
-# passage.
+# `audio_full_*` of train and dev count from the beginning of the segment, as in the release; those
+# of test from that of the passage.
 
 PARAGRAPHS = 2  # an article
 ANNOTATORS = {"train": 1, "dev": 3, "test": 1}  # who give the same text, with one time among them
@@ -134,7 +151,10 @@ def write_nmsqa(content: Content, root: Path, rng: random.Random) -> None:
                 record(audio / f"context-{place}_{i}.mp3", sound.samples, sound.sample_rate)
             for i, question in enumerate(t.questions):
                 sentence, (start, end) = question.source.sentence, t.times(question)
-                before, rate = t.seconds_before(sentence) if split == "test" else 0.0, float(t.sounds[0].sample_rate)
+                before, rate = (
+                    t.seconds_before(sentence) if split == "test" else 0.0,
+                    float(t.sounds[0].sample_rate),
+                )
                 name = f"invented{split}{t.index:04d}{i:02d}"
                 answers = {
                     "answer_start": [question.start] * people,
@@ -176,18 +196,28 @@ def write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
     import pyarrow
     from pyarrow import parquet
 
-    lists = {name: pyarrow.list_(pyarrow.float64()) for name in rows[0].get("answers", {}) if name.startswith("audio_")}
+    lists = {
+        name: pyarrow.list_(pyarrow.float64())
+        for name in rows[0].get("answers", {})
+        if name.startswith("audio_")
+    }
     table = pyarrow.Table.from_pylist(rows)
     if lists:  # an empty list alone does not say of what it is one
-        kinds = {"answer_start": pyarrow.list_(pyarrow.int64()), "text": pyarrow.list_(pyarrow.string())} | lists
+        kinds = {
+            "answer_start": pyarrow.list_(pyarrow.int64()),
+            "text": pyarrow.list_(pyarrow.string()),
+        } | lists
         fields = [pyarrow.field(name, kinds[name]) for name in rows[0]["answers"]]
         place = table.schema.get_field_index("answers")
-        table = pyarrow.Table.from_pylist(rows, schema=table.schema.set(place, pyarrow.field("answers", pyarrow.struct(fields))))
+        table = pyarrow.Table.from_pylist(
+            rows, schema=table.schema.set(place, pyarrow.field("answers", pyarrow.struct(fields)))
+        )
     with replacing(path) as temporary:
         parquet.write_table(table, temporary)
 
 
-# ---- SLUE-SQA-5 as the hub has it: Parquet files a split, recordings within, words with their times, punctuation with -1.
+# ---- SLUE-SQA-5 as the hub has it: Parquet files a split, recordings within, words with their
+# times, punctuation with -1.
 
 SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 VERIFIED = 1  # questions of the test set that are in its verified part too
@@ -206,16 +236,23 @@ def write_slue_sqa5(content: Content, root: Path, rng: random.Random) -> None:
             for i, (written, sound) in enumerate(zip(t.written, t.sounds, strict=True)):
                 before, rate = t.seconds_before(i), sound.sample_rate
                 for word, mark in zip(re.findall(r"[^\s.]+", written), sound.words, strict=True):
-                    words.append((word, mark.text, before + mark.start / rate, before + mark.end / rate))
+                    words.append(
+                        (word, mark.text, before + mark.start / rate, before + mark.end / rate)
+                    )
                 words.append((".", "", -1.0, -1.0))
             columns = ("word", "normalized_word", "start_second", "end_second")
             for number, question in enumerate(t.questions):
                 recording, (start, end) = speak(question.spoken, question.voice), t.times(question)
                 before = t.seconds_before(question.source.sentence)
-                joined = np.concatenate([sound.samples for sound in t.sounds]), t.sounds[0].sample_rate
+                joined = (
+                    np.concatenate([sound.samples for sound in t.sounds]),
+                    t.sounds[0].sample_rate,
+                )
                 row = {
                     "question_id": f"Invented-{split}-{t.index}-{number}",
-                    "question_audio": audio(f"question-{t.index}-{number}.wav", recording.samples, recording.sample_rate),
+                    "question_audio": audio(
+                        f"question-{t.index}-{number}.wav", recording.samples, recording.sample_rate
+                    ),
                     "question_speaker_id": question.voice.name,
                     "raw_question_text": question.text,
                     "normalized_question_text": question.spoken,
@@ -224,7 +261,10 @@ def write_slue_sqa5(content: Content, root: Path, rng: random.Random) -> None:
                     "document_speaker_id": t.voice.name,
                     "raw_document_text": t.context,
                     "normalized_document_text": " ".join(t.spoken),
-                    "word2time": {name: list(column) for name, column in zip(columns, zip(*words, strict=True), strict=True)},
+                    "word2time": {
+                        name: list(column)
+                        for name, column in zip(columns, zip(*words, strict=True), strict=True)
+                    },
                     "answer_spans": {
                         "answer": [question.answer.lower()],
                         "start_second": [before + start],
@@ -237,28 +277,41 @@ def write_slue_sqa5(content: Content, root: Path, rng: random.Random) -> None:
             write_parquet(root / "sqa5" / "verified_test-00000-of-00001.parquet", rows[:VERIFIED])
 
 
-# ---- The corpora in SQuAD's JSON: Spoken-SQuAD (transcripts with errors, two noisier tests) and ODSQA (Chinese, DRCD's schema).
+# ---- The corpora in SQuAD's JSON: Spoken-SQuAD (transcripts with errors, two noisier tests) and
+# ODSQA (Chinese, DRCD's schema).
 
 SPOKEN_SQUAD = {  # file -> split, word error rate, whether offsets are those of the transcript
     "spoken_train-v1.1.json": ("train", 0.227, True),
     "spoken_test-v1.1.json": ("test", 0.227, True),
     "spoken_test-v1.1_WER44.json": ("test", 0.442, False),
     "spoken_test-v1.1_WER54.json": ("test", 0.548, False),
-    "dev-v1.1.json": ("test", 0.0, False),  # SQuAD's own, which is not in the release: with it there is a reference text
+    # SQuAD's own, which is not in the release: with it there is a reference text
+    "dev-v1.1.json": ("test", 0.0, False),
 }
-ODSQA = {"ODSQA_spokenq_test-v1.1.json": 0.191, "ODSQA_textq_test-v1.1.json": 0.0}  # file -> error rate of its questions
+# file -> error rate of its questions
+ODSQA = {"ODSQA_spokenq_test-v1.1.json": 0.191, "ODSQA_textq_test-v1.1.json": 0.0}
 
 
 def write_spoken_squad(content: Content, root: Path, rng: random.Random) -> None:
-    """Questions whose answer did not survive in its transcript are left out of train and test; the noisy tests keep them."""
+    """Questions whose answer did not survive in its transcript are left out of train and test; the
+    noisy tests keep them."""
     for name, (split, rate, offsets) in SPOKEN_SQUAD.items():
         data = []
         for t in content[split]:
-            context, answers = t.context, [(i, q.start, q.answer) for i, q in enumerate(t.questions)]
+            context, answers = (
+                t.context,
+                [(i, q.start, q.answer) for i, q in enumerate(t.questions)],
+            )
             others = [word for sentence in t.spoken for word in sentence.split()]
             while rate:  # until an answer is left
-                context = " ".join(" ".join(with_errors(s.split(), rate, others, rng)) + "." for s in t.spoken)
-                surviving = [(i, at, a.lower()) for i, _, a in answers if (at := context.find(a.lower())) >= 0]
+                context = " ".join(
+                    " ".join(with_errors(s.split(), rate, others, rng)) + "." for s in t.spoken
+                )
+                surviving = [
+                    (i, at, a.lower())
+                    for i, _, a in answers
+                    if (at := context.find(a.lower())) >= 0
+                ]
                 if surviving:
                     answers = surviving if offsets else answers
                     break
@@ -270,46 +323,71 @@ def write_spoken_squad(content: Content, root: Path, rng: random.Random) -> None
                 }
                 for i, start, answer in answers
             ]
-            data.append({"title": f"Invented_{t.index}", "paragraphs": [{"context": context, "qas": qas}]})
+            data.append(
+                {"title": f"Invented_{t.index}", "paragraphs": [{"context": context, "qas": qas}]}
+            )
         write_json(root / name, {"version": "1.1", "data": data})
 
 
 def write_odsqa(content: Content, root: Path, rng: random.Random) -> None:
-    """The two tests with contexts as a recogniser gives them, one with such questions too (one is empty), and recordings."""
+    """The two tests with contexts as a recogniser gives them, one with such questions too (one is
+    empty), and recordings."""
 
     def article(t: InventedPassage, context: str, questions: Sequence[str]) -> dict[str, Any]:
-        """Answers are those of the text, at the first place that the context has them, else at the place they had."""
+        """Answers are those of the text, at the first place that the context has them, else at the
+        place they had."""
         name, qas = f"{9000 + t.index}-1", []
         for i, (text, q) in enumerate(zip(questions, t.questions, strict=True), 1):
             start = at if (at := context.find(q.answer)) >= 0 else q.start
-            qas.append({"id": f"{name}-{i}", "question": text, "answers": [{"id": "1", "text": q.answer, "answer_start": start}]})
+            qas.append(
+                {
+                    "id": f"{name}-{i}",
+                    "question": text,
+                    "answers": [{"id": "1", "text": q.answer, "answer_start": start}],
+                }
+            )
         paragraph = {"id": name, "context": context, "qas": qas}
         return {"id": name.split("-")[0], "title": "Invented", "paragraphs": [paragraph]}
 
     contexts = []
     for t in content["test"]:
         others = list("".join(t.spoken))
-        contexts.append("".join("".join(with_errors(s, 0.191, others, rng)) + STOPS["zh"][0] for s in t.spoken))
+        contexts.append(
+            "".join("".join(with_errors(s, 0.191, others, rng)) + STOPS["zh"][0] for s in t.spoken)
+        )
     for name, rate in ODSQA.items():
         data = []
         for t, context in zip(content["test"], contexts, strict=True):
-            texts = ["".join(with_errors(q.spoken, rate, list(q.spoken), rng)) + "？" if rate else q.text for q in t.questions]
+            texts = [
+                "".join(with_errors(q.spoken, rate, list(q.spoken), rng)) + "？" if rate else q.text
+                for q in t.questions
+            ]
             data.append(article(t, context, texts))
         if rate:  # as 6152-2-3, which the other file has not
             first = data[0]["paragraphs"][0]
-            first["qas"].append({"id": f"{first['id']}-99", "question": "", "answers": first["qas"][0]["answers"]})
+            first["qas"].append(
+                {"id": f"{first['id']}-99", "question": "", "answers": first["qas"][0]["answers"]}
+            )
         write_json(root / name, {"version": "1.3", "data": data})
     for t in content["test"]:  # 16 kHz, a file a sentence, a file a question
         name = f"{9000 + t.index}-1"
         spoken = [(f"passages/{name}-{i}", sound) for i, sound in enumerate(t.sounds, 1)]
-        spoken += [(f"questions/{name}-{i}", speak(q.spoken, q.voice)) for i, q in enumerate(t.questions, 1)]
+        spoken += [
+            (f"questions/{name}-{i}", speak(q.spoken, q.voice))
+            for i, q in enumerate(t.questions, 1)
+        ]
         for path, sound in spoken:
-            record(root / f"{path}.wav", resample(sound.samples / 32768, sound.sample_rate, SAMPLE_RATE), SAMPLE_RATE)
+            record(
+                root / f"{path}.wav",
+                resample(sound.samples / 32768, sound.sample_rate, SAMPLE_RATE),
+                SAMPLE_RATE,
+            )
     data = [article(t, t.context, [q.text for q in t.questions]) for t in content["train"]]
     write_json(root / "DRCD-TTS" / "DRCD-TTS_train.json", {"version": "1.3", "data": data})
 
 
-# ---- TOEFL-QA: a text file a question, with its whole story, its four options, and after each whether it is right.
+# ---- TOEFL-QA: a text file a question, with its whole story, its four options, and after each
+# whether it is right.
 
 KINDS = ("conversation", "lecture")
 
@@ -326,12 +404,15 @@ def write_toefl_qa(content: Content, root: Path, rng: random.Random) -> None:
                     other = (correct + 1) % 4
                     right.add(other)
                     options[other] = f"it was the {options[correct]}"
-                lines = [f"SENTENCE {sentence} ." for sentence in t.spoken] + [f"QUESTION {question.spoken}"]
+                lines = [f"SENTENCE {sentence} ." for sentence in t.spoken] + [
+                    f"QUESTION {question.spoken}"
+                ]
                 lines += [f"OPTION {text} {int(k in right)}" for k, text in enumerate(options)]
                 write_text(root / "data" / split / f"{story}_{i + 1}", "\n".join(lines) + "\n")
 
 
-CORPORA: Mapping[str, tuple[str, Callable[[Content, Path, random.Random], None]]] = {  # name -> language, writer
+# name -> language, writer
+CORPORA: Mapping[str, tuple[str, Callable[[Content, Path, random.Random], None]]] = {
     "nmsqa": ("en", write_nmsqa),
     "odsqa": ("zh", write_odsqa),
     "toefl-qa": ("en", write_toefl_qa),
@@ -347,29 +428,52 @@ Made by `{command}` ({hash}).
 """
 
 
-def make_miniature(out: Path, corpus: str, passages: Mapping[str, int], questions: int = 4, seed: int = 0) -> bool:
-    """Write the tree, whole or not at all; False where it is there already. passages: by split; questions: of each.
+def make_miniature(
+    out: Path, corpus: str, passages: Mapping[str, int], questions: int = 4, seed: int = 0
+) -> bool:
+    """Write the tree, whole or not at all; False where it is there already. passages: by split;
+    questions: of each.
 
-    Raises InputError for an unknown corpus, for no passages or questions, and where `out` holds something else.
+    Raises InputError for an unknown corpus, for no passages or questions, and where `out` holds
+    something else.
     """
-    name, settings = corpus.replace("_", "-"), {"corpus": corpus, "passages": passages, "questions": questions, "seed": seed}
-    counts = f"--passages {passages['train']} --dev-passages {passages['dev']} --test-passages {passages['test']}"
-    command = f"speechssl prepare miniature {corpus} OUT {counts} --questions {questions} --seed {seed}"
+    name, settings = (
+        corpus.replace("_", "-"),
+        {"corpus": corpus, "passages": passages, "questions": questions, "seed": seed},
+    )
+    counts = (
+        f"--passages {passages['train']} --dev-passages {passages['dev']} --test-passages "
+        f"{passages['test']}"
+    )
+    command = (
+        f"speechssl prepare miniature {corpus} OUT {counts} --questions {questions} --seed {seed}"
+    )
     if name not in CORPORA:
         raise InputError(f"there is no miniature of {corpus}; choose from {', '.join(CORPORA)}")
     if min(*passages.values(), questions) < 1:
-        raise InputError(f"cannot make `{command}`; give at least one passage a split, and one question a passage")
+        raise InputError(
+            f"cannot make `{command}`; give at least one passage a split, and one "
+            "question a passage"
+        )
     readme = README.format(name=name, command=command, hash=hash_json(settings))
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        if (out / "README.md").is_file() and (out / "README.md").read_text(encoding="utf-8") == readme:
+        if (out / "README.md").is_file() and (out / "README.md").read_text(
+            encoding="utf-8"
+        ) == readme:
             return False
-        raise InputError(f"{out} exists and is not this miniature; choose another folder or delete it")
+        raise InputError(
+            f"{out} exists and is not this miniature; choose another folder or delete it"
+        )
     language, write = CORPORA[name]
-    content = {split: list(invent(language, split, count, seed, questions)) for split, count in passages.items()}
+    content = {
+        split: list(invent(language, split, count, seed, questions))
+        for split, count in passages.items()
+    }
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.resolve().parent, prefix=f".{out.name}-") as temporary:
         write(content, Path(temporary), random.Random(f"{name} {seed}"))
-        out.mkdir(exist_ok=True)  # one that is there stays: it may be a link, or that which the command is given in
+        # one that is there stays: it may be a link, or that which the command is given in
+        out.mkdir(exist_ok=True)
         for path in Path(temporary).iterdir():
             shutil.move(path, out)
     write_text(out / "README.md", readme)

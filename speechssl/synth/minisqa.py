@@ -1,14 +1,18 @@
-"""MiniSQA: passages about invented people and questions whose answers are known to the character, read by synthetic voices.
+"""MiniSQA: passages about invented people and questions whose answers are known to the character,
+read by synthetic voices.
 
-**Text.** A passage states some relations of two or three people, among neutral sentences. Every question that has an answer also
-has two kinds of decoy: another person with the same relation, and another fact about the same person. So neither the
-name nor the relation alone finds the answer. What a language says, and how, is data: `english.yaml`, `mandarin.yaml`. The text is
-frozen with the models that were trained on it. A held-out corpus has another vocabulary (`english_held_out.yaml`,
-`mandarin_held_out.yaml`): no word of its names and values and none of its sentence patterns occurs in the ordinary one.
+**Text.** A passage states some relations of two or three people, among neutral sentences. Every
+question that has an answer also has two kinds of decoy: another person with the same relation, and
+another fact about the same person. So neither the
+name nor the relation alone finds the answer. What a language says, and how, is data:
+`english.yaml`, `mandarin.yaml`. The text is frozen with the models that were trained on it. A
+held-out corpus has another vocabulary (`english_held_out.yaml`, `mandarin_held_out.yaml`): no word
+of its names and values and none of its sentence patterns occurs in the ordinary one.
 
-**Speech.** A passage is read by one speaker sentence by sentence with short pauses; each of its questions by another speaker of the
-same split. In the test of espeak-ng passages, questions and the pairs of their voices are dealt out evenly. With `reference=True`
-every training passage is read a second time by one neutral voice, with time anchors between the two readings: what a perfect voice
+**Speech.** A passage is read by one speaker sentence by sentence with short pauses; each of its
+questions by another speaker of the same split. In the test of espeak-ng passages, questions and the
+pairs of their voices are dealt out evenly. With `reference=True` every training passage is read a
+second time by one neutral voice, with time anchors between the two readings: what a perfect voice
 converter would give (the teacher of ContentVec, arXiv 2204.09224, section 3.1).
 """
 
@@ -38,26 +42,31 @@ from speechssl.synth.synthesisers import Voice, speak, voices
 LANGUAGES = {"en": "en-us", "zh": "cmn"}  # code -> espeak-ng's name
 VOCABULARIES = {"en": "english.yaml", "zh": "mandarin.yaml"}
 HELD_OUT = {"en": "english_held_out.yaml", "zh": "mandarin_held_out.yaml"}
-SPLITS = {"train": range(70), "dev": range(70, 80), "test": range(80, 100)}  # the hash percentiles a split owns
+# the hash percentiles a split owns
+SPLITS = {"train": range(70), "dev": range(70, 80), "test": range(80, 100)}
 PERSON = "person"  # the value type that also names the people of a passage
 
-# Who has which relation: a word is one relation, its letters the people it is stated for. Each has an unstated pair.
+# Who has which relation: a word is one relation, its letters the people it is stated for. Each has
+# an unstated pair.
 LAYOUTS = (
     "ab a b", "ab ab a", "ab ab a b", "ab ab ab a", "ab ab ab a b", "ab ab a b a b",
-    "ab bc ca", "abc ab c", "abc ab bc", "ab bc ca a", "abc abc a", "ab bc ca ab", "abc abc ab", "abc ab bc c",
+    "ab bc ca", "abc ab c", "abc ab bc", "ab bc ca a", "abc abc a", "ab bc ca ab", "abc abc ab", "abc ab bc "
+                                                                                                 "c",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class TextQuestion:
-    """One question about a passage, with its answer and the four options of its multiple-choice form."""
+    """One question about a passage, with its answer and the four options of its multiple-choice
+    form."""
 
     text: str  # spoken form, e.g. "where was anna holloway born"
     relation: str  # e.g. "birthplace"
     answer: str | None  # exact substring of sentences[sentence]; None = the passage does not say
     sentence: int  # index of the sentence holding the answer; -1 when None
     start: int  # character offset of the answer in that sentence; -1 when None
-    options: tuple[str, ...]  # four different values of one type, the right one among them; () when unanswerable
+    # four different values of one type, the right one among them; () when unanswerable
+    options: tuple[str, ...]
     correct: int  # index into options; -1 when unanswerable
 
 
@@ -80,7 +89,8 @@ class Relation:
     questions: tuple[str, ...]  # at least three templates with {name}
 
 
-Pattern = tuple[tuple[str, ...], ...]  # one word from each slot makes a value: (("silver", "old"), ("lantern", "clock"))
+# one word from each slot makes a value: (("silver", "old"), ("lantern", "clock"))
+Pattern = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,8 @@ class Language:
 
 @dataclass(frozen=True)
 class _Fact:
-    """A relation of a person; `value`, `text` and `start` say nothing ("", "", -1) where the passage does not state it."""
+    """A relation of a person; `value`, `text` and `start` say nothing ("", "", -1) where the
+    passage does not state it."""
 
     person: str
     relation: Relation
@@ -113,21 +124,29 @@ def generate_passage(
     unanswerable: float = 0.1,
     held_out: bool = False,
 ) -> TextPassage:
-    """The passage number `index` of a split: the same one for the same arguments, on every machine and in any order.
+    """The passage number `index` of a split: the same one for the same arguments, on every machine
+    and in any order.
 
-    `unanswerable` is the chance of each question to ask what the passage leaves out; neither it nor `questions` changes
+    `unanswerable` is the chance of each question to ask what the passage leaves out; neither it nor
+    `questions` changes
     the sentences. No question comes twice before every phrasing of every pair of
     person and relation has been used: six questions at the least, a dozen or more in most passages.
-    Raises ValueError for an unknown language or split, a negative number, or a chance outside 0 to 1.
+    Raises ValueError for an unknown language or split, a negative number, or a chance outside 0 to
+    1.
     """
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; known: {', '.join(SPLITS)}")
     if index < 0 or questions < 0 or not 0 <= unanswerable <= 1:
-        raise ValueError(f"index={index}, questions={questions}, unanswerable={unanswerable}: need >= 0, >= 0, 0 to 1")
+        raise ValueError(
+            f"index={index}, questions={questions}, unanswerable={unanswerable}: "
+            "need >= 0, >= 0, 0 to 1"
+        )
     words = load_language(language, held_out)
     key = f"minisqa{'-held-out' * held_out}/{language}/{split}/{seed}/{index}"
     facts, sentences = _draft(random.Random(key), words, split)
-    drawn = _questions(random.Random(f"{key}/questions"), words, split, facts, sentences, unanswerable)
+    drawn = _questions(
+        random.Random(f"{key}/questions"), words, split, facts, sentences, unanswerable
+    )
     return TextPassage(index, sentences, tuple(itertools.islice(drawn, questions)))
 
 
@@ -142,19 +161,27 @@ def load_language(code: str, held_out: bool = False) -> Language:
         kind: tuple(tuple(words.get(slot, (slot,)) for slot in pattern) for pattern in patterns)
         for kind, patterns in texts["values"].items()
     }
-    relations = [Relation(name, r["of"], listed(r["facts"]), listed(r["questions"])) for name, r in texts["relations"].items()]
+    relations = [
+        Relation(name, r["of"], listed(r["facts"]), listed(r["questions"]))
+        for name, r in texts["relations"].items()
+    ]
     return Language(texts["joiner"], values, tuple(relations), listed(texts["fillers"]))
 
 
 @cache
 def known_words(code: str) -> frozenset[str]:
-    """All words that the ordinary corpus of a language has: of its values, facts, questions and fillers."""
+    """All words that the ordinary corpus of a language has: of its values, facts, questions and
+    fillers."""
     language = load_language(code)
     values = language.values.values()
-    texts = [part for patterns in values for pattern in patterns for slot in pattern for part in slot]
+    texts = [
+        part for patterns in values for pattern in patterns for slot in pattern for part in slot
+    ]
     for relation in language.relations:
         texts += (re.sub(r"\{\w+\}", " ", text) for text in (*relation.facts, *relation.questions))
-    return frozenset(word for text in (*texts, *language.fillers) for word in words_of(text, language.joiner))
+    return frozenset(
+        word for text in (*texts, *language.fillers) for word in words_of(text, language.joiner)
+    )
 
 
 def words_of(text: str, joiner: str) -> list[str]:
@@ -163,9 +190,11 @@ def words_of(text: str, joiner: str) -> list[str]:
 
 
 def unknown_words(code: str, passages: Iterable[TextPassage]) -> dict[str, float]:
-    """Which percentage of the words, of the different words and of the answers the ordinary corpus does not know.
+    """Which percentage of the words, of the different words and of the answers the ordinary corpus
+    does not know.
 
-    An answer counts if it has at least one such word. Words are characters where the language has no spaces.
+    An answer counts if it has at least one such word. Words are characters where the language has
+    no spaces.
     """
     joiner, known = load_language(code).joiner, known_words(code)
     words: list[str] = []
@@ -181,11 +210,14 @@ def unknown_words(code: str, passages: Iterable[TextPassage]) -> dict[str, float
         f"different {unit}": [word not in known for word in set(words)],
         "answers": answers,
     }
-    return {kind: round(100 * sum(found) / len(found), 1) for kind, found in unknown.items() if found}
+    return {
+        kind: round(100 * sum(found) / len(found), 1) for kind, found in unknown.items() if found
+    }
 
 
 def lexicon() -> list[tuple[str, str]]:
-    """English words and their translations among the Mandarin ones, written by hand; a word may have several."""
+    """English words and their translations among the Mandarin ones, written by hand; a word may
+    have several."""
     pairs = (pair.rpartition(" ") for pair in listed(vocabulary(VOCABULARIES["zh"])["lexicon"]))
     return [(english, chinese) for english, _, chinese in pairs]
 
@@ -204,7 +236,8 @@ def listed(text: str) -> tuple[str, ...]:
 
 
 def split_of(value: str) -> str:
-    """The split that owns a value: fixed by a hash of its text, about 70 / 10 / 20 for train, dev and test."""
+    """The split that owns a value: fixed by a hash of its text, about 70 / 10 / 20 for train, dev
+    and test."""
     percentile = int(hashlib.sha256(value.encode()).hexdigest(), 16) % 100
     return next(split for split, owned in SPLITS.items() if percentile in owned)
 
@@ -215,22 +248,28 @@ def occurrences(text: str, value: str, joiner: str) -> int:
 
 
 def _draft(rng: random.Random, words: Language, split: str) -> tuple[list[_Fact], tuple[str, ...]]:
-    """Facts (a layout filled with people, relations and values) and the shuffled sentences that state them, drawn again until every
-    value stands there exactly once.
+    """Facts (a layout filled with people, relations and values) and the shuffled sentences that
+    state them, drawn again until every value stands there exactly once.
     """
     while True:
         layout, taken, facts = rng.choice(LAYOUTS).split(), set[str](), list[_Fact]()
         people = {letter: _value(rng, words, split, PERSON, taken) for letter in "abc"}
-        # different relations; half the time the first ones share a value type, so the type decides nothing
+        # different relations; half the time the first ones share a value type, so the type decides
+        # nothing
         first, *rest = rng.sample(words.relations, len(words.relations))
         if rng.random() < 0.5:
             same = [relation for relation in rest if relation.value_type == first.value_type]
             rest = same + [relation for relation in rest if relation not in same]
         for relation, letters in zip([first, *rest][: len(layout)], layout, strict=True):
             for person in (people[letter] for letter in letters):
-                value, template = _value(rng, words, split, relation.value_type, taken), rng.choice(relation.facts)
+                value, template = (
+                    _value(rng, words, split, relation.value_type, taken),
+                    rng.choice(relation.facts),
+                )
                 start = len(template.partition("{value}")[0].format(name=person))
-                facts.append(_Fact(person, relation, value, template.format(name=person, value=value), start))
+                facts.append(
+                    _Fact(person, relation, value, template.format(name=person, value=value), start)
+                )
         sentences = [fact.text for fact in facts] + rng.sample(words.fillers, rng.randint(1, 4))
         rng.shuffle(sentences)
         text = words.joiner.join(sentences)
@@ -238,8 +277,11 @@ def _draft(rng: random.Random, words: Language, split: str) -> tuple[list[_Fact]
             return facts, tuple(sentences)
 
 
-def _value(rng: random.Random, words: Language, split: str, value_type: str, taken: set[str]) -> str:
-    """A value that belongs to the split; of people, one none of whose names is in `taken`, which then holds them."""
+def _value(
+    rng: random.Random, words: Language, split: str, value_type: str, taken: set[str]
+) -> str:
+    """A value that belongs to the split; of people, one none of whose names is in `taken`, which
+    then holds them."""
     while True:
         parts = [rng.choice(slot) for slot in rng.choice(words.values[value_type])]
         value = words.joiner.join(parts)
@@ -249,15 +291,28 @@ def _value(rng: random.Random, words: Language, split: str, value_type: str, tak
 
 
 def _questions(
-    rng: random.Random, words: Language, split: str, facts: list[_Fact], sentences: tuple[str, ...], unanswerable: float
+    rng: random.Random,
+    words: Language,
+    split: str,
+    facts: list[_Fact],
+    sentences: tuple[str, ...],
+    unanswerable: float,
 ) -> Iterator[TextQuestion]:
     """Questions without end, each unanswerable with the given chance."""
     people, relations = [fact.person for fact in facts], [fact.relation for fact in facts]
-    # facts whose relation is stated of somebody else too and whose person has another fact; and the pairs of a person and a
-    # relation that both occur in the passage, but not together
-    decoyed = [fact for fact in facts if people.count(fact.person) > 1 and relations.count(fact.relation) > 1]
+    # facts whose relation is stated of somebody else too and whose person has another fact; and the
+    # pairs of a person and a relation that both occur in the passage, but not together
+    decoyed = [
+        fact
+        for fact in facts
+        if people.count(fact.person) > 1 and relations.count(fact.relation) > 1
+    ]
     pairs = itertools.product(dict.fromkeys(people), dict.fromkeys(relations))
-    left_out = [_Fact(*pair) for pair in pairs if pair not in {(fact.person, fact.relation) for fact in facts}]
+    left_out = [
+        _Fact(*pair)
+        for pair in pairs
+        if pair not in {(fact.person, fact.relation) for fact in facts}
+    ]
     stated, unstated = _deck(rng, decoyed), _deck(rng, left_out)
     while True:
         fact, text = next(unstated if rng.random() < unanswerable else stated)
@@ -266,36 +321,52 @@ def _questions(
         else:
             options = _options(rng, words, split, fact, facts)
             where = sentences.index(fact.text), fact.start
-            yield TextQuestion(text, fact.relation.name, fact.value, *where, options, options.index(fact.value))
+            yield TextQuestion(
+                text, fact.relation.name, fact.value, *where, options, options.index(fact.value)
+            )
 
 
 def _deck(rng: random.Random, facts: list[_Fact]) -> Iterator[tuple[_Fact, str]]:
-    """Facts to ask for, each in a phrasing: all facts once, then all in another phrasing, and so on without end."""
+    """Facts to ask for, each in a phrasing: all facts once, then all in another phrasing, and so on
+    without end."""
     order = rng.sample(facts, len(facts))
-    phrasings = [rng.sample(fact.relation.questions, len(fact.relation.questions)) for fact in order]
+    phrasings = [
+        rng.sample(fact.relation.questions, len(fact.relation.questions)) for fact in order
+    ]
     for turn in itertools.count():
         for fact, ways in zip(order, phrasings, strict=True):
             yield fact, ways[turn % len(ways)].format(name=fact.person)
 
 
-def _options(rng: random.Random, words: Language, split: str, fact: _Fact, facts: list[_Fact]) -> tuple[str, ...]:
-    """Four values of one type, shuffled: the right one, then those the passage gives others, then new ones."""
+def _options(
+    rng: random.Random, words: Language, split: str, fact: _Fact, facts: list[_Fact]
+) -> tuple[str, ...]:
+    """Four values of one type, shuffled: the right one, then those the passage gives others, then
+    new ones."""
     kind = fact.relation.value_type
-    others = [other.value for other in facts if other.relation.value_type == kind and other.value != fact.value]
-    others.sort(key=lambda value: value not in {o.value for o in facts if o.relation == fact.relation})
+    others = [
+        other.value
+        for other in facts
+        if other.relation.value_type == kind and other.value != fact.value
+    ]
+    others.sort(
+        key=lambda value: value not in {o.value for o in facts if o.relation == fact.relation}
+    )
     options = [fact.value, *others][:4]
     while len(options) < 4:
         options += {_value(rng, words, split, kind, set())}.difference(options)
     return tuple(rng.sample(options, 4))
 
 
-VERSION = 3  # of the generator; part of the card, so that corpora of different generators are never mixed up
+# of the generator; part of the card, so that corpora of different generators are never mixed up
+VERSION = 3
 PAUSE = 0.25  # seconds between sentences
 ESPEAK = "espeak-ng"
 
 
 def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voice, ...]:
-    """The voices of a split; those of a synthesiser other than espeak-ng are few, and the same in every split.
+    """The voices of a split; those of a synthesiser other than espeak-ng are few, and the same in
+    every split.
 
     Raises InputError for an unknown language, split or synthesiser.
     """
@@ -303,21 +374,33 @@ def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voic
         raise InputError(f"MiniSQA has no language {language!r}; it has {', '.join(LANGUAGES)}")
     if synthesiser != ESPEAK:
         if language != "en":
-            raise InputError(f"{synthesiser} speaks English only; leave out --synthesiser for the language {language}")
+            raise InputError(
+                f"{synthesiser} speaks English only; leave out --synthesiser for "
+                f"the language {language}"
+            )
         return voices(synthesiser)
     content = vocabulary("speakers.yaml")
     if split not in content["variants"]:
         raise InputError(f"MiniSQA has no split {split!r}; it has {', '.join(content['variants'])}")
-    ways = zip(listed(content["variants"][split]), *(cycle(content[name]) for name in ("rates", "pitches", "ranges")), strict=False)
+    ways = zip(
+        listed(content["variants"][split]),
+        *(cycle(content[name]) for name in ("rates", "pitches", "ranges")),
+        strict=False,
+    )
     tag = LANGUAGES[language]
-    return tuple(Voice(f"{language}-{name.lower()}", tag, name, rate, pitch, spread) for name, rate, pitch, spread in ways)
+    return tuple(
+        Voice(f"{language}-{name.lower()}", tag, name, rate, pitch, spread)
+        for name, rate, pitch, spread in ways
+    )
 
 
 def assign_voices(settings: MiniSqaSettings, split: str, index: int) -> list[Voice]:
-    """The reader of a passage, and the voice of each of its questions, which is another one where there are two.
+    """The reader of a passage, and the voice of each of its questions, which is another one where
+    there are two.
 
-    In the test of espeak-ng every voice reads as many passages (within one) and asks as many questions; over as many passages as
-    there are voices times others, every pair of passage voice and asker comes equally often. Elsewhere voices are drawn.
+    In the test of espeak-ng every voice reads as many passages (within one) and asks as many
+    questions; over as many passages as there are voices times others, every pair of passage voice
+    and asker comes equally often. Elsewhere voices are drawn.
     """
     language, seed, questions = settings.language, settings.seed, settings.questions
     voices = speakers(language, split, settings.synthesiser)
@@ -326,7 +409,9 @@ def assign_voices(settings: MiniSqaSettings, split: str, index: int) -> list[Voi
         turn, place = divmod(index, len(voices))
         first = turn * questions  # how many of the others are through
     else:
-        order = random.Random(f"speakers {language} {split} {index} {seed}").sample(voices, k=len(voices))
+        order = random.Random(f"speakers {language} {split} {index} {seed}").sample(
+            voices, k=len(voices)
+        )
         place = first = 0
     others = [*order[place + 1 :], *order[:place]] or order
     return [order[place], *(others[(first + number) % len(others)] for number in range(questions))]
@@ -360,10 +445,15 @@ class MiniSqaSettings:
         """What makes this corpus again."""
         train, dev, test = (self.passages[split] for split in SPLITS)
         counts = f"--passages {train} --dev-passages {dev} --test-passages {test}"
-        other = f"--questions {self.questions} --unanswerable {self.unanswerable}" + " --reference" * self.reference
+        other = (
+            f"--questions {self.questions} --unanswerable {self.unanswerable}"
+        ) + " --reference" * self.reference
         other += f" --synthesiser {self.synthesiser}" if self.synthesiser != ESPEAK else ""
         other += " --held-out" * self.held_out
-        return f"speechssl prepare minisqa OUT --language {self.language} {counts} {other} --seed {self.seed}"
+        return (
+            f"speechssl prepare minisqa OUT --language {self.language} {counts} {other} "
+            f"--seed {self.seed}"
+        )
 
 
 @dataclass(frozen=True)
@@ -377,20 +467,34 @@ class SpokenSentences:
 
 
 def prepare(out: Path | str, settings: MiniSqaSettings, workers: int = 1) -> dict[str, Any]:
-    """Write the corpus to `out` and return its card. A finished corpus is left alone; a killed run goes on where it was.
+    """Write the corpus to `out` and return its card. A finished corpus is left alone; a killed run
+    goes on where it was.
 
-    The bytes depend on the settings only, not on `workers`; but kokoro draws noise anew, and its samples differ each time.
-    Raises InputError when `out` holds a corpus of other settings, for an unknown language, or unless there is a number of passages
-    for every split.
+    The bytes depend on the settings only, not on `workers`; but kokoro draws noise anew, and its
+    samples differ each time.
+    Raises InputError when `out` holds a corpus of other settings, for an unknown language, or
+    unless there is a number of passages for every split.
     """
     out = Path(out)
     speakers(settings.language, "train", settings.synthesiser)
     if settings.reference and settings.synthesiser != ESPEAK:
-        raise InputError("the second reading of --reference is espeak-ng's; leave it out for another synthesiser")
+        raise InputError(
+            "the second reading of --reference is espeak-ng's; leave it out for another synthesiser"
+        )
     if sorted(settings.passages) != sorted(SPLITS):
-        raise InputError(f"the numbers of passages are for {', '.join(settings.passages)}; give them for {', '.join(SPLITS)}")
-    if min(settings.passages.values()) < 0 or settings.questions < 1 or not 0 <= settings.unanswerable <= 1:
-        raise InputError(f"cannot make `{settings.command}`; give counts from 0, at least one question, and a share from 0 to 1")
+        raise InputError(
+            f"the numbers of passages are for {', '.join(settings.passages)}; give "
+            f"them for {', '.join(SPLITS)}"
+        )
+    if (
+        min(settings.passages.values()) < 0
+        or settings.questions < 1
+        or not 0 <= settings.unanswerable <= 1
+    ):
+        raise InputError(
+            f"cannot make `{settings.command}`; give counts from 0, at least one "
+            "question, and a share from 0 to 1"
+        )
     decisive = asdict(settings)
     if settings.synthesiser == ESPEAK:
         del decisive["synthesiser"]
@@ -404,13 +508,19 @@ def prepare(out: Path | str, settings: MiniSqaSettings, workers: int = 1) -> dic
             folder, parts = out / split, out / split / "parts"
             if not (folder / "questions.jsonl").is_file():
                 numbers = range(settings.passages[split])
-                jobs = {i: (out, split, i, settings) for i in numbers if not (parts / f"{i:06d}.json").is_file()}
+                jobs = {
+                    i: (out, split, i, settings)
+                    for i in numbers
+                    if not (parts / f"{i:06d}.json").is_file()
+                }
                 in_parallel(_speak_passage, jobs, workers, f"synthesising {split}", "passage")
                 records = [read_json(parts / f"{i:06d}.json") for i in numbers]
                 if settings.reference and split == "train":
                     write_lines(folder / "reference.jsonl", [r["reference"] for r in records])
                 write_lines(folder / "passages.jsonl", [r["passage"] for r in records])
-                write_lines(folder / "questions.jsonl", [q for r in records for q in r["questions"]])
+                write_lines(
+                    folder / "questions.jsonl", [q for r in records for q in r["questions"]]
+                )
             shutil.rmtree(parts, ignore_errors=True)
         card = {
             "made_by": settings.command,
@@ -419,13 +529,21 @@ def prepare(out: Path | str, settings: MiniSqaSettings, workers: int = 1) -> dic
             "licence": "Apache-2.0 (text of speechssl's generator)",
         }
         if settings.held_out:
-            texts = {split: [settings.passage(split, i) for i in range(n)] for split, n in settings.passages.items() if n}
-            card["unknown_words"] = {split: unknown_words(settings.language, of_split) for split, of_split in texts.items()}
+            texts = {
+                split: [settings.passage(split, i) for i in range(n)]
+                for split, n in settings.passages.items()
+                if n
+            }
+            card["unknown_words"] = {
+                split: unknown_words(settings.language, of_split)
+                for split, of_split in texts.items()
+            }
         return step.finish(made_from | card)
 
 
 def _speak_passage(out: Path, split: str, index: int, settings: MiniSqaSettings) -> None:
-    """Speak one passage with its questions; the record file is written last and marks it as done."""
+    """Speak one passage with its questions; the record file is written last and marks it as
+    done."""
     text = settings.passage(split, index)
     reader, *askers = assign_voices(settings, split, index)
     joiner = "" if settings.language == "zh" else " "
@@ -446,11 +564,21 @@ def _speak_passage(out: Path, split: str, index: int, settings: MiniSqaSettings)
     for number, (question, voice) in enumerate(zip(text.questions, askers, strict=True)):
         spoken = _read((question.text,), voice, joiner)
         answers: tuple[Answer, ...] = ()
-        if question.answer is not None:  # from the beginning of its first word to the end of its last
-            start = sum(len(s) + len(joiner) for s in text.sentences[: question.sentence]) + question.start
-            end, words = start + len(question.answer), zip(reading.words, reading.characters, strict=True)
+        # from the beginning of its first word to the end of its last
+        if question.answer is not None:
+            start = (
+                sum(len(s) + len(joiner) for s in text.sentences[: question.sentence])
+                + question.start
+            )
+            end, words = (
+                start + len(question.answer),
+                zip(reading.words, reading.characters, strict=True),
+            )
             inside = [w for w, c in words if start < c + len(w.text) and c < end]
-            begin, stop = (round(inside[0].start, 5), round(inside[-1].end, 5)) if inside else (None, None)  # piper gives none
+            # piper gives none
+            begin, stop = (
+                (round(inside[0].start, 5), round(inside[-1].end, 5)) if inside else (None, None)
+            )
             answers = (Answer(question.answer, begin, stop, start),)
         item = Question(
             id=f"{name}-{number}",
@@ -470,13 +598,18 @@ def _speak_passage(out: Path, split: str, index: int, settings: MiniSqaSettings)
         write_flac(out / item.audio, spoken.samples)
         record["questions"].append(compact(asdict(item)))
     if settings.reference and split == "train":
-        # espeak-ng's own voice at this voice's rate, which is nobody's in the corpus: what a perfect voice converter would give;
-        # anchors are [seconds in the passage, seconds in this reading]
+        # espeak-ng's own voice at this voice's rate, which is nobody's in the corpus: what a
+        # perfect voice converter would give; anchors are [seconds in the passage, seconds in this
+        # reading]
         voice = Voice("reference", reader.language, "", rate=reader.rate, pitch=50, range=50)
         neutral, audio = _read(text.sentences, voice, joiner), f"train/reference/{name}.flac"
         write_flac(out / audio, neutral.samples)
         same = [p.text for p in reading.phones] == [p.text for p in neutral.phones]
-        pairs = zip(reading.phones, neutral.phones, strict=True) if same else zip(reading.words, neutral.words, strict=True)
+        pairs = (
+            zip(reading.phones, neutral.phones, strict=True)
+            if same
+            else zip(reading.words, neutral.words, strict=True)
+        )
         anchors = [[0.0, 0.0]] + [[round(a.start, 5), round(b.start, 5)] for a, b in pairs]
         anchors.append([len(reading.samples) / SAMPLE_RATE, len(neutral.samples) / SAMPLE_RATE])
         record["reference"] = {"id": name, "audio": audio, "anchors": anchors}
@@ -493,20 +626,35 @@ def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> SpokenSentence
     for sentence in sentences:
         spoken = speak(sentence, voice)
         for spans, marks in ((words, spoken.words), (phones, spoken.phones)):
-            spans += [Span(m.text, *((position + place) / spoken.sample_rate for place in (m.start, m.end))) for m in marks]
+            spans += [
+                Span(
+                    m.text, *((position + place) / spoken.sample_rate for place in (m.start, m.end))
+                )
+                for m in marks
+            ]
         characters += [offset + m.position for m in spoken.words]
         silence = np.zeros(round(PAUSE * spoken.sample_rate), np.int16)
         pieces += [spoken.samples, silence]
         position += len(spoken.samples) + len(silence)
         offset += len(sentence) + len(joiner)
     samples = np.concatenate(pieces).astype(np.float32) / 32768
-    return SpokenSentences(resample(samples, spoken.sample_rate, SAMPLE_RATE), tuple(words), tuple(phones), tuple(characters))
+    return SpokenSentences(
+        resample(samples, spoken.sample_rate, SAMPLE_RATE),
+        tuple(words),
+        tuple(phones),
+        tuple(characters),
+    )
 
 
-def speak_pairs(language: str, split: str, count: int) -> Iterator[tuple[SpokenSentences, SpokenSentences]]:
-    """`count` different questions, each spoken by two voices of the split, for the same-text distance."""
+def speak_pairs(
+    language: str, split: str, count: int
+) -> Iterator[tuple[SpokenSentences, SpokenSentences]]:
+    """`count` different questions, each spoken by two voices of the split, for the same-text
+    distance."""
     for index in range(count):
         question = generate_passage(language, split, index, 0).questions[0]
-        voices = random.Random(f"pair {language} {split} {index} 0").sample(speakers(language, split), k=2)
+        voices = random.Random(f"pair {language} {split} {index} 0").sample(
+            speakers(language, split), k=2
+        )
         first, second = (_read((question.text,), voice, "") for voice in voices)
         yield first, second

@@ -1,9 +1,11 @@
 """MiniSUPERB: a folder of utterances for every task of SUPERB, drawn and spoken here.
 
-Every task has a generator of recordings (`PlannedUtterance`, `Conversation`, `Overlap`, `NoisyUtterance`), which are decided by
-(task, split, seed) alone, and made by any number of workers. What is spoken, and how, is in `minisuperb.yaml`. The values of the
-open slots (OPEN) belong to splits, by the hash that MiniSQA uses: training has about 70 % of them; dev and test have those and new
-ones (10 % and 20 % of all). The values of the other slots, and the phrases, are the same in all splits.
+Every task has a generator of recordings (`PlannedUtterance`, `Conversation`, `Overlap`,
+`NoisyUtterance`), which are decided by (task, split, seed) alone, and made by any number of
+workers. What is spoken, and how, is in `minisuperb.yaml`. The values of the open slots (OPEN)
+belong to splits, by the hash that MiniSQA uses: training has about 70 % of them; dev and test have
+those and new ones (10 % and 20 % of all). The values of the other slots, and the phrases, are the
+same in all splits.
 """
 
 from __future__ import annotations
@@ -27,12 +29,38 @@ from scipy import signal
 from speechssl.audio import SAMPLE_RATE, duration, resample, to_int16, write_flac
 from speechssl.augment import NoiseBank
 from speechssl.data.prepare import in_parallel
-from speechssl.data.superb import DOCUMENTS, SPLITS, SPLITS_OF, TOGETHER, Slot, Trial, Turn, Utterance, to_record
+from speechssl.data.superb import (
+    DOCUMENTS,
+    SPLITS,
+    SPLITS_OF,
+    TOGETHER,
+    Slot,
+    Trial,
+    Turn,
+    Utterance,
+    to_record,
+)
 from speechssl.data.superb_sets import KEYWORDS
 from speechssl.errors import InputError
-from speechssl.io import CORPUS_RECORD, hash_files, read_json, stage, write_json, write_lines, write_text
+from speechssl.io import (
+    CORPUS_RECORD,
+    hash_files,
+    read_json,
+    stage,
+    write_json,
+    write_lines,
+    write_text,
+)
 from speechssl.signal import active_level, rms_level
-from speechssl.synth.minisqa import generate_passage, listed, load_language, occurrences, speakers, split_of, vocabulary
+from speechssl.synth.minisqa import (
+    generate_passage,
+    listed,
+    load_language,
+    occurrences,
+    speakers,
+    split_of,
+    vocabulary,
+)
 from speechssl.synth.synthesisers import Spoken, Voice, speak
 
 VERSION = 2  # of the generator; part of the card
@@ -68,7 +96,15 @@ class PlannedUtterance:
             write_flac(path, render(self, spoken))
         name, labels = self.voice.name, self.labels
         return Utterance(
-            self.id, f"{self.folder}/{path.name}", duration(path), name, labels, self.text, phones, self.slots, matches=self.matches
+            self.id,
+            f"{self.folder}/{path.name}",
+            duration(path),
+            name,
+            labels,
+            self.text,
+            phones,
+            self.slots,
+            matches=self.matches,
         )
 
 
@@ -77,7 +113,9 @@ def render(drawn: PlannedUtterance, spoken: Spoken | None = None) -> np.ndarray:
     rng = np.random.default_rng(drawn.seed)
     if drawn.text:
         spoken = spoken or speak(drawn.text, drawn.voice)
-        samples = resample(spoken.samples.astype(np.float32) / 32768, spoken.sample_rate, SAMPLE_RATE)
+        samples = resample(
+            spoken.samples.astype(np.float32) / 32768, spoken.sample_rate, SAMPLE_RATE
+        )
     else:
         samples = rng.standard_normal(round(drawn.seconds * SAMPLE_RATE)).astype(np.float32)
     # brighter (tilt above 0) or darker (below 0) by a filter of one zero
@@ -95,12 +133,14 @@ def trimmed(samples: np.ndarray) -> np.ndarray:
 
 
 CONTENT = vocabulary("minisuperb.yaml")  # which says what each part of it is
-PHONE_NAMES = {phone: tuple(names) for phone, *names in map(str.split, listed(CONTENT["phones"]))}  # of espeak-ng -> of PR
+# of espeak-ng -> of PR
+PHONE_NAMES = {phone: tuple(names) for phone, *names in map(str.split, listed(CONTENT["phones"]))}
 PHONES = tuple(sorted({name for names in PHONE_NAMES.values() for name in names}))
 
 
 def phones_of(spoken: Spoken | None) -> str:
-    """The phones of English speech, "HH AH L OW". Raises KeyError for a phone that no English word has."""
+    """The phones of English speech, "HH AH L OW". Raises KeyError for a phone that no English word
+    has."""
     phones: list[str] = []
     for phone in spoken.all_phones if spoken else ():
         names = PHONE_NAMES[phone]
@@ -121,7 +161,12 @@ def any_voice(rng: Random, split: str) -> Voice:
 
 def varied(rng: Random, voice: Voice) -> Voice:
     """The voice on another day: no two recordings of it are alike."""
-    return clamp(voice, voice.rate * rng.uniform(0.85, 1.2), voice.pitch + rng.uniform(-12, 12), voice.range + rng.uniform(-15, 15))
+    return clamp(
+        voice,
+        voice.rate * rng.uniform(0.85, 1.2),
+        voice.pitch + rng.uniform(-12, 12),
+        voice.range + rng.uniform(-15, 15),
+    )
 
 
 def clamp(voice: Voice, rate: float, pitch: float, spread: float) -> Voice:
@@ -130,16 +175,26 @@ def clamp(voice: Voice, rate: float, pitch: float, spread: float) -> Voice:
     return replace(voice, rate=round(rate), pitch=round(pitch), range=round(spread))
 
 
-def spoken_by(rng: Random, voice: Voice, text: str, tilts: float = 0.1, loudest: float = 0.0, **more: Any) -> PlannedUtterance:
+def spoken_by(
+    rng: Random, voice: Voice, text: str, tilts: float = 0.1, loudest: float = 0.0, **more: Any
+) -> PlannedUtterance:
     """A text by the voice on another day, through a microphone and at a distance that vary.
 
     tilts: standard deviation of the tilt. loudest: dB.
     """
-    return PlannedUtterance("", text, varied(rng, voice), tilt=rng.gauss(0, tilts), gain=rng.uniform(-12, loudest), **more)
+    return PlannedUtterance(
+        "",
+        text,
+        varied(rng, voice),
+        tilt=rng.gauss(0, tilts),
+        gain=rng.uniform(-12, loudest),
+        **more,
+    )
 
 
 def sentences(split: str, seed: int, words: range = SENTENCE) -> Iterator[str]:
-    """Different sentences of a split of MiniSQA, without end; those about people only, which no other split has."""
+    """Different sentences of a split of MiniSQA, without end; those about people only, which no
+    other split has."""
     seen, index = set(load_language(LANGUAGE).fillers), 0
     while True:
         for sentence in generate_passage(LANGUAGE, split, index, seed).sentences:
@@ -165,7 +220,15 @@ def keywords(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
         for label in (*KEYWORDS, UNKNOWN, SILENCE):
             text = {UNKNOWN: rng.choice(others), SILENCE: ""}.get(label, label)
             gain = rng.uniform(-40, -20) if label == SILENCE else rng.uniform(-12, 0)
-            yield PlannedUtterance("", text, varied(rng, any_voice(rng, split)), {"keyword": label}, CLIP, rng.gauss(0, 0.1), gain)
+            yield PlannedUtterance(
+                "",
+                text,
+                varied(rng, any_voice(rng, split)),
+                {"keyword": label},
+                CLIP,
+                rng.gauss(0, 0.1),
+                gain,
+            )
 
 
 def intents(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
@@ -174,14 +237,20 @@ def intents(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     for wish, phrases in CONTENT["commands"].items():
         action, thing = wish.split("/")
         for room, words in CONTENT["rooms"].items() if "{}" in phrases else [("none", "")]:
-            commands.append(({"action": action, "object": thing, "location": room}, listed(phrases.replace("{}", words))))
+            commands.append(
+                (
+                    {"action": action, "object": thing, "location": room},
+                    listed(phrases.replace("{}", words)),
+                )
+            )
     for labels, texts in cycle(commands):
         text = rng.choice(texts[:-1] if split == "train" else texts)
         yield spoken_by(rng, any_voice(rng, split), text, labels=labels)
 
 
 def identities(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
-    """The speakers in turn, who are the same in every split, and every sentence once. How and through what they speak varies."""
+    """The speakers in turn, who are the same in every split, and every sentence once. How and
+    through what they speak varies."""
     texts = sentences(split, seed)
     while True:
         for voice in speakers(LANGUAGE, "train")[:SPEAKERS]:
@@ -189,14 +258,25 @@ def identities(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]
 
 
 def styles(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
-    """Every sentence by one voice in every style: neither the words nor the voice tells which. Styles overlap."""
+    """Every sentence by one voice in every style: neither the words nor the voice tells which.
+    Styles overlap."""
     for text in sentences(split, seed):
         voice = any_voice(rng, split)
         for name, style in CONTENT["styles"].items():
             rate = voice.rate * style["rate"] * rng.gauss(1, 0.07)
-            pitch, spread = voice.pitch + style["pitch"] + rng.gauss(0, 8), voice.range + style["range"] + rng.gauss(0, 10)
+            pitch, spread = (
+                voice.pitch + style["pitch"] + rng.gauss(0, 8),
+                voice.range + style["range"] + rng.gauss(0, 10),
+            )
             tilt, gain = style["tilt"] + rng.gauss(0, 0.15), style["gain"] + rng.gauss(0, 3)
-            yield PlannedUtterance("", text, clamp(voice, rate, pitch, spread), {"style": name}, tilt=tilt, gain=min(gain, 0.0))
+            yield PlannedUtterance(
+                "",
+                text,
+                clamp(voice, rate, pitch, spread),
+                {"style": name},
+                tilt=tilt,
+                gain=min(gain, 0.0),
+            )
 
 
 def commands(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
@@ -207,8 +287,8 @@ def commands(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
 
 
 def fill(rng: Random, phrase: str, split: str) -> tuple[str, tuple[Slot, ...]]:
-    """The words of a phrase, and its slots in their order, with values that the split may have: of an open slot in training its
-    own, in dev and test those of training as well.
+    """The words of a phrase, and its slots in their order, with values that the split may have: of
+    an open slot in training its own, in dev and test those of training as well.
     """
     slots = []
     for name in _SLOT.findall(phrase):
@@ -224,16 +304,22 @@ def fill(rng: Random, phrase: str, split: str) -> tuple[str, tuple[Slot, ...]]:
 
 # ---- sentences read aloud: the recordings that PR and ASR share, and those of ASV with its trials
 
-SENTENCES = "sentences"  # the folder, beside those of the tasks, of the recordings that PR and ASR share
+# the folder, beside those of the tasks, of the recordings that PR and ASR share
+SENTENCES = "sentences"
 WORDS = range(6, 14)  # of a sentence; 2 to 6 seconds
 SAME_DAY = 2  # recordings of one voice in a row: the fewest recordings make both kinds of trial
 TRIALS = 1000  # at most, of one speaker; as many of two
 
 
-def transcribed(rng: Random, split: str, seed: int, phones: bool = False) -> Iterator[PlannedUtterance]:
-    """Every sentence once, by anyone of the split. phones: whether with its phones (PR) or without (ASR)."""
+def transcribed(
+    rng: Random, split: str, seed: int, phones: bool = False
+) -> Iterator[PlannedUtterance]:
+    """Every sentence once, by anyone of the split. phones: whether with its phones (PR) or without
+    (ASR)."""
     for text in sentences(split, seed, WORDS):
-        yield spoken_by(rng, any_voice(rng, split), text, phones=phones, folder=f"../{SENTENCES}/audio")
+        yield spoken_by(
+            rng, any_voice(rng, split), text, phones=phones, folder=f"../{SENTENCES}/audio"
+        )
 
 
 def verified(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
@@ -242,29 +328,44 @@ def verified(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     while True:
         for voice in speakers(LANGUAGE, split):
             for _ in range(SAME_DAY):
-                rate = voice.rate * rng.uniform(0.8, 1.25)  # more than `varied`: espeak-ng's variants are easily distinguished
-                pitch, spread = voice.pitch + rng.uniform(-18, 18), voice.range + rng.uniform(-25, 25)
+                # more than `varied`: espeak-ng's variants are easily distinguished
+                rate = voice.rate * rng.uniform(0.8, 1.25)
+                pitch, spread = (
+                    voice.pitch + rng.uniform(-18, 18),
+                    voice.range + rng.uniform(-25, 25),
+                )
                 yield PlannedUtterance(
-                    "", next(texts), clamp(voice, rate, pitch, spread), tilt=rng.gauss(0, 0.45), gain=rng.uniform(-12, 0)
+                    "",
+                    next(texts),
+                    clamp(voice, rate, pitch, spread),
+                    tilt=rng.gauss(0, 0.45),
+                    gain=rng.uniform(-12, 0),
                 )
 
 
 def trials(split: str, drawn: Sequence[PlannedUtterance], seed: int) -> list[Trial]:
-    """As many of one speaker as of two, in random order; no two recordings of a split have the same words.
+    """As many of one speaker as of two, in random order; no two recordings of a split have the same
+    words.
 
     Raises ValueError where not both kinds are possible.
     """
     rng = Random(f"minisuperb/asv/{split}/{seed}/trials")
     pairs = list(combinations(drawn, 2))
-    kinds = {same: [p for p in pairs if (p[0].voice.name == p[1].voice.name) == same] for same in (True, False)}
+    kinds = {
+        same: [p for p in pairs if (p[0].voice.name == p[1].voice.name) == same]
+        for same in (True, False)
+    }
     count = min(TRIALS, *map(len, kinds.values()))
     if not count:
         raise ValueError(f"{len(drawn)} recordings make no trials of one speaker and of two")
-    chosen = [Trial(a.id, b.id, same) for same, of in kinds.items() for a, b in rng.sample(of, count)]
+    chosen = [
+        Trial(a.id, b.id, same) for same, of in kinds.items() for a, b in rng.sample(of, count)
+    ]
     return rng.sample(chosen, len(chosen))
 
 
-# ---- QbE: documents that are searched, and queries, a word or two, spoken by voices that no document has
+# ---- QbE: documents that are searched, and queries, a word or two, spoken by voices that no
+# document has
 
 SINGLE, PAIRED = 6, 4  # letters of a query of one word, and of each word of one of two, at least
 COMMON = 0.1  # of the documents match a query at most
@@ -272,9 +373,11 @@ ENOUGH = 5  # matches; queries that have fewer are taken where there are no othe
 
 
 def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[PlannedUtterance]]:
-    """documents, dev and test. A word that a query of dev has is in none of test, and every query is another one.
+    """documents, dev and test. A word that a query of dev has is in none of test, and every query
+    is another one.
 
-    Raises InputError where the documents do not hold so many queries that match some of them and not all.
+    Raises InputError where the documents do not hold so many queries that match some of them and
+    not all.
     """
     key = f"minisuperb/qbe/{DOCUMENTS}/{seed}"
     rng = Random(key)
@@ -285,19 +388,25 @@ def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[PlannedU
     for split, matches in phrases.items():
         if len(matches) < sizes[split]:
             raise InputError(
-                f"{len(documents)} documents contain {len(matches)} queries for {split}, not {sizes[split]}; give more documents"
+                f"{len(documents)} documents contain {len(matches)} queries for {split}, not "
+                f"{sizes[split]}; give more documents"
             )
         key = f"minisuperb/qbe/{split}/{seed}"
         rng = Random(key)
-        queries = (spoken_by(rng, any_voice(rng, split), text, matches=tuple(ids)) for text, ids in matches.items())
+        queries = (
+            spoken_by(rng, any_voice(rng, split), text, matches=tuple(ids))
+            for text, ids in matches.items()
+        )
         planned[split] = numbered(queries, key, f"qbe-{split}", sizes[split])
     return planned
 
 
 def _phrases(documents: Sequence[PlannedUtterance], seed: int) -> dict[str, dict[str, list[str]]]:
-    """split -> phrase -> ids of the documents that have it, in random order but those with many matches first.
+    """split -> phrase -> ids of the documents that have it, in random order but those with many
+    matches first.
 
-    A phrase that is part of other words in some document ("work" of "works") is left out: whether it matches is a matter of taste.
+    A phrase that is part of other words in some document ("work" of "works") is left out: whether
+    it matches is a matter of taste.
     """
     by_phrase: defaultdict[str, list[str]] = defaultdict(list)
     for document in documents:
@@ -316,8 +425,15 @@ def _phrases(documents: Sequence[PlannedUtterance], seed: int) -> dict[str, dict
     }
     rng = Random(f"minisuperb/qbe/queries/{seed}")
     vocabulary = sorted({word for phrase in holders for word in phrase.split()})
-    owner = dict(zip(rng.sample(vocabulary, len(vocabulary)), ("dev", "test") * len(vocabulary), strict=False))
-    order = sorted(rng.sample(sorted(holders), len(holders)), key=lambda phrase: -min(len(holders[phrase]), ENOUGH))
+    owner = dict(
+        zip(
+            rng.sample(vocabulary, len(vocabulary)), ("dev", "test") * len(vocabulary), strict=False
+        )
+    )
+    order = sorted(
+        rng.sample(sorted(holders), len(holders)),
+        key=lambda phrase: -min(len(holders[phrase]), ENOUGH),
+    )
     used: set[str] = set()
     of_split: dict[str, dict[str, list[str]]] = {"dev": {}, "test": {}}
     for phrase in order:
@@ -333,7 +449,8 @@ def _phrases(documents: Sequence[PlannedUtterance], seed: int) -> dict[str, dict
 SECONDS = (8.0, 11.5)  # after which nobody begins to speak; a conversation lasts up to 15 s
 TURNS = 8  # more than fit
 INTERRUPTED = 0.7  # of the turns begin before the one before has ended,
-SHARES = (0.2, 0.45)  # by this share of the shorter of the two: less than half, so that no one speaks twice at once
+# by this share of the shorter of the two: less than half, so that no one speaks twice at once
+SHARES = (0.2, 0.45)
 PAUSES = (0.1, 0.8)  # seconds, before the others
 EDGES = (0.0, 0.5)  # seconds of silence at the beginning and at the end
 LOUDER = 4.0  # dB that one is louder than the other, at most
@@ -375,11 +492,16 @@ class Conversation:
             if start > self.seconds * SAMPLE_RATE:
                 break
             spoken.append((start, speech))
-            turns.append(Turn(drawn.voice.name, start / SAMPLE_RATE, (start + len(speech)) / SAMPLE_RATE))
-        total = np.zeros(max(start + len(speech) for start, speech in spoken) + samples(EDGES), np.float32)
+            turns.append(
+                Turn(drawn.voice.name, start / SAMPLE_RATE, (start + len(speech)) / SAMPLE_RATE)
+            )
+        total = np.zeros(
+            max(start + len(speech) for start, speech in spoken) + samples(EDGES), np.float32
+        )
         for start, speech in spoken:
             total[start : start + len(speech)] += speech
-        quieter = max(1.0, float(np.abs(total).max()))  # as a whole, where it would be beyond full scale
+        # as a whole, where it would be beyond full scale
+        quieter = max(1.0, float(np.abs(total).max()))
         return np.asarray(total / quieter, np.float32), tuple(turns)
 
 
@@ -390,17 +512,22 @@ def conversations(rng: Random, split: str, seed: int) -> Iterator[Conversation]:
         voices = [varied(rng, voice) for voice in rng.sample(speakers(LANGUAGE, split), 2)]
         gain, tilts = rng.uniform(-12, -LOUDER), [rng.gauss(0, 0.1) for _ in voices]
         gains = [gain, gain + rng.uniform(-LOUDER, LOUDER)]
-        turns = tuple(PlannedUtterance("", next(texts), voices[i % 2], tilt=tilts[i % 2], gain=gains[i % 2]) for i in range(TURNS))
+        turns = tuple(
+            PlannedUtterance("", next(texts), voices[i % 2], tilt=tilts[i % 2], gain=gains[i % 2])
+            for i in range(TURNS)
+        )
         yield Conversation("", turns, rng.uniform(*SECONDS))
 
 
 # ---- SS: two voices at once; SE: a voice in noise; with what they were mixed of
 
 PEAK = 0.99  # of full scale: no mixture is louder
-PAIR_WORDS, NOISY_WORDS = range(10, 15), range(5, 8)  # of a sentence; 3 to 4 seconds, 2 to 3 seconds
+# of a sentence; 3 to 4 seconds, 2 to 3 seconds
+PAIR_WORDS, NOISY_WORDS = range(10, 15), range(5, 8)
 RATIOS = (0.0, 5.0)  # dB of the one voice over the other
 SEEN, UNSEEN = "stand-in", "held-out"  # generated noises: of train and dev, of test
-SNRS: Mapping[str, tuple[float, ...]] = {  # dB; those of VoiceBank-DEMAND (Valentini-Botinhao et al., SSW 2016)
+# dB; those of VoiceBank-DEMAND (Valentini-Botinhao et al., SSW 2016)
+SNRS: Mapping[str, tuple[float, ...]] = {
     "train": (15, 10, 5, 0),
     "dev": (15, 10, 5, 0),
     "test": (17.5, 12.5, 7.5, 2.5),
@@ -409,7 +536,8 @@ SNRS: Mapping[str, tuple[float, ...]] = {  # dB; those of VoiceBank-DEMAND (Vale
 
 @dataclass(frozen=True)
 class Overlap:
-    """Two voices that begin together and end with the shorter one, as in mode "min" of Libri2Mix."""
+    """Two voices that begin together and end with the shorter one, as in mode "min" of
+    Libri2Mix."""
 
     id: str
     first: PlannedUtterance
@@ -422,7 +550,13 @@ class Overlap:
         n = min(len(first), len(second))
         gain = active_level(first[:n]) - self.ratio - active_level(second[:n])
         parts = first[:n], np.asarray(second[:n] * 10 ** (gain / 20))
-        return _write(folder, self.id, parts, kept=2, speaker=TOGETHER.join((self.first.voice.name, self.second.voice.name)))
+        return _write(
+            folder,
+            self.id,
+            parts,
+            kept=2,
+            speaker=TOGETHER.join((self.first.voice.name, self.second.voice.name)),
+        )
 
 
 @dataclass(frozen=True)
@@ -439,18 +573,33 @@ class NoisyUtterance:
         clean = render(self.clean)
         noise = NoiseBank.of(self.noise, seed=self.seed).sample(self.id, len(clean))
         gain = active_level(clean) - self.snr - rms_level(noise)
-        return _write(folder, self.id, (clean, noise * 10 ** (gain / 20)), kept=1, speaker=self.clean.voice.name)
+        return _write(
+            folder,
+            self.id,
+            (clean, noise * 10 ** (gain / 20)),
+            kept=1,
+            speaker=self.clean.voice.name,
+        )
 
 
-def _write(folder: Path, name: str, parts: tuple[np.ndarray, np.ndarray], kept: int, speaker: str = "") -> Utterance:
-    """The sum of two parts (N,), and the first of them by themselves. They are rounded before they are added: the sum is exact."""
-    scale = min(1.0, PEAK / float(np.abs(parts[0] + parts[1]).max()), *(PEAK / float(np.abs(part).max()) for part in parts))
+def _write(
+    folder: Path, name: str, parts: tuple[np.ndarray, np.ndarray], kept: int, speaker: str = ""
+) -> Utterance:
+    """The sum of two parts (N,), and the first of them by themselves. They are rounded before they
+    are added: the sum is exact."""
+    scale = min(
+        1.0,
+        PEAK / float(np.abs(parts[0] + parts[1]).max()),
+        *(PEAK / float(np.abs(part).max()) for part in parts),
+    )
     rounded = [to_int16(part * scale) for part in parts]
     sources = tuple(f"sources/{name}-{number}.flac" for number in range(1, kept + 1))
     for source, part in zip(sources, rounded, strict=False):
         write_flac(folder / source, part)
     write_flac(folder / "audio" / f"{name}.flac", rounded[0] + rounded[1])
-    return Utterance(name, f"audio/{name}.flac", len(parts[0]) / SAMPLE_RATE, speaker, sources=sources)
+    return Utterance(
+        name, f"audio/{name}.flac", len(parts[0]) / SAMPLE_RATE, speaker, sources=sources
+    )
 
 
 def overlaps(rng: Random, split: str, seed: int) -> Iterator[Overlap]:
@@ -469,11 +618,13 @@ def noisy(rng: Random, split: str, seed: int) -> Iterator[NoisyUtterance]:
         yield NoisyUtterance("", clean, UNSEEN if split == "test" else SEEN, snr)
 
 
-Planned = PlannedUtterance | Conversation | Overlap | NoisyUtterance  # a recording that is to be made
+# a recording that is to be made
+Planned = PlannedUtterance | Conversation | Overlap | NoisyUtterance
 
 # ---- tasks and sizes
 
-DRAWN: dict[str, Callable[[Random, str, int], Iterator[Planned]]] = {  # of the generator, a split and the seed
+# of the generator, a split and the seed
+DRAWN: dict[str, Callable[[Random, str, int], Iterator[Planned]]] = {
     "pr": partial(transcribed, phones=True),
     "asr": transcribed,
     "ks": keywords,
@@ -486,7 +637,8 @@ DRAWN: dict[str, Callable[[Random, str, int], Iterator[Planned]]] = {  # of the 
     "se": noisy,
     "ss": overlaps,
 }
-SHARED = {"pr": SENTENCES, "asr": SENTENCES}  # task -> whose recordings it has, where they are not its own
+# task -> whose recordings it has, where they are not its own
+SHARED = {"pr": SENTENCES, "asr": SENTENCES}
 USUAL = {  # task -> utterances in train (qbe: documents), dev and test
     "pr": (900, 100, 200),
     "asr": (900, 100, 200),
@@ -509,25 +661,31 @@ ONE = (1, 1, 1)
 
 
 def some_of(tasks: Sequence[str], share: float) -> dict[str, tuple[int, int, int]]:
-    """Sizes for the settings: this share of the usual numbers, the fewest that will do at least. InputError for an unknown task."""
+    """Sizes for the settings: this share of the usual numbers, the fewest that will do at least.
+    InputError for an unknown task."""
     if unknown := [task for task in tasks if task not in USUAL]:
         raise InputError(f"there is no set {unknown[0]}; choose from {', '.join(USUAL)}")
     sizes = {}
     for task in tasks:
-        train, dev, test = (max(round(share * n), least) for n, least in zip(USUAL[task], LEAST.get(task, ONE), strict=True))
+        train, dev, test = (
+            max(round(share * n), least)
+            for n, least in zip(USUAL[task], LEAST.get(task, ONE), strict=True)
+        )
         sizes[task] = train, dev, test
     return sizes
 
 
 def plan(task: str, sizes: Mapping[str, int], seed: int) -> Mapping[str, Sequence[Planned]]:
-    """The recordings of each split, decided by (task, split, seed) alone; of queries by the number of documents too."""
+    """The recordings of each split, decided by (task, split, seed) alone; of queries by the number
+    of documents too."""
     if task == "qbe":
         return plan_queries(sizes, seed)
     return {split: draw(task, split, count, seed) for split, count in sizes.items()}
 
 
 def draw(task: str, split: str, count: int, seed: int) -> list[Any]:
-    """The recordings of a split, `count` of them. Raises KeyError for an unknown task, and for qbe, which is planned as a whole."""
+    """The recordings of a split, `count` of them. Raises KeyError for an unknown task, and for qbe,
+    which is planned as a whole."""
     name = SHARED.get(task, task)
     key = f"minisuperb/{name}/{split}/{seed}"
     return numbered(DRAWN[task](Random(key), split, seed), key, f"{name}-{split}", count)
@@ -546,46 +704,76 @@ def numbered(drawn: Iterator[Planned], key: str, name: str, count: int) -> list[
 
 @dataclass(frozen=True)
 class MiniSuperbSettings:
-    """What decides the bytes. sizes: task -> utterances in each of its splits; tasks that are not named are not made."""
+    """What decides the bytes. sizes: task -> utterances in each of its splits; tasks that are not
+    named are not made."""
 
     sizes: dict[str, tuple[int, int, int]] = field(default_factory=lambda: dict(USUAL))
     seed: int = 0
 
 
-def prepare(out: Path | str, settings: MiniSuperbSettings = MiniSuperbSettings(), workers: int = 1) -> dict[str, dict[str, Any]]:
-    """Write `out`/<task> for every task and return their cards. What is finished is left alone, what was killed goes on.
+def prepare(
+    out: Path | str, settings: MiniSuperbSettings = MiniSuperbSettings(), workers: int = 1
+) -> dict[str, dict[str, Any]]:
+    """Write `out`/<task> for every task and return their cards. What is finished is left alone,
+    what was killed goes on.
 
-    The bytes depend on the settings only, not on `workers`. Raises InputError for an unknown task, a split without utterances, or
+    The bytes depend on the settings only, not on `workers`. Raises InputError for an unknown task,
+    a split without utterances, or
     a folder that holds something else.
     """
     for task, counts in settings.sizes.items():
         least = LEAST.get(task, ONE)
-        if task not in USUAL or len(counts) != len(least) or any(n < m for n, m in zip(counts, least, strict=True)):
+        if (
+            task not in USUAL
+            or len(counts) != len(least)
+            or any(n < m for n, m in zip(counts, least, strict=True))
+        ):
             raise InputError(
-                f"cannot make {task} of {counts} utterances; give {', '.join(USUAL)} three numbers from {' '.join(map(str, least))}"
+                f"cannot make {task} of {counts} utterances; give {', '.join(USUAL)} three "
+                f"numbers from {' '.join(map(str, least))}"
             )
-    return {task: _prepare_task(Path(out) / task, task, settings, workers) for task in settings.sizes}
+    return {
+        task: _prepare_task(Path(out) / task, task, settings, workers) for task in settings.sizes
+    }
 
 
-def _prepare_task(out: Path, task: str, settings: MiniSuperbSettings, workers: int) -> dict[str, Any]:
+def _prepare_task(
+    out: Path, task: str, settings: MiniSuperbSettings, workers: int
+) -> dict[str, Any]:
     sizes = dict(zip(SPLITS_OF.get(task, SPLITS), settings.sizes[task], strict=True))
     made_from = {"corpus": "minisuperb", "version": VERSION, "seed": settings.seed}
     of_task = made_from | {"task": task, "sizes": sizes}
     with ExitStack() as stack:
         if name := SHARED.get(task):
-            shared = stage(out.parent / name, made_from | {"recordings": name}, record=CORPUS_RECORD, lasting=("audio",))
+            shared = stage(
+                out.parent / name,
+                made_from | {"recordings": name},
+                record=CORPUS_RECORD,
+                lasting=("audio",),
+            )
             stack.enter_context(shared)
         step = stack.enter_context(stage(out, of_task, record=CORPUS_RECORD, lasting=("parts",)))
         if not step.done:
             planned = plan(task, sizes, settings.seed)
-            jobs = {p.id: (out, p) for split in sizes for p in planned[split] if not _part(out, p).is_file()}
+            jobs = {
+                p.id: (out, p)
+                for split in sizes
+                for p in planned[split]
+                if not _part(out, p).is_file()
+            }
             in_parallel(_make, jobs, workers, f"synthesising {out.name}")
             names = list(planned)
             for split, recordings in planned.items():
-                write_text(out / f"{split}.jsonl", "".join(read_json(_part(out, p))["line"] for p in recordings))
+                write_text(
+                    out / f"{split}.jsonl",
+                    "".join(read_json(_part(out, p))["line"] for p in recordings),
+                )
                 if task == "asv" and split != "train":
                     drawn = [p for p in recordings if isinstance(p, PlannedUtterance)]
-                    write_lines(out / f"{split}.trials.jsonl", (asdict(trial) for trial in trials(split, drawn, settings.seed)))
+                    write_lines(
+                        out / f"{split}.trials.jsonl",
+                        (asdict(trial) for trial in trials(split, drawn, settings.seed)),
+                    )
                     names.append(f"{split}.trials")
             manifests = {name: hash_files([out / f"{name}.jsonl"]) for name in names}
             step.finish(of_task | {"manifests": manifests, "synthetic": "speech by espeak-ng"})
@@ -594,9 +782,11 @@ def _prepare_task(out: Path, task: str, settings: MiniSuperbSettings, workers: i
 
 
 def _make(out: Path, planned: Planned) -> None:
-    """One recording, and its line of the manifest in a file of its own, which is written last: what has one is done."""
+    """One recording, and its line of the manifest in a file of its own, which is written last: what
+    has one is done."""
     utterance = planned.make(out)
-    text = {"text": utterance.text} if utterance.labels else {}  # labelled utterances have a text even where it is empty
+    # labelled utterances have a text even where it is empty
+    text = {"text": utterance.text} if utterance.labels else {}
     line = json.dumps(to_record(utterance) | text, ensure_ascii=False) + "\n"
     write_json(_part(out, planned), {"line": line}, checked=True)
 

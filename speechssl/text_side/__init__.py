@@ -1,7 +1,9 @@
-"""What does a text-pre-trained encoder know that units can use? Experiments on text models that explain why DUAL works.
+"""What does a text-pre-trained encoder know that units can use? Experiments on text models that
+explain why DUAL works.
 
-One mechanism serves all of them: symbols (artificial ids, letters of DNA, pixels, units of speech) take the place of tokens of an
-encoder, as `textlm.symbol_encoder` has it for DUAL, the trainer is `trainer.fit`, and every run leaves its answers, item by
+One mechanism serves all of them: symbols (artificial ids, letters of DNA, pixels, units of speech)
+take the place of tokens of an encoder, as `textlm.symbol_encoder` has it for DUAL, the trainer is
+`trainer.fit`, and every run leaves its answers, item by
 item, in RESULTS/runs/TASK/ARM-SEED, from which gains over scratch and their intervals are computed.
 
     data        artificial data: streams of ids that have one property of language and no meaning    (arXiv 2109.03537);
@@ -19,6 +21,7 @@ item, in RESULTS/runs/TASK/ARM-SEED, from which gains over scratch and their int
     runs        what a run leaves; scores and gains, drawn over seeds and items
     tables      gains over scratch, and all tables, beside what is published
 
-Which weights are trained is a matter of `speechssl.finetuning`. Spoken and written question answering are `speechssl train dual`,
-`train text-qa` and `evaluate qa`, which take every encoder that is made here.
+Which weights are trained is a matter of `speechssl.finetuning`. Spoken and written question
+answering are `speechssl train dual`, `train text-qa` and `evaluate qa`, which take every encoder
+that is made here.
 """

@@ -1,9 +1,9 @@
 """Fine-tuning of an encoder on a classification task, and its answers on the test set.
 
-BERT's way (arXiv 1810.04805, section 4.1): [CLS] text [SEP] pair [SEP], and a layer on the output of the first token. Symbols that
-are no tokens get rows of the embedding table as the units of DUAL do (`textlm.symbol_encoder`; for DNA, protein and music:
-2103.07162). Letters: B sequences, S tokens in a sequence, C classes, K symbols, V tokens in the vocabulary, E width of the
-embeddings.
+BERT's way (arXiv 1810.04805, section 4.1): [CLS] text [SEP] pair [SEP], and a layer on the output
+of the first token. Symbols that are no tokens get rows of the embedding table as the units of DUAL
+do (`textlm.symbol_encoder`; for DNA, protein and music: 2103.07162). Letters: B sequences, S tokens
+in a sequence, C classes, K symbols, V tokens in the vocabulary, E width of the embeddings.
 """
 
 from __future__ import annotations
@@ -28,7 +28,14 @@ from speechssl.finetuning import train_only, trained_parameters
 from speechssl.io import stage
 from speechssl.text_side.config import ClassifyOptions
 from speechssl.text_side.objectives import check_length
-from speechssl.text_side.runs import columns, encoder_named, fit_and_score, run_folder, value, write_scores
+from speechssl.text_side.runs import (
+    columns,
+    encoder_named,
+    fit_and_score,
+    run_folder,
+    value,
+    write_scores,
+)
 from speechssl.text_side.tasks import TaskExample, TextTask, load_task
 from speechssl.textlm import (
     ASSIGNMENTS,
@@ -46,11 +53,13 @@ OWN, DRAWN = "own", ("re-init", "scratch")  # assignments of an encoder's own to
 Sequence_ = tuple[np.ndarray, int]  # ids (S,), and where its second segment begins
 
 
-def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str, o: ClassifyOptions) -> str:
+def classify(
+    data: Path, encoder: str, results: Path, arm: str, assignment: str, o: ClassifyOptions
+) -> str:
     """Fine-tune (once) and test; a line that says what came out.
 
-    Raises InputError for a task that cannot be read, an assignment that does not suit it, sequences longer than the encoder's
-    positions, or where this arm and seed were run from other inputs.
+    Raises InputError for a task that cannot be read, an assignment that does not suit it, sequences
+    longer than the encoder's positions, or where this arm and seed were run from other inputs.
     """
     check_share(o.batch)
     task, seed = load_task(data), o.training.seed
@@ -71,8 +80,13 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
                 without_dropout(body)
             torch.manual_seed(seed)
             model = Classifier(body.train(), table, len(task.classes))
-            sequences = {split: [encode(e) for e in examples] for split, examples in task.splits.items()}
-            labels = {split: np.array([e.label for e in examples]) for split, examples in task.splits.items()}
+            sequences = {
+                split: [encode(e) for e in examples] for split, examples in task.splits.items()
+            }
+            labels = {
+                split: np.array([e.label for e in examples])
+                for split, examples in task.splits.items()
+            }
             batches = TaskBatches(sequences["train"], labels["train"], pad, o.batch, seed)
 
             def answers(split: str) -> np.ndarray:
@@ -87,18 +101,41 @@ def classify(data: Path, encoder: str, results: Path, arm: str, assignment: str,
                     o.training.bf16 and device.type == "cuda",
                 )
                 logits = np.stack([row.numpy() for row in rows])
-                return logits.argmax(1).astype(np.float64) if task.classes else logits[:, 0].astype(np.float64)
+                return (
+                    logits.argmax(1).astype(np.float64)
+                    if task.classes
+                    else logits[:, 0].astype(np.float64)
+                )
 
             def score() -> float:
-                return float(value(task.metric, columns(task.metric, labels["test"], answers("test")).mean(0)))
+                return float(
+                    value(
+                        task.metric, columns(task.metric, labels["test"], answers("test")).mean(0)
+                    )
+                )
 
-            result, curve = fit_and_score(model, batches, o.training, folder / "checkpoints", score, o.evaluate_every)
-            items = dict(zip((e.id for e in task.splits["test"]), zip(labels["test"], answers("test"), strict=True), strict=True))
-            details: dict[str, Any] = identity | {"assignment": assignment, "options": options, "training": result, "curve": curve}
+            result, curve = fit_and_score(
+                model, batches, o.training, folder / "checkpoints", score, o.evaluate_every
+            )
+            items = dict(
+                zip(
+                    (e.id for e in task.splits["test"]),
+                    zip(labels["test"], answers("test"), strict=True),
+                    strict=True,
+                )
+            )
+            details: dict[str, Any] = identity | {
+                "assignment": assignment,
+                "options": options,
+                "training": result,
+                "curve": curve,
+            }
             details |= {"trained_parameters": trained_parameters(model)}
             details |= {"note": task.note} if task.note else {}
             details |= {"symbols": len(task.vocabulary)} if task.vocabulary else {}
-            card = step.finish(write_scores(results, task.name, task.metric, arm, seed, items, details))
+            card = step.finish(
+                write_scores(results, task.name, task.metric, arm, seed, items, details)
+            )
         return f"{folder}: {task.name} {card['metric']} {card['value']:.1f} % ({arm}, seed {seed})"
 
 
@@ -108,25 +145,43 @@ Encode = Callable[[TaskExample], Sequence_]
 
 
 def starts(
-    task: TextTask, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, assignment: str, seed: int, longest: int
+    task: TextTask,
+    encoder: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    assignment: str,
+    seed: int,
+    longest: int,
 ) -> tuple[PreTrainedModel, nn.Embedding, Encode, int]:
-    """The encoder, the embeddings of a task's tokens or symbols, how its examples are encoded, and the id of padding.
+    """The encoder, the embeddings of a task's tokens or symbols, how its examples are encoded, and
+    the id of padding.
 
     longest: S at most; what is longer loses the tail of the longer of its texts.
-    Raises InputError for an assignment that does not suit the task, or a symbol that training does not know.
+    Raises InputError for an assignment that does not suit the task, or a symbol that training does
+    not know.
     """
     spoken = [e for examples in task.splits.values() for e in examples if e.symbols]
     if spoken:
         if assignment not in (OWN, *ASSIGNMENTS):
-            raise InputError(f"symbols have no assignment {assignment!r}; choose one of {', '.join((OWN, *ASSIGNMENTS))}")
+            raise InputError(
+                f"symbols have no assignment {assignment!r}; choose one of "
+                f"{', '.join((OWN, *ASSIGNMENTS))}"
+            )
         index = {symbol: i for i, symbol in enumerate(task.vocabulary)}
         if strange := sorted({s for e in spoken for s in e.symbols} - set(index)):
             raise InputError(
-                f"the symbol {strange[0]!r} of the task {task.name} is not in its training data; take it out or train on it"
+                f"the symbol {strange[0]!r} of the task {task.name} is not in its training data; "
+                "take it out or train on it"
             )
         if assignment == OWN:
-            chosen = torch.tensor([*rows_named(tokenizer, task.vocabulary), *special_tokens(tokenizer)])
-            body, table = encoder, nn.Embedding.from_pretrained(encoder.get_input_embeddings().weight[chosen], freeze=False)
+            chosen = torch.tensor(
+                [*rows_named(tokenizer, task.vocabulary), *special_tokens(tokenizer)]
+            )
+            body, table = (
+                encoder,
+                nn.Embedding.from_pretrained(
+                    encoder.get_input_embeddings().weight[chosen], freeze=False
+                ),
+            )
         else:
             body, table = symbol_encoder(encoder, tokenizer, len(index), assignment, seed)
         cls, sep, pad = special_ids(len(index))
@@ -137,7 +192,10 @@ def starts(
 
         return body, table, encode_symbols, pad
     if assignment not in (OWN, *DRAWN):
-        raise InputError(f"a task of text has no assignment {assignment!r}; choose one of {', '.join((OWN, *DRAWN))}")
+        raise InputError(
+            f"a task of text has no assignment {assignment!r}; choose one of "
+            f"{', '.join((OWN, *DRAWN))}"
+        )
     rows = encoder.get_input_embeddings().weight.detach()
     if assignment == OWN:
         body, table = encoder, nn.Embedding.from_pretrained(rows.clone(), freeze=False)
@@ -147,7 +205,9 @@ def starts(
     cls, sep, pad = special_tokens(tokenizer)
 
     def encode(e: TaskExample) -> Sequence_:
-        text, pair = (tokenizer(x, add_special_tokens=False)["input_ids"] for x in (e.text, e.pair or ""))
+        text, pair = (
+            tokenizer(x, add_special_tokens=False)["input_ids"] for x in (e.text, e.pair or "")
+        )
         if e.pair is None:
             text = text[: longest - 2]
             return np.array([cls, *text, sep], np.int64), len(text) + 2
@@ -171,7 +231,9 @@ class TaskBatches:
     def __call__(self, step: int) -> Batch:
         """ids, mask, segments (B, S); labels (B,)."""
         numbers, _ = draw_batch(step, len(self.sequences), self.size, self.seed)
-        return collate([self.sequences[i] for i in numbers], self.pad) | {"labels": torch.from_numpy(self.labels[numbers])}
+        return collate([self.sequences[i] for i in numbers], self.pad) | {
+            "labels": torch.from_numpy(self.labels[numbers])
+        }
 
 
 class Classifier(nn.Module):
@@ -180,16 +242,27 @@ class Classifier(nn.Module):
     def __init__(self, encoder: PreTrainedModel, table: nn.Embedding, classes: int) -> None:
         """table: (V, E). classes: C; 0: a number is predicted."""
         super().__init__()
-        self.inputs, self.encoder, self.table = EncoderInputs(encoder, table.embedding_dim), encoder, table
+        self.inputs, self.encoder, self.table = (
+            EncoderInputs(encoder, table.embedding_dim),
+            encoder,
+            table,
+        )
         width, self.classes = encoder.config.hidden_size, classes
-        self.head = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, max(classes, 1)))
+        self.head = nn.Sequential(
+            nn.Linear(width, width), nn.Tanh(), nn.Linear(width, max(classes, 1))
+        )
 
     def logits(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """All (B, S). Returns (B, C), or (B, 1)."""
-        return self.head(self.encoder(**self.inputs(self.table(ids), mask, segments)).last_hidden_state[:, 0]).float()
+        return self.head(
+            self.encoder(**self.inputs(self.table(ids), mask, segments)).last_hidden_state[:, 0]
+        ).float()
 
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, labels: torch.Tensor) -> Batch:
-        """labels: (B,). loss: cross-entropy, or the mean square of the error. right: how many are right."""
+    def forward(
+        self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, labels: torch.Tensor
+    ) -> Batch:
+        """labels: (B,). loss: cross-entropy, or the mean square of the error. right: how many are
+        right."""
         logits = self.logits(ids, mask, segments)
         if not self.classes:
             return {"loss": functional.mse_loss(logits[:, 0], labels.float())}

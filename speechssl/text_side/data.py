@@ -1,8 +1,9 @@
-"""Artificial data for pre-training: sequences of ids that have one property of language and no meaning (arXiv 2109.03537).
+"""Artificial data for pre-training: sequences of ids that have one property of language and no
+meaning (arXiv 2109.03537).
 
-A stream makes one sequence from a generator of random numbers and a length. Its ids are 0 to V - 1; which token of a vocabulary an
-id becomes is the business of whoever asks. Names, of which several can be mixed ("nested+copy", "0.7*dyck-8+0.3*set"; every
-sequence is of one of them):
+A stream makes one sequence from a generator of random numbers and a length. Its ids are 0 to V - 1;
+which token of a vocabulary an id becomes is the business of whoever asks. Names, of which several
+can be mixed ("nested+copy", "0.7*dyck-8+0.3*set"; every sequence is of one of them):
 
     random      ids drawn uniformly
     unigram     ids as frequent as the tokens of a text
@@ -41,23 +42,38 @@ Stream = Callable[[np.random.Generator, int], np.ndarray]  # (generator, L) -> (
 NAMES = ("random", "unigram", "bigram", "nested", "flat", "shuffle-N", "dyck-K", "copy", "set")
 OF_TEXT = ("unigram", "bigram")  # those that imitate a text
 _PART = re.compile(r"(?:(\d*\.?\d+)\*)?([a-z]+)(?:-([1-9]\d*))?")
-_NUMBER = {"shuffle": "run length", "dyck": "number of kinds", "flat": "longest distance", "copy": "length of a piece"}
+_NUMBER = {
+    "shuffle": "run length",
+    "dyck": ("number of kinds"),
+    "flat": "longest distance",
+    "copy": ("length of a piece"),
+}
 _MUST = ("shuffle", "dyck")
 
 
 def make_stream(name: str, symbols: int, text: np.ndarray | None = None) -> Stream:
-    """The stream of a name. symbols: V; text: (N,) ids of a real text, which unigram and bigram imitate.
+    """The stream of a name. symbols: V; text: (N,) ids of a real text, which unigram and bigram
+    imitate.
 
-    Raises InputError for a name that there is not, a number that does not fit V, or an imitation without a text.
+    Raises InputError for a name that there is not, a number that does not fit V, or an imitation
+    without a text.
     """
     parts, weights = [], []
     for part in name.split("+"):
         match = _PART.fullmatch(part.strip())
         kind, number = (match[2], int(match[3]) if match[3] else None) if match else ("", None)
-        exists = kind in {n.partition("-")[0] for n in NAMES} and (number is None or kind in _NUMBER)
-        if not match or not exists or (number is None and kind in _MUST) or float(match[1] or 1) <= 0:
+        exists = kind in {n.partition("-")[0] for n in NAMES} and (
+            number is None or kind in _NUMBER
+        )
+        if (
+            not match
+            or not exists
+            or (number is None and kind in _MUST)
+            or float(match[1] or 1) <= 0
+        ):
             raise InputError(
-                f"there is no artificial data {part.strip()!r}; choose from {', '.join(NAMES)}, joined by + for a mixture"
+                f"there is no artificial data {part.strip()!r}; choose from {', '.join(NAMES)}, "
+                "joined by + for a mixture"
             )
         parts.append(_one(kind, number, symbols, text))
         weights.append(float(match[1] or 1))
@@ -71,11 +87,15 @@ def make_stream(name: str, symbols: int, text: np.ndarray | None = None) -> Stre
 
 def imitates(name: str) -> bool:
     """Whether a stream, or a part of a mixture, takes its frequencies from a text."""
-    return any((match := _PART.fullmatch(part.strip())) is not None and match[2] in OF_TEXT for part in name.split("+"))
+    return any(
+        (match := _PART.fullmatch(part.strip())) is not None and match[2] in OF_TEXT
+        for part in name.split("+")
+    )
 
 
 def dependency(name: str) -> int | None:
-    """How many places, at most, lie between tokens that depend on each other; None where the name does not say."""
+    """How many places, at most, lie between tokens that depend on each other; None where the name
+    does not say."""
     match = _PART.fullmatch(name)
     return int(match[3]) if match and match[3] and match[2] in ("shuffle", "flat", "copy") else None
 
@@ -84,13 +104,18 @@ def _one(kind: str, number: int | None, symbols: int, text: np.ndarray | None) -
     needed = {"shuffle": number or 0, "dyck": 2 * (number or 0)}.get(kind, 1)
     if needed > symbols:
         raise InputError(
-            f"{kind}-{number} needs {needed} symbols, and the vocabulary has {symbols}; give a smaller number or a larger one"
+            f"{kind}-{number} needs {needed} symbols, and the vocabulary has {symbols}; give a "
+            "smaller number or a larger one"
         )
     if kind in OF_TEXT:
         if text is None or len(text) < 2:
             raise InputError(f"the artificial data {kind} imitate a text; give one with --text")
         drawn = text
-        return BigramSampler(text) if kind == "bigram" else lambda rng, length: drawn[rng.integers(len(drawn), size=length)]
+        return (
+            BigramSampler(text)
+            if kind == "bigram"
+            else lambda rng, length: drawn[rng.integers(len(drawn), size=length)]
+        )
     makers: dict[str, Stream] = {
         "random": lambda rng, length: rng.integers(symbols, size=length),
         "nested": lambda rng, length: _nested(rng, length, symbols),
@@ -104,7 +129,8 @@ def _one(kind: str, number: int | None, symbols: int, text: np.ndarray | None) -
 
 
 class BigramSampler:
-    """A walk through a text: from a token to what follows it at one of its places, drawn uniformly."""
+    """A walk through a text: from a token to what follows it at one of its places, drawn
+    uniformly."""
 
     def __init__(self, text: np.ndarray) -> None:
         """text: (N,)."""
@@ -112,21 +138,26 @@ class BigramSampler:
         self.places = np.argsort(text[:-1], kind="stable")
         kinds, counts = np.unique(text[:-1], return_counts=True)
         firsts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        self.at = dict(zip(kinds.tolist(), zip(firsts.tolist(), counts.tolist(), strict=True), strict=True))
+        self.at = dict(
+            zip(kinds.tolist(), zip(firsts.tolist(), counts.tolist(), strict=True), strict=True)
+        )
 
     def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:
         ids, draws = [int(self.text[rng.integers(len(self.text))])], rng.random(length)
         while len(ids) < length:
-            first, count = self.at.get(ids[-1], (0, len(self.places)))  # the text's last token may occur nowhere else: anywhere
+            # the text's last token may occur nowhere else: anywhere
+            first, count = self.at.get(ids[-1], (0, len(self.places)))
             place = self.places[first + int(draws[len(ids)] * count)]
             ids.append(int(self.text[place + 1]))
         return np.array(ids, np.int64)
 
 
 def brackets(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """A sequence of nested pairs: the number of the pair at every place (L,), and whether the pair opens there (L,).
+    """A sequence of nested pairs: the number of the pair at every place (L,), and whether the pair
+    opens there (L,).
 
-    An even number of places is filled with whole pairs; of an odd one the last place opens a pair that is cut off.
+    An even number of places is filled with whole pairs; of an odd one the last place opens a pair
+    that is cut off.
     """
     whole, coins = length - length % 2, rng.random(length) < 0.5
     pairs, opens, count = np.empty(length, np.int64), np.zeros(length, bool), 0
@@ -154,8 +185,13 @@ def _dyck(rng: np.random.Generator, length: int, kinds: int) -> np.ndarray:
 
 
 def _flat(rng: np.random.Generator, length: int, symbols: int, farthest: int) -> np.ndarray:
-    """From left to right every place gets a partner among the free ones within reach; where there is none it stays alone."""
-    filled, ids, draws = np.full(length, -1, np.int64), rng.integers(symbols, size=length), rng.random(length)
+    """From left to right every place gets a partner among the free ones within reach; where there
+    is none it stays alone."""
+    filled, ids, draws = (
+        np.full(length, -1, np.int64),
+        rng.integers(symbols, size=length),
+        rng.random(length),
+    )
     for i in range(length):
         if filled[i] < 0:
             filled[i] = ids[i]
@@ -167,16 +203,21 @@ def _flat(rng: np.random.Generator, length: int, symbols: int, farthest: int) ->
 
 def _shuffled(rng: np.random.Generator, length: int, symbols: int, run: int) -> np.ndarray:
     firsts = rng.integers(symbols - run + 1, size=-(-length // run))
-    return np.concatenate([first + rng.permutation(run) for first in firsts])[:length].astype(np.int64)
+    return np.concatenate([first + rng.permutation(run) for first in firsts])[:length].astype(
+        np.int64
+    )
 
 
 def _copied(rng: np.random.Generator, length: int, symbols: int, piece: int) -> np.ndarray:
-    pieces: Sequence[np.ndarray] = [np.tile(rng.integers(symbols, size=piece), 2) for _ in range(-(-length // (2 * piece)))]
+    pieces: Sequence[np.ndarray] = [
+        np.tile(rng.integers(symbols, size=piece), 2) for _ in range(-(-length // (2 * piece)))
+    ]
     return np.concatenate(pieces)[:length]
 
 
 def _sets(rng: np.random.Generator, length: int, symbols: int) -> np.ndarray:
-    """Two thirds of the places repeat a few ids; then each of these comes once, in order of occurrence."""
+    """Two thirds of the places repeat a few ids; then each of these comes once, in order of
+    occurrence."""
     pieces: list[np.ndarray] = []
     while (left := length - sum(map(len, pieces))) > 0:
         chosen = rng.integers(symbols, size=max(left // 3, 1))
@@ -186,10 +227,18 @@ def _sets(rng: np.random.Generator, length: int, symbols: int) -> np.ndarray:
     return np.concatenate(pieces)[:length]
 
 
-SPECIALS = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
+SPECIALS = {
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "mask_token": "[MASK]",
+}
 OWN, APART, PINYIN = "own", "apart", "pinyin"  # letters that a text is written in
 SYLLABICS = 0x1400  # from a Latin letter to a Canadian syllabic, which no tokeniser changes
-_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])|(?<=\s[.!?])\s+|(?<=[.!?])\n|(?<=[。！？])")
+_END = re.compile(
+    r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])|(?<=\s[.!?])\s+|(?<=[.!?])\n|(?<=[。！？])"
+)
 _PLACE = re.compile(r"^(.*\d+)_\d+$")  # ARTICLE_PARAGRAPH
 
 
@@ -206,11 +255,18 @@ class Text:
 
     def first(self, count: int | None) -> Text:
         """Its first documents; None: all."""
-        return self if count is None else replace(self, documents=dict(list(self.documents.items())[:count]))
+        return (
+            self
+            if count is None
+            else replace(self, documents=dict(list(self.documents.items())[:count]))
+        )
 
     def spelt(self, letters: str) -> Text:
         """In other letters, as `respell` has them."""
-        documents = {name: [respell(paragraph, letters) for paragraph in each] for name, each in self.documents.items()}
+        documents = {
+            name: [respell(paragraph, letters) for paragraph in each]
+            for name, each in self.documents.items()
+        }
         return self if letters == OWN else replace(self, documents=documents)
 
     @property
@@ -219,30 +275,44 @@ class Text:
 
 
 def load_text(source: Path, split: str = "train") -> Text:
-    """split: of a prepared corpus. Raises InputError where there is none, or nothing is written in it."""
+    """split: of a prepared corpus. Raises InputError where there is none, or nothing is written in
+    it."""
     documents: dict[str, list[str]] = {}
     if any(source.glob("*/passages.jsonl")):
         for passage in load_corpus(source, split).passages.values():
             match = _PLACE.match(passage.id)
-            documents.setdefault(match[1] if match else passage.id, []).append(_unwrapped(passage.written))
+            documents.setdefault(match[1] if match else passage.id, []).append(
+                _unwrapped(passage.written)
+            )
     else:
         files = [source] if source.is_file() else sorted(source.rglob("*.txt"))
         if not files:
-            raise InputError(f"{source} has no text; give a folder of .txt files, one of them, or a prepared corpus")
+            raise InputError(
+                f"{source} has no text; give a folder of .txt files, one of them, "
+                "or a prepared corpus"
+            )
         for path in files:
             written = read_text(path, "write it as UTF-8 or take it away", "the text")
             name = path.name if path == source else path.relative_to(source).as_posix()
             documents[name] = [_unwrapped(paragraph) for paragraph in re.split(r"\n\s*\n", written)]
-    documents = {name: filled for name, paragraphs in documents.items() if (filled := [p for p in paragraphs if p])}
+    documents = {
+        name: filled
+        for name, paragraphs in documents.items()
+        if (filled := [p for p in paragraphs if p])
+    }
     if not documents:
-        raise InputError(f"the text in {source} is empty; give a folder of .txt files in which something is written")
+        raise InputError(
+            f"the text in {source} is empty; give a folder of .txt files in which "
+            "something is written"
+        )
     return Text(documents, source.name)
 
 
 def respell(written: str, letters: str) -> str:
-    """own: as it is; apart: every Latin letter another character, so that no symbol is shared with a text in Latin letters and
-    everything else stays as it is ("fake English", arXiv 1912.07840); pinyin: Chinese in Latin letters, without tones, a syllable a
-    word. Raises MissingExtra for pinyin without its package.
+    """own: as it is; apart: every Latin letter another character, so that no symbol is shared with
+    a text in Latin letters and everything else stays as it is ("fake English", arXiv 1912.07840);
+    pinyin: Chinese in Latin letters, without tones, a syllable a word. Raises MissingExtra for
+    pinyin without its package.
     """
     if letters == APART:
         return re.sub("[a-z]", lambda match: chr(ord(match[0]) + SYLLABICS), written.lower())
@@ -266,8 +336,8 @@ def sentences(paragraph: str) -> list[str]:
 
 
 def load_vocabulary(name: str, masked: bool = True) -> PreTrainedTokenizerBase:
-    """The tokeniser of a folder or hub id. Raises InputError where there is none, or none with [CLS], [SEP] and, for masked
-    pre-training, a mask.
+    """The tokeniser of a folder or hub id. Raises InputError where there is none, or none with
+    [CLS], [SEP] and, for masked pre-training, a mask.
     """
     source = str(checkpoint_folder(name, "text encoder"))
     tokenizer = read_tokenizer(source, "give a --tokenizer with tokenizer.json or a vocabulary")
@@ -281,14 +351,19 @@ def check_specials(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
     """Raises InputError for a tokeniser without the symbols that masked pre-training needs."""
     special_tokens(tokenizer)
     if tokenizer.mask_token_id is None:
-        raise InputError(f"the tokeniser of {name} has no mask token, which pre-training needs; choose one with [MASK] or <mask>")
+        raise InputError(
+            f"the tokeniser of {name} has no mask token, which pre-training needs; "
+            "choose one with [MASK] or <mask>"
+        )
 
 
 def train_vocabulary(texts: Sequence[str], size: int) -> PreTrainedTokenizerFast:
-    """A WordPiece vocabulary of at most V entries, lower case, fitted to a text; the same text gives the same ids.
+    """A WordPiece vocabulary of at most V entries, lower case, fitted to a text; the same text
+    gives the same ids.
 
-    The trainer gives ids to letters within words (##e) as a hash table has them, in another order each time, and decides between
-    pieces that are equally frequent by their ids. Named to it as special tokens, which they are no longer afterwards, they have
+    The trainer gives ids to letters within words (##e) as a hash table has them, in another order
+    each time, and decides between pieces that are equally frequent by their ids. Named to it as
+    special tokens, which they are no longer afterwards, they have
     ids in order.
     """
     from transformers import PreTrainedTokenizerFast
@@ -297,11 +372,21 @@ def train_vocabulary(texts: Sequence[str], size: int) -> PreTrainedTokenizerFast
     core.normalizer = normalizer = normalizers.BertNormalizer(lowercase=True)
     core.pre_tokenizer = splitter = pre_tokenizers.BertPreTokenizer()
     core.decoder = decoders.WordPiece()
-    words = (word for text in texts for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+    words = (
+        word
+        for text in texts
+        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))
+    )
     first = [*SPECIALS.values(), *sorted({f"##{letter}" for word in words for letter in word[1:]})]
-    core.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False))
+    core.train_from_iterator(
+        texts, trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False)
+    )
     fitted = Tokenizer(models.WordPiece(core.get_vocab(), unk_token=SPECIALS["unk_token"]))
-    fitted.normalizer, fitted.pre_tokenizer, fitted.decoder = core.normalizer, core.pre_tokenizer, core.decoder
+    fitted.normalizer, fitted.pre_tokenizer, fitted.decoder = (
+        core.normalizer,
+        core.pre_tokenizer,
+        core.decoder,
+    )
     return PreTrainedTokenizerFast(tokenizer_object=fitted, **SPECIALS)
 
 
@@ -310,14 +395,21 @@ def symbol_vocabulary(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
     from transformers import PreTrainedTokenizerFast
 
     listed = [*SPECIALS.values(), *symbols]
-    core = Tokenizer(models.WordLevel({token: i for i, token in enumerate(listed)}, unk_token=SPECIALS["unk_token"]))
+    core = Tokenizer(
+        models.WordLevel(
+            {token: i for i, token in enumerate(listed)}, unk_token=SPECIALS["unk_token"]
+        )
+    )
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=core, **SPECIALS)
 
 
 def plain_ids(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     """All ids of a vocabulary but those of specials, in order."""
-    special = {*tokenizer.all_special_ids, *(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)}
+    special = {
+        *tokenizer.all_special_ids,
+        *(i for i, t in tokenizer.added_tokens_decoder.items() if t.special),
+    }
     return np.array(sorted(set(tokenizer.get_vocab().values()) - special), np.int64)
 
 
@@ -332,17 +424,24 @@ class TokenText:
     words: np.ndarray  # (N,) bool: a word begins
     sentences: np.ndarray  # (N,) bool: a sentence begins
 
-    def part(self, rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """`length` tokens, or all there are, from anywhere: ids, beginnings of words, beginnings of sentences."""
+    def part(
+        self, rng: np.random.Generator, length: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`length` tokens, or all there are, from anywhere: ids, beginnings of words, beginnings of
+        sentences."""
         first = int(rng.integers(max(len(self.ids) - length, 0) + 1))
         place = slice(first, first + length)
         return self.ids[place], self.words[place], self.sentences[place]
 
 
 def tokenise(text: Text, tokenizer: PreTrainedTokenizerBase) -> TokenText:
-    """Raises InputError for a slow tokeniser, which does not say where words begin, or one that knows nothing of the text."""
+    """Raises InputError for a slow tokeniser, which does not say where words begin, or one that
+    knows nothing of the text."""
     if not tokenizer.is_fast:
-        raise InputError("the tokeniser has no tokenizer.json, which says where words begin; choose an encoder that has one")
+        raise InputError(
+            "the tokeniser has no tokenizer.json, which says where words begin; "
+            "choose an encoder that has one"
+        )
     ids, words, begins = [], [], []
     for sentence in (s for paragraph in text.paragraphs for s in sentences(paragraph)):
         encoded = tokenizer(sentence, add_special_tokens=False)
@@ -352,5 +451,8 @@ def tokenise(text: Text, tokenizer: PreTrainedTokenizerBase) -> TokenText:
         begins += [i == 0 for i in range(len(owners))]
     token_ids = np.array(ids, np.int64)
     if not len(token_ids) or (token_ids == tokenizer.unk_token_id).mean() > 0.5:
-        raise InputError(f"the tokeniser knows less than half of the text {text.source}; give one of its language (--tokenizer)")
+        raise InputError(
+            f"the tokeniser knows less than half of the text {text.source}; give "
+            "one of its language (--tokenizer)"
+        )
     return TokenText(token_ids, np.array(words), np.array(begins))

@@ -1,13 +1,16 @@
 """The frozen pre-trained transformer on tasks that are no language (arXiv 2103.05247).
 
-Attention and feed-forward layers stay; a linear layer that reads, one that writes, the layer norms and the positions are learnt.
-The encoders here see both ways, and are any text encoder of Hugging Face; the paper's is GPT-2.
-Tasks (its section 2.1): of bit memory five strings are shown and then one of them with half of its bits masked (0 where the others
-are -1 or 1), which is to be written whole; of bit XOR two strings; ListOps (1804.06028) are nested MIN, MAX, MED and SUM_MOD of
-digits; images come in patches.
-Floors need no encoder: copying what is shown, the outer operator over all digits, the nearest mean image, and at every place the
-commonest answer of training. They are scored on the same test examples, and are rows as the arms are.
-Letters: B sequences, T places, F what is read at a place, O places that are written, C classes of one, H width of the encoder.
+Attention and feed-forward layers stay; a linear layer that reads, one that writes, the layer norms
+and the positions are learnt. The encoders here see both ways, and are any text encoder of Hugging
+Face; the paper's is GPT-2.
+Tasks (its section 2.1): of bit memory five strings are shown and then one of them with half of its
+bits masked (0 where the others are -1 or 1), which is to be written whole; of bit XOR two strings;
+ListOps (1804.06028) are nested MIN, MAX, MED and SUM_MOD of digits; images come in patches.
+Floors need no encoder: copying what is shown, the outer operator over all digits, the nearest mean
+image, and at every place the commonest answer of training. They are scored on the same test
+examples, and are rows as the arms are.
+Letters: B sequences, T places, F what is read at a place, O places that are written, C classes of
+one, H width of the encoder.
 """
 
 from __future__ import annotations
@@ -82,19 +85,31 @@ class Puzzle:
         return self.test
 
     def with_dev(self, count: int) -> tuple[Puzzle, Examples]:
-        """The task without what is then dev, and dev: a tenth of the images to train on, or so many other generated examples."""
+        """The task without what is then dev, and dev: a tenth of the images to train on, or so many
+        other generated examples."""
         if self.make is not None:
             return self, self.make(np.random.default_rng(ANSWERED + 1), count)
         assert self.train
         first = len(self.train[0]) - max(1, round(DEV * len(self.train[0])))
         shown, written = self.train
-        return replace(self, train=(shown[:first], written[:first])), (shown[first:], written[first:])
+        return replace(self, train=(shown[:first], written[:first])), (
+            shown[first:],
+            written[first:],
+        )
 
     def commonest(self) -> np.ndarray:
         """(O,) the answers that are commonest in training, place by place."""
-        written = self.make(np.random.default_rng(0), COUNTED)[1] if self.make else self.train[1] if self.train else None
+        written = (
+            self.make(np.random.default_rng(0), COUNTED)[1]
+            if self.make
+            else self.train[1]
+            if self.train
+            else None
+        )
         assert written is not None
-        return np.array([np.bincount(answers, minlength=self.classes).argmax() for answers in written.T])
+        return np.array(
+            [np.bincount(answers, minlength=self.classes).argmax() for answers in written.T]
+        )
 
 
 @dataclass(frozen=True)
@@ -106,31 +121,52 @@ class Setting:
     trained: str
 
 
-def compute(task: str, results: Path, arm: str, start: Setting, o: ComputeOptions, rates: Sequence[float] = ()) -> str:
+def compute(
+    task: str,
+    results: Path,
+    arm: str,
+    start: Setting,
+    o: ComputeOptions,
+    rates: Sequence[float] = (),
+) -> str:
     """Train (once) and test, and score the floors of the task; a line that says what came out.
 
-    rates: learning rates of which the best on dev is taken. Raises InputError for a task or an encoder that cannot be had.
+    rates: learning rates of which the best on dev is taken. Raises InputError for a task or an
+    encoder that cannot be had.
     """
     check_share(o.batch)
     puzzle, seed = load_puzzle(task, o.size), o.training.seed
     folder, identity = run_folder(results, puzzle.name, arm, seed), encoder_named(start.encoder)
     data = hash_bytes(*(x.tobytes() for part in (puzzle.train, puzzle.test) if part for x in part))
-    inputs = {"task": puzzle.name, "data": data, "init": start.init, "trained": start.trained} | identity
+    inputs = {
+        "task": puzzle.name,
+        "data": data,
+        "init": start.init,
+        "trained": start.trained,
+    } | identity
     options = settings(o) | ({"learning_rates": list(rates)} if rates else {})
     with stage(folder, inputs, options) as step:
         if step.done:
             card = step.card
         else:
-            model, details = choose_rate(puzzle, start, o, rates, folder) if rates else train(puzzle, start, o, folder)
+            model, details = (
+                choose_rate(puzzle, start, o, rates, folder)
+                if rates
+                else train(puzzle, start, o, folder)
+            )
             shares = right(model, puzzle.tested(o.test), o.batch)
             details |= identity | {"init": start.init, "trained": start.trained, "options": options}
             details["trained_parameters"] = trained_parameters(model)
-            card = step.finish(write_scores(results, puzzle.name, "share", arm, seed, _items(shares), details))
+            card = step.finish(
+                write_scores(results, puzzle.name, "share", arm, seed, _items(shares), details)
+            )
     score_floors(puzzle, results, seed, o.test)
     return f"{folder}: {puzzle.name} {card['value']:.1f} % right ({arm}, seed {seed})"
 
 
-def train(puzzle: Puzzle, start: Setting, o: ComputeOptions, folder: Path) -> tuple[Computer, dict[str, Any]]:
+def train(
+    puzzle: Puzzle, start: Setting, o: ComputeOptions, folder: Path
+) -> tuple[Computer, dict[str, Any]]:
     """The model, and how its training went. folder: for its checkpoints."""
     body, _ = load_text_encoder(start.encoder)
     check_length(puzzle.places, body, f"places ({puzzle.name})", start.encoder, fewest=1)
@@ -147,14 +183,17 @@ def train(puzzle: Puzzle, start: Setting, o: ComputeOptions, folder: Path) -> tu
     def score() -> float:
         return float(right(model, puzzle.tested(o.test), o.batch).mean())
 
-    result, curve = fit_and_score(model, batches, o.training, folder / "checkpoints", score, o.evaluate_every)
+    result, curve = fit_and_score(
+        model, batches, o.training, folder / "checkpoints", score, o.evaluate_every
+    )
     return model, {"training": result, "curve": curve}
 
 
 def choose_rate(
     puzzle: Puzzle, start: Setting, o: ComputeOptions, rates: Sequence[float], folder: Path
 ) -> tuple[Computer, dict[str, Any]]:
-    """As `train`, at the learning rate that is best on dev, which no training and no test has; with the scores of all."""
+    """As `train`, at the learning rate that is best on dev, which no training and no test has; with
+    the scores of all."""
     puzzle, dev = puzzle.with_dev(o.test)
     tried: list[dict[str, float]] = []
     best: tuple[Computer, dict[str, Any]] | None = None
@@ -182,17 +221,31 @@ def right(model: Computer, examples: Examples, batch: int) -> np.ndarray:
 
 
 def score_floors(puzzle: Puzzle, results: Path, seed: int, count: int) -> None:
-    """Score every floor of the task (once) on the test examples, with this seed as well, so that arms are compared with them."""
+    """Score every floor of the task (once) on the test examples, with this seed as well, so that
+    arms are compared with them."""
     shown, targets = puzzle.tested(count)
     commonest = puzzle.commonest()
-    floors: dict[str, Floor] = {MAJORITY: lambda shown: np.tile(commonest, (len(shown), 1)), **puzzle.floors}
+    floors: dict[str, Floor] = {
+        MAJORITY: lambda shown: np.tile(commonest, (len(shown), 1)),
+        **puzzle.floors,
+    }
     details: dict[str, Any] = {"curve": []}
     if puzzle.name == "listops":
         expressions = map(written_signs, shown)
-        details["expressions"] = {str(i): [depth(signs), len(digits(signs))] for i, signs in enumerate(expressions)}
+        details["expressions"] = {
+            str(i): [depth(signs), len(digits(signs))] for i, signs in enumerate(expressions)
+        }
     for name, guess in floors.items():
         if not (run_folder(results, puzzle.name, name, seed) / "scores.json").is_file():
-            write_scores(results, puzzle.name, "share", name, seed, _items((guess(shown) == targets).mean(1)), details)
+            write_scores(
+                results,
+                puzzle.name,
+                "share",
+                name,
+                seed,
+                _items((guess(shown) == targets).mean(1)),
+                details,
+            )
 
 
 def _items(shares: np.ndarray) -> dict[str, tuple[float, float]]:
@@ -203,8 +256,8 @@ def _items(shares: np.ndarray) -> dict[str, tuple[float, float]]:
 
 
 def begin(encoder: PreTrainedModel, init: str, seed: int) -> PreTrainedModel:
-    """pretrained: as it is; default: the weights that its family draws; statistics: every matrix normal, with its own mean and
-    standard deviation, vectors as they are.
+    """pretrained: as it is; default: the weights that its family draws; statistics: every matrix
+    normal, with its own mean and standard deviation, vectors as they are.
     """
     if init == "pretrained":
         return encoder
@@ -233,37 +286,66 @@ class Computer(nn.Module):
         mask = torch.ones(shown.shape[:2], dtype=torch.long, device=shown.device)
         hidden = self.encoder(**self.inputs(self.read(shown), mask, None)).last_hidden_state
         last = hidden[:, -(self.puzzle.written // self.puzzle.per_place) :]
-        return self.write(last).float().reshape(len(shown), self.puzzle.written, self.puzzle.classes)
+        return (
+            self.write(last).float().reshape(len(shown), self.puzzle.written, self.puzzle.classes)
+        )
 
     def forward(self, shown: torch.Tensor, targets: torch.Tensor) -> Batch:
         """targets: (B, O). loss: cross-entropy. right: share of what is right."""
         logits = self.logits(shown)
         right = (logits.argmax(-1) == targets).float().mean().detach()
-        return {"loss": functional.cross_entropy(logits.flatten(0, 1), targets.flatten()), "right": right}
+        return {
+            "loss": functional.cross_entropy(logits.flatten(0, 1), targets.flatten()),
+            "right": right,
+        }
 
 
 # ---- tasks
 
 
 def load_puzzle(task: str, size: int | None = None) -> Puzzle:
-    """size: bits of a string, or places of an expression; None: the paper's. Raises InputError where there is no such task."""
+    """size: bits of a string, or places of an expression; None: the paper's. Raises InputError
+    where there is no such task."""
     if task == "bit-memory":
         bits = size or 1000
         place = min(PLACE, bits)
         if bits % place:
-            raise InputError(f"strings of {bits} bits cannot be shown {place} at a time; give --length as a multiple of {PLACE}")
+            raise InputError(
+                f"strings of {bits} bits cannot be shown {place} at a time; give "
+                f"--length as a multiple of {PLACE}"
+            )
         floors: dict[str, Floor] = {COPY: copied, VOTE: voted}
         places = (STRINGS + 1) * bits // place
-        return Puzzle(task, place, places, bits, 2, lambda rng, n: _memory(rng, n, bits, place), per_place=place, floors=floors)
+        return Puzzle(
+            task,
+            place,
+            places,
+            bits,
+            2,
+            lambda rng, n: _memory(rng, n, bits, place),
+            per_place=place,
+            floors=floors,
+        )
     if task == "bit-xor":
         bits = size or 5
         return Puzzle(task, 1, 2 * bits, bits, 2, lambda rng, n: _xor(rng, n, bits))
     if task == "listops":
         places = size or 512
         if places < 8:
-            raise InputError(f"--length {places} is too short for an expression of ListOps; give at least 8 places")
+            raise InputError(
+                f"--length {places} is too short for an expression of ListOps; give "
+                "at least 8 places"
+            )
         floors = {OUTER: operated}
-        return Puzzle(task, len(_SIGNS) + 1, places, 1, 10, lambda rng, n: _listops(rng, n, places), floors=floors)
+        return Puzzle(
+            task,
+            len(_SIGNS) + 1,
+            places,
+            1,
+            10,
+            lambda rng, n: _listops(rng, n, places),
+            floors=floors,
+        )
     if size is not None:
         raise InputError(f"images have their own size; leave out --length for {task}")
     if task == "digits":
@@ -278,12 +360,15 @@ def load_puzzle(task: str, size: int | None = None) -> Puzzle:
         if parts := read(folder):
             return _images(name, *parts, patch=4)
     raise InputError(
-        f"{task} is no task; choose from {', '.join(TASKS)}, or give a folder of MNIST's idx files (train-images-idx3-ubyte) or "
+        f"{task} is no task; choose from {', '.join(TASKS)}, or give a folder of MNIST's idx "
+        "files (train-images-idx3-ubyte) or "
         "CIFAR-10's binary version (data_batch_1.bin ...)"
     )
 
 
-def _memory(rng: np.random.Generator, n: int, bits: int, place: int) -> tuple[np.ndarray, np.ndarray]:
+def _memory(
+    rng: np.random.Generator, n: int, bits: int, place: int
+) -> tuple[np.ndarray, np.ndarray]:
     strings = rng.integers(2, size=(n, STRINGS, bits))
     target = strings[np.arange(n), rng.integers(STRINGS, size=n)]
     masked = np.where(rng.random((n, bits)) < 0.5, 0, 2 * target - 1)
@@ -298,7 +383,8 @@ def copied(shown: np.ndarray) -> np.ndarray:
 
 
 def voted(shown: np.ndarray) -> np.ndarray:
-    """Bits that are shown of the string, and where they are masked what most of the strings have there."""
+    """Bits that are shown of the string, and where they are masked what most of the strings have
+    there."""
     strings = shown.reshape(len(shown), STRINGS + 1, -1)
     most = np.sign(strings[:, :STRINGS].sum(1))  # their number is odd
     return (np.where(strings[:, -1] == 0, most, strings[:, -1]) > 0).astype(np.int64)
@@ -313,7 +399,8 @@ _SIGNS = [*map(str, range(10)), *(f"[{name}" for name in OPERATORS), "]"]
 
 
 def expression(rng: np.random.Generator, places: int, depth: int = 4) -> tuple[list[str], int]:
-    """Signs of a ListOps expression of at most so many places, and its value. An operator has 2 to 5 arguments."""
+    """Signs of a ListOps expression of at most so many places, and its value. An operator has 2 to
+    5 arguments."""
     if depth == 0 or places < 4 or rng.random() < 0.25:
         digit = int(rng.integers(10))
         return [str(digit)], digit
@@ -339,7 +426,8 @@ def evaluate(name: str, values: list[int]) -> int:
 
 
 def _listops(rng: np.random.Generator, n: int, places: int) -> tuple[np.ndarray, np.ndarray]:
-    """Expressions end at the last place; before them is a sign of nothing. A lone digit is no expression."""
+    """Expressions end at the last place; before them is a sign of nothing. A lone digit is no
+    expression."""
     shown, labels = np.zeros((n, places, len(_SIGNS) + 1), np.float32), np.zeros((n, 1), np.int64)
     for i in range(n):
         signs: list[str] = []
@@ -379,7 +467,8 @@ def nearest_means(train: Examples) -> Floor:
 
     def floor(shown: np.ndarray) -> np.ndarray:
         flat = shown.reshape(len(shown), -1)
-        distances = (means**2).sum(1) - 2 * flat @ means.T  # but for what is the same for all classes
+        # but for what is the same for all classes
+        distances = (means**2).sum(1) - 2 * flat @ means.T
         return classes[distances.argmin(1)][:, None]
 
     return floor
@@ -388,29 +477,44 @@ def nearest_means(train: Examples) -> Floor:
 def _images(name: str, images: np.ndarray, labels: np.ndarray, train: int, patch: int) -> Puzzle:
     """images: (n, height, width, colours) in [0, 1], of which the first `train` are to train on."""
     n, height, width, colours = images.shape
-    cut = images.reshape(n, height // patch, patch, width // patch, patch, colours).transpose(0, 1, 3, 2, 4, 5)
+    cut = images.reshape(n, height // patch, patch, width // patch, patch, colours).transpose(
+        0, 1, 3, 2, 4, 5
+    )
     shown = np.ascontiguousarray(cut.reshape(n, -1, patch * patch * colours), np.float32)
     labels = labels.astype(np.int64)[:, None]
     parts = (shown[:train], labels[:train]), (shown[train:], labels[train:])
     floors = {NEAREST: nearest_means(parts[0])}
-    return Puzzle(name, shown.shape[2], shown.shape[1], 1, 10, train=parts[0], test=parts[1], floors=floors)
+    return Puzzle(
+        name, shown.shape[2], shown.shape[1], 1, 10, train=parts[0], test=parts[1], floors=floors
+    )
 
 
 def _mnist(folder: Path) -> tuple[np.ndarray, np.ndarray, int] | None:
     parts = []
     for split in ("train", "t10k"):
-        paths = [next(iter(sorted(folder.glob(f"{split}-{kind}*"))), None) for kind in ("images", "labels")]
+        paths = [
+            next(iter(sorted(folder.glob(f"{split}-{kind}*"))), None)
+            for kind in ("images", "labels")
+        ]
         if None in paths:
             return None
         images, labels = (_idx(path) for path in paths if path)
         if images.shape[1:] != (28, 28) or len(images) != len(labels):
-            raise InputError(f"{folder} is not MNIST: {split} has images {images.shape} and {len(labels)} labels; fetch it again")
+            raise InputError(
+                f"{folder} is not MNIST: {split} has images {images.shape} and "
+                f"{len(labels)} labels; fetch it again"
+            )
         parts.append((images.astype(np.float32)[..., None] / 255, labels))
-    return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts]), len(parts[0][0])
+    return (
+        np.concatenate([x for x, _ in parts]),
+        np.concatenate([y for _, y in parts]),
+        len(parts[0][0]),
+    )
 
 
 def _idx(path: Path) -> np.ndarray:
-    """An idx file: two zero bytes, the type (8: bytes), the number of dimensions, each of them in four bytes, the values."""
+    """An idx file: two zero bytes, the type (8: bytes), the number of dimensions, each of them in
+    four bytes, the values."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         dimensions = content[3]
@@ -433,5 +537,14 @@ def _cifar(folder: Path) -> tuple[np.ndarray, np.ndarray, int] | None:
         if not len(content) or len(content) % 3073:
             raise InputError(f"{path} is not a file of CIFAR-10's binary version; fetch it again")
         rows = content.reshape(-1, 3073)
-        parts.append((rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).astype(np.float32) / 255, rows[:, 0]))
-    return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts]), sum(len(y) for _, y in parts[:-1])
+        parts.append(
+            (
+                rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).astype(np.float32) / 255,
+                rows[:, 0],
+            )
+        )
+    return (
+        np.concatenate([x for x, _ in parts]),
+        np.concatenate([y for _, y in parts]),
+        sum(len(y) for _, y in parts[:-1]),
+    )

@@ -1,9 +1,10 @@
 """What a run leaves, and what its start gains over scratch.
 
-RESULTS/runs/TASK/ARM-SEED/scores.json has what every test item got, so that arms are compared on the same items. Intervals are
-those of `stats`, and draw items as `stats.choose_units` says. From `stats.FEWEST` seeds on they draw seeds and items, crossed: a
-run with one seed on one item counts as often as both were drawn together. Of fewer seeds the spread is not known: the interval is
-about these, and says so. Letters: R resamples, I groups of items, G seeds, C columns.
+RESULTS/runs/TASK/ARM-SEED/scores.json has what every test item got, so that arms are compared on
+the same items. Intervals are those of `stats`, and draw items as `stats.choose_units` says. From
+`stats.FEWEST` seeds on they draw seeds and items, crossed: a run with one seed on one item counts
+as often as both were drawn together. Of fewer seeds the spread is not known: the interval is about
+these, and says so. Letters: R resamples, I groups of items, G seeds, C columns.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ DECIMALS = {PERPLEXITY: 2, NATS: 3}  # metrics that are not shares, and their de
 _ARM = re.compile(r"[A-Za-z0-9][\w.+*-]*")
 
 
-# ---- scores: functions of weighted means of columns, so that a bootstrap draws items once for all of them
+# ---- scores: functions of weighted means of columns, so that a bootstrap draws items once for all
+# of them
 
 
 def columns(metric: str, gold: np.ndarray, predicted: np.ndarray) -> np.ndarray:
@@ -70,7 +72,8 @@ def columns(metric: str, gold: np.ndarray, predicted: np.ndarray) -> np.ndarray:
 
 
 def value(metric: str, means: np.ndarray) -> np.ndarray:
-    """means: (..., C) of `columns`. Returns (...); 0 where a correlation is not defined, as for answers that are all alike."""
+    """means: (..., C) of `columns`. Returns (...); 0 where a correlation is not defined, as for
+    answers that are all alike."""
     if metric == MCC:
         tp, fn, fp, tn = np.moveaxis(means, -1, 0)
         above, below = tp * tn - fp * fn, np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
@@ -95,12 +98,15 @@ def run_folder(results: Path, task: str, arm: str, seed: int) -> Path:
 def arm_name(arm: str) -> str:
     """The arm. Raises InputError for one that is no name of a folder."""
     if not _ARM.fullmatch(arm):
-        raise InputError(f"--arm {arm!r} is no name; take letters, digits, and . + * - _ behind the first")
+        raise InputError(
+            f"--arm {arm!r} is no name; take letters, digits, and . + * - _ behind the first"
+        )
     return arm
 
 
 def encoder_named(encoder: str) -> dict[str, str]:
-    """What a card says of a text encoder: its name, not where it lies on this machine, and the hash of weights that lie here."""
+    """What a card says of a text encoder: its name, not where it lies on this machine, and the hash
+    of weights that lie here."""
     path = Path(encoder)
     weights = hash_of_weights(encoder) if path.is_dir() else None
     return {"encoder": "/".join(path.parts[-2:])} | ({"weights": weights} if weights else {})
@@ -114,8 +120,9 @@ def fit_and_score(
     score: Callable[[], float],
     every: int,
 ) -> tuple[dict[str, Any], list[dict[str, float]]]:
-    """Train, and score the model every so many steps (0: never before the end): what `fit` gives, and a curve of steps, training
-    loss and score, which lies in `folder` too (`read_curve`). The schedule is that of the whole training. A killed run goes on.
+    """Train, and score the model every so many steps (0: never before the end): what `fit` gives,
+    and a curve of steps, training loss and score, which lies in `folder` too (`read_curve`). The
+    schedule is that of the whole training. A killed run goes on.
     """
     from speechssl.trainer import fit
 
@@ -125,7 +132,9 @@ def fit_and_score(
     for stop in [*range(every, steps, every), steps] if every else [steps]:
         if stop < steps and any(point["step"] == stop for point in curve):
             continue
-        result = fit(model, batches, replace(training, steps=stop, horizon=training.horizon or steps), folder)
+        result = fit(
+            model, batches, replace(training, steps=stop, horizon=training.horizon or steps), folder
+        )
         if result["steps"] == stop and not any(point["step"] == stop for point in curve):
             curve.append({"step": stop, "loss": result["loss"], "score": score()})
             write_json(folder / CURVE, {"points": curve}, checked=True)
@@ -134,14 +143,18 @@ def fit_and_score(
 
 
 def read_curve(folder: Path) -> list[dict[str, float]]:
-    """The curve of a training, as far as it has come. Raises InputError for a file of something else."""
+    """The curve of a training, as far as it has come. Raises InputError for a file of something
+    else."""
     path = folder / CURVE
     try:
         contents = read_json(path) if path.is_file() else []
-        points = contents if isinstance(contents, list) else contents["points"]  # a list: of before it had a checksum
+        # a list: of before it had a checksum
+        points = contents if isinstance(contents, list) else contents["points"]
         return [{name: point[name] for name in ("step", "loss", "score")} for point in points]
     except (KeyError, TypeError) as error:
-        raise InputError(f"{path} is not the curve of a training ({error!r}); delete its folder and train again") from error
+        raise InputError(
+            f"{path} is not the curve of a training ({error!r}); delete its folder and train again"
+        ) from error
 
 
 def steps_to(curve: Sequence[Mapping[str, float]], score: float = 0.5) -> int | None:
@@ -159,8 +172,9 @@ def write_scores(
     details: Mapping[str, Any],
     drawn: BootstrapUnits | None = None,
 ) -> dict[str, Any]:
-    """The card of a run, and its row in RESULTS/results.jsonl. items: id -> (gold, predicted); of metrics without a gold answer the
-    score of the item stands in the second place. drawn: what intervals draw of the items; None: themselves.
+    """The card of a run, and its row in RESULTS/results.jsonl. items: id -> (gold, predicted); of
+    metrics without a gold answer the score of the item stands in the second place. drawn: what
+    intervals draw of the items; None: themselves.
     """
     card = {"task": task, "metric": metric, "arm": arm, "seed": seed, **details}
     names = list(items)
@@ -169,10 +183,15 @@ def write_scores(
     drawn = drawn and drawn.at(order)
     units = drawn or BootstrapUnits("item", tuple((name,) for name in items))
     run = Run(task, arm, seed, metric, columns(metric, *_arrays(items)), tuple(items), units)
-    groups = {"groups": units.labels, "unit": units.name, "askers": units.askers, "about": units.about} if drawn else {}
+    groups = (
+        {"groups": units.labels, "unit": units.name, "askers": units.askers, "about": units.about}
+        if drawn
+        else {}
+    )
     written = {"items": {name: list(pair) for name, pair in items.items()}} | groups
     write_json(run_folder(results, task, arm, seed) / "scores.json", card | written, checked=True)
-    decisive = {name: value for name, value in card.items() if name != "training"}  # which says how long it took
+    # which says how long it took
+    decisive = {name: value for name, value in card.items() if name != "training"}
     v, about_row = shown(estimate([run]).interval, metric), (task, arm, CONDITION, None, metric)
     row = Row(*about_row, v.value, *v.ends, v.n, seed, hash_json(decisive), v.drawn, v.groups)
     append_rows(results / "results.jsonl", [row], any_card=True)
@@ -194,8 +213,9 @@ def _arrays(items: Mapping[str, Sequence[float]]) -> tuple[np.ndarray, np.ndarra
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """columns: (S, C) of S items; units: what is drawn of them. curve: as of `fit_and_score`; symbols: the task is no text.
-    learning_rate: that was chosen on dev, of `rates`. expressions: depth and number of digits of every item, of ListOps.
+    """columns: (S, C) of S items; units: what is drawn of them. curve: as of `fit_and_score`;
+    symbols: the task is no text. learning_rate: that was chosen on dev, of `rates`. expressions:
+    depth and number of digits of every item, of ListOps.
     """
 
     task: str
@@ -216,7 +236,13 @@ class Run:
         place = {name: i for i, name in enumerate(self.items)}
         rows = [place[name] for name in items]
         expressions = tuple(self.expressions[i] for i in rows) if self.expressions else ()
-        return replace(self, columns=self.columns[rows], items=tuple(items), units=self.units.at(rows), expressions=expressions)
+        return replace(
+            self,
+            columns=self.columns[rows],
+            items=tuple(items),
+            units=self.units.at(rows),
+            expressions=expressions,
+        )
 
 
 def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
@@ -231,7 +257,11 @@ def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
             if not all(isinstance(name, str) for name in (key[0], key[1], key[3])):
                 raise TypeError("its task, its arm or its metric is no name")
             for point in values.get("curve", ()):
-                _ = float(point["step"]), float(point["score"]), point["loss"] is None or float(point["loss"])
+                _ = (
+                    float(point["step"]),
+                    float(point["score"]),
+                    point["loss"] is None or float(point["loss"]),
+                )
             units = BootstrapUnits(
                 str(values.get("unit", "item")),
                 tuple((str(group),) for group in values.get("groups", items)),
@@ -242,16 +272,40 @@ def read_runs(results: Path, answers: Iterable[Path] = ()) -> list[Run]:
             rates = tuple(float(tried["learning_rate"]) for tried in values.get("sweep", ()))
             chosen = float(values["learning_rate"]) if rates else None
             about = values.get("expressions", {})
-            expressions = tuple((int(deep), int(count)) for deep, count in (about[name] for name in items)) if about else ()
-            if not np.isfinite(scores).all() or {len(items)} != {len(units.groups), len(units.askers) or len(items)}:
+            expressions = (
+                tuple((int(deep), int(count)) for deep, count in (about[name] for name in items))
+                if about
+                else ()
+            )
+            if not np.isfinite(scores).all() or {len(items)} != {
+                len(units.groups),
+                len(units.askers) or len(items),
+            }:
                 raise ValueError("an item has no score or no group")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path} is not what `speechssl text` leaves ({error}); delete its folder and run it again") from error
-        run = Run(*key, scores, tuple(items), units, curve=curve, learning_rate=chosen, rates=rates, expressions=expressions)
-        runs.append(replace(run, note=str(values.get("note", "")), symbols=bool(values.get("symbols"))))
+            raise InputError(
+                f"{path} is not what `speechssl text` leaves ({error}); delete its "
+                "folder and run it again"
+            ) from error
+        run = Run(
+            *key,
+            scores,
+            tuple(items),
+            units,
+            curve=curve,
+            learning_rate=chosen,
+            rates=rates,
+            expressions=expressions,
+        )
+        runs.append(
+            replace(run, note=str(values.get("note", "")), symbols=bool(values.get("symbols")))
+        )
     runs += read_answers(answers)
     if not runs:
-        raise InputError(f"{results} has no runs; make some with `speechssl text classify` or `speechssl text compute`")
+        raise InputError(
+            f"{results} has no runs; make some with `speechssl text classify` or "
+            "`speechssl text compute`"
+        )
     return runs
 
 
@@ -264,8 +318,9 @@ def cells_of(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
 
 
 def read_answers(folders: Iterable[Path], written: str = "f1") -> Iterator[Run]:
-    """Of the readers called dual-ARM-SEED and text+text-ARM-SEED, in clean speech. folders: of `evaluate qa`; written: the metric
-    of written answers, f1 or em. Raises InputError where two folders have answers of the same reader.
+    """Of the readers called dual-ARM-SEED and text+text-ARM-SEED, in clean speech. folders: of
+    `evaluate qa`; written: the metric of written answers, f1 or em. Raises InputError where two
+    folders have answers of the same reader.
     """
     place: dict[tuple[str, str, int], Path] = {}  # of every run
     for folder in folders:
@@ -275,22 +330,38 @@ def read_answers(folders: Iterable[Path], written: str = "f1") -> Iterator[Run]:
                 continue
             metric = "ff1" if scores.system.startswith("dual") else written
             spoken = "+".join(scores.card.get("languages", ("en",)))
-            task = ("dual" if metric == "ff1" else "text-qa") + (f" {spoken}" if spoken != "en" else "")
+            task = ("dual" if metric == "ff1" else "text-qa") + (
+                f" {spoken}" if spoken != "en" else ""
+            )
             key = task, match[1] + (match[3] or ""), int(match[2])
             if key in place:
-                raise InputError(f"{place[key]} and {folder} both have answers of {scores.system}; keep one of them")
+                raise InputError(
+                    f"{place[key]} and {folder} both have answers of "
+                    f"{scores.system}; keep one of them"
+                )
             place[key] = folder
             lines = {i: line for i, line in scores.lines.items() if line.get(metric) is not None}
             column = np.array([[float(line[metric])] for line in lines.values()])
             fields = ("voice", "passage", "asker")
-            voices, passages, askers = ([str(line.get(name, "")) for line in lines.values()] for name in fields)
-            yield Run(*key, metric, column, tuple(lines), choose_units(voices, passages, "passage", askers))
+            voices, passages, askers = (
+                [str(line.get(name, "")) for line in lines.values()] for name in fields
+            )
+            yield Run(
+                *key,
+                metric,
+                column,
+                tuple(lines),
+                choose_units(voices, passages, "passage", askers),
+            )
 
 
-def estimate(runs: Sequence[Run], against: Sequence[Run] = (), seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
+def estimate(
+    runs: Sequence[Run], against: Sequence[Run] = (), seed: int = 0, resamples: int = RESAMPLES
+) -> Estimate:
     """The mean over seeds of a score; with `against`, of its difference from theirs, seed by seed.
 
-    Seeds that both have, and items that all have, are counted. Raises ValueError where there are none.
+    Seeds that both have, and items that all have, are counted. Raises ValueError where there are
+    none.
     """
     pairs: list[tuple[Run, Run | None]] = [(run, None) for run in runs]
     if against:
@@ -298,26 +369,41 @@ def estimate(runs: Sequence[Run], against: Sequence[Run] = (), seed: int = 0, re
         pairs = [(run, by_seed[run.seed]) for run in runs if run.seed in by_seed]
     every = [run for pair in pairs for run in pair if run is not None]
     item_sets = [set(run.items) for run in every]
-    common = [name for name in every[0].items if all(name in items for items in item_sets)] if every else []
+    common = (
+        [name for name in every[0].items if all(name in items for items in item_sets)]
+        if every
+        else []
+    )
     if not common:
         raise ValueError("the runs have no seed or no item in common")
     units, seeds = every[0].only(common).units, len(pairs)
     if seeds >= FEWEST:  # they are the second population that is drawn
         units = replace(units, askers=())
     elif seeds > 1:
-        units = replace(units, about=f"{units.about} and {seeds} seeds" if units.about else f"these {seeds} seeds")
+        units = replace(
+            units,
+            about=(f"{units.about} and {seeds} seeds") if units.about else f"these {seeds} seeds",
+        )
     ways = ways_of(units)
     tables = {id(run): run.only(common).columns for run in every}
 
     def scores(weigh: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """(r, G) scores, or differences. weigh: gives (r, C) means of (S, C) columns."""
-        by_pair = [[value(run.metric, weigh(tables[id(run)])) for run in pair if run is not None] for pair in pairs]
-        return np.stack([scored[0] - scored[1] if len(scored) > 1 else scored[0] for scored in by_pair], axis=1)
+        by_pair = [
+            [value(run.metric, weigh(tables[id(run)])) for run in pair if run is not None]
+            for pair in pairs
+        ]
+        return np.stack(
+            [scored[0] - scored[1] if len(scored) > 1 else scored[0] for scored in by_pair], axis=1
+        )
 
     def summed(table: np.ndarray, way: Way) -> np.ndarray:
         """(I, C) sums over the items of a group."""
         groups, places = way
-        return np.stack([np.bincount(places, weights=column, minlength=len(groups)) for column in table.T], axis=1)
+        return np.stack(
+            [np.bincount(places, weights=column, minlength=len(groups)) for column in table.T],
+            axis=1,
+        )
 
     def without(way: Way) -> np.ndarray:
         """(I, G) the same without one group."""
@@ -326,32 +412,54 @@ def estimate(runs: Sequence[Run], against: Sequence[Run] = (), seed: int = 0, re
 
     def drawn_means(weights: np.ndarray, table: np.ndarray) -> np.ndarray:
         """weights: (r, P) of pairs of a group and an asker, or of groups."""
-        return weights @ summed(table, ways[-1]) / (weights @ summed(np.ones((len(common), 1)), ways[-1]))
+        return (
+            weights
+            @ summed(table, ways[-1])
+            / (weights @ summed(np.ones((len(common), 1)), ways[-1]))
+        )
 
     whole = scores(lambda table: table.mean(0, keepdims=True))
     mean, drawn = float(whole.mean()), []
     second = len(ways[1][0]) if units.askers else seeds if seeds >= FEWEST else 0
     size = len(ways[-1][0])
-    others = np.concatenate(list(drawn_counts(second, second, seed, resamples))) if second else np.ones((resamples, 1))
+    others = (
+        np.concatenate(list(drawn_counts(second, second, seed, resamples)))
+        if second
+        else np.ones((resamples, 1))
+    )
     if units.askers:  # of every pair its group and its asker
         first_of, asker_of = np.zeros(size, int), np.zeros(size, int)
         first_of[ways[2][1]], asker_of[ways[2][1]] = ways[0][1], ways[1][1]
     done = 0
-    with np.errstate(divide="ignore", invalid="ignore"):  # a resample, or what is left, may be empty
+    # a resample, or what is left, may be empty
+    with np.errstate(divide="ignore", invalid="ignore"):
         for counts in drawn_counts(len(ways[0][0]), size, seed + 1, resamples):
             part = others[done : done + len(counts)].astype(np.float64)
-            weights = counts[:, first_of] * part[:, asker_of] if units.askers else counts.astype(np.float64)
+            weights = (
+                counts[:, first_of] * part[:, asker_of]
+                if units.askers
+                else counts.astype(np.float64)
+            )
             scored = scores(partial(drawn_means, weights))
             drawn.append((scored * part).sum(1) / seeds if seeds >= FEWEST else scored.mean(1))
             done += len(counts)
         by_way = [without(way) for way in ways]
     shares = [summed(np.ones((len(common), 1)), way)[:, 0] / len(common) for way in ways]
-    left = [LeftOut(way[0], share, values.mean(1)) for way, share, values in zip(ways, shares, by_way, strict=True)]
+    left = [
+        LeftOut(way[0], share, values.mean(1))
+        for way, share, values in zip(ways, shares, by_way, strict=True)
+    ]
     if seeds >= FEWEST:
         names, numbers = tuple(f"seed {run.seed}" for run, _ in pairs), np.full(seeds, 1 / seeds)
         left.append(LeftOut(names, numbers, (whole.sum() - whole[0]) / (seeds - 1)))
         both = tuple(f"{group}{CROSSED}{name}" for group in ways[0][0] for name in names)
-        left.append(LeftOut(both, np.outer(shares[0], numbers).ravel(), (mean + (by_way[0] - whole) / seeds).ravel()))
+        left.append(
+            LeftOut(
+                both,
+                np.outer(shares[0], numbers).ravel(),
+                (mean + (by_way[0] - whole) / seeds).ravel(),
+            )
+        )
     groups = min(len(ways[0][0]), second or len(ways[0][0]))
     name = replace(units, name=f"seed{CROSSED}{units.name}") if seeds >= FEWEST else units
     return Estimate(mean, np.concatenate(drawn), len(common), groups, name.text, tuple(left))

@@ -1,17 +1,22 @@
-"""How a reader learns: DUAL's plateau, and the loss around a trained reader along lines and in planes.
+"""How a reader learns: DUAL's plateau, and the loss around a trained reader along lines and in
+planes.
 
-`plateau` scores DUAL's reader again and again as it is trained: for hundreds of steps it points at any fact of the passage, then
-FF1 rises within a few. Does a warm-up on brackets, copies or units of plain speech shorten that? The reader is that of
-`speechssl train dual`, and answers are scored as `evaluate qa` scores them in clean speech, from units that were extracted before.
+`plateau` scores DUAL's reader again and again as it is trained: for hundreds of steps it points at
+any fact of the passage, then FF1 rises within a few. Does a warm-up on brackets, copies or units of
+plain speech shorten that? The reader is that of
+`speechssl train dual`, and answers are scored as `evaluate qa` scores them in clean speech, from
+units that were extracted before.
 
 `surface` takes the loss on windows of training and of other data.
 
-Random directions are filter-normalised (Li et al., arXiv 1712.09913): every row of a matrix is as long as that of the weights, and
-vectors (biases, norms) have none. The path (Hao et al., 1908.05620) goes from the weights that training began with, at 0, to those
-that it ended with, at 1. The start is made again from the text encoder and the seed that the reader's card names; the end is the
-reader as it was saved, with matrices in int8.
-Three numbers are taken of it, per window: the loss at the end; how far the loss on the path lies above the straight line between
-its ends, in the mean (a hill on the way); how far it rises, in the mean, along the random line (how sharp the minimum is).
+Random directions are filter-normalised (Li et al., arXiv 1712.09913): every row of a matrix is as
+long as that of the weights, and vectors (biases, norms) have none. The path (Hao et al.,
+1908.05620) goes from the weights that training began with, at 0, to those that it ended with, at 1.
+The start is made again from the text encoder and the seed that the reader's card names; the end is
+the reader as it was saved, with matrices in int8.
+Three numbers are taken of it, per window: the loss at the end; how far the loss on the path lies
+above the straight line between its ends, in the mean (a hill on the way); how far it rises, in the
+mean, along the random line (how sharp the minimum is).
 Letters: P points, N windows, B windows in a batch.
 """
 
@@ -35,19 +40,51 @@ from speechssl.cascade.train import begin_text
 from speechssl.config import settings
 from speechssl.data.records import data_hash, load_corpus, passage_units, synthetic_note
 from speechssl.dual.config import QaOptions
-from speechssl.dual.data import Example, ExampleBatches, Layout, check_times, unit_examples, unit_source
+from speechssl.dual.data import (
+    Example,
+    ExampleBatches,
+    Layout,
+    check_times,
+    unit_examples,
+    unit_source,
+)
 from speechssl.dual.model import SpanModel, load_reader, without_pooler
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader
 from speechssl.dual.train import check_positions, example_batches, layout_of, unit_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import add, added, train_only, trained_parameters
-from speechssl.io import CHECKSUM, MADE_FROM, hash_json, hash_of_weights, read_json, replacing, stage, write_json, write_text
+from speechssl.io import (
+    CHECKSUM,
+    MADE_FROM,
+    hash_json,
+    hash_of_weights,
+    read_json,
+    replacing,
+    stage,
+    write_json,
+    write_text,
+)
 from speechssl.metrics import frame_f1
 from speechssl.stats import BootstrapUnits
 from speechssl.text_side.config import SurfaceOptions
 from speechssl.text_side.published import END_DEV, END_TRAIN, HILL, RISE, SURFACE
-from speechssl.text_side.runs import NATS, encoder_named, fit_and_score, run_folder, steps_to, write_scores
-from speechssl.textlm import SHIFT, TextCodec, fast_attention, load_shift, load_tokenizer, special_ids, without_dropout
+from speechssl.text_side.runs import (
+    NATS,
+    encoder_named,
+    fit_and_score,
+    run_folder,
+    steps_to,
+    write_scores,
+)
+from speechssl.textlm import (
+    SHIFT,
+    TextCodec,
+    fast_attention,
+    load_shift,
+    load_tokenizer,
+    special_ids,
+    without_dropout,
+)
 from speechssl.timing import interval_of_units
 from speechssl.trainer import Batch, check_share
 from speechssl.units.storage import load_units
@@ -58,26 +95,44 @@ KINDS = {"DUAL reader": "dual", "text QA": "text-qa"}  # what a card says -> tas
 TOGETHER = 8  # B
 
 
-def surface(corpus: Path, reader: Path, results: Path, arm: str, units: Path | None, start: str | None, o: SurfaceOptions) -> str:
+def surface(
+    corpus: Path,
+    reader: Path,
+    results: Path,
+    arm: str,
+    units: Path | None,
+    start: str | None,
+    o: SurfaceOptions,
+) -> str:
     """Take the losses (once); a line that says what came out.
 
-    Raises InputError for a reader of another kind, one whose start is not there, or units that are not the reader's.
+    Raises InputError for a reader of another kind, one whose start is not there, or units that are
+    not the reader's.
     """
     model, layout, card = load_reader(reader)
     if (reader / SHIFT).is_file():
         load_shift(reader / SHIFT)[0].attach(model.encoder)  # which it was trained with
     kind = KINDS.get(str(card.get("what")))
     if kind is None:
-        raise InputError(f"{reader} is a {card.get('what')}; give a folder of `speechssl train dual` or `speechssl train text-qa`")
+        raise InputError(
+            f"{reader} is a {card.get('what')}; give a folder of `speechssl train "
+            "dual` or `speechssl train text-qa`"
+        )
     if (units is None) == (kind == "dual"):
         remedy = "give them with --units" if kind == "dual" else "leave out --units"
-        raise InputError(f"{reader} is a {card['what']}, which reads {'units' if kind == 'dual' else 'words'}; {remedy}")
+        raise InputError(
+            f"{reader} is a {card['what']}, which reads "
+            f"{'units' if kind == 'dual' else 'words'}; {remedy}"
+        )
     try:
         values = dict(card["options"])
         training = dict(values.pop("training"))
         seed, split = int(training["seed"]), str(values["split"])
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{reader / 'card.json'} does not say how the reader was trained ({error}); train it again") from error
+        raise InputError(
+            f"{reader / 'card.json'} does not say how the reader was trained "
+            f"({error}); train it again"
+        ) from error
     splits = (split, o.dev)
     inputs: dict[str, Any] = {"reader": card["weights"], "start": start and encoder_named(start)}
     inputs |= {"data": [data_hash(corpus, name) for name in splits]}
@@ -86,31 +141,54 @@ def surface(corpus: Path, reader: Path, results: Path, arm: str, units: Path | N
         codebook = (card.get("units") or {}).get("codebook")
         if any(source.get("codebook") != codebook for source in inputs["units"]):
             raise InputError(
-                f"the units in {units} are of another codebook than those of the reader {reader}; give the units it was trained on"
+                f"the units in {units} are of another codebook than those of the reader "
+                f"{reader}; give the units it was trained on"
             )
     folder = run_folder(results, f"{kind}-{SURFACE}", arm, seed)
     with stage(folder, inputs, asdict(o)) as step:
         if not step.done:
-            windows = {name: windows_of(corpus, name, units, reader, model, layout, values, o) for name in dict.fromkeys(splits)}
+            windows = {
+                name: windows_of(corpus, name, units, reader, model, layout, values, o)
+                for name in dict.fromkeys(splits)
+            }
             first = start_of(corpus, reader, card, model, start)
             place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
             model.to(place)
             losses = Losses(model, windows, folder / "points.jsonl", place)
             lines, planes = take(losses, first, o)
-            arrays = {f"{part}/{name}": array for part, by_name in (lines | planes).items() for name, array in by_name.items()}
+            arrays = {
+                f"{part}/{name}": array
+                for part, by_name in (lines | planes).items()
+                for name, array in by_name.items()
+            }
             with replacing(folder / "surface.npz") as temporary:
                 np.savez_compressed(temporary, **arrays)
             means = {
-                part: {name: (array.mean(-1) if name in windows else array).tolist() for name, array in by_name.items()}
+                part: {
+                    name: (array.mean(-1) if name in windows else array).tolist()
+                    for name, array in by_name.items()
+                }
                 for part, by_name in (lines | planes).items()
             }
-            details = {"kind": kind, "arm": arm, "seed": seed, "splits": list(splits), "directions": o.seed}
+            details = {
+                "kind": kind,
+                "arm": arm,
+                "seed": seed,
+                "splits": list(splits),
+                "directions": o.seed,
+            }
             write_json(folder / "surface.json", details | {"parts": means}, checked=True)
             for task, items in numbers(lines, kind, *splits).items():
                 facts = {"reader": card["weights"], "options": asdict(o), "curve": []}
                 drawn = BootstrapUnits("window", tuple((name,) for name in items))
                 write_scores(results, task, NATS, arm, seed, items, facts, drawn)
-            step.finish(details | {"points": len(losses.by_point), "windows": {name: len(w) for name, w in windows.items()}})
+            step.finish(
+                details
+                | {
+                    "points": len(losses.by_point),
+                    "windows": {name: len(w) for name, w in windows.items()},
+                }
+            )
         done = step.card
     return f"{folder}: {done['points']} points of the loss of {kind} ({arm}, seed {done['seed']})"
 
@@ -118,38 +196,66 @@ def surface(corpus: Path, reader: Path, results: Path, arm: str, units: Path | N
 # ---- what the reader began as
 
 
-def start_of(corpus: Path, reader: Path, card: Mapping[str, Any], model: SpanModel, start: str | None) -> Weights:
-    """The weights that training began with. Raises InputError where they are not there, or are another reader's."""
-    options = QaOptions(**{k: v for k, v in card["options"].items() if k in QaOptions.__dataclass_fields__ and k != "training"})
+def start_of(
+    corpus: Path, reader: Path, card: Mapping[str, Any], model: SpanModel, start: str | None
+) -> Weights:
+    """The weights that training began with. Raises InputError where they are not there, or are
+    another reader's."""
+    options = QaOptions(
+        **{
+            k: v
+            for k, v in card["options"].items()
+            if k in QaOptions.__dataclass_fields__ and k != "training"
+        }
+    )
     seed = int(card["options"]["training"]["seed"])
     if card.get("start"):
         if start is None:
             raise InputError(
-                f"the reader {reader} went on from another reader, which is not here by itself; give its folder with --start"
+                f"the reader {reader} went on from another reader, which is not here by itself; "
+                "give its folder with --start"
             )
         began, _, before = load_reader(Path(start))
         if before["weights"] != card["start"]:
             raise InputError(
-                f"the reader {reader} did not go on from {start}; give the reader that it was trained from with --start"
+                f"the reader {reader} did not go on from {start}; give the reader that it was "
+                "trained from with --start"
             )
         return began.state_dict()
     encoder = start or options.text_encoder
-    weights_then = read_json(reader / MADE_FROM).get("text_weights") if (reader / MADE_FROM).is_file() else None
+    weights_then = (
+        read_json(reader / MADE_FROM).get("text_weights")
+        if (reader / MADE_FROM).is_file()
+        else None
+    )
     if weights_then and (weights_now := hash_of_weights(encoder)) and weights_now != weights_then:
-        raise InputError(f"{encoder} has other weights than when the reader {reader} began as it; give its own with --start")
+        raise InputError(
+            f"{encoder} has other weights than when the reader {reader} began as "
+            "it; give its own with --start"
+        )
     try:
         if card["what"] == "DUAL reader":
-            began = SpanModel(*unit_encoder(encoder, model.embedding.num_embeddings - 3, str(card["assignment"]), seed))
+            began = SpanModel(
+                *unit_encoder(
+                    encoder, model.embedding.num_embeddings - 3, str(card["assignment"]), seed
+                )
+            )
         else:
-            options = replace(options, text_encoder=encoder, training=replace(options.training, seed=seed))
+            options = replace(
+                options, text_encoder=encoder, training=replace(options.training, seed=seed)
+            )
             began, _ = begin_text(load_corpus(corpus, options.split), options)
     except InputError as error:
-        raise InputError(f"the reader {reader} began as {encoder}, which cannot be used ({error}); give it with --start") from error
+        raise InputError(
+            f"the reader {reader} began as {encoder}, which cannot be used "
+            f"({error}); give it with --start"
+        ) from error
     add(began.encoder, added(model.encoder))
     weights, expected = without_pooler(began.state_dict()), model.state_dict()
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in expected.items()}:
         raise InputError(
-            f"{encoder} has other weights than the reader {reader}, which cannot have begun as it; give its own with --start"
+            f"{encoder} has other weights than the reader {reader}, which cannot have begun as "
+            "it; give its own with --start"
         )
     return weights
 
@@ -167,51 +273,77 @@ def windows_of(
     options: Mapping[str, Any],
     o: SurfaceOptions,
 ) -> list[Batch]:
-    """Windows of a split with their answers, one a batch: N, as training has them. Raises InputError where there are none."""
+    """Windows of a split with their answers, one a batch: N, as training has them. Raises
+    InputError where there are none."""
     data = load_corpus(corpus, split)
     examples: list[Example]
     if units is not None:
-        examples, _ = unit_examples(data, load_units(units / split), unit_source(units / split, corpus)[2])
+        examples, _ = unit_examples(
+            data, load_units(units / split), unit_source(units / split, corpus)[2]
+        )
     else:
-        examples, _ = text_examples(data, TextCodec(load_tokenizer(reader, model.embedding.num_embeddings)))
+        examples, _ = text_examples(
+            data, TextCodec(load_tokenizer(reader, model.embedding.num_embeddings))
+        )
     if not examples:
         raise InputError(
-            f"{corpus / split} has no answerable question with a place in its passage; give another split with --eval-split"
+            f"{corpus / split} has no answerable question with a place in its passage; give "
+            "another split with --eval-split"
         )
     batches = ExampleBatches(examples, layout, 1, float(options.get("empty", 0.1)), o.seed)
     return [batches(i) for i in range(min(o.windows, len(examples)))]
 
 
 class Losses:
-    """The loss of every window at a point. What was taken is in a file, a line with a checksum a point, and is not taken again."""
+    """The loss of every window at a point. What was taken is in a file, a line with a checksum a
+    point, and is not taken again."""
 
-    def __init__(self, model: SpanModel, windows: Mapping[str, Sequence[Batch]], path: Path, place: torch.device) -> None:
+    def __init__(
+        self,
+        model: SpanModel,
+        windows: Mapping[str, Sequence[Batch]],
+        path: Path,
+        place: torch.device,
+    ) -> None:
         self.model, self.windows, self.path, self.place = model, windows, path, place
         self.end = {name: value.detach().clone() for name, value in model.named_parameters()}
         self.by_point: dict[str, dict[str, list[float]]] = {}
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+        lines = (
+            path.read_text(encoding="utf-8", errors="replace").splitlines()
+            if path.is_file()
+            else []
+        )
         sound = []
         for line in filter(None, lines):
             with suppress(ValueError, AttributeError):  # a kill cut it short, or it was damaged
                 point = json.loads(line)
-                if point.pop(CHECKSUM, None) in (hash_json(point), None):  # None: of before lines had one
+                # None: of before lines had one
+                if point.pop(CHECKSUM, None) in (hash_json(point), None):
                     self.by_point |= point
                     sound.append(line)
         if again := len(list(filter(None, lines))) - len(sound):
-            tqdm.write(f"{path}: {again} lines are damaged or cut short by a kill; their points are taken again", file=sys.stderr)
+            tqdm.write(
+                f"{path}: {again} lines are damaged or cut short by a kill; their points "
+                "are taken again",
+                file=sys.stderr,
+            )
             write_text(path, "".join(f"{line}\n" for line in sound))
 
     @torch.inference_mode()
     def at(self, name: str, steps: Sequence[tuple[float, Weights]]) -> dict[str, list[float]]:
-        """Losses by split at the end plus steps along directions. name: of the point, in the file."""
+        """Losses by split at the end plus steps along directions. name: of the point, in the
+        file."""
         if name not in self.by_point:
             for key, value in self.model.named_parameters():
                 moved = self.end[key].clone()
                 for step, direction in steps:
                     moved += step * direction[key].to(self.place)
                 value.copy_(moved)
-            by_split = {split: list(self._losses(windows)) for split, windows in self.windows.items()}
-            cut_short = self.path.is_file() and self.path.read_bytes()[-1:] not in (b"", b"\n")  # by a kill
+            by_split = {
+                split: list(self._losses(windows)) for split, windows in self.windows.items()
+            }
+            # by a kill
+            cut_short = self.path.is_file() and self.path.read_bytes()[-1:] not in (b"", b"\n")
             line = json.dumps({name: by_split, CHECKSUM: hash_json({name: by_split})})
             with self.path.open("a", encoding="utf-8") as file:
                 file.write("\n" * cut_short + line + "\n")
@@ -225,14 +357,26 @@ class Losses:
             batch = order[first : first + TOGETHER]
             size = max(windows[i]["ids"].shape[1] for i in batch)
             rows = {
-                name: torch.cat([functional.pad(windows[i][name], (0, size - windows[i][name].shape[1])) for i in batch]).to(
-                    self.place
-                )
+                name: torch.cat(
+                    [
+                        functional.pad(windows[i][name], (0, size - windows[i][name].shape[1]))
+                        for i in batch
+                    ]
+                ).to(self.place)
                 for name in ("ids", "mask", "segments")
             }
             logits = self.model.logits(rows["ids"], rows["mask"], rows["segments"])
-            ends = [torch.cat([windows[i][name] for i in batch]).to(self.place) for name in ("first", "last")]
-            losses = sum(functional.cross_entropy(logits[..., n], end, reduction="none") for n, end in enumerate(ends)) / 2
+            ends = [
+                torch.cat([windows[i][name] for i in batch]).to(self.place)
+                for name in ("first", "last")
+            ]
+            losses = (
+                sum(
+                    functional.cross_entropy(logits[..., n], end, reduction="none")
+                    for n, end in enumerate(ends)
+                )
+                / 2
+            )
             assert isinstance(losses, torch.Tensor)
             by_window |= dict(zip(batch, losses.tolist(), strict=True))
         yield from (by_window[i] for i in range(len(windows)))
@@ -247,15 +391,20 @@ def random_direction(end: Weights, seed: int) -> Weights:
     for name, value in end.items():
         drawn = torch.randn(value.shape, generator=generator)
         rows, lengths = (
-            (x.flatten(1).norm(dim=1) for x in (drawn, value.cpu())) if value.ndim > 1 else (torch.ones(1), torch.zeros(1))
+            (x.flatten(1).norm(dim=1) for x in (drawn, value.cpu()))
+            if value.ndim > 1
+            else (torch.ones(1), torch.zeros(1))
         )
         scale = lengths / rows.clamp(min=1e-12)
         direction[name] = drawn * scale.reshape(-1, *[1] * (value.ndim - 1))
     return direction
 
 
-def take(losses: Losses, start: Weights, o: SurfaceOptions) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Lines: "at" (P,) and of every split (P, N). Planes: "x", "y" (P,) and of every split (P of y, P of x, N)."""
+def take(
+    losses: Losses, start: Weights, o: SurfaceOptions
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Lines: "at" (P,) and of every split (P, N). Planes: "x", "y" (P,) and of every split (P of y,
+    P of x, N)."""
     path = {name: value.cpu() - start[name] for name, value in losses.end.items()}
     one, two = (random_direction(losses.end, 2 * o.seed + i) for i in (0, 1))
     along = np.linspace(-o.beyond, 1 + o.beyond, o.line)
@@ -269,11 +418,20 @@ def take(losses: Losses, start: Weights, o: SurfaceOptions) -> tuple[dict[str, A
         planes = {PLANE: {"x": grid, "y": grid}, PATH_PLANE: {"x": reach, "y": grid}}
     points: list[tuple[str, str, list[tuple[float, Weights]]]] = []
     for part, line in lines.items():
-        points += [(part, f"{part} {x:.6f}", [(x - 1, path) if part == PATH else (x, one)]) for x in map(float, line["at"])]
+        points += [
+            (part, f"{part} {x:.6f}", [(x - 1, path) if part == PATH else (x, one)])
+            for x in map(float, line["at"])
+        ]
     for part, plane in planes.items():
         for y in map(float, plane["y"]):
             for x in map(float, plane["x"]):
-                points.append((part, f"{part} {x:.6f} {y:.6f}", [(x - 1, path) if part == PATH_PLANE else (x, one), (y, two)]))
+                points.append(
+                    (
+                        part,
+                        f"{part} {x:.6f} {y:.6f}",
+                        [(x - 1, path) if part == PATH_PLANE else (x, one), (y, two)],
+                    )
+                )
     by_part: dict[str, list[dict[str, list[float]]]] = {}
     for part, name, steps in tqdm(points, desc="loss surface", unit="point"):
         by_part.setdefault(part, []).append(losses.at(name, steps))
@@ -303,7 +461,10 @@ def numbers(
         HILL: hill,
         RISE: rise,
     }
-    return {f"{kind}-{name}": {f"{i}": (0.0, float(x)) for i, x in enumerate(values)} for name, values in measures.items()}
+    return {
+        f"{kind}-{name}": {f"{i}": (0.0, float(x)) for i, x in enumerate(values)}
+        for name, values in measures.items()
+    }
 
 
 # ---- the plateau: how long DUAL's reader points at any fact, whatever is asked
@@ -311,22 +472,42 @@ def numbers(
 TASK = "dual"
 
 
-def plateau(corpus: Path, units: Path, results: Path, arm: str, assignment: str, o: QaOptions, scored: str, every: int) -> str:
-    """Train (once) and score; a line that says what came out. scored: split of corpus and units; every: steps between two scores.
+def plateau(
+    corpus: Path,
+    units: Path,
+    results: Path,
+    arm: str,
+    assignment: str,
+    o: QaOptions,
+    scored: str,
+    every: int,
+) -> str:
+    """Train (once) and score; a line that says what came out. scored: split of corpus and units;
+    every: steps between two scores.
 
-    Raises InputError for units of another corpus or codebook, answers without times, or windows longer than the encoder's
-    positions.
+    Raises InputError for units of another corpus or codebook, answers without times, or windows
+    longer than the encoder's positions.
     """
     check_share(o.batch, o.short_batch)
     seed, identity = o.training.seed, encoder_named(o.text_encoder)
     source, symbols, grid, _ = unit_source(units / o.split, corpus)
     tested = unit_source(units / scored, corpus)[0]
     if tested.get("codebook") != source.get("codebook"):
-        raise InputError(f"the units of {o.split} and {scored} in {units} are of different codebooks; extract them again")
+        raise InputError(
+            f"the units of {o.split} and {scored} in {units} are of different "
+            "codebooks; extract them again"
+        )
     folder = run_folder(results, TASK, arm, seed)
-    options = settings(replace(o, trained="all")) | {"text_encoder": identity["encoder"]}  # trained: below
-    hashes = {"data": data_hash(corpus, o.split), "scored": data_hash(corpus, scored), "units": source} | identity
-    with stage(folder, hashes | {"assignment": assignment, "every": every, "trained": o.trained}, options) as step:
+    # trained: below
+    options = settings(replace(o, trained="all")) | {"text_encoder": identity["encoder"]}
+    hashes = {
+        "data": data_hash(corpus, o.split),
+        "scored": data_hash(corpus, scored),
+        "units": source,
+    } | identity
+    with stage(
+        folder, hashes | {"assignment": assignment, "every": every, "trained": o.trained}, options
+    ) as step:
         if step.done:
             card = step.card
         else:
@@ -339,34 +520,62 @@ def plateau(corpus: Path, units: Path, results: Path, arm: str, assignment: str,
             questions = [q for q in timed if q.id in runs and q.passage in runs]
             if not examples or not questions:
                 empty = o.split if not examples else scored
-                raise InputError(f"{corpus} has no answerable question with times and units in {empty}; prepare it again")
-            layout = replace(layout_of(o, *special_ids(symbols)), start_weight=START_WEIGHT, end_weight=END_WEIGHT)
+                raise InputError(
+                    f"{corpus} has no answerable question with times and units in "
+                    f"{empty}; prepare it again"
+                )
+            layout = replace(
+                layout_of(o, *special_ids(symbols)),
+                start_weight=START_WEIGHT,
+                end_weight=END_WEIGHT,
+            )
             model = SpanModel(*unit_encoder(o.text_encoder, symbols, assignment, seed))
             check_positions(model.encoder, layout, o.text_encoder)
             train_only(model.encoder, o.trained)
             if not o.dropout:
                 without_dropout(model.encoder)
             pairs = [(runs[q.id].units, runs[q.passage].units) for q in questions]
-            golds = [[(a.start, a.end) for a in q.answers if a.start is not None and a.end is not None] for q in questions]
+            golds = [
+                [(a.start, a.end) for a in q.answers if a.start is not None and a.end is not None]
+                for q in questions
+            ]
 
             def scores() -> list[float]:
                 model.eval()
-                spans = Reader(model, layout, bf16=o.training.bf16).read(pairs)  # in fp32 scoring takes longer than training
-                answers = [interval_of_units(grid, runs[q.passage], s.first, s.last) for q, s in zip(questions, spans, strict=True)]
+                # in fp32 scoring takes longer than training
+                spans = Reader(model, layout, bf16=o.training.bf16).read(pairs)
+                answers = [
+                    interval_of_units(grid, runs[q.passage], s.first, s.last)
+                    for q, s in zip(questions, spans, strict=True)
+                ]
                 return [frame_f1(answer, gold) for answer, gold in zip(answers, golds, strict=True)]
 
             def mean() -> float:
-                return sum(scores()) / len(timed)  # a question without units counts as wrong, as in `evaluate qa`
+                # a question without units counts as wrong, as in `evaluate qa`
+                return sum(scores()) / len(timed)
 
             batches = example_batches(examples, layout, o)
             with fast_attention(model.encoder):
-                result, curve = fit_and_score(model, batches, o.training, folder / "checkpoints", mean, every)
-            items = {q.id: (1.0, 0.0) for q in timed} | {q.id: (1.0, s) for q, s in zip(questions, scores(), strict=True)}
-            details: dict[str, Any] = identity | {"assignment": assignment, "options": options, "training": result, "curve": curve}
+                result, curve = fit_and_score(
+                    model, batches, o.training, folder / "checkpoints", mean, every
+                )
+            items = {q.id: (1.0, 0.0) for q in timed} | {
+                q.id: (1.0, s) for q, s in zip(questions, scores(), strict=True)
+            }
+            details: dict[str, Any] = identity | {
+                "assignment": assignment,
+                "options": options,
+                "training": result,
+                "curve": curve,
+            }
             details |= {"trained": o.trained, "trained_parameters": trained_parameters(model)}
             details |= {"note": note} if (note := synthetic_note(corpus)) else {}
             drawn = passage_units(test, [q.passage for q in timed], [q.id for q in timed])
             card = step.finish(write_scores(results, TASK, "ff1", arm, seed, items, details, drawn))
         reached = steps_to(card["curve"])
-        when = f"FF1 50 after {reached} steps" if reached else f"no FF1 of 50 within {o.training.steps} steps"
+        when = (
+            f"FF1 50 after {reached} steps"
+            if reached
+            else (f"no FF1 of 50 within {o.training.steps} steps")
+        )
         return f"{folder}: dual ff1 {card['value']:.1f} %, {when} ({arm}, seed {seed})"

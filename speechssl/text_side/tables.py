@@ -1,4 +1,5 @@
-"""All tables of RESULTS: what every start scores, and what it gains over scratch, beside what is `published`."""
+"""All tables of RESULTS: what every start scores, and what it gains over scratch, beside what is
+`published`."""
 
 from __future__ import annotations
 
@@ -13,7 +14,16 @@ import numpy as np
 from speechssl.errors import InputError
 from speechssl.finetuning import METHODS
 from speechssl.io import read_json, write_json
-from speechssl.results import DEFAULT, Row, Table, append_rows, drawn_sentence, interval_text, read_rows, seeds_text
+from speechssl.results import (
+    DEFAULT,
+    Row,
+    Table,
+    append_rows,
+    drawn_sentence,
+    interval_text,
+    read_rows,
+    seeds_text,
+)
 from speechssl.stats import FEWEST, Estimate, mean_interval, mean_of
 from speechssl.text_side.published import (
     ALIGNMENT,
@@ -62,7 +72,8 @@ from speechssl.text_side.runs import (
 # ---- gains, and all tables
 
 EQUAL_LOSS = "Test score at equal training loss"
-TUNED = {"finetuned": "all"} | {device: device for device in METHODS}  # what `superb run` adds to an encoder's name
+# what `superb run` adds to an encoder's name
+TUNED = {"finetuned": "all"} | {device: device for device in METHODS}
 Point = tuple[float, float, float]  # steps, training loss, score
 SHOWN, UNITS_SHOWN = 3, 16  # recordings of the second table; units of each
 REAL = "what followed"  # of a continuation
@@ -70,7 +81,8 @@ REAL = "what followed"  # of a continuation
 
 @dataclass(frozen=True, eq=False)
 class Gains:
-    """Of every arm and task: the score, and the gain over the baseline, in that of every task alone and of their mean."""
+    """Of every arm and task: the score, and the gain over the baseline, in that of every task alone
+    and of their mean."""
 
     scores: Mapping[tuple[str, str], Estimate]  # (task, arm)
     gains: Mapping[tuple[str, str], Estimate]
@@ -78,7 +90,8 @@ class Gains:
     seeds: Mapping[tuple[str, str], int]
     notes: tuple[str, ...]  # on tasks of text and speech
     symbols: Mapping[str, str] = field(default_factory=dict)  # tasks that are no text -> notes
-    apart: tuple[tuple[str, str], ...] = ()  # (task, arm) that have no gain, for want of a seed in common with the baseline
+    # (task, arm) that have no gain, for want of a seed in common with the baseline
+    apart: tuple[tuple[str, str], ...] = ()
 
     @property
     def arms(self) -> list[str]:
@@ -88,7 +101,9 @@ class Gains:
     def lacking(self, tasks: Sequence[str], baseline: str) -> str:
         """A sentence on the gains of these tasks that there are not; "" where there are all."""
         arms = {task: in_order(arm for of, arm in self.apart if of == task) for task in tasks}
-        missing = "; of ".join(f"{', '.join(names)} in {task}" for task, names in arms.items() if names)
+        missing = "; of ".join(
+            (f"{', '.join(names)} in {task}") for task, names in arms.items() if names
+        )
         return missing and f"No gain of {missing}: no seed in common with {baseline}."
 
 
@@ -115,7 +130,8 @@ def gains_of(runs: Sequence[Run], baseline: str, seed: int = 0) -> Gains:
 
 
 def gains_tables(results: Path, answers: Sequence[Path], baseline: str, seed: int) -> list[Table]:
-    """All tables of RESULTS; their gains are appended to its results. Raises InputError where there is nothing."""
+    """All tables of RESULTS; their gains are appended to its results. Raises InputError where there
+    is nothing."""
     every = read_runs(results, answers)
     runs = [run for run in every if not of_languages(run.task)]
     scored = gains_of(runs, baseline, seed)
@@ -124,38 +140,76 @@ def gains_tables(results: Path, answers: Sequence[Path], baseline: str, seed: in
         for (task, arm), e in scored.gains.items()
         if scored.metrics.get(task) not in DECIMALS
     ]
-    append_rows(results / "results.jsonl", rows, True, outdated=lambda row: row.metric == GAIN and row.card != f"over {baseline}")
+    append_rows(
+        results / "results.jsonl",
+        rows,
+        True,
+        outdated=lambda row: row.metric == GAIN and row.card != f"over {baseline}",
+    )
     own_table = [task for task in scored.metrics if has_own_table(task) or task in scored.symbols]
     scores = [score_table(scored)] if len(own_table) < len(scored.metrics) else []
-    gains = [gain_table(scored, baseline)] if any(not has_own_table(task) for task, _ in (*scored.gains, *scored.apart)) else []
+    gains = (
+        [gain_table(scored, baseline)]
+        if any(not has_own_table(task) for task, _ in (*scored.gains, *scored.apart))
+        else []
+    )
     frozen = [*frozen_table(scored, runs), *depth_table(runs, seed)]
     learned = [*equal_loss_tables(runs), *frozen, *plateau_table(runs)]
-    tables = [*agreement(every, seed), *scores, *gains, *symbol_table(scored), *learned, *unit_lm_table(scored, baseline)]
+    tables = [
+        *agreement(every, seed),
+        *scores,
+        *gains,
+        *symbol_table(scored),
+        *learned,
+        *unit_lm_table(scored, baseline),
+    ]
     tables += [*read_continuations(results), *surface_tables(scored, baseline)]
     tables += language_tables(results, every, list(read_answers(answers, "em")), seed)
-    write_json(results / "tables" / "text_side.json", {"tables": [table.values for table in tables]}, checked=True)
+    write_json(
+        results / "tables" / "text_side.json",
+        {"tables": [table.values for table in tables]},
+        checked=True,
+    )
     return tables
 
 
 def score_table(scored: Gains) -> Table:
-    tasks = [task for task in scored.metrics if not has_own_table(task) and task not in scored.symbols]
+    tasks = [
+        task for task in scored.metrics if not has_own_table(task) and task not in scored.symbols
+    ]
     rows = [(arm, *cells) for arm in scored.arms if (cells := _percents(scored.scores, tasks, arm))]
     counts = sorted({n for (task, _), n in scored.seeds.items() if task in tasks})
-    note = f"Percent; seeds: {' or '.join(map(str, counts))}. {_note(scored.scores, tasks, *scored.notes)}"
-    return Table("Scores", ("start", *(f"{task} ({scored.metrics[task]})" for task in tasks)), tuple(rows), note)
+    note = (
+        f"Percent; seeds: {' or '.join(map(str, counts))}. "
+        f"{_note(scored.scores, tasks, *scored.notes)}"
+    )
+    return Table(
+        "Scores",
+        ("start", *(f"{task} ({scored.metrics[task]})" for task in tasks)),
+        tuple(rows),
+        note,
+    )
 
 
 def gain_table(scored: Gains, baseline: str) -> Table:
     with_gain = {task for task, _ in (*scored.gains, *scored.apart) if not has_own_table(task)}
     tasks = [task for task in (*scored.metrics, MEAN) if task in with_gain]
     every = {arm: _percents(scored.gains, tasks, arm, "+") for arm in scored.arms}
-    rows = [(arm, *cells, ARTIFICIAL.get(family(arm), "–")) for arm, cells in every.items() if cells]
+    rows = [
+        (arm, *cells, ARTIFICIAL.get(family(arm), "–")) for arm, cells in every.items() if cells
+    ]
     title, columns = f"Gain over {baseline}, in points", ("start", *tasks, "published (GLUE)")
-    return Table(title, columns, tuple(rows), _note(scored.gains, tasks, scored.lacking(tasks, baseline), NOTE))
+    return Table(
+        title,
+        columns,
+        tuple(rows),
+        _note(scored.gains, tasks, scored.lacking(tasks, baseline), NOTE),
+    )
 
 
 def frozen_table(scored: Gains, runs: Sequence[Run]) -> list[Table]:
-    """The lecture's table of the frozen transformer, with its floors; none where nothing of it was run."""
+    """The lecture's table of the frozen transformer, with its floors; none where nothing of it was
+    run."""
     tasks = [task for task in FROZEN if task in scored.metrics]
     if not tasks:
         return []
@@ -183,7 +237,10 @@ def rates_note(runs: Iterable[Run]) -> str:
     sentences = []
     for (arm, rates), tasks in chosen.items():
         best = "; ".join(f"{task} {', '.join(seeds)}" for task, seeds in tasks.items())
-        sentences.append(f"{arm}: learning rate chosen on dev, for each seed, of {', '.join(f'{r:g}' for r in rates)}: {best}.")
+        sentences.append(
+            f"{arm}: learning rate chosen on dev, for each seed, of "
+            f"{', '.join(f'{r:g}' for r in rates)}: {best}."
+        )
     return " ".join(sentences)
 
 
@@ -194,7 +251,10 @@ def depth_table(runs: Sequence[Run], seed: int = 0) -> list[Table]:
     if described is None:
         return []
     items = dict(zip(described.items, described.expressions, strict=True))
-    groups = {f"depth {deep}": [i for i, (d, _) in items.items() if d == deep] for deep in sorted({d for d, _ in items.values()})}
+    groups = {
+        f"depth {deep}": [i for i, (d, _) in items.items() if d == deep]
+        for deep in sorted({d for d, _ in items.values()})
+    }
     groups["all"] = list(items)
     digits: list[Any] = ["digits, mean"]
     digits += [f"{fmean(items[i][1] for i in group):.1f}" for group in groups.values()]
@@ -205,7 +265,9 @@ def depth_table(runs: Sequence[Run], seed: int = 0) -> list[Table]:
         for group in groups.values():
             common = [run for run in cells["listops", arm] if set(group) <= set(run.items)]
             parts = [run.only(group) for run in common]
-            row.append(interval_text(estimate(parts, seed=seed).interval.percent) if parts else None)
+            row.append(
+                interval_text(estimate(parts, seed=seed).interval.percent) if parts else None
+            )
         rows.append(tuple(row))
     heads = (f"{name} ({len(group)} expressions)" for name, group in groups.items())
     note = "Percent. Depth: how many operators lie around a digit at most."
@@ -213,26 +275,44 @@ def depth_table(runs: Sequence[Run], seed: int = 0) -> list[Table]:
 
 
 def symbol_table(scored: Gains) -> list[Table]:
-    """The lecture's four arms on DNA, proteins and music, beside what is published; none where nothing of it was run."""
+    """The lecture's four arms on DNA, proteins and music, beside what is published; none where
+    nothing of it was run."""
     tasks = [task for task in scored.metrics if task in scored.symbols]
     if not tasks:
         return []
     arms = [*SYMBOL_ARMS, *(arm for arm in scored.arms if arm not in SYMBOL_ARMS)]
     rows = _beside_published(scored, tasks, arms, SYMBOLS)
     note = _note(scored.scores, tasks, SYMBOL_NOTE, *dict.fromkeys(scored.symbols.values()))
-    return [Table(SYMBOL_TITLE, ("start", *(f"{task} ({scored.metrics[task]})" for task in tasks)), rows, note)]
+    return [
+        Table(
+            SYMBOL_TITLE,
+            ("start", *(f"{task} ({scored.metrics[task]})" for task in tasks)),
+            rows,
+            note,
+        )
+    ]
 
 
-def _percents(cells: Mapping[tuple[str, str], Estimate], tasks: Sequence[str], arm: str, sign: str = "") -> list[str]:
+def _percents(
+    cells: Mapping[tuple[str, str], Estimate], tasks: Sequence[str], arm: str, sign: str = ""
+) -> list[str]:
     """What an arm has in every task; nothing where it has none in any."""
     estimates = [cells.get((task, arm)) for task in tasks]
-    return [interval_text(e.interval.percent, sign) if e else "–" for e in estimates] if any(estimates) else []
+    return (
+        [interval_text(e.interval.percent, sign) if e else "–" for e in estimates]
+        if any(estimates)
+        else []
+    )
 
 
 def _beside_published(
-    scored: Gains, tasks: Sequence[str], arms: Sequence[str], published: Mapping[str, Mapping[str, float | None]]
+    scored: Gains,
+    tasks: Sequence[str],
+    arms: Sequence[str],
+    published: Mapping[str, Mapping[str, float | None]],
 ) -> tuple[tuple[Any, ...], ...]:
-    """A row for the scores of every arm that was run, and one for those that are published of it."""
+    """A row for the scores of every arm that was run, and one for those that are published of
+    it."""
     rows: list[tuple[Any, ...]] = []
     for arm in arms:
         if cells := _percents(scored.scores, tasks, arm):
@@ -245,18 +325,31 @@ def _beside_published(
 
 def points_of(curve: Iterable[Mapping[str, Any]]) -> list[Point]:
     """Of a curve as `fit_and_score` has it, where a loss was taken."""
-    return [(float(p["step"]), float(p["loss"]), float(p["score"])) for p in curve if p["loss"] is not None]
+    return [
+        (float(p["step"]), float(p["loss"]), float(p["score"]))
+        for p in curve
+        if p["loss"] is not None
+    ]
 
 
 def mean_curve(seeds: Sequence[Sequence[Point]]) -> list[Point]:
-    """The mean over seeds at every number of steps that all have. Points: steps, training loss, score."""
+    """The mean over seeds at every number of steps that all have. Points: steps, training loss,
+    score."""
     by_step = [{p[0]: p for p in points} for points in seeds]
     steps = sorted(set.intersection(*map(set, by_step)))
-    return [(step, fmean(points[step][1] for points in by_step), fmean(points[step][2] for points in by_step)) for step in steps]
+    return [
+        (
+            step,
+            fmean(points[step][1] for points in by_step),
+            fmean(points[step][2] for points in by_step),
+        )
+        for step in steps
+    ]
 
 
 def score_at(points: Sequence[Point], loss: float) -> float:
-    """The score where the training loss first comes down to this one, on a straight line between two points of a curve."""
+    """The score where the training loss first comes down to this one, on a straight line between
+    two points of a curve."""
     for before, after in zip([points[0], *points], points, strict=False):
         if after[1] <= loss:
             share = (before[1] - loss) / (before[1] - after[1]) if before[1] > after[1] else 1.0
@@ -265,7 +358,8 @@ def score_at(points: Sequence[Point], loss: float) -> float:
 
 
 def equal_loss_tables(runs: Sequence[Run]) -> list[Table]:
-    """The test score of every start at the lowest training loss that all come down to: generalisation without optimisation. Of
+    """The test score of every start at the lowest training loss that all come down to:
+    generalisation without optimisation. Of
     text and of symbols; none where no run was scored as it learned.
     """
     tables = []
@@ -275,7 +369,11 @@ def equal_loss_tables(runs: Sequence[Run]) -> list[Table]:
             points = points_of(run.curve)
             if run.symbols == symbols and run.metric not in DECIMALS and len(points) > 1:
                 curves.setdefault(run.task, {}).setdefault(run.arm, []).append(points)
-        means = {task: {arm: mean_curve(seeds) for arm, seeds in of.items()} for task, of in curves.items() if len(of) > 1}
+        means = {
+            task: {arm: mean_curve(seeds) for arm, seeds in of.items()}
+            for task, of in curves.items()
+            if len(of) > 1
+        }
         arms = in_order({arm for of in means.values() for arm in of})
         rows: list[tuple[Any, ...]] = []
         for task, of in means.items():
@@ -283,7 +381,10 @@ def equal_loss_tables(runs: Sequence[Run]) -> list[Table]:
             scores = [100 * score_at(of[arm], level) if arm in of else None for arm in arms]
             rows.append((task, f"{level:.3f}", *scores))
         if rows:
-            note = "Percent, mean over seeds, at the lowest training loss that every start of the task comes down to."
+            note = (
+                "Percent, mean over seeds, at the lowest training loss that every start of "
+                "the task comes down to."
+            )
             tables.append(Table(title, ("task", "training loss", *arms), tuple(rows), note))
     return tables
 
@@ -295,10 +396,19 @@ def unit_lm_table(scored: Gains, baseline: str) -> list[Table]:
         return []
     rows = _scored(scored, tasks, baseline)
     if any(UNIT_LM[task] for task in tasks) and any(arm != baseline for _, arm in scored.gains):
-        rows.append((f"a text-pre-trained start over {baseline}, published", *(UNIT_LM[task] for task in tasks)))
+        rows.append(
+            (
+                f"a text-pre-trained start over {baseline}, published",
+                *(UNIT_LM[task] for task in tasks),
+            )
+        )
     chance = "Chance: 50 % of spot-the-word and of same or different."
-    note = _note(scored.scores, tasks, scored.lacking(tasks, baseline), chance, *scored.notes, UNIT_LM_NOTE)
-    heads = [f"{task} ({scored.metrics[task]}, %)" if task != PERPLEXITY else task for task in tasks]
+    note = _note(
+        scored.scores, tasks, scored.lacking(tasks, baseline), chance, *scored.notes, UNIT_LM_NOTE
+    )
+    heads = [
+        f"{task} ({scored.metrics[task]}, %)" if task != PERPLEXITY else task for task in tasks
+    ]
     return [Table("A language model of units", ("start", *heads), tuple(rows), note)]
 
 
@@ -319,11 +429,20 @@ def _scored(scored: Gains, tasks: Sequence[str], baseline: str) -> list[tuple[An
     """A row for the scores of an arm, and one for what it has over the baseline."""
     rows: list[tuple[Any, ...]] = []
     for arm in scored.arms:
-        for title, cells, sign in ((arm, scored.scores, ""), (f"{arm} over {baseline}", scored.gains, "+")):
+        for title, cells, sign in (
+            (arm, scored.scores, ""),
+            (f"{arm} over {baseline}", scored.gains, "+"),
+        ):
             estimates = [cells.get((task, arm)) for task in tasks]
             if any(estimates):
                 texts = [
-                    interval_text(shown(e.interval, m := scored.metrics[task]), sign, digits=DECIMALS.get(m, 1)) if e else None
+                    interval_text(
+                        shown(e.interval, m := scored.metrics[task]),
+                        sign,
+                        digits=DECIMALS.get(m, 1),
+                    )
+                    if e
+                    else None
                     for task, e in zip(tasks, estimates, strict=True)
                 ]
                 rows.append((title, *texts))
@@ -331,29 +450,42 @@ def _scored(scored: Gains, tasks: Sequence[str], baseline: str) -> list[tuple[An
 
 
 def plateau_table(runs: Sequence[Run]) -> list[Table]:
-    """After how many steps DUAL reaches FF1 25 and 50; none where no run was scored as it learned."""
-    curves = {(run.arm, run.seed): run.curve for run in runs if run.task == "dual" and len(run.curve) > 1}
+    """After how many steps DUAL reaches FF1 25 and 50; none where no run was scored as it
+    learned."""
+    curves = {
+        (run.arm, run.seed): run.curve for run in runs if run.task == "dual" and len(run.curve) > 1
+    }
     if not curves:
         return []
     seeds = sorted({seed for _, seed in curves})
     longest = max(int(curve[-1]["step"]) for curve in curves.values())
     note = (
-        f"–: not within {longest} steps, or no such run. A mean stands where all seeds got there, with its 95 % interval over "
+        f"–: not within {longest} steps, or no such run. A mean stands where all seeds got "
+        "there, with its 95 % interval over "
         f"seeds where there are {FEWEST} or more; later: on the same seeds. {DUAL_NOTE}"
     )
     columns = ("start", *(f"seed {seed}" for seed in seeds), "mean", "later than text")
     tables = []
-    for score in (25, 50):  # half of the way shows a shorter plateau where training ends too soon for 50
+    # half of the way shows a shorter plateau where training ends too soon for 50
+    for score in (25, 50):
         steps = {key: steps_to(curve, score / 100) for key, curve in curves.items()}
 
         def mean(values: Sequence[int | None], sign: str = "") -> str:
             reached = [n for n in values if n is not None]
-            return interval_text(mean_interval(reached), sign, digits=0) if reached and len(reached) == len(values) else "–"
+            return (
+                interval_text(mean_interval(reached), sign, digits=0)
+                if reached and len(reached) == len(values)
+                else "–"
+            )
 
         rows = []
         for arm in in_order(arm for arm, _ in curves):
             own = [seed for seed in seeds if (arm, seed) in curves]
-            pairs = [(steps[arm, seed], steps["text", seed]) for seed in own if arm != "text" and ("text", seed) in curves]
+            pairs = [
+                (steps[arm, seed], steps["text", seed])
+                for seed in own
+                if arm != "text" and ("text", seed) in curves
+            ]
             later = [None if n is None or other is None else n - other for n, other in pairs]
             each = (str(steps.get((arm, seed)) or "–") for seed in seeds)
             rows.append((arm, *each, mean([steps[arm, seed] for seed in own]), mean(later, "+")))
@@ -361,73 +493,131 @@ def plateau_table(runs: Sequence[Run]) -> list[Table]:
     return tables
 
 
-def language_tables(results: Path, runs: Sequence[Run], exact: Sequence[Run], seed: int) -> list[Table]:
-    """Alignment by layer, token translation with examples, and zero-shot question answering; those that were run. exact: the exact
-    matches of question answering.
+def language_tables(
+    results: Path, runs: Sequence[Run], exact: Sequence[Run], seed: int
+) -> list[Table]:
+    """Alignment by layer, token translation with examples, and zero-shot question answering; those
+    that were run. exact: the exact matches of question answering.
     """
     cells, matches = cells_of(runs), cells_of(exact)
 
     def cell(task: str, arm: str) -> str:
-        return interval_text(estimate(cells[task, arm], seed=seed).interval.percent) if (task, arm) in cells else "–"
+        return (
+            interval_text(estimate(cells[task, arm], seed=seed).interval.percent)
+            if (task, arm) in cells
+            else "–"
+        )
 
     def answered(task: str, arm: str) -> str:
         answers = matches.get((task, arm))
-        return cell(task, arm) + (f" (EM {100 * estimate(answers, seed=seed).value:.1f})" if answers else "")
+        return cell(task, arm) + (
+            f" (EM {100 * estimate(answers, seed=seed).value:.1f})" if answers else ""
+        )
 
     tables = []
-    cards = {path.parent.name.rpartition("-")[0]: read_json(path) for path in sorted(results.glob(f"runs/{ALIGNMENT}/*/card.json"))}
+    cards = {
+        path.parent.name.rpartition("-")[0]: read_json(path)
+        for path in sorted(results.glob(f"runs/{ALIGNMENT}/*/card.json"))
+    }
     if cards:
         deepest = max(len(card["layers"]) for card in cards.values())
         rows: list[tuple[Any, ...]] = []
         for arm, card in cards.items():
             for name in ("", "-zero-mean"):
                 values = (cell(f"{ALIGNMENT}-{layer}{name}", arm) for layer in range(deepest))
-                rows.append((arm, name[1:] or "as they are", card["pairs"], f"{100 * card['chance']:.1f}", *values))
-        note = "Percent, both directions; with 95 % intervals over seeds and words. zero-mean: less the mean of each language."
+                rows.append(
+                    (
+                        arm,
+                        name[1:] or "as they are",
+                        card["pairs"],
+                        f"{100 * card['chance']:.1f}",
+                        *values,
+                    )
+                )
+        note = (
+            "Percent, both directions; with 95 % intervals over seeds and words. zero-mean: "
+            "less the mean of each language."
+        )
         columns = ("start", "states", "pairs", "chance", *(f"layer {n}" for n in range(deepest)))
         tables.append(Table("Mean reciprocal rank of translations", columns, tuple(rows), note))
-    cards = {path.parent.name: read_json(path) for path in sorted(results.glob("runs/translation/*/card.json"))}
+    cards = {
+        path.parent.name: read_json(path)
+        for path in sorted(results.glob("runs/translation/*/card.json"))
+    }
     if cards:
-        first = {folder.rpartition("-")[0]: card for folder, card in reversed(cards.items())}  # of the first seed
+        # of the first seed
+        first = {folder.rpartition("-")[0]: card for folder, card in reversed(cards.items())}
         rows = [
             (
                 arm,
                 c["layer"],
                 f"{c['alpha']:g}",
-                *(cell(f"{name}-{c['layer']}x{c['alpha']:g}", arm) for name in (CONVERTED, PRECISION)),
+                *(
+                    cell(f"{name}-{c['layer']}x{c['alpha']:g}", arm)
+                    for name in (CONVERTED, PRECISION)
+                ),
             )
             for arm, card in first.items()
             for c in card["cells"]
         ]
         same = ", ".join(f"{arm} {100 * card['constant']:.1f}" for arm, card in first.items())
-        note = f"Percent. precision: where words of the lexicon stood; one and the same token everywhere has {same}."
-        tables.append(Table("Token translation", ("start", "layer", "alpha", "tokens converted", "precision"), tuple(rows), note))
+        note = (
+            "Percent. precision: where words of the lexicon stood; one and the same token "
+            f"everywhere has {same}."
+        )
+        tables.append(
+            Table(
+                "Token translation",
+                ("start", "layer", "alpha", "tokens converted", "precision"),
+                tuple(rows),
+                note,
+            )
+        )
         examples = []
         for arm, card in first.items():
             best = max(card["cells"], key=lambda c: c["precision"])["layer"]
             examples += [
-                (arm, best, f"{c['alpha']:g}", *pair) for c in card["cells"] if c["layer"] == best for pair in c["examples"][:2]
+                (arm, best, f"{c['alpha']:g}", *pair)
+                for c in card["cells"]
+                if c["layer"] == best
+                for pair in c["examples"][:2]
             ]
         note = "At the layer with the greatest precision; pieces are the first of the text."
-        tables.append(Table("Token translation: examples", ("start", "layer", "alpha", "text", "becomes"), tuple(examples), note))
+        tables.append(
+            Table(
+                "Token translation: examples",
+                ("start", "layer", "alpha", "text", "becomes"),
+                tuple(examples),
+                note,
+            )
+        )
     if others := sorted({task for task, _ in cells if OTHER_LANGUAGE.match(task)}):
         arms = sorted({arm for task, arm in cells if task in others})
         rows = [
-            (arm.partition("~")[0], arm.partition("~")[2] or "–", *(answered(task, arm) for task in ("text-qa", *others)))
+            (
+                arm.partition("~")[0],
+                arm.partition("~")[2] or "–",
+                *(answered(task, arm) for task in ("text-qa", *others)),
+            )
             for arm in arms
         ]
         rows += [
-            (f"{name} (published)", "–", "–", f"{f1} (EM {em})", *("–" for _ in others[1:])) for name, (em, f1) in CROSS.items()
+            (f"{name} (published)", "–", "–", f"{f1} (EM {em})", *("–" for _ in others[1:]))
+            for name, (em, f1) in CROSS.items()
         ]
         tagging = "; ".join(f"{name} {tags} and {trees}" for name, (tags, trees) in SHIFTED.items())
-        note = f"F1 of words or characters, percent. Published: {CROSS_PAPER}. Published shifts, tagging and parsing: {tagging}."
+        note = (
+            f"F1 of words or characters, percent. Published: {CROSS_PAPER}. Published shifts, "
+            f"tagging and parsing: {tagging}."
+        )
         columns = ("reader", "shift when it reads", "text-qa", *others)
         tables.append(Table("Zero-shot question answering", columns, tuple(rows), note))
     return tables
 
 
 def read_continuations(results: Path) -> list[Table]:
-    """The tables of what lies in RESULTS/continuations; none where nothing does. Raises InputError for what is damaged."""
+    """The tables of what lies in RESULTS/continuations; none where nothing does. Raises InputError
+    for what is damaged."""
     continuations = []
     for path in sorted(results.glob("continuations/*.json")):
         values = read_json(path)
@@ -436,7 +626,9 @@ def read_continuations(results: Path) -> list[Table]:
                 raise TypeError("its arm is no name")
             continuation_tables([values])
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path} is not what `speechssl text continue` writes; delete it and run it again") from error
+            raise InputError(
+                f"{path} is not what `speechssl text continue` writes; delete it and run it again"
+            ) from error
         continuations.append(values)
     return continuation_tables(continuations) if continuations else []
 
@@ -455,7 +647,14 @@ def continuation_tables(continuations: Sequence[dict[str, Any]]) -> list[Table]:
             for line in card["continuations"][:SHOWN]:
                 begins = " ".join(map(str, line["prompt"][-UNITS_SHOWN // 2 :]))
                 for way, units in {**line["drawn"], REAL: line["followed"]}.items():
-                    examples.append((line["id"], f"{card['arm']}, {way}", begins, " ".join(map(str, units[:UNITS_SHOWN]))))
+                    examples.append(
+                        (
+                            line["id"],
+                            f"{card['arm']}, {way}",
+                            begins,
+                            " ".join(map(str, units[:UNITS_SHOWN])),
+                        )
+                    )
 
     def mean(cell: Sequence[dict[str, float | None]], name: str) -> float | None:
         values = [v for one in cell if (v := one[name]) is not None]
@@ -464,19 +663,42 @@ def continuation_tables(continuations: Sequence[dict[str, Any]]) -> list[Table]:
     rows = []
     for (arm, way), cell in sorted(cells.items()):
         surprise = mean(cell, "surprise")
-        percents = [None if (v := mean(cell, name)) is None else f"{100 * v:.1f}" for name in ("different", "known")]
+        percents = [
+            None if (v := mean(cell, name)) is None else f"{100 * v:.1f}"
+            for name in ("different", "known")
+        ]
         rows.append(
-            (arm, way, len(cell), f"{mean(cell, 'units'):.1f}", None if surprise is None else f"{np.exp(surprise):.2f}", *percents)
+            (
+                arm,
+                way,
+                len(cell),
+                f"{mean(cell, 'units'):.1f}",
+                None if surprise is None else f"{np.exp(surprise):.2f}",
+                *percents,
+            )
         )
-    seconds = ", ".join(dict.fromkeys(f"{card['options']['prompt_seconds']:g} s" for card in continuations))
-    note = (
-        f"Prompts of {seconds}. A run of five is known where it occurs in the units of training. Means over recordings and seeds."
+    seconds = ", ".join(
+        dict.fromkeys(f"{card['options']['prompt_seconds']:g} s" for card in continuations)
     )
-    columns = ("start", "temperature", "continuations", "units", "perplexity", "different pairs (%)", "known runs of five (%)")
+    note = (
+        f"Prompts of {seconds}. A run of five is known where it occurs in the units of training. "
+        "Means over recordings and seeds."
+    )
+    columns = (
+        "start",
+        "temperature",
+        "continuations",
+        "units",
+        "perplexity",
+        "different pairs (%)",
+        "known runs of five (%)",
+    )
     return [
         Table("Continuations", columns, tuple(rows), note),
         Table(
-            "Continuations, the first recordings", ("recording", "start, temperature", "prompt ends", "goes on"), tuple(examples)
+            "Continuations, the first recordings",
+            ("recording", "start, temperature", "prompt ends", "goes on"),
+            tuple(examples),
         ),
     ]
 
@@ -486,7 +708,8 @@ def continuation_tables(continuations: Sequence[dict[str, Any]]) -> list[Table]:
 
 @dataclass
 class Cost:
-    """Of one device on one task. scores: by metric, as they are printed; parameters: trained; seconds: of training, a seed each."""
+    """Of one device on one task. scores: by metric, as they are printed; parameters: trained;
+    seconds: of training, a seed each."""
 
     scores: dict[str, str] = field(default_factory=dict)
     parameters: int | None = None
@@ -494,9 +717,13 @@ class Cost:
 
 
 def device_table(results: Path, seed: int) -> Table:
-    """Trained parameters, score and time of every device on every task. Raises InputError where nothing was trained."""
+    """Trained parameters, score and time of every device on every task. Raises InputError where
+    nothing was trained."""
     folder, costs = results / "devices", dict[tuple[str, str], Cost]()
-    notes = ["Percent; trained parameters, heads and embeddings of units with them; seconds of training, mean over seeds."]
+    notes = [
+        "Percent; trained parameters, heads and embeddings of units with them; seconds of "
+        "training, mean over seeds."
+    ]
 
     # DUAL and text QA: seeds and voices or passages are drawn, as in the other tables
     answers = sorted({path.parents[2] for path in folder.glob("answers*/scores/*/*.jsonl")})
@@ -505,15 +732,41 @@ def device_table(results: Path, seed: int) -> Table:
     for scored in (gains_of(runs, "", seed), gains_of(list(read_answers(answers, "em")), "", seed)):
         for (task, device), e in scored.scores.items():
             metric = scored.metrics[task]
-            rows.append(Row.of(e.interval, f"{task}, devices", device, CONDITION, None, metric, seed, "text devices"))
-            costs.setdefault((task, device), Cost()).scores[metric] = interval_text(e.interval.percent)
+            rows.append(
+                Row.of(
+                    e.interval,
+                    f"{task}, devices",
+                    device,
+                    CONDITION,
+                    None,
+                    metric,
+                    seed,
+                    "text devices",
+                )
+            )
+            costs.setdefault((task, device), Cost()).scores[metric] = interval_text(
+                e.interval.percent
+            )
         if scored.scores and len(notes) == 1:
-            seeds = {task: sorted({n for (of, _), n in scored.seeds.items() if of == task}) for task in scored.metrics}
-            notes.append("Seeds: " + ", ".join(f"{' or '.join(map(str, each))} ({task})" for task, each in seeds.items()) + ".")
+            seeds = {
+                task: sorted({n for (of, _), n in scored.seeds.items() if of == task})
+                for task in scored.metrics
+            }
+            notes.append(
+                "Seeds: "
+                + ", ".join(
+                    (f"{' or '.join(map(str, each))} ({task})") for task, each in seeds.items()
+                )
+                + "."
+            )
             notes.append(_note(scored.scores, list(scored.metrics)))
-    for path in sorted([*folder.glob("runs/dual/*/scores.json"), *folder.glob("readers/text-*/card.json")]):
+    for path in sorted(
+        [*folder.glob("runs/dual/*/scores.json"), *folder.glob("readers/text-*/card.json")]
+    ):
         device = path.parent.name.removeprefix("text-").rpartition("-")[0]
-        cost = costs.setdefault(("dual" if path.name == "scores.json" else "text-qa", device), Cost())
+        cost = costs.setdefault(
+            ("dual" if path.name == "scores.json" else "text-qa", device), Cost()
+        )
         cost.parameters, seconds = _spent(path)
         cost.seconds += (seconds,)
 
@@ -530,13 +783,21 @@ def device_table(results: Path, seed: int) -> Table:
             continue  # a task's first metric is what it is judged by
         same.append(row)
         spent = [_spent(path) for path in heads]
-        costs[row.system, tuned] = Cost({row.metric: seeds_text(same)}, spent[0][0], tuple(seconds for _, seconds in spent))
+        costs[row.system, tuned] = Cost(
+            {row.metric: seeds_text(same)}, spent[0][0], tuple(seconds for _, seconds in spent)
+        )
     if measured:
         tasks_of_superb = ", ".join(dict.fromkeys(task for task, _ in measured))
-        notes.append(f"Of {tasks_of_superb} an interval reaches from the lowest to the highest end of those of the seeds.")
+        notes.append(
+            f"Of {tasks_of_superb} an interval reaches from the lowest to the highest "
+            "end of those of the seeds."
+        )
 
     if not costs:
-        raise InputError(f"{folder} has nothing that was trained with --trained; run recipes/text_side with PARTS=5 first")
+        raise InputError(
+            f"{folder} has nothing that was trained with --trained; run "
+            "recipes/text_side with PARTS=5 first"
+        )
     if rows:
         append_rows(results / "results.jsonl", rows, any_card=True)
     metrics: dict[str, list[str]] = {}  # by task, in the order in which they were read
@@ -545,29 +806,44 @@ def device_table(results: Path, seed: int) -> Table:
     columns, lines = ["trained"], []
     for task, names in metrics.items():
         columns += [*(f"{task} ({metric})" for metric in names), f"{task}: trained", f"{task}: s"]
-    order = {method: place for place, method in enumerate(METHODS)}  # frozen.statistics stands behind frozen
-    for device in sorted({device for _, device in costs}, key=lambda d: (order.get(d.partition(".")[0], len(order)), d)):
+    # frozen.statistics stands behind frozen
+    order = {method: place for place, method in enumerate(METHODS)}
+    for device in sorted(
+        {device for _, device in costs},
+        key=lambda d: (order.get(d.partition(".")[0], len(order)), d),
+    ):
         line: list[Any] = [device]
         for task, names in metrics.items():
             cost = costs.get((task, device), Cost())
             line += [*(cost.scores.get(metric, "–") for metric in names), cost.parameters]
             line.append(f"{fmean(cost.seconds):.0f}" if cost.seconds else None)
         lines.append(tuple(line))
-    table = Table("What is trained: score, parameters, time", tuple(columns), tuple(lines), " ".join(filter(None, notes)))
+    table = Table(
+        "What is trained: score, parameters, time",
+        tuple(columns),
+        tuple(lines),
+        " ".join(filter(None, notes)),
+    )
     write_json(results / "tables" / "devices.json", {"tables": [table.values]}, checked=True)
     return table
 
 
 def _spent(path: Path) -> tuple[int, float]:
-    """Trained parameters and seconds of training, of the card of a reader or a head, or of a run's scores."""
+    """Trained parameters and seconds of training, of the card of a reader or a head, or of a run's
+    scores."""
     values = read_json(path)
     try:
         return int(values["trained_parameters"]), float(values.get("training", values)["seconds"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} does not say how many weights were trained, and how long ({error!r}); train it again") from error
+        raise InputError(
+            f"{path} does not say how many weights were trained, and how long "
+            f"({error!r}); train it again"
+        ) from error
 
 
 def _note(cells: Mapping[tuple[str, str], Estimate], tasks: Sequence[str], *more: str) -> str:
     """What the intervals of these tasks draw, and more sentences."""
-    drawn = drawn_sentence((task, e.unit, e.groups) for (task, _), e in cells.items() if task in tasks)
+    drawn = drawn_sentence(
+        (task, e.unit, e.groups) for (task, _), e in cells.items() if task in tasks
+    )
     return " ".join(filter(None, [drawn, *more]))

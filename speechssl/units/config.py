@@ -1,4 +1,5 @@
-"""`speechssl units`: the options of fitting, importing, transferring and inspecting codebooks, and of extracting units."""
+"""`speechssl units`: the options of fitting, importing, transferring and inspecting codebooks, and
+of extracting units."""
 
 from __future__ import annotations
 
@@ -38,35 +39,47 @@ class FitOptions:
     """How a codebook is fitted."""
 
     layer: Whole | None = option(
-        None, "layer of the encoder, needed but for mfcc and fbank; 0: input of the first transformer layer, n: output of layer n"
+        None,
+        "layer of the encoder, needed but for mfcc and fbank; 0: input of the first "
+        "transformer layer, n: output of layer n",
     )
     clusters: Count = option(100, "number of clusters K")
     smooth: Count = option(1, "number of frames (odd) over which features are averaged")
     margin: Whole = option(
-        0, "frames of silence that the encoder is given before and after every recording: words cut out tightly need some"
+        0,
+        "frames of silence that the encoder is given before and after every recording: words "
+        "cut out tightly need some",
     )
     recordings: Count | None = option(None, "number of recordings to fit on, instead of --share")
-    budget: Count = option(BUDGET, "number of frames of these recordings to fit k-means on, drawn at random")
+    budget: Count = option(
+        BUDGET, "number of frames of these recordings to fit k-means on, drawn at random"
+    )
     split: str = option("train", "split of a prepared corpus")
     precision: PrecisionOrAuto = option(
-        "fp32", "precision of the encoder; bf16 and int8 are faster; auto: bf16 where the processor or GPU has it, else fp32"
+        "fp32",
+        "precision of the encoder; bf16 and int8 are faster; auto: bf16 where the "
+        "processor or GPU has it, else fp32",
     )
     seed: Whole = option(0, "seed of the choice of recordings and frames, and of k-means")
     device: str = option("auto", DEVICE)
     workers: Count | None = option(None, PARALLEL)
     share: Portion | None = option(None, f"share of the recordings to fit on, {DRAWN}")
     starts: Count = option(STARTS, "number of k-means runs, of which the best is kept")
-    standardise: bool = option(False, "scale every dimension to variance 1 before clustering (Whisper's layers need it)")
+    standardise: bool = option(
+        False, "scale every dimension to variance 1 before clustering (Whisper's layers need it)"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
     """fit a codebook by k-means to a layer of an encoder or to MFCCs
 
-    Encodes a random choice of the recordings (--share or --recordings), keeps a uniform sample of --budget frames, and clusters it
-    (MiniBatch k-means, k-means++). Recordings may be of any number and length. Files that cannot be used are listed and left out.
+    Encodes a random choice of the recordings (--share or --recordings), keeps a uniform sample of
+    --budget frames, and clusters it (MiniBatch k-means, k-means++). Recordings may be of any number
+    and length. Files that cannot be used are listed and left out.
 
-      speechssl units fit recordings/ facebook/hubert-base-ls960 hubert-l6.safetensors --layer 6 --clusters 100
+      speechssl units fit recordings/ facebook/hubert-base-ls960 hubert-l6.safetensors \\
+        --layer 6 --clusters 100
       speechssl units fit corpus mfcc mfcc.safetensors --clusters 50
     """
 
@@ -87,37 +100,51 @@ class Fit:
 class Extract:
     """extract the units of a split, a manifest or a folder, as Parquet
 
-    SOURCE is a prepared corpus (with --split), a manifest (.jsonl or .csv with `audio` and perhaps `id` in every line, .txt or .tsv
-    with a path in every line, also fairseq's .tsv), a folder of audio (WAV, FLAC, MP3, OGG, OPUS, AIFF, AU), or one such file. OUT
-    gets a row for each recording: id, seconds, frames, units, lengths (of the runs of equal units, in frames). The output does not
-    depend on workers and engine. A killed run resumes with the same command. Recordings that cannot be read are listed in
-    _failed.jsonl; the same command tries them again.
+    SOURCE is a prepared corpus (with --split), a manifest (.jsonl or .csv with `audio` and perhaps
+    `id` in every line, .txt or .tsv with a path in every line, also fairseq's .tsv), a folder of
+    audio (WAV, FLAC, MP3, OGG, OPUS, AIFF, AU), or one such file. OUT gets a row for each
+    recording: id, seconds, frames, units, lengths (of the runs of equal units, in frames). The
+    output does not depend on workers and engine. A killed run resumes with the same command.
+    Recordings that cannot be read are listed in _failed.jsonl; the same command tries them again.
 
       speechssl units extract recordings/ people-en/encoder people-en/units.safetensors units
-      speechssl units extract corpus facebook/hubert-base-ls960 hubert-l6.safetensors units --split train --engine ray
+      speechssl units extract corpus facebook/hubert-base-ls960 hubert-l6.safetensors units \\
+        --split train --engine ray
     """
 
     source: Path = argument("prepared corpus (with --split), manifest, folder or audio file")
     encoder: str = argument(f"{ENCODERS}, mfcc or fbank")
     codebook: Path = argument(CODEBOOK)
-    out: Path = argument("folder for part-00000.parquet, ... and _card.json; with --split they are in OUT/SPLIT")
+    out: Path = argument(
+        "folder for part-00000.parquet, ... and _card.json; with --split they are in OUT/SPLIT"
+    )
     split: str | None = option(None, "split of a prepared corpus: train, dev or test")
-    passages: Whole | None = option(None, "only the first N passages of the split and their questions")
+    passages: Whole | None = option(
+        None, "only the first N passages of the split and their questions"
+    )
     precision: PrecisionOrAuto | None = option(
         None,
-        "precision of the encoder; bf16 is faster and changes one unit in a hundred; default: the codebook's; "
+        "precision of the encoder; bf16 is faster and changes one unit in a hundred; default: "
+        "the codebook's; "
         "auto: the codebook's too, but fp32 in place of bf16 where the processor or GPU has none",
     )
     device: str = option("auto", DEVICE)
-    engine: Literal["local", "ray"] = option("local", "run on this machine, or on a Ray cluster (needs speechssl[ray])")
-    workers: Count | None = option(None, "recordings encoded at a time (default: the cores of the machine or cluster)")
+    engine: Literal["local", "ray"] = option(
+        "local", "run on this machine, or on a Ray cluster (needs speechssl[ray])"
+    )
+    workers: Count | None = option(
+        None, "recordings encoded at a time (default: the cores of the machine or cluster)"
+    )
     shard_size: Count = option(
-        200, "most recordings in a part; a part also ends at 600 s of audio; a killed run loses at most one part"
+        200,
+        "most recordings in a part; a part also ends at 600 s of audio; a killed run loses "
+        "at most one part",
     )
 
     shard: str | None = option(
         None,
-        "do the I-th of N shares of the work, on any machines that share OUT; the last process to finish writes the card",
+        "do the I-th of N shares of the work, on any machines that share OUT; the last process "
+        "to finish writes the card",
         metavar="I/N",
     )
 
@@ -133,20 +160,44 @@ class Extract:
         shard = None
         if self.shard is not None:
             number, slash, count = self.shard.partition("/")
-            if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-                raise InputError(f"--shard {self.shard} is not I/N with I from 1 to N; write it as 2/8")
+            if not (
+                slash
+                and number.isdecimal()
+                and count.isdecimal()
+                and 1 <= int(number) <= int(count)
+            ):
+                raise InputError(
+                    f"--shard {self.shard} is not I/N with I from 1 to N; write it as 2/8"
+                )
             shard = int(number), int(count)
         chosen, out = (self.source, self.split, self.passages), self.out / (self.split or "")
         recordings = list_recordings(*chosen)
         load = partial(load_extractor, self.encoder, self.codebook, self.precision, self.device)
-        engine = RayEngine(load, self.workers) if self.engine == "ray" else LocalEngine(self.workers)
-        extraction = extract_corpus(ShardMaker(load(), out, self.shard_size), recordings, engine, source_card(*chosen), shard)
+        engine = (
+            RayEngine(load, self.workers) if self.engine == "ray" else LocalEngine(self.workers)
+        )
+        extraction = extract_corpus(
+            ShardMaker(load(), out, self.shard_size),
+            recordings,
+            engine,
+            source_card(*chosen),
+            shard,
+        )
         if not (card := extraction.card):
-            print(f"{out}: the parts of shard {self.shard} are written; the last of the other shards writes the card")
+            print(
+                f"{out}: the parts of shard {self.shard} are written; the last of the other "
+                "shards writes the card"
+            )
             return {"out": str(out), "card": None, "failed": extraction.failed}
         report_set_aside(extraction.failed, f"{out / FAILED}")
-        length, count, pieces = shown_length(card["seconds"]), card["recordings"], len(card["parts"])
-        amount, parts = (f"{n} {what}{'s' * (n != 1)}" for n, what in ((count, "recording"), (pieces, "part")))
+        length, count, pieces = (
+            shown_length(card["seconds"]),
+            card["recordings"],
+            len(card["parts"]),
+        )
+        amount, parts = (
+            f"{n} {what}{'s' * (n != 1)}" for n, what in ((count, "recording"), (pieces, "part"))
+        )
         counts = f"{amount} ({length}) in {parts}; {len(extraction.failed)} set aside"
         print(f"{out}: units of {counts}")
         return {"out": str(out), "card": card, "failed": extraction.failed}
@@ -157,20 +208,34 @@ class TransferOptions:
     """How a codebook is transferred to another encoder."""
 
     read_out: Literal["centroids", "linear"] = option(
-        "centroids", "units of the new encoder: the nearest mean of its features, or the classes of a linear head"
+        "centroids",
+        "units of the new encoder: the nearest mean of its features, or the classes "
+        "of a linear head",
     )
     distort: str | None = option(
-        None, "distortions of the speech that a linear head learns from, beside clean speech, such as m+g+r (as in `pretrain`)"
+        None,
+        "distortions of the speech that a linear head learns from, beside clean speech, "
+        "such as m+g+r (as in `pretrain`)",
     )
-    snr_range: tuple[float, float] = option((-5.0, 20.0), "range of their SNR in dB, drawn uniformly", metavar=("LOW", "HIGH"))
+    snr_range: tuple[float, float] = option(
+        (-5.0, 20.0), "range of their SNR in dB, drawn uniformly", metavar=("LOW", "HIGH")
+    )
     margin: Whole | None = option(
-        None, "frames of silence before and after every recording, for the new encoder; default: those of the old codebook"
+        None,
+        "frames of silence before and after every recording, for the new encoder; default: "
+        "those of the old codebook",
     )
-    layer: Whole | None = option(None, "layer of the new encoder; default: the one that the old codebook was fitted on")
-    budget: Count = option(BUDGET, "number of frames that a linear head is fitted on, drawn at random")
+    layer: Whole | None = option(
+        None, "layer of the new encoder; default: the one that the old codebook was fitted on"
+    )
+    budget: Count = option(
+        BUDGET, "number of frames that a linear head is fitted on, drawn at random"
+    )
     recordings: Count | None = option(None, f"number of recordings, {DRAWN}")
     split: str = option("train", "split of a prepared corpus")
-    precision: PrecisionOrAuto = option("fp32", "precision of the encoders; bf16 and int8 are faster; auto: as in `units fit`")
+    precision: PrecisionOrAuto = option(
+        "fp32", "precision of the encoders; bf16 and int8 are faster; auto: as in `units fit`"
+    )
     device: str = option("auto", DEVICE)
     workers: Count | None = option(None, PARALLEL)
     seed: Whole = option(0, "seed of the choice of recordings")
@@ -180,21 +245,26 @@ class TransferOptions:
 class Transfer:
     """transfer a codebook to another encoder, so that unit k keeps its meaning
 
-    For use after continual pre-training: centroid k becomes the mean of NEW's features over the frames to which the old encoder and
-    codebook give unit k in clean recordings. A model that was trained on the old units, such as DUAL's reader, can be used with the
-    new units, or trained further with them. With --read-out linear a linear head predicts the old units instead, from clean and,
-    with --distort, from distorted speech: where the new encoder learned something else, more frames keep their unit.
+    For use after continual pre-training: centroid k becomes the mean of NEW's features over the
+    frames to which the old encoder and codebook give unit k in clean recordings. A model that was
+    trained on the old units, such as DUAL's reader, can be used with the new units, or trained
+    further with them. With --read-out linear a linear head predicts the old units instead, from
+    clean and, with --distort, from distorted speech: where the new encoder learned something else,
+    more frames keep their unit.
 
       speechssl units transfer recordings/ people-en/encoder people-en/units.safetensors \\
         exp/robust/encoder units.safetensors
-      speechssl units transfer corpus exp/old/encoder exp/old/units.safetensors exp/new/encoder units.safetensors \\
+      speechssl units transfer corpus exp/old/encoder exp/old/units.safetensors exp/new/encoder \\
+        units.safetensors \\
         --read-out linear --distort m+g+r
     """
 
     source: Path = argument(f"{SOURCE}, of clean recordings")
     encoder: str = argument(f"encoder that the codebook was fitted on: {ENCODERS}")
     codebook: Path = argument(CODEBOOK)
-    new: str = argument("encoder to make a codebook for, such as the result of `speechssl pretrain continue`")
+    new: str = argument(
+        "encoder to make a codebook for, such as the result of `speechssl pretrain continue`"
+    )
     out: Path = argument(WRITTEN)
     options: TransferOptions = group(TransferOptions(), "")
 
@@ -202,8 +272,13 @@ class Transfer:
         from speechssl.units.fit import transfer_codebook
 
         with alone(self.out, file=True):
-            book = transfer_codebook(self.source, self.encoder, self.codebook, self.new, self.out, self.options)
-        print(f"{self.out}: K = {book.size}, {book.hash}; {book.card['agreement']:.1%} of clean frames keep their unit")
+            book = transfer_codebook(
+                self.source, self.encoder, self.codebook, self.new, self.out, self.options
+            )
+        print(
+            f"{self.out}: K = {book.size}, {book.hash}; {book.card['agreement']:.1%} of clean "
+            "frames keep their unit"
+        )
         return {"out": str(self.out), "card": book.card}
 
 
@@ -211,8 +286,9 @@ class Transfer:
 class Import:
     """import a published k-means codebook (joblib, as of fairseq and DUAL)
 
-    Only the centroids are read; no code in the file is executed. The file does not record the encoder and layer it was fitted on:
-    give those that its authors state (n: output of transformer layer n, as in fairseq).
+    Only the centroids are read; no code in the file is executed. The file does not record the
+    encoder and layer it was fitted on: give those that its authors state (n: output of transformer
+    layer n, as in fairseq).
 
       speechssl units import km_100.bin facebook/hubert-base-ls960 hubert-l6.safetensors --layer 6
     """
@@ -241,53 +317,79 @@ class EvaluateOptions:
     first: Count | None = option(None, "only the first N recordings")
     alignment: Path | None = option(
         None,
-        'phones of the recordings: .jsonl of {"id", "phones": [[name, start, end]]}, or (a folder of) TextGrids',
+        'phones of the recordings: .jsonl of {"id", "phones": [[name, start, end]]}, or (a '
+        "folder of) TextGrids",
         under="phones and texts",
     )
     pairs: Whole | None = option(
         None,
-        "number of questions, each spoken by two voices, for the same-text distance (default for MiniSQA: 100; 0: skip it)",
+        "number of questions, each spoken by two voices, for the same-text distance (default for "
+        "MiniSQA: 100; 0: skip it)",
         name="same_text",
         under="phones and texts",
     )
     conditions: tuple[str, ...] = option(
-        (*(f"pink@{snr}" for snr in (20, 10, 5, 0)), "reverb@0.5", "pitch@2", "stretch@1.2", "codec@mp3:16", "codec@opus:8"),
-        "distortions for the stability measurement, as in `evaluate qa`, or stretch@TIMES; no value: skip it",
+        (
+            *(f"pink@{snr}" for snr in (20, 10, 5, 0)),
+            "reverb@0.5",
+            "pitch@2",
+            "stretch@1.2",
+            "codec@mp3:16",
+            "codec@opus:8",
+        ),
+        "distortions for the stability measurement, as in `evaluate qa`, or stretch@TIMES; no "
+        "value: skip it",
         under=STABILITY,
     )
     noisy: Count = option(20, "number of recordings to distort", under=STABILITY)
     violins: Path | None = option(
         None,
-        "draw the distances of the same and of other texts, for every pair of groups of a list, to this .png, .svg or .pdf file",
+        "draw the distances of the same and of other texts, for every pair of groups of a list, "
+        "to this .png, .svg or .pdf file",
         under=PICTURES,
     )
-    picture: Path | None = option(None, "draw the units under the spectrogram, to this .png, .svg or .pdf file", under=PICTURES)
-    recording: str | None = option(None, "id of the recording to draw; default: the first", under=PICTURES)
+    picture: Path | None = option(
+        None,
+        "draw the units under the spectrogram, to this .png, .svg or .pdf file",
+        under=PICTURES,
+    )
+    recording: str | None = option(
+        None, "id of the recording to draw; default: the first", under=PICTURES
+    )
     span: tuple[Weight, Weight] | None = option(
         None, "part of that recording to draw, in seconds", metavar=("START", "END"), under=PICTURES
     )
     seed: Whole = option(0, "seed of the noise", under=STABILITY)
-    precision: PrecisionOrAuto | None = option(None, "precision of the encoder; default: the codebook's")
+    precision: PrecisionOrAuto | None = option(
+        None, "precision of the encoder; default: the codebook's"
+    )
     device: str = option("auto", DEVICE)
     snr_over: SnrOver = option("active", SNR_OVER, under=STABILITY)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """measure and draw units: usage, bit rate, purity, PNMI, unit edit distance (UED) under distortions, same-text distance, ABX
+    """measure and draw units: usage, bit rate, purity, PNMI, unit edit distance (UED) under
+    distortions, same-text distance, ABX
 
-    Purity and PNMI need phones, from the corpus or from --alignment. The same-text distance of a corpus needs MiniSQA and
-    speechssl[synth]. SOURCE can also be a list, a .csv or .tsv file with the columns audio, text and speaker, and perhaps group
-    (who belongs together: a synthesiser, people): then the same-text distance and its AUC are measured across speakers in and
-    between groups, ABX within and across speakers, and how well a linear probe finds the speaker.
+    Purity and PNMI need phones, from the corpus or from --alignment. The same-text distance of a
+    corpus needs MiniSQA and speechssl[synth]. SOURCE can also be a list, a .csv or .tsv file with
+    the columns audio, text and speaker, and perhaps group (who belongs together: a synthesiser,
+    people): then the same-text distance and its AUC are measured across speakers in and between
+    groups, ABX within and across speakers, and how well a linear probe finds the speaker.
 
-      speechssl units evaluate recordings/ people-en/encoder people-en/units.safetensors --picture units.png
-      speechssl units evaluate digits.csv people-en/encoder people-en/units.safetensors --violins distances.svg
-      speechssl units evaluate corpus people-en/encoder people-en/units.safetensors --split dev --out quality.json
+      speechssl units evaluate recordings/ people-en/encoder people-en/units.safetensors \\
+        --picture units.png
+      speechssl units evaluate digits.csv people-en/encoder people-en/units.safetensors \\
+        --violins distances.svg
+      speechssl units evaluate corpus people-en/encoder people-en/units.safetensors --split dev \\
+        --out quality.json
     """
 
     source: Path = argument(f"{SOURCE}; or list (.csv, .tsv) of audio, text and speaker")
-    encoder: str = argument(f"{ENCODERS}; mfcc; fbank; or phones, to measure the manifest's phones as units")
+    encoder: str = argument(
+        f"{ENCODERS}; mfcc; fbank; or phones, to measure the manifest's phones as units"
+    )
     codebook: Path | None = argument(f"{CODEBOOK}; none for phones", optional=True)
     out: Path | None = option(None, "write the measurements to this JSON file")
     options: EvaluateOptions = group(EvaluateOptions(), "")
@@ -296,6 +398,8 @@ class Evaluate:
         from speechssl.units.quality import evaluate_units, lines
 
         with alone(self.out, file=True):
-            values = evaluate_units(self.source, self.encoder, self.codebook, self.options, self.out)
+            values = evaluate_units(
+                self.source, self.encoder, self.codebook, self.options, self.out
+            )
         print("\n".join(lines(values)))
         return values

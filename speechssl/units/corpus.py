@@ -1,8 +1,9 @@
-"""Extraction of a corpus: recordings -> a folder of Parquet parts, its card, and the list of what was set aside.
+"""Extraction of a corpus: recordings -> a folder of Parquet parts, its card, and the list of what
+was set aside.
 
-The recordings are cut into fixed shards, runs of consecutive ones, each of which becomes one part. The bytes of a part depend on
-its recordings and settings alone, not on workers, engine or `--shard i/n`. A part that is there is verified row by row against the
-audio.
+The recordings are cut into fixed shards, runs of consecutive ones, each of which becomes one part.
+The bytes of a part depend on its recordings and settings alone, not on workers, engine or `--shard
+i/n`. A part that is there is verified row by row against the audio.
 """
 
 from __future__ import annotations
@@ -31,7 +32,17 @@ from speechssl.audio import SAMPLE_RATE, duration, read_audio
 from speechssl.data.files import Recording, digest
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, printable
-from speechssl.io import differing, hash_bytes, hash_json, locked, read_json, replacing, unlike, write_json, write_text
+from speechssl.io import (
+    differing,
+    hash_bytes,
+    hash_json,
+    locked,
+    read_json,
+    replacing,
+    unlike,
+    write_json,
+    write_text,
+)
 from speechssl.processes import processes
 from speechssl.timing import RunLength
 from speechssl.units.features import UnitExtractor
@@ -52,7 +63,8 @@ from speechssl.units.storage import (
 SHARD = 200  # recordings of a shard at most; a kill costs the shards that are in the making
 SHARD_SECONDS = 600.0  # of audio: a shard that has reached them ends
 READERS, AT_A_TIME = 8, 10_000  # threads that read headers; recordings that wait for them
-TEMPORARY = re.compile(r"\.(part-\d{5,}-\w{8}\.parquet|_?card-\w{8}\.json|_?failed-\w{8}\.jsonl)")  # `replacing` makes these
+# `replacing` makes these
+TEMPORARY = re.compile(r"\.(part-\d{5,}-\w{8}\.parquet|_?card-\w{8}\.json|_?failed-\w{8}\.jsonl)")
 ANOTHER = "choose another folder or delete it"
 Report = Callable[[Recording, bool], None]  # a recording is done; whether it was computed now
 
@@ -83,7 +95,8 @@ class ShardResult:
 
 @dataclass(frozen=True)
 class ExtractionResult:
-    """What a recording came to: its units; or why it has none; or its samples, which wait for a batch."""
+    """What a recording came to: its units; or why it has none; or its samples, which wait for a
+    batch."""
 
     utterance: UtteranceUnits | None = None
     why: str = ""
@@ -93,7 +106,8 @@ class ExtractionResult:
 
 
 def plan(recordings: Sequence[Recording], size: int) -> list[Shard]:
-    """Shards in order, each of which ends with the recording that makes it `size` recordings or SHARD_SECONDS long."""
+    """Shards in order, each of which ends with the recording that makes it `size` recordings or
+    SHARD_SECONDS long."""
     ends, first, seconds = [0], 0, 0.0
     for end, recording in enumerate(recordings, 1):
         seconds += recording.seconds or 0.0
@@ -105,7 +119,8 @@ def plan(recordings: Sequence[Recording], size: int) -> list[Shard]:
 
 @dataclass(frozen=True)
 class ShardMaker:
-    """Makes shards in the folder `out`. size: recordings a shard at most, which every part states."""
+    """Makes shards in the folder `out`. size: recordings a shard at most, which every part
+    states."""
 
     extractor: UnitExtractor
     out: Path
@@ -115,13 +130,15 @@ class ShardMaker:
     def card(self) -> dict[str, Any]:
         """What made the rows of a part, but for the audio."""
         features = self.extractor.features
-        device = getattr(features, "device", "cpu")  # its kind: sums are grouped in another way on another
+        # its kind: sums are grouped in another way on another
+        device = getattr(features, "device", "cpu")
         encoder = {"padding": PADDING, "chunking": asdict(features.chunking), "device": device}
         shards = {"shard_size": self.size, "shard_seconds": SHARD_SECONDS}
         return self.extractor.card | encoder | {"K": self.extractor.codebook.size} | shards
 
     def begin(self, shard: Shard, pool: Executor, report: Report) -> list[Future[ExtractionResult]]:
-        """Hand the recordings to the pool, the longest first, so that no thread is left with one at the end."""
+        """Hand the recordings to the pool, the longest first, so that no thread is left with one at
+        the end."""
         try:
             part = decode(shard.path(self.out).read_bytes())
             finished = {u.id: u for u in part.utterances} if part.card == self.card else {}
@@ -131,8 +148,11 @@ class ShardMaker:
         futures = {r.id: pool.submit(self._one, r, finished.get(r.id), report) for r in longest}
         return [futures[r.id] for r in shard.recordings]
 
-    def finish(self, shard: Shard, results: Sequence[Future[ExtractionResult]], report: Report) -> ShardResult:
-        """Encode together what waits for a batch, and write the part if it is not there as it should be."""
+    def finish(
+        self, shard: Shard, results: Sequence[Future[ExtractionResult]], report: Report
+    ) -> ShardResult:
+        """Encode together what waits for a batch, and write the part if it is not there as it
+        should be."""
         rows = [future.result() for future in results]
         waiting = [n for n, row in enumerate(rows) if row.samples is not None]
         units = self.extractor.units_of_many([rows[n].samples for n in waiting]) if waiting else []  # type: ignore[misc]
@@ -140,7 +160,11 @@ class ShardMaker:
             rows[n] = _row(shard.recordings[n], rows[n].samples, rows[n].audio, result)  # type: ignore[arg-type]
             report(shard.recordings[n], True)
         done = [row.utterance for row in rows if row.utterance]
-        failed = {r.id: row.why for r, row in zip(shard.recordings, rows, strict=True) if not row.utterance}
+        failed = {
+            r.id: row.why
+            for r, row in zip(shard.recordings, rows, strict=True)
+            if not row.utterance
+        }
         path, content = shard.path(self.out), encode(Part(done, self.card))
         if not path.is_file() or path.read_bytes() != content:
             with replacing(path) as temporary:
@@ -149,7 +173,9 @@ class ShardMaker:
         seconds, away = sum(u.seconds for u in done), sum(row.away for row in rows)
         return ShardResult(shard.index, hash_bytes(content), data, len(done), seconds, failed, away)
 
-    def _one(self, recording: Recording, finished: UtteranceUnits | None, report: Report) -> ExtractionResult:
+    def _one(
+        self, recording: Recording, finished: UtteranceUnits | None, report: Report
+    ) -> ExtractionResult:
         """finished: the utterance of this id in the part that is there."""
         audio = hash_audio(recording.path)
         if finished is not None and audio in (finished.audio, ""):
@@ -168,14 +194,19 @@ class ShardMaker:
         return row
 
 
-def _row(recording: Recording, samples: np.ndarray, audio: str, units: RunLength | ValueError) -> ExtractionResult:
+def _row(
+    recording: Recording, samples: np.ndarray, audio: str, units: RunLength | ValueError
+) -> ExtractionResult:
     if isinstance(units, ValueError):
-        return ExtractionResult(why=printable(f"{recording.path} gives no units ({units}); listen to it"))
+        return ExtractionResult(
+            why=printable(f"{recording.path} gives no units ({units}); listen to it")
+        )
     return ExtractionResult(UtteranceUnits(recording.id, len(samples) / SAMPLE_RATE, units, audio))
 
 
 def hash_audio(path: Path) -> str:
-    """Of the contents of a file; empty where it cannot be read, which `read_audio` then puts into words."""
+    """Of the contents of a file; empty where it cannot be read, which `read_audio` then puts into
+    words."""
     return digest(path)[:16]
 
 
@@ -185,14 +216,19 @@ Engine = Callable[[ShardMaker, Sequence[Shard], Report], Iterator[ShardResult]]
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """Threads of this process: each reads a recording and encodes it, while the others do the same."""
+    """Threads of this process: each reads a recording and encodes it, while the others do the
+    same."""
 
     workers: int | None = None  # None: one a core
 
-    def __call__(self, maker: ShardMaker, shards: Sequence[Shard], report: Report) -> Iterator[ShardResult]:
-        """While the first shard ends, those after it hold a recording for every thread, so that none waits."""
+    def __call__(
+        self, maker: ShardMaker, shards: Sequence[Shard], report: Report
+    ) -> Iterator[ShardResult]:
+        """While the first shard ends, those after it hold a recording for every thread, so that
+        none waits."""
         begun: deque[tuple[Shard, list]] = deque()
-        workers, ahead = self.workers or len(os.sched_getaffinity(0)), 0  # recordings after the first shard
+        # recordings after the first shard
+        workers, ahead = self.workers or len(os.sched_getaffinity(0)), 0
         with single_threaded(workers) as pool:
             for shard in shards:
                 ahead += len(shard.recordings) if begun else 0
@@ -206,7 +242,8 @@ class LocalEngine:
 
 @dataclass(frozen=True)
 class Extraction:
-    """What came of a corpus. card: of the units, empty while other processes make parts of it; failed: set aside, id -> why."""
+    """What came of a corpus. card: of the units, empty while other processes make parts of it;
+    failed: set aside, id -> why."""
 
     card: dict[str, Any]
     failed: dict[str, str]
@@ -219,42 +256,52 @@ def extract_corpus(
     source: dict[str, Any] | None = None,
     share: tuple[int, int] | None = None,
 ) -> Extraction:
-    """Write the units of all recordings into the maker's folder. source: what the card shall say about where they come from.
+    """Write the units of all recordings into the maker's folder. source: what the card shall say
+    about where they come from.
 
-    What cannot be read is set aside and listed in `_failed.jsonl`; the same command tries it again, and resumes a run that
+    What cannot be read is set aside and listed in `_failed.jsonl`; the same command tries it again,
+    and resumes a run that
     was killed. Units of a recording that was read once and cannot be now are kept.
-    share: (i, n), this process is number i of n, from 1, which make every n-th shard each, at once or after one another; the last
-    to end verifies all parts and writes the card.
-    Raises InputError when nothing at all can be read, or the folder holds units that were made in another way or of another source,
-    or something else, or another run holds it.
+    share: (i, n), this process is number i of n, from 1, which make every n-th shard each, at once
+    or after one another; the last to end verifies all parts and writes the card.
+    Raises InputError when nothing at all can be read, or the folder holds units that were made in
+    another way or of another source, or something else, or another run holds it.
     """
     out = maker.out
     if processes() > 1:
-        raise InputError(f"units are extracted by one process, not by {processes()}; start it without torchrun and give --workers")
+        raise InputError(
+            f"units are extracted by one process, not by {processes()}; start it "
+            "without torchrun and give --workers"
+        )
     if share is not None:
         number, count = share
         if not 1 <= number <= count:
-            raise InputError(f"there is no shard {number} of {count}; give --shard 1/{count} to {count}/{count}")
+            raise InputError(
+                f"there is no shard {number} of {count}; give --shard 1/{count} to {count}/{count}"
+            )
         with locked(out, wait=False, shared=True):
             shards = _prepared(maker, recordings, source or {}, Finished.of(out, recordings))
             results = _run(maker, shards[number - 1 :: count], engine)
         if not all(shard.path(out).is_file() for shard in shards):
             return Extraction({}, {name: why for m in results for name, why in m.failed.items()})
-        del shards, results  # the last to end plans again, and both at once are 0.1 GB of a million recordings
+        # the last to end plans again, and both at once are 0.1 GB of a million recordings
+        del shards, results
     with locked(out, wait=share is not None):
         return _extract(maker, recordings, engine, source or {})
 
 
 @dataclass
 class Finished:
-    """What the rows that are there say, read part by part: all of a million at once would take 0.3 GB."""
+    """What the rows that are there say, read part by part: all of a million at once would take 0.3
+    GB."""
 
     example: str = ""  # an id of a row
     dropped: int = 0  # rows that are of no recording
     shared: str = ""  # the first id of a row that is of one
     same: bool = False  # a recording was found whose audio is that of its row
     away: bool = True  # no file could be read that would show it
-    seconds: dict[str, float] = field(default_factory=dict)  # of recordings whose manifest does not say
+    # of recordings whose manifest does not say
+    seconds: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, out: Path, recordings: Sequence[Recording]) -> Finished:
@@ -285,8 +332,14 @@ def _named(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
     return sorted(path for path in folder.glob("*") if pattern.fullmatch(path.name))
 
 
-def _prepared(maker: ShardMaker, recordings: Sequence[Recording], source: Mapping[str, Any], finished: Finished) -> list[Shard]:
-    """The shards, after the folder has been found to be one for them. Raises InputError as `extract_corpus` does."""
+def _prepared(
+    maker: ShardMaker,
+    recordings: Sequence[Recording],
+    source: Mapping[str, Any],
+    finished: Finished,
+) -> list[Shard]:
+    """The shards, after the folder has been found to be one for them. Raises InputError as
+    `extract_corpus` does."""
     out = maker.out
     for path in sorted(out.glob("[!.]*.parquet")):
         try:
@@ -294,28 +347,44 @@ def _prepared(maker: ShardMaker, recordings: Sequence[Recording], source: Mappin
         except ValueError:  # damaged
             continue
         if card is None:
-            raise InputError(f"{path} was not written by `speechssl units extract`; choose another folder for the units")
+            raise InputError(
+                f"{path} was not written by `speechssl units extract`; choose "
+                "another folder for the units"
+            )
         if names := differing(card, maker.card):
-            remedy = f"give --shard-size {card.get('shard_size')}" if names == ["shard_size"] else ANOTHER
+            remedy = (
+                (f"give --shard-size {card.get('shard_size')}")
+                if names == ["shard_size"]
+                else ANOTHER
+            )
             raise InputError(f"{out} holds units made in another way ({unlike(names)}); {remedy}")
     try:
         made_from = read_json(out / CARD)["made_from"]
     except (InputError, KeyError, TypeError):  # none, or cut off: made again
         made_from = None
-    if isinstance(made_from, dict) and (names := [n for n in ("corpus", "split") if made_from.get(n) != source.get(n)]):
+    if isinstance(made_from, dict) and (
+        names := [n for n in ("corpus", "split") if made_from.get(n) != source.get(n)]
+    ):
         raise InputError(f"{out} holds the units of another source ({unlike(names)}); {ANOTHER}")
     if finished.example and not finished.shared:
-        raise InputError(f"{out} holds the units of other recordings ({finished.example}, ...); {ANOTHER}")
-    # where no file can be read, they may all be the same; else one must be what units were made from
+        raise InputError(
+            f"{out} holds the units of other recordings ({finished.example}, ...); {ANOTHER}"
+        )
+    # where no file can be read, they may all be the same; else one must be what units were made
+    # from
     if finished.shared and not finished.same and not finished.away:
-        raise InputError(f"{out} holds units of other audio under the same ids ({finished.shared}, ...); {ANOTHER}")
+        raise InputError(
+            f"{out} holds units of other audio under the same ids "
+            f"({finished.shared}, ...); {ANOTHER}"
+        )
     return plan(_measured(recordings, finished.seconds), maker.size)
 
 
 def _measured(recordings: Sequence[Recording], finished: Mapping[str, float]) -> list[Recording]:
     """With their seconds, from the headers where the manifest does not say; 0 for what is damaged.
 
-    finished: id -> seconds of the row that is there. What cannot be read now has those, so that its part stays what it is.
+    finished: id -> seconds of the row that is there. What cannot be read now has those, so that its
+    part stays what it is.
     """
 
     def measured(recording: Recording) -> Recording:
@@ -329,7 +398,8 @@ def _measured(recordings: Sequence[Recording], finished: Mapping[str, float]) ->
 
     if all(r.seconds is not None for r in recordings):
         return list(recordings)
-    with ThreadPoolExecutor(READERS) as pool:  # so many at a time: what waits for a thread takes a kilobyte each
+    # so many at a time: what waits for a thread takes a kilobyte each
+    with ThreadPoolExecutor(READERS) as pool:
         blocks = (recordings[at : at + AT_A_TIME] for at in range(0, len(recordings), AT_A_TIME))
         return [recording for part in blocks for recording in pool.map(measured, part)]
 
@@ -339,7 +409,9 @@ def _run(maker: ShardMaker, shards: Sequence[Shard], engine: Engine) -> list[Sha
         return sorted(engine(maker, shards, progress.report), key=lambda m: m.index)
 
 
-def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine, source: dict[str, Any]) -> Extraction:
+def _extract(
+    maker: ShardMaker, recordings: Sequence[Recording], engine: Engine, source: dict[str, Any]
+) -> Extraction:
     out, finished = maker.out, Finished.of(maker.out, recordings)
     shards = _prepared(maker, recordings, source, finished)
     for path in _named(out, TEMPORARY):  # what a killed run was writing
@@ -348,7 +420,10 @@ def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine,
     failed = {name: why for m in results for name, why in m.failed.items()}
     if failed:
         paths = {r.id: str(r.path) for r in recordings if r.id in failed}
-        lines = [json.dumps({"id": name, "path": paths[name], "reason": why}) for name, why in failed.items()]
+        lines = [
+            json.dumps({"id": name, "path": paths[name], "reason": why})
+            for name, why in failed.items()
+        ]
         write_text(out / FAILED, "".join(line + "\n" for line in lines))
     else:
         (out / FAILED).unlink(missing_ok=True)
@@ -358,7 +433,9 @@ def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine,
         for path in (out / CARD, *(shard.path(out) for shard in shards)):
             path.unlink(missing_ok=True)
         what = "the recording" if len(failed) == 1 else f"the {len(failed)} recordings"
-        raise InputError(f"no units could be extracted from {what}; see the reasons in {out / FAILED}")
+        raise InputError(
+            f"no units could be extracted from {what}; see the reasons in {out / FAILED}"
+        )
     card = {
         "what": "units",
         "made_from": maker.extractor.card | source,
@@ -366,13 +443,21 @@ def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine,
         "frame_rate": maker.extractor.grid.frame_rate,
         "grid": asdict(maker.extractor.grid),
         "read_out": maker.extractor.codebook.card.get("read_out", "k-means"),
-        "codebooks": list(maker.extractor.codebook.names),  # hashes of those whose unit k means the same, its own first
+        # hashes of those whose unit k means the same, its own first
+        "codebooks": list(maker.extractor.codebook.names),
         "data": hash_bytes(*(m.data.encode() for m in results)),
         "recordings": sum(m.recordings for m in results),
         "seconds": round(sum(m.seconds for m in results), 3),
         "failed": list(failed),
-        "parts": [{"file": part_name(m.index), "hash": m.hash, "recordings": m.recordings} for m in results],
-        "versions": {"speechssl": version("speechssl"), "torch": torch.__version__, "pyarrow": pyarrow.__version__},
+        "parts": [
+            {"file": part_name(m.index), "hash": m.hash, "recordings": m.recordings}
+            for m in results
+        ],
+        "versions": {
+            "speechssl": version("speechssl"),
+            "torch": torch.__version__,
+            "pyarrow": pyarrow.__version__,
+        },
     }
     try:
         written = bool(read_json(out / CARD) == card)
@@ -381,14 +466,22 @@ def _extract(maker: ShardMaker, recordings: Sequence[Recording], engine: Engine,
     if not written:
         write_json(out / CARD, card)
     if away := sum(m.away for m in results):
-        tqdm.write(f"{out}: {away} recordings cannot be read now; their finished units are kept", file=sys.stderr)
+        tqdm.write(
+            f"{out}: {away} recordings cannot be read now; their finished units are kept",
+            file=sys.stderr,
+        )
     if finished.dropped:
-        tqdm.write(f"{out}: the units of {finished.dropped} recordings that the source has no more were removed", file=sys.stderr)
+        tqdm.write(
+            f"{out}: the units of {finished.dropped} recordings that the source has no "
+            "more were removed",
+            file=sys.stderr,
+        )
     return Extraction(card, failed)
 
 
 class Progress:
-    """A bar over the seconds of audio, with the speed of this run, the time that is left, and the number of files."""
+    """A bar over the seconds of audio, with the speed of this run, the time that is left, and the
+    number of files."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         recordings = [r for s in shards for r in s.recordings]
@@ -398,7 +491,13 @@ class Progress:
 
     def __enter__(self) -> Progress:
         shape = "{desc}: {percentage:3.0f}%|{bar:20}|{postfix}"
-        self.bar = tqdm(desc="units", total=self.total or 1, bar_format=shape, mininterval=0.2, postfix=self.text)
+        self.bar = tqdm(
+            desc="units",
+            total=self.total or 1,
+            bar_format=shape,
+            mininterval=0.2,
+            postfix=self.text,
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -410,7 +509,9 @@ class Progress:
         speed = self.computed / max(time.monotonic() - self.start, 1e-9)
         left = tqdm.format_interval(max(self.total - self.done, 0) / speed) if speed else "?"
         seconds = f"{self.done:.0f} of {self.total:.0f} s of audio"
-        return f"{seconds}, {speed:.1f} x real time, {left} left, {self.count} of {self.files} files"
+        return (
+            f"{seconds}, {speed:.1f} x real time, {left} left, {self.count} of {self.files} files"
+        )
 
     def report(self, recording: Recording, fresh: bool) -> None:
         """Called by any thread. fresh: it was computed now, and not read from disk."""
@@ -420,4 +521,5 @@ class Progress:
             self.computed += seconds * fresh
             self.count += 1
             self.bar.set_postfix_str(self.text, refresh=False)
-            self.bar.update(min(self.done, self.bar.total) - self.bar.n)  # lest a sum of floats go past the end
+            # lest a sum of floats go past the end
+            self.bar.update(min(self.done, self.bar.total) - self.bar.n)

@@ -1,7 +1,8 @@
 """Audio in, features or run-length units out, from recordings of any length.
 
-Spectral features (`SPECTRAL`) are `mfcc`, 39 a frame (13 coefficients, first and second differences), the targets of HuBERT's first
-iteration (arXiv 2106.07447, section IV-A), and `fbank`, 80 log-mel energies, the lower bound of SUPERB (arXiv 2105.01051).
+Spectral features (`SPECTRAL`) are `mfcc`, 39 a frame (13 coefficients, first and second
+differences), the targets of HuBERT's first iteration (arXiv 2106.07447, section IV-A), and `fbank`,
+80 log-mel energies, the lower bound of SUPERB (arXiv 2105.01051).
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE, collect, duration, in_blocks, read_audio
 from speechssl.data.files import Item, Recording
 from speechssl.encoders.hubert import nothing
-from speechssl.encoders.load import SMALL_KERNELS, SMALL_STRIDES, Chunking, SpeechEncoder, load_encoder
+from speechssl.encoders.load import (
+    SMALL_KERNELS,
+    SMALL_STRIDES,
+    Chunking,
+    SpeechEncoder,
+    load_encoder,
+)
 from speechssl.errors import InputError, report_set_aside
 from speechssl.io import hash_json
 from speechssl.timing import FrameGrid, RunLength
@@ -40,16 +47,23 @@ LONG = 600.0  # seconds from which on the features of a recording are not held a
 def spectral_stream(samples: np.ndarray, grid: FrameGrid, kind: str) -> Iterator[torch.Tensor]:
     """One of `SPECTRAL` piece by piece, (T_i, D) float32 each: hours of audio in constant memory.
 
-    samples: (N,) float32 at 16 kHz. A frame of `grid` has the 10 ms row whose centre is nearest to what the frame owns.
-    Where the pieces are cut leaves no trace but float32 rounding, which in a matrix product may depend on its number of rows. As
-    _PIECE is constant, a recording has the same bits every time on one machine. Raises ValueError for fewer samples than a window.
+    samples: (N,) float32 at 16 kHz. A frame of `grid` has the 10 ms row whose centre is nearest to
+    what the frame owns.
+    Where the pieces are cut leaves no trace but float32 rounding, which in a matrix product may
+    depend on its number of rows. As _PIECE is constant, a recording has the same bits every time on
+    one machine. Raises ValueError for fewer samples than a window.
     """
     if len(samples) < max(_WINDOW, grid.receptive):
-        raise ValueError(f"{len(samples)} samples are fewer than the {max(_WINDOW, grid.receptive)} that one frame needs")
+        raise ValueError(
+            f"{len(samples)} samples are fewer than the "
+            f"{max(_WINDOW, grid.receptive)} that one frame needs"
+        )
     rows = (len(samples) - _WINDOW) // _SHIFT + 1
     needed = mfcc_rows(grid, np.arange(grid.frames(len(samples))), rows)
     for first in range(0, rows, _PIECE):
-        inside = needed[np.searchsorted(needed, first) : np.searchsorted(needed, first + _PIECE)] - first
+        inside = (
+            needed[np.searchsorted(needed, first) : np.searchsorted(needed, first + _PIECE)] - first
+        )
         left, right = max(first - _CONTEXT, 0), min(first + _PIECE + _CONTEXT, rows)
         if len(inside):
             piece = samples[left * _SHIFT : (right - 1) * _SHIFT + _WINDOW]
@@ -57,7 +71,8 @@ def spectral_stream(samples: np.ndarray, grid: FrameGrid, kind: str) -> Iterator
 
 
 def coefficients(samples: np.ndarray) -> torch.Tensor:
-    """(R, 39) float32, every 10 ms (R by a grid of hop 160 and receptive field 400). samples: (N,) float32 at 16 kHz."""
+    """(R, 39) float32, every 10 ms (R by a grid of hop 160 and receptive field 400). samples: (N,)
+    float32 at 16 kHz."""
     import torchaudio.compliance.kaldi as kaldi  # half a second, and encoders need none of it
     from torchaudio.functional import compute_deltas
 
@@ -76,12 +91,16 @@ def log_mel(samples: np.ndarray) -> torch.Tensor:
 
 
 MELS = 80
-SPECTRAL: dict[str, tuple[Callable[[np.ndarray], torch.Tensor], int]] = {"mfcc": (coefficients, 39), "fbank": (log_mel, MELS)}
+SPECTRAL: dict[str, tuple[Callable[[np.ndarray], torch.Tensor], int]] = {
+    "mfcc": (coefficients, 39),
+    "fbank": (log_mel, MELS),
+}
 
 
 @dataclass(frozen=True)
 class SpectralEngine:
-    """Spectral features as the one layer of an encoder. They are not normalised over the utterance: mean pooling would give 0."""
+    """Spectral features as the one layer of an encoder. They are not normalised over the utterance:
+    mean pooling would give 0."""
 
     compute: Callable[[np.ndarray], torch.Tensor]
 
@@ -97,7 +116,9 @@ def spectral_encoder(kind: str) -> SpeechEncoder:
     """One of `SPECTRAL` every 10 ms, as an encoder of one state (a baseline of SUPERB)."""
     compute, width = SPECTRAL[kind]
     grid, own_hash = FrameGrid(SAMPLE_RATE, _SHIFT, _WINDOW), hash_json({"spectral": kind})
-    return SpeechEncoder(kind, SpectralEngine(compute), grid, 0, width, normalise=True, hash=own_hash)
+    return SpeechEncoder(
+        kind, SpectralEngine(compute), grid, 0, width, normalise=True, hash=own_hash
+    )
 
 
 def mfcc_rows(grid: FrameGrid, frames: np.ndarray, rows: int) -> np.ndarray:
@@ -111,7 +132,8 @@ MFCC_GRID = FrameGrid.of_convolutions(SAMPLE_RATE, SMALL_KERNELS, SMALL_STRIDES)
 
 @dataclass(frozen=True)
 class Features:
-    """A layer of an encoder, or spectral features: (N,) samples at 16 kHz -> (T, D), in pieces of constant memory."""
+    """A layer of an encoder, or spectral features: (N,) samples at 16 kHz -> (T, D), in pieces of
+    constant memory."""
 
     encoder: str  # hash of the weights, or one of SPECTRAL
     grid: FrameGrid
@@ -120,15 +142,24 @@ class Features:
     smooth: int = 1  # frames that are averaged
     precision: str = "fp32"
     chunking: Chunking = Chunking()  # what of a longer recording is seen at a time
-    settings: str = ""  # hash of what decides them beside the weights; empty where that is not known
+    # hash of what decides them beside the weights; empty where that is not known
+    settings: str = ""
     device: str = "cpu"
-    many: Callable[[Sequence[np.ndarray]], list[torch.Tensor]] | None = None  # of several at a time, where that is faster
-    margin: int = 0  # frames of silence that the encoder sees before and after a recording, for words that are cut out tightly
+    # of several at a time, where that is faster
+    many: Callable[[Sequence[np.ndarray]], list[torch.Tensor]] | None = None
+    # frames of silence that the encoder sees before and after a recording, for words that are cut
+    # out tightly
+    margin: int = 0
 
     @property
     def card(self) -> dict[str, Any]:
         """What decides the features."""
-        card = {"encoder": self.encoder, "layer": self.layer, "smooth": self.smooth, "frame_rate": self.grid.frame_rate}
+        card = {
+            "encoder": self.encoder,
+            "layer": self.layer,
+            "smooth": self.smooth,
+            "frame_rate": self.grid.frame_rate,
+        }
         card |= {"settings": self.settings} if self.settings else {}
         card |= {"margin": self.margin} if self.margin else {}
         return card | {"precision": self.precision, "padding": PADDING}
@@ -152,74 +183,114 @@ class Features:
         return collect(chain([silence], in_blocks(np.asanyarray(samples)), [silence]))
 
     def fits_a_batch(self, samples: np.ndarray) -> bool:
-        """Whether `of_many` takes a recording: long ones go through `stream`, and where batches are no faster, all."""
+        """Whether `of_many` takes a recording: long ones go through `stream`, and where batches are
+        no faster, all."""
         longest = self.chunking.seconds * self.grid.sample_rate - 2 * self.margin * self.grid.hop
-        return self.many is not None and 0 < self.grid.frames(len(samples)) and len(samples) <= longest
+        return (
+            self.many is not None and 0 < self.grid.frames(len(samples)) and len(samples) <= longest
+        )
 
     def of_many(self, recordings: Sequence[np.ndarray]) -> list[torch.Tensor]:
         """(T_i, D) each, on the device of the encoder. All of them must fit a batch."""
         assert self.many is not None
         padded = self.many([self._padded(samples) for samples in recordings])
-        return [smooth(features, self.smooth)[self.margin : len(features) - self.margin] for features in padded]
+        return [
+            smooth(features, self.smooth)[self.margin : len(features) - self.margin]
+            for features in padded
+        ]
 
 
 def load_features(
-    encoder: str, layer: int | None, smooth: int = 1, precision: str = "fp32", device: str = "auto", margin: int = 0
+    encoder: str,
+    layer: int | None,
+    smooth: int = 1,
+    precision: str = "fp32",
+    device: str = "auto",
+    margin: int = 0,
 ) -> Features:
     """encoder: what `load_encoder` takes, or one of `SPECTRAL`, which have no layers.
 
-    Raises InputError for an encoder that cannot be loaded, a layer it does not have or None, and an even `smooth`.
+    Raises InputError for an encoder that cannot be loaded, a layer it does not have or None, and an
+    even `smooth`.
     """
     if smooth < 1 or smooth % 2 == 0:
-        raise InputError(f"features are averaged over an odd number of frames, not {smooth}; change --smooth")
+        raise InputError(
+            f"features are averaged over an odd number of frames, not {smooth}; change --smooth"
+        )
     if encoder in SPECTRAL:
         raw = partial(spectral_stream, grid=MFCC_GRID, kind=encoder)
         return Features(encoder, MFCC_GRID, raw, smooth=smooth, margin=margin)
     return encoder_features(load_encoder(encoder, precision, device), layer, smooth, margin)
 
 
-def encoder_features(encoder: SpeechEncoder, layer: int | None, smooth: int, margin: int = 0) -> Features:
-    """A layer of an encoder that is at hand. Raises InputError for a layer it does not have, or None."""
+def encoder_features(
+    encoder: SpeechEncoder, layer: int | None, smooth: int, margin: int = 0
+) -> Features:
+    """A layer of an encoder that is at hand. Raises InputError for a layer it does not have, or
+    None."""
     if layer is None:
-        raise InputError(f"{encoder.name} has the layers 0 to {encoder.layers}; choose one with --layer")
+        raise InputError(
+            f"{encoder.name} has the layers 0 to {encoder.layers}; choose one with --layer"
+        )
     if not 0 <= layer <= encoder.layers:
-        raise InputError(f"{encoder.name} has the layers 0 to {encoder.layers}, not {layer}; change --layer")
+        raise InputError(
+            f"{encoder.name} has the layers 0 to {encoder.layers}, not {layer}; change --layer"
+        )
     raw = partial(encoder.stream, layer=layer)
     many = partial(encoder.features_of, layer=layer) if encoder.batches else None
     kind = encoder.precision, encoder.chunking, encoder.settings, encoder.device
     return Features(encoder.hash, encoder.grid, raw, layer, smooth, *kind, many, margin)
 
 
-def features_of(codebook: Codebook, encoder: str | SpeechEncoder, precision: str | None = None, device: str = "auto") -> Features:
-    """The layer and smoothing that a codebook was fitted on, from the encoder that it was fitted on.
+def features_of(
+    codebook: Codebook,
+    encoder: str | SpeechEncoder,
+    precision: str | None = None,
+    device: str = "auto",
+) -> Features:
+    """The layer and smoothing that a codebook was fitted on, from the encoder that it was fitted
+    on.
 
-    encoder: one that is loaded, or its name, or one of `SPECTRAL`. precision: None is the codebook's; so is auto, but fp32 in the
-    place of bf16 where the processor or GPU has none. Raises InputError where the codebook was fitted on another encoder.
+    encoder: one that is loaded, or its name, or one of `SPECTRAL`. precision: None is the
+    codebook's; so is auto, but fp32 in the place of bf16 where the processor or GPU has none.
+    Raises InputError where the codebook was fitted on another encoder.
     """
     card: Mapping[str, Any] = codebook.card
     if isinstance(encoder, str):
         its = card.get("encoder")
         if (encoder in SPECTRAL or its in SPECTRAL) and encoder != its:
-            source = f"{its}; give {its} as the encoder" if its in SPECTRAL else f"the encoder {its}; name that encoder"
+            source = (
+                f"{its}; give {its} as the encoder"
+                if its in SPECTRAL
+                else (f"the encoder {its}; name that encoder")
+            )
             raise InputError(f"{codebook.name} was not fitted on {encoder} but on {source}")
         if encoder in SPECTRAL:
-            return load_features(encoder, 0, int(card.get("smooth", 1)), margin=int(card.get("margin", 0)))
+            return load_features(
+                encoder, 0, int(card.get("smooth", 1)), margin=int(card.get("margin", 0))
+            )
         its = card.get("precision", "fp32")
         if precision is None or (precision == "auto" and its != "bf16"):
             precision = its
         encoder = load_encoder(encoder, precision, device)
     if card.get("encoder") != encoder.hash:
         raise InputError(
-            f"{codebook.name} was fitted on encoder {card.get('encoder')}, not on {encoder.name} ({encoder.hash}); "
+            f"{codebook.name} was fitted on encoder {card.get('encoder')}, not on {encoder.name} "
+            f"({encoder.hash}); "
             f"fit one for this encoder with `speechssl units fit`"
         )
     features = encoder_features(
-        encoder, *(int(card.get(name, default)) for name, default in (("layer", 0), ("smooth", 1), ("margin", 0)))
+        encoder,
+        *(
+            int(card.get(name, default))
+            for name, default in (("layer", 0), ("smooth", 1), ("margin", 0))
+        ),
     )
     for name in ("frame_rate", "settings"):
         if card.get(name, features.card.get(name)) != features.card.get(name):
             raise InputError(
-                f"{codebook.name} was fitted on the weights of {encoder.name} with other settings ({name} differs: strides, heads, "
+                f"{codebook.name} was fitted on the weights of {encoder.name} with other "
+                f"settings ({name} differs: strides, heads, "
                 f"norms or normalisation); fit one for this encoder with `speechssl units fit`"
             )
     return features
@@ -240,16 +311,24 @@ class UnitExtractor:
     def card(self) -> dict[str, Any]:
         """What decides the units."""
         features = self.features
-        facts = {"layer": features.layer, "smooth": features.smooth, "precision": features.precision}
+        facts = {
+            "layer": features.layer,
+            "smooth": features.smooth,
+            "precision": features.precision,
+        }
         facts |= {"margin": features.margin} if features.margin else {}
         return {"encoder": features.encoder, "codebook": self.codebook.hash} | facts
 
     def frames(self, samples: np.ndarray) -> np.ndarray:
-        """(N,) float32 at 16 kHz -> (T,) the unit of every frame. Never holds the features of more than a piece of the audio.
+        """(N,) float32 at 16 kHz -> (T,) the unit of every frame. Never holds the features of more
+        than a piece of the audio.
 
-        Raises ValueError for fewer samples than one receptive field, or of such a size that the features are not finite.
+        Raises ValueError for fewer samples than one receptive field, or of such a size that the
+        features are not finite.
         """
-        return np.concatenate([self.codebook.assign(checked(piece)) for piece in self.features.stream(samples)])
+        return np.concatenate(
+            [self.codebook.assign(checked(piece)) for piece in self.features.stream(samples)]
+        )
 
     def units(self, samples: np.ndarray) -> RunLength:
         """(N,) float32 at 16 kHz -> run-length units."""
@@ -261,7 +340,11 @@ class UnitExtractor:
         units: list[RunLength | ValueError] = []
         for samples, features in zip(recordings, self.features.of_many(recordings), strict=True):
             try:
-                units.append(RunLength.of_frames(self.codebook.assign(checked(features)), len(samples) / SAMPLE_RATE))
+                units.append(
+                    RunLength.of_frames(
+                        self.codebook.assign(checked(features)), len(samples) / SAMPLE_RATE
+                    )
+                )
             except ValueError as error:
                 units.append(error)
         return units
@@ -272,7 +355,9 @@ def extractor_of(encoder: SpeechEncoder, codebook: Codebook) -> UnitExtractor:
     return UnitExtractor(features_of(codebook, encoder), codebook)
 
 
-def load_extractor(encoder: str, codebook: Path, precision: str | None = None, device: str = "auto") -> UnitExtractor:
+def load_extractor(
+    encoder: str, codebook: Path, precision: str | None = None, device: str = "auto"
+) -> UnitExtractor:
     """encoder: what `load_encoder` takes, or one of `SPECTRAL`. precision: None is the codebook's.
 
     Raises InputError where either cannot be loaded or they do not belong together.
@@ -291,7 +376,8 @@ def checked(features: torch.Tensor) -> torch.Tensor:
 def in_order(
     pool: Executor, function: Callable[[Item], Result], items: Sequence[Item], ahead: int
 ) -> Iterator[tuple[Item, Future[Result]]]:
-    """Items with what the pool makes of them, in order; no more than `ahead` results wait beside the one that is being used."""
+    """Items with what the pool makes of them, in order; no more than `ahead` results wait beside
+    the one that is being used."""
     waiting: deque[tuple[Item, Future[Result]]] = deque()
     for item in items:
         waiting.append((item, pool.submit(function, item)))
@@ -301,18 +387,26 @@ def in_order(
 
 
 def frames_of(
-    recordings: Sequence[Recording], features: Features, pool: Executor, ahead: int, what: str = "features for k-means"
+    recordings: Sequence[Recording],
+    features: Features,
+    pool: Executor,
+    ahead: int,
+    what: str = ("features for k-means"),
 ) -> Iterator[np.ndarray]:
-    """(T_i, D) pieces of all recordings that can be used, in order; the others are listed and counted.
+    """(T_i, D) pieces of all recordings that can be used, in order; the others are listed and
+    counted.
 
-    pool: where recordings of no more than LONG seconds are encoded, `ahead` of them while one is used; longer ones are encoded here
-    as their pieces are taken. Raises InputError where none can be used.
+    pool: where recordings of no more than LONG seconds are encoded, `ahead` of them while one is
+    used; longer ones are encoded here as their pieces are taken. Raises InputError where none can
+    be used.
     """
 
     def encode(recording: Recording) -> tuple[float, Iterator[np.ndarray]]:
         """Seconds, and features as they are wanted."""
         samples = read_audio(recording.path)
-        return len(samples) / SAMPLE_RATE, (checked(piece).numpy() for piece in features.stream(samples))
+        return len(samples) / SAMPLE_RATE, (
+            checked(piece).numpy() for piece in features.stream(samples)
+        )
 
     def ahead_of_time(recording: Recording) -> tuple[float, Iterator[np.ndarray]] | None:
         """Seconds and all features; None for a long recording."""
@@ -335,4 +429,7 @@ def frames_of(
             bar.set_postfix_str(f"{encoded / (time.monotonic() - begun):.0f} x real time")
     report_set_aside(failed, what)
     if len(failed) == len(recordings):
-        raise InputError(f"none of {len(failed)} recordings can be used ({next(iter(failed.values()))}); give others")
+        raise InputError(
+            f"none of {len(failed)} recordings can be used "
+            f"({next(iter(failed.values()))}); give others"
+        )

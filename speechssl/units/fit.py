@@ -1,7 +1,8 @@
-"""Codebooks: fitted on recordings drawn at random, transferred to another encoder, or imported from what others published.
+"""Codebooks: fitted on recordings drawn at random, transferred to another encoder, or imported from
+what others published.
 
-`transfer_codebook` is for after continual pre-training: the units keep their numbers and their meaning, and what was trained on the
-old ones (DUAL's reader, a unit language model) goes on.
+`transfer_codebook` is for after continual pre-training: the units keep their numbers and their
+meaning, and what was trained on the old ones (DUAL's reader, a unit language model) goes on.
 """
 
 from __future__ import annotations
@@ -25,8 +26,23 @@ from speechssl.encoders.load import load_encoder, single_threaded
 from speechssl.encoders.unpickle import read_centroids
 from speechssl.errors import InputError, report_set_aside
 from speechssl.units.config import FitOptions, TransferOptions
-from speechssl.units.features import SPECTRAL, encoder_features, features_of, frames_of, in_order, load_features
-from speechssl.units.kmeans import Codebook, Reservoir, check_out, existing_codebook, fit_kmeans, load_codebook, versions
+from speechssl.units.features import (
+    SPECTRAL,
+    encoder_features,
+    features_of,
+    frames_of,
+    in_order,
+    load_features,
+)
+from speechssl.units.kmeans import (
+    Codebook,
+    Reservoir,
+    check_out,
+    existing_codebook,
+    fit_kmeans,
+    load_codebook,
+    versions,
+)
 
 ITERATIONS = 100  # of L-BFGS
 COMPARED = 50  # recordings at most whose units by both codebooks are compared
@@ -35,9 +51,10 @@ COMPARED = 50  # recordings at most whose units by both codebooks are compared
 def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Codebook:
     """Fit on recordings drawn from a prepared corpus (its passages), a manifest or a folder; once.
 
-    encoder: folder, hub id or shipped name, or one of `SPECTRAL`. Recordings that cannot be used are listed and left out.
-    Raises InputError where `out` cannot be written or is a codebook that was made from other inputs, where nothing can be used, and
-    for options that exclude each other.
+    encoder: folder, hub id or shipped name, or one of `SPECTRAL`. Recordings that cannot be used
+    are listed and left out.
+    Raises InputError where `out` cannot be written or is a codebook that was made from other
+    inputs, where nothing can be used, and for options that exclude each other.
     """
     check_out(out)
     check_spectral(encoder, options.precision, options.device)
@@ -45,17 +62,32 @@ def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Cod
         raise InputError(f"{encoder} has no layer {options.layer}; leave out --layer")
     workers = options.workers or len(os.sched_getaffinity(0))
     with single_threaded(workers) as pool:
-        torch.set_num_threads(1)  # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
-        features = load_features(encoder, options.layer, options.smooth, options.precision, options.device, options.margin)
-        recordings, data = drawn_from(source, options.recordings, options.split, options.seed, options.share)
+        # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
+        torch.set_num_threads(1)
+        features = load_features(
+            encoder,
+            options.layer,
+            options.smooth,
+            options.precision,
+            options.device,
+            options.margin,
+        )
+        recordings, data = drawn_from(
+            source, options.recordings, options.split, options.seed, options.share
+        )
         sampling: dict[str, Any]
-        card, sampling = features.card | data, {"budget": options.budget, "seed": options.seed, "starts": options.starts}
+        card, sampling = (
+            features.card | data,
+            {"budget": options.budget, "seed": options.seed, "starts": options.starts},
+        )
         sampling["standardise"] = options.standardise
         card["margin"] = options.margin
         existing = existing_codebook(out, card | {"K": options.clusters} | sampling)
         if existing is not None:
             return existing
-        codebook = fit_kmeans(frames_of(recordings, features, pool, workers), options.clusters, card, **sampling)
+        codebook = fit_kmeans(
+            frames_of(recordings, features, pool, workers), options.clusters, card, **sampling
+        )
         codebook.save(out)
         return codebook
 
@@ -65,7 +97,9 @@ def check_spectral(encoder: str, precision: str | None, device: str) -> None:
     if encoder not in SPECTRAL:
         return
     if precision not in (None, "fp32", "auto"):
-        raise InputError(f"{encoder} is computed in fp32, not in {precision}; leave out --precision")
+        raise InputError(
+            f"{encoder} is computed in fp32, not in {precision}; leave out --precision"
+        )
     if device not in ("auto", "cpu"):
         raise InputError(f"{encoder} is computed on the CPU, not on {device}; leave out --device")
 
@@ -73,27 +107,39 @@ def check_spectral(encoder: str, precision: str | None, device: str) -> None:
 def drawn_from(
     source: Path, count: int | None, split: str, seed: int, share: float | None = None
 ) -> tuple[list[Recording], dict[str, Any]]:
-    """What `draw` takes of the passages of a prepared corpus or the recordings of another source, and what the card says of it."""
+    """What `draw` takes of the passages of a prepared corpus or the recordings of another source,
+    and what the card says of it."""
     chosen, drawn = draw(recordings_of(source, split), seed, share, count)
     is_corpus = any(source.glob("*/passages.jsonl"))
-    return chosen, {"data": data_hash(source, split) if is_corpus else hash_contents(chosen)} | drawn
+    return chosen, {
+        "data": data_hash(source, split) if is_corpus else hash_contents(chosen)
+    } | drawn
 
 
-def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, out: Path, options: TransferOptions) -> Codebook:
-    """A codebook for the encoder `other` whose unit k means what unit k of `codebook`, made for `encoder`, means; once.
+def transfer_codebook(
+    source: Path, encoder: str, codebook: Path, other: str, out: Path, options: TransferOptions
+) -> Codebook:
+    """A codebook for the encoder `other` whose unit k means what unit k of `codebook`, made for
+    `encoder`, means; once.
 
-    Centroid k is the mean of the other encoder's features (same smoothing, and the same layer unless `options` has one) over the
-    frames of clean recordings that the old codebook gives unit k: one step of k-means from the old assignment. A linear head
-    (`linear_head`) learns the old units of clean recordings from the features of these and of their distorted versions. The card
-    keeps the share of clean frames that then have the same unit (`agreement`). A unit that never occurs is never given by a linear
-    head, and said so on stderr. Raises InputError where the encoders' frames do not fit each other, a unit has no mean because it
-    never occurs, or options exclude each other.
+    Centroid k is the mean of the other encoder's features (same smoothing, and the same layer
+    unless `options` has one) over the frames of clean recordings that the old codebook gives unit
+    k: one step of k-means from the old assignment. A linear head (`linear_head`) learns the old
+    units of clean recordings from the features of these and of their distorted versions. The card
+    keeps the share of clean frames that then have the same unit (`agreement`). A unit that never
+    occurs is never given by a linear head, and said so on stderr. Raises InputError where the
+    encoders' frames do not fit each other, a unit has no mean because it never occurs, or options
+    exclude each other.
     """
     linear = options.read_out == "linear"
     if options.distort and not linear:
-        raise InputError("means are of clean speech; leave out --distort, or give --read-out linear")
+        raise InputError(
+            "means are of clean speech; leave out --distort, or give --read-out linear"
+        )
     distort = (
-        parse_distortions(options.distort, seed=options.seed, probability=(1, 1), snr=options.snr_range)
+        parse_distortions(
+            options.distort, seed=options.seed, probability=(1, 1), snr=options.snr_range
+        )
         if options.distort
         else None
     )
@@ -104,20 +150,29 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
     layer = before.layer if options.layer is None else options.layer
     after = load_features(other, layer, before.smooth, options.precision, options.device, margin)
     if before.grid != after.grid:
-        raise InputError(f"{other} has other frames than {encoder}; fit a codebook for it with `speechssl units fit`")
+        raise InputError(
+            f"{other} has other frames than {encoder}; fit a codebook for it with "
+            "`speechssl units fit`"
+        )
     recordings, data = drawn_from(source, options.recordings, options.split, options.seed)
     card = after.card | data | old.carried | {"K": old.size, "seed": options.seed}
     if linear:
-        card |= {"read_out": "linear head on the units of another encoder", "budget": options.budget}
+        card |= {
+            "read_out": ("linear head on the units of another encoder"),
+            "budget": options.budget,
+        }
         card |= {"distort": distort.card} if distort else {}
     if (existing := existing_codebook(out, card)) is not None:
         return existing
 
     def pairs_of(recording: Recording) -> tuple[np.ndarray, list[np.ndarray]]:
-        """(T,) old units; and features (T, D) of the other encoder, of clean and of distorted speech."""
+        """(T,) old units; and features (T, D) of the other encoder, of clean and of distorted
+        speech."""
         samples = read_audio(recording.path)
         units = old.assign(torch.cat(list(before.stream(samples))))
-        versions = [samples] if distort is None else [samples, distort.apply(samples, recording.id)[0]]
+        versions = (
+            [samples] if distort is None else [samples, distort.apply(samples, recording.id)[0]]
+        )
         return units, [torch.cat(list(after.stream(version))).numpy() for version in versions]
 
     failed: dict[str, str] = {}
@@ -127,7 +182,9 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
     workers = options.workers or len(os.sched_getaffinity(0))
     with single_threaded(workers) as pool:
         jobs = in_order(pool, pairs_of, recordings, workers)
-        for recording, future in tqdm(jobs, total=len(recordings), desc="transferring units", unit="file"):
+        for recording, future in tqdm(
+            jobs, total=len(recordings), desc=("transferring units"), unit="file"
+        ):
             try:
                 units, versions = future.result()
                 counts += np.bincount(units, minlength=old.size)
@@ -147,9 +204,14 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
             absent = f"{missing} of {old.size} units never occur in these recordings"
             if not linear:
                 raise InputError(f"{absent}; give more of them with --recordings")
-            tqdm.write(f"{absent}, and the new codebook never gives them; more --recordings may have them", file=sys.stderr)
+            tqdm.write(
+                f"{absent}, and the new codebook never gives them; more --recordings may have them",
+                file=sys.stderr,
+            )
         if linear:
-            weights, offsets = linear_head(drawn.sample[:, :-1], drawn.sample[:, -1].astype(int), old.size)
+            weights, offsets = linear_head(
+                drawn.sample[:, :-1], drawn.sample[:, -1].astype(int), old.size
+            )
             fitted = Codebook(weights, card, offsets=offsets)
         else:
             fitted = Codebook((total / counts[:, None]).astype(np.float32), card)
@@ -159,14 +221,19 @@ def transfer_codebook(source: Path, encoder: str, codebook: Path, other: str, ou
             recording, units = pair
             return units == fitted.assign(torch.cat(list(after.stream(read_audio(recording.path)))))
 
-        shared = np.concatenate([future.result() for _, future in in_order(pool, same, compared, workers)])
+        shared = np.concatenate(
+            [future.result() for _, future in in_order(pool, same, compared, workers)]
+        )
     transferred = replace(fitted, card=card | {"agreement": round(float(shared.mean()), 4)})
     transferred.save(out)
     return transferred
 
 
-def linear_head(features: np.ndarray, units: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Multinomial logistic regression: features (N, D) -> units (N,). Weights (K, D) and offsets (K,) float32 of raw features.
+def linear_head(
+    features: np.ndarray, units: np.ndarray, size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Multinomial logistic regression: features (N, D) -> units (N,). Weights (K, D) and offsets
+    (K,) float32 of raw features.
 
     A unit of which no frame was drawn is never given.
     """
@@ -175,7 +242,8 @@ def linear_head(features: np.ndarray, units: np.ndarray, size: int) -> tuple[np.
 
     mean, scale = features.mean(0, dtype=np.float64), features.std(0, dtype=np.float64) + 1e-9
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # ITERATIONS are enough: more change one frame in a thousand
+        # ITERATIONS are enough: more change one frame in a thousand
+        warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = LogisticRegression(max_iter=ITERATIONS).fit((features - mean) / scale, units)
     rows, intercepts = fitted.coef_ / scale, fitted.intercept_
     if len(fitted.classes_) == 2:  # has one row, whose sign decides
@@ -186,22 +254,30 @@ def linear_head(features: np.ndarray, units: np.ndarray, size: int) -> tuple[np.
 
 
 def import_codebook(path: Path, out: Path, encoder: str, layer: int) -> Codebook:
-    """Write the centroids of a joblib file as a codebook for a layer of an encoder, and return it; once.
+    """Write the centroids of a joblib file as a codebook for a layer of an encoder, and return it;
+    once.
 
-    Raises InputError for a file that is not a fitted KMeans or MiniBatchKMeans, for centroids of another width than the layer, and
-    where `out` cannot be written or is another codebook.
+    Raises InputError for a file that is not a fitted KMeans or MiniBatchKMeans, for centroids of
+    another width than the layer, and where `out` cannot be written or is another codebook.
     """
     check_out(out)
     if encoder in SPECTRAL:
-        raise InputError(f"{path} does not fit {encoder}, as fairseq scales its features differently; use `speechssl units fit`")
+        raise InputError(
+            f"{path} does not fit {encoder}, as fairseq scales its features "
+            "differently; use `speechssl units fit`"
+        )
     centroids, origin = read_centroids(path)
     model = load_encoder(encoder)
     card = encoder_features(model, layer, 1).card
     if centroids.shape[1] != model.width:
         width = f"{centroids.shape[1]} dimensions, the layers of {encoder} {model.width}"
-        raise InputError(f"the centroids of {path} have {width}; give the encoder that it was fitted on")
+        raise InputError(
+            f"the centroids of {path} have {width}; give the encoder that it was fitted on"
+        )
     codebook = Codebook(centroids, card | {"imported": origin, "versions": versions()}, str(out))
-    existing = existing_codebook(out, card | {"imported": origin, "K": codebook.size, "hash": codebook.hash})
+    existing = existing_codebook(
+        out, card | {"imported": origin, "K": codebook.size, "hash": codebook.hash}
+    )
     if existing is None:
         codebook.save(out)
     return existing or codebook

@@ -1,11 +1,12 @@
 """K-means codebooks: fitted by MiniBatch k-means on a frame budget, applied by one matrix product.
 
 |x - c|^2 is smallest where the score x.c - |c|^2 / 2 is largest, so assignment is a product, a bias and an argmax. The middle of
-the centroids is taken off them first: it adds the same to all scores of a frame. What rounding may do to a score is known: the
-product of bf16 numbers is off by at most 2^-7 |x| |c|, that of float32 by D 2^-24 |x| |c|. So bf16, where the processor has it,
-settles the frames whose best centroid is ahead by more than that (nine in ten, of speech); float32 most of the rest; and what is
-closer still is decided by true distances in float64. The answer is the argmin of the distances: the same for any number of frames
-in a call, of threads, on any machine.
+the centroids is taken off them first: it adds the same to all scores of a frame. What rounding may
+do to a score is known: the product of bf16 numbers is off by at most 2^-7 |x| |c|, that of float32
+by D 2^-24 |x| |c|. So bf16, where the processor has it, settles the frames whose best centroid is
+ahead by more than that (nine in ten, of speech); float32 most of the rest; and what is closer still
+is decided by true distances in float64. The answer is the argmin of the distances: the same for any
+number of frames in a call, of threads, on any machine.
 
 Letters: T frames, D dimensions, K clusters, B frames of a block.
 """
@@ -28,23 +29,44 @@ from tqdm import tqdm
 
 from speechssl.encoders.hubert import has_onednn
 from speechssl.errors import InputError
-from speechssl.io import SHIPPED, checkpoint_folder, hash_bytes, read_json, replacing, unlike, write_json
+from speechssl.io import (
+    SHIPPED,
+    checkpoint_folder,
+    hash_bytes,
+    read_json,
+    replacing,
+    unlike,
+    write_json,
+)
 from speechssl.units.config import BUDGET, STARTS
 
 CACHED = 1 << 18  # scores of a block: one megabyte, which stays in the second-level cache
 EXACT = 1 << 20  # numbers that are taken to float64 at a time
 HALF = 2.0**-8  # what rounding to bf16 may do, relatively
-LOOSE = {"tf32": 2.0**-11, "bf16": HALF}  # the same, of a float32 product where torch is allowed that error
+# the same, of a float32 product where torch is allowed that error
+LOOSE = {"tf32": 2.0**-11, "bf16": HALF}
 Pairs = tuple[np.ndarray, np.ndarray]  # frames and units, (C,) each, in order of the frames
 
 
 class Nearest:
-    """Finds the nearest of the centroids (K, D) on one device; prepared once, used for every call."""
+    """Finds the nearest of the centroids (K, D) on one device; prepared once, used for every
+    call."""
 
-    def __init__(self, centroids: np.ndarray, device: torch.device | str = "cpu", offsets: np.ndarray | None = None) -> None:
-        self.device, self.centroids = torch.device(device), np.ascontiguousarray(centroids, np.float32)
+    def __init__(
+        self,
+        centroids: np.ndarray,
+        device: torch.device | str = "cpu",
+        offsets: np.ndarray | None = None,
+    ) -> None:
+        self.device, self.centroids = (
+            torch.device(device),
+            np.ascontiguousarray(centroids, np.float32),
+        )
         self.offsets = offsets
-        self.products = [CentroidScores.of(self.centroids, self.device, dtype, offsets) for dtype in _dtypes(self.device)]
+        self.products = [
+            CentroidScores.of(self.centroids, self.device, dtype, offsets)
+            for dtype in _dtypes(self.device)
+        ]
 
     @torch.inference_mode()
     def __call__(self, features: torch.Tensor) -> np.ndarray:
@@ -57,7 +79,9 @@ class Nearest:
         for product in self.products:
             left = torch.from_numpy(rest).to(self.device)
             frames, units = (
-                product.candidates(features[left], norms[left]) if len(rest) < len(nearest) else product.candidates(features, norms)
+                product.candidates(features[left], norms[left])
+                if len(rest) < len(nearest)
+                else product.candidates(features, norms)
             )
             nearest[rest[frames]] = units  # that is it, where there is one
             doubtful = np.bincount(frames, minlength=len(rest)) > 1
@@ -65,14 +89,23 @@ class Nearest:
             frames, units = (np.cumsum(doubtful) - 1)[frames[undecided]], units[undecided]
             if not len(rest):
                 return nearest
-        nearest[rest] = self._decide(features[torch.from_numpy(rest).to(self.device)].cpu().numpy(), frames, units)
+        nearest[rest] = self._decide(
+            features[torch.from_numpy(rest).to(self.device)].cpu().numpy(), frames, units
+        )
         return nearest
 
     def _decide(self, features: np.ndarray, frames: np.ndarray, units: np.ndarray) -> np.ndarray:
         """(B, D) -> (B,): of each frame's candidates the nearest, the first of equals."""
         size = max(EXACT // features.shape[1], 1)
         parts = [slice(at, at + size) for at in range(0, len(frames), size)]
-        pairs = ((features[frames[p]].astype(np.float64), self.centroids[units[p]].astype(np.float64), units[p]) for p in parts)
+        pairs = (
+            (
+                features[frames[p]].astype(np.float64),
+                self.centroids[units[p]].astype(np.float64),
+                units[p],
+            )
+            for p in parts
+        )
         if self.offsets is None:
             distances = np.concatenate([np.square(x - c).sum(1) for x, c, _ in pairs])
         else:
@@ -102,32 +135,55 @@ class CentroidScores:
 
     @classmethod
     def of(
-        cls, centroids: np.ndarray, device: torch.device, dtype: torch.dtype, offsets: np.ndarray | None = None
+        cls,
+        centroids: np.ndarray,
+        device: torch.device,
+        dtype: torch.dtype,
+        offsets: np.ndarray | None = None,
     ) -> CentroidScores:
         exact = centroids.astype(np.float64)
         middle = exact.mean(0)
         centred = torch.from_numpy(exact - middle)
-        biases = np.square(exact - middle).sum(1) / 2 + (exact - middle) @ middle  # x.c' - bias = (x - m).c' - |c'|^2 / 2
+        # x.c' - bias = (x - m).c' - |c'|^2 / 2
+        biases = np.square(exact - middle).sum(1) / 2 + (exact - middle) @ middle
         if offsets is not None:
             biases = -offsets.astype(np.float64)
-        reach, offset = float(centred.norm(dim=1).max()), float(np.abs(biases).max()) * 2.0**-23 + exact.shape[1] * 2.0**-120
+        reach, offset = (
+            float(centred.norm(dim=1).max()),
+            float(np.abs(biases).max()) * 2.0**-23 + exact.shape[1] * 2.0**-120,
+        )
         block = int(np.clip(CACHED // len(centred), 64, 1024)) if device.type == "cpu" else 1 << 15
         packed = device.type == "cpu" and has_onednn()
         weight = centred.to(device, dtype)
         weight = torch.ops.mkldnn._reorder_linear_weight(weight, block) if packed else weight
-        return cls(weight, torch.from_numpy(-biases).to(device, torch.float32), dtype, packed, block, reach, offset)
+        return cls(
+            weight,
+            torch.from_numpy(-biases).to(device, torch.float32),
+            dtype,
+            packed,
+            block,
+            reach,
+            offset,
+        )
 
     def candidates(self, features: torch.Tensor, norms: torch.Tensor) -> Pairs:
-        """Every frame with every unit that could be its nearest. features: (T, D); norms: (T,), their lengths."""
-        # how far off a score may be, for |x| |c| = 1: by rounding the inputs, and by summing in float32
+        """Every frame with every unit that could be its nearest. features: (T, D); norms: (T,),
+        their lengths."""
+        # how far off a score may be, for |x| |c| = 1: by rounding the inputs, and by summing in
+        # float32
         setting = torch.backends.mkldnn if self.bias.device.type == "cpu" else torch.backends.cuda
-        allowed = getattr(getattr(setting, "matmul", None), "fp32_precision", None)  # torch before 2.9 has one for all devices
-        allowed = allowed or {"high": "tf32", "medium": "bf16"}.get(torch.get_float32_matmul_precision(), "")
+        # torch before 2.9 has one for all devices
+        allowed = getattr(getattr(setting, "matmul", None), "fp32_precision", None)
+        allowed = allowed or {"high": "tf32", "medium": "bf16"}.get(
+            torch.get_float32_matmul_precision(), ""
+        )
         rounding = HALF if self.dtype == torch.bfloat16 else LOOSE.get(allowed, 0.0)
         relative = 2 * rounding + rounding**2 + features.shape[1] * 2.0**-23
         slack = relative * self.reach * norms + self.offset
         blocks: list[Pairs] = []
-        for number, (rows, wide) in enumerate(zip(features.split(self.block), slack.split(self.block), strict=True)):
+        for number, (rows, wide) in enumerate(
+            zip(features.split(self.block), slack.split(self.block), strict=True)
+        ):
             scores = self._scores(rows).float()
             best = scores.amax(1)
             if self.dtype == torch.bfloat16:  # the scores themselves are rounded
@@ -137,7 +193,9 @@ class CentroidScores:
                 places = np.flatnonzero(scores.numpy() >= least.numpy()[:, None])
                 frames, units = places // scores.shape[1], places % scores.shape[1]
             else:
-                frames, units = (x.cpu().numpy() for x in (scores >= least[:, None]).nonzero(as_tuple=True))
+                frames, units = (
+                    x.cpu().numpy() for x in (scores >= least[:, None]).nonzero(as_tuple=True)
+                )
             blocks.append((number * self.block + frames, units))
         frames, units = zip(*blocks, strict=True)
         return np.concatenate(frames), np.concatenate(units)
@@ -145,31 +203,47 @@ class CentroidScores:
     def _scores(self, features: torch.Tensor) -> torch.Tensor:
         """(B, K)."""
         if self.packed:
-            return torch.ops.mkldnn._linear_pointwise(features.to(self.dtype), self.weight, self.bias, "none", [], "")
+            return torch.ops.mkldnn._linear_pointwise(
+                features.to(self.dtype), self.weight, self.bias, "none", [], ""
+            )
         return torch.addmm(self.bias, features, self.weight.T)
 
 
 SUFFIX = ".safetensors"
-MANY = 1_000  # clusters from which on all frames are passed over; the published sizes, 50 to 500, keep the published algorithm
+# clusters from which on all frames are passed over; the published sizes, 50 to 500, keep the
+# published algorithm
+MANY = 1_000
 MOST_STARTS = 3  # that are tried for so many clusters, whose inertia hardly depends on the start
-START_FRAMES = 10  # frames a cluster that a start is drawn from: with 3 the inertia was 1.6 % above scikit-learn's, with 10 0.3 %
+# frames a cluster that a start is drawn from: with 3 the inertia was 1.6 % above scikit-learn's,
+# with 10 0.3 %
+START_FRAMES = 10
 PASSES, ENOUGH = 40, 2e-4  # at most, and the relative gain that is worth another one
 PART = 1 << 14  # frames that are taken to float64 at a time
-FACTS: dict[str, Any] = {"encoder": str, "layer": int, "smooth": int, "margin": int, "frame_rate": float | int, "precision": str}
-PADDING = "none"  # every utterance is encoded as it is, so that none depends on what it is batched with
+FACTS: dict[str, Any] = {
+    "encoder": str,
+    "layer": int,
+    "smooth": int,
+    "margin": int,
+    "frame_rate": float | int,
+    "precision": str,
+}
+# every utterance is encoded as it is, so that none depends on what it is batched with
+PADDING = "none"
 
 
 @dataclass(frozen=True)
 class Codebook:
     """Centroids (K, D) float32 and the card that says what made them.
 
-    The card's `encoder` (hash of the weights, "mfcc" or "fbank"), `layer` and `frame_rate` decide whether it fits an encoder.
+    The card's `encoder` (hash of the weights, "mfcc" or "fbank"), `layer` and `frame_rate` decide
+    whether it fits an encoder.
     """
 
     centroids: np.ndarray
     card: dict[str, Any]
     name: str = "the codebook"  # its file, for messages
-    offsets: np.ndarray | None = None  # (K,) of a learned codebook: unit k has the score centroids[k] x + offsets[k]
+    # (K,) of a learned codebook: unit k has the score centroids[k] x + offsets[k]
+    offsets: np.ndarray | None = None
     _prepared: dict[torch.device, Nearest] = field(default_factory=dict, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -181,26 +255,39 @@ class Codebook:
 
     @property
     def hash(self) -> str:
-        return hash_bytes(*(np.ascontiguousarray(x, np.float32).tobytes() for x in (self.centroids, self.offsets) if x is not None))
+        return hash_bytes(
+            *(
+                np.ascontiguousarray(x, np.float32).tobytes()
+                for x in (self.centroids, self.offsets)
+                if x is not None
+            )
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Hashes of the codebooks whose unit k means what it means here: its own, then all it was transferred from."""
+        """Hashes of the codebooks whose unit k means what it means here: its own, then all it was
+        transferred from."""
         before = self.card.get("carried_from")
         return (self.hash, *((before, *self.card.get("transferred_through", ())) if before else ()))
 
     @property
     def carried(self) -> dict[str, Any]:
         """What the card of a codebook says whose unit k means what it means here."""
-        return {"carried_from": self.hash} | ({"transferred_through": list(self.names[1:])} if self.names[1:] else {})
+        return {"carried_from": self.hash} | (
+            {"transferred_through": list(self.names[1:])} if self.names[1:] else {}
+        )
 
     def assign(self, features: torch.Tensor) -> np.ndarray:
-        """(T, D) on any device -> (T,) int64 indices of the nearest centroid, or of the largest score; the first of equals.
+        """(T, D) on any device -> (T,) int64 indices of the nearest centroid, or of the largest
+        score; the first of equals.
 
         Raises ValueError when D differs or a feature is not finite.
         """
         if features.shape[-1] != self.centroids.shape[1]:
-            raise ValueError(f"features have {features.shape[-1]} dimensions, the codebook {self.centroids.shape[1]}")
+            raise ValueError(
+                f"features have {features.shape[-1]} dimensions, the codebook "
+                f"{self.centroids.shape[1]}"
+            )
         if features.device not in self._prepared:
             self._prepared[features.device] = Nearest(self.centroids, features.device, self.offsets)
         return self._prepared[features.device](features)
@@ -210,27 +297,47 @@ class Codebook:
         path = Path(path)
         with replacing(path) as temporary:
             arrays = {"centroids": self.centroids, "offsets": self.offsets}
-            save_file({k: np.ascontiguousarray(v, np.float32) for k, v in arrays.items() if v is not None}, temporary)
+            save_file(
+                {
+                    k: np.ascontiguousarray(v, np.float32)
+                    for k, v in arrays.items()
+                    if v is not None
+                },
+                temporary,
+            )
         write_json(path.with_suffix(".card.json"), self.card | {"K": self.size, "hash": self.hash})
 
 
 def load_codebook(path: Path | str) -> Codebook:
-    """path: a file, a shipped one by its name, `people-en/units.safetensors`, a folder of models, or OWNER/NAME of the hub.
+    """path: a file, a shipped one by its name, `people-en/units.safetensors`, a folder of models,
+    or OWNER/NAME of the hub.
 
-    Raises InputError when the file or its card is missing or damaged, or the card is another codebook's.
+    Raises InputError when the file or its card is missing or damaged, or the card is another
+    codebook's.
     """
     shipped = SHIPPED / path
     if shipped.is_file() or Path(path).is_file() or Path(path).suffix == SUFFIX:
         return _read(shipped if shipped.is_file() else Path(path))
-    folder = next((f for f in (Path(path), shipped) if f.is_dir()), None) or checkpoint_folder(path, "codebook")
-    files = [file for file in sorted(folder.glob(f"*{SUFFIX}")) if file.with_suffix(".card.json").is_file()]
+    folder = next((f for f in (Path(path), shipped) if f.is_dir()), None) or checkpoint_folder(
+        path, "codebook"
+    )
+    files = [
+        file
+        for file in sorted(folder.glob(f"*{SUFFIX}"))
+        if file.with_suffix(".card.json").is_file()
+    ]
     candidates = [file for file in files if file.stem == "units"] or files
     if len(candidates) != 1:
         if not candidates:
             raise InputError(
-                f"{folder} has no codebook; give the {SUFFIX} file of `speechssl units fit`, with its .card.json beside it"
+                f"{folder} has no codebook; give the {SUFFIX} file of `speechssl units fit`, "
+                "with its .card.json beside it"
             )
-        raise InputError(f"{folder} has the codebooks {', '.join(file.name for file in candidates[:3])}; name one of these files")
+        raise InputError(
+            f"{folder} has the codebooks "
+            f"{', '.join(file.name for file in candidates[:3])}; name one of these "
+            "files"
+        )
     return _read(candidates[0])
 
 
@@ -244,15 +351,21 @@ def _read(path: Path) -> Codebook:
         arrays = load_file(path)
         centroids = arrays["centroids"]
     except (OSError, SafetensorError, KeyError) as error:
-        raise InputError(f"cannot read the codebook {path} ({error}); fit it again with `speechssl units fit`") from error
+        raise InputError(
+            f"cannot read the codebook {path} ({error}); fit it again with `speechssl units fit`"
+        ) from error
     if centroids.ndim != 2 or not len(centroids):
         raise InputError(
-            f"{path} holds centroids of the shape {centroids.shape}, not (K, D); fit it again with `speechssl units fit`"
+            f"{path} holds centroids of the shape {centroids.shape}, not (K, D); fit it again "
+            "with `speechssl units fit`"
         )
     card = read_json(path.with_suffix(".card.json"))
     for name, kind in FACTS.items():
         if name in card and (not isinstance(card[name], kind) or isinstance(card[name], bool)):
-            raise InputError(f"{path.with_suffix('.card.json')} has {card[name]!r} for {name}; fit the codebook again")
+            raise InputError(
+                f"{path.with_suffix('.card.json')} has {card[name]!r} for {name}; "
+                "fit the codebook again"
+            )
     codebook = Codebook(centroids, card, str(path), arrays.get("offsets"))
     if codebook.card.get("hash") != codebook.hash:
         raise InputError(f"{path} does not match its card; fit it again with `speechssl units fit`")
@@ -260,47 +373,60 @@ def _read(path: Path) -> Codebook:
 
 
 def check_out(path: Path) -> None:
-    """Raises InputError where no codebook could be written by this name: to be known before hours of work, and nothing is made."""
+    """Raises InputError where no codebook could be written by this name: to be known before hours
+    of work, and nothing is made."""
     if path.suffix != SUFFIX:
         raise InputError(f"the name of the codebook {path} must end in {SUFFIX}; rename it")
     if path.is_dir():
         raise InputError(f"{path} is a folder, not a codebook to write; name a file in it")
     folder = next(p for p in path.absolute().parents if p.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"{path} cannot be written, because {folder} is not a writable folder; choose another place")
+        raise InputError(
+            f"{path} cannot be written, because {folder} is not a writable folder; "
+            "choose another place"
+        )
 
 
 def existing_codebook(out: Path, facts: dict[str, Any]) -> Codebook | None:
-    """The codebook that is there, if one is. facts: what its card must say. Raises InputError where it says otherwise."""
+    """The codebook that is there, if one is. facts: what its card must say. Raises InputError where
+    it says otherwise."""
     if not (out.is_file() and out.with_suffix(".card.json").is_file()):
         return None
     codebook = _read(out)
     differing = [k for k, v in facts.items() if codebook.card.get(k) != v]
     if differing:
-        raise InputError(f"{out} was made from other inputs ({unlike(differing)}); choose another file or delete it")
+        raise InputError(
+            f"{out} was made from other inputs ({unlike(differing)}); choose "
+            "another file or delete it"
+        )
     return codebook
 
 
 def smooth(features: torch.Tensor, width: int) -> torch.Tensor:
-    """(T, D) -> (T, D): mean over `width` neighbouring frames (odd; 1 leaves them alone, edges average fewer).
+    """(T, D) -> (T, D): mean over `width` neighbouring frames (odd; 1 leaves them alone, edges
+    average fewer).
 
-    A phone lasts several frames; clusters of smoothed features change less often within one and are more alike between voices.
-    Raises ValueError for an even width.
+    A phone lasts several frames; clusters of smoothed features change less often within one and are
+    more alike between voices. Raises ValueError for an even width.
     """
     if width < 1 or width % 2 == 0:
         raise ValueError(f"smoothing takes an odd number of frames, not {width}")
     if width == 1:
         return features
-    pooled = torch.nn.functional.avg_pool1d(features.T[None], width, 1, width // 2, count_include_pad=False)
+    pooled = torch.nn.functional.avg_pool1d(
+        features.T[None], width, 1, width // 2, count_include_pad=False
+    )
     return pooled[0].T
 
 
 def smooth_stream(pieces: Iterable[torch.Tensor], width: int) -> Iterator[torch.Tensor]:
-    """`smooth` of pieces (T_i, D) of one sequence, to the bit, as they come: a frame waits for its `width` // 2 successors."""
+    """`smooth` of pieces (T_i, D) of one sequence, to the bit, as they come: a frame waits for its
+    `width` // 2 successors."""
     half, buffer, seen = width // 2, None, 0
     for piece in pieces:
         buffer = piece if buffer is None else torch.cat([buffer, piece])
-        ready = len(buffer) - half  # frames of `buffer`, of which `seen` are only there as neighbours
+        # frames of `buffer`, of which `seen` are only there as neighbours
+        ready = len(buffer) - half
         if ready > seen:
             yield smooth(buffer, width)[seen:ready]
             buffer, seen = buffer[max(ready - half, 0) :], min(ready, half)
@@ -309,7 +435,8 @@ def smooth_stream(pieces: Iterable[torch.Tensor], width: int) -> Iterator[torch.
 
 
 class Reservoir:
-    """A uniform sample of at most `budget` frames of a stream (algorithm R). It does not depend on how the stream is cut."""
+    """A uniform sample of at most `budget` frames of a stream (algorithm R). It does not depend on
+    how the stream is cut."""
 
     def __init__(self, budget: int, seed: int) -> None:
         self.budget, self.rng, self.seen = budget, np.random.default_rng(seed), 0
@@ -318,16 +445,25 @@ class Reservoir:
     def add(self, frames: np.ndarray) -> None:
         """frames: (T, D)."""
         free = min(max(self.budget - self.seen, 0), len(frames))
-        capacity, size = 0 if self.rows is None else len(self.rows), min(self.seen + free, self.budget)
-        if self.rows is None or capacity < size:  # they double as frames arrive, so that a budget takes none by itself
-            grown = np.empty((min(max(size, 2 * capacity, 1024), self.budget), frames.shape[1]), np.float32)
+        capacity, size = (
+            0 if self.rows is None else len(self.rows),
+            min(self.seen + free, self.budget),
+        )
+        # they double as frames arrive, so that a budget takes none by itself
+        if self.rows is None or capacity < size:
+            grown = np.empty(
+                (min(max(size, 2 * capacity, 1024), self.budget), frames.shape[1]), np.float32
+            )
             if self.rows is not None:
                 grown[:capacity] = self.rows
             self.rows = grown
         self.rows[self.seen : self.seen + free] = frames[:free]
         late = frames[free:]
-        slots = self.rng.integers(0, np.arange(self.seen + free + 1, self.seen + len(frames) + 1), endpoint=False)
-        drawn = np.flatnonzero(slots < self.budget)[::-1]  # of those drawn to one slot the last one stays: it comes first here
+        slots = self.rng.integers(
+            0, np.arange(self.seen + free + 1, self.seen + len(frames) + 1), endpoint=False
+        )
+        # of those drawn to one slot the last one stays: it comes first here
+        drawn = np.flatnonzero(slots < self.budget)[::-1]
         places, first = np.unique(slots[drawn], return_index=True)
         self.rows[places] = late[drawn[first]]
         self.seen += len(frames)
@@ -348,15 +484,19 @@ def fit_kmeans(
     starts: int = STARTS,
     standardise: bool = False,
 ) -> Codebook:
-    """Fit on a uniform sample of at most `budget` frames of a stream of (T, D) arrays; the best of `starts` k-means++ starts.
+    """Fit on a uniform sample of at most `budget` frames of a stream of (T, D) arrays; the best of
+    `starts` k-means++ starts.
 
-    standardise: cluster features of which every dimension has variance 1. Whisper's layers have a few dimensions of huge variance
-    that say where in the 30 s a frame is; without this they decide all distances. The codebook still takes features as they are.
+    standardise: cluster features of which every dimension has variance 1. Whisper's layers have a
+    few dimensions of huge variance that say where in the 30 s a frame is; without this they decide
+    all distances. The codebook still takes features as they are.
 
-    Settings of HuBERT (arXiv 2106.07447, section IV-A; examples/hubert/simple_kmeans/learn_kmeans.py of fairseq): mini-batches of
-    10,000 frames, at most 100 passes, no tolerance, an end after 100 batches without improvement, no reassignment, 20 starts.
-    Different here: fairseq holds all frames of the recordings drawn, and its starts and batches are not decided by the seed alone.
-    From MANY clusters on, where mini-batches take many minutes, `lloyd` fits instead.
+    Settings of HuBERT (arXiv 2106.07447, section IV-A;
+    examples/hubert/simple_kmeans/learn_kmeans.py of fairseq): mini-batches of 10,000 frames, at
+    most 100 passes, no tolerance, an end after 100 batches without improvement, no reassignment, 20
+    starts. Different here: fairseq holds all frames of the recordings drawn, and its starts and
+    batches are not decided by the seed alone. From MANY clusters on, where mini-batches take many
+    minutes, `lloyd` fits instead.
     Raises InputError for fewer frames than clusters.
     """
     from sklearn.cluster import MiniBatchKMeans
@@ -367,12 +507,23 @@ def fit_kmeans(
     sample = reservoir.sample
     if len(sample) < clusters:
         what = "more recordings" if reservoir.seen <= budget else "a larger --budget"
-        raise InputError(f"{len(sample)} frames of speech cannot make {clusters} clusters; give fewer --clusters or {what}")
+        raise InputError(
+            f"{len(sample)} frames of speech cannot make {clusters} clusters; give "
+            f"fewer --clusters or {what}"
+        )
     scale = np.maximum(sample.std(0, dtype=np.float64), 1e-8) if standardise else None
     if scale is not None:
         sample = (sample / scale).astype(np.float32)
-    tqdm.write(f"k-means: {clusters} clusters of {len(sample)} frames (of {reservoir.seen} seen)", file=sys.stderr)
-    facts: dict[str, Any] = {"frames": int(reservoir.seen), "budget": budget, "seed": seed, "starts": starts}
+    tqdm.write(
+        f"k-means: {clusters} clusters of {len(sample)} frames (of {reservoir.seen} seen)",
+        file=sys.stderr,
+    )
+    facts: dict[str, Any] = {
+        "frames": int(reservoir.seen),
+        "budget": budget,
+        "seed": seed,
+        "starts": starts,
+    }
     facts |= {"standardise": standardise}
     if clusters >= MANY:
         count = min(starts, MOST_STARTS)
@@ -403,22 +554,30 @@ def fit_kmeans(
 
 @torch.inference_mode()
 def lloyd(sample: np.ndarray, clusters: int, seed: int, starts: int) -> tuple[np.ndarray, float]:
-    """Centroids (K, D) of the frames (T, D), float32, and their inertia a frame: passes over all frames, each a product in bf16.
+    """Centroids (K, D) of the frames (T, D), float32, and their inertia a frame: passes over all
+    frames, each a product in bf16.
 
-    A pass costs less than that of scikit-learn's mini-batches, of which it needs a hundred. They end when one lowers the inertia by
-    less than ENOUGH of it. A centroid without frames stays where it is.
+    A pass costs less than that of scikit-learn's mini-batches, of which it needs a hundred. They
+    end when one lowers the inertia by less than ENOUGH of it. A centroid without frames stays where
+    it is.
     """
     frames = torch.from_numpy(np.ascontiguousarray(sample, np.float32))
     rng = np.random.default_rng(seed)
     drawn = rng.choice(len(frames), min(START_FRAMES * clusters, len(frames)), replace=False)
-    centroids = frames[plus_plus(frames[torch.from_numpy(drawn)], clusters, rng, starts, drawn)].double()
+    centroids = frames[
+        plus_plus(frames[torch.from_numpy(drawn)], clusters, rng, starts, drawn)
+    ].double()
     length, before = sum(float(part.double().square().sum()) for part in frames.split(PART)), np.inf
     for _ in range(PASSES):
         units = torch.from_numpy(Nearest(centroids.float().numpy())(frames))
         counts, sums = torch.bincount(units, minlength=clusters), torch.zeros_like(centroids)
         for part, its in zip(frames.split(PART), units.split(PART), strict=True):
             sums.index_add_(0, its, part.double())
-        inertia = (length - 2 * float((centroids * sums).sum()) + float((counts[:, None] * centroids.square()).sum())) / len(frames)
+        inertia = (
+            length
+            - 2 * float((centroids * sums).sum())
+            + float((counts[:, None] * centroids.square()).sum())
+        ) / len(frames)
         gained = 1.0 if before == np.inf else 1 - inertia / max(before, 1e-30)
         if gained > 0:
             before, fitted = inertia, centroids
@@ -428,11 +587,14 @@ def lloyd(sample: np.ndarray, clusters: int, seed: int, starts: int) -> tuple[np
     return fitted.float().numpy(), before
 
 
-def plus_plus(frames: torch.Tensor, clusters: int, rng: np.random.Generator, starts: int, names: np.ndarray) -> torch.Tensor:
+def plus_plus(
+    frames: torch.Tensor, clusters: int, rng: np.random.Generator, starts: int, names: np.ndarray
+) -> torch.Tensor:
     """(K,) of the names (T,) of frames (T, D): the k-means++ start of least inertia among `starts`.
 
-    Greedy, as scikit-learn's: each centroid is the best of 2 + log K frames drawn by their distance from those before. All starts
-    go on together, so that a product of some rows becomes one of many.
+    Greedy, as scikit-learn's: each centroid is the best of 2 + log K frames drawn by their distance
+    from those before. All starts go on together, so that a product of some rows becomes one of
+    many.
     """
     frames = frames - frames.mean(0)  # the same distances, of which float32 keeps more
     norms, trials, places = frames.square().sum(1), 2 + int(np.log(clusters)), torch.arange(starts)
@@ -444,7 +606,9 @@ def plus_plus(frames: torch.Tensor, clusters: int, rng: np.random.Generator, sta
         drawn = torch.from_numpy(rng.random((starts, trials))) * reached[:, -1:]
         candidates = torch.searchsorted(reached, drawn).clamp_max(len(frames) - 1)  # (S, C)
         distances = torch.addmm(norms, frames[candidates.flatten()], frames.T, alpha=-2)
-        distances = distances.view(starts, trials, -1).add_(norms[candidates][..., None]).clamp_min_(0)
+        distances = (
+            distances.view(starts, trials, -1).add_(norms[candidates][..., None]).clamp_min_(0)
+        )
         torch.minimum(distances, closest[:, None], out=distances)
         best = distances.sum(2).argmin(1)
         closest = distances[places, best].clone()

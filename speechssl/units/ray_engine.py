@@ -1,4 +1,5 @@
-"""Extraction over a cluster: the shards are the items of a Ray Data pipeline, each actor holds an encoder and writes whole parts.
+"""Extraction over a cluster: the shards are the items of a Ray Data pipeline, each actor holds an
+encoder and writes whole parts.
 
 Every machine sees the same files under the same paths (a shared disk) and has speechssl installed.
 """
@@ -24,13 +25,15 @@ from speechssl.units.corpus import Report, Shard, ShardMaker, ShardResult
 from speechssl.units.features import UnitExtractor
 
 STORE = 200_000_000  # bytes for Ray's objects on one machine: lists of paths
-FOR_GOOD = ("Prefetcher", "data-usage-metrics-poller")  # threads of Ray's: one sleeps after an error, one counts
+# threads of Ray's: one sleeps after an error, one counts
+FOR_GOOD = ("Prefetcher", "data-usage-metrics-poller")
 ENDING = 30.0  # seconds that the threads of a pipeline have; they take tenths
 
 
 @dataclass(frozen=True)
 class RayEngine:
-    """Actors on the cluster at RAY_ADDRESS or, without one, on this machine. load: what each does to get an extractor."""
+    """Actors on the cluster at RAY_ADDRESS or, without one, on this machine. load: what each does
+    to get an extractor."""
 
     load: Callable[[], UnitExtractor]
     workers: int | None = None  # None: one a GPU, or a core where there is none
@@ -38,16 +41,22 @@ class RayEngine:
     def __post_init__(self) -> None:
         _ray()  # or it would be missed only after the encoder has been loaded
 
-    def __call__(self, maker: ShardMaker, shards: Sequence[Shard], report: Report) -> Iterator[ShardResult]:
-        """Raises InputError with the sentence of an actor that could not load the encoder or write a part."""
+    def __call__(
+        self, maker: ShardMaker, shards: Sequence[Shard], report: Report
+    ) -> Iterator[ShardResult]:
+        """Raises InputError with the sentence of an actor that could not load the encoder or write
+        a part."""
         ray = _ray()
         with _cluster(self.workers):
-            context = ray.data.DataContext.get_current()  # there is one progress bar, and it counts seconds of audio
+            # there is one progress bar, and it counts seconds of audio
+            context = ray.data.DataContext.get_current()
             context.enable_progress_bars = context.print_on_execution_start = False
             logging.getLogger("ray.data").setLevel(logging.ERROR)
             cores, gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
             actors = _actors(self.workers, cores, gpus, len(shards))
-            items = ray.data.from_items([_item(shard) for shard in shards], override_num_blocks=len(shards))
+            items = ray.data.from_items(
+                [_item(shard) for shard in shards], override_num_blocks=len(shards)
+            )
             done = items.map_batches(
                 _Actor,
                 batch_size=1,
@@ -64,7 +73,8 @@ class RayEngine:
 
 
 def _actors(workers: int | None, cores: int, gpus: int, shards: int) -> int:
-    """How many to start. A cluster that grows on demand may have a head without cores, and nothing else yet."""
+    """How many to start. A cluster that grows on demand may have a head without cores, and nothing
+    else yet."""
     return max(min(workers or gpus or cores, gpus or cores, shards), 1)
 
 
@@ -79,25 +89,42 @@ def _ray() -> Any:
 
 @contextmanager
 def _cluster(workers: int | None) -> Iterator[None]:
-    """The cluster that the program is connected to, that at RAY_ADDRESS, or a new one on this machine that ends with the block."""
+    """The cluster that the program is connected to, that at RAY_ADDRESS, or a new one on this
+    machine that ends with the block."""
     ray = _ray()
-    os.environ.setdefault("RAY_DATA_USAGE_DISABLED", "1")  # a thread that asks Ray for numbers as long as the program runs
+    # a thread that asks Ray for numbers as long as the program runs
+    os.environ.setdefault("RAY_DATA_USAGE_DISABLED", "1")
     if ray.is_initialized():
         yield
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # else the driver prints what concerns Ray's own actors
+    # else the driver prints what concerns Ray's own actors
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     settings: dict[str, Any]
     if address := os.environ.get("RAY_ADDRESS"):
         settings, what = {}, f"join the Ray cluster at {address}"
-        remedy = "start it, give this machine its version of Ray and its token if it wants one, or unset RAY_ADDRESS"
+        remedy = (
+            "start it, give this machine its version of Ray and its token if it wants one, "
+            "or unset RAY_ADDRESS"
+        )
     else:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        settings = {"address": "local", "num_cpus": workers, "include_dashboard": False, "object_store_memory": STORE}
+        settings = {
+            "address": "local",
+            "num_cpus": workers,
+            "include_dashboard": False,
+            "object_store_memory": STORE,
+        }
         what, remedy = "start Ray on this machine", "give --engine local to do without it"
     try:
         ray.init(**settings, **quiet)
-    except (ConnectionError, TimeoutError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+    except (
+        ConnectionError,
+        TimeoutError,
+        RuntimeError,
+        ValueError,
+        ray.exceptions.RayError,
+    ) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"cannot {what} ({reason}); {remedy}") from error
     try:
@@ -108,8 +135,8 @@ def _cluster(workers: int | None) -> Iterator[None]:
 
 @contextmanager
 def _pipeline(dataset: Any) -> Iterator[Iterator[dict[str, Any]]]:
-    """Its rows. When the block is left, by an error too, its threads have ended: one that turns to Ray after `ray.shutdown` would
-    end the whole program, with exit code 1 and not a word.
+    """Its rows. When the block is left, by an error too, its threads have ended: one that turns to
+    Ray after `ray.shutdown` would end the whole program, with exit code 1 and not a word.
     """
     before, rows = set(threading.enumerate()), iter(dataset.iter_rows())
     try:
@@ -125,7 +152,11 @@ def _pipeline(dataset: Any) -> Iterator[Iterator[dict[str, Any]]]:
 def _item(shard: Shard) -> dict[str, Any]:
     """A shard as a row. Paths are bytes: not every name of a file is text."""
     rows = shard.recordings
-    return {"index": shard.index, "ids": [r.id for r in rows], "paths": [os.fsencode(r.path) for r in rows]}
+    return {
+        "index": shard.index,
+        "ids": [r.id for r in rows],
+        "paths": [os.fsencode(r.path) for r in rows],
+    }
 
 
 def _received(answer: dict[str, Any], shards: Mapping[int, Shard], report: Report) -> ShardResult:
@@ -138,16 +169,26 @@ def _received(answer: dict[str, Any], shards: Mapping[int, Shard], report: Repor
 
 
 class _Actor:
-    """Holds an extractor on some machine. What the user can mend travels back as a sentence, not as an exception of Ray's."""
+    """Holds an extractor on some machine. What the user can mend travels back as a sentence, not as
+    an exception of Ray's."""
 
-    def __init__(self, load: Callable[[], UnitExtractor], out: Path, size: int, card: dict[str, Any], folder: str) -> None:
+    def __init__(
+        self,
+        load: Callable[[], UnitExtractor],
+        out: Path,
+        size: int,
+        card: dict[str, Any],
+        folder: str,
+    ) -> None:
         self.load, self.out, self.size, self.card, self.folder = load, out, size, card, folder
         self.maker: ShardMaker | None = None
 
     def __call__(self, batch: Any) -> dict[str, list[str]]:
         (row,) = batch.to_pylist()
         paths = [Path(os.fsdecode(path)) for path in row["paths"]]
-        shard = Shard(row["index"], [Recording(i, p) for i, p in zip(row["ids"], paths, strict=True)])
+        shard = Shard(
+            row["index"], [Recording(i, p) for i, p in zip(row["ids"], paths, strict=True)]
+        )
         computed: list[str] = []
 
         def report(recording: Recording, fresh: bool) -> None:
@@ -157,7 +198,9 @@ class _Actor:
         try:
             with single_threaded(1) as pool:
                 maker = self._ready()
-                answer = asdict(maker.finish(shard, maker.begin(shard, pool, report), report)) | {"computed": computed}
+                answer = asdict(maker.finish(shard, maker.begin(shard, pool, report), report)) | {
+                    "computed": computed
+                }
         except InputError as error:
             answer = {"error": str(error)}
         except OSError as error:
@@ -170,6 +213,9 @@ class _Actor:
             maker = ShardMaker(self.load(), self.out, self.size)
             if names := differing(maker.card, self.card):
                 remedy = "give both the same files and --device"
-                raise InputError(f"units made on {os.uname().nodename} are not the driver's ({unlike(names)}); {remedy}")
+                raise InputError(
+                    f"units made on {os.uname().nodename} are not the driver's "
+                    f"({unlike(names)}); {remedy}"
+                )
             self.maker = maker
         return self.maker

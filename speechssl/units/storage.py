@@ -1,8 +1,10 @@
-"""Unit corpora on disk: a folder of Parquet parts and, written last, `_card.json`, which names every part by its hash.
+"""Unit corpora on disk: a folder of Parquet parts and, written last, `_card.json`, which names
+every part by its hash.
 
-pandas, pyarrow and `datasets` take the folder as one table, since they pass over names that begin with `_`; polars reads *.parquet.
-A part holds consecutive recordings, a row each; what made them stands in the schema's metadata. The bytes of a part are a function
-of its rows and of pyarrow's version.
+pandas, pyarrow and `datasets` take the folder as one table, since they pass over names that begin
+with `_`; polars reads *.parquet. A part holds consecutive recordings, a row each; what made them
+stands in the schema's metadata. The bytes of a part are a function of its rows and of pyarrow's
+version.
 """
 
 from __future__ import annotations
@@ -37,7 +39,12 @@ SCHEMA = pa.schema(
         "audio_hash": pa.string(),  # of the file that the units were made from
     }
 )
-WRITER: dict[str, Any] = {"compression": "zstd", "compression_level": 3, "use_dictionary": False, "version": "2.6"}
+WRITER: dict[str, Any] = {
+    "compression": "zstd",
+    "compression_level": 3,
+    "use_dictionary": False,
+    "version": "2.6",
+}
 WRITER |= {"data_page_version": "1.0", "write_page_checksum": True}
 KEY = b"speechssl"  # of the card in the schema's metadata
 
@@ -83,7 +90,8 @@ def encode(part: Part) -> bytes:
 
 def _lists(arrays: Sequence[np.ndarray]) -> pa.Array:
     bounds = np.cumsum([0, *map(len, arrays)]).astype(np.int32)
-    values = np.concatenate([np.zeros(0, np.int32), *arrays]).astype(np.int32)  # there may be no units at all
+    # there may be no units at all
+    values = np.concatenate([np.zeros(0, np.int32), *arrays]).astype(np.int32)
     return pa.ListArray.from_arrays(bounds, values)
 
 
@@ -93,7 +101,9 @@ def decode(content: bytes) -> Part:
         table = _read(pa.BufferReader(content))
         card = json.loads((table.schema.metadata or {})[KEY])
     except (pa.ArrowException, OSError, KeyError) as error:
-        raise ValueError(f"not a whole Parquet file of units: {str(error).splitlines()[0]}") from error
+        raise ValueError(
+            f"not a whole Parquet file of units: {str(error).splitlines()[0]}"
+        ) from error
     if not table.schema.equals(SCHEMA):
         raise ValueError(f"its columns are {', '.join(table.schema.names)}")
     columns = (table[name].to_pylist() for name in ("id", "seconds", "audio_hash"))
@@ -109,7 +119,8 @@ def decode(content: bytes) -> Part:
 
 
 def part_card(path: Path) -> dict[str, Any] | None:
-    """What made a part, from its footer; None for a Parquet file of something else. Raises ValueError for what is none."""
+    """What made a part, from its footer; None for a Parquet file of something else. Raises
+    ValueError for what is none."""
     try:
         with path.open("rb") as file:
             schema = pq.read_schema(file)
@@ -129,37 +140,49 @@ def part_columns(path: Path, names: Sequence[str]) -> list[list[Any]]:
             table = _read(file, list(names))
         return [table[name].to_pylist() for name in names]
     except (pa.ArrowException, OSError, KeyError) as error:
-        raise ValueError(f"not a whole Parquet file of units: {str(error).splitlines()[0]}") from error
+        raise ValueError(
+            f"not a whole Parquet file of units: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def _read(file: Any, columns: list[str] | None = None) -> pa.Table:
-    """By this thread. A thread of Arrow's (`read_table` begins one, whatever `use_threads` says) that lets go of a Python object
-    while the program ends aborts it.
+    """By this thread. A thread of Arrow's (`read_table` begins one, whatever `use_threads` says)
+    that lets go of a Python object while the program ends aborts it.
     """
     with pq.ParquetFile(file, **READ) as whole:
         return whole.read(columns, use_threads=False)
 
 
 def units_card(folder: Path) -> dict[str, Any]:
-    """The card of a finished unit corpus. Raises InputError where there is none, or what it says of parts and frames cannot be."""
+    """The card of a finished unit corpus. Raises InputError where there is none, or what it says of
+    parts and frames cannot be."""
     path = folder / CARD
     if not path.is_file():
-        raise InputError(f"{folder} has no finished units (no {CARD}); extract them with `speechssl units extract`")
+        raise InputError(
+            f"{folder} has no finished units (no {CARD}); extract them with "
+            "`speechssl units extract`"
+        )
     card: dict[str, Any] = read_json(path)
     try:
         if "grid" in card:
             FrameGrid(**card["grid"])
-        if not all(PART.fullmatch(part["file"]) and isinstance(part["hash"], str) for part in card["parts"]):
+        if not all(
+            PART.fullmatch(part["file"]) and isinstance(part["hash"], str) for part in card["parts"]
+        ):
             raise ValueError("a part of another name")
     except (InputError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is not the card of units ({error}); extract them again with `speechssl units extract`") from error
+        raise InputError(
+            f"{path} is not the card of units ({error}); extract them again with "
+            "`speechssl units extract`"
+        ) from error
     return card
 
 
 def iterate_units(folder: Path | str) -> Iterator[UtteranceUnits]:
     """The utterances of a unit corpus of any size, one part in memory at a time.
 
-    Raises InputError when the card or a part is missing or damaged, or a part is not the one that the card names.
+    Raises InputError when the card or a part is missing or damaged, or a part is not the one that
+    the card names.
     """
     folder = Path(folder)
     for listed in units_card(folder)["parts"]:
@@ -171,13 +194,15 @@ def iterate_units(folder: Path | str) -> Iterator[UtteranceUnits]:
             yield from decode(content).utterances
         except (OSError, ValueError) as error:
             raise InputError(
-                f"cannot read the units {path} ({error}); extract them again with `speechssl units extract`"
+                f"cannot read the units {path} ({error}); extract them again with `speechssl "
+                "units extract`"
             ) from error
 
 
 def load_units(folder: Path | str) -> dict[str, RunLength]:
-    """Unit sequences by id, as arrays of int32 that cannot be written. They lie in a nameless file of this process, so that their
-    number is bounded by the disk; what is read often the system keeps in memory. Raises InputError as `iterate_units` does.
+    """Unit sequences by id, as arrays of int32 that cannot be written. They lie in a nameless file
+    of this process, so that their number is bounded by the disk; what is read often the system
+    keeps in memory. Raises InputError as `iterate_units` does.
     """
     places: dict[str, tuple[int, int, float]] = {}
     at = 0
@@ -189,6 +214,8 @@ def load_units(folder: Path | str) -> dict[str, RunLength]:
         file.flush()
         values = np.memmap(file, np.int32, "r") if at else np.zeros(0, np.int32)
     return {
-        name: RunLength(values[first : first + size], values[first + size : first + 2 * size], seconds)
+        name: RunLength(
+            values[first : first + size], values[first + size : first + 2 * size], seconds
+        )
         for name, (first, size, seconds) in places.items()
     }

@@ -20,6 +20,10 @@ def voices(tmp_path: Path) -> tuple[Path, ...]:
     """Five "people": a carrier each, with syllables of 0.2 s and pauses of 0.1 s."""
     time = np.arange(2 * SAMPLE_RATE) / SAMPLE_RATE
     for person in range(5):
-        voice = 0.3 * np.sin(2 * np.pi * (110 + 37 * person) * time) * ((time + 0.05 * person) % 0.3 < 0.2)
+        voice = (
+            0.3
+            * np.sin(2 * np.pi * (110 + 37 * person) * time)
+            * ((time + 0.05 * person) % 0.3 < 0.2)
+        )
         write_flac(tmp_path / "voices" / f"{person}.flac", voice)
     return tuple(sorted((tmp_path / "voices").iterdir()))

@@ -26,7 +26,11 @@ from .conftest import steady
         ("clean", Condition("clean"), "clean"),
         ("pink@10", Condition("noise", "pink", snr_db=10), "pink 10 dB"),
         ("babble@-2.5", Condition("noise", "babble", snr_db=-2.5), "babble -2.5 dB"),
-        ("noises/kitchen.wav@5", Condition("noise", "noises/kitchen.wav", snr_db=5), "kitchen 5 dB"),
+        (
+            "noises/kitchen.wav@5",
+            Condition("noise", "noises/kitchen.wav", snr_db=5),
+            "kitchen 5 dB",
+        ),
         ("a@b/x.wav@0", Condition("noise", "a@b/x.wav", snr_db=0), "x 0 dB"),
         ("coloured:-6@5", Condition("noise", "coloured:-6", snr_db=5), "coloured:-6 5 dB"),
         ("coloured:-4.5@5", Condition("noise", "coloured:-4.5", snr_db=5), "coloured:-4.5 5 dB"),
@@ -45,7 +49,10 @@ from .conftest import steady
     ],
 )
 def test_conditions_are_read_and_named(text: str, condition: Condition, label: str) -> None:
-    assert parse_condition(text) == parse_condition(condition.text) == condition and condition.label == label
+    assert (
+        parse_condition(text) == parse_condition(condition.text) == condition
+        and condition.label == label
+    )
     third = Condition("noise", "pink", snr_db=1 / 3)  # a text is exact
     assert parse_condition(third.text) == third
 
@@ -56,18 +63,32 @@ def test_conditions_are_read_and_named(text: str, condition: Condition, label: s
         ("reverb@0.5+kitchen.wav@5", ["reverb@0.5", "kitchen.wav@5"], 5, "reverb + kitchen"),
         (" r + pink@3 ", ["r", "pink@3"], 3, "r + pink"),
         ("reverb+m+g+r@5", ["reverb@0.5", "m+g+r@5"], 5, "reverb + m+g+r"),
-        ("rir=halls+a+b.wav@1+codec@mp3:16", ["rir=halls", "a+b.wav@1", "codec@mp3:16"], 1, "rir halls + a+b + mp3 16 kbps"),
+        (
+            "rir=halls+a+b.wav@1+codec@mp3:16",
+            ["rir=halls", "a+b.wav@1", "codec@mp3:16"],
+            1,
+            "rir halls + a+b + mp3 16 kbps",
+        ),
         ("pink@3+babble@1", ["pink@3", "babble@1"], None, "pink + babble"),
     ],
 )
 def test_chains(text: str, steps: list[str], snr: float | None, short: str) -> None:
     chain = parse_condition(text)
-    assert [step.text for step in chain.steps] == steps and (chain.snr_db, chain.short) == (snr, short)
+    assert [step.text for step in chain.steps] == steps and (chain.snr_db, chain.short) == (
+        snr,
+        short,
+    )
     assert parse_condition(chain.text) == chain
 
 
-BAD = "pink pink@ @5 clean@3 pink@loud pink@nan pink@inf reverb@0 reverb@99 reverb@ pitch pitch@99 band band@1000 band@2000-1000"
-BAD += " band@100-9000 kitchen.wav m+g+r r@5 rir= rir held-out pink@5+ +pink pink@5+clean codec codec@mp3 codec@mp3:8 codec@aac:64"
+BAD = (
+    "pink pink@ @5 clean@3 pink@loud pink@nan pink@inf reverb@0 reverb@99 reverb@ pitch "
+    "pitch@99 band band@1000 band@2000-1000"
+)
+BAD += (
+    " band@100-9000 kitchen.wav m+g+r r@5 rir= rir held-out pink@5+ +pink pink@5+clean codec "
+    "codec@mp3 codec@mp3:8 codec@aac:64"
+)
 BAD += " coloured:steep@5 coloured:-60@5"
 
 
@@ -86,31 +107,57 @@ def test_malformed_conditions(text: str) -> None:
      ("pink@5+gaussian@5", True)],
 )  # fmt: skip
 def test_what_a_seed_decides(text: str, drawn: bool) -> None:
-    assert is_drawn("clean", 5.0) and is_drawn("rir hall", None) and is_drawn("kitchen", 0.0)  # whatever a file is called
+    # whatever a file is called
+    assert is_drawn("clean", 5.0) and is_drawn("rir hall", None) and is_drawn("kitchen", 0.0)
     condition, speech = parse_condition(text), np.random.default_rng(0).normal(0, 0.1, 16_000)
     assert is_drawn(condition.short, condition.snr_db) is drawn
-    assert np.array_equal(*(Distorter(seed).apply(speech, condition, "u") for seed in (0, 1))) is not drawn
+    assert (
+        np.array_equal(*(Distorter(seed).apply(speech, condition, "u") for seed in (0, 1)))
+        is not drawn
+    )
 
 
-CONDITIONS = ["pink@10", "gaussian@0", "babble@5", "reverb@0.4", "pitch@3", "band@500-1500", "coloured:3@5", "m+g+r@5"]
-CONDITIONS += ["held-out@5", "r", "codec@mp3:16", "codec@opus:12", "reverb@0.3+pink@5+codec@opus:24"]
+CONDITIONS = [
+    "pink@10",
+    "gaussian@0",
+    "babble@5",
+    "reverb@0.4",
+    "pitch@3",
+    "band@500-1500",
+    "coloured:3@5",
+    "m+g+r@5",
+]
+CONDITIONS += [
+    "held-out@5",
+    "r",
+    "codec@mp3:16",
+    "codec@opus:12",
+    "reverb@0.3+pink@5+codec@opus:24",
+]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", CONDITIONS)
 @pytest.mark.parametrize("n", [800, 16_001])
-def test_length_and_type_are_kept_and_the_input_is_not_touched(text: str, n: int, voices: tuple[Path, ...]) -> None:
+def test_length_and_type_are_kept_and_the_input_is_not_touched(
+    text: str, n: int, voices: tuple[Path, ...]
+) -> None:
     samples = steady(n)
     before = samples.copy()
     distorted = Distorter(0, voices).apply(samples, parse_condition(text), "u1")
-    assert distorted.shape == (n,) and distorted.dtype == np.float32 and np.abs(distorted).max() <= 1
+    assert (
+        distorted.shape == (n,) and distorted.dtype == np.float32 and np.abs(distorted).max() <= 1
+    )
     np.testing.assert_array_equal(samples, before)
     assert not np.array_equal(distorted, samples)
 
 
 @pytest.mark.slow
 def test_order_and_workers_do_not_matter(voices: tuple[Path, ...]) -> None:
-    distorter, jobs = Distorter(3, voices), [(parse_condition(c), f"u{i}") for c in CONDITIONS for i in range(3)]
+    distorter, jobs = (
+        Distorter(3, voices),
+        [(parse_condition(c), f"u{i}") for c in CONDITIONS for i in range(3)],
+    )
     samples = steady(4000)
     forwards = [distorter.apply(samples, *job) for job in jobs]
     backwards = [Distorter(3, voices).apply(samples, *job) for job in reversed(jobs)][::-1]
@@ -124,7 +171,10 @@ def test_order_and_workers_do_not_matter(voices: tuple[Path, ...]) -> None:
 @pytest.mark.parametrize("text", ["pink@10", "babble@5", "reverb@0.4"])
 def test_utterances_and_seeds_differ(text: str, voices: tuple[Path, ...]) -> None:
     samples, condition = steady(4000), parse_condition(text)
-    results = [Distorter(s, voices).apply(samples, condition, u) for s, u in [(0, "u1"), (0, "u2"), (1, "u1")]]
+    results = [
+        Distorter(s, voices).apply(samples, condition, u)
+        for s, u in [(0, "u1"), (0, "u2"), (1, "u1")]
+    ]
     assert len({r.tobytes() for r in results}) == 3
 
 
@@ -132,19 +182,29 @@ def test_utterances_and_seeds_differ(text: str, voices: tuple[Path, ...]) -> Non
 def test_every_noise_has_the_asked_snr_and_is_the_same_at_each(kind: str) -> None:
     samples = steady(16_000, 0, 0.003)
     conditions = [parse_condition(f"{kind}@{snr}") for snr in (5, 15)]
-    added = [Distorter().apply(samples, condition, "u1").astype(np.float64) - samples for condition in conditions]
-    assert 10 * np.log10(np.mean(samples.astype(np.float64) ** 2) / np.mean(added[0] ** 2)) == pytest.approx(5, abs=0.1)
+    added = [
+        Distorter().apply(samples, condition, "u1").astype(np.float64) - samples
+        for condition in conditions
+    ]
+    assert 10 * np.log10(
+        np.mean(samples.astype(np.float64) ** 2) / np.mean(added[0] ** 2)
+    ) == pytest.approx(5, abs=0.1)
     np.testing.assert_allclose(added[0], added[1] * np.sqrt(10), atol=1e-6)
 
 
 def test_a_set_gives_each_utterance_one_member() -> None:
     condition, distorter = parse_condition("m+g+r@5"), Distorter(1)
     members = [distorter.steps(condition, f"u{i}")[0] for i in range(2000)]
-    shares = {text: np.mean([member.text == text for member in members]) for text in ("m@5", "g@5", "r")}
+    shares = {
+        text: np.mean([member.text == text for member in members]) for text in ("m@5", "g@5", "r")
+    }
     assert shares == pytest.approx({"m@5": 0.3, "g@5": 0.4, "r": 0.3}, abs=0.04)
     samples = steady(4000)
     for i in range(6):
-        np.testing.assert_array_equal(distorter.apply(samples, condition, f"u{i}"), distorter.apply(samples, members[i], f"u{i}"))
+        np.testing.assert_array_equal(
+            distorter.apply(samples, condition, f"u{i}"),
+            distorter.apply(samples, members[i], f"u{i}"),
+        )
     at_zero = [distorter.steps(parse_condition("m+g+r@0"), f"u{i}")[0].kind for i in range(50)]
     assert at_zero == [member.kind for member in members[:50]]  # the same at every SNR
 
@@ -154,12 +214,26 @@ def test_a_chain_is_its_steps_in_order_and_clean_is_the_input() -> None:
     assert distorter.apply(samples, Condition("clean"), "u1") is samples
     room, noise = parse_condition("reverb@0.5"), parse_condition("pink@5")
     expected = distorter.apply(distorter.apply(samples, room, "u1"), noise, "u1")
-    np.testing.assert_array_equal(distorter.apply(samples, parse_condition("reverb@0.5+pink@5"), "u1"), expected)
-    assert not np.array_equal(distorter.apply(samples, parse_condition("pink@5+reverb@0.5"), "u1"), expected)
+    np.testing.assert_array_equal(
+        distorter.apply(samples, parse_condition("reverb@0.5+pink@5"), "u1"), expected
+    )
+    assert not np.array_equal(
+        distorter.apply(samples, parse_condition("pink@5+reverb@0.5"), "u1"), expected
+    )
 
 
 @pytest.mark.parametrize(
-    "text", ["pink@30", "babble@30", "m@30", "held-out@30", "reverb@0.4", "r", "band@500-1500", "reverb@0.3+pink@30"]
+    "text",
+    [
+        "pink@30",
+        "babble@30",
+        "m@30",
+        "held-out@30",
+        "reverb@0.4",
+        "r",
+        "band@500-1500",
+        "reverb@0.3+pink@30",
+    ],
 )
 def test_nothing_moves_in_time(text: str, voices: tuple[Path, ...]) -> None:
     samples = np.zeros(16_000, np.float32)
@@ -178,7 +252,9 @@ def test_measured_rooms(tmp_path: Path) -> None:
     samples[1000] = 0.5
     condition = parse_condition(f"rir={tmp_path}")
     found = [Distorter().apply(samples, condition, f"u{i}") for i in range(12)]
-    assert {int(np.argsort(np.abs(h))[-2]) for h in found} == {1400, 1900} and all(np.argmax(np.abs(h)) == 1000 for h in found)
+    assert {int(np.argsort(np.abs(h))[-2]) for h in found} == {1400, 1900} and all(
+        np.argmax(np.abs(h)) == 1000 for h in found
+    )
     named = Distorter(folders={"hall": tmp_path}).sources(parse_condition("rir=hall"))
     assert [name for name, _ in named] == ["a.flac", "b.flac"]
     with pytest.raises(InputError, match="no impulse responses"):
@@ -186,19 +262,33 @@ def test_measured_rooms(tmp_path: Path) -> None:
 
 
 def test_sources_name_what_generates_and_what_an_snr_is_over_where_it_is_not_the_default() -> None:
-    assert [name for name, _ in Distorter().sources(parse_condition("m+g+r@5"))] == ["generated: stand-in"]
+    assert [name for name, _ in Distorter().sources(parse_condition("m+g+r@5"))] == [
+        "generated: stand-in"
+    ]
     assert Distorter().sources(parse_condition("reverb+held-out@5"))[0][0] == "generated: held-out"
-    noisy, room, over = parse_condition("pink@5"), parse_condition("reverb@0.4"), Distorter(snr_over="signal")
-    assert Distorter().sources(noisy) == over.sources(room) == [] and over.sources(noisy) == [("SNR over: signal", 0)]
-    assert Distorter().card(noisy) == over.card(room) == {"seed": 0} and over.card(noisy) == {"seed": 0, "snr_over": "signal"}
+    noisy, room, over = (
+        parse_condition("pink@5"),
+        parse_condition("reverb@0.4"),
+        Distorter(snr_over="signal"),
+    )
+    assert Distorter().sources(noisy) == over.sources(room) == [] and over.sources(noisy) == [
+        ("SNR over: signal", 0)
+    ]
+    assert Distorter().card(noisy) == over.card(room) == {"seed": 0} and over.card(noisy) == {
+        "seed": 0,
+        "snr_over": "signal",
+    }
 
 
 # ---- frozen mixtures are the same for every system, and what has changed since is refused
 
 
 ROOT = Path(__file__).parents[2]
-LENGTHS = {"u1": 12_000, "ü/2": 20_000, "a\u2028b\x85c\x0cd": 800}  # an id may hold any line separator but the manifest's own
-GENERATED = "pink@10 pink@0 coloured:-6@5 m+g+r@5 held-out@5 r reverb@0.4 codec@mp3:24 band@500-900 clean".split()
+# an id may hold any line separator but the manifest's own
+LENGTHS = {"u1": 12_000, "ü/2": 20_000, "a\u2028b\x85c\x0cd": 800}
+GENERATED = (
+    "pink@10 pink@0 coloured:-6@5 m+g+r@5 held-out@5 r reverb@0.4 codec@mp3:24 band@500-900 clean"
+).split()
 
 
 def speech(key: str) -> np.ndarray:
@@ -209,10 +299,19 @@ def speech(key: str) -> np.ndarray:
 def texts(tmp_path: Path) -> list[str]:
     """Conditions of all kinds; the recordings lie in the folder of the manifest."""
     for i in range(3):
-        write_flac(tmp_path / "street" / f"{i}.flac", 0.1 * np.random.default_rng(i).standard_normal(9_000 + 9_000 * i))
+        write_flac(
+            tmp_path / "street" / f"{i}.flac",
+            0.1 * np.random.default_rng(i).standard_normal(9_000 + 9_000 * i),
+        )
     impulse = 0.9 * np.exp(-np.arange(1600) / 200) * np.random.default_rng(5).uniform(-1, 1, 1600)
     write_flac(tmp_path / "rir" / "hall.flac", impulse)
-    return [*GENERATED, f"{tmp_path / 'street'}@5", f"rir={tmp_path / 'rir'}", f"reverb@0.4+{tmp_path / 'street'}@5", "babble@5"]
+    return [
+        *GENERATED,
+        f"{tmp_path / 'street'}@5",
+        f"rir={tmp_path / 'rir'}",
+        f"reverb@0.4+{tmp_path / 'street'}@5",
+        "babble@5",
+    ]
 
 
 @pytest.fixture
@@ -222,31 +321,57 @@ def distorter(voices: tuple[Path, ...]) -> Distorter:
 
 @pytest.fixture
 def manifest(texts: list[str], distorter: Distorter, tmp_path: Path) -> Path:
-    return freeze([parse_condition(t) for t in texts], LENGTHS, distorter, tmp_path / "frozen.jsonl")
+    return freeze(
+        [parse_condition(t) for t in texts], LENGTHS, distorter, tmp_path / "frozen.jsonl"
+    )
 
 
-def test_the_same_mixtures_to_the_bit(manifest: Path, texts: list[str], distorter: Distorter) -> None:
+def test_the_same_mixtures_to_the_bit(
+    manifest: Path, texts: list[str], distorter: Distorter
+) -> None:
     frozen = FrozenDistorter(manifest)
-    assert frozen.seed == 4 and frozen.conditions == [parse_condition(t) for t in texts if t != "clean"]
+    assert frozen.seed == 4 and frozen.conditions == [
+        parse_condition(t) for t in texts if t != "clean"
+    ]
     for condition in map(parse_condition, texts):
         frozen.check(condition)
         for key in LENGTHS:
-            np.testing.assert_array_equal(frozen.apply(speech(key), condition, key), distorter.apply(speech(key), condition, key))
+            np.testing.assert_array_equal(
+                frozen.apply(speech(key), condition, key),
+                distorter.apply(speech(key), condition, key),
+            )
 
 
 def test_a_row_a_mixture(manifest: Path, texts: list[str], tmp_path: Path) -> None:
     rows = read_lines(manifest)
     assert len(rows) == (len(texts) - 1) * len(LENGTHS)  # clean is no mixture
-    row = next(r for r in rows if r["condition"] == f"{tmp_path / 'street'}@5" and r["utterance"] == "ü/2")
+    row = next(
+        r for r in rows if r["condition"] == f"{tmp_path / 'street'}@5" and r["utterance"] == "ü/2"
+    )
     (step,) = row["steps"]
     (piece,) = step["source"]["files"]
-    assert row["samples"] == 20_000 and row["snr_db"] == 5 and piece["file"].startswith("street/") and len(piece["sha256"]) == 64
-    assert len(next(r for r in rows if r["condition"] == "babble@5")["steps"][0]["source"]["files"]) == 5
+    assert (
+        row["samples"] == 20_000
+        and row["snr_db"] == 5
+        and piece["file"].startswith("street/")
+        and len(piece["sha256"]) == 64
+    )
+    assert (
+        len(next(r for r in rows if r["condition"] == "babble@5")["steps"][0]["source"]["files"])
+        == 5
+    )
 
 
-def test_freezing_twice_gives_the_same_file(manifest: Path, texts: list[str], voices: tuple[Path, ...], tmp_path: Path) -> None:
+def test_freezing_twice_gives_the_same_file(
+    manifest: Path, texts: list[str], voices: tuple[Path, ...], tmp_path: Path
+) -> None:
     for seed in (4, 5):
-        made = freeze([parse_condition(t) for t in texts], LENGTHS, Distorter(seed, voices), tmp_path / "again.jsonl")
+        made = freeze(
+            [parse_condition(t) for t in texts],
+            LENGTHS,
+            Distorter(seed, voices),
+            tmp_path / "again.jsonl",
+        )
         assert (made.read_bytes() == manifest.read_bytes()) is (seed == 4)
 
 
@@ -259,12 +384,20 @@ def test_another_process_mixes_the_same(manifest: Path, distorter: Distorter) ->
         "y = FrozenDistorter(Path(sys.argv[1])).apply(x, parse_condition('held-out@5'), 'u1');"
         "print(hashlib.sha256(y.tobytes()).hexdigest())"
     )
-    run = subprocess.run([sys.executable, "-c", program, str(manifest)], cwd=ROOT, capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", program, str(manifest)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     mine = distorter.apply(speech("u1"), parse_condition("held-out@5"), "u1")
     assert run.stdout.strip() == hashlib.sha256(mine.tobytes()).hexdigest()
 
 
-def test_a_manifest_moves_with_its_noise(manifest: Path, texts: list[str], tmp_path: Path, distorter: Distorter) -> None:
+def test_a_manifest_moves_with_its_noise(
+    manifest: Path, texts: list[str], tmp_path: Path, distorter: Distorter
+) -> None:
     """The condition names the old place; the noise comes from the new one."""
     condition = parse_condition(texts[-4])
     expected = distorter.apply(speech("u1"), condition, "u1")
@@ -275,13 +408,18 @@ def test_a_manifest_moves_with_its_noise(manifest: Path, texts: list[str], tmp_p
     with pytest.raises(InputError, match="does not exist; restore it"):
         FrozenDistorter(moved).check(condition)
     (tmp_path / "old").rename(new / "street")
-    np.testing.assert_array_equal(FrozenDistorter(moved).apply(speech("u1"), condition, "u1"), expected)
+    np.testing.assert_array_equal(
+        FrozenDistorter(moved).apply(speech("u1"), condition, "u1"), expected
+    )
 
 
 def test_a_changed_recording_is_refused(manifest: Path, texts: list[str], tmp_path: Path) -> None:
     condition = parse_condition(texts[-4])
     for i in range(3):
-        write_flac(tmp_path / "street" / f"{i}.flac", 0.1 * np.random.default_rng(i + 9).standard_normal(9_000))
+        write_flac(
+            tmp_path / "street" / f"{i}.flac",
+            0.1 * np.random.default_rng(i + 9).standard_normal(9_000),
+        )
     frozen = FrozenDistorter(manifest)
     refused("is not the one that .* was frozen with", frozen.check, condition)
     refused("is not the one that .* was frozen with", frozen.apply, speech("u1"), condition, "u1")
@@ -291,14 +429,32 @@ def test_another_generator_is_refused(manifest: Path) -> None:
     manifest.write_text(manifest.read_text("utf-8").replace('"seed": 4', '"seed": 5'), "utf-8")
     for text in ("pink@10", "held-out@5", "r", "reverb@0.4"):
         frozen = FrozenDistorter(manifest)
-        refused("frozen with another noise for the utterance u1", frozen.apply, speech("u1"), parse_condition(text), "u1")
+        refused(
+            "frozen with another noise for the utterance u1",
+            frozen.apply,
+            speech("u1"),
+            parse_condition(text),
+            "u1",
+        )
 
 
 def test_what_was_not_frozen_is_refused(manifest: Path) -> None:
     frozen = FrozenDistorter(manifest)
-    refused("no mixture of the utterance u3", frozen.apply, speech("u1"), parse_condition("pink@10"), "u3")
+    refused(
+        "no mixture of the utterance u3",
+        frozen.apply,
+        speech("u1"),
+        parse_condition("pink@10"),
+        "u3",
+    )
     refused("no mixture of the condition pink@7", frozen.check, parse_condition("pink@7"))
-    refused("has 11999 samples, not the 12000", frozen.apply, speech("u1")[:-1], parse_condition("pink@10"), "u1")
+    refused(
+        "has 11999 samples, not the 12000",
+        frozen.apply,
+        speech("u1")[:-1],
+        parse_condition("pink@10"),
+        "u1",
+    )
     assert frozen.apply(clean := speech("u1"), parse_condition("clean"), "u9") is clean
 
 
@@ -311,7 +467,8 @@ def test_nothing_is_written_where_noise_is_missing(distorter: Distorter, tmp_pat
 def test_damaged_manifests(manifest: Path, tmp_path: Path) -> None:
     before = FrozenDistorter(manifest).sources(parse_condition("pink@10"))
     manifest.write_text(manifest.read_text("utf-8").replace("pink@10", "pink@9"), "utf-8")
-    assert FrozenDistorter(manifest).sources(parse_condition("pink@9")) != before  # sources follow the manifest
+    # sources follow the manifest
+    assert FrozenDistorter(manifest).sources(parse_condition("pink@9")) != before
     refused("cannot read", FrozenDistorter, tmp_path / "missing.jsonl")
     unseeded = '{"utterance": "u1", "condition": "r", "samples": 9, "steps": []}'
     for content in ("", "{", '{"utterance": "u1"}', unseeded, "[]"):
@@ -324,19 +481,36 @@ def test_the_hash_is_of_the_sound_not_of_its_level() -> None:
     assert noise_hash(noise) == noise_hash(3e-4 * noise) != noise_hash(noise[::-1])
 
 
-def test_snrs_over_the_whole_signal_are_frozen_too(voices: tuple[Path, ...], tmp_path: Path) -> None:
-    conditions = [parse_condition(text) for text in ("pink@5", "m+g+r@5", "reverb@0.4+pink@5", "reverb@0.4")]
+def test_snrs_over_the_whole_signal_are_frozen_too(
+    voices: tuple[Path, ...], tmp_path: Path
+) -> None:
+    conditions = [
+        parse_condition(text) for text in ("pink@5", "m+g+r@5", "reverb@0.4+pink@5", "reverb@0.4")
+    ]
     over = {name: Distorter(4, voices, snr_over=name) for name in ("active", "signal")}
-    paths = {name: freeze(conditions, LENGTHS, d, tmp_path / f"{name}.jsonl") for name, d in over.items()}
-    paused = {key: np.where(np.arange(LENGTHS[key]) % 8_000 < 4_000, speech(key), 0).astype(np.float32) for key in ("u1", "ü/2")}
+    paths = {
+        name: freeze(conditions, LENGTHS, d, tmp_path / f"{name}.jsonl") for name, d in over.items()
+    }
+    paused = {
+        key: np.where(np.arange(LENGTHS[key]) % 8_000 < 4_000, speech(key), 0).astype(np.float32)
+        for key in ("u1", "ü/2")
+    }
     for condition in conditions:
         for key, samples in paused.items():
             live = {name: over[name].apply(samples, condition, key) for name in over}
             for name, path in paths.items():
-                np.testing.assert_array_equal(FrozenDistorter(path).apply(samples, condition, key), live[name])
-            assert np.array_equal(live["active"], live["signal"]) is (not condition.noisy) or condition.kind == "m+g+r"
+                np.testing.assert_array_equal(
+                    FrozenDistorter(path).apply(samples, condition, key), live[name]
+                )
+            assert (
+                np.array_equal(live["active"], live["signal"]) is (not condition.noisy)
+                or condition.kind == "m+g+r"
+            )
     rows = {name: read_lines(path) for name, path in paths.items()}
-    assert {row.get("snr_over") for row in rows["active"]} == {None}  # manifests from before there was a choice stay as they are
+    # manifests from before there was a choice stay as they are
+    assert {row.get("snr_over") for row in rows["active"]} == {None}
     over_signal = {row["condition"]: row.get("snr_over") for row in rows["signal"]}
     assert over_signal == {c.text: "signal" for c in conditions[:3]} | {"reverb@0.4": None}
-    assert [{k: v for k, v in row.items() if k != "snr_over"} for row in rows["signal"]] == rows["active"]
+    assert [{k: v for k, v in row.items() if k != "snr_over"} for row in rows["signal"]] == rows[
+        "active"
+    ]

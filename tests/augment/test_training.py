@@ -19,7 +19,13 @@ from hypothesis import strategies as st
 from speechssl.audio import SAMPLE_RATE, read_audio, to_int16, write_flac
 from speechssl.augment import training
 from speechssl.augment.noise import stand_in
-from speechssl.augment.training import Library, TrainingDistortions, generated, parse_distortions, recorded
+from speechssl.augment.training import (
+    Library,
+    TrainingDistortions,
+    generated,
+    parse_distortions,
+    recorded,
+)
 from speechssl.errors import InputError
 
 from ..files import refused
@@ -61,7 +67,8 @@ def test_clips_are_the_recordings_and_kept_for_the_next_process(
     first = recorded(files, "street", cache=tmp_path / "cache")
     for i, file in enumerate(files):
         np.testing.assert_array_equal(first.clip(i), to_int16(read_audio(file)))
-    assert len(recorded(files[:2], "street", cache=tmp_path / "cache")) == 2  # another set is not taken from the cache
+    # another set is not taken from the cache
+    assert len(recorded(files[:2], "street", cache=tmp_path / "cache")) == 2
     monkeypatch.setattr(training, "read_audio", None)  # would fail if it were called
     second = recorded(files, "street", cache=tmp_path / "cache")
     assert isinstance(second.samples, np.memmap) and second.card == first.card and len(second) == 3
@@ -78,13 +85,23 @@ def test_a_damaged_cache_is_refused(files: list[Path], tmp_path: Path) -> None:
     whole = kept.read_bytes()
     for content in (whole[:-2], whole[:99] + bytes([whole[99] ^ 1]) + whole[100:]):
         kept.write_bytes(content)
-        refused("noise.int16 is not the file that its card describes; delete", recorded, files, "street", cache=tmp_path / "cache")
+        refused(
+            "noise.int16 is not the file that its card describes; delete",
+            recorded,
+            files,
+            "street",
+            cache=tmp_path / "cache",
+        )
 
 
-def test_bad_files_are_set_aside_and_named(files: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_files_are_set_aside_and_named(
+    files: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = files[0].parent
     soundfile.write(folder / "silent.wav", np.zeros(SAMPLE_RATE), SAMPLE_RATE)
-    soundfile.write(folder / "nan.wav", np.full(SAMPLE_RATE, np.nan, np.float32), SAMPLE_RATE, subtype="FLOAT")
+    soundfile.write(
+        folder / "nan.wav", np.full(SAMPLE_RATE, np.nan, np.float32), SAMPLE_RATE, subtype="FLOAT"
+    )
     (folder / "text.wav").write_text("not audio")
     bad = [folder / name for name in ("silent.wav", "nan.wav", "text.wav", "missing.wav")]
     assert len(recorded([*files, *bad], "street")) == 3
@@ -93,12 +110,16 @@ def test_bad_files_are_set_aside_and_named(files: list[Path], capsys: pytest.Cap
     refused("no recording of street noise can be used", recorded, bad, "street")
 
 
-def test_a_large_set_gives_a_stretch_of_each_file(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_set_gives_a_stretch_of_each_file(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(training, "HOURS", 1.5 / 3600)
     monkeypatch.setattr(training, "LEAST", 0.1)
     found = recorded(files, "street")
     assert np.diff(found.edges).tolist() == [8000] * 3
-    starts = [np.flatnonzero(to_int16(read_audio(f)) == found.clip(i)[0]) for i, f in enumerate(files)]
+    starts = [
+        np.flatnonzero(to_int16(read_audio(f)) == found.clip(i)[0]) for i, f in enumerate(files)
+    ]
     assert any(start[0] != 0 for start in starts)
 
 
@@ -131,16 +152,31 @@ def every_kind(tmp_path_factory: pytest.TempPathFactory) -> TrainingDistortions:
         write_flac(folder / f"{i}.flac", noise(i, round(seconds * SAMPLE_RATE)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "stand_in", lambda seed: stand_in(seed, 4, 1.0))
-        return parse_distortions("m+g+r+p+b+c+s+street", {"voices": folder, "street": folder}, probability=(1, 1), double=0.3)
+        return parse_distortions(
+            "m+g+r+p+b+c+s+street",
+            {"voices": folder, "street": folder},
+            probability=(1, 1),
+            double=0.3,
+        )
 
 
 @PROPERTY
-@given(n=st.integers(600, 30_000), key=st.tuples(st.integers(0, 9), st.integers(0, 10**6)), progress=st.floats(-1, 2))
-def test_shape_type_and_domain(every_kind: TrainingDistortions, n: int, key: tuple[int, int], progress: float) -> None:
+@given(
+    n=st.integers(600, 30_000),
+    key=st.tuples(st.integers(0, 9), st.integers(0, 10**6)),
+    progress=st.floats(-1, 2),
+)
+def test_shape_type_and_domain(
+    every_kind: TrainingDistortions, n: int, key: tuple[int, int], progress: float
+) -> None:
     samples = speech(n, 0.05)
     before = samples.copy()
     distorted, domain = every_kind.apply(samples, key, progress)
-    assert distorted.shape == (n,) and distorted.dtype == np.float32 and 0 <= domain < len(every_kind.domains)
+    assert (
+        distorted.shape == (n,)
+        and distorted.dtype == np.float32
+        and 0 <= domain < len(every_kind.domains)
+    )
     assert np.isfinite(distorted).all() and np.abs(distorted).max() <= 1
     np.testing.assert_array_equal(samples, before)
 
@@ -150,13 +186,22 @@ def test_domains_are_clean_and_the_letters(every_kind: TrainingDistortions) -> N
     assert {every_kind.apply(speech(4000), (i,), 0.0)[1] for i in range(150)} == set(range(1, 9))
     shortest = parse_distortions("g+r+c", probability=(1, 1))
     for n in (1, 2, 50):
-        assert {shortest.apply(np.full(n, 0.1, np.float32), (i,), 0.0)[0].shape for i in range(12)} == {(n,)}
+        assert {
+            shortest.apply(np.full(n, 0.1, np.float32), (i,), 0.0)[0].shape for i in range(12)
+        } == {(n,)}
 
 
 @PROPERTY
-@given(low=st.floats(-10, 20), width=st.floats(0, 15), progress=st.floats(0, 1), key=st.integers(0, 10**9))
+@given(
+    low=st.floats(-10, 20),
+    width=st.floats(0, 15),
+    progress=st.floats(0, 1),
+    key=st.integers(0, 10**9),
+)
 def test_the_snr_is_in_its_range(low: float, width: float, progress: float, key: int) -> None:
-    distortions = parse_distortions("g", probability=(1, 1), snr=(low, low + width), snr_end=(low - 5, low + width + 5))
+    distortions = parse_distortions(
+        "g", probability=(1, 1), snr=(low, low + width), snr_end=(low - 5, low + width + 5)
+    )
     samples = speech()
     distorted, _ = distortions.apply(samples, (key,), progress)
     spread = 5 * progress
@@ -166,7 +211,9 @@ def test_the_snr_is_in_its_range(low: float, width: float, progress: float, key:
 def test_the_snr_falls_with_progress_and_the_noise_stays() -> None:
     distortions = parse_distortions("g", probability=(1, 1), snr=(20, 20), snr_end=(0, 0))
     samples = speech()
-    added = [distortions.apply(samples, "u1", p)[0].astype(np.float64) - samples for p in (0.0, 0.5, 1.0)]
+    added = [
+        distortions.apply(samples, "u1", p)[0].astype(np.float64) - samples for p in (0.0, 0.5, 1.0)
+    ]
     assert [snr_db(samples, a + samples) for a in added] == pytest.approx([20, 10, 0], abs=0.1)
     np.testing.assert_allclose(added[0] * 10, added[2], atol=1e-6)
 
@@ -186,12 +233,21 @@ def test_published_shares_are_the_default_and_the_card_names_the_stand_in(few_cl
     assert [round(kind.share, 6) for kind in distortions.kinds] == [0.3, 0.4, 0.3]
     assert distortions.snr == distortions.snr_end == (10.0, 19.0)
     card = distortions.card
-    assert card["kinds"][0]["set"] == "stand-in" and card["kinds"][0]["seed"] == 5 and card["seed"] == 5
+    assert (
+        card["kinds"][0]["set"] == "stand-in"
+        and card["kinds"][0]["seed"] == 5
+        and card["seed"] == 5
+    )
 
 
 @pytest.mark.parametrize(
     "samples",
-    [np.zeros(0, np.float32), np.zeros(4000, np.float32), np.full(4000, np.nan, np.float32), np.full(900, 1e-6, np.float32)],
+    [
+        np.zeros(0, np.float32),
+        np.zeros(4000, np.float32),
+        np.full(4000, np.nan, np.float32),
+        np.full(900, 1e-6, np.float32),
+    ],
     ids=["empty", "zero", "nan", "faint"],
 )
 def test_silence_stays_clean(every_kind: TrainingDistortions, samples: np.ndarray) -> None:
@@ -201,7 +257,9 @@ def test_silence_stays_clean(every_kind: TrainingDistortions, samples: np.ndarra
 
 
 def test_double_adds_a_change_below_the_noise() -> None:
-    single, double = (parse_distortions("g", probability=(1, 1), snr=(60, 60), double=d) for d in (0.0, 1.0))
+    single, double = (
+        parse_distortions("g", probability=(1, 1), snr=(60, 60), double=d) for d in (0.0, 1.0)
+    )
     samples = speech(8000, 0.05)
     for i in range(6):
         (one, a), (two, b) = (d.apply(samples, (i,), 0.0) for d in (single, double))
@@ -210,10 +268,18 @@ def test_double_adds_a_change_below_the_noise() -> None:
 
 def test_snrs_over_the_whole_signal_count_its_silence() -> None:
     samples = np.concatenate([speech(), np.zeros(3 * SAMPLE_RATE, np.float32)])
-    over = {name: parse_distortions("g", probability=(1, 1), snr=(5, 5), snr_over=name) for name in ("active", "signal")}
+    over = {
+        name: parse_distortions("g", probability=(1, 1), snr=(5, 5), snr_over=name)
+        for name in ("active", "signal")
+    }
     assert snr_db(samples, over["signal"].apply(samples, (0, 0))[0]) == pytest.approx(5, abs=0.01)
-    assert snr_db(samples, over["active"].apply(samples, (0, 0))[0]) == pytest.approx(5 - 10 * np.log10(4), abs=0.1)
-    assert over["signal"].card == over["active"].card | {"snr_over": "signal"} and "snr_over" not in over["active"].card
+    assert snr_db(samples, over["active"].apply(samples, (0, 0))[0]) == pytest.approx(
+        5 - 10 * np.log10(4), abs=0.1
+    )
+    assert (
+        over["signal"].card == over["active"].card | {"snr_over": "signal"}
+        and "snr_over" not in over["active"].card
+    )
     assert over["active"] == parse_distortions("g", probability=(1, 1), snr=(5, 5))
 
 
@@ -233,17 +299,27 @@ def test_order_and_workers_do_not_matter(every_kind: TrainingDistortions) -> Non
 @pytest.mark.slow
 def test_another_process_draws_the_same_and_other_seeds_and_keys_do_not() -> None:
     program = (
-        "import numpy as np; from speechssl.augment.training import parse_distortions; import hashlib;"
-        "d = parse_distortions('g+r+b', seed=3, probability=(1, 1)); x = np.sin(np.arange(4000) / 9).astype(np.float32);"
-        "found = [hashlib.sha256(d.apply(x, (1, i), 0.5)[0].tobytes()).hexdigest() for i in range(6)]"
+        "import numpy as np; from speechssl.augment.training import parse_distortions; import "
+        "hashlib;"
+        "d = parse_distortions('g+r+b', seed=3, probability=(1, 1)); x = np.sin(np.arange(4000) "
+        "/ 9).astype(np.float32);"
+        "found = [hashlib.sha256(d.apply(x, (1, i), 0.5)[0].tobytes()).hexdigest() for i in "
+        "range(6)]"
     )
-    other = subprocess.run([sys.executable, "-c", f"{program};print(found)"], cwd=ROOT, capture_output=True, text=True, check=True)
+    other = subprocess.run(
+        [sys.executable, "-c", f"{program};print(found)"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     here: dict[str, Any] = {}
     exec(program, here)
     assert eval(other.stdout) == here["found"] and len(set(here["found"])) == 6
     samples = speech(2000, 0.05)
     drawn = [
-        parse_distortions("g", seed=seed, probability=(1, 1)).apply(samples, key)[0] for seed, key in ((0, "a"), (0, "b"), (1, "a"))
+        parse_distortions("g", seed=seed, probability=(1, 1)).apply(samples, key)[0]
+        for seed, key in ((0, "a"), (0, "b"), (1, "a"))
     ]
     assert len({found.tobytes() for found in drawn}) == 3
 
@@ -251,9 +327,18 @@ def test_another_process_draws_the_same_and_other_seeds_and_keys_do_not() -> Non
 @pytest.mark.parametrize(
     ("given", "message"),
     [(text, "not a list") for text in ("", "g+", "g+g", "clean+g")]
-    + [("g:x", "not a number"), ("g:0", "not above 0"), ("g:-1", "not above 0"), ("g:nan", "not above 0")]
+    + [
+        ("g:x", "not a number"),
+        ("g:0", "not above 0"),
+        ("g:-1", "not above 0"),
+        ("g:nan", "not above 0"),
+    ]
     + [("held-out", "neither a source"), ("q", "neither a source"), ("s", "needs voices")]
-    + [({"snr": (19, 10)}, "lower number first"), ({"probability": (0.0, 1.5)}, r"\[0, 1\]"), ({"double": -1.0}, r"\[0, 1\]")]
+    + [
+        ({"snr": (19, 10)}, "lower number first"),
+        ({"probability": (0.0, 1.5)}, r"\[0, 1\]"),
+        ({"double": -1.0}, r"\[0, 1\]"),
+    ]
     + [({"snr_end": (0, float("nan"))}, "SNR range")],
 )
 def test_malformed_distortions_and_impossible_options(given: Any, message: str) -> None:
@@ -266,7 +351,11 @@ def test_musan_of_the_user(tmp_path: Path) -> None:
         write_flac(tmp_path / kind / "a" / f"{kind}.flac", speech(SAMPLE_RATE, 0.1))
     distortions = parse_distortions("m", {"musan": tmp_path}, probability=(1, 1))
     card = distortions.card["kinds"][0]
-    assert card["set"] == "musan" and [part["set"] for part in card["of"]] == ["musan noise", "musan music", "musan speech"]
+    assert card["set"] == "musan" and [part["set"] for part in card["of"]] == [
+        "musan noise",
+        "musan music",
+        "musan speech",
+    ]
     assert {distortions.apply(speech(2000), (i,), 0.0)[1] for i in range(9)} == {1}
     (tmp_path / "music" / "a" / "music.flac").unlink()
     refused("no recordings in .*music", parse_distortions, "m", {"musan": tmp_path})

@@ -1,4 +1,5 @@
-"""Hugging Face checkpoints of recognisers: tiny ones with random weights; and what recognisers hear and say."""
+"""Hugging Face checkpoints of recognisers: tiny ones with random weights; and what recognisers hear
+and say."""
 
 import json
 import math
@@ -22,7 +23,10 @@ def noise(seconds: float) -> np.ndarray:
 def transcript(words: str | list[str], separator: str = " ", step: float = 0.5) -> Transcript:
     """Words of 0.4 s, one every `step` seconds. words: a text of such, or a list."""
     words = words.split() if isinstance(words, str) and separator else list(words)
-    return Transcript(tuple(TimedWord(w, i * step, i * step + 0.4, math.nan) for i, w in enumerate(words)), separator)
+    return Transcript(
+        tuple(TimedWord(w, i * step, i * step + 0.4, math.nan) for i, w in enumerate(words)),
+        separator,
+    )
 
 
 @pytest.fixture(scope="session")
@@ -47,14 +51,30 @@ def whisper_folder(tmp_path_factory) -> Path:
     from tokenizers.pre_tokenizers import ByteLevel
 
     folder = tmp_path_factory.mktemp("checkpoints") / "tiny-whisper"
-    tokenizer = transformers.WhisperTokenizer(vocab={c: i for i, c in enumerate(sorted(ByteLevel.alphabet()))}, merges=[])
-    names = ("endoftext", "startoftranscript", "en", "zh", "translate", "transcribe", "startoflm", "startofprev")
+    tokenizer = transformers.WhisperTokenizer(
+        vocab={c: i for i, c in enumerate(sorted(ByteLevel.alphabet()))}, merges=[]
+    )
+    names = (
+        "endoftext",
+        "startoftranscript",
+        "en",
+        "zh",
+        "translate",
+        "transcribe",
+        "startoflm",
+        "startofprev",
+    )
     names += ("nospeech", "notimestamps")
     tokenizer.add_special_tokens({"additional_special_tokens": [f"<|{n}|>" for n in names]})
     tokenizer.add_tokens([f"<|{i * 0.02:.2f}|>" for i in range(1501)])
     ids = {n: tokenizer.convert_tokens_to_ids(f"<|{n}|>") for n in names}
     end, begin = ids["endoftext"], ids["startoftranscript"]
-    common = {"pad_token_id": end, "bos_token_id": end, "eos_token_id": end, "decoder_start_token_id": begin}
+    common = {
+        "pad_token_id": end,
+        "bos_token_id": end,
+        "eos_token_id": end,
+        "decoder_start_token_id": begin,
+    }
     torch.manual_seed(0)
     config = transformers.WhisperConfig(
         vocab_size=len(tokenizer), d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,

@@ -1,4 +1,5 @@
-"""Simulated recognition errors: as many as asked for, of the kinds of the fit, nested in each other, and whole on disk."""
+"""Simulated recognition errors: as many as asked for, of the kinds of the fit, nested in each
+other, and whole on disk."""
 
 import json
 import random
@@ -24,7 +25,10 @@ from ..files import change_json, refused
 
 EASY = "the of in is at was and a it by".split()
 HARD = [
-    f"{a}{b}{c}" for a in ("bar", "cor", "del", "fen", "gol") for b in ("mi", "to", "ra", "lu") for c in ("n", "ck", "sh", "lt")
+    f"{a}{b}{c}"
+    for a in ("bar", "cor", "del", "fen", "gol")
+    for b in ("mi", "to", "ra", "lu")
+    for c in ("n", "ck", "sh", "lt")
 ]
 
 
@@ -34,7 +38,8 @@ def text(words, seed):
 
 
 def misheard(reference, rng):
-    """Hard words lose a letter in a third of the cases, easy ones vanish in a tenth, and "uh" comes in."""
+    """Hard words lose a letter in a third of the cases, easy ones vanish in a tenth, and "uh" comes
+    in."""
     spoken = []
     for word in reference.split():
         if word in EASY and rng.random() < 0.1:
@@ -58,18 +63,25 @@ def references():
 
 @pytest.mark.parametrize("wer", [0.05, 0.3, 0.6])
 def test_as_many_words_err_as_are_asked_for_in_the_shares_of_the_fit(model, references, wer):
-    simulated = [" ".join(w for w, _ in model.simulate(spelt_words(t, "en"), wer, f"p{i}")) for i, t in enumerate(references)]
+    simulated = [
+        " ".join(w for w, _ in model.simulate(spelt_words(t, "en"), wer, f"p{i}"))
+        for i, t in enumerate(references)
+    ]
     assert word_error_rate(references, simulated).rate == pytest.approx(wer, abs=0.01)
     found = counted(list(zip(references, simulated, strict=True)), "en")
     for kind in ("substituted", "deleted", "inserted"):
-        assert getattr(found, kind) / found.wer == pytest.approx(getattr(model.rates, kind) / model.rates.wer, abs=0.04)
+        assert getattr(found, kind) / found.wer == pytest.approx(
+            getattr(model.rates, kind) / model.rates.wer, abs=0.04
+        )
 
 
 def test_what_comes_in_does_not_change_what_a_word_is_taken_for(model):
     """ "drawn" was once taken for the name under which the words to insert are kept."""
     fresh = replace(model, cache={})
     fresh.simulate(EASY * 50, 0.6, "insertions")
-    assert fresh.simulate(["drawn"] * 20, 0.6, "p") == replace(model, cache={}).simulate(["drawn"] * 20, 0.6, "p")
+    assert fresh.simulate(["drawn"] * 20, 0.6, "p") == replace(model, cache={}).simulate(
+        ["drawn"] * 20, 0.6, "p"
+    )
 
 
 def test_words_that_were_misheard_often_are_misheard_more_often(model, references):
@@ -84,21 +96,38 @@ def test_known_confusions_come_again_and_unknown_words_are_taken_for_similar_one
     taken = [model.simulate(["barmin"] * 50, 0.4, f"p{i}") for i in range(10)]
     wrong = [w for some in taken for w, _ in some if w not in ("barmin", "uh")]
     assert sum(w in known for w in wrong) > len(wrong) / 3
-    strange = [w for i in range(10) for w, _ in model.simulate(["barminx"] * 50, 0.5, f"p{i}") if w not in ("barminx", "uh")]
+    strange = [
+        w
+        for i in range(10)
+        for w, _ in model.simulate(["barminx"] * 50, 0.5, f"p{i}")
+        if w not in ("barminx", "uh")
+    ]
     assert strange and set(strange) <= set(model.vocabulary)
     assert sum("arm" in w or w.startswith("bar") for w in strange) > len(strange) / 2
 
 
 def test_errors_at_a_low_rate_are_among_those_at_a_higher_one(model, references):
     words = spelt_words(references[0], "en")
-    low, high = ({i for spoken, i in model.simulate(words, wer, "p") if spoken == words[i]} for wer in (0.1, 0.4))
+    low, high = (
+        {i for spoken, i in model.simulate(words, wer, "p") if spoken == words[i]}
+        for wer in (0.1, 0.4)
+    )
     assert high < low
 
 
-@given(st.lists(st.sampled_from([*EASY, *HARD, "unheard"]), max_size=30), st.floats(0.01, 0.8), st.integers(0, 3))
+@given(
+    st.lists(st.sampled_from([*EASY, *HARD, "unheard"]), max_size=30),
+    st.floats(0.01, 0.8),
+    st.integers(0, 3),
+)
 def test_what_is_said_follows_the_words_and_the_same_seed_says_the_same(words, wer, seed):
     model = ConfusionModel(
-        "en", {"the": WordConfusions(9, 1, {"a": 2})}, {"uh": 1}, {"a": 3, "the": 6}, (0.5,), Rates(0.2, 0.1, 0.1)
+        "en",
+        {"the": WordConfusions(9, 1, {"a": 2})},
+        {"uh": 1},
+        {"a": 3, "the": 6},
+        (0.5,),
+        Rates(0.2, 0.1, 0.1),
     )
     edits = model.simulate(words, wer, "p", seed)
     places = [i for _, i in edits]
@@ -106,9 +135,15 @@ def test_what_is_said_follows_the_words_and_the_same_seed_says_the_same(words, w
     assert edits == model.simulate(words, wer, "p", seed)
 
 
-def test_the_seed_and_the_name_of_a_text_decide_and_rates_out_of_range_are_refused(model, references):
+def test_the_seed_and_the_name_of_a_text_decide_and_rates_out_of_range_are_refused(
+    model, references
+):
     words = spelt_words(references[0], "en")
-    assert model.simulate(words, 0.3, "p", 0) != model.simulate(words, 0.3, "p", 1) != model.simulate(words, 0.3, "q", 1)
+    assert (
+        model.simulate(words, 0.3, "p", 0)
+        != model.simulate(words, 0.3, "p", 1)
+        != model.simulate(words, 0.3, "q", 1)
+    )
     for wer in (0.0, -0.1, 0.81, float("nan")):
         refused("cannot be simulated", model.simulate, ["the"], wer, "p")
 
@@ -118,10 +153,19 @@ def test_chinese_errs_by_character():
     rng = random.Random(0)
     characters = "臺北市是一個大的城有很多人住在這裡山水天地"
     texts = ["".join(rng.choice(characters) for _ in range(300)) for _ in range(12)]
-    outputs = ["".join(rng.choice(characters) if rng.random() < 0.2 else c for c in t if rng.random() > 0.05) for t in texts]
+    outputs = [
+        "".join(
+            rng.choice(characters) if rng.random() < 0.2 else c for c in t if rng.random() > 0.05
+        )
+        for t in texts
+    ]
     model = fit_confusions(list(zip(texts, outputs, strict=True)), "zh-TW")
-    spoken = ["".join(w for w, _ in model.simulate(spelt_words(t, "zh"), 0.3, f"{i}")) for i, t in enumerate(texts)]
-    assert word_error_rate(texts, spoken, "zh").rate == pytest.approx(0.3, abs=0.025)  # of 3,600 characters
+    spoken = [
+        "".join(w for w, _ in model.simulate(spelt_words(t, "zh"), 0.3, f"{i}"))
+        for i, t in enumerate(texts)
+    ]
+    # of 3,600 characters
+    assert word_error_rate(texts, spoken, "zh").rate == pytest.approx(0.3, abs=0.025)
 
 
 def test_mandarin_is_what_the_rules_of_texts_call_so():
@@ -135,7 +179,8 @@ def test_a_chinese_character_that_the_fit_has_not_seen_is_taken_for_one_that_sou
     alike = {"是": "事", "市": "式", "城": "成", "人": "仁", "在": "再"}
     texts = ["是市城人在" * 40] * 5
     outputs = ["".join(alike[c] if i % 4 == 0 else c for i, c in enumerate(t)) for t in texts]
-    outputs[0] += "公山水天地大小"  # words that may be said, too, of which one only sounds like the unseen 工
+    # words that may be said, too, of which one only sounds like the unseen 工
+    outputs[0] += "公山水天地大小"
     texts[0] += "公山水天地大小"
     model = fit_confusions(list(zip(texts, outputs, strict=True)), "zh")
     spoken = [w for i in range(30) for w, _ in model.simulate(["工"] * 10, 0.5, f"{i}")]

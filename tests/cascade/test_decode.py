@@ -29,26 +29,34 @@ from speechssl.cascade.model import BLANK_NAME, CtcVocabulary, greedy_decode
 
 from ..files import refused
 
-# ---- n-gram models: probabilities that add up, on any texts; what training learns; and ARPA files, whole and damaged
+# ---- n-gram models: probabilities that add up, on any texts; what training learns; and ARPA
+# files, whole and damaged
 
 
 TEXTS = ["turn on the light", "turn off the light", "turn on the radio", "the light is on", "on"]
 
 
 def total(model, context):
-    return sum(10 ** model.log_prob(context, i) for i, word in enumerate(model.words) if word != BEGIN)
+    return sum(
+        10 ** model.log_prob(context, i) for i, word in enumerate(model.words) if word != BEGIN
+    )
 
 
 def sentence(model, words):
     """log10 of the probability of a whole sentence, its end included."""
     context, found = model.start, 0.0
-    for number in [*(model.numbers.get(w, model.numbers[UNKNOWN]) for w in words), model.numbers[END]]:
+    for number in [
+        *(model.numbers.get(w, model.numbers[UNKNOWN]) for w in words),
+        model.numbers[END],
+    ]:
         found += model.log_prob(context, number)
         context = model.after(context, number)
     return found
 
 
-texts = st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=6).map(" ".join), min_size=1, max_size=6)
+texts = st.lists(
+    st.lists(st.sampled_from("abcd"), min_size=1, max_size=6).map(" ".join), min_size=1, max_size=6
+)
 
 
 @given(texts, st.integers(1, 5), st.data())
@@ -58,22 +66,30 @@ def test_probabilities_add_up_to_1_after_any_context(sentences, order, data):
     context = tuple(data.draw(st.lists(words, max_size=order - 1)))
     assert total(model, context) == pytest.approx(1, abs=1e-5)
     assert total(model, model.start) == pytest.approx(1, abs=1e-5)
-    assert all(model.log_prob(context, i) > -20 for i, word in enumerate(model.words) if word != BEGIN)
+    assert all(
+        model.log_prob(context, i) > -20 for i, word in enumerate(model.words) if word != BEGIN
+    )
 
 
 def test_a_bigram_by_hand():
-    """Chen and Goodman's formula on "a b", "a c": D = 4 / 4 of bigrams seen once or twice is kept at 0.9 or below."""
+    """Chen and Goodman's formula on "a b", "a c": D = 4 / 4 of bigrams seen once or twice is kept
+    at 0.9 or below."""
     model = train_ngram(["a b", "a c"], 2)
     number = model.numbers.__getitem__
     seen = {("<s>", "a"): 2, ("a", "b"): 1, ("a", "c"): 1, ("b", "</s>"): 1, ("c", "</s>"): 1}
     discount = min(0.9, 4 / (4 + 2 * 1))
     before = {"a": 1, "b": 1, "c": 1, "</s>": 2}  # how many words each follows
     low = min(0.9, 3 / (3 + 2 * 1))
-    alone = {w: (n - low) / 5 + low * 4 / 5 / 5 for w, n in before.items()}  # 5 predictable: a, b, c, </s>, <unk>
+    # 5 predictable: a, b, c, </s>, <unk>
+    alone = {w: (n - low) / 5 + low * 4 / 5 / 5 for w, n in before.items()}
     for (first, second), count in seen.items():
         follows = [n for (f, _), n in seen.items() if f == first]
-        wanted = (count - discount) / sum(follows) + discount * len(follows) / sum(follows) * alone[second]
-        assert 10 ** model.log_prob((number(first),), number(second)) == pytest.approx(wanted, rel=1e-5)
+        wanted = (count - discount) / sum(follows) + discount * len(follows) / sum(follows) * alone[
+            second
+        ]
+        assert 10 ** model.log_prob((number(first),), number(second)) == pytest.approx(
+            wanted, rel=1e-5
+        )
     wanted = discount * 2 / 2 * low * 4 / 5 / 5
     assert 10 ** model.log_prob((number("a"),), number(UNKNOWN)) == pytest.approx(wanted, rel=1e-5)
 
@@ -81,11 +97,21 @@ def test_a_bigram_by_hand():
 def test_more_context_perplexes_less():
     rng = random.Random(0)
     verbs, things = ["turn on", "switch off", "put out"], ["light", "radio", "fire", "heating"]
-    lines = [f"{rng.choice(verbs)} the {rng.choice(things)} in the {rng.choice(['hall', 'kitchen'])}".split() for _ in range(60)]
+    lines = [
+        (
+            f"{rng.choice(verbs)} the {rng.choice(things)} in the {rng.choice(['hall', 'kitchen'])}"
+        ).split()
+        for _ in range(60)
+    ]
     count = sum(len(words) + 1 for words in lines[40:])
     models = [train_ngram([" ".join(words) for words in lines[:40]], n) for n in (1, 2, 3, 4)]
-    perplexities = [10 ** (-sum(sentence(model, words) for words in lines[40:]) / count) for model in models]
-    assert perplexities[0] > perplexities[1] > perplexities[2] * 0.99 and perplexities[3] < 4 < perplexities[0]
+    perplexities = [
+        10 ** (-sum(sentence(model, words) for words in lines[40:]) / count) for model in models
+    ]
+    assert (
+        perplexities[0] > perplexities[1] > perplexities[2] * 0.99
+        and perplexities[3] < 4 < perplexities[0]
+    )
 
 
 def test_contexts_keep_the_last_words():
@@ -173,13 +199,17 @@ def test_damage_is_named(hand, old, new, reason):
 
 
 def test_longer_ngrams_need_the_shorter_ones(hand):
-    text = HAND.replace("ngram 2=3", "ngram 2=3\nngram 3=1").replace("\\end\\", "\\3-grams:\n-1 WORLD HELLO WORLD\n\n\\end\\")
+    text = HAND.replace("ngram 2=3", "ngram 2=3\nngram 3=1").replace(
+        "\\end\\", "\\3-grams:\n-1 WORLD HELLO WORLD\n\n\\end\\"
+    )
     refused("begin with 2 words", read_arpa, hand(text))
     assert len(read_arpa(hand(text.replace("WORLD HELLO WORLD", "HELLO WORLD HELLO"))).ngrams) == 3
 
 
 def test_empty_sections_are_read(hand):
-    text = HAND.replace("ngram 2=3", "ngram 2=3\nngram 3=0").replace("\\end\\", "\\3-grams:\n\\end\\")
+    text = HAND.replace("ngram 2=3", "ngram 2=3\nngram 3=0").replace(
+        "\\end\\", "\\3-grams:\n\\end\\"
+    )
     assert sentence(read_arpa(hand(text)), ["HELLO", "WORLD"]) == pytest.approx(-0.55)
 
 
@@ -194,12 +224,16 @@ def test_a_missing_cut_or_foreign_file_is_named(tmp_path):
         refused(name, read_arpa, tmp_path / name)
 
 
-# ---- prefix beam search: against every text there is, against greedy decoding, and where a language model decides
+# ---- prefix beam search: against every text there is, against greedy decoding, and where a
+# language model decides
 
 
 AB = CtcVocabulary((BLANK_NAME, "|", "a", "b"), "|")
 WIDE = {"beam": 1000, "threshold": math.inf}
-EVERY = [" ".join("".join(word) for n in range(1, 10) for word in itertools.product("ab", repeat=n))]  # word of nine letters
+# word of nine letters
+EVERY = [
+    " ".join("".join(word) for n in range(1, 10) for word in itertools.product("ab", repeat=n))
+]
 OPEN = BeamDecoder(train_ngram(EVERY, 1), AB, BeamOptions(lm_weight=0.0, word_score=0.0, **WIDE))
 
 
@@ -212,7 +246,9 @@ def probability(log_probs, text, vocabulary):
     """log P(text): of all paths that say it."""
     wanted = torch.tensor(vocabulary.encode(text), dtype=torch.long)
     sizes = torch.tensor([len(log_probs)]), torch.tensor([len(wanted)])
-    loss = torch.nn.functional.ctc_loss(log_probs[:, None].double(), wanted[None], *sizes, reduction="sum")
+    loss = torch.nn.functional.ctc_loss(
+        log_probs[:, None].double(), wanted[None], *sizes, reduction="sum"
+    )
     return -float(loss)
 
 
@@ -226,19 +262,28 @@ def every_text(letters, longest):
 
 
 def score(decoder, log_probs, text):
-    """What the beam adds up, from scratch; -inf where it forbids the text. A separator may stand at the end."""
+    """What the beam adds up, from scratch; -inf where it forbids the text. A separator may stand at
+    the end."""
     model, options, total, context = decoder.model, decoder.options, 0.0, decoder.model.start
     for word in text.split():
         if word not in model.numbers:
             return -math.inf
-        total += options.word_score + options.lm_weight * model.log_prob(context, model.numbers[word])
+        total += options.word_score + options.lm_weight * model.log_prob(
+            context, model.numbers[word]
+        )
         context = model.after(context, model.numbers[word])
     total += options.lm_weight * model.log_prob(context, model.numbers[END])
     ways = [probability(log_probs, text, decoder.vocabulary)]
     if text:
         numbers = torch.tensor([*decoder.vocabulary.encode(text), 1])
         sizes = torch.tensor([len(log_probs)]), torch.tensor([len(numbers)])
-        ways.append(-float(torch.nn.functional.ctc_loss(log_probs[:, None].double(), numbers[None], *sizes, reduction="sum")))
+        ways.append(
+            -float(
+                torch.nn.functional.ctc_loss(
+                    log_probs[:, None].double(), numbers[None], *sizes, reduction="sum"
+                )
+            )
+        )
     return float(np.logaddexp.reduce(ways)) + total
 
 
@@ -254,11 +299,15 @@ def test_a_wide_beam_finds_the_best_of_all_texts(seed):
 @given(st.integers(1, 9), st.integers(0, 999))
 def test_without_a_language_model_it_is_no_less_likely_than_the_greedy_text(frames, seed):
     log_probs, decoder = drawn(frames, 4, seed, 2.0), OPEN
-    assert score(decoder, log_probs, decoder.decode(log_probs)) >= score(decoder, log_probs, greedy_decode(log_probs, AB)) - 1e-4
+    assert (
+        score(decoder, log_probs, decoder.decode(log_probs))
+        >= score(decoder, log_probs, greedy_decode(log_probs, AB)) - 1e-4
+    )
 
 
 def spelt_out(text, vocabulary, sure=0.9, unsure=()):
-    """Log-probabilities that say a text; unsure: (place, other letter) pairs that are as likely, or a little more."""
+    """Log-probabilities that say a text; unsure: (place, other letter) pairs that are as likely, or
+    a little more."""
     numbers = [n for i in vocabulary.encode(text) for n in (i, 0)]
     probabilities = torch.full((len(numbers), len(vocabulary)), (1 - sure) / (len(vocabulary) - 1))
     probabilities[range(len(numbers)), numbers] = sure
@@ -284,29 +333,43 @@ def test_the_language_model_decides_what_sounds_alike():
     decoder = BeamDecoder(train_ngram(SENTENCES), ENGLISH)
     assert greedy_decode(log_probs, ENGLISH) == "turn on the right"
     assert decoder.decode(log_probs) == "turn on the light"
-    assert BeamDecoder(train_ngram(["turn on the right"]), ENGLISH).decode(log_probs) == "turn on the right"
+    assert BeamDecoder(train_ngram(["turn on the right"]), ENGLISH).decode(log_probs) == (
+        "turn on the right"
+    )
 
 
 def test_only_words_of_the_model_are_said():
-    assert BeamDecoder(train_ngram(SENTENCES), ENGLISH).decode(spelt_out("turn on the lught", ENGLISH)) == "turn on the light"
+    assert BeamDecoder(train_ngram(SENTENCES), ENGLISH).decode(
+        spelt_out("turn on the lught", ENGLISH)
+    ) == ("turn on the light")
 
 
 def test_a_model_in_capitals_is_said_in_small_letters():
     capitals = train_ngram([text.upper() for text in SENTENCES])
     assert BeamDecoder(capitals, ENGLISH).decode(spelt_out("do it right", ENGLISH)) == "do it right"
     lexicon = Lexicon(train_ngram(["Rose rose rose", "ROSE"]), ENGLISH.symbols[1:])
-    assert lexicon.words == ["rose"] and lexicon.find("r", lexicon.root).best == pytest.approx(lexicon.scores[0])
+    assert lexicon.words == ["rose"] and lexicon.find("r", lexicon.root).best == pytest.approx(
+        lexicon.scores[0]
+    )
 
 
 def test_a_word_that_is_not_whole_is_left_out():
     log_probs = spelt_out("turn on th", ENGLISH, sure=0.9999)
-    assert BeamDecoder(train_ngram(SENTENCES), ENGLISH, BeamOptions(threshold=3.0)).decode(log_probs) == "turn on"
+    assert (
+        BeamDecoder(train_ngram(SENTENCES), ENGLISH, BeamOptions(threshold=3.0)).decode(log_probs)
+        == "turn on"
+    )
 
 
 def test_word_scores_make_words_more_or_fewer():
     model, log_probs = train_ngram(["ab a b", "a b", "ab"], 1), drawn(12, 4, 3, 0.5)
-    decoded = [BeamDecoder(model, AB, BeamOptions(beam=50, word_score=s)).decode(log_probs).split() for s in (-9.0, 0.0, 9.0)]
-    assert len(decoded[0]) < len(decoded[2]) and len(decoded[0]) <= len(decoded[1]) <= len(decoded[2])
+    decoded = [
+        BeamDecoder(model, AB, BeamOptions(beam=50, word_score=s)).decode(log_probs).split()
+        for s in (-9.0, 0.0, 9.0)
+    ]
+    assert len(decoded[0]) < len(decoded[2]) and len(decoded[0]) <= len(decoded[1]) <= len(
+        decoded[2]
+    )
 
 
 def test_no_frames_say_nothing():
@@ -339,12 +402,15 @@ def test_a_model_on_disk_has_the_same_ngrams_and_nearly_the_same_probabilities(t
     assert loaded.words == model.words and len(loaded.ngrams) == 3
     for ours, theirs in zip(model.ngrams, loaded.ngrams, strict=True):
         assert ours.keys.tolist() == theirs.keys.tolist()
-        np.testing.assert_allclose(ours.log_probs, theirs.log_probs, atol=1e-6)  # fewer values than levels
+        # fewer values than levels
+        np.testing.assert_allclose(ours.log_probs, theirs.log_probs, atol=1e-6)
         np.testing.assert_allclose(ours.backoffs, theirs.backoffs, atol=1e-6)
 
 
 def test_many_probabilities_are_rounded_to_neighbours(tmp_path):
-    drawn_words = random.Random(0).choices([f"w{i}" for i in range(300)], [1 / (i + 1) for i in range(300)], k=6000)
+    drawn_words = random.Random(0).choices(
+        [f"w{i}" for i in range(300)], [1 / (i + 1) for i in range(300)], k=6000
+    )
     model = train_ngram([" ".join(drawn_words[i : i + 6]) for i in range(0, 6000, 6)], 2)
     save_ngrams(model, tmp_path / "ngrams.npz")
     loaded = load_ngrams(tmp_path / "ngrams.npz")

@@ -14,7 +14,12 @@ import torch
 
 from speechssl.audio import resample
 from speechssl.cascade.data import Recogniser
-from speechssl.cascade.engines import DECODER, FALLBACK, HuggingFaceRecogniser, PocketSphinxRecogniser
+from speechssl.cascade.engines import (
+    DECODER,
+    FALLBACK,
+    HuggingFaceRecogniser,
+    PocketSphinxRecogniser,
+)
 from speechssl.cascade.system import load_recogniser
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import differing
@@ -29,7 +34,8 @@ GRID = FrameGrid(RATE, 320, 400)
 
 
 def say(recogniser: HuggingFaceRecogniser, path: str) -> np.ndarray:
-    """Make the model emit this path ("_" is blank), whatever it hears; audio of that many frames."""
+    """Make the model emit this path ("_" is blank), whatever it hears; audio of that many
+    frames."""
     ids = [0 if c == "_" else 3 if c == "?" else TOKENS.index(c) for c in path]
     logits = 9 * torch.nn.functional.one_hot(torch.tensor(ids), len(TOKENS)).float()
     engine = recogniser.engine
@@ -39,13 +45,22 @@ def say(recogniser: HuggingFaceRecogniser, path: str) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("separator", "path", "text", "frames"),
-    [(" ", "__AAB_|__C_C?H_", "AB CCH", [(2, 5), (9, 14)]), ("", "_AAB_|_C", "ABC", [(1, 3), (3, 4), (7, 8)])],
+    [
+        (" ", "__AAB_|__C_C?H_", "AB CCH", [(2, 5), (9, 14)]),
+        ("", "_AAB_|_C", "ABC", [(1, 3), (3, 4), (7, 8)]),
+    ],
 )
 def test_ctc_words_or_characters_have_times_to_the_frame(ctc_folder, separator, path, text, frames):
     recogniser = HuggingFaceRecogniser(ctc_folder, separator=separator)
     transcript = recogniser.transcribe(say(recogniser, path))
-    assert isinstance(recogniser, Recogniser) and recogniser.name == "tiny-ctc" and transcript.text == text
-    assert [(w.start, w.end) for w in transcript.words] == [(GRID.seconds(a), GRID.seconds(b)) for a, b in frames]
+    assert (
+        isinstance(recogniser, Recogniser)
+        and recogniser.name == "tiny-ctc"
+        and transcript.text == text
+    )
+    assert [(w.start, w.end) for w in transcript.words] == [
+        (GRID.seconds(a), GRID.seconds(b)) for a, b in frames
+    ]
     assert all(w.confidence > 0.99 for w in transcript.words)
 
 
@@ -56,7 +71,9 @@ def test_other_weights_in_the_same_folder_are_another_recogniser(ctc_folder, tmp
     with torch.no_grad():
         model.lm_head.bias += 1
     model.save_pretrained(folder)
-    assert before == again and differing(before, load_recogniser(tmp_path, str(folder), None).card) == ["asr_weights"]
+    assert before == again and differing(
+        before, load_recogniser(tmp_path, str(folder), None).card
+    ) == ["asr_weights"]
 
 
 def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):
@@ -74,21 +91,36 @@ def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):
     ours = recogniser.transcribe(noise(4))
     assert len(ours.words) > 3
     assert ours.text == " ".join(theirs["text"].split())
-    expected = [(o["word"], GRID.seconds(o["start_offset"]), GRID.seconds(o["end_offset"])) for o in theirs["word_offsets"]]
+    expected = [
+        (o["word"], GRID.seconds(o["start_offset"]), GRID.seconds(o["end_offset"]))
+        for o in theirs["word_offsets"]
+    ]
     assert [(w.text, w.start, w.end) for w in ours.words] == expected
 
 
 @pytest.mark.parametrize("delimiter", [" ", "_", "▁", "|"])
 @pytest.mark.parametrize("lower", [True, False])
-def test_words_are_those_of_the_library_whatever_stands_between_them(ctc_folder, tmp_path, delimiter, lower):
+def test_words_are_those_of_the_library_whatever_stands_between_them(
+    ctc_folder, tmp_path, delimiter, lower
+):
     folder = shutil.copytree(ctc_folder, tmp_path / "mine")
     tokens = [delimiter if token == "|" else token for token in TOKENS]
     (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
-    options = {"word_delimiter_token": delimiter, "do_lower_case": lower, "bos_token": None, "eos_token": None}
+    options = {
+        "word_delimiter_token": delimiter,
+        "do_lower_case": lower,
+        "bos_token": None,
+        "eos_token": None,
+    }
     transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json"), **options).save_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    if delimiter != " " and tokenizer.word_delimiter_token != delimiter:  # transformers 5.23: it would write one word
-        refused("the vocabulary of .*mine lacks '.', which transformers has between", HuggingFaceRecogniser, folder)
+    # transformers 5.23: it would write one word
+    if delimiter != " " and tokenizer.word_delimiter_token != delimiter:
+        refused(
+            "the vocabulary of .*mine lacks '.', which transformers has between",
+            HuggingFaceRecogniser,
+            folder,
+        )
         return
     recogniser = HuggingFaceRecogniser(folder)
     torch.manual_seed(4)
@@ -114,8 +146,14 @@ def test_what_is_special_is_in_no_word(ctc_folder, tmp_path):
 
 def test_a_vocabulary_without_a_symbol_between_words_is_refused(ctc_folder, tmp_path):
     folder = shutil.copytree(ctc_folder, tmp_path / "mine")
-    (folder / "vocab.json").write_text(json.dumps({token.replace("|", "Ġ"): i for i, token in enumerate(TOKENS)}))
-    refused("mine lacks '.', which transformers has between its words; give a CTC", HuggingFaceRecogniser, folder)
+    (folder / "vocab.json").write_text(
+        json.dumps({token.replace("|", "Ġ"): i for i, token in enumerate(TOKENS)})
+    )
+    refused(
+        "mine lacks '.', which transformers has between its words; give a CTC",
+        HuggingFaceRecogniser,
+        folder,
+    )
     assert HuggingFaceRecogniser(folder, separator="").engine.separator == ""
 
 
@@ -128,14 +166,18 @@ def test_ctc_long_audio_and_audio_without_a_frame(ctc_folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("language, separator, seconds", [("en", " ", 3.0), ("zh", "", 3.0), (None, " ", 3.0), ("en", " ", 40.0)])
+@pytest.mark.parametrize(
+    "language, separator, seconds",
+    [("en", " ", 3.0), ("zh", "", 3.0), (None, " ", 3.0), ("en", " ", 40.0)],
+)
 def test_whisper_words_have_times_inside_the_audio(whisper_folder, language, separator, seconds):
     recogniser = HuggingFaceRecogniser(whisper_folder, language=language, separator=separator)
     transcript = recogniser.transcribe(noise(seconds))
     assert transcript.words and recogniser.name == whisper_folder.name
     assert all(w.text == w.text.strip() != "" and np.isnan(w.confidence) for w in transcript.words)
     times = [0.0, *(t for w in transcript.words for t in (w.start, w.end)), seconds]
-    assert times == sorted(times) and (seconds < 30 or times[-2] > 15)  # there are words after the first window
+    # there are words after the first window
+    assert times == sorted(times) and (seconds < 30 or times[-2] > 15)
     assert recogniser.transcribe(noise(0)).words == ()
 
 
@@ -144,11 +186,16 @@ def test_a_whisper_of_many_languages_says_how_likely_each_is(whisper_folder, mon
     recogniser = HuggingFaceRecogniser(whisper_folder)
     shares, engine = recogniser.spoken_languages(noise(40)), recogniser.engine
     assert set(shares) == {"en", "zh"} and sum(shares.values()) == pytest.approx(1)
-    features = engine.extractor(noise(40)[: 30 * RATE], sampling_rate=RATE, return_tensors="pt").input_features
-    found = engine.tokenizer.convert_ids_to_tokens(int(engine.model.detect_language(input_features=features)[0]))
+    features = engine.extractor(
+        noise(40)[: 30 * RATE], sampling_rate=RATE, return_tensors="pt"
+    ).input_features
+    found = engine.tokenizer.convert_ids_to_tokens(
+        int(engine.model.detect_language(input_features=features)[0])
+    )
     assert max(shares, key=shares.get) == found.strip("<|>")
     engine.multilingual = False
-    # silence alone decides nothing; one of English alone is in doubt where its words are unlikely or repeated
+    # silence alone decides nothing; one of English alone is in doubt where its words are unlikely
+    # or repeated
     for silent, unlikely, repeated, wanted in (
         (1.1, -1000.0, 1000.0, {"en": 1.0}), (1.1, 0.0, 1000.0, {"en": 0.0}), (1.1, -1000.0, 0.0, {"en": 0.0}),
         (0.0, -1000.0, 1000.0, {"en": 1.0}), (0.0, 0.0, 1000.0, {}),
@@ -174,16 +221,29 @@ def test_transformers_warns_of_nothing_that_a_whisper_is_asked(whisper_folder, m
 
 
 @pytest.mark.parametrize(
-    ("separator", "wanted"), [(" ", ["It", "has", "3,000.5", "pages."]), ("", ["It", "has", "3", ",000", ".5", "pages."])]
+    ("separator", "wanted"),
+    [(" ", ["It", "has", "3,000.5", "pages."]), ("", ["It", "has", "3", ",000", ".5", "pages."])],
 )
-def test_what_transformers_cuts_off_a_word_of_whisper_is_put_back(whisper_folder, separator, wanted):
-    pieces = [("It", 0, 1), (" has", 1, 2), (" 3", 2, 3), (",000", 3, 4), (".5", 4, 5), (" ", 5, 5), (" pages.", 5, 6)]
+def test_what_transformers_cuts_off_a_word_of_whisper_is_put_back(
+    whisper_folder, separator, wanted
+):
+    pieces = [
+        ("It", 0, 1),
+        (" has", 1, 2),
+        (" 3", 2, 3),
+        (",000", 3, 4),
+        (".5", 4, 5),
+        (" ", 5, 5),
+        (" pages.", 5, 6),
+    ]
     chunks = [{"text": text, "timestamp": (float(a), float(b))} for text, a, b in pieces]
     engine = HuggingFaceRecogniser(whisper_folder, separator).engine
     engine._pipeline = SimpleNamespace(postprocess=lambda outputs, **_: {"chunks": chunks})
     words = engine.decode(noise(1))
     assert [word.text for word in words] == wanted
-    assert (words[0].start, words[-1].end) == (0, 6) and (not separator or (words[2].start, words[2].end) == (2, 5))
+    assert (words[0].start, words[-1].end) == (0, 6) and (
+        not separator or (words[2].start, words[2].end) == (2, 5)
+    )
 
 
 @pytest.fixture
@@ -191,7 +251,9 @@ def whisper(whisper_folder) -> HuggingFaceRecogniser:
     return HuggingFaceRecogniser(whisper_folder, language="en")
 
 
-def give_logits(whisper: HuggingFaceRecogniser, first: dict[str, float], later: dict[str, float], other: float) -> None:
+def give_logits(
+    whisper: HuggingFaceRecogniser, first: dict[str, float], later: dict[str, float], other: float
+) -> None:
     """Make the decoder give these logits to tokens, and `other` to all others, whatever it hears.
 
     first: after <|startoftranscript|>, where Whisper tells whether there is speech; later: after
@@ -274,7 +336,9 @@ def test_whisper_agrees_with_the_library(whisper_folder):
         ("ctc", "preprocessor_config.json", {"sampling_rate": 8_000}, "8000 Hz"),
     ],
 )  # fmt: skip
-def test_models_without_word_times_or_for_another_rate_are_refused(request, tmp_path, kind, file, changes, message):
+def test_models_without_word_times_or_for_another_rate_are_refused(
+    request, tmp_path, kind, file, changes, message
+):
     folder = tmp_path / "edited"
     shutil.copytree(request.getfixturevalue(f"{kind}_folder"), folder)
     values = json.loads((folder / file).read_text()) | changes
@@ -302,25 +366,40 @@ def test_weights_that_are_missing_are_never_made_up(ctc_folder, tmp_path):
     refused(r"lacks the weight lm_head\.weight", HuggingFaceRecogniser, folder)
 
 
-@pytest.mark.parametrize("file", ["config.json", "model.safetensors", "preprocessor_config.json", "vocab.json"])
+@pytest.mark.parametrize(
+    "file", ["config.json", "model.safetensors", "preprocessor_config.json", "vocab.json"]
+)
 @pytest.mark.parametrize("damage", ["absent", "cut"])
 def test_missing_and_cut_files_are_reported_in_one_sentence(ctc_folder, tmp_path, file, damage):
     folder = tmp_path / "damaged"
     shutil.copytree(ctc_folder, folder)
     whole = (folder / file).read_bytes()
-    (folder / file).unlink() if damage == "absent" else (folder / file).write_bytes(whole[: len(whole) // 2])
+    (folder / file).unlink() if damage == "absent" else (folder / file).write_bytes(
+        whole[: len(whole) // 2]
+    )
     refused(str(folder), HuggingFaceRecogniser, folder)
 
 
 @pytest.mark.parametrize("source", ["nobody/no-such-model", "/no/such/folder"])
 def test_a_name_out_of_reach_says_how_to_give_a_folder(source):
-    with pytest.raises(InputError, match=rf"found no recogniser at {source}.* a folder with config.json, preprocessor_config.json"):
+    with pytest.raises(
+        InputError,
+        match=(
+            rf"found no recogniser at {source}.* a folder with "
+            r"config.json, preprocessor_config.json"
+        ),
+    ):
         HuggingFaceRecogniser(source)
 
 
 def test_a_name_is_looked_for_below_the_folder_of_models(ctc_folder, tmp_path, monkeypatch):
     shutil.copytree(ctc_folder, tmp_path / "facebook" / "wav2vec2-large-960h-lv60-self")
-    with pytest.raises(InputError, match="found no recogniser at facebook/wav2vec2-large-960h-lv60-self: .*/facebook/wav2vec2"):
+    with pytest.raises(
+        InputError,
+        match=(
+            "found no recogniser at facebook/wav2vec2-large-960h-lv60-self: .*/facebook/wav2vec2"
+        ),
+    ):
         HuggingFaceRecogniser("facebook/wav2vec2-large-960h-lv60-self")
     monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
     named = HuggingFaceRecogniser("facebook/wav2vec2-large-960h-lv60-self")
@@ -328,7 +407,8 @@ def test_a_name_is_looked_for_below_the_folder_of_models(ctc_folder, tmp_path, m
     assert named.transcribe(noise(1)) == HuggingFaceRecogniser(ctc_folder).transcribe(noise(1))
 
 
-# ---- PocketSphinx: words, times, fillers, long audio, and that an utterance does not depend on the one before it
+# ---- PocketSphinx: words, times, fillers, long audio, and that an utterance does not depend on
+# the one before it
 
 
 VOICE = Voice("tester", "en-us", "klatt6", 130, 40)  # the one it understands best
@@ -354,12 +434,16 @@ def test_it_hears_words_of_the_sentence_where_they_are(recogniser, speech):
     recognised = {word.text: word for word in transcript.words}
     assert isinstance(recogniser, Recogniser)
     spoken = speak(SENTENCES[1], VOICE)
-    marks = {mark.text: (mark.start / spoken.sample_rate, mark.end / spoken.sample_rate) for mark in spoken.words}
+    marks = {
+        mark.text: (mark.start / spoken.sample_rate, mark.end / spoken.sample_rate)
+        for mark in spoken.words
+    }
     common = set(recognised) & set(marks)
     assert len(common) >= 3, transcript.text
     for text in common:
         assert recognised[text].start == pytest.approx(marks[text][0], abs=0.1)
-        assert recognised[text].end == pytest.approx(marks[text][1], abs=0.2)  # a closure before the next word is silence to it
+        # a closure before the next word is silence to it
+        assert recognised[text].end == pytest.approx(marks[text][1], abs=0.2)
 
 
 @pytest.mark.slow
@@ -377,13 +461,15 @@ def test_words_depend_neither_on_what_came_before_nor_on_other_threads(recognise
     alone = [recogniser.transcribe(samples) for samples in speech]
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(recogniser.transcribe, speech * 3)) == alone * 3
-    assert len({decoder.process.pid for decoder in recogniser._idle}) == 2  # each thread had one of its own
+    # each thread had one of its own
+    assert len({decoder.process.pid for decoder in recogniser._idle}) == 2
 
 
 @pytest.mark.slow
 def test_pieces_of_long_audio_are_heard_as_if_alone(recogniser, speech, monkeypatch):
     monkeypatch.setattr("speechssl.cascade.engines.LONGEST", 4.0)
-    parts = [np.pad(x, (0, int(3.5 * RATE) - len(x))) for x in speech]  # 3.5 s each, the rest of it silent
+    # 3.5 s each, the rest of it silent
+    parts = [np.pad(x, (0, int(3.5 * RATE) - len(x))) for x in speech]
     words = recogniser.transcribe(np.concatenate(parts)).words
     times = [t for w in words for t in (w.start, w.end)]
     assert times == sorted(times)
@@ -404,9 +490,14 @@ def test_stereo_is_refused(recogniser):
 def test_fillers_and_alternate_marks_are_removed(recogniser, monkeypatch):
     names = ("<s>", "the(2)", "<sil>", "[NOISE]", "++UM++", "it's", "</s>")
     segments = [(word, 10 * i, 10 * i + 9, 1.1) for i, word in enumerate(names)]
-    monkeypatch.setattr(recogniser, "_idle", [SimpleNamespace(frame_rate=100, segments=lambda samples: segments)])
+    monkeypatch.setattr(
+        recogniser, "_idle", [SimpleNamespace(frame_rate=100, segments=lambda samples: segments)]
+    )
     words = recogniser.transcribe(np.zeros(RATE)).words
-    assert [(w.text, w.start, w.end, w.confidence) for w in words] == [("the", 0.1, 0.2, 1.0), ("it's", 0.5, 0.6, 1.0)]
+    assert [(w.text, w.start, w.end, w.confidence) for w in words] == [
+        ("the", 0.1, 0.2, 1.0),
+        ("it's", 0.5, 0.6, 1.0),
+    ]
 
 
 def test_without_the_package_the_remedy_is_named(monkeypatch):
@@ -427,5 +518,9 @@ def test_a_decoder_whose_process_is_killed_is_one_sentence():
     process = recogniser._idle[0].process
     process.kill()
     process.wait()
-    refused("the process of PocketSphinx ended with -9; see if memory is short", recogniser.transcribe, np.zeros(RATE, np.float32))
+    refused(
+        "the process of PocketSphinx ended with -9; see if memory is short",
+        recogniser.transcribe,
+        np.zeros(RATE, np.float32),
+    )
     assert recogniser.transcribe(np.zeros(RATE, np.float32)).words == ()  # by another process

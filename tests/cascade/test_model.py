@@ -46,9 +46,16 @@ def emissions(path: str, vocabulary: CtcVocabulary = ENGLISH, sure: float = 0.9)
     return probabilities.log()
 
 
-def align_words(log_probs: torch.Tensor, text: str, vocabulary: CtcVocabulary, grid: FrameGrid) -> list[TimedWord]:
+def align_words(
+    log_probs: torch.Tensor, text: str, vocabulary: CtcVocabulary, grid: FrameGrid
+) -> list[TimedWord]:
     """The words of a text of symbols of the vocabulary, on its likeliest path."""
-    return timed_words(align_spans(log_probs, vocabulary.encode(text)), vocabulary.symbols, vocabulary.separator, grid)
+    return timed_words(
+        align_spans(log_probs, vocabulary.encode(text)),
+        vocabulary.symbols,
+        vocabulary.separator,
+        grid,
+    )
 
 
 # -- vocabulary
@@ -59,13 +66,19 @@ def test_encode_and_decode_agree_with_the_table():
     assert ENGLISH.encode(" it's  me ") == [ENGLISH.symbols.index(c) for c in "it's|me"]
     assert ENGLISH.decode(ENGLISH.encode("it's me")) == "it's me"
     assert ENGLISH.encode("") == [] and ENGLISH.decode([]) == ""
-    chinese = CtcVocabulary.of_characters(["你好 吗", "好"])  # characters are words, and spaces are nothing
+    # characters are words, and spaces are nothing
+    chinese = CtcVocabulary.of_characters(["你好 吗", "好"])
     assert chinese.symbols == ("<blank>", *sorted("你好吗"))
     assert chinese.decode(chinese.encode("好 你")) == "好你"
     for text in ("Hello", "naïve", "a|b", "3"):
         with pytest.raises(ValueError, match="not in the vocabulary"):
             ENGLISH.encode(text)
-    for symbols, separator in (((), ""), (("a", "b"), ""), (("<blank>", "a", "a"), ""), (("<blank>", "a"), "|")):
+    for symbols, separator in (
+        ((), ""),
+        (("a", "b"), ""),
+        (("<blank>", "a", "a"), ""),
+        (("<blank>", "a"), "|"),
+    ):
         with pytest.raises(ValueError):
             CtcVocabulary(symbols, separator)
 
@@ -74,7 +87,14 @@ def test_encode_and_decode_agree_with_the_table():
 
 
 def test_greedy_decoding():
-    texts = {"__hh_e_l_ll_oo__": "hello", "_": "", "aa": "a", "a_a": "aa", "||hi||_|me|": "hi me", "it's": "it's"}
+    texts = {
+        "__hh_e_l_ll_oo__": "hello",
+        "_": "",
+        "aa": "a",
+        "a_a": "aa",
+        "||hi||_|me|": "hi me",
+        "it's": "it's",
+    }
     assert {path: greedy_decode(emissions(path), ENGLISH) for path in texts} == texts
     assert greedy_decode(torch.zeros(0, len(ENGLISH)), ENGLISH) == ""
 
@@ -92,12 +112,21 @@ def test_alignment_to_the_frame():
 
 def test_alignment_of_other_texts_than_the_audio_says():
     words = align_words(emissions("__hhi_|_mme_"), "hi you", ENGLISH, GRID)
-    assert [w.text for w in words] == ["hi", "you"] and words[0].confidence > 0.5 and words[1].confidence < 0.1
+    assert (
+        [w.text for w in words] == ["hi", "you"]
+        and words[0].confidence > 0.5
+        and words[1].confidence < 0.1
+    )
     words = align_words(emissions("a_a"), "aa", ENGLISH, GRID)
     assert (words[0].start, words[0].end) == (0.0, GRID.seconds(3))
-    with pytest.raises(ValueError, match="2 symbols need at least 3 frames and there are 2"):  # a doubled letter needs its blank
+    # a doubled letter needs its blank
+    with pytest.raises(ValueError, match="2 symbols need at least 3 frames and there are 2"):
         align_words(emissions("aa"), "aa", ENGLISH, GRID)
-    assert align_words(emissions("a_a"), "", ENGLISH, GRID) == align_words(torch.zeros(0, 29), " ", ENGLISH, GRID) == []
+    assert (
+        align_words(emissions("a_a"), "", ENGLISH, GRID)
+        == align_words(torch.zeros(0, 29), " ", ENGLISH, GRID)
+        == []
+    )
     broken = emissions("abc")
     broken[1, 1] = math.nan
     with pytest.raises(ValueError, match="not all numbers"):
@@ -125,7 +154,9 @@ def test_alignments_are_in_order_apart_and_inside_the_audio(text, spare, seed):
 
 def head(states: int = 1, lstm_layers: int = 1, symbols: int = 29, width: int = 8) -> CtcHead:
     torch.manual_seed(0)
-    return CtcHead(HeadShape(width, symbols, states, projection=16, lstm_width=16, lstm_layers=lstm_layers))
+    return CtcHead(
+        HeadShape(width, symbols, states, projection=16, lstm_width=16, lstm_layers=lstm_layers)
+    )
 
 
 @pytest.mark.parametrize("lstm_layers", [0, 1, 2])
@@ -144,7 +175,9 @@ def test_padding_never_matters(states, lstm_layers):
     targets = [[3, 4], [3, 3, 5], [7]]
     torch.testing.assert_close(
         model.loss(features, lengths, targets)["loss"],
-        model.loss(torch.nn.functional.pad(features, (0, 0, 0, 4), value=99.0), lengths, targets)["loss"],
+        model.loss(torch.nn.functional.pad(features, (0, 0, 0, 4), value=99.0), lengths, targets)[
+            "loss"
+        ],
     )
 
 
@@ -152,12 +185,18 @@ def test_layer_weights_begin_equal_and_learn():
     model = head(states=3)
     features = torch.randn(2, 3, 6, 8)
     one = head()
-    one.load_state_dict({name: value for name, value in model.state_dict().items() if name != "weights"})
+    one.load_state_dict(
+        {name: value for name, value in model.state_dict().items() if name != "weights"}
+    )
     lengths = torch.tensor([6, 6])
     torch.testing.assert_close(model(features, lengths).exp().sum(-1), torch.ones(2, 6))
     torch.testing.assert_close(model(features, lengths), one(features.mean(1), lengths))
     model.loss(features, torch.tensor([6, 6]), [[3], [4, 5]])["loss"].backward()
-    assert model.weights is not None and model.weights.grad is not None and model.weights.grad.abs().sum() > 0
+    assert (
+        model.weights is not None
+        and model.weights.grad is not None
+        and model.weights.grad.abs().sum() > 0
+    )
 
 
 @pytest.mark.parametrize("states", [1, 3])
@@ -191,7 +230,10 @@ def test_loss_is_by_symbol_and_counts_what_does_not_fit():
     fits = model.loss(features, lengths, [[3, 4], [5]])
     log_probs = model(features, lengths).transpose(0, 1)
     by_hand = [
-        torch.nn.functional.ctc_loss(log_probs[:, i : i + 1], torch.tensor([t]), (4,), (len(t),), reduction="sum") / len(t)
+        torch.nn.functional.ctc_loss(
+            log_probs[:, i : i + 1], torch.tensor([t]), (4,), (len(t),), reduction="sum"
+        )
+        / len(t)
         for i, t in enumerate(([3, 4], [5]))
     ]
     torch.testing.assert_close(fits["loss"], sum(by_hand) / 2)
@@ -211,7 +253,8 @@ TOY = ["ab", "b a", "aa b", "ba ab", "bb"]
 
 
 def toy_batch() -> tuple[torch.Tensor, torch.Tensor]:
-    """Every symbol lasts three noisy frames of its own direction; doubled letters have a silent frame between them."""
+    """Every symbol lasts three noisy frames of its own direction; doubled letters have a silent
+    frame between them."""
     directions = torch.eye(8)
     rows = []
     for text in TOY:
@@ -219,7 +262,9 @@ def toy_batch() -> tuple[torch.Tensor, torch.Tensor]:
         for c in text:
             frames += [directions[" ab".index(c) + 1]] * 3 + [directions[0]]
         rows.append(torch.stack(frames) + 0.1 * torch.randn(len(frames), 8))
-    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), torch.tensor([len(r) for r in rows])
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), torch.tensor(
+        [len(r) for r in rows]
+    )
 
 
 def test_sixty_steps_learn_a_toy_language_without_errors():
@@ -234,7 +279,9 @@ def test_sixty_steps_learn_a_toy_language_without_errors():
         model.loss(features, lengths, targets)["loss"].backward()
         optimiser.step()
     log_probs = model.eval()(features, lengths).detach()
-    assert [greedy_decode(p[:n], vocabulary) for p, n in zip(log_probs, lengths, strict=True)] == TOY
+    assert [
+        greedy_decode(p[:n], vocabulary) for p, n in zip(log_probs, lengths, strict=True)
+    ] == TOY
 
 
 # -- recogniser
@@ -247,7 +294,9 @@ class FakeEncoder:
 
     def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
         centres = samples[200 :: self.grid.hop][: self.grid.frames(len(samples))]
-        states = torch.nn.functional.one_hot(torch.from_numpy(centres * 100).round().long(), 29).float()
+        states = torch.nn.functional.one_hot(
+            torch.from_numpy(centres * 100).round().long(), 29
+        ).float()
         return torch.stack([torch.zeros_like(states), states, states])
 
     def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
@@ -279,7 +328,8 @@ def test_recognition_gives_text_and_times(recogniser):
     transcript = recogniser.transcribe(spoken("__hhi_|_mme_"))
     assert isinstance(recogniser, Recogniser)
     assert transcript.text == "hi me"
-    assert [(w.start, w.end) for w in transcript.words] == [(0.0425, 0.1025), (0.1225, 0.2225)]  # "me" begins with "|"
+    # "me" begins with "|"
+    assert [(w.start, w.end) for w in transcript.words] == [(0.0425, 0.1025), (0.1225, 0.2225)]
 
 
 def test_a_word_begins_where_the_separator_before_it_begins():
@@ -319,7 +369,9 @@ def test_long_recordings_are_decoded_in_pieces_that_are_cut_in_blanks(recogniser
     path = "__hhi_|_mme____" * 3
     log_probs = recogniser.log_probs(spoken(path))
     pieces = pieces_at_blanks(log_probs, longest=20)
-    assert [a for a, _ in pieces] == [0, *(b for _, b in pieces[:-1])] and pieces[-1][1] == len(log_probs)
+    assert [a for a, _ in pieces] == [0, *(b for _, b in pieces[:-1])] and pieces[-1][1] == len(
+        log_probs
+    )
     assert all(b - a <= 20 for a, b in pieces)
     assert all(path[b] == "_" for _, b in pieces[:-1])
     assert pieces_at_blanks(log_probs) == [(0, len(log_probs))]
@@ -327,7 +379,10 @@ def test_long_recordings_are_decoded_in_pieces_that_are_cut_in_blanks(recogniser
 
 def test_words_of_two_pieces_stay_apart(recogniser, monkeypatch):
     monkeypatch.setattr("speechssl.cascade.model.LONGEST_PIECE", 20)
-    monkeypatch.setattr("speechssl.cascade.model.pieces_at_blanks", lambda log_probs: [(0, 13), (13, len(log_probs))])
+    monkeypatch.setattr(
+        "speechssl.cascade.model.pieces_at_blanks",
+        lambda log_probs: [(0, 13), (13, len(log_probs))],
+    )
     recogniser.decoder = _Says("hi me", "hi me")
     words = recogniser.transcribe(spoken("__hhi_|_mme_" + "__hhi_|_mme_")).words
     assert [w.text for w in words] == ["hi", "me", "hi", "me"]
@@ -335,17 +390,23 @@ def test_words_of_two_pieces_stay_apart(recogniser, monkeypatch):
 
 
 def test_the_greedy_path_is_the_alignment_of_its_own_text():
-    log_probs = torch.randn(300, 29, generator=torch.Generator().manual_seed(0)).mul(3).log_softmax(-1)
+    log_probs = (
+        torch.randn(300, 29, generator=torch.Generator().manual_seed(0)).mul(3).log_softmax(-1)
+    )
     spans = greedy_spans(log_probs)
     aligned = align_spans(log_probs, [span.token for span in spans])
     path = log_probs.argmax(-1)
     theirs = torchaudio.functional.merge_tokens(path, log_probs.max(-1)[0], 0)
     for other in (aligned, theirs):
-        assert [(s.token, s.start, s.end, s.score) for s in other] == [(s.token, s.start, s.end, s.score) for s in spans]
+        assert [(s.token, s.start, s.end, s.score) for s in other] == [
+            (s.token, s.start, s.end, s.score) for s in spans
+        ]
 
 
 def test_audio_without_a_frame_has_no_words_and_what_is_no_recording_is_refused(recogniser):
-    assert all(recogniser.transcribe(np.zeros(samples, np.float32)).words == () for samples in (0, 1, 399))
+    assert all(
+        recogniser.transcribe(np.zeros(samples, np.float32)).words == () for samples in (0, 1, 399)
+    )
     for samples in (np.zeros((2, 16_000), np.float32), np.full(16_000, np.nan, np.float32)):
         with pytest.raises(ValueError):
             recogniser.transcribe(samples)
@@ -353,7 +414,9 @@ def test_audio_without_a_frame_has_no_words_and_what_is_no_recording_is_refused(
 
 def test_head_vocabulary_and_layer_must_fit():
     with pytest.raises(ValueError, match="29 symbols"):
-        CtcRecogniser(FakeEncoder(), transparent_head(1), CtcVocabulary.of_characters(["ab"]), "x", 1)
+        CtcRecogniser(
+            FakeEncoder(), transparent_head(1), CtcVocabulary.of_characters(["ab"]), "x", 1
+        )
     with pytest.raises(ValueError, match="layer"):
         CtcRecogniser(FakeEncoder(), transparent_head(1), ENGLISH, "x")
     with pytest.raises(ValueError, match="layer"):
@@ -369,7 +432,13 @@ def test_saved_and_loaded_it_says_the_same_and_another_encoder_is_refused(recogn
         assert getattr(again, name) == getattr(recogniser, name)
     other = FakeEncoder()
     other.hash = "f" * 16
-    refused(rf"{tmp_path}/card\.json was made with the encoder 0123456789abcdef", CtcRecogniser.load, tmp_path, other)
+    refused(
+        rf"{tmp_path}/card\.json was made with the encoder "
+        r"0123456789abcdef",
+        CtcRecogniser.load,
+        tmp_path,
+        other,
+    )
 
 
 def _cut(folder):
@@ -390,7 +459,10 @@ def _edit_weights(folder, change):
         (lambda f: (f / "head.safetensors").unlink(), "head.safetensors"),
         (lambda f: _edit_weights(f, lambda s: s.pop("output.bias")), "head.safetensors"),
         (lambda f: _edit_weights(f, lambda s: s.update(extra=torch.zeros(1))), "head.safetensors"),
-        (lambda f: _edit_weights(f, lambda s: s.update({"output.bias": torch.zeros(3)})), "head.safetensors"),
+        (
+            lambda f: _edit_weights(f, lambda s: s.update({"output.bias": torch.zeros(3)})),
+            "head.safetensors",
+        ),
         (lambda f: _edit_weights(f, lambda s: s["output.bias"].add_(1)), "head.safetensors"),
         (lambda f: (f / "card.json").unlink(), "card.json"),
         (lambda f: (f / "card.json").write_text("{"), "card.json"),
@@ -398,7 +470,10 @@ def _edit_weights(folder, change):
         (lambda f: change_json(f / "card.json", kind="codebook"), "card.json"),
         (lambda f: change_json(f / "card.json", head={"width": 3}), "card.json"),
         (lambda f: change_json(f / "card.json", head=None), "card.json"),
-        (lambda f: change_json(f / "card.json", vocabulary={"symbols": ["a"], "separator": ""}), "card.json"),
+        (
+            lambda f: change_json(f / "card.json", vocabulary={"symbols": ["a"], "separator": ""}),
+            "card.json",
+        ),
     ],
 )
 def test_damage_is_named(recogniser, tmp_path, damage, named):
@@ -411,7 +486,10 @@ def test_damage_is_named(recogniser, tmp_path, damage, named):
 @pytest.mark.parametrize("lengths", [[9], [5, 9, 1], [4, 4]])
 def test_the_lstm_on_a_padded_batch_is_torchs_on_a_packed_one(layers, lengths):
     torch.manual_seed(0)
-    lstm, lengths = torch.nn.LSTM(6, 5, layers, batch_first=True, bidirectional=True), torch.tensor(lengths)
+    lstm, lengths = (
+        torch.nn.LSTM(6, 5, layers, batch_first=True, bidirectional=True),
+        torch.tensor(lengths),
+    )
     padded = torch.randn(len(lengths), 9, 6, requires_grad=True)
     real = (torch.arange(9) < lengths[:, None])[..., None]
     packed = pack_padded_sequence(padded, lengths, batch_first=True, enforce_sorted=False)

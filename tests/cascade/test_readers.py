@@ -1,4 +1,5 @@
-"""Readers of Hugging Face on the words of transcripts: what transformers itself finds, null answers, names, and refusals."""
+"""Readers of Hugging Face on the words of transcripts: what transformers itself finds, null
+answers, names, and refusals."""
 
 import json
 import math
@@ -17,11 +18,26 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedTokenizerFast
 
 from speechssl.cascade.config import ReaderOptions
-from speechssl.cascade.readers import cut_at_words, join_text, load_huggingface, load_text_qa, word_bounds, written_words
+from speechssl.cascade.readers import (
+    cut_at_words,
+    join_text,
+    load_huggingface,
+    load_text_qa,
+    word_bounds,
+    written_words,
+)
 from speechssl.cascade.train import train_text
 from speechssl.cli import main
 from speechssl.config import TEXT_FAMILIES, TrainingOptions
-from speechssl.data.records import Answer, Passage, Question, Span, data_hash, training_data, write_records
+from speechssl.data.records import (
+    Answer,
+    Passage,
+    Question,
+    Span,
+    data_hash,
+    training_data,
+    write_records,
+)
 from speechssl.dual.config import QaOptions
 from speechssl.errors import InputError
 from speechssl.eval.config import Qa
@@ -36,13 +52,20 @@ from .conftest import transcript
 
 QA = "AutoModelForQuestionAnswering"
 QUESTION = "who lost the lantern?"
-STORY = "Anna was born in Paris. peter lost the silver lantern at the market in London, which anna had not been to before."
+STORY = (
+    "Anna was born in Paris. peter lost the silver lantern at the market in London, which "
+    "anna had not been to before."
+)
 LENGTHS = {"max_seq_length": 40, "doc_stride": 10, "max_answer_length": 6}
 
 
 def by_transformers(folder, question, passage, length, stride, longest):
-    """As transformers' run_qa.py, every pair of a start and an end for its n best. Returns text, score and that of "no answer"."""
-    model, tokenizer = AutoModelForQuestionAnswering.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    """As transformers' run_qa.py, every pair of a start and an end for its n best. Returns text,
+    score and that of "no answer"."""
+    model, tokenizer = (
+        AutoModelForQuestionAnswering.from_pretrained(folder).eval(),
+        AutoTokenizer.from_pretrained(folder),
+    )
     last = tokenizer.padding_side == "right"
     cut = tokenizer(
         *((question, passage) if last else (passage, question)),
@@ -55,7 +78,13 @@ def by_transformers(folder, question, passage, length, stride, longest):
     best, null = (-math.inf, ""), math.inf
     for n, ids in enumerate(cut["input_ids"]):
         with torch.inference_mode():
-            out = model(**{name: torch.tensor(cut[name][n])[None] for name in tokenizer.model_input_names if name in cut})
+            out = model(
+                **{
+                    name: torch.tensor(cut[name][n])[None]
+                    for name in tokenizer.model_input_names
+                    if name in cut
+                }
+            )
         starts, ends = out.start_logits[0].tolist(), out.end_logits[0].tolist()
         cls = ids.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in ids else 0
         null = min(null, starts[cls] + ends[cls])
@@ -71,15 +100,25 @@ def by_transformers(folder, question, passage, length, stride, longest):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", [f for f in (*TEXT_FAMILIES, "XLNet", "Bart", "GPT2") if f != "ByT5"])
+@pytest.mark.parametrize(
+    "family", [f for f in (*TEXT_FAMILIES, "XLNet", "Bart", "GPT2") if f != "ByT5"]
+)
 def test_a_checkpoint_finds_what_it_finds_in_transformers(checkpoint, family):
     folder, story = checkpoint(family, QA), transcript(f"{STORY} {STORY}")
     text, score, null, count = by_transformers(folder, QUESTION, story.text, *LENGTHS.values())
-    (found,) = load_huggingface(folder, ReaderOptions(**LENGTHS)).read([(transcript(QUESTION), story)])
-    assert count > 1 and found.score == pytest.approx(score, abs=1e-4) and found.null == pytest.approx(null, abs=1e-4)
+    (found,) = load_huggingface(folder, ReaderOptions(**LENGTHS)).read(
+        [(transcript(QUESTION), story)]
+    )
+    assert (
+        count > 1
+        and found.score == pytest.approx(score, abs=1e-4)
+        and found.null == pytest.approx(null, abs=1e-4)
+    )
     assert text in found.text  # with the rest of its first and last word
     assert re.search(rf"\b{re.escape(found.text)}(?!\w)", story.text)
-    assert found.text in story.separator.join(w.text for w in story.words[found.first : found.last + 1])
+    assert found.text in story.separator.join(
+        w.text for w in story.words[found.first : found.last + 1]
+    )
 
 
 @pytest.mark.parametrize("trim", [True, False])
@@ -87,24 +126,39 @@ def test_a_checkpoint_finds_what_it_finds_in_transformers(checkpoint, family):
 @pytest.mark.parametrize("before", ["Whitespace", "WhitespaceSplit", "Punctuation", "Digits", ""])
 def test_every_letter_is_of_the_token_that_begins_there(before, space, trim):
     """Whatever a ByteLevel tokeniser takes the space before a word for."""
-    text, level = "(Anna) lives in A5, é Zürich 5 .", pre_tokenizers.ByteLevel(add_prefix_space=space, trim_offsets=trim)
+    text, level = (
+        "(Anna) lives in A5, é Zürich 5 .",
+        pre_tokenizers.ByteLevel(add_prefix_space=space, trim_offsets=trim),
+    )
     parts = [getattr(pre_tokenizers, before)()] if before else []
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*parts, level])
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=trim)
-    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
     tokenizer.train_from_iterator([text, "q"] * 9, trainer)
     joined = join_text(PreTrainedTokenizerFast(tokenizer_object=tokenizer), "q", text.split(), " ")
     for word, start in ((m.group(), m.start()) for m in re.finditer(r"\S+", text)):
         inside = [(a, b) for a, b in joined.characters.tolist() if start <= a < start + len(word)]
-        first = min((a for a, b in joined.characters.tolist() if a < start + len(word) and b > start), default=None)
+        first = min(
+            (a for a, b in joined.characters.tolist() if a < start + len(word) and b > start),
+            default=None,
+        )
         assert first is not None and (first == start or text[first:start].isspace()), (word, inside)
 
 
 @pytest.mark.parametrize(
     ("start", "end", "text"),
     [(1, 4, "Anna"), (0, 6, "(Anna)"), (2, 3, "Anna"), (8, 10, "Anna"), (12, 13, "s"), (0, 0, "")]
-    + [(15, 18, "1990"), (14, 19, "1990s"), (20, 22, "90"), (25, 27, "Zürich"), (33, 34, "5"), (31, 34, "3.5")],
+    + [
+        (15, 18, "1990"),
+        (14, 19, "1990s"),
+        (20, 22, "90"),
+        (25, 27, "Zürich"),
+        (33, 34, "5"),
+        (31, 34, "3.5"),
+    ],
 )
 def test_an_answer_is_cut_at_words(start, end, text):
     assert cut_at_words("(Anna) Anna's 1990s 90s Zürich 3.5", start, end, " ") == text
@@ -119,7 +173,9 @@ def test_a_tokeniser_in_python_joins_as_it_does_and_answers_with_whole_words(che
     reader = load_huggingface(folder, ReaderOptions(max_seq_length=1000))
     joined = join_text(reader.tokenizer, QUESTION, STORY.split(), " ")
     assert joined.ids.tolist() == reader.tokenizer(QUESTION, STORY)["input_ids"]
-    assert (joined.part == 0).sum() == len(QUESTION) and (joined.part == 1).sum() == len(STORY) == len(joined.characters)
+    assert (joined.part == 0).sum() == len(QUESTION) and (joined.part == 1).sum() == len(
+        STORY
+    ) == len(joined.characters)
     (found,) = reader.read([(transcript(QUESTION), story)])
     assert found.text == " ".join(STORY.split()[found.first : found.last + 1])
 
@@ -133,7 +189,11 @@ def test_many_are_read_as_one_by_one_and_nothing_is_not_read(checkpoint, family)
     for a, b, passage in zip(many, single, passages, strict=True):
         assert (a is None) == (b is None) == (not passage)
         if a is not None:
-            assert (a.first, a.last, a.text) == (b.first, b.last, b.text) and a.score == pytest.approx(b.score, abs=1e-4)
+            assert (a.first, a.last, a.text) == (
+                b.first,
+                b.last,
+                b.text,
+            ) and a.score == pytest.approx(b.score, abs=1e-4)
             assert 0 <= a.first <= a.last < len(passage.split()) and 0 < a.confidence <= 1
     with pytest.warns(UserWarning, match="1 of 1 questions lost what is beyond half of 40"):
         assert reader.read([(transcript(STORY), transcript(STORY))])[0] is not None
@@ -141,20 +201,39 @@ def test_many_are_read_as_one_by_one_and_nothing_is_not_read(checkpoint, family)
 
 @pytest.mark.slow
 def test_of_many_windows_a_few_may_be_read(checkpoint):
-    reader = load_huggingface(checkpoint("BERT", QA), ReaderOptions(max_seq_length=24, doc_stride=4))
-    story = transcript(" ".join(["the the the"] * 20 + ["peter lost the lantern"] + ["of of of"] * 20))
+    reader = load_huggingface(
+        checkpoint("BERT", QA), ReaderOptions(max_seq_length=24, doc_stride=4)
+    )
+    story = transcript(
+        " ".join(["the the the"] * 20 + ["peter lost the lantern"] + ["of of of"] * 20)
+    )
     (found,) = reader.limited(1).read([(transcript("who lost the lantern"), story)])
-    assert 40 < found.first <= found.last < 90  # of 120 words, those of the window that has the question's
-    many, all_of_them = (r.read([(transcript(QUESTION), story)]) for r in (reader.limited(1000), reader))
+    # of 120 words, those of the window that has the question's
+    assert 40 < found.first <= found.last < 90
+    many, all_of_them = (
+        r.read([(transcript(QUESTION), story)]) for r in (reader.limited(1000), reader)
+    )
     assert many == all_of_them
 
 
-@given(st.lists(st.sampled_from(["anna", "lost", "silver", "lantern", "xyz", "a", "paris."]), min_size=1, max_size=20), st.data())
+@given(
+    st.lists(
+        st.sampled_from(["anna", "lost", "silver", "lantern", "xyz", "a", "paris."]),
+        min_size=1,
+        max_size=20,
+    ),
+    st.data(),
+)
 def test_every_word_is_where_it_stands(checkpoint, words, data):
     """The characters of a span lie in its words, and touch the first and the last of them."""
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint(data.draw(st.sampled_from(["BERT", "RoBERTa", "T5"])), QA))
+    tokenizer = AutoTokenizer.from_pretrained(
+        checkpoint(data.draw(st.sampled_from(["BERT", "RoBERTa", "T5"])), QA)
+    )
     separator = data.draw(st.sampled_from(["", " "]))
-    joined, (starts, ends) = join_text(tokenizer, "who", words, separator), word_bounds(words, separator)
+    joined, (starts, ends) = (
+        join_text(tokenizer, "who", words, separator),
+        word_bounds(words, separator),
+    )
     text = separator.join(words)
     assert [text[a:b] for a, b in zip(starts, ends, strict=True)] == words
     assert (joined.part == 1).sum() == len(joined.characters) > 0
@@ -165,12 +244,19 @@ def test_every_word_is_where_it_stands(checkpoint, words, data):
     assert all(covered[i] or text[i] == " " for i in range(len(text)))
 
 
-def test_a_t5_that_does_not_say_what_its_decoder_begins_with_begins_with_its_padding(checkpoint, tmp_path):
-    folder, item = shutil.copytree(checkpoint("T5", QA), tmp_path / "t5"), (transcript(QUESTION), transcript(STORY))
+def test_a_t5_that_does_not_say_what_its_decoder_begins_with_begins_with_its_padding(
+    checkpoint, tmp_path
+):
+    folder, item = (
+        shutil.copytree(checkpoint("T5", QA), tmp_path / "t5"),
+        (transcript(QUESTION), transcript(STORY)),
+    )
     config = json.loads((folder / "config.json").read_text())
     assert config.pop("decoder_start_token_id") == config["pad_token_id"]
     (folder / "config.json").write_text(json.dumps(config))
-    found, expected = (load_huggingface(f, ReaderOptions()).read([item]) for f in (folder, checkpoint("T5", QA)))
+    found, expected = (
+        load_huggingface(f, ReaderOptions()).read([item]) for f in (folder, checkpoint("T5", QA))
+    )
     assert found == expected
 
 
@@ -187,9 +273,14 @@ def test_capitals_that_say_nothing_are_small_letters():
 def corpus(tmp_path):
     """A question about a passage with times, asked and answered in writing."""
     words = tuple(Span(w, i / 2, i / 2 + 0.4) for i, w in enumerate(STORY.split()))
-    write_records(tmp_path / "corpus/test/passages.jsonl", [Passage("p", "", 11.0, STORY, "s", "en", words)])
+    write_records(
+        tmp_path / "corpus/test/passages.jsonl", [Passage("p", "", 11.0, STORY, "s", "en", words)]
+    )
     answer = Answer("the silver lantern", 3.5, 4.9)
-    write_records(tmp_path / "corpus/test/questions.jsonl", [Question("q", "p", "", 0.0, "what was lost", "s", "en", (answer,))])
+    write_records(
+        tmp_path / "corpus/test/questions.jsonl",
+        [Question("q", "p", "", 0.0, "what was lost", "s", "en", (answer,))],
+    )
     (tmp_path / "corpus/card.json").write_text("{}")
     return tmp_path / "corpus"
 
@@ -197,12 +288,23 @@ def corpus(tmp_path):
 def evaluated(corpus, out, models="people-en", **options):
     """(system, metric) -> value, after the system `text` has been evaluated."""
     reading = ReaderOptions(**options)
-    run_evaluation(Qa(corpus=corpus, out=out, systems=("text",), conditions=("clean",), models=str(models), reading=reading))
+    run_evaluation(
+        Qa(
+            corpus=corpus,
+            out=out,
+            systems=("text",),
+            conditions=("clean",),
+            models=str(models),
+            reading=reading,
+        )
+    )
     return {(r.system, r.metric): r.value for r in read_rows(out / "results.jsonl")}
 
 
 @pytest.mark.slow
-def test_a_reader_by_name_is_in_the_names_of_systems_and_their_card(checkpoint, tmp_path, monkeypatch, corpus):
+def test_a_reader_by_name_is_in_the_names_of_systems_and_their_card(
+    checkpoint, tmp_path, monkeypatch, corpus
+):
     monkeypatch.setenv(MODELS, str(tmp_path / "models"))
     folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "models/someone/tiny-squad2")
     reading = ReaderOptions(reader="someone/tiny-squad2", max_seq_length=100)
@@ -216,7 +318,11 @@ def test_a_reader_by_name_is_in_the_names_of_systems_and_their_card(checkpoint, 
     expected, *_ = by_transformers(folder, QUESTION, STORY, 100, 32, 30)
     assert found.text == expected
     inside = [w for w in words if found.start <= w.start and w.end <= found.end]
-    assert found.text in " ".join(w.text for w in inside) and inside[0].start == found.start and inside[-1].end == found.end
+    assert (
+        found.text in " ".join(w.text for w in inside)
+        and inside[0].start == found.start
+        and inside[-1].end == found.end
+    )
 
     evaluated(corpus, tmp_path / "out", reader="someone/tiny-squad2")
     rows = evaluated(corpus, tmp_path / "out")  # beside the models' own
@@ -225,14 +331,18 @@ def test_a_reader_by_name_is_in_the_names_of_systems_and_their_card(checkpoint, 
     assert saved["reader"] == "someone/tiny-squad2" and saved["answers"]["q"]["text"]
     assert saved["card"]["text_qa"] == hash_files([folder / "model.safetensors"])
     shutil.copytree(folder, tmp_path / "models/other/tiny-squad2")
-    with pytest.raises(InputError, match="made with the reader someone/tiny-squad2, and other/tiny-squad2 would"):
+    with pytest.raises(
+        InputError, match=("made with the reader someone/tiny-squad2, and other/tiny-squad2 would")
+    ):
         evaluated(corpus, tmp_path / "out", reader="other/tiny-squad2")
 
 
 def test_text_qa_of_the_models_may_be_a_checkpoint(checkpoint, tmp_path, corpus):
     shutil.copytree(checkpoint("RoBERTa", QA), tmp_path / "set/text-qa")
     rows = evaluated(corpus, tmp_path / "out", tmp_path / "set")
-    assert {system for system, _ in rows} == {"text"} and {"em", "f1", "ff1", "aos"} <= {metric for _, metric in rows}
+    assert {system for system, _ in rows} == {"text"} and {"em", "f1", "ff1", "aos"} <= {
+        metric for _, metric in rows
+    }
     before = load_systems(tmp_path / "set", ["text"])[0].card
     other = checkpoint("RoBERTa", QA, hidden_dropout_prob=0.2, num_hidden_layers=1)
     shutil.copytree(other, tmp_path / "set/text-qa", dirs_exist_ok=True)
@@ -240,13 +350,21 @@ def test_text_qa_of_the_models_may_be_a_checkpoint(checkpoint, tmp_path, corpus)
 
 
 @pytest.mark.parametrize("family", ["BERT", "T5"])
-def test_nothing_is_the_answer_where_it_is_worth_more_than_the_best_span_by_the_threshold(checkpoint, corpus, tmp_path, family):
+def test_nothing_is_the_answer_where_it_is_worth_more_than_the_best_span_by_the_threshold(
+    checkpoint, corpus, tmp_path, family
+):
     folder = checkpoint(family, QA)
     _, score, null, _ = by_transformers(folder, "what was lost", STORY, 384, 128, 30)
-    for threshold, answers in ((None, True), (null - score + 0.01, True), (null - score - 0.01, False)):
+    for threshold, answers in (
+        (None, True),
+        (null - score + 0.01, True),
+        (null - score - 0.01, False),
+    ):
         out = tmp_path / str(threshold)
         rows = evaluated(corpus, out, reader=str(folder), null_threshold=threshold)
-        saved = next(iter(read_json(next(out.glob("predictions/*/clean.json")))["answers"].values()))
+        saved = next(
+            iter(read_json(next(out.glob("predictions/*/clean.json")))["answers"].values())
+        )
         assert bool(saved["text"]) == answers
         assert {metric for _, metric in rows} == {"em", "f1", "ff1", "aos", "wer"}
         if not answers:  # it counts as wrong, in text and in time
@@ -257,17 +375,25 @@ def test_nothing_is_the_answer_where_it_is_worth_more_than_the_best_span_by_the_
 def test_a_reader_trained_here_answers_nothing_too_and_has_its_own_lengths(corpus, tmp_path):
     always = evaluated(corpus, tmp_path / "always", null_threshold=-1e9)
     assert always["text", "f1"] == always["text", "ff1"] == 0
-    assert evaluated(corpus, tmp_path / "never", null_threshold=1e9) == evaluated(corpus, tmp_path / "out")
+    assert evaluated(corpus, tmp_path / "never", null_threshold=1e9) == evaluated(
+        corpus, tmp_path / "out"
+    )
     rows = evaluated(corpus, tmp_path / "named", reader="people-en/text-qa")
     assert {system for system, _ in rows} == {"text+text-qa"}
-    refused("lengths are in its card; leave out --max-seq-length", load_text_qa, model_folder(), ReaderOptions(max_seq_length=100))
+    refused(
+        "lengths are in its card; leave out --max-seq-length",
+        load_text_qa,
+        model_folder(),
+        ReaderOptions(max_seq_length=100),
+    )
 
 
 # ---- refusals
 
 
 def no_reader(folder, reason):
-    """The folder is refused for this reason, in one sentence that names every family that is read."""
+    """The folder is refused for this reason, in one sentence that names every family that is
+    read."""
     message = refused(reason, load_huggingface, folder, ReaderOptions())
     assert all(name in message for name in TEXT_FAMILIES) and ". " not in message
 
@@ -278,20 +404,32 @@ def no_reader(folder, reason):
     + [(f, "AutoModelForMaskedLM") for f in ("BERT", "BigBird", "ModernBERT")],
 )
 def test_a_checkpoint_without_a_head_is_refused(checkpoint, family, kind):
-    no_reader(checkpoint(family, kind), r"\w+\) was not fine-tuned for question answering; give one that was fine-tuned")
+    no_reader(
+        checkpoint(family, kind),
+        r"\w+\) was not fine-tuned for question answering; give "
+        r"one that was fine-tuned",
+    )
 
 
 @pytest.mark.parametrize("name", ["bert.embeddings.word_embeddings.weight", "qa_outputs.bias"])
 def test_a_checkpoint_that_lacks_other_weights_has_another_message(checkpoint, tmp_path, name):
     folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "a")
     weights = load_file(folder / "model.safetensors")
-    save_file({n: w for n, w in weights.items() if n != name}, folder / "model.safetensors", {"format": "pt"})
+    save_file(
+        {n: w for n, w in weights.items() if n != name},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
     no_reader(folder, rf"lacks 1 weights \({name}\)")
 
 
 @pytest.mark.slow
 def test_what_answers_no_questions_is_refused(checkpoint, hubert_folder, tmp_path):
-    no_reader(hubert_folder("layer"), r"the reader .* \(Hubert\) was not fine-tuned for question answering; give one")
+    no_reader(
+        hubert_folder("layer"),
+        r"the reader .* \(Hubert\) was not fine-tuned for question "
+        r"answering; give one",
+    )
     folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "a")
     change_json(folder / "config.json", id2label={"0": "a", "1": "b", "2": "c"}, num_labels=3)
     no_reader(folder, "cannot load the reader|cannot read text|lacks")
@@ -301,29 +439,51 @@ def test_what_answers_no_questions_is_refused(checkpoint, hubert_folder, tmp_pat
     no_reader(folder, "has no tokeniser")
     folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "c")
     (folder / "tokenizer.json").unlink()
-    no_reader(folder, r"c has no tokeniser \(tokenizer\.json, or .*\); give one that was fine-tuned")
+    no_reader(
+        folder,
+        r"c has no tokeniser \(tokenizer\.json, or .*\); give one that was "
+        r"fine-tuned",
+    )
     folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "d")
     (folder / "model.safetensors").write_bytes(b"cut")
     no_reader(folder, "cannot load the reader")
 
 
 def test_a_reader_of_units_is_called_so():
-    with pytest.raises(InputError, match="is a DUAL reader, of units and not of words; give its --encoder"):
+    with pytest.raises(
+        InputError, match=("is a DUAL reader, of units and not of words; give its --encoder")
+    ):
         load_text_qa(Path("nowhere"), ReaderOptions("people-en/dual"))
 
 
 def test_a_folder_without_a_config_is_no_reader(tmp_path):
-    with pytest.raises(InputError, match=f"{tmp_path} has no config.json, so it is no reader; give a folder with config.json"):
+    with pytest.raises(
+        InputError,
+        match=(
+            f"{tmp_path} has no config.json, so it is no reader; give a folder with config.json"
+        ),
+    ):
         load_text_qa(tmp_path, ReaderOptions(str(tmp_path)))
 
 
 def test_a_reader_that_is_not_there_or_not_wanted_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv(MODELS, str(tmp_path))
-    with pytest.raises(InputError, match="found no reader at deepset/minilm-uncased-squad2: .*hf download"):
-        load_systems(model_folder(), ["text"], reading=ReaderOptions(reader="deepset/minilm-uncased-squad2"))
+    with pytest.raises(
+        InputError, match=("found no reader at deepset/minilm-uncased-squad2: .*hf download")
+    ):
+        load_systems(
+            model_folder(), ["text"], reading=ReaderOptions(reader="deepset/minilm-uncased-squad2")
+        )
     with pytest.raises(InputError, match="no words are read by dual; leave out --reader"):
-        load_systems(model_folder(), ["dual"], reading=ReaderOptions(reader="deepset/minilm-uncased-squad2"))
-    refused("has no text-qa/; train one .* or name a question-answering model .* with --reader", load_systems, tmp_path, ["text"])
+        load_systems(
+            model_folder(), ["dual"], reading=ReaderOptions(reader="deepset/minilm-uncased-squad2")
+        )
+    refused(
+        "has no text-qa/; train one .* or name a question-answering model .* with --reader",
+        load_systems,
+        tmp_path,
+        ["text"],
+    )
 
 
 # ---- shifts between languages
@@ -334,27 +494,54 @@ def test_a_shift_is_added_when_words_are_read_and_named(checkpoint, corpus, tmp_
     vector = 3 * torch.randn(32, generator=torch.Generator().manual_seed(0))
     Shift(1, vector, {"method": "zero-mean"}).save(tmp_path / "zh.safetensors")
     options = ReaderOptions(reader=str(folder))
-    plain, shifted = (load_text_qa(model_folder(), replace(options, shift=s)) for s in (None, tmp_path / "zh.safetensors"))
-    assert "shift" not in plain.card and (shifted.card["shift"]["layer"], shifted.card["shift"]["method"]) == (1, "zero-mean")
+    plain, shifted = (
+        load_text_qa(model_folder(), replace(options, shift=s))
+        for s in (None, tmp_path / "zh.safetensors")
+    )
+    assert "shift" not in plain.card and (
+        shifted.card["shift"]["layer"],
+        shifted.card["shift"]["method"],
+    ) == (1, "zero-mean")
     assert shifted.suffix == f"{plain.suffix}~zh"
     item = [(transcript(QUESTION), transcript(STORY))]
-    assert plain.reader.read(item)[0].score != pytest.approx(shifted.reader.read(item)[0].score, abs=1e-3)
+    assert plain.reader.read(item)[0].score != pytest.approx(
+        shifted.reader.read(item)[0].score, abs=1e-3
+    )
     Shift(3, torch.zeros(32)).save(tmp_path / "far.safetensors")
     far = replace(options, shift=tmp_path / "far.safetensors")
     refused("the encoder has no layer 3; choose 0", load_text_qa, model_folder(), far)
 
 
-def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_given(checkpoint, corpus, tmp_path):
+def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_given(
+    checkpoint, corpus, tmp_path
+):
     for name, number in (("en", 0.5), ("zh", -2.0)):
         Shift(1, torch.linspace(-number, number, 32)).save(tmp_path / f"{name}.safetensors")
     training = TrainingOptions(steps=1, learning_rate=1e-3, warmup_steps=0, bf16=False)
-    options = QaOptions(training, str(checkpoint("BERT")), split="test", batch=1, window=40, stride=20, question=20, answer=6)
+    options = QaOptions(
+        training,
+        str(checkpoint("BERT")),
+        split="test",
+        batch=1,
+        window=40,
+        stride=20,
+        question=20,
+        answer=6,
+    )
     train_text(corpus, tmp_path / "set/text-qa", options, shift=tmp_path / "en.safetensors")
-    own, other = (load_text_qa(tmp_path / "set", ReaderOptions(shift=s)) for s in (None, tmp_path / "zh.safetensors"))
+    own, other = (
+        load_text_qa(tmp_path / "set", ReaderOptions(shift=s))
+        for s in (None, tmp_path / "zh.safetensors")
+    )
     hashes = [hash_files([tmp_path / f"{name}.safetensors"]) for name in ("en", "zh")]
-    assert [some.card["shift"]["hash"] for some in (own, other)] == hashes and (own.suffix, other.suffix) == ("", "~zh")
+    assert [some.card["shift"]["hash"] for some in (own, other)] == hashes and (
+        own.suffix,
+        other.suffix,
+    ) == ("", "~zh")
     item = [(transcript(QUESTION), transcript(STORY))]
-    assert own.reader.read(item)[0].score != pytest.approx(other.reader.read(item)[0].score, abs=1e-4)
+    assert own.reader.read(item)[0].score != pytest.approx(
+        other.reader.read(item)[0].score, abs=1e-4
+    )
     with pytest.raises(InputError, match=r"made from other inputs \(shift differ"):
         train_text(corpus, tmp_path / "set/text-qa", options, shift=tmp_path / "zh.safetensors")
 
@@ -376,13 +563,31 @@ def test_text_qa_of_the_first_passages_alone(checkpoint, corpus, tmp_path):
         "--max-question",
         "20",
     ]
-    call = ["train", "text-qa", str(corpus), str(tmp_path / "out"), "--text-encoder", str(checkpoint("BERT")), "--split", "test"]
-    assert main([*call, *sizes, "--passages", "1"]) == 0 and read_json(tmp_path / "out/card.json")["passages"] == 1
+    call = [
+        "train",
+        "text-qa",
+        str(corpus),
+        str(tmp_path / "out"),
+        "--text-encoder",
+        str(checkpoint("BERT")),
+        "--split",
+        "test",
+    ]
+    assert (
+        main([*call, *sizes, "--passages", "1"]) == 0
+        and read_json(tmp_path / "out/card.json")["passages"] == 1
+    )
     assert main([*call, *sizes]) == 2  # of another part of the corpus
 
 
 @pytest.mark.parametrize(
-    "changes", [{"characters": True, "dropout": True}, {"trained": "adapters"}, {"trained": "weighted-sum"}, {"start": True}]
+    "changes",
+    [
+        {"characters": True, "dropout": True},
+        {"trained": "adapters"},
+        {"trained": "weighted-sum"},
+        {"start": True},
+    ],
 )
 def test_finished_text_qa_is_trained_further(checkpoint, corpus, tmp_path, changes):
     """As if it had been trained in one go, whose schedule is that of all steps (horizon)."""
@@ -391,7 +596,14 @@ def test_finished_text_qa_is_trained_further(checkpoint, corpus, tmp_path, chang
 
     def train(out, steps, start=None, **more):
         training = TrainingOptions(steps, 1e-2, 1, horizon=4, save_every=3, bf16=False)
-        sizes = {"split": "test", "batch": 2, "window": 40, "stride": 20, "question": 20, "answer": 6}
+        sizes = {
+            "split": "test",
+            "batch": 2,
+            "window": 40,
+            "stride": 20,
+            "question": 20,
+            "answer": 6,
+        }
         options = QaOptions(training, str(checkpoint("BERT")), **sizes, **more)
         train_text(corpus, tmp_path / out, options, start, tmp_path / "en.safetensors")
 
@@ -403,8 +615,12 @@ def test_finished_text_qa_is_trained_further(checkpoint, corpus, tmp_path, chang
     short = (tmp_path / "more/model.safetensors").read_bytes()
     refused("was made with 2 steps, and 1 is fewer", train, "more", 1, **changes)
     train("more", 4, **changes)
-    assert same_files(tmp_path / "whole", tmp_path / "more", "model.safetensors", "config.json", "made_from.json")
+    assert same_files(
+        tmp_path / "whole", tmp_path / "more", "model.safetensors", "config.json", "made_from.json"
+    )
     assert (tmp_path / "more/model.safetensors").read_bytes() != short
     assert read_json(tmp_path / "more/card.json")["training"]["steps"] == 4
     card = read_json(tmp_path / "more/card.json")
-    assert training_data(card) == {data_hash(corpus, "test")} == {card["data"]} and ("start_data" in card) == ("start" in changes)
+    assert training_data(card) == {data_hash(corpus, "test")} == {card["data"]} and (
+        "start_data" in card
+    ) == ("start" in changes)

@@ -1,4 +1,5 @@
-"""Training of a CTC head: features once, bad recordings set aside, other inputs refused, letters of the language."""
+"""Training of a CTC head: features once, bad recordings set aside, other inputs refused, letters of
+the language."""
 
 import json
 import shutil
@@ -24,8 +25,12 @@ from ..files import change_lines, read_lines, refused, same_files, untouched
 
 
 def options(**changes):
-    training = TrainingOptions(steps=2, learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False)
-    return CtcOptions(**{"training": training, "layer": 1, "batch": 2, "lstm_width": 8, "projection": 8} | changes)
+    training = TrainingOptions(
+        steps=2, learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False
+    )
+    return CtcOptions(
+        **{"training": training, "layer": 1, "batch": 2, "lstm_width": 8, "projection": 8} | changes
+    )
 
 
 def with_words(root, words, language="en"):
@@ -45,7 +50,11 @@ def test_a_head_is_trained_once_and_fits_its_encoder(corpus, encoder, tmp_path):
     card = json.loads((tmp_path / "ctc/card.json").read_text())
     assert card["licences"]["trained_on"] and card["licences"]["contains"] == []
     assert card["data"] == data_hash(corpus, "train")
-    assert made.vocabulary.symbols[1:4] == ("|", "'", "a") and card["training"]["steps"] == 2 and card["layer"] == 1
+    assert (
+        made.vocabulary.symbols[1:4] == ("|", "'", "a")
+        and card["training"]["steps"] == 2
+        and card["layer"] == 1
+    )
     assert not (tmp_path / "ctc/features").exists()
     with untouched(tmp_path / "ctc"):
         train_ctc(corpus, encoder, tmp_path / "ctc", options())
@@ -53,12 +62,17 @@ def test_a_head_is_trained_once_and_fits_its_encoder(corpus, encoder, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_head(corpus, encoder, tmp_path, dies_at):
+def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_head(
+    corpus, encoder, tmp_path, dies_at
+):
     five = TrainingOptions(5, 1e-2, 1, save_every=2, log_every=1, bf16=False)
     train_ctc(corpus, encoder, tmp_path / "whole", options(training=five))
     with dies_at(CropBatches, 3):
         train_ctc(corpus, encoder, tmp_path / "killed", options(training=five))
-    assert not (tmp_path / "killed/card.json").exists() and (tmp_path / "killed/checkpoints/checkpoint-2").is_dir()
+    assert (
+        not (tmp_path / "killed/card.json").exists()
+        and (tmp_path / "killed/checkpoints/checkpoint-2").is_dir()
+    )
     train_ctc(corpus, encoder, tmp_path / "killed", options(training=five))
     assert same_files(tmp_path / "whole", tmp_path / "killed", "head.safetensors")
     logs = (read_lines(tmp_path / name / "checkpoints/log.jsonl") for name in ("whole", "killed"))
@@ -66,7 +80,9 @@ def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_head(corpus, 
     assert whole == killed and len(whole) == 5
 
 
-def test_a_bad_recording_is_set_aside_and_counted_and_other_inputs_are_refused(corpus, encoder, tmp_path, capsys):
+def test_a_bad_recording_is_set_aside_and_counted_and_other_inputs_are_refused(
+    corpus, encoder, tmp_path, capsys
+):
     (corpus / "train/audio/p1.flac").write_bytes(b"no audio")
     train_ctc(corpus, encoder, tmp_path / "ctc", options())
     message = capsys.readouterr().err
@@ -81,13 +97,19 @@ def test_a_bad_recording_is_set_aside_and_counted_and_other_inputs_are_refused(c
         *((tag, ["Don't!", "go", "--"], CtcVocabulary.english()) for tag in ("en-gb", "EN")),
     ],
 )
-def test_the_vocabulary_is_that_of_the_language(mini_corpus, encoder, tmp_path, language, words, vocabulary):
-    root = with_words(mini_corpus(), [[word, 0.2 * i, 0.2 * i + 0.01] for i, word in enumerate(words)], language)
+def test_the_vocabulary_is_that_of_the_language(
+    mini_corpus, encoder, tmp_path, language, words, vocabulary
+):
+    root = with_words(
+        mini_corpus(), [[word, 0.2 * i, 0.2 * i + 0.01] for i, word in enumerate(words)], language
+    )
     assert train_ctc(root, encoder, tmp_path / "ctc", options()).vocabulary == vocabulary
 
 
 def test_a_corpus_without_words_is_one_sentence(mini_corpus, encoder, tmp_path):
-    with pytest.raises(InputError, match="no training recording has words with times.*`speechssl align`"):
+    with pytest.raises(
+        InputError, match=("no training recording has words with times.*`speechssl align`")
+    ):
         train_ctc(mini_corpus(), encoder, tmp_path / "ctc", options())
 
 
@@ -101,16 +123,21 @@ def test_a_head_on_all_hidden_states_learns_their_weights(corpus, encoder, tmp_p
 
 
 def test_stored_features_are_those_of_the_encoder(corpus, encoder, tmp_path, monkeypatch):
-    """What the head is trained on is what it will be given: (T, L, D) on disk, (B, L, T, D) in the head."""
+    """What the head is trained on is what it will be given: (T, L, D) on disk, (B, L, T, D) in the
+    head."""
     seen = []
     fit = train.fit
-    monkeypatch.setattr(train, "fit", lambda *given, **named: seen.append(given[1]) or fit(*given, **named))
+    monkeypatch.setattr(
+        train, "fit", lambda *given, **named: seen.append(given[1]) or fit(*given, **named)
+    )
     train_ctc(corpus, encoder, tmp_path / "ctc", options(layer=None))
     (batches,) = seen
     assert next(iter(batches.recordings)) == "p0"
     wanted = encoder.hidden_states(read_audio(corpus / "train/audio/p0.flac"))
     kept = batches.features["p0"].float().transpose(0, 1)
-    assert kept.shape == wanted.shape and torch.allclose(kept, wanted, atol=2e-3 * float(wanted.abs().max()))
+    assert kept.shape == wanted.shape and torch.allclose(
+        kept, wanted, atol=2e-3 * float(wanted.abs().max())
+    )
 
 
 # ---- evaluation while training
@@ -131,15 +158,23 @@ def test_the_head_is_the_checkpoint_that_recognises_held_out_recordings_best(
     card = json.loads((tmp_path / "ctc/card.json").read_text())["training"]
     rows = read_lines(tmp_path / "ctc/checkpoints/log.jsonl")
     found = {row["step"]: row[f"eval_{metric}"] for row in rows if f"eval_{metric}" in row}
-    assert list(found) == [2, 4, 6, 8] and card["best"]["items"] == 4 and card["best"]["metric"] == metric
+    assert (
+        list(found) == [2, 4, 6, 8]
+        and card["best"]["items"] == 4
+        and card["best"]["metric"] == metric
+    )
     assert card["best"]["step"] == min(found, key=found.get)
     assert card["best"]["score"] == pytest.approx(min(found.values()), abs=1e-5)
     data = load_corpus(root, "dev")
     records = [*data.passages.values(), *data.questions]
     drawn = [records[i] for i in sorted(np.random.default_rng(0).permutation(len(records))[:4])]
     texts = [best.transcribe(read_audio(data.path(r))).text for r in drawn]
-    assert word_error_rate([r.text for r in drawn], texts, language).rate == pytest.approx(card["best"]["score"], abs=1e-5)
-    assert f"{metric.upper()} {100 * card['best']['score']:.1f} on 4 items of dev" in best_of(tmp_path / "ctc")
+    assert word_error_rate([r.text for r in drawn], texts, language).rate == pytest.approx(
+        card["best"]["score"], abs=1e-5
+    )
+    assert (f"{metric.upper()} {100 * card['best']['score']:.1f} on 4 items of dev") in best_of(
+        tmp_path / "ctc"
+    )
 
 
 def test_a_finished_head_is_trained_further(corpus, encoder, tmp_path):
@@ -154,7 +189,9 @@ def test_a_split_without_text_cannot_be_evaluated_on(corpus, encoder, tmp_path):
     shutil.copytree(corpus / "train", corpus / "dev")
     for name in ("passages", "questions"):
         change_lines(corpus / f"dev/{name}.jsonl", {"text": ""})
-    with pytest.raises(InputError, match="dev has no recording with a text to evaluate on while training"):
+    with pytest.raises(
+        InputError, match=("dev has no recording with a text to evaluate on while training")
+    ):
         train_ctc(corpus, encoder, tmp_path / "ctc", options(evaluation=EvalOptions(1)))
     with pytest.raises(InputError, match="has no split test to evaluate on while training"):
         train_ctc(corpus, encoder, tmp_path / "ctc", options(evaluation=EvalOptions(1, "test")))
@@ -165,27 +202,48 @@ def test_a_split_without_text_cannot_be_evaluated_on(corpus, encoder, tmp_path):
 
 
 def ngram_options(corpus, out, **changes):
-    return TrainNgram(**{"corpus": corpus, "encoder": "", "ctc": out, "dev_split": "train", "dev_passages": 2} | changes)
+    return TrainNgram(
+        **{"corpus": corpus, "encoder": "", "ctc": out, "dev_split": "train", "dev_passages": 2}
+        | changes
+    )
 
 
 @pytest.mark.slow
-def test_an_ngram_knows_the_training_texts_and_is_what_cascade_ctc_decodes_with(corpus, encoder, tmp_path, capsys):
+def test_an_ngram_knows_the_training_texts_and_is_what_cascade_ctc_decodes_with(
+    corpus, encoder, tmp_path, capsys
+):
     train_ctc(corpus, encoder, tmp_path / "ctc", options())
     assert load_recogniser(tmp_path, "ctc", encoder).decoder is None
     assert "decodes greedily; `speechssl train ngram`" in capsys.readouterr().err
 
-    made = choose_ngram(ngram_options(corpus, tmp_path / "ctc", lm_weights=(0.5, 2.0), word_scores=(0.0, 1.0)), encoder)
+    made = choose_ngram(
+        ngram_options(corpus, tmp_path / "ctc", lm_weights=(0.5, 2.0), word_scores=(0.0, 1.0)),
+        encoder,
+    )
     assert len(made["tried"]) == 4 and made["wer"] == min(row["wer"] for row in made["tried"])
-    assert {"lm_weight": made["decoding"]["lm_weight"], "word_score": made["decoding"]["word_score"], "wer": made["wer"]} in made[
-        "tried"
-    ]
+    assert {
+        "lm_weight": made["decoding"]["lm_weight"],
+        "word_score": made["decoding"]["word_score"],
+        "wer": made["wer"],
+    } in made["tried"]
     assert made["data"] == data_hash(corpus, "train") and made["licences"]["trained_on"]
     with untouched(tmp_path / "ctc"):
-        choose_ngram(ngram_options(corpus, tmp_path / "ctc", lm_weights=(0.5, 2.0), word_scores=(0.0, 1.0)), encoder)
-    refused("options.order", choose_ngram, ngram_options(corpus, tmp_path / "ctc", order=2), encoder)
+        choose_ngram(
+            ngram_options(corpus, tmp_path / "ctc", lm_weights=(0.5, 2.0), word_scores=(0.0, 1.0)),
+            encoder,
+        )
+    refused(
+        "options.order", choose_ngram, ngram_options(corpus, tmp_path / "ctc", order=2), encoder
+    )
 
-    recogniser, greedy = (load_recogniser(tmp_path, name, encoder) for name in ("ctc", "ctc-greedy"))
-    known = {word for record in load_corpus(corpus, "train").records for word in spell(record.text, recogniser.vocabulary).split()}
+    recogniser, greedy = (
+        load_recogniser(tmp_path, name, encoder) for name in ("ctc", "ctc-greedy")
+    )
+    known = {
+        word
+        for record in load_corpus(corpus, "train").records
+        for word in spell(record.text, recogniser.vocabulary).split()
+    }
     assert set(recogniser.decoder.model.words) - set(SPECIAL) == known
     assert greedy.decoder is None and (recogniser.name, greedy.name) == ("ctc", "ctc-greedy")
     assert greedy.card["decoding"] == "greedy" and recogniser.card["decoding"] == made["decoding"]
@@ -196,10 +254,20 @@ def test_an_ngram_knows_the_training_texts_and_is_what_cascade_ctc_decodes_with(
 def test_an_ngram_needs_recordings_to_choose_its_weights_on(corpus, encoder, tmp_path):
     train_ctc(corpus, encoder, tmp_path / "ctc", options())
     for name in ("passages", "questions"):
-        change_lines(corpus / f"train/{name}.jsonl", {"text": "", "answers": []} if name == "questions" else {"text": ""})
-    refused("no words|no recording with a text", choose_ngram, ngram_options(corpus, tmp_path / "ctc"), encoder)
+        change_lines(
+            corpus / f"train/{name}.jsonl",
+            {"text": "", "answers": []} if name == "questions" else {"text": ""},
+        )
+    refused(
+        "no words|no recording with a text",
+        choose_ngram,
+        ngram_options(corpus, tmp_path / "ctc"),
+        encoder,
+    )
 
 
 def test_texts_are_spelt_with_what_a_head_can_write():
-    assert spell("Don't  GO -- it's 3 naïve words!", CtcVocabulary.english()) == "don't go it's nave words"
+    assert spell("Don't  GO -- it's 3 naïve words!", CtcVocabulary.english()) == (
+        "don't go it's nave words"
+    )
     assert spell("你好，吗", CtcVocabulary.of_characters(["你好吗"])) == "你 好 吗"

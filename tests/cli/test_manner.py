@@ -53,25 +53,43 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_what_any_verb_takes_may_stand_anywhere_but_after_two_dashes() -> None:
-    assert take_manner(["-v", "units", "fit", "--json", "x"]) == (Manner(json=True, verbose=True), ["units", "fit", "x"])
-    assert take_manner(["answer", "--quiet", "--", "-q"]) == (Manner(quiet=True), ["answer", "--", "-q"])
+    assert take_manner(["-v", "units", "fit", "--json", "x"]) == (
+        Manner(json=True, verbose=True),
+        ["units", "fit", "x"],
+    )
+    assert take_manner(["answer", "--quiet", "--", "-q"]) == (
+        Manner(quiet=True),
+        ["answer", "--", "-q"],
+    )
 
 
 def test_a_reader_that_has_enough_ends_the_command_without_a_word() -> None:
     ran = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m speechssl --help | true; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True
+        ["bash", "-c", f"{sys.executable} -m speechssl --help | true; echo ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
     )
-    assert ran.stderr == "" and ran.stdout.strip() in ("0", "141")  # 0: it was written before the pipe closed
+    # 0: it was written before the pipe closed
+    assert ran.stderr == "" and ran.stdout.strip() in ("0", "141")
 
 
 def test_an_input_that_is_not_there_is_named_before_torch_is_loaded(tmp_path: Path) -> None:
     calls = {
-        "answer --passage none.wav --question Who?": "the audio file none.wav does not exist; check the path",
+        "answer --passage none.wav --question Who?": (
+            "the audio file none.wav does not exist; check the path"
+        ),
         "evaluate qa none out": "none does not exist; check corpus (prepared corpus)",
-        "pretrain text out --text none": "none does not exist; check --text (text: folder of .txt files",
-        "train dual . none out": "none does not exist; check units (folder of `speechssl units extract`)",
+        "pretrain text out --text none": (
+            "none does not exist; check --text (text: folder of .txt files"
+        ),
+        "train dual . none out": (
+            "none does not exist; check units (folder of `speechssl units extract`)"
+        ),
     }
-    code = f"import sys; from speechssl.cli import main; [main(c.split()) for c in {[*calls]}]; print('torch' in sys.modules)"
+    code = (
+        f"import sys; from speechssl.cli import main; [main(c.split()) for c in {[*calls]}]; "
+        "print('torch' in sys.modules)"
+    )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert ran.stdout == "False\n"
     for line, wanted in zip(ran.stderr.splitlines(), calls.values(), strict=True):
@@ -101,7 +119,9 @@ def test_a_verb_that_adds_to_results_gives_their_rows_as_json(call: Any, tmp_pat
         results: Path
 
         def run(self) -> None:
-            row = Row("order", "bert", "text side", None, "accuracy", 50.0, 40.0, 60.0, 9, 0, "hash")
+            row = Row(
+                "order", "bert", "text side", None, "accuracy", 50.0, 40.0, 60.0, 9, 0, "hash"
+            )
             append_rows(self.results / "results.jsonl", [row])
 
     code, out, _ = call(Adds(tmp_path), "--json")
@@ -111,11 +131,17 @@ def test_a_verb_that_adds_to_results_gives_their_rows_as_json(call: Any, tmp_pat
 
 def test_a_warning_is_a_line_without_code_and_quiet_prints_none(call: Any, tmp_path: Path) -> None:
     _, out, err = call(Verb(tmp_path, failed=1))
-    assert out == "a table\n" and err.splitlines()[0] == "warning: a library minds" and "stacklevel" not in err
+    assert (
+        out == "a table\n"
+        and err.splitlines()[0] == ("warning: a library minds")
+        and "stacklevel" not in err
+    )
     assert call(Verb(tmp_path, failed=1), "-q") == (0, "a table\n", "")
 
 
-def test_torch_itself_warns_only_if_asked(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_itself_warns_only_if_asked(
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for words, level in ((("-v",), None), ((), "ERROR")):
         monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "")  # to be as it was after the test
         del os.environ["TORCH_CPP_LOG_LEVEL"]
@@ -131,31 +157,46 @@ def test_an_error_is_a_sentence_and_verbose_says_where_it_arose(call: Any, tmp_p
     assert "peak memory" in call(Verb(tmp_path), "-v")[2]
 
 
-def test_another_process_than_the_first_waits_before_it_says_what_the_first_says_too(call, tmp_path, monkeypatch) -> None:
+def test_another_process_than_the_first_waits_before_it_says_what_the_first_says_too(
+    call, tmp_path, monkeypatch
+) -> None:
     slept: list[float] = []
     monkeypatch.setattr("speechssl.cli.time.sleep", slept.append)
     assert call(Verb(tmp_path, error="no such file"), "-q")[0] == 2 and slept == []
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setattr(sys, "stdout", sys.stdout)  # to be as it was after the test
-    assert call(Verb(tmp_path, error="no such file"), "-q")[2] == "speechssl: no such file\n" and slept == [PATIENCE]
+    assert call(Verb(tmp_path, error="no such file"), "-q")[2] == (
+        "speechssl: no such file\n"
+    ) and slept == [PATIENCE]
 
 
 def test_a_setting_that_differs_is_called_as_it_was_typed(call: Any, tmp_path: Path) -> None:
     config = parse_arguments(["train", "dual", "corpus", "units", "out"])
-    written = "options.training.learning_rate, options.training.bf16, options.training.clip, options.noise, data, options.other"
-    assert as_typed(written, config) == "--learning-rate, --precision, --clip-norm, --random-units, data, options.other"
+    written = (
+        "options.training.learning_rate, options.training.bf16, options.training.clip, "
+        "options.noise, data, options.other"
+    )
+    assert as_typed(written, config) == (
+        "--learning-rate, --precision, --clip-norm, --random-units, data, options.other"
+    )
 
     @dataclass(frozen=True)
     class Trains(Verb):
         learning_rate: float = option(1.0, "of training")
 
-    err = call(Trains(tmp_path, error="it was made from other inputs (options.learning_rate differs)"))[2]
+    err = call(
+        Trains(tmp_path, error=("it was made from other inputs (options.learning_rate differs)"))
+    )[2]
     assert err.endswith("speechssl: it was made from other inputs (--learning-rate differs)\n")
 
 
 def test_strict_ends_with_3_where_items_were_set_aside(call: Any, tmp_path: Path) -> None:
     code, out, err = call(Verb(tmp_path, failed=5), "--strict")
-    assert code == 3 and out == "a table\n" and err.endswith("speechssl: 5 items were set aside (--strict)\n")
+    assert (
+        code == 3
+        and out == "a table\n"
+        and err.endswith("speechssl: 5 items were set aside (--strict)\n")
+    )
     assert call(Verb(tmp_path, failed=5))[0] == 0
     assert call(Verb(tmp_path), "--strict")[0] == 0  # those of the calls before do not count
 
@@ -164,7 +205,11 @@ def test_versions_name_what_results_depend_on(capsys: pytest.CaptureFixture[str]
     assert main(["--version"]) == 0
     short = capsys.readouterr().out
     assert main(["--version", "-v"]) == 0
-    assert capsys.readouterr().out.strip() == versions() and versions().startswith(short) and "\ntorch 2" in versions()
+    assert (
+        capsys.readouterr().out.strip() == versions()
+        and versions().startswith(short)
+        and "\ntorch 2" in versions()
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,13 +227,24 @@ def test_versions_name_what_results_depend_on(capsys: pytest.CaptureFixture[str]
         ("speechssl units fit rec", set()),  # a file
     ],
 )
-def test_bash_completes_verbs_options_and_choices(typed: str, offered: set[str], tmp_path: Path) -> None:
+def test_bash_completes_verbs_options_and_choices(
+    typed: str, offered: set[str], tmp_path: Path
+) -> None:
     bash = shutil.which("bash")
     assert bash
     words = typed.split(" ")
     (tmp_path / "completion").write_text(script("bash"))
-    code = f"source {tmp_path}/completion; COMP_WORDS=({' '.join(w or chr(39) * 2 for w in words)}); COMP_CWORD={len(words) - 1}; "
-    ran = subprocess.run([bash, "-c", code + "_speechssl; echo ${COMPREPLY[@]}"], capture_output=True, text=True, check=True)
+    code = (
+        f"source {tmp_path}/completion; "
+        f"COMP_WORDS=({' '.join(w or chr(39) * 2 for w in words)}); "
+        f"COMP_CWORD={len(words) - 1}; "
+    )
+    ran = subprocess.run(
+        [bash, "-c", code + ("_speechssl; echo ${COMPREPLY[@]}")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert set(ran.stdout.split()) == offered and not ran.stderr
 
 

@@ -1,4 +1,5 @@
-"""The command line of a verb: options typed and from a file, and one sentence with exit code 2 for what does not fit."""
+"""The command line of a verb: options typed and from a file, and one sentence with exit code 2 for
+what does not fit."""
 
 from __future__ import annotations
 
@@ -11,7 +12,18 @@ import yaml
 
 from speechssl.cli import main, parse_arguments
 from speechssl.cli.parser import parse, parser_of
-from speechssl.config import Amount, Count, Portion, Share, TrainingOptions, Weight, Whole, argument, group, option
+from speechssl.config import (
+    Amount,
+    Count,
+    Portion,
+    Share,
+    TrainingOptions,
+    Weight,
+    Whole,
+    argument,
+    group,
+    option,
+)
 
 from ..files import refused
 
@@ -59,7 +71,10 @@ def parsed(*arguments: str) -> Example:
 def test_types_defaults_and_groups() -> None:
     made = parsed()
     assert made == Example(source=Path("a"), need="n", inner=Inner(2.0, 0.0, 5, 9))
-    typed = "b --count 3 --whole 0 --rate 3e-4 --kind b --names q --files f g --span -1 2.5 --fast --no-audio --no-same"
+    typed = (
+        "b --count 3 --whole 0 --rate 3e-4 --kind b --names q --files f g --span -1 2.5 "
+        "--fast --no-audio --no-same"
+    )
     made = parsed(*typed.split(), "--precision", "fp32", "--pull", "0", "--random-units", "0.5")
     assert made == Example(
         source=Path("a"), more=Path("b"), need="n", count=3, whole=0, rate=3e-4, kind="b", names=("q",), same=False,
@@ -68,7 +83,9 @@ def test_types_defaults_and_groups() -> None:
 
 
 def test_underscore_and_dash_are_alike() -> None:
-    assert parsed("--random_units", "0.5", "--no_audio") == parsed("--random-units=0.5", "--no-audio")
+    assert parsed("--random_units", "0.5", "--no_audio") == parsed(
+        "--random-units=0.5", "--no-audio"
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,7 +96,10 @@ def test_underscore_and_dash_are_alike() -> None:
         (["--units-at-random", "3"], "did you mean --random-units?"),
         (["--zzzzzz"], "no option --zzzzzz; see --help"),
         (["--count", "0"], "--count: 0 is out of range; give a number from 1 "),
-        (["--count", "99999999999999999999"], "--count: 99999999999999999999 is out of range; give a number up to"),
+        (
+            ["--count", "99999999999999999999"],
+            "--count: 99999999999999999999 is out of range; give a number up to",
+        ),
         (["--whole", "-1"], "out of range; give a number from 0 "),
         (["--portion", "0"], "out of range; give a number above 0 and at most 1 "),
         (["--random-units", "1.5"], "out of range; give a number from 0 to 1 "),
@@ -99,13 +119,20 @@ def test_what_does_not_fit_is_one_sentence(arguments: list[str], message: str) -
 
 
 def test_what_must_be_given_is_named() -> None:
-    refused("`speechssl example` needs source, --need; see `speechssl example --help`", parse, "example", Example, [])
+    refused(
+        "`speechssl example` needs source, --need; see `speechssl example --help`",
+        parse,
+        "example",
+        Example,
+        [],
+    )
 
 
 def test_a_section_gives_defaults_and_typing_wins(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(
-        "s:\n  need: m\n  rate: 3e-4\n  names: q\n  files: [f, g]\n  span: [1, 2]\n  fast: true\n  audio: false\n"
+        "s:\n  need: m\n  rate: 3e-4\n  names: q\n  files: [f, g]\n  span: [1, 2]\n  fast: "
+        "true\n  audio: false\n"
         "  precision: fp32\n  random-units: 0.25\n  count: 7\n  whole: null\n  same: false\n"
     )
     made = parse("example", Example, ["a", "--config", str(file), "--stage", "s", "--count", "8"])
@@ -121,12 +148,24 @@ def test_a_section_gives_defaults_and_typing_wins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "stage", "message"),
     [
-        ("s:\n  cuont: 7\n", "s", "'cuont', which `speechssl example` does not take; did you mean count?"),
+        (
+            "s:\n  cuont: 7\n",
+            "s",
+            "'cuont', which `speechssl example` does not take; did you mean count?",
+        ),
         ("s: {}\n", "t", "no section 't'; its sections are s"),
         ("1: {}\n", "s", "its sections are 1"),
         ("s: 7\nt: 8\n", "u", "it has none; leave out --stage"),
-        ("s: [", "s", "expected the node content, but found '<stream end>' in line 1; write its options as"),
-        ("s:\n  count: 1\n   bad: 2\n", "s", "mapping values are not allowed here in line 3; write its options as"),
+        (
+            "s: [",
+            "s",
+            "expected the node content, but found '<stream end>' in line 1; write its options as",
+        ),
+        (
+            "s:\n  count: 1\n   bad: 2\n",
+            "s",
+            "mapping values are not allowed here in line 3; write its options as",
+        ),
         ("? [1]\n: 2\n", None, "found unhashable key in line 1"),
         ("day: 2024-13-01\n", None, "month must be in 1..12"),
         (b"s: \xff\n", "s", "save it as UTF-8"),
@@ -141,7 +180,12 @@ def test_a_section_gives_defaults_and_typing_wins(tmp_path: Path) -> None:
         ("s:\n  names: []\n", "s", "give one or more values"),
         ("s:\n  kind: c\n", "s", "choose from a, b"),
         ("s:\n  fast: maybe\n", "s", "write true or false"),
-        ("s:\n  need: no\n", "s", "has False for need (to YAML, yes, no, on and off are true and false; put a word in quotes)"),
+        (
+            "s:\n  need: no\n",
+            "s",
+            "has False for need (to YAML, yes, no, on and off are true and "
+            "false; put a word in quotes)",
+        ),
         ("s:\n  names: [a, on]\n", "s", "put a word in quotes"),
         ("s:\n  count: yes\n", "s", "put a word in quotes"),
         ("s:\n  count: 7\n  count: 8\n", "s", "count stands there a second time in line 3"),
@@ -150,10 +194,14 @@ def test_a_section_gives_defaults_and_typing_wins(tmp_path: Path) -> None:
         ("s:\n  count: 1:30\n", "s", "1:30 is no decimal number"),
     ],
 )
-def test_a_bad_file_is_one_sentence(content: str | bytes, stage: str | None, message: str, tmp_path: Path) -> None:
+def test_a_bad_file_is_one_sentence(
+    content: str | bytes, stage: str | None, message: str, tmp_path: Path
+) -> None:
     file = tmp_path / "c.yaml"
     file.write_bytes(content.encode() if isinstance(content, str) else content)
-    assert message in refused(str(file), parsed, "--config", str(file), *(["--stage", stage] if stage else []))
+    assert message in refused(
+        str(file), parsed, "--config", str(file), *(["--stage", stage] if stage else [])
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,12 +209,15 @@ def test_a_bad_file_is_one_sentence(content: str | bytes, stage: str | None, mes
     [
         "units evaluate a b c --conditions pink@3 --span 1 2 --alignment x",
         "train dual corpus units out --start people-en/dual --random-units 0.1 --precision fp32",
-        "pretrain continue recordings out --start e --distort m+g+r --noise musan=m --no-same-masks --snr-range 1 2",
+        "pretrain continue recordings out --start e --distort m+g+r --noise musan=m "
+        "--no-same-masks --snr-range 1 2",
         "prepare librispeech a b --lexicon c d",
         "compare a b --pairs c,d",
     ],
 )
-def test_the_printed_config_is_the_call(call: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_printed_config_is_the_call(
+    call: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for option_name in ("--print_config", "--print-config"):
         with pytest.raises(SystemExit) as end:
             main([*call.split(), option_name])
@@ -182,7 +233,12 @@ def test_the_printed_config_is_the_call(call: str, tmp_path: Path, capsys: pytes
 def test_help_has_text_defaults_and_groups() -> None:
     text = parser_of("example", Example).format_help()
     assert "do something" in text and "\nspeechssl example a b\n" in text
-    assert "a group:" in text and "(default: x y)" in text and "(default: bf16)" in text and "(default: 0.001)" in text
+    assert (
+        "a group:" in text
+        and "(default: x y)" in text
+        and ("(default: bf16)") in text
+        and ("(default: 0.001)") in text
+    )
     assert "None" not in text and "left-out" not in text and "hidden" not in text
 
 

@@ -43,7 +43,12 @@ def test_every_verb_has_help_for_every_option(verb: str) -> None:
 
 
 def test_overviews_name_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 0 and main(["--help"]) == 0 and main(["units", "--help"]) == 0 and main(["--version"]) == 0
+    assert (
+        main([]) == 0
+        and main(["--help"]) == 0
+        and main(["units", "--help"]) == 0
+        and main(["--version"]) == 0
+    )
     assert all(f"  {verb} " in overview("") for verb in VERBS)
     for group in GROUPS:
         assert GROUPS[group] in overview(group)
@@ -66,8 +71,18 @@ def test_a_log_gets_a_line_of_a_bar_now_and_then(monkeypatch: pytest.MonkeyPatch
 
 def test_every_verb_that_runs_a_model_takes_a_device() -> None:
     without = ("prepare", "models", "convert", "compare", "report", "bundle", "completion")
-    without += ("units import", "evaluate predictions", "superb export", "text gains", "text devices")
-    named = {verb for verb in VERBS if any(option.name == "device" for option in options_of(config_of(verb)))}
+    without += (
+        "units import",
+        "evaluate predictions",
+        "superb export",
+        "text gains",
+        "text devices",
+    )
+    named = {
+        verb
+        for verb in VERBS
+        if any(option.name == "device" for option in options_of(config_of(verb)))
+    }
     assert named == {verb for verb in VERBS if not verb.startswith(without)}
 
 
@@ -88,15 +103,27 @@ def test_every_verb_that_runs_a_model_takes_a_device() -> None:
         (["train", "dual", "a", "b", "c", "--question", "30"], "did you mean --max-question?"),
         (["train", "dual", "a", "b", "c", "--lr", "1e-5"], "did you mean --learning-rate?"),
         (["train", "dual", "a", "b", "c", "--gpu", "0"], "did you mean --device?"),
-        (["train", "text-qa", "a", "b", "--snr", "5"], "`speechssl train text-qa` has no option --snr; see --help"),
-        (["train", "dual", "a", "b", "c", "--output-dir", "d"], "is given without a name, such as OUT"),
+        (
+            ["train", "text-qa", "a", "b", "--snr", "5"],
+            "`speechssl train text-qa` has no option --snr; see --help",
+        ),
+        (
+            ["train", "dual", "a", "b", "c", "--output-dir", "d"],
+            "is given without a name, such as OUT",
+        ),
         (["train", "dual", "a", "b", "c", "--model", "m"], "has no option --model; "),
         (["evaluate", "qa", "a", "b", "--babbel", "c"], "did you mean --babble?"),
-        (["units", "evaluate", "a", "mfcc", "b", "--recordings", "3"], "did you mean --first?"),  # which are not drawn
-        (["text", "continue", "a", "b", "c", "--arm", "d", "--recordings", "3"], "did you mean --first?"),
+        # which are not drawn
+        (["units", "evaluate", "a", "mfcc", "b", "--recordings", "3"], "did you mean --first?"),
+        (
+            ["text", "continue", "a", "b", "c", "--arm", "d", "--recordings", "3"],
+            "did you mean --first?",
+        ),
     ],
 )
-def test_an_unknown_verb_or_option_is_one_sentence(arguments: list[str], message: str, capsys: Any) -> None:
+def test_an_unknown_verb_or_option_is_one_sentence(
+    arguments: list[str], message: str, capsys: Any
+) -> None:
     assert main(arguments) == 2
     text = capsys.readouterr().err
     assert message in text and text.startswith("speechssl: ") and text.count("\n") == 1
@@ -104,7 +131,14 @@ def test_an_unknown_verb_or_option_is_one_sentence(arguments: list[str], message
 
 def test_help_is_a_word_too(capsys: Any) -> None:
     printed = []
-    for words in ("help", "--help", "help units", "units -h", "help evaluate qa", "evaluate qa --help"):
+    for words in (
+        "help",
+        "--help",
+        "help units",
+        "units -h",
+        "help evaluate qa",
+        "evaluate qa --help",
+    ):
         try:
             assert main(words.split()) == 0
         except SystemExit as end:
@@ -116,9 +150,17 @@ def test_help_is_a_word_too(capsys: Any) -> None:
 @pytest.mark.slow
 def test_neither_help_nor_the_report_imports_torch() -> None:
     """The report draws what is there; torch and transformers alone take seconds to import."""
-    code = "import sys; from speechssl.cli import main, overview; overview(''); main(['units', '--help'])\n"
-    code += "from speechssl.cli import VERBS, config_of\nfrom speechssl.cli.parser import parser_of\n"
-    code += "for verb in VERBS: parser_of(verb, config_of(verb)).format_help()\nimport speechssl.report.spoken_qa\n"
+    code = (
+        "import sys; from speechssl.cli import main, overview; overview(''); main(['units', "
+        "'--help'])\n"
+    )
+    code += (
+        "from speechssl.cli import VERBS, config_of\nfrom speechssl.cli.parser import parser_of\n"
+    )
+    code += (
+        "for verb in VERBS: parser_of(verb, config_of(verb)).format_help()\nimport "
+        "speechssl.report.spoken_qa\n"
+    )
     code += "sys.exit(bool({'torch', 'transformers.modeling_utils'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120).returncode == 0
 
@@ -131,10 +173,27 @@ def test_an_answer_of_what_ships_imports_little_beside_torch(tmp_path: Path) -> 
     """
     sound = np.random.default_rng(0).normal(0, 0.1, 32_000) * np.repeat([0.2, 1, 0.5, 0.1], 8_000)
     soundfile.write(tmp_path / "a.wav", sound, 16_000)
-    away = {"transformers", "scipy", "sklearn", "pandas", "librosa", "matplotlib", "pyarrow", "torch._dynamo"}
-    asked = f"answer --passage {tmp_path}/a.wav --question {tmp_path}/a.wav Where? --systems dual cascade-ctc".split()
-    code = f"import sys; from speechssl.cli import main; assert main({asked}) == 0; sys.exit(str({away} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120, capture_output=True, text=True)
+    away = {
+        "transformers",
+        "scipy",
+        "sklearn",
+        "pandas",
+        "librosa",
+        "matplotlib",
+        "pyarrow",
+        "torch._dynamo",
+    }
+    asked = (
+        f"answer --passage {tmp_path}/a.wav --question {tmp_path}/a.wav Where? --systems "
+        "dual cascade-ctc"
+    ).split()
+    code = (
+        f"import sys; from speechssl.cli import main; assert main({asked}) == 0; "
+        f"sys.exit(str({away} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, timeout=120, capture_output=True, text=True
+    )
     assert done.stderr.splitlines()[-1] == "set()"
 
 
@@ -160,12 +219,23 @@ def training(config: Any) -> TrainingOptions:
         ("train choice c o", BERT),
     ],
 )
-def test_adamw_and_the_longest_answer_are_by_default_those_of_the_source(verb: str, adam: Adam) -> None:
+def test_adamw_and_the_longest_answer_are_by_default_those_of_the_source(
+    verb: str, adam: Adam
+) -> None:
     made = training(parse_arguments(verb.split()))
     assert Adam(made.adam_betas, made.adam_epsilon, made.weight_decay) == adam
     longest = {"dual": 275, "text-qa": 30, "speechbert": 30}.get(verb.split()[1])
     assert longest is None or parse_arguments(verb.split()).qa.answer == longest
-    given = [*verb.split(), "--adam-betas", "0.8", "0.9", "--adam-epsilon", "1e-3", "--weight-decay", "0.5"]
+    given = [
+        *verb.split(),
+        "--adam-betas",
+        "0.8",
+        "0.9",
+        "--adam-epsilon",
+        "1e-3",
+        "--weight-decay",
+        "0.5",
+    ]
     made = training(parse_arguments(given))
     assert (made.adam_betas, made.adam_epsilon, made.weight_decay) == ((0.8, 0.9), 1e-3, 0.5)
 
@@ -173,9 +243,23 @@ def test_adamw_and_the_longest_answer_are_by_default_those_of_the_source(verb: s
 @pytest.mark.slow
 def test_options_of_units_evaluate_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr("speechssl.units.quality.evaluate_units", lambda *a: seen.append(a[3]) or {"K": 1})
-    assert main("units evaluate s e b --precision int8 --device cpu --span 1 2 --picture p.png".split()) == 0
-    assert (seen[0].precision, seen[0].device, seen[0].span, seen[0].split) == ("int8", "cpu", (1.0, 2.0), None)
+    monkeypatch.setattr(
+        "speechssl.units.quality.evaluate_units", lambda *a: seen.append(a[3]) or {"K": 1}
+    )
+    assert (
+        main(
+            (
+                "units evaluate s e b --precision int8 --device cpu --span 1 2 --picture p.png"
+            ).split()
+        )
+        == 0
+    )
+    assert (seen[0].precision, seen[0].device, seen[0].span, seen[0].split) == (
+        "int8",
+        "cpu",
+        (1.0, 2.0),
+        None,
+    )
 
 
 # SpeechBERT: options become three stages
@@ -184,28 +268,62 @@ def test_options_of_units_evaluate_arrive(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     seen: list[Any] = []
-    monkeypatch.setattr("speechssl.speechbert.train.train_speechbert", lambda *arguments: seen.append(arguments))
+    monkeypatch.setattr(
+        "speechssl.speechbert.train.train_speechbert", lambda *arguments: seen.append(arguments)
+    )
     return seen
 
 
 @pytest.mark.slow
 def test_options_become_three_stages(trained: list[Any], tmp_path: Path) -> None:
-    given = "--word-steps 7 --mask-steps 8 --mask-learning-rate 3e-4 --steps 9 --horizon 20 --pull 0.5 --seed 3".split()
+    given = (
+        "--word-steps 7 --mask-steps 8 --mask-learning-rate 3e-4 --steps 9 --horizon 20 "
+        "--pull 0.5 --seed 3"
+    ).split()
     verb = ["train", "speechbert", "corpus", "people-en/encoder", str(tmp_path)]
-    assert main([*verb, "--layer", "5", "--ctc", "people-en/ctc", "--start", "people-en/text-qa", *given]) == 0
+    assert (
+        main(
+            [
+                *verb,
+                "--layer",
+                "5",
+                "--ctc",
+                "people-en/ctc",
+                "--start",
+                "people-en/text-qa",
+                *given,
+            ]
+        )
+        == 0
+    )
     corpus, features, out, options, recogniser, start = trained[0]
     assert (corpus, out, start) == (Path("corpus"), tmp_path, MODELS / "text-qa")
     assert (options.words.steps, options.masked.steps, options.qa.training.steps) == (7, 8, 9)
-    assert (options.words.horizon, options.masked.horizon, options.qa.training.horizon) == (None, None, 20)
-    assert options.masked.learning_rate == 3e-4 and options.pull == 0.5 and not options.words.bf16 and options.masked.bf16
+    assert (options.words.horizon, options.masked.horizon, options.qa.training.horizon) == (
+        None,
+        None,
+        20,
+    )
+    assert (
+        options.masked.learning_rate == 3e-4
+        and options.pull == 0.5
+        and not options.words.bf16
+        and options.masked.bf16
+    )
     assert {stage.seed for stage in (options.words, options.masked, options.qa.training)} == {3}
     assert features.layer == 5 and recogniser.encoder.hash == features.encoder
     assert recogniser.card == {"asr": read_json(MODELS / "ctc/card.json")["weights"]}
 
 
-def test_no_steps_are_no_stage_and_mfccs_need_no_encoder(trained: list[Any], tmp_path: Path) -> None:
+def test_no_steps_are_no_stage_and_mfccs_need_no_encoder(
+    trained: list[Any], tmp_path: Path
+) -> None:
     assert main(["train", "speechbert", "corpus", "mfcc", str(tmp_path), "--mask-steps", "0"]) == 0
-    assert trained[0][3].masked is None and trained[0][1].encoder == "mfcc" and trained[0][4:] == (None, None)
+    assert (
+        trained[0][3].masked is None
+        and trained[0][1].encoder == "mfcc"
+        and trained[0][4:] == (None, None)
+    )
 
 
 @pytest.mark.parametrize(
@@ -218,7 +336,9 @@ def test_no_steps_are_no_stage_and_mfccs_need_no_encoder(trained: list[Any], tmp
         (str(MODELS / "encoder"), ["--layer", "5", "--ctc", "nowhere"], "nowhere"),
     ],
 )
-def test_parts_that_do_not_fit_are_one_sentence(encoder: str, more: list[str], message: str, tmp_path: Path, capsys: Any) -> None:
+def test_parts_that_do_not_fit_are_one_sentence(
+    encoder: str, more: list[str], message: str, tmp_path: Path, capsys: Any
+) -> None:
     assert main(["train", "speechbert", "corpus", encoder, str(tmp_path / "out"), *more]) == 2
     text = capsys.readouterr().err
     assert message in text and text.count("\n") == 1 and not (tmp_path / "out").exists()
@@ -226,102 +346,212 @@ def test_parts_that_do_not_fit_are_one_sentence(encoder: str, more: list[str], m
 
 # Corpora
 
-QA = [verb for verb in VERBS if VERBS[verb].startswith("data:") and hasattr(config_of(verb), "speak")]
-SETS = [verb for verb in VERBS if VERBS[verb].startswith("data:") and hasattr(config_of(verb), "any_count")]
+QA = [
+    verb for verb in VERBS if VERBS[verb].startswith("data:") and hasattr(config_of(verb), "speak")
+]
+SETS = [
+    verb
+    for verb in VERBS
+    if VERBS[verb].startswith("data:") and hasattr(config_of(verb), "any_count")
+]
 
 
 @pytest.mark.parametrize("verb", [*QA, *SETS])
 def test_help_of_a_corpus_shows_its_layout_and_source(verb: str) -> None:
     text = parser_of(verb, config_of(verb)).format_help()
     assert "SOURCE/" in text if verb in QA else ".wav" in text or ".flac" in text
-    assert verb not in QA or any(place in text for place in ("github.com/", "github.io/", "huggingface.co/"))
+    assert verb not in QA or any(
+        place in text for place in ("github.com/", "github.io/", "huggingface.co/")
+    )
     assert "Nothing is downloaded" in text or "nothing is downloaded" in text
 
 
 @pytest.mark.parametrize("verb", QA)
-def test_options_of_a_corpus_reach_its_function(verb: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_options_of_a_corpus_reach_its_function(
+    verb: str, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
     report, seen = {"corpus": verb, "splits": {}}, {}
 
     def prepare(source: Path, out: Path, wanted: Any, **language: str) -> dict[str, Any]:
-        seen.update(source=str(source), out=str(out), speak=wanted.speak, seed=wanted.seed, passages=wanted.passages, **language)
+        seen.update(
+            source=str(source),
+            out=str(out),
+            speak=wanted.speak,
+            seed=wanted.seed,
+            passages=wanted.passages,
+            **language,
+        )
         return report
 
     config, module = config_of(verb), ModuleType("any")
     setattr(module, f"prepare_{config.CORPUS or config.MODULE}", prepare)
     monkeypatch.setitem(sys.modules, f"speechssl.data.{config.MODULE}", module)
     name = verb.removeprefix("prepare ").replace("-", "_")
-    assert main(["prepare", name, "a", str(tmp_path), "--speak", "--seed", "3", "--passages", "4"]) == 0
-    assert {"source": "a", "out": str(tmp_path), "speak": True, "seed": 3, "passages": 4}.items() <= seen.items()
+    assert (
+        main(["prepare", name, "a", str(tmp_path), "--speak", "--seed", "3", "--passages", "4"])
+        == 0
+    )
+    assert {
+        "source": "a",
+        "out": str(tmp_path),
+        "speak": True,
+        "seed": 3,
+        "passages": 4,
+    }.items() <= seen.items()
     printed = capsys.readouterr().out
-    assert described(report) in printed and "data_report.json" in printed and "set_aside.jsonl" in printed
+    assert (
+        described(report) in printed
+        and "data_report.json" in printed
+        and "set_aside.jsonl" in printed
+    )
 
 
-@pytest.mark.parametrize(("tag", "language"), [("zh-TW", "zh"), ("cmn", "zh"), ("en-gb", "en"), ("de", None)])
-def test_a_language_tag_is_read_by_its_rules_and_others_are_refused(tag: str, language: str | None, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize(
+    ("tag", "language"), [("zh-TW", "zh"), ("cmn", "zh"), ("en-gb", "en"), ("de", None)]
+)
+def test_a_language_tag_is_read_by_its_rules_and_others_are_refused(
+    tag: str, language: str | None, monkeypatch, capsys
+) -> None:
     module, seen = ModuleType("any"), []
-    module.prepare_drcd = lambda source, out, wanted, language: seen.append(language) or {"corpus": "drcd", "splits": {}}
+    module.prepare_drcd = lambda source, out, wanted, language: (
+        seen.append(language) or {"corpus": "drcd", "splits": {}}
+    )
     monkeypatch.setitem(sys.modules, "speechssl.data.squad", module)
     assert main(["prepare", "drcd", "a", "out", "--language", tag]) == (0 if language else 2)
     assert seen == [language] * bool(language) and (language or "'de'" in capsys.readouterr().err)
 
 
 def test_a_corpus_is_made_and_reported(tmp_path: Path, capsys: Any) -> None:
-    content = {"data": [{"paragraphs": [{"context": "Rome.", "qas": [{"id": "q", "question": "", "answers": []}]}]}]}
+    content = {
+        "data": [
+            {
+                "paragraphs": [
+                    {"context": "Rome.", "qas": [{"id": "q", "question": "", "answers": []}]}
+                ]
+            }
+        ]
+    }
     (tmp_path / "dev.json").write_text(json.dumps(content))
-    assert main(["prepare", "squad", str(tmp_path / "dev.json"), str(tmp_path / "out"), "--no-audio"]) == 0
+    assert (
+        main(["prepare", "squad", str(tmp_path / "dev.json"), str(tmp_path / "out"), "--no-audio"])
+        == 0
+    )
     text = capsys.readouterr().out
-    assert "dev questions: 1 read, 0 kept, 1 set aside" in text and "1 set aside: empty question" in text
+    assert (
+        "dev questions: 1 read, 0 kept, 1 set aside" in text
+        and ("1 set aside: empty question") in text
+    )
     assert json.loads((tmp_path / "out/set_aside.jsonl").read_text())["id"] == "q"
 
 
-def test_minisqa_names_the_splits_that_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_minisqa_names_the_splits_that_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     monkeypatch.setattr("speechssl.synth.minisqa.prepare", lambda *_: {})
-    assert main(["prepare", "minisqa", str(tmp_path), "--passages", "1", "--dev-passages", "0", "--test-passages", "2"]) == 0
+    assert (
+        main(
+            [
+                "prepare",
+                "minisqa",
+                str(tmp_path),
+                "--passages",
+                "1",
+                "--dev-passages",
+                "0",
+                "--test-passages",
+                "2",
+            ]
+        )
+        == 0
+    )
     assert capsys.readouterr().out == f"{tmp_path}: MiniSQA en, 1 train passage, 2 test passages\n"
 
 
-@pytest.mark.parametrize("verb", [*(f"prepare {name}" for name in ("odsqa", "spoken-squad", "heysquad", "squad", "drcd")), *SETS])
-def test_another_folder_than_that_of_a_corpus_is_one_sentence(verb: str, tmp_path: Path, capsys: Any) -> None:
-    needed = {"prepare librispeech": ["--tasks", "asr"], "prepare libri2mix": ["--tasks", "ss"]}.get(verb, [])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *(f"prepare {name}" for name in ("odsqa", "spoken-squad", "heysquad", "squad", "drcd")),
+        *SETS,
+    ],
+)
+def test_another_folder_than_that_of_a_corpus_is_one_sentence(
+    verb: str, tmp_path: Path, capsys: Any
+) -> None:
+    needed = {
+        "prepare librispeech": ["--tasks", "asr"],
+        "prepare libri2mix": ["--tasks", "ss"],
+    }.get(verb, [])
     assert main([*verb.split(), str(tmp_path), str(tmp_path / "out"), *needed]) == 2
     text = capsys.readouterr().err
-    assert ("does not exist; give the folder" if verb in SETS else "has no file of this corpus; give ") in text
+    assert (
+        "does not exist; give the folder" if verb in SETS else ("has no file of this corpus; give ")
+    ) in text
     assert text.count("\n") == 1 and not (tmp_path / "out").exists()
 
 
 def test_a_part_of_a_set_is_taken_with_a_warning(tmp_path: Path, capsys: Any) -> None:
-    for part in ("clean_trainset_28spk_wav", "noisy_trainset_28spk_wav", "clean_testset_wav", "noisy_testset_wav"):
+    for part in (
+        "clean_trainset_28spk_wav",
+        "noisy_trainset_28spk_wav",
+        "clean_testset_wav",
+        "noisy_testset_wav",
+    ):
         (tmp_path / "vb" / part).mkdir(parents=True)
         for name in ("p226_001", "p227_001"):
             soundfile.write(tmp_path / f"vb/{part}/{name}.wav", np.full(1_600, 0.1), 16_000)
     out = tmp_path / "out"
     assert main(["prepare", "voicebank-demand", str(tmp_path / "vb"), str(out)]) == 2
-    assert "has 1 train and not 10,802, 1 dev and not 770, 2 test and not 824 as published" in capsys.readouterr().err
+    assert (
+        "has 1 train and not 10,802, 1 dev and not 770, 2 test and not 824 as published"
+    ) in capsys.readouterr().err
     assert main(["prepare", "voicebank-demand", str(tmp_path / "vb"), str(out), "--any-count"]) == 0
     printed = capsys.readouterr()
-    assert "warning: " in printed.err and f"{out / 'se'}: 1 train, 1 dev, 2 test recordings" in printed.out
+    assert (
+        "warning: " in printed.err
+        and (f"{out / 'se'}: 1 train, 1 dev, 2 test recordings") in printed.out
+    )
     assert json.loads((out / "se/card.json").read_text())["any_count"] is True
 
 
 def test_options_of_a_set_reach_its_function(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
-    monkeypatch.setattr("speechssl.data.superb_sets.prepare_librispeech", lambda *_, **given: seen.update(given) or {})
-    assert main(["prepare", "librispeech", "a", "b", "--lexicon", "one.txt", "two.txt", "--tasks", "pr"]) == 0
-    assert seen == {"lexicon": (Path("one.txt"), Path("two.txt")), "tasks": ("pr",), "any_count": False}
+    monkeypatch.setattr(
+        "speechssl.data.superb_sets.prepare_librispeech",
+        lambda *_, **given: seen.update(given) or {},
+    )
+    assert (
+        main(
+            ["prepare", "librispeech", "a", "b", "--lexicon", "one.txt", "two.txt", "--tasks", "pr"]
+        )
+        == 0
+    )
+    assert seen == {
+        "lexicon": (Path("one.txt"), Path("two.txt")),
+        "tasks": ("pr",),
+        "any_count": False,
+    }
 
 
 # Failures
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_called_so(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_full_disk_is_called_so(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     def full(*_: object, **__: object) -> None:
-        raise OSError(number, "No space left on device")  # as a write says it: without the name of the file
+        # as a write says it: without the name of the file
+        raise OSError(number, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
-    monkeypatch.setattr("speechssl.units.fit.fit_units", lambda *_: write_json(tmp_path / "book.json", {}))
+    monkeypatch.setattr(
+        "speechssl.units.fit.fit_units", lambda *_: write_json(tmp_path / "book.json", {})
+    )
     assert main(["units", "fit", "c", "e", "o"]) == 2
-    text = f"speechssl: the disk of {tmp_path / 'book.json'} is full; free space and give the same command\n"
+    text = (
+        f"speechssl: the disk of {tmp_path / 'book.json'} is full; free space and give the "
+        "same command\n"
+    )
     assert capsys.readouterr().err == text and not list(tmp_path.iterdir())
 
 
@@ -329,7 +559,9 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path, capsys: 
     (tmp_path / "file").write_text("")
     assert main(["prepare", "minisqa", str(tmp_path / "file/corpus"), "--passages", "0"]) == 2
     text = capsys.readouterr().err
-    assert "file/corpus (it is a file, or lies below one, and a folder is needed)" in text and text.count("\n") == 1
+    assert (
+        "file/corpus (it is a file, or lies below one, and a folder is needed)"
+    ) in text and text.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -349,14 +581,21 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path, capsys: 
         ["train", "dual", "c", "u", "o", "--device", "cuda:31"],
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(arguments: list[str], tmp_path: Path, monkeypatch, capsys) -> None:
+def test_what_cannot_be_done_is_one_sentence(
+    arguments: list[str], tmp_path: Path, monkeypatch, capsys
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     text = capsys.readouterr().err
-    assert text.startswith("speechssl: ") and text.count("\n") == 1 and not (tmp_path / "out").exists()
+    assert (
+        text.startswith("speechssl: ") and text.count("\n") == 1 and not (tmp_path / "out").exists()
+    )
 
 
 def test_a_short_q_for_the_question_is_said_to_be_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["answer", "lecture.mp3", "-q", "question.wav"]) == 2
     error = capsys.readouterr().err
-    assert "no argument lecture.mp3 question.wav; it needs --passage and --question (-q is --quiet); see" in error
+    assert (
+        "no argument lecture.mp3 question.wav; it needs --passage and --question (-q is "
+        "--quiet); see"
+    ) in error

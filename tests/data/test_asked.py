@@ -14,7 +14,10 @@ from ..files import refused
 
 def test_samples_that_are_integers_have_their_own_full_scale():
     samples = np.random.default_rng(0).integers(-20_000, 20_000, 16_000)
-    found = [read_recording(x) for x in (samples.astype(np.int16), (samples << 16).astype(np.int32), samples / 32_768)]
+    found = [
+        read_recording(x)
+        for x in (samples.astype(np.int16), (samples << 16).astype(np.int32), samples / 32_768)
+    ]
     assert all(x.dtype == np.float32 and np.array_equal(x, found[2]) for x in found)
     refused("the array given is silent", read_recording, np.ones(16_000, np.int16))
 
@@ -29,8 +32,11 @@ def test_the_range_of_levels_is_that_of_the_loud_and_the_soft_parts_but_not_of_a
 
 def test_speech_as_loud_as_white_noise_is_read(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    bursts = rng.normal(0, 1, 64_000) * np.repeat(rng.random(40), 1_600) ** 2  # a tenth of a second each
-    soundfile.write(tmp_path / "noisy.wav", 0.05 * (bursts / bursts.std() + rng.normal(0, 1, 64_000)), 16_000)
+    # a tenth of a second each
+    bursts = rng.normal(0, 1, 64_000) * np.repeat(rng.random(40), 1_600) ** 2
+    soundfile.write(
+        tmp_path / "noisy.wav", 0.05 * (bursts / bursts.std() + rng.normal(0, 1, 64_000)), 16_000
+    )
     assert len(read_speech(tmp_path / "noisy.wav")) == 64_000
 
 
@@ -40,12 +46,21 @@ def test_speech_as_loud_as_white_noise_is_read(tmp_path: Path) -> None:
         ("has no words; give a text, or a recording", ["", "   ", "?!"]),
         (
             "does not exist",
-            ["speech.wav", "my question.mp3", "question.m4a", "recordings/q.webm", "recordings/who", "who\\q"]
+            [
+                "speech.wav",
+                "my question.mp3",
+                "question.m4a",
+                "recordings/q.webm",
+                "recordings/who",
+                "who\\q",
+            ]
             + ["https://a.b/q", "https://a.b/q.mp3?x=1"],
         ),
     ],
 )
-def test_a_question_without_words_and_the_name_of_a_missing_recording_are_refused(message: str, questions: list[str]) -> None:
+def test_a_question_without_words_and_the_name_of_a_missing_recording_are_refused(
+    message: str, questions: list[str]
+) -> None:
     for question in questions:
         refused(message, read_question, question)
 

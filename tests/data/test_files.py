@@ -43,15 +43,23 @@ from ..files import refused
 def test_names_of_files_are_safe_and_different(one, other):
     for name in (one, other):
         made = safe_name(name)
-        assert "/" not in made and "\0" not in made and 0 < len(made.encode("utf-8", "surrogatepass")) <= 255
+        assert (
+            "/" not in made
+            and "\0" not in made
+            and 0 < len(made.encode("utf-8", "surrogatepass")) <= 255
+        )
     assert one == other or safe_name(one) != safe_name(other)
 
 
 def test_plain_ids_name_their_files_and_others_have_names_of_their_own():
-    assert all(safe_name(name) == name for name in ("p", "tpo_1-lecture_2", "5733be284776f41900661182"))
+    assert all(
+        safe_name(name) == name for name in ("p", "tpo_1-lecture_2", "5733be284776f41900661182")
+    )
     names = ["a/b", "a_b", "A_b", "../a", ".", "", "x" * 300, "問題", "問題二", "a b", "\ud800"]
     files = [safe_name(n) for n in names]
-    assert len(set(map(str.lower, files))) == len(names) and all("/" not in f and 0 < len(f) < 120 and f != "." for f in files)
+    assert len(set(map(str.lower, files))) == len(names) and all(
+        "/" not in f and 0 < len(f) < 120 and f != "." for f in files
+    )
 
 
 # ---- recordings in pieces
@@ -75,17 +83,25 @@ def test_pieces_of_one_rate_are_the_whole_resampled_once(rate, lengths):
         assert joined.moved(k, 0.25) == float(Fraction(sum(lengths[:k]), rate) + Fraction(1, 4))
 
 
-@given(st.lists(st.tuples(st.integers(200, 3_000), st.sampled_from(RATES)), min_size=1, max_size=27))
-@example([(301, 22_050), (307, 44_100)] * 13)  # 218.4 and 111.4 samples each: rounded one by one they would lose 10
+@given(
+    st.lists(st.tuples(st.integers(200, 3_000), st.sampled_from(RATES)), min_size=1, max_size=27)
+)
+# 218.4 and 111.4 samples each: rounded one by one they would lose 10
+@example([(301, 22_050), (307, 44_100)] * 13)
 def test_rates_may_change_and_still_nothing_drifts(parts):
-    """A click in the middle of every piece is where the exact beginning of the piece says, in the last as in the first."""
+    """A click in the middle of every piece is where the exact beginning of the piece says, in the
+    last as in the first."""
     pieces = []
     for n, rate in parts:
         piece = np.zeros(n, np.float32)
         piece[n // 2] = 0.5
         pieces.append((piece, rate))
     samples, joined = join(pieces)
-    assert len(samples) == joined.samples == ceil(sum(Fraction(n, rate) for n, rate in parts) * SAMPLE_RATE)
+    assert (
+        len(samples)
+        == joined.samples
+        == ceil(sum(Fraction(n, rate) for n, rate in parts) * SAMPLE_RATE)
+    )
     for k, (n, rate) in enumerate(parts):
         low, high = (round(joined.moved(k, t) * SAMPLE_RATE) for t in (0.0, n / rate))
         peak = low + int(np.abs(samples[low:high]).argmax())
@@ -106,11 +122,16 @@ def test_a_joined_passage_is_written_once(sentences, tmp_path, monkeypatch):
     assert joined.lengths == (5_000, 5_333, 5_666) and soundfile.info(out).samplerate == SAMPLE_RATE
     assert len(read_audio(out)) == joined.samples
     with monkeypatch.context() as patched:
-        patched.setattr("speechssl.data.files.read_native", lambda _: pytest.fail("this was joined before"))
+        patched.setattr(
+            "speechssl.data.files.read_native", lambda _: pytest.fail("this was joined before")
+        )
         assert write_joined(sentences, out) == joined
     out.with_suffix(".json").unlink()  # what a kill left is joined again, and other recordings are
     assert write_joined(sentences, out) == joined
-    assert write_joined(sentences[:2], out).lengths == joined.lengths[:2] and len(read_audio(out)) < joined.samples
+    assert (
+        write_joined(sentences[:2], out).lengths == joined.lengths[:2]
+        and len(read_audio(out)) < joined.samples
+    )
 
 
 def test_a_silent_piece_is_kept_and_a_silent_whole_is_not(sentences, tmp_path):
@@ -130,24 +151,33 @@ def test_jobs_give_their_results_or_what_cannot_be_read(sentences, tmp_path, wor
         "gone": ([tmp_path / "x.mp3"], tmp_path),
     }
     found = in_parallel(partial(attempt, write_joined), jobs, workers, "joining")
-    assert found["one"].lengths == (5_000,) and decoded_seconds(sentences[0]) == found["one"].samples / SAMPLE_RATE
+    assert (
+        found["one"].lengths == (5_000,)
+        and decoded_seconds(sentences[0]) == found["one"].samples / SAMPLE_RATE
+    )
     assert "s1.wav is cut off" in str(found["cut"]) and not (tmp_path / "3.flac").exists()
     assert str(found["gone"]).endswith("does not exist; check the path")
 
 
 def test_a_real_mp3_is_as_long_as_what_is_decoded(shared, tmp_path):
-    """NMSQA's have no count of their frames: the header guesses 10.543 s, decoding gives 10.536 s; over 27 this is 0.19 s."""
+    """NMSQA's have no count of their frames: the header guesses 10.543 s, decoding gives 10.536 s;
+    over 27 this is 0.19 s."""
     path = shared("nmsqa", "context-34_4_4.mp3")
     samples, rate = read_native(path)
     assert (len(samples), rate) == (252_864, 24_000)
     joined = write_joined([path] * 27, tmp_path / "p.flac")
-    assert joined.starts[26] == Fraction(26 * 252_864, 24_000) and joined.samples == pytest.approx(27 * 10.536 * SAMPLE_RATE, abs=1)
+    assert joined.starts[26] == Fraction(26 * 252_864, 24_000) and joined.samples == pytest.approx(
+        27 * 10.536 * SAMPLE_RATE, abs=1
+    )
     start, end = (round(joined.moved(26, t) * SAMPLE_RATE) for t in (7.44, 8.14))
-    original = resample(samples, rate, SAMPLE_RATE)[round(7.44 * SAMPLE_RATE) : round(8.14 * SAMPLE_RATE)]
+    original = resample(samples, rate, SAMPLE_RATE)[
+        round(7.44 * SAMPLE_RATE) : round(8.14 * SAMPLE_RATE)
+    ]
     assert np.corrcoef(read_audio(tmp_path / "p.flac")[start:end], original)[0, 1] > 0.999
 
 
-# ---- sources of recordings: corpora, manifests, folders and files; every id once, and one sentence where nothing is found
+# ---- sources of recordings: corpora, manifests, folders and files; every id once, and one
+# sentence where nothing is found
 
 
 @pytest.fixture
@@ -174,7 +204,11 @@ def test_a_split_gives_passages_then_their_questions(mini_corpus):
     assert ids(root, "train", passages=2) == ["p0", "p1", "q0", "q1"]
     first = list_recordings(root, "train")[0]
     assert first.path == root / "train/audio/p0.flac" and first.seconds == 1.0
-    assert source_card(root, "train", 2) == {"corpus": data_hash(root, "train"), "split": "train", "passages": 2}
+    assert source_card(root, "train", 2) == {
+        "corpus": data_hash(root, "train"),
+        "split": "train",
+        "passages": 2,
+    }
     assert source_card(root, None, None) == {}
     refused("--split train", list_recordings, root)
     refused("no passages.jsonl.*train", list_recordings, root, "dev")
@@ -187,7 +221,16 @@ def test_a_split_gives_passages_then_their_questions(mini_corpus):
 
 
 def test_a_folder_is_read_however_deep_in_the_order_of_ids(folder, capsys):
-    root = folder("b/2.WAV", "b/10.mp3", "a.flac", "z.ogg", "b/notes.txt", ".hidden.wav", ".git/x.wav", "b/._2.WAV")
+    root = folder(
+        "b/2.WAV",
+        "b/10.mp3",
+        "a.flac",
+        "z.ogg",
+        "b/notes.txt",
+        ".hidden.wav",
+        ".git/x.wav",
+        "b/._2.WAV",
+    )
     found = list_recordings(root)
     assert [r.id for r in found] == ["a", "b/10", "b/2", "z"]
     assert found[2].path == root / "b/2.WAV" and found[2].seconds is None
@@ -217,7 +260,12 @@ def test_links_are_followed_once_in_the_order_of_their_names(folder, tmp_path, m
     root = folder("m/1.wav")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/b.wav").touch()
-    for name, target in (("a", root / "m"), ("z", root / "m"), ("link", tmp_path / "elsewhere"), ("circle", root)):
+    for name, target in (
+        ("a", root / "m"),
+        ("z", root / "m"),
+        ("link", tmp_path / "elsewhere"),
+        ("circle", root),
+    ):
         (root / name).symlink_to(target)
     walk = os.walk
 
@@ -233,7 +281,12 @@ def test_links_are_followed_once_in_the_order_of_their_names(folder, tmp_path, m
 
 @pytest.mark.parametrize(
     ("suffix", "container", "subtype"),
-    [(".opus", "OGG", "OPUS"), (".aif", "AIFF", "PCM_16"), (".aiff", "AIFF", "FLOAT"), (".au", "AU", "PCM_16")],
+    [
+        (".opus", "OGG", "OPUS"),
+        (".aif", "AIFF", "PCM_16"),
+        (".aiff", "AIFF", "FLOAT"),
+        (".au", "AU", "PCM_16"),
+    ],
 )
 def test_every_suffix_is_read_whole_or_refused(tmp_path, suffix, container, subtype):
     path, samples = tmp_path / f"a{suffix}", np.random.default_rng(0).uniform(-0.3, 0.3, 48_000)
@@ -268,7 +321,11 @@ def test_a_jsonl_manifest_keeps_its_order(tmp_path):
         ('{"audio": 3}', "m.jsonl:2 has no `audio`"),
         ('{"audio": "b.wav", "id": true}', "m.jsonl:2 has the id True"),
         ('{"audio": "a.wav", "id": null}', "m.jsonl:2 has the id None"),
-        ('{"audio": "a.flac"}', r"the id a to \S*a.wav \(line 1\) and \S*a.flac \(line 2\); make ids unique"),
+        (
+            '{"audio": "a.flac"}',
+            r"the id a to \S*a.wav \(line 1\) and \S*a.flac \(line 2\); make "
+            r"ids unique",
+        ),
     ],
 )
 def test_bad_lines_of_a_manifest_are_named(tmp_path, line, message):
@@ -280,7 +337,10 @@ def test_lists_of_paths(tmp_path):
     (tmp_path / "list.txt").write_text("  b.wav \r\n\nsub dir/a\tb.flac\n/abs/c.ogg\n\tc d.wav\n")
     assert ids(tmp_path / "list.txt") == ["b", "sub dir/a\tb", "/abs/c", "c d"]
     (tmp_path / "list.tsv").write_text("b.wav\t3\nsub/a.flac\t5\n")
-    assert [r.path for r in list_recordings(tmp_path / "list.tsv")] == [tmp_path / "b.wav", tmp_path / "sub/a.flac"]
+    assert [r.path for r in list_recordings(tmp_path / "list.tsv")] == [
+        tmp_path / "b.wav",
+        tmp_path / "sub/a.flac",
+    ]
     (tmp_path / "list.txt").write_text("a.wav\n\nb.wav\na.mp3\n")
     refused(r"a\.wav \(line 1\) and .*a\.mp3 \(line 4\)", list_recordings, tmp_path / "list.txt")
 
@@ -290,9 +350,16 @@ def test_the_manifests_of_fairseq(tmp_path, root):
     (tmp_path / "audio").mkdir()
     path, first = tmp_path / "train.tsv", "audio" if root == "relative" else tmp_path / "audio"
     path.write_text(f"{first}\n84/1.flac\t16000\n84/2.flac\t48000\n")
-    assert [(r.id, r.path) for r in list_recordings(path)] == [(f"84/{i}", tmp_path / f"audio/84/{i}.flac") for i in (1, 2)]
+    assert [(r.id, r.path) for r in list_recordings(path)] == [
+        (f"84/{i}", tmp_path / f"audio/84/{i}.flac") for i in (1, 2)
+    ]
     path.write_text("\n/data/LibriSpeech\n84/1.flac\t16000\n84/2.flac\t48000\n")
-    refused(r"the root /data/LibriSpeech in line 2 of .*train\.tsv does not exist; correct line 2", list_recordings, path)
+    refused(
+        r"the root /data/LibriSpeech in line 2 of .*train\.tsv does not exist; correct "
+        r"line 2",
+        list_recordings,
+        path,
+    )
     path.write_text("a.flac\nb.flac\t3\n")  # a path, though one that may not exist
     assert ids(path) == ["a", "b"]
 
@@ -301,8 +368,15 @@ def test_the_manifests_of_fairseq(tmp_path, root):
 def test_a_table_with_a_column_of_audio_is_a_manifest(between, folder, tmp_path):
     folder("a.wav", "b.wav")
     path = tmp_path / "words.csv"
-    path.write_text("audio,text,speaker,id\ndata/a.wav,one,x,\n data/b.wav ,two,y,second\n".replace(",", between))
-    assert [(r.id, r.path.name, r.line) for r in list_recordings(path)] == [("data/a", "a.wav", 2), ("second", "b.wav", 3)]
+    path.write_text(
+        ("audio,text,speaker,id\ndata/a.wav,one,x,\n data/b.wav ,two,y,second\n").replace(
+            ",", between
+        )
+    )
+    assert [(r.id, r.path.name, r.line) for r in list_recordings(path)] == [
+        ("data/a", "a.wav", 2),
+        ("second", "b.wav", 3),
+    ]
     path.write_text("path,text\ndata/a.wav,one\n")
     refused(r"words\.csv:2 has no `audio`", list_recordings, path)
 
@@ -354,15 +428,25 @@ def test_what_is_no_source_is_one_sentence(tmp_path, source, options, message):
 )
 def test_how_many_recordings_are_drawn(total, options, drawn):
     chosen, card = draw(range(total), 3, **options)
-    assert (len(set(chosen)), chosen, card) == (drawn, sorted(chosen), {"recordings": drawn, "drawn_from": total})
+    assert (len(set(chosen)), chosen, card) == (
+        drawn,
+        sorted(chosen),
+        {"recordings": drawn, "drawn_from": total},
+    )
     assert draw(range(total), 3, **options)[0] == chosen
     if drawn < total:
-        assert draw(range(total), 4, **options)[0] != chosen and max(chosen) > drawn  # from all over the list
+        # from all over the list
+        assert draw(range(total), 4, **options)[0] != chosen and max(chosen) > drawn
 
 
 # ---- quotation marks in tables: those that quote a cell, and those that are text
 
-LIST = [["audio", "text", "speaker"], ["a.wav", "one", "s1"], ["b.wav", "two", "s2"], ["c.wav", "three", "s1"]]
+LIST = [
+    ["audio", "text", "speaker"],
+    ["a.wav", "one", "s1"],
+    ["b.wav", "two", "s2"],
+    ["c.wav", "three", "s1"],
+]
 MARKED = {"middle": 'a 5" pipe', "pair": 'he said "hello" to her', "end": 'a pipe of 5"'}
 
 
@@ -374,8 +458,13 @@ def joined(rows: list[list[str]], delimiter: str, texts: dict[int, str]) -> str:
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 @pytest.mark.parametrize("name", [*MARKED, "quoted", "lines", "doubled"])
 def test_quotation_marks_that_can_be_read(delimiter: str, name: str, tmp_path: Path) -> None:
-    """In the middle of a cell they are text; cells that are quoted as in CSV may hold line breaks and delimiters."""
-    quoted = {"quoted": f"one{delimiter} two", "doubled": 'a "b"', "lines": "Dear Ann,\nit is one, two or 1,000,000 miles.\n\nI"}
+    """In the middle of a cell they are text; cells that are quoted as in CSV may hold line breaks
+    and delimiters."""
+    quoted = {
+        "quoted": f"one{delimiter} two",
+        "doubled": 'a "b"',
+        "lines": ("Dear Ann,\nit is one, two or 1,000,000 miles.\n\nI"),
+    }
     text = MARKED.get(name) or quoted[name]
     cell = text if name in MARKED else '"' + text.replace('"', '""') + '"'
     (tmp_path / "list.csv").write_text("\ufeff" + joined(LIST, delimiter, {1: cell}))
@@ -387,27 +476,49 @@ def test_quotation_marks_that_can_be_read(delimiter: str, name: str, tmp_path: P
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ({1: '"one', 2: 'two"'}, "row 1 has a cell in quotation marks that goes on over the line .b.wav.two"),
-        ({1: '"one, and more', 3: 'three"'}, "row 1 has a cell in quotation marks that goes on over the line .b.wav.two"),
+        (
+            {1: '"one', 2: 'two"'},
+            "row 1 has a cell in quotation marks that goes on over the line .b.wav.two",
+        ),
+        (
+            {1: '"one, and more', 3: 'three"'},
+            "row 1 has a cell in quotation marks that goes on over the line .b.wav.two",
+        ),
         ({1: '"one', 2: '"two'}, "as CSV .* in row 1"),
         ({2: '"two'}, "as CSV .*unexpected end of data in row 2"),
         ({1: '"one" and more'}, "as CSV .* in row 1"),
     ],
 )
-def test_a_quotation_mark_that_would_swallow_rows_is_named(texts: Any, message: str, delimiter: str, tmp_path: Path) -> None:
+def test_a_quotation_mark_that_would_swallow_rows_is_named(
+    texts: Any, message: str, delimiter: str, tmp_path: Path
+) -> None:
     (tmp_path / "list.csv").write_text(joined(LIST, delimiter, texts))
-    refused(f"list.csv.*{message}.*; double a quotation mark that is text", read_csv, tmp_path / "list.csv", delimiter)
+    refused(
+        f"list.csv.*{message}.*; double a quotation mark that is text",
+        read_csv,
+        tmp_path / "list.csv",
+        delimiter,
+    )
 
 
-@pytest.mark.parametrize("texts", [{1: '"one', 2: 'two"'}, {1: '"one'}, {1: '"one" and more'}, {2: '5"', 3: '"'}])
+@pytest.mark.parametrize(
+    "texts", [{1: '"one', 2: 'two"'}, {1: '"one'}, {1: ('"one" and more')}, {2: '5"', 3: '"'}]
+)
 def test_between_tabs_a_quotation_mark_is_text(texts: dict[int, str], tmp_path: Path) -> None:
     (tmp_path / "list.tsv").write_text(joined(LIST, "\t", texts))
-    assert [row["text"] for row in read_csv(tmp_path / "list.tsv", "\t")] == [texts.get(i, LIST[i][1]) for i in (1, 2, 3)]
+    assert [row["text"] for row in read_csv(tmp_path / "list.tsv", "\t")] == [
+        texts.get(i, LIST[i][1]) for i in (1, 2, 3)
+    ]
 
 
 def test_rows_without_their_last_cells_are_not_swallowed(tmp_path: Path) -> None:
     (tmp_path / "list.tsv").write_text('id\ttext\tspeaker\na\t"one\ts1\nb\ttwo"\nc\tthree\n')
-    refused("row 1 has a cell in quotation marks that goes on over the line", read_csv, tmp_path / "list.tsv", "\t")
+    refused(
+        "row 1 has a cell in quotation marks that goes on over the line",
+        read_csv,
+        tmp_path / "list.tsv",
+        "\t",
+    )
     (tmp_path / "list.tsv").write_text("id\ttext\tspeaker\na\tone\ts1\nb\ttwo\n")
     assert [row.get("speaker") for row in read_csv(tmp_path / "list.tsv", "\t")] == ["s1", None]
 
@@ -416,11 +527,15 @@ CELLS = st.lists(st.text('ab "\n,;\t', max_size=6), min_size=3, max_size=3)
 
 
 @given(st.lists(CELLS, min_size=1, max_size=4), st.sampled_from(",;\t"))
-def test_what_is_written_as_csv_is_read_as_it_was_or_refused(cells: list[list[str]], delimiter: str) -> None:
+def test_what_is_written_as_csv_is_read_as_it_was_or_refused(
+    cells: list[list[str]], delimiter: str
+) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder, "a.csv")
         with path.open("w", newline="") as file:
-            csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows([["x", "y", "z"], *cells])
+            csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows(
+                [["x", "y", "z"], *cells]
+            )
         try:
             rows = read_csv(path, delimiter)
         except InputError as error:
@@ -436,12 +551,19 @@ def test_a_column_that_comes_twice_is_refused(tmp_path: Path) -> None:
     assert [row["audio"] for row in read_csv(tmp_path / "b.csv")] == ["a.wav"]
     table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
     pq.write_table(table, tmp_path / "a.parquet")
-    refused("a.parquet has two columns called text", lambda path: list(read_parquet(path)), tmp_path / "a.parquet")
+    refused(
+        "a.parquet has two columns called text",
+        lambda path: list(read_parquet(path)),
+        tmp_path / "a.parquet",
+    )
 
 
 @pytest.mark.parametrize(
     ("value", "truth"),
-    [*((v, True) for v in (True, 1, "True", "true", " YES ", "1", 1.0)), *((v, False) for v in (False, 0, "False", "no", "0", 0.0))]
+    [
+        *((v, True) for v in (True, 1, "True", "true", " YES ", "1", 1.0)),
+        *((v, False) for v in (False, 0, "False", "no", "0", 0.0)),
+    ]
     + [(v, None) for v in (None, "", "None", float("nan"))],
 )
 def test_words_of_truth(value: Any, truth: bool | None) -> None:
@@ -456,4 +578,6 @@ def test_what_is_neither_true_nor_false(value: Any) -> None:
 
 def test_a_file_that_only_ffmpeg_reads_is_a_source(tmp_path):
     (tmp_path / "talk.m4a").write_bytes(b"is not opened here")
-    assert [(r.id, r.path) for r in list_recordings(tmp_path / "talk.m4a")] == [("talk", tmp_path / "talk.m4a")]
+    assert [(r.id, r.path) for r in list_recordings(tmp_path / "talk.m4a")] == [
+        ("talk", tmp_path / "talk.m4a")
+    ]

@@ -1,4 +1,5 @@
-"""NMSQA in every layout, with every fault that the release has: what is kept, where answers are, what is counted.
+"""NMSQA in every layout, with every fault that the release has: what is kept, where answers are,
+what is counted.
 
 The miniature: sentences of faint noise in which every answer is a beep that can be found again.
 """
@@ -35,7 +36,12 @@ SENTENCES = (
 )
 LENGTHS = (31_111, 27_777, 40_003, 22_222)  # samples at 22,050 Hz: no whole numbers at 16 kHz
 CONTEXT = " ".join(SENTENCES)
-ANSWERS = {0: ("the old mill", 0.5, 0.9), 1: ("Boris", 0.8, 1.1), 2: ("nine coins", 1.2, 1.7), 3: ("near", 0.4, 0.6)}
+ANSWERS = {
+    0: ("the old mill", 0.5, 0.9),
+    1: ("Boris", 0.8, 1.1),
+    2: ("nine coins", 1.2, 1.7),
+    3: ("near", 0.4, 0.6),
+}
 
 
 def sentence(number: int, rate: int = RATE) -> np.ndarray:
@@ -53,7 +59,8 @@ def before(number: int, missing: tuple[int, ...] = ()) -> float:
 
 
 def row(number: int, passage: str = "0_0", question: int | None = None, **changes) -> dict:
-    """A question about a sentence as dev has it: audio_full_* repeat audio_segment_*. changes: of cells; `answers` is merged."""
+    """A question about a sentence as dev has it: audio_full_* repeat audio_segment_*. changes: of
+    cells; `answers` is merged."""
     text, start, end = ANSWERS[number]
     asked = number if question is None else question
     answers = {
@@ -105,15 +112,24 @@ def write_sentences(folder, passage: str = "context-0_0_{}", numbers=range(4)) -
 
 def write_question(folder, *names: str) -> None:
     for name in names:
-        write_clip(folder / f"{name}.wav", (0.1 * np.sin(np.arange(RATE) / 20)).astype(np.float32), 0.0, 1.0, RATE)
+        write_clip(
+            folder / f"{name}.wav",
+            (0.1 * np.sin(np.arange(RATE) / 20)).astype(np.float32),
+            0.0,
+            1.0,
+            RATE,
+        )
 
 
 def is_beep(path, start: float, end: float) -> bool:
-    """Whether [start, end) seconds are a beep from the first to the last, and there is none just around them."""
+    """Whether [start, end) seconds are a beep from the first to the last, and there is none just
+    around them."""
     samples = np.abs(read_audio(path))
     low, high = round(start * SAMPLE_RATE), round(end * SAMPLE_RATE)
     inside, edge = samples[low:high], SAMPLE_RATE // 500
-    around = np.r_[samples[max(low - 10 * edge, 0) : low - edge], samples[high + edge : high + 10 * edge]]
+    around = np.r_[
+        samples[max(low - 10 * edge, 0) : low - edge], samples[high + edge : high + 10 * edge]
+    ]
     return inside[:edge].max() > 0.1 and inside[-edge:].max() > 0.1 and around.max() < 0.1
 
 
@@ -136,7 +152,10 @@ def write_csv(path, rows) -> None:
 def write_grid(path, words, seconds: float) -> None:
     """A TextGrid of Montreal Forced Aligner with a tier of words."""
     times = [f'        xmin = {a}\n        xmax = {b}\n        text = "{w}"\n' for w, a, b in words]
-    tier = f'class = "IntervalTier"\nname = "words"\nxmin = 0\nxmax = {seconds}\nintervals: size = {len(words)}\n'
+    tier = (
+        f'class = "IntervalTier"\nname = "words"\nxmin = 0\nxmax = {seconds}\nintervals: size '
+        f"= {len(words)}\n"
+    )
     head = f'File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\nxmax = {seconds}\n'
     head += "tiers? <exists>\nsize = 1\nitem []:\n"
     numbered = "".join(f"    intervals [{i}]:\n{time}" for i, time in enumerate(times, 1))
@@ -172,18 +191,23 @@ def timed(corpus, question):
 
 def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path):
     facts, corpus, _ = prepared(dev, tmp_path)
-    assert [q.id for q in corpus.questions] == [f"id-0_0-{k}" for k in range(4)] and all(timed(corpus, q) for q in corpus.questions)
+    assert [q.id for q in corpus.questions] == [f"id-0_0-{k}" for k in range(4)] and all(
+        timed(corpus, q) for q in corpus.questions
+    )
     for k, question in enumerate(corpus.questions):
         text, start, end = ANSWERS[k]
         (answer,) = question.answers
         assert (answer.text, CONTEXT[answer.char_start :][: len(text)]) == (text, text)
-        assert (answer.start, answer.end) == pytest.approx((before(k) + start, before(k) + end), abs=1e-9)
+        assert (answer.start, answer.end) == pytest.approx(
+            (before(k) + start, before(k) + end), abs=1e-9
+        )
     (passage,) = corpus.passages.values()
     assert passage.seconds == math.ceil(sum(LENGTHS) * SAMPLE_RATE / RATE) / SAMPLE_RATE
     assert passage.seconds == len(read_audio(corpus.path(passage))) / SAMPLE_RATE
     assert (passage.id, passage.audio) == ("context-0_0", "dev/audio/context-0_0.flac")
     assert (passage.speaker, passage.text) == ("Ivy", CONTEXT)
-    assert remarked(facts, nmsqa.ADDED) == 3 and remarked(facts, nmsqa.CONFIRMED) == 1  # those of the first sentence
+    # those of the first sentence
+    assert remarked(facts, nmsqa.ADDED) == 3 and remarked(facts, nmsqa.CONFIRMED) == 1
     assert remarked(facts, nmsqa.COPIES) == 3 and remarked(facts, prepare.REPEATED) == 8
     assert facts["with_times"] == 4 and facts["answer_in_context"] == 1
     first = corpus.questions[0]
@@ -200,16 +224,27 @@ def test_a_corpus_that_is_put_into_its_source_is_not_read_as_such(dev, tmp_path)
 
 def test_the_77_are_kept_as_text_and_set_aside_where_there_is_audio(dev, tmp_path):
     write_table(dev / "dev.parquet", [row(1), silent_row(2, 7)])
-    write_json(dev / "dev-hash2question.json", {"id-0_0-1": "question-0_0_1", "id-0_0-7": "question-0_0_7"})
+    write_json(
+        dev / "dev-hash2question.json", {"id-0_0-1": "question-0_0_1", "id-0_0-7": "question-0_0_7"}
+    )
     _, corpus, _ = prepared(dev, tmp_path)
     (line,) = read_lines(tmp_path / "out/set_aside.jsonl")
-    assert line == {"split": "dev", "kind": "questions", "id": "id-0_0-7", "reason": nmsqa.NO_RECORDING}
+    assert line == {
+        "split": "dev",
+        "kind": "questions",
+        "id": "id-0_0-7",
+        "reason": nmsqa.NO_RECORDING,
+    }
     assert [q.id for q in corpus.questions] == ["id-0_0-1"]
-    facts, *_ = prepared(dev / "dev.parquet", tmp_path, out="table")  # beside it there are recordings: the same
+    # beside it there are recordings: the same
+    facts, *_ = prepared(dev / "dev.parquet", tmp_path, out="table")
     assert facts["questions"]["set_aside"] == 1
-    write_question(dev / "dev_audios", "question-0_0_7")  # the original release has what the table does not name
+    # the original release has what the table does not name
+    write_question(dev / "dev_audios", "question-0_0_7")
     facts, corpus, _ = prepared(dev, tmp_path, out="more")
-    assert [a.start for q in corpus.questions for a in q.answers][1] is None and corpus.questions[1].passage == "context-0_0"
+    assert [a.start for q in corpus.questions for a in q.answers][1] is None and corpus.questions[
+        1
+    ].passage == "context-0_0"
     assert remarked(facts, nmsqa.TEXTLESS) == 1
 
 
@@ -217,12 +252,20 @@ def test_without_recordings_a_split_is_text_only_and_its_times_are_not_lost(tmp_
     alone = row(3, answers={"text": [], "answer_start": []})  # answers that are times alone
     write_table(tmp_path / "alone" / "dev.parquet", [row(0), row(2), silent_row(1, 9), alone])
     facts, corpus, report = prepared(tmp_path / "alone", tmp_path)
-    assert len(corpus.questions) == 3 and {q.audio for q in corpus.questions} == {p.audio for p in corpus.passages.values()} == {""}
-    assert all(a.start is None and a.char_start is not None for q in corpus.questions for a in q.answers)
+    assert len(corpus.questions) == 3 and {q.audio for q in corpus.questions} == {
+        p.audio for p in corpus.passages.values()
+    } == {""}
+    assert all(
+        a.start is None and a.char_start is not None for q in corpus.questions for a in q.answers
+    )
     assert len(corpus.passages) == 1 and remarked(facts, nmsqa.TEXT_ONLY) == 1
-    assert remarked(facts, prepare.NO_RECORDINGS) == 4 and facts["set_aside"] == {nmsqa.TIMES_ALONE: 1}
+    assert remarked(facts, prepare.NO_RECORDINGS) == 4 and facts["set_aside"] == {
+        nmsqa.TIMES_ALONE: 1
+    }
     kept = read_json(tmp_path / "out/dev/released_times.json")
-    assert kept["id-0_0-2"] == [{"segment": "context-0_0_2", "in_segment": [1.2, 1.7], "in_passage": [1.2, 1.7]}]
+    assert kept["id-0_0-2"] == [
+        {"segment": "context-0_0_2", "in_segment": [1.2, 1.7], "in_passage": [1.2, 1.7]}
+    ]
     assert not facts["questions"]["agrees"] and "published 10,570 (DIFFERENT)" in described(report)
     assert report["absent"] == ["train", "test"] and "train: not in the source" in described(report)
 
@@ -246,19 +289,28 @@ def test_a_sentence_that_the_release_misses_shifts_no_time(dev, tmp_path):
 def test_a_listed_sentence_that_the_source_misses_sets_its_passage_aside(dev, tmp_path):
     rows = [row(k, p) for p in ("0_0", "0_1") for k in range(4)]
     write_table(dev / "dev.parquet", [r | {"context": r["context"] + r["id"][3:6]} for r in rows])
-    write_json(dev / "dev_segment_id.json", {"0_0": ["0", "1", "2", "3"], "0_1": ["0", "1", "2", "3"]})
+    write_json(
+        dev / "dev_segment_id.json", {"0_0": ["0", "1", "2", "3"], "0_1": ["0", "1", "2", "3"]}
+    )
     write_sentences(dev / "dev_audios", "context-0_1_{}", (0, 1, 3))
     write_question(dev / "dev_audios", "question-0_1_0")
     facts, corpus, _ = prepared(dev, tmp_path)
     assert list(corpus.passages) == ["context-0_0"]
-    assert facts["passages"] == {"read": 2, "kept": 1, "set_aside": 1, "published": 2067, "agrees": False}
+    assert facts["passages"] == {
+        "read": 2,
+        "kept": 1,
+        "set_aside": 1,
+        "published": 2067,
+        "agrees": False,
+    }
     assert facts["set_aside"][nmsqa.NOT_WHOLE] == 1 and facts["set_aside"][nmsqa.ITS_PASSAGE] == 4
     first = json.loads((tmp_path / "out/set_aside.jsonl").read_text().splitlines()[0])
     assert first["missing"] == ["context-0_1_2"]
 
 
 def test_a_recording_of_the_whole_stands_in_where_its_sentences_are_not_there(dev, tmp_path):
-    """Only times of the first sentence hold in it, unless the meta table says how long the sentences are."""
+    """Only times of the first sentence hold in it, unless the meta table says how long the
+    sentences are."""
     whole = np.concatenate([sentence(k) for k in range(4)])
     write_clip(dev / "dev_audios/context-0_0.wav", whole, 0.0, 99.0, RATE)
     for k in range(4):
@@ -266,15 +318,22 @@ def test_a_recording_of_the_whole_stands_in_where_its_sentences_are_not_there(de
     facts, corpus, _ = prepared(dev, tmp_path)
     assert [q.answers[0].start is not None for q in corpus.questions] == [True, False, False, False]
     assert timed(corpus, corpus.questions[0])
-    assert remarked(facts, nmsqa.ADRIFT) == 3 and Path(corpus.passages["context-0_0"].audio).is_absolute()
-    about = [{"id": f"context-0_0_{k}", "speaker": "Ivy", "duration": n / RATE, "text": ""} for k, n in enumerate(LENGTHS)]
+    assert (
+        remarked(facts, nmsqa.ADRIFT) == 3
+        and Path(corpus.passages["context-0_0"].audio).is_absolute()
+    )
+    about = [
+        {"id": f"context-0_0_{k}", "speaker": "Ivy", "duration": n / RATE, "text": ""}
+        for k, n in enumerate(LENGTHS)
+    ]
     write_csv(dev / "meta-dev.csv", about)
     _, corpus, _ = prepared(dev, tmp_path, out="more")
     assert all(timed(corpus, q) for q in corpus.questions)
 
 
 def test_times_in_a_longer_recording_of_the_whole_are_not_used(dev, tmp_path):
-    """People pause between sentences: what counts in the recording of the whole is wrong in the joined sentences."""
+    """People pause between sentences: what counts in the recording of the whole is wrong in the
+    joined sentences."""
     pause = np.zeros(RATE // 2, np.float32)
     whole = np.concatenate([x for k in range(4) for x in (sentence(k), pause)])
     write_clip(dev / "dev_audios/context-0_0.wav", whole, 0.0, 99.0, RATE)
@@ -290,13 +349,19 @@ def test_recordings_of_no_whole_passage_or_damaged_ones(dev, tmp_path):
     path.write_bytes(path.read_bytes()[:999])
     (dev / "dev_audios/question-0_0_1.wav").write_bytes(b"ID3 no audio at all")
     facts, corpus, _ = prepared(dev, tmp_path)
-    assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-3"] and facts["set_aside"][prepare.UNUSABLE] == 2
+    assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-3"] and facts["set_aside"][
+        prepare.UNUSABLE
+    ] == 2
     assert "question-0_0_2.wav is cut off" in (tmp_path / "out/set_aside.jsonl").read_text()
     for path in (dev / "dev_audios").iterdir():
         if path.stem != "context-0_0_3":
             path.unlink()
     facts, corpus, _ = prepared(dev, tmp_path, out="text")
-    assert len(corpus.questions) == 4 and corpus.questions[0].audio == "" and remarked(facts, nmsqa.UNUSED) == 1
+    assert (
+        len(corpus.questions) == 4
+        and corpus.questions[0].audio == ""
+        and remarked(facts, nmsqa.UNUSED) == 1
+    )
 
 
 # ---- times
@@ -306,7 +371,9 @@ def times(full, segment):
     """Cells of a row's answers: (start, end) in either reading."""
     readings = {"audio_full_answer": full, "audio_segment_answer": segment}
     return {
-        f"{name}_{end}": [time[i] for time in some] for name, some in readings.items() for i, end in enumerate(("start", "end"))
+        f"{name}_{end}": [time[i] for time in some]
+        for name, some in readings.items()
+        for i, end in enumerate(("start", "end"))
     }
 
 
@@ -320,7 +387,8 @@ def test_times_in_the_passage_are_read_as_such(dev, tmp_path):
     write_table(dev / "dev.parquet", rows)
     facts, corpus, _ = prepared(dev, tmp_path)
     assert remarked(facts, nmsqa.CONFIRMED) == 3 and remarked(facts, nmsqa.WHOLE) == 1
-    assert corpus.questions[1].answers[0].start == pytest.approx(before(1) + 0.8, abs=1e-9)  # exact, not what was rounded
+    # exact, not what was rounded
+    assert corpus.questions[1].answers[0].start == pytest.approx(before(1) + 0.8, abs=1e-9)
     assert corpus.questions[2].answers[0].start == pytest.approx(before(2) + 1.204, abs=1e-9)
 
 
@@ -352,13 +420,20 @@ def test_times_that_cannot_be_are_left_out_and_counted(dev, tmp_path, full, segm
     late = row(3, answers=times([(0.4, length + 0.09)], [(0.4, length + 0.09)]))
     write_table(dev / "dev.parquet", [row(0), row(1, answers=times(full, segment)), late])
     facts, corpus, _ = prepared(dev, tmp_path)
-    assert [a.start for a in corpus.questions[1].answers] == [None] and timed(corpus, corpus.questions[0])
-    assert remarked(facts, nmsqa.OUTSIDE) == 1 and remarked(facts, nmsqa.TEXTLESS) == 1 and facts["with_times"] == 2
+    assert [a.start for a in corpus.questions[1].answers] == [None] and timed(
+        corpus, corpus.questions[0]
+    )
+    assert (
+        remarked(facts, nmsqa.OUTSIDE) == 1
+        and remarked(facts, nmsqa.TEXTLESS) == 1
+        and facts["with_times"] == 2
+    )
     assert corpus.questions[2].answers[0].end == pytest.approx(sum(LENGTHS) / RATE)
 
 
 def test_every_time_goes_to_the_text_that_it_is_of(dev, tmp_path):
-    """Three annotations, two different texts in the sentence, two times; another answer stands in another sentence."""
+    """Three annotations, two different texts in the sentence, two times; another answer stands in
+    another sentence."""
     at = CONTEXT.index
     texts = {
         "text": ["the lamp", "a lamp", "the lamp", "Boris"],
@@ -374,14 +449,28 @@ def test_every_time_goes_to_the_text_that_it_is_of(dev, tmp_path):
 
 
 def test_a_time_too_few_goes_to_the_text_that_stands_nearest(dev, tmp_path):
-    """The sentence holds two of the texts, and there is one time: that of the second. Other occurrences are no answers."""
-    texts = {"text": ["she", "Boris", "she"], "answer_start": [CONTEXT.index(text) for text in ("she", "Boris", "she")]}
+    """The sentence holds two of the texts, and there is one time: that of the second. Other
+    occurrences are no answers."""
+    texts = {
+        "text": ["she", "Boris", "she"],
+        "answer_start": [CONTEXT.index(text) for text in ("she", "Boris", "she")],
+    }
     neg = {"audio_full_neg_answer_start": [0.1, 0.2], "audio_full_neg_answer_end": [0.2, 0.3]}
-    write_table(dev / "dev.parquet", [row(1, answers=texts | times([(0.95, 1.2)], [(0.95, 1.2)])), row(2, answers=neg)])
+    write_table(
+        dev / "dev.parquet",
+        [row(1, answers=texts | times([(0.95, 1.2)], [(0.95, 1.2)])), row(2, answers=neg)],
+    )
     facts, corpus, _ = prepared(dev, tmp_path)
-    assert [(a.text, a.start is not None) for a in corpus.questions[0].answers] == [("Boris", True), ("she", False)]
+    assert [(a.text, a.start is not None) for a in corpus.questions[0].answers] == [
+        ("Boris", True),
+        ("she", False),
+    ]
     assert remarked(facts, nmsqa.GUESSED) == 1
-    assert len(corpus.questions[1].answers) == 1 and remarked(facts, nmsqa.OTHERS) == 1 and timed(corpus, corpus.questions[1])
+    assert (
+        len(corpus.questions[1].answers) == 1
+        and remarked(facts, nmsqa.OTHERS) == 1
+        and timed(corpus, corpus.questions[1])
+    )
 
 
 # ---- rows
@@ -401,7 +490,11 @@ def test_bad_rows_are_kept_or_set_aside_and_all_are_counted(dev, tmp_path):
     write_table(dev / "dev.parquet", rows)
     facts, corpus, _ = prepared(dev, tmp_path)
     assert [facts["questions"][n] for n in ("read", "kept", "set_aside")] == [8, 5, 3]
-    assert [facts["set_aside"][r] for r in (prepare.TWICE, nmsqa.NAMELESS, nmsqa.NO_ANSWERS)] == [1, 1, 1]
+    assert [facts["set_aside"][r] for r in (prepare.TWICE, nmsqa.NAMELESS, nmsqa.NO_ANSWERS)] == [
+        1,
+        1,
+        1,
+    ]
     assert remarked(facts, nmsqa.OFFSET) == 1 and remarked(facts, prepare.EMPTY) == 1
     by_id = {q.id: q for q in corpus.questions}
     assert timed(corpus, by_id["id-0_0-0#2"]) and remarked(facts, prepare.RENAMED) == 1
@@ -409,46 +502,73 @@ def test_bad_rows_are_kept_or_set_aside_and_all_are_counted(dev, tmp_path):
     assert by_id["id-0_0-1"].answers == () and remarked(facts, nmsqa.UNANSWERED) == 1
 
 
-@pytest.mark.parametrize("form", ["record", "list", "json record", "json list", "columns", "flat columns"])
+@pytest.mark.parametrize(
+    "form", ["record", "list", "json record", "json list", "columns", "flat columns"]
+)
 def test_answers_are_read_in_any_form(dev, tmp_path, form):
     rows = [row(k) for k in range(4)]
     for cells in rows:
         answers = cells.pop("answers")
         one = {name: value[0] for name, value in answers.items() if value}
-        record = {name: value if name.startswith("audio") else [value] for name, value in one.items()}
+        record = {
+            name: value if name.startswith("audio") else [value] for name, value in one.items()
+        }
         cells |= {
             "record": {"answers": record},
             "list": {"answers": [one]},
             "json record": {"answers": json.dumps(record)},
             "json list": {"answers": json.dumps([one])},
             "columns": {f"answers.{name}": values for name, values in record.items()},
-            "flat columns": {("answer" if name == "text" else name): v for name, v in one.items()} | {"answer_start": None},
+            "flat columns": {("answer" if name == "text" else name): v for name, v in one.items()}
+            | {"answer_start": None},
         }[form]
     write_parquet(dev / "dev.parquet", rows)
     _, corpus, _ = prepared(dev, tmp_path)
     assert len(corpus.questions) == 4 and all(timed(corpus, q) for q in corpus.questions)
     for k, question in enumerate(corpus.questions):
         (answer,) = question.answers
-        assert answer.text == ANSWERS[k][0] and (answer.char_start is None) == (form == "flat columns")
+        assert answer.text == ANSWERS[k][0] and (answer.char_start is None) == (
+            form == "flat columns"
+        )
 
 
 def test_offsets_that_are_floating_point_numbers_are_offsets(tmp_path):
     """One row without any makes pandas write them so."""
     answers = {"text": ["the old mill", "a lamp"], "answer_start": [20.0, float("nan")]}
     write_parquet(tmp_path / "dev.parquet", [row(0) | {"answers": answers}])
-    assert [r.texts for r in parquet_rows(tmp_path / "dev.parquet")] == [(("the old mill", 20), ("a lamp", None))]
+    assert [r.texts for r in parquet_rows(tmp_path / "dev.parquet")] == [
+        (("the old mill", 20), ("a lamp", None))
+    ]
 
 
 def test_without_answers_or_rows_a_split_is_counted_and_alone_it_is_refused(dev, tmp_path, unmade):
-    write_table(dev / "test.parquet", [{n: v for n, v in row(k).items() if n != "answers"} for k in range(4)])
+    write_table(
+        dev / "test.parquet",
+        [{n: v for n, v in row(k).items() if n != "answers"} for k in range(4)],
+    )
     facts, _, report = prepared(dev, tmp_path, "test", "both")
-    assert facts["set_aside"][nmsqa.NO_ANSWERS] == 4 and report["splits"]["dev"]["questions"]["kept"] == 4
+    assert (
+        facts["set_aside"][nmsqa.NO_ANSWERS] == 4
+        and report["splits"]["dev"]["questions"]["kept"] == 4
+    )
     (dev / "test.parquet").rename(dev / "dev.parquet")
-    refused(r"has no usable question of nmsqa \(4 x its answers are missing from the so", prepare_nmsqa, dev, unmade)
+    refused(
+        r"has no usable question of nmsqa \(4 x its answers are missing from "
+        r"the so",
+        prepare_nmsqa,
+        dev,
+        unmade,
+    )
     write_table(dev / "dev.parquet", [row(0)])
     parquet.write_table(parquet.read_table(dev / "dev.parquet").slice(0, 0), dev / "test.parquet")
     facts, *_ = prepared(dev, tmp_path, "test", "none")
-    assert facts["questions"] == {"read": 0, "kept": 0, "set_aside": 0, "published": 171, "agrees": False}
+    assert facts["questions"] == {
+        "read": 0,
+        "kept": 0,
+        "set_aside": 0,
+        "published": 171,
+        "agrees": False,
+    }
     (dev / "dev.parquet").unlink()
     refused(r"has no usable question of nmsqa \(its files are empty\)", prepare_nmsqa, dev, unmade)
 
@@ -475,7 +595,9 @@ def test_without_a_column_of_contexts_the_sentences_are_the_text(dev, tmp_path):
     assert [q.audio for q in bare.questions] == [q.audio for q in corpus.questions]
 
 
-def test_a_table_of_questions_and_answers_finds_its_passages_by_the_names_of_the_recordings(tmp_path):
+def test_a_table_of_questions_and_answers_finds_its_passages_by_the_names_of_the_recordings(
+    tmp_path,
+):
     root, names = tmp_path / "nmsqa", ("id", "question", "answers", "question_audio_path")
     asked = row(0, question_audio_path="squad-a1-q.mp3")
     write_table(root / "test.parquet", [{n: asked[n] for n in names}])
@@ -491,8 +613,13 @@ def test_a_table_that_cannot_be_read_fails_alone(dev, tmp_path):
     _, corpus, report = prepared(dev, tmp_path)
     assert len(corpus.questions) == 4
     printed = described(report)
-    assert "nothing was made of it" in printed and "test.parquet is not a whole Parquet file" in printed
-    assert "train.parquet has no question, which a table of NMSQA has" in printed and not (tmp_path / "out/test").exists()
+    assert (
+        "nothing was made of it" in printed
+        and ("test.parquet is not a whole Parquet file") in printed
+    )
+    assert ("train.parquet has no question, which a table of NMSQA has") in printed and not (
+        tmp_path / "out/test"
+    ).exists()
 
 
 # ---- the other layouts
@@ -500,7 +627,9 @@ def test_a_table_that_cannot_be_read_fails_alone(dev, tmp_path):
 
 def test_the_hugging_face_folder_as_it_is_downloaded(dev, tmp_path):
     root = tmp_path / "NMSQA"
-    write_table(root / "data" / "dev-00000-of-00001-e59cc4b2d3e13fe2.parquet", [row(k) for k in range(4)])
+    write_table(
+        root / "data" / "dev-00000-of-00001-e59cc4b2d3e13fe2.parquet", [row(k) for k in range(4)]
+    )
     test = [row_of_test(k) for k in range(2)]
     write_table(root / "data" / "test-00000-of-00001.parquet", test)
     (root / "dataset_infos.json").write_text("{}")
@@ -513,15 +642,24 @@ def test_the_hugging_face_folder_as_it_is_downloaded(dev, tmp_path):
     pack(audio, root / "nmsqa_audio.tar.gz")
     _, corpus, report = prepared(root, tmp_path)
     assert len(corpus.questions) == 4 and all(timed(corpus, q) for q in corpus.questions)
-    assert corpus.questions[0].audio.startswith("unpacked/nmsqa_audio.tar.gz/nmsqa_audio/dev_audios/")
+    assert corpus.questions[0].audio.startswith(
+        "unpacked/nmsqa_audio.tar.gz/nmsqa_audio/dev_audios/"
+    )
     people = load_corpus(tmp_path / "out", "test")
-    assert list(people.passages) == ["squad-5a-c", "newsqa-77-c"] and all(timed(people, q) for q in people.questions)
+    assert list(people.passages) == ["squad-5a-c", "newsqa-77-c"] and all(
+        timed(people, q) for q in people.questions
+    )
     counted = remarks(report["splits"]["test"])
-    assert counted["questions from SQuAD (published 51)"] == counted["questions from NewsQA (published 104)"] == 1
+    assert (
+        counted["questions from SQuAD (published 51)"]
+        == counted["questions from NewsQA (published 104)"]
+        == 1
+    )
 
 
 def row_of_test(number):
-    """As test has it: people read, a passage of its own for every question, times in the passage."""
+    """As test has it: people read, a passage of its own for every question, times in the
+    passage."""
     name = ("squad-5a", "newsqa-77")[number]
     _, start, end = ANSWERS[2]
     paths = {
@@ -535,20 +673,32 @@ def row_of_test(number):
 
 def original(root, texts=True):
     """The original release: a line an annotation, a line a recording, alignments, archives."""
-    words = [(t.strip("."), a, b) for t, a, b in (("sold", 0.9, 1.1), ("nine", 1.2, 1.45), ("coins", 1.45, 1.7))]
+    words = [
+        (t.strip("."), a, b)
+        for t, a, b in (("sold", 0.9, 1.1), ("nine", 1.2, 1.45), ("coins", 1.45, 1.7))
+    ]
     write_grid(root / "dev/textgrid/context-0_0_2.TextGrid", words, LENGTHS[2] / RATE)
     spans = [
-        {"hash": f"h{k}", "utterance": f"context-0_0_{k}", "start": ANSWERS[k][1], "end": ANSWERS[k][2]}
+        {
+            "hash": f"h{k}",
+            "utterance": f"context-0_0_{k}",
+            "start": ANSWERS[k][1],
+            "end": ANSWERS[k][2],
+        }
         | ({"answer": ANSWERS[k][0]} if texts else {})
         for k in (0, 2, 2)
     ]
-    write_csv(root / "dev/dev-answer-span.csv", [*spans, spans[0] | {"hash": "h3", "start": 0, "end": 0}])
+    write_csv(
+        root / "dev/dev-answer-span.csv", [*spans, spans[0] | {"hash": "h3", "start": 0, "end": 0}]
+    )
     parts = zip(SENTENCES, LENGTHS, strict=True)
     about = [(f"context-0_0_{k}", "Ivy", s, s.lower(), n / RATE) for k, (s, n) in enumerate(parts)]
     about += [(f"question-0_0_{k}", "Joey", f"What {k}?", "", 1.0) for k in range(4)]
     names = ("id", "speaker", "text", "normalized_text", "duration")
     write_csv(root / "dev/meta-dev.csv", [dict(zip(names, cells, strict=True)) for cells in about])
-    write_json(root / "dev/dev-hash2question.json", {f"h{k}": f"question-0_0_{k}" for k in (0, 2, 3)})
+    write_json(
+        root / "dev/dev-hash2question.json", {f"h{k}": f"question-0_0_{k}" for k in (0, 2, 3)}
+    )
     write_json(root / "dev/dev_segment_id.json", {"0_0": ["0", "1", "2", "3"]})
     write_sentences(root / "dev/dev_audio")
     write_question(root / "dev/dev_audio", *(f"question-0_0_{k}" for k in range(4)))
@@ -563,13 +713,21 @@ def test_the_original_release(tmp_path, packed):
         pack(root / "dev/textgrid", root / "dev/dev-textgrid.tar.gz")
     facts, corpus, _ = prepared(root, tmp_path)
     first, second, third = corpus.questions
-    assert (first.id, first.text, first.speaker, first.passage) == ("h0", "What 0?", "Joey", "context-0_0")
+    assert (first.id, first.text, first.speaker, first.passage) == (
+        "h0",
+        "What 0?",
+        "Joey",
+        "context-0_0",
+    )
     assert timed(corpus, first) and timed(corpus, second) and len(second.answers) == 1
     (passage,) = corpus.passages.values()
-    assert passage.text == CONTEXT and CONTEXT[second.answers[0].char_start :].startswith("nine coins")
+    assert passage.text == CONTEXT and CONTEXT[second.answers[0].char_start :].startswith(
+        "nine coins"
+    )
     assert [w.text for w in passage.words] == ["sold", "nine", "coins"]
     assert passage.words[1].start == pytest.approx(before(2) + 1.2, abs=1e-4)
-    assert third.answers[0].start is None and remarked(facts, nmsqa.OUTSIDE) == 1  # 0 to 0: not found by the aligner
+    # 0 to 0: not found by the aligner
+    assert third.answers[0].start is None and remarked(facts, nmsqa.OUTSIDE) == 1
 
 
 def test_the_original_release_without_texts_takes_words_from_the_alignment(tmp_path):
@@ -577,21 +735,37 @@ def test_the_original_release_without_texts_takes_words_from_the_alignment(tmp_p
     facts, corpus, _ = prepared(tmp_path / "original", tmp_path)
     by_id = {q.id: q for q in corpus.questions}
     assert [a.text for a in by_id["h2"].answers] == ["nine coins"] and timed(corpus, by_id["h2"])
-    assert [a.text for a in by_id["h0"].answers] == [""] and remarked(facts, nmsqa.UNKNOWN_WORDS) == 1
+    assert [a.text for a in by_id["h0"].answers] == [""] and remarked(
+        facts, nmsqa.UNKNOWN_WORDS
+    ) == 1
 
 
 def test_the_original_release_with_squads_texts_and_times_in_the_passage(tmp_path):
     root = tmp_path / "original"
     original(root)
     spans = {k: [before(k) + t for t in ANSWERS[k][1:]] for k in (0, 2)}
-    lines = [{"hash": f"h{k}", "context_id": "0_0", "new_start": start, "new_end": end} for k, (start, end) in spans.items()]
+    lines = [
+        {"hash": f"h{k}", "context_id": "0_0", "new_start": start, "new_end": end}
+        for k, (start, end) in spans.items()
+    ]
     write_csv(root / "dev/dev-answer-span.csv", lines)
-    golds = {k: [{"text": ANSWERS[k][0], "answer_start": CONTEXT.index(ANSWERS[k][0])}] for k in (0, 2, 3)}
-    qas = [{"id": f"h{k}", "question": f"SQuAD {k}?", "answers": answers} for k, answers in golds.items()]
-    write_json(root / "dev/dev-v1.1.json", {"data": [{"title": "T", "paragraphs": [{"context": CONTEXT, "qas": qas}]}]})
+    golds = {
+        k: [{"text": ANSWERS[k][0], "answer_start": CONTEXT.index(ANSWERS[k][0])}]
+        for k in (0, 2, 3)
+    }
+    qas = [
+        {"id": f"h{k}", "question": f"SQuAD {k}?", "answers": answers}
+        for k, answers in golds.items()
+    ]
+    write_json(
+        root / "dev/dev-v1.1.json",
+        {"data": [{"title": "T", "paragraphs": [{"context": CONTEXT, "qas": qas}]}]},
+    )
     facts, corpus, _ = prepared(root, tmp_path)
     assert [q.text for q in corpus.questions] == ["SQuAD 0?", "SQuAD 2?", "SQuAD 3?"]
-    assert timed(corpus, corpus.questions[1]) and corpus.questions[1].answers[0].char_start == CONTEXT.index("nine coins")
+    assert timed(corpus, corpus.questions[1]) and corpus.questions[1].answers[
+        0
+    ].char_start == CONTEXT.index("nine coins")
     assert corpus.questions[2].answers[0].start is None and remarked(facts, nmsqa.WHOLE) == 2
 
 
@@ -600,7 +774,13 @@ def test_the_original_release_with_squads_texts_and_times_in_the_passage(tmp_pat
 
 def test_a_folder_without_tables_says_what_was_expected(tmp_path, unmade):
     (tmp_path / "empty").mkdir()
-    refused(r"empty has no table of NMSQA; give the folder .*parquet", prepare_nmsqa, tmp_path / "empty", unmade)
+    refused(
+        r"empty has no table of NMSQA; give the folder "
+        r".*parquet",
+        prepare_nmsqa,
+        tmp_path / "empty",
+        unmade,
+    )
     refused(r"gone does not exist; give", prepare_nmsqa, tmp_path / "gone", unmade)
 
 
@@ -626,10 +806,19 @@ def test_two_tables_of_a_split_are_refused(dev, unmade):
 def test_recordings_that_may_be_of_two_splits_are_refused(dev, tmp_path):
     write_table(dev / "train.parquet", [row(0)])
     (dev / "dev_audios").rename(dev / "audio")
-    refused(r"may belong to train or to dev; put the recordings of each split", prepare_nmsqa, dev, tmp_path / "out")
+    refused(
+        r"may belong to train or to dev; put the recordings of each "
+        r"split",
+        prepare_nmsqa,
+        dev,
+        tmp_path / "out",
+    )
     (dev / "audio").rename(dev / "dev_audios")  # of dev by its name: train is text only
     _, corpus, _ = prepared(dev, tmp_path)
-    assert len(corpus.questions) == 4 and load_corpus(tmp_path / "out", "train").questions[0].audio == ""
+    assert (
+        len(corpus.questions) == 4
+        and load_corpus(tmp_path / "out", "train").questions[0].audio == ""
+    )
 
 
 # ---- the real files
@@ -638,64 +827,101 @@ def test_recordings_that_may_be_of_two_splits_are_refused(dev, tmp_path):
 @pytest.mark.slow
 def test_the_real_dev_table(shared, tmp_path):
     facts, corpus, _ = prepared(shared("nmsqa", "dev.parquet").parent, tmp_path)
-    assert facts["questions"] == {"read": 10_570, "kept": 10_570, "set_aside": 0, "published": 10_570, "agrees": True}
-    assert facts["passages"] == {"read": 2_067, "kept": 2_067, "set_aside": 0, "published": 2_067, "agrees": True}
+    assert facts["questions"] == {
+        "read": 10_570,
+        "kept": 10_570,
+        "set_aside": 0,
+        "published": 10_570,
+        "agrees": True,
+    }
+    assert facts["passages"] == {
+        "read": 2_067,
+        "kept": 2_067,
+        "set_aside": 0,
+        "published": 2_067,
+        "agrees": True,
+    }
     assert len(corpus.passages) == 2_067 and corpus.passages["context-34_4"].audio == ""
     assert remarked(facts, nmsqa.TEXT_ONLY) == 77 and remarked(facts, nmsqa.OFFSET) == 0
     assert remarked(facts, nmsqa.UNEVEN) == 9_595 and remarked(facts, nmsqa.OTHERS) == 2_160
     assert remarked(facts, nmsqa.COPIES) == 6_962 and remarked(facts, nmsqa.MOVED) == 0
-    assert sum(len(q.answers) for q in corpus.questions) + remarked(facts, prepare.REPEATED) == 34_726
+    assert (
+        sum(len(q.answers) for q in corpus.questions) + remarked(facts, prepare.REPEATED) == 34_726
+    )
     assert max(len(n) for n in read_json(shared("nmsqa", "dev_segment_id.json")).values()) == 26
 
 
 @pytest.mark.slow
 def test_every_real_time_of_dev_is_paired_with_a_text(shared):
-    """As if every sentence were as long as its last time says: the readings and pairs of all 17,155 times."""
+    """As if every sentence were as long as its last time says: the readings and pairs of all 17,155
+    times."""
     counts = Counter()
     rates = []
     for r in parquet_rows(shared("nmsqa", "dev.parquet")):
         if r.times:
             name = r.times[0].segment
             length = round((max(t.within[1] for t in r.times) + 1) * SAMPLE_RATE)
-            layout = nmsqa.PassageLayout((name,), Joined((length,), (SAMPLE_RATE,), length), length / SAMPLE_RATE)
+            layout = nmsqa.PassageLayout(
+                (name,), Joined((length,), (SAMPLE_RATE,), length), length / SAMPLE_RATE
+            )
             answers = nmsqa.spoken_answers(r, layout, (), lambda done: counts.update([done[0]]))
             rates += [len(a.text) / (a.end - a.start) for a in answers if a.start is not None]
-    assert counts[nmsqa.CONFIRMED[0]] == 17_155 and not counts[nmsqa.UNKNOWN_WORDS[0]] + counts[nmsqa.OUTSIDE[0]]
+    assert (
+        counts[nmsqa.CONFIRMED[0]] == 17_155
+        and not counts[nmsqa.UNKNOWN_WORDS[0]] + counts[nmsqa.OUTSIDE[0]]
+    )
     assert (counts[nmsqa.GUESSED[0]], counts[nmsqa.ELSEWHERE[0]]) == (142, 92)
-    assert np.mean([2.5 < rate < 35 for rate in rates]) > 0.985 and 14 < np.median(rates) < 16  # letters a second, as people speak
+    # letters a second, as people speak
+    assert np.mean([2.5 < rate < 35 for rate in rates]) > 0.985 and 14 < np.median(rates) < 16
 
 
 @pytest.mark.slow
 def test_a_real_recording_as_the_fifth_sentence(shared, tmp_path):
-    """The words "the Master" at [7.44, 8.14) of the only real recording are found again in the joined passage."""
+    """The words "the Master" at [7.44, 8.14) of the only real recording are found again in the
+    joined passage."""
     mp3, root = shared("nmsqa", "context-34_4_4.mp3"), tmp_path / "nmsqa"
     (root / "dev_audios").mkdir(parents=True)
     for name in ("dev.parquet", "dev_segment_id.json", "dev-hash2question.json"):
         (root / name).symlink_to(mp3.with_name(name))
     (root / "dev_audios" / mp3.name).symlink_to(mp3)
     write_sentences(root / "dev_audios", "context-34_4_{}")
-    names = {i: name for i, name in read_json(root / "dev-hash2question.json").items() if name.startswith("question-34_4_")}
+    names = {
+        i: name
+        for i, name in read_json(root / "dev-hash2question.json").items()
+        if name.startswith("question-34_4_")
+    }
     write_question(root / "dev_audios", *names.values())
     facts, corpus, _ = prepared(root, tmp_path)
-    assert {q.id for q in corpus.questions} <= set(names) and list(corpus.passages) == ["context-34_4"]
-    (answer,) = next(a for q in corpus.questions if (a := q.answers)[0].text == "the Master" and a[0].start is not None)
+    assert {q.id for q in corpus.questions} <= set(names) and list(corpus.passages) == [
+        "context-34_4"
+    ]
+    (answer,) = next(
+        a
+        for q in corpus.questions
+        if (a := q.answers)[0].text == "the Master" and a[0].start is not None
+    )
     assert answer.start == pytest.approx(before(4) + 7.44, abs=1e-9)
     spoken = read_audio(corpus.path(corpus.passages["context-34_4"]))
     spoken = spoken[round(answer.start * SAMPLE_RATE) : round(answer.end * SAMPLE_RATE)]
     samples, rate = read_native(mp3)
     original = resample(samples, rate, SAMPLE_RATE)[round(7.44 * SAMPLE_RATE) :][: len(spoken)]
-    assert np.corrcoef(spoken, original)[0, 1] > 0.98  # half a sample off at most: the rate changes from 22,050 to 24,000 Hz
+    # half a sample off at most: the rate changes from 22,050 to 24,000 Hz
+    assert np.corrcoef(spoken, original)[0, 1] > 0.98
     assert facts["questions"]["read"] == 10_570 and facts["set_aside"][nmsqa.NO_RECORDING] >= 76
 
 
 def test_a_slice_is_joined_alone(tmp_path):
     root = tmp_path / "nmsqa"
-    write_table(root / "dev.parquet", [row(k, passage) for passage in ("0_0", "0_1") for k in range(2)])
+    write_table(
+        root / "dev.parquet", [row(k, passage) for passage in ("0_0", "0_1") for k in range(2)]
+    )
     for passage in ("0_0", "0_1"):
         write_sentences(root / "dev_audios", f"context-{passage}_{{}}")
         write_question(root / "dev_audios", f"question-{passage}_0", f"question-{passage}_1")
     facts, corpus, _ = prepared(root, tmp_path, passages=1)
-    assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-1"] and all(timed(corpus, q) for q in corpus.questions)
+    assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-1"] and all(
+        timed(corpus, q) for q in corpus.questions
+    )
     assert len(list((tmp_path / "out/dev/audio").glob("*.flac"))) == 1
     assert facts["questions"]["read"] == 4
     assert facts["set_aside"] == {"beyond the first 1 passage with questions (--passages)": 3}
@@ -707,4 +933,9 @@ def test_two_recordings_of_one_name_are_copies_or_refused(tmp_path):
         write_clip(tmp_path / folder / "c-1.wav", np.ones(SAMPLE_RATE) / 2, 0, 1)
     assert nmsqa.find_recordings([tmp_path], "dev")[0] == {"c-1": tmp_path / "all/c-1.wav"}
     write_clip(tmp_path / "speakers/ann/c-1.wav", np.ones(SAMPLE_RATE) / 4, 0, 1)
-    refused("all/c-1.wav and .*ann/c-1.wav are both called c-1", nmsqa.find_recordings, [tmp_path], "dev")
+    refused(
+        "all/c-1.wav and .*ann/c-1.wav are both called c-1",
+        nmsqa.find_recordings,
+        [tmp_path],
+        "dev",
+    )

@@ -1,4 +1,5 @@
-"""What all corpora share: by what a folder is known, what is left of one that came to nothing, and --passages N."""
+"""What all corpora share: by what a folder is known, what is left of one that came to nothing, and
+--passages N."""
 
 import json
 import shutil
@@ -7,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.cli import main
-from speechssl.data.prepare import PrepareReport, SplitRecords, Take, Takes, Wanted, described, take_of
+from speechssl.data.prepare import (
+    PrepareReport,
+    SplitRecords,
+    Take,
+    Takes,
+    Wanted,
+    described,
+    take_of,
+)
 from speechssl.data.records import Passage, Question, load_corpus
 from speechssl.data.squad import prepare_squad
 from speechssl.errors import InputError
@@ -17,23 +26,35 @@ from ..files import read_lines, refused, same_files, untouched
 
 
 def test_a_corpus_is_known_by_what_decides_its_content(tmp_path, squad_json):
-    assert Wanted(workers=3, seed=4).settings == {"speak": False}  # a seed that draws nothing is no setting
+    # a seed that draws nothing is no setting
+    assert Wanted(workers=3, seed=4).settings == {"speak": False}
     spoken = Wanted(speak=True, seed=4, synthesiser="flite").settings
     assert spoken == {"speak": True, "seed": 4, "synthesiser": "flite"}
     path = squad_json(tmp_path / "dev.json", ("In Rome.", [("1", "Where?", [("Rome", 3)])]))
     prepare_squad(path, tmp_path / "out", Wanted(passages=1, workers=2))
     kept = read_json(tmp_path / "out/settings.json")
     assert kept.pop("files").keys() == {"dev"}
-    assert kept == {"corpus": "squad", "source": str(path), "speak": False, "passages": 1, "language": "en"}
+    assert kept == {
+        "corpus": "squad",
+        "source": str(path),
+        "speak": False,
+        "passages": 1,
+        "language": "en",
+    }
 
 
 def test_what_is_there_is_left_alone(tmp_path, squad_json, capsys):
-    source = squad_json(tmp_path / "in/dev.json", ("In Rome.", [("1", "Where?", [("Rome", 3)])])).parent
+    source = squad_json(
+        tmp_path / "in/dev.json", ("In Rome.", [("1", "Where?", [("Rome", 3)])])
+    ).parent
     out = tmp_path / "out"
     first = prepare_squad(source, out)
     assert read_json(out / "data_report.json") == first
     with untouched(out):
-        assert prepare_squad(source, out) == first and "it is left as it is" in capsys.readouterr().err
+        assert (
+            prepare_squad(source, out) == first
+            and ("it is left as it is") in capsys.readouterr().err
+        )
     shutil.copytree(out, tmp_path / "whole")
     for name in ("card.json", "data_report.json"):  # a killed run begins again
         (out / name).unlink()
@@ -49,8 +70,15 @@ def test_a_folder_of_something_else_or_of_nothing_stays_as_it_was(tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "full/mine.txt").write_text("mine")
     refused("is not SQuAD", prepare_squad, tmp_path / "dev.json", tmp_path / "empty")
-    refused("holds other files; choose another folder$", prepare_squad, tmp_path / "dev.json", tmp_path / "full")
-    assert not list((tmp_path / "empty").iterdir()) and [p.name for p in (tmp_path / "full").iterdir()] == ["mine.txt"]
+    refused(
+        "holds other files; choose another folder$",
+        prepare_squad,
+        tmp_path / "dev.json",
+        tmp_path / "full",
+    )
+    assert not list((tmp_path / "empty").iterdir()) and [
+        p.name for p in (tmp_path / "full").iterdir()
+    ] == ["mine.txt"]
 
 
 def test_what_was_spoken_before_a_late_error_is_kept(tmp_path, squad_json, monkeypatch):
@@ -61,27 +89,52 @@ def test_what_was_spoken_before_a_late_error_is_kept(tmp_path, squad_json, monke
     source = squad_json(tmp_path / "dev.json", ("In Rome.", [("1", "Where?", [("Rome", 3)])]))
     monkeypatch.setattr("speechssl.synth.speak.speak_drafts", failing)
     refused("has gone", prepare_squad, source, tmp_path / "out", Wanted(speak=True))
-    assert (tmp_path / "out/dev/parts/1.json").is_file() and (tmp_path / "out/settings.json").is_file()
+    assert (tmp_path / "out/dev/parts/1.json").is_file() and (
+        tmp_path / "out/settings.json"
+    ).is_file()
 
 
-def test_answers_that_could_be_aligned_are_counted_and_the_verb_is_named(tmp_path, squad_json, recording, capsys):
+def test_answers_that_could_be_aligned_are_counted_and_the_verb_is_named(
+    tmp_path, squad_json, recording, capsys
+):
     """Two answers have a place in a passage with a recording, one occurs twice."""
-    asked = [("1", "Where?", [("Rome", 3)]), ("2", "Who?", [("Ann", -1)]), ("3", "What?", [("a", -1)])]
+    asked = [
+        ("1", "Where?", [("Rome", 3)]),
+        ("2", "Who?", [("Ann", -1)]),
+        ("3", "What?", [("a", -1)]),
+    ]
     source = squad_json(tmp_path / "in/dev.json", ("In Rome a and a Ann.", asked)).parent
     recording(source / "audio/0_0.wav", 1.0)
     out = tmp_path / "out"
     assert main(["prepare", "squad", str(source), str(out), "--workers", "1"]) == 0
-    advice = f"{out}: 2 answers have no times, so DUAL cannot be trained on them; give them times with `speechssl align {out} "
-    assert advice in capsys.readouterr().out and read_json(out / "data_report.json")["splits"]["dev"]["answers_to_align"] == 2
-    words = [["In", 0.0, 0.1], ["Rome", 0.1, 0.2], ["a", 0.2, 0.3], ["and", 0.3, 0.4], ["a", 0.4, 0.5], ["Ann", 0.5, 0.6]]
+    advice = (
+        f"{out}: 2 answers have no times, so DUAL cannot be trained on them; give them "
+        f"times with `speechssl align {out} "
+    )
+    assert (
+        advice in capsys.readouterr().out
+        and read_json(out / "data_report.json")["splits"]["dev"]["answers_to_align"] == 2
+    )
+    words = [
+        ["In", 0.0, 0.1],
+        ["Rome", 0.1, 0.2],
+        ["a", 0.2, 0.3],
+        ["and", 0.3, 0.4],
+        ["a", 0.4, 0.5],
+        ["Ann", 0.5, 0.6],
+    ]
     (source / "audio/0_0.words.json").write_text(json.dumps(words))
     squad_json(source / "dev.json", ("In Rome a and a Ann.", asked[:1]))
     for more in ([], ["--no-audio"]):  # an answer with times; text alone, which cannot be aligned
-        assert main(["prepare", "squad", str(source), f"{out}{len(more)}", "--workers", "1", *more]) == 0
+        assert (
+            main(["prepare", "squad", str(source), f"{out}{len(more)}", "--workers", "1", *more])
+            == 0
+        )
         assert "speechssl align" not in capsys.readouterr().out
 
 
-# ---- --passages N: a slice costs what it holds, what lies beyond it is counted, and the whole table is still compared
+# ---- --passages N: a slice costs what it holds, what lies beyond it is counted, and the whole
+# table is still compared
 
 
 def reason(n):
@@ -94,11 +147,19 @@ def test_kept_and_set_aside_are_what_was_read(asked, first):
     report.count("dev", "passages", len(asked))
     report.count("dev", "questions", sum(asked))
     wanted = report.slice("dev", range(len(asked)), dict(enumerate(asked)))
-    assert list(wanted) == [i for i, n in enumerate(asked) if n or first is None][: first or len(asked)]
+    assert (
+        list(wanted)
+        == [i for i, n in enumerate(asked) if n or first is None][: first or len(asked)]
+    )
     kept = records(*map(str, wanted))
-    kept = SplitRecords(kept.passages, [q for i, q in zip(wanted, kept.questions, strict=True) for _ in range(asked[i])])
+    kept = SplitRecords(
+        kept.passages,
+        [q for i, q in zip(wanted, kept.questions, strict=True) for _ in range(asked[i])],
+    )
     beyond = len(asked) - len(wanted) + sum(asked) - sum(asked[i] for i in wanted)
-    assert report.to_json({"dev": kept})["splits"]["dev"]["set_aside"] == ({reason(first): beyond} if beyond else {})
+    assert report.to_json({"dev": kept})["splits"]["dev"]["set_aside"] == (
+        {reason(first): beyond} if beyond else {}
+    )
 
 
 def test_nothing_is_made_of_what_lies_beyond(tmp_path, squad_json, recording):
@@ -113,15 +174,23 @@ def test_nothing_is_made_of_what_lies_beyond(tmp_path, squad_json, recording):
     assert (list(corpus.passages), [q.id for q in corpus.questions]) == (["0_1"], ["q1"])
     assert len(list((out / "dev/audio").glob("*.flac"))) == 1
     assert facts["passages"] == facts["questions"] == {"read": 3, "kept": 1, "set_aside": 2}
-    assert facts["set_aside"] == {reason(1): 4}  # and not the empty question, which was never looked at
+    # and not the empty question, which was never looked at
+    assert facts["set_aside"] == {reason(1): 4}
     lines = read_lines(out / "set_aside.jsonl")
     assert [(line["kind"], line["count"]) for line in lines] == [("passages", 2), ("questions", 2)]
     assert f"4 set aside: {reason(1)}" in described(report)
-    assert next(f for f in facts["found"] if f["what"].startswith("recordings"))["what"].endswith("of the slice")
+    assert next(f for f in facts["found"] if f["what"].startswith("recordings"))["what"].endswith(
+        "of the slice"
+    )
     assert prepare_squad(source, out, Wanted(passages=1)) == report
     for wanted in (Wanted(passages=2), Wanted()):
         refused("other inputs", prepare_squad, source, out, wanted)
-    assert prepare_squad(source, tmp_path / "all", Wanted(passages=9))["splits"]["dev"]["passages"]["kept"] == 2
+    assert (
+        prepare_squad(source, tmp_path / "all", Wanted(passages=9))["splits"]["dev"]["passages"][
+            "kept"
+        ]
+        == 2
+    )
 
 
 # ---- recordings, attached to records
@@ -129,7 +198,9 @@ def test_nothing_is_made_of_what_lies_beyond(tmp_path, squad_json, recording):
 
 def records(*names):
     passages = [Passage(name, "", 0.0, "text", "", "en") for name in names]
-    return SplitRecords(passages, [Question(f"{name}-q", name, "", 0.0, "why", "", "en") for name in names])
+    return SplitRecords(
+        passages, [Question(f"{name}-q", name, "", 0.0, "why", "", "en") for name in names]
+    )
 
 
 def test_every_record_has_audio_or_is_set_aside(tmp_path, recording):
@@ -146,10 +217,16 @@ def test_every_record_has_audio_or_is_set_aside(tmp_path, recording):
         "gone": Take((tmp_path / "gone.wav",)),
         "unknown": Take((tmp_path / "first.flac",)),
     }
-    report, texts = PrepareReport("corpus"), records("whole", "joined", "cut", "holed", "gone", "none")
+    report, texts = (
+        PrepareReport("corpus"),
+        records("whole", "joined", "cut", "holed", "gone", "none"),
+    )
     found = Takes(takes, unused=3).attach(tmp_path / "out", "test", texts, report, 1)
     assert [(p.id, p.seconds) for p in found.passages] == [("whole", 0.5), ("joined", 1.0)]
-    assert found.passages[0].audio == str(tmp_path / "whole.wav") and found.passages[1].audio == "test/audio/p-joined.flac"
+    assert (
+        found.passages[0].audio == str(tmp_path / "whole.wav")
+        and found.passages[1].audio == "test/audio/p-joined.flac"
+    )
     aside = {line["id"]: line for line in report.aside}
     assert {name: line["reason"] for name, line in aside.items()} == {
         "cut": "its recording is damaged",
@@ -162,6 +239,12 @@ def test_every_record_has_audio_or_is_set_aside(tmp_path, recording):
     assert aside["holed"]["missing"] == 2 and "cut.flac" in aside["cut"]["why"]
     report = PrepareReport("corpus")  # without any recording all stays text
     assert Takes().attach(tmp_path, "test", texts, report, 1) == texts and not report.aside
-    for numbers, first, missing in (([0, 1, 2], 0, 0), ([0, 2], 0, 1), ([1, 2], 1, 0), ([2], 0, 2), ([3], 1, 2)):
+    for numbers, first, missing in (
+        ([0, 1, 2], 0, 0),
+        ([0, 2], 0, 1),
+        ([1, 2], 1, 0),
+        ([2], 0, 2),
+        ([3], 1, 2),
+    ):
         take = take_of({n: tmp_path / str(n) for n in reversed(numbers)}, first)
         assert [int(p.name) for p in take.paths] == numbers and take.missing == missing

@@ -1,4 +1,5 @@
-"""SLUE-SQA-5 as Parquet with recordings inside and as the zip with TSVs: words, answers, faults, counts."""
+"""SLUE-SQA-5 as Parquet with recordings inside and as the zip with TSVs: words, answers, faults,
+counts."""
 
 import shutil
 from pathlib import Path
@@ -16,7 +17,8 @@ from speechssl.io import read_json
 
 from ..files import read_lines, refused, remarked, wav, write_parquet
 
-# word, normalised word, start, end: "nine" is said twice, "1999" is two words, the comma is not said
+# word, normalised word, start, end: "nine" is said twice, "1999" is two words, the comma is not
+# said
 TOKENS = [
     ("Nine", "nine", 0.1, 0.4),
     (",", "", -1.0, -1.0),
@@ -36,8 +38,14 @@ def tone(seconds=SECONDS, rate=SAMPLE_RATE, step=0.03):
 
 def row(number, document="doc1", spans=(("nine", 2.3, 2.6),), **changes):
     """As Parquet has it."""
-    words = {name: [t[i] for t in TOKENS] for i, name in enumerate(("word", "normalized_word", "start_second", "end_second"))}
-    answers = {name: [s[i] for s in spans] for i, name in enumerate(("answer", "start_second", "end_second"))}
+    words = {
+        name: [t[i] for t in TOKENS]
+        for i, name in enumerate(("word", "normalized_word", "start_second", "end_second"))
+    }
+    answers = {
+        name: [s[i] for s in spans]
+        for i, name in enumerate(("answer", "start_second", "end_second"))
+    }
     return {
         "question_id": f"squad-{number}",
         "question_audio": {"bytes": wav(tone(1.0, step=0.02 + number / 100)), "path": "q.wav"},
@@ -70,7 +78,9 @@ def hub(tmp_path):
         row(2, "doc/2", spans=(("nineteen ninety-nine", 1.2, 2.0),)),
     ]
     write_parquet(root / "sqa5" / "validation-00000-of-00001.parquet", rows)
-    write_parquet(root / "hvb" / "validation-00000-of-00001.parquet", [{"issue_id": "x", "text": "other"}])
+    write_parquet(
+        root / "hvb" / "validation-00000-of-00001.parquet", [{"issue_id": "x", "text": "other"}]
+    )
     return root
 
 
@@ -78,36 +88,79 @@ def hub(tmp_path):
 def files(tmp_path):
     """What is in slue-sqa5.zip."""
     root = tmp_path / "slue-sqa5"
-    names = [f"{kind}_{what}" for kind in ("question", "document") for what in ("id", "text", "speaker_id")]
+    names = [
+        f"{kind}_{what}"
+        for kind in ("question", "document")
+        for what in ("id", "text", "speaker_id")
+    ]
     names += ["normalized_question_text", "normalized_document_text", "split", "answer_spans"]
     for split in ("fine-tune", "dev", "test", "verified-test"):
-        cells = [f"q-{split}", 'Who said "nine"?', "q7", "doc1", '"Nine", lamps', "d3", "who said nine", TEXT, split]
+        cells = [
+            f"q-{split}",
+            'Who said "nine"?',
+            "q7",
+            "doc1",
+            '"Nine", lamps',
+            "d3",
+            "who said nine",
+            TEXT,
+            split,
+        ]
         rows = [names, [*cells, '[["nine", 0.1, 0.4], ["nine", 2.3, 2.6]]']]
         rows.append([f"q-{split}b", *cells[1:], '"[[""lamps"", 0.5, 0.9]]"'])
         root.mkdir(exist_ok=True)
-        (root / f"slue-sqa5_{split}.tsv").write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+        (root / f"slue-sqa5_{split}.tsv").write_text(
+            "".join("\t".join(row) + "\n" for row in rows), encoding="utf-8"
+        )
         if split == "verified-test":  # its recordings are those of test
             continue
         (root / split / "word2time").mkdir(parents=True)
         lines = ["\t".join(map(str, t)) if t[1] else t[0] for t in TOKENS]
         (root / split / "word2time" / "doc1.txt").write_text("\n".join(lines), encoding="utf-8")
         write_clip(root / split / "document" / "doc1.wav", tone(), 0, 9, SAMPLE_RATE)
-        for question in (f"q-{split}", f"q-{split}b", f"q-verified-{split}", f"q-verified-{split}b"):
+        for question in (
+            f"q-{split}",
+            f"q-{split}b",
+            f"q-verified-{split}",
+            f"q-verified-{split}b",
+        ):
             write_clip(root / split / "question" / f"{question}.wav", tone(1.0), 0, 9, SAMPLE_RATE)
     return root
 
 
 def test_recordings_in_parquet_are_written_once_each(hub, tmp_path):
     facts, corpus = prepared(hub, tmp_path)
-    assert facts["questions"] == {"read": 3, "kept": 3, "set_aside": 0, "published": 1939, "agrees": False}
+    assert facts["questions"] == {
+        "read": 3,
+        "kept": 3,
+        "set_aside": 0,
+        "published": 1939,
+        "agrees": False,
+    }
     first, second, third = corpus.questions
-    assert (first.text, first.speaker, first.seconds, first.audio) == ("how many", "q7", 1.0, "dev/audio/question-squad-0.flac")
+    assert (first.text, first.speaker, first.seconds, first.audio) == (
+        "how many",
+        "q7",
+        1.0,
+        "dev/audio/question-squad-0.flac",
+    )
     passage = corpus.passages["doc1"]
-    assert (passage.text, passage.speaker, passage.seconds, passage.audio) == (TEXT, "d3", SECONDS, "dev/audio/document-doc1.flac")
+    assert (passage.text, passage.speaker, passage.seconds, passage.audio) == (
+        TEXT,
+        "d3",
+        SECONDS,
+        "dev/audio/document-doc1.flac",
+    )
     assert passage.words == tuple(Span(n, a, b) for _, n, a, b in TOKENS if n)
-    assert [(a.start, a.end, a.char_start) for a in first.answers] == [(2.3, 2.6, TEXT.rindex("nine"))]
-    assert [a.char_start for a in second.answers] == [0, TEXT.rindex("nine")]  # the words' times say which
-    assert TEXT[third.answers[0].char_start :].startswith("nineteen ninety-nine") and third.passage == "doc/2"
+    assert [(a.start, a.end, a.char_start) for a in first.answers] == [
+        (2.3, 2.6, TEXT.rindex("nine"))
+    ]
+    # the words' times say which
+    assert [a.char_start for a in second.answers] == [0, TEXT.rindex("nine")]
+    assert (
+        TEXT[third.answers[0].char_start :].startswith("nineteen ninety-nine")
+        and third.passage == "doc/2"
+    )
     assert len(list((tmp_path / "out/dev/audio").glob("*.flac"))) == 5
     assert read_json(tmp_path / "out/card.json")["metric"] == "frame F1"
 
@@ -118,12 +171,21 @@ def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(hub, tmp_path, mo
     (tmp_path / "out/card.json").unlink()
     (tmp_path / "out/dev/audio/question-squad-1.flac").unlink()
     written = []
-    monkeypatch.setattr(slue_sqa5, "write_flac", lambda path, samples: written.append(path.name) or write_clip(path, samples, 0, 9))
+    monkeypatch.setattr(
+        slue_sqa5,
+        "write_flac",
+        lambda path, samples: written.append(path.name) or write_clip(path, samples, 0, 9),
+    )
     again, other = prepared(hub, tmp_path)
-    assert written == ["question-squad-1.flac"] and again == facts and other.questions == corpus.questions
+    assert (
+        written == ["question-squad-1.flac"]
+        and again == facts
+        and other.questions == corpus.questions
+    )
     assert prepare_slue_sqa5(hub, tmp_path / "out")["splits"]["dev"] == facts
     assert "it is left as it is" in capsys.readouterr().err
-    assert prepare_slue_sqa5(hub, tmp_path / "two", Wanted(workers=2))["splits"]["dev"] == facts  # in several processes, too
+    # in several processes, too
+    assert prepare_slue_sqa5(hub, tmp_path / "two", Wanted(workers=2))["splits"]["dev"] == facts
     assert load_corpus(tmp_path / "two", "dev").questions == corpus.questions
 
 
@@ -131,28 +193,47 @@ def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(hub, tmp_path, mo
 def test_the_tables_of_the_zip(files, tmp_path, packed):
     source = files
     if packed:
-        source = Path(shutil.make_archive(str(tmp_path / "dl" / "slue-sqa5"), "zip", tmp_path, "slue-sqa5"))
+        source = Path(
+            shutil.make_archive(str(tmp_path / "dl" / "slue-sqa5"), "zip", tmp_path, "slue-sqa5")
+        )
         shutil.rmtree(files)
     facts, corpus = prepared(source, tmp_path, "train")
-    assert facts["questions"]["read"] == 2 and facts["questions"]["published"] == 46_186 and facts["set_aside"] == {}
+    assert (
+        facts["questions"]["read"] == 2
+        and facts["questions"]["published"] == 46_186
+        and facts["set_aside"] == {}
+    )
     first, second = corpus.questions
     assert first.text == "who said nine"
-    assert [(a.start, a.char_start) for a in first.answers] == [(0.1, 0), (2.3, TEXT.rindex("nine"))]
-    assert (second.id, second.answers[0].text, second.answers[0].end) == ("q-fine-tuneb", "lamps", 0.9)
+    assert [(a.start, a.char_start) for a in first.answers] == [
+        (0.1, 0),
+        (2.3, TEXT.rindex("nine")),
+    ]
+    assert (second.id, second.answers[0].text, second.answers[0].end) == (
+        "q-fine-tuneb",
+        "lamps",
+        0.9,
+    )
     assert len(corpus.passages["doc1"].words) == 6
     assert Path(first.audio).is_absolute() is not packed
     verified = load_corpus(tmp_path / "out", "verified_test")
-    assert [q.id for q in verified.questions] == ["q-verified-test", "q-verified-testb"] and verified.passages["doc1"].words
+    assert [q.id for q in verified.questions] == [
+        "q-verified-test",
+        "q-verified-testb",
+    ] and verified.passages["doc1"].words
 
 
 def test_without_recordings_a_split_is_text_only(files, tmp_path):
     for split in ("fine-tune", "dev", "test"):
         shutil.rmtree(files / split)
     facts, corpus = prepared(files, tmp_path)
-    assert [q.audio for q in corpus.questions] == ["", ""] and remarked(facts, prepare.NO_RECORDINGS) == 2
+    assert [q.audio for q in corpus.questions] == ["", ""] and remarked(
+        facts, prepare.NO_RECORDINGS
+    ) == 2
     answers = [(a.text, a.start, a.char_start) for q in corpus.questions for a in q.answers]
     assert answers == [("nine", None, None), ("lamps", None, 5)]
-    assert remarked(facts, slue_sqa5.OFFSET) == 2 and remarked(facts, prepare.REPEATED) == 1  # "nine" stands at two places
+    # "nine" stands at two places
+    assert remarked(facts, slue_sqa5.OFFSET) == 2 and remarked(facts, prepare.REPEATED) == 1
     assert read_json(tmp_path / "out/dev/released_times.json")["q-devb"] == [["lamps", 0.5, 0.9]]
 
 
@@ -165,7 +246,8 @@ def test_a_question_or_a_document_without_its_recording_is_set_aside(files, tmp_
     assert [q.id for q in corpus.questions] == ["q-devb"] and facts["questions"]["read"] == 3
     assert facts["set_aside"] == {prepare.NOT_FOUND: 1, slue_sqa5.BROKEN: 1}
     report = read_json(tmp_path / "out/data_report.json")["splits"]["test"]
-    assert report["questions"]["kept"] == 2 and remarked(report, prepare.NO_RECORDINGS) == 2  # test is text only
+    # test is text only
+    assert report["questions"]["kept"] == 2 and remarked(report, prepare.NO_RECORDINGS) == 2
 
 
 def test_damaged_recordings_inside_parquet_are_set_aside_with_the_reason(hub, tmp_path):
@@ -176,7 +258,9 @@ def test_damaged_recordings_inside_parquet_are_set_aside_with_the_reason(hub, tm
     assert [q.id for q in corpus.questions] == ["squad-0"]
     assert facts["set_aside"] == {prepare.UNUSABLE: 2, slue_sqa5.ITS_PASSAGE: 1}
     lines = read_lines(tmp_path / "out/set_aside.jsonl")
-    assert "validation-00000-of-00001.parquet: question squad-1 is cut off" in next(x for x in lines if x["id"] == "squad-1")["why"]
+    assert ("validation-00000-of-00001.parquet: question squad-1 is cut off") in next(
+        x for x in lines if x["id"] == "squad-1"
+    )["why"]
 
 
 def test_bad_rows_are_counted(hub, tmp_path):
@@ -185,22 +269,43 @@ def test_bad_rows_are_counted(hub, tmp_path):
         row(0),
         row(0, normalized_question_text="another"),
         row(3, spans=()),
-        row(4, spans=(("nine", 2.3, 99.0), ("", 0.1, 0.2), ("lamps", -1.0, -1.0), ("lamps", float("nan"), 1.0))),
+        row(
+            4,
+            spans=(
+                ("nine", 2.3, 99.0),
+                ("", 0.1, 0.2),
+                ("lamps", -1.0, -1.0),
+                ("lamps", float("nan"), 1.0),
+            ),
+        ),
         row(5, document=None),
         row(6, spans=(("nine", 0.1, 0.4), ("nine", 0.1, 0.4))),
     ]
     write_parquet(hub / "sqa5" / "validation-00000-of-00001.parquet", rows)
     facts, corpus = prepared(hub, tmp_path)
-    assert facts["questions"]["read"] == 7 and [q.id for q in corpus.questions] == ["squad-0", "squad-0#2", "squad-4", "squad-6"]
+    assert facts["questions"]["read"] == 7 and [q.id for q in corpus.questions] == [
+        "squad-0",
+        "squad-0#2",
+        "squad-4",
+        "squad-6",
+    ]
     assert facts["set_aside"] == {prepare.TWICE: 1, slue_sqa5.BLIND: 1, slue_sqa5.NAMELESS: 1}
-    assert [a.start for a in corpus.questions[2].answers] == [None, None] and remarked(facts, slue_sqa5.OUTSIDE) == 3
-    assert remarked(facts, prepare.EMPTY) == 1 and remarked(facts, prepare.RENAMED) == 1 and remarked(facts, prepare.REPEATED) == 2
+    assert [a.start for a in corpus.questions[2].answers] == [None, None] and remarked(
+        facts, slue_sqa5.OUTSIDE
+    ) == 3
+    assert (
+        remarked(facts, prepare.EMPTY) == 1
+        and remarked(facts, prepare.RENAMED) == 1
+        and remarked(facts, prepare.REPEATED) == 2
+    )
 
 
 def test_a_blind_test_gives_way_to_one_with_answers(files, tmp_path):
     rows = [line.split("\t") for line in (files / "slue-sqa5_test.tsv").read_text().splitlines()]
     blind = [rows[0], *([*cells[:-1], ""] for cells in rows[1:])]
-    (files / "slue-sqa5_test_blind.tsv").write_text("".join("\t".join(cells) + "\n" for cells in blind))
+    (files / "slue-sqa5_test_blind.tsv").write_text(
+        "".join("\t".join(cells) + "\n" for cells in blind)
+    )
     facts, _ = prepared(files, tmp_path, "test")
     assert facts["questions"]["kept"] == 2
     (files / "slue-sqa5_test.tsv").unlink()
@@ -212,7 +317,15 @@ def test_a_blind_test_gives_way_to_one_with_answers(files, tmp_path):
     "name, content, message",
     [
         ("sqa5/validation-00000-of-00001.parquet", b"PAR1", r"is not a whole Parquet file \("),
-        ("slue-sqa5_dev.tsv", b"question_id\tdocument_id\n\xff\xfe\xfa\t1\n", r"slue-sqa5_dev.tsv as CSV \(.*download it again"),
+        (
+            "slue-sqa5_dev.tsv",
+            b"question_id\tdocument_id\n\xff\xfe\xfa\t1\n",
+            r"slue-sqa5_dev.tsv "
+            r"as "
+            r"CSV "
+            r"\(.*download it "
+            r"again",
+        ),
     ],
 )
 def test_damage_is_one_sentence_and_leaves_nothing(hub, name, content, message, unmade):
@@ -223,33 +336,61 @@ def test_damage_is_one_sentence_and_leaves_nothing(hub, name, content, message, 
 
 
 def test_a_folder_without_tables_says_what_was_expected(tmp_path, unmade):
-    refused(r"has no table of SLUE-SQA-5; give the folder sqa5", prepare_slue_sqa5, tmp_path, unmade)
+    refused(
+        r"has no table of SLUE-SQA-5; give the folder "
+        r"sqa5",
+        prepare_slue_sqa5,
+        tmp_path,
+        unmade,
+    )
     refused(r"gone does not exist; give", prepare_slue_sqa5, tmp_path / "gone", unmade)
 
 
 def test_of_a_slice_only_its_recordings_are_written(hub, tmp_path):
-    words = [Span(w, 0, 1) for w in ("a", "b", "nowhere", "a")]  # found in their order; one that is missing loses none
+    # found in their order; one that is missing loses none
+    words = [Span(w, 0, 1) for w in ("a", "b", "nowhere", "a")]
     assert places("a b a", words) == [0, 2, None, 4]
     facts, corpus = prepared(hub, tmp_path, passages=1)
-    assert list(corpus.passages) == ["doc1"] and [q.id for q in corpus.questions] == ["squad-0", "squad-1"]
+    assert list(corpus.passages) == ["doc1"] and [q.id for q in corpus.questions] == [
+        "squad-0",
+        "squad-1",
+    ]
     assert len(list((tmp_path / "out/dev/audio").glob("*.flac"))) == 3
-    assert (facts["passages"], facts["questions"]["read"]) == ({"read": 2, "kept": 1, "set_aside": 1}, 3)
+    assert (facts["passages"], facts["questions"]["read"]) == (
+        {"read": 2, "kept": 1, "set_aside": 1},
+        3,
+    )
 
 
 def test_what_holds_no_question_that_can_be_used_is_refused(hub, unmade):
     table = hub / "sqa5/validation-00000-of-00001.parquet"
     rows = parquet.read_table(table)
     parquet.write_table(rows.drop_columns(["answer_spans"]), table)
-    refused(r"has no usable question of slue-sqa5 \(3 x its answers are not in the source", prepare_slue_sqa5, hub, unmade)
+    refused(
+        r"has no usable question of slue-sqa5 \(3 x its answers are not in the "
+        r"source",
+        prepare_slue_sqa5,
+        hub,
+        unmade,
+    )
     parquet.write_table(rows.slice(0, 0), table)
-    refused(r"has no usable question of slue-sqa5 \(its files are empty\)", prepare_slue_sqa5, hub, unmade)
+    refused(
+        r"has no usable question of slue-sqa5 \(its files are "
+        r"empty\)",
+        prepare_slue_sqa5,
+        hub,
+        unmade,
+    )
 
 
 def test_shards_that_are_numbers_are_of_the_split_of_their_folder(tmp_path):
     """As the branch refs/convert/parquet of Hugging Face has them."""
     for k in range(2):
         write_parquet(tmp_path / f"hub/sqa5/validation/000{k}.parquet", [row(k)])
-    assert [q.id for q in prepared(tmp_path / "hub", tmp_path)[1].questions] == ["squad-0", "squad-1"]
+    assert [q.id for q in prepared(tmp_path / "hub", tmp_path)[1].questions] == [
+        "squad-0",
+        "squad-1",
+    ]
 
 
 def test_two_recordings_of_one_name_are_refused(tmp_path):

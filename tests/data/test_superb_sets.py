@@ -1,4 +1,5 @@
-"""The published sets of SUPERB: what is read of each, what is written and when, and one sentence for what is wrong with it."""
+"""The published sets of SUPERB: what is read of each, what is written and when, and one sentence
+for what is wrong with it."""
 
 import json
 import random
@@ -11,7 +12,15 @@ import torch
 
 from speechssl.audio import read_audio
 from speechssl.data import superb_sets
-from speechssl.data.superb import Slot, Turn, Utterance, load_labelled, load_set, load_trials, speakers_of
+from speechssl.data.superb import (
+    Slot,
+    Turn,
+    Utterance,
+    load_labelled,
+    load_set,
+    load_trials,
+    speakers_of,
+)
 from speechssl.data.superb_sets import (
     IEMOCAP_COUNTS,
     PARTS,
@@ -44,7 +53,9 @@ from ..files import refused, untouched
 def write(path, seconds=0.1, rate=16_000):
     """Noise where a recording belongs."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, np.random.default_rng(len(str(path))).uniform(-0.5, 0.5, round(seconds * rate)), rate)
+    soundfile.write(
+        path, np.random.default_rng(len(str(path))).uniform(-0.5, 0.5, round(seconds * rate)), rate
+    )
     return path
 
 
@@ -77,7 +88,11 @@ def test_a_set_is_written_and_left_alone(source, tmp_path, monkeypatch):
     assert (cards["se"]["task"], cards["se"]["sizes"]) == ("se", {"train": 2, "dev": 1, "test": 2})
     assert set(cards["se"]["manifests"]) == {"train", "dev", "test"}
     data = load_set(tmp_path / "out/se", "se")
-    assert all(data.path(u).is_absolute() and data.path(u).is_file() for found in data.splits.values() for u in found)
+    assert all(
+        data.path(u).is_absolute() and data.path(u).is_file()
+        for found in data.splits.values()
+        for u in found
+    )
     line = json.loads((tmp_path / "out/se/dev.jsonl").read_text())
     assert set(line) == {"id", "audio", "seconds", "speaker", "sources"}  # no field that is empty
     with monkeypatch.context() as patched:
@@ -85,57 +100,121 @@ def test_a_set_is_written_and_left_alone(source, tmp_path, monkeypatch):
         assert prepare_voicebank_demand(source, tmp_path / "out") == cards
     for name in ("card.json", "test.jsonl"):  # what a kill left is finished
         (tmp_path / "out/se" / name).unlink()
-    assert prepare_voicebank_demand(source, tmp_path / "out") == cards and len(load_set(tmp_path / "out/se").splits["test"]) == 2
+    assert (
+        prepare_voicebank_demand(source, tmp_path / "out") == cards
+        and len(load_set(tmp_path / "out/se").splits["test"]) == 2
+    )
     source.rename(tmp_path / "moved")
-    refused(r"made from other inputs \(source differs", prepare_voicebank_demand, tmp_path / "moved", tmp_path / "out")
+    refused(
+        r"made from other inputs \(source differs",
+        prepare_voicebank_demand,
+        tmp_path / "moved",
+        tmp_path / "out",
+    )
 
 
 def test_another_count_is_one_sentence_and_nothing_is_written(source, tmp_path, capsys, unmade):
     (source / "clean_testset_wav/p257_003.wav").unlink()
-    refused(r"1 test and not 2 as published, where .*clean_test.*/p257_003.wav is miss", prepare_voicebank_demand, source, unmade)
-    assert prepare_voicebank_demand(source, tmp_path / "part", any_count=True)["se"]["sizes"]["test"] == 1
+    refused(
+        r"1 test and not 2 as published, where .*clean_test.*/p257_003.wav is "
+        r"miss",
+        prepare_voicebank_demand,
+        source,
+        unmade,
+    )
+    assert (
+        prepare_voicebank_demand(source, tmp_path / "part", any_count=True)["se"]["sizes"]["test"]
+        == 1
+    )
     assert "warning: " in capsys.readouterr().err
     (source / "noisy_testset_wav/p257_003.wav").unlink()
-    refused(r"vb has 1 test and not 2 as published; unpack voicebank-demand again, or", prepare_voicebank_demand, source, unmade)
+    refused(
+        r"vb has 1 test and not 2 as published; unpack voicebank-demand "
+        r"again, or",
+        prepare_voicebank_demand,
+        source,
+        unmade,
+    )
     (source / "noisy_testset_wav/p232_001.wav").write_bytes(b"RIFF")
     refused(r"p232_001.wav", prepare_voicebank_demand, source, unmade, any_count=True)  # damaged
     (source / "noisy_testset_wav/p232_001.wav").unlink()
-    refused("has no utterance of se for test; give the folder", prepare_voicebank_demand, source, unmade, any_count=True)
+    refused(
+        "has no utterance of se for test; give the folder",
+        prepare_voicebank_demand,
+        source,
+        unmade,
+        any_count=True,
+    )
 
 
-def test_a_folder_that_holds_something_else_is_refused_before_reading(source, tmp_path, monkeypatch):
+def test_a_folder_that_holds_something_else_is_refused_before_reading(
+    source, tmp_path, monkeypatch
+):
     (tmp_path / "out/se").mkdir(parents=True)
     (tmp_path / "out/se/thesis.txt").write_text("mine")
     monkeypatch.setattr(superb_sets, "measured", lambda *_: pytest.fail("this is in vain"))
-    refused("holds other files; choose another folder$", prepare_voicebank_demand, source, tmp_path / "out")
+    refused(
+        "holds other files; choose another folder$",
+        prepare_voicebank_demand,
+        source,
+        tmp_path / "out",
+    )
 
 
-def test_dev_is_two_speakers_and_every_noisy_recording_knows_its_clean_one_of_16_khz_where_there_are_such(source, tmp_path):
-    assert VOICEBANK_COUNTS["train"] + VOICEBANK_COUNTS["dev"] == 11_572 and VOICEBANK_COUNTS["test"] == 824
+def test_dev_is_two_speakers_and_every_noisy_recording_knows_its_clean_one_of_16_khz_where_there_are_such(
+    source, tmp_path
+):
+    assert (
+        VOICEBANK_COUNTS["train"] + VOICEBANK_COUNTS["dev"] == 11_572
+        and VOICEBANK_COUNTS["test"] == 824
+    )
     for path in list(source.glob("*/*.wav")):
         write(source / f"{path.parent.name}_16k/{path.name}")
     write(source / "noisy_trainset_28spk_wav_16k/p287_004.wav")
     write(source / "clean_trainset_28spk_wav_16k/p287_004.wav")
     prepare_voicebank_demand(source, tmp_path / "out", any_count=True)
     splits = load_set(tmp_path / "out/se", "se").splits
-    assert [u.id for u in splits["dev"]] == ["p226_001", "p287_004"] and [u.id for u in splits["train"]] == ["p227_001", "p230_001"]
+    assert [u.id for u in splits["dev"]] == ["p226_001", "p287_004"] and [
+        u.id for u in splits["train"]
+    ] == ["p227_001", "p230_001"]
     one = splits["test"][0]
-    assert Path(one.audio).parent.name == "noisy_testset_wav_16k" and one.speaker == "p232" and one.seconds == 0.1
+    assert (
+        Path(one.audio).parent.name == "noisy_testset_wav_16k"
+        and one.speaker == "p232"
+        and one.seconds == 0.1
+    )
     assert one.sources == (str(source / "clean_testset_wav_16k/p232_001.wav"),)
 
 
 def test_what_is_not_there_is_one_sentence(tmp_path, unmade):
-    refused("nowhere is not a folder; give the folder that holds", prepare_voicebank_demand, tmp_path / "nowhere", unmade)
-    refused(r"noisy_trainset_28spk_wav_16k does not exist; give the folder that holds", prepare_voicebank_demand, tmp_path, unmade)
+    refused(
+        "nowhere is not a folder; give the folder that holds",
+        prepare_voicebank_demand,
+        tmp_path / "nowhere",
+        unmade,
+    )
+    refused(
+        r"noisy_trainset_28spk_wav_16k does not exist; give the folder that "
+        r"holds",
+        prepare_voicebank_demand,
+        tmp_path,
+        unmade,
+    )
 
 
 def test_measuring_keeps_the_order(tmp_path):
-    drafts = [Utterance(str(i), str(write(tmp_path / f"{i}.wav", 0.1 + i / 100)), 0.0) for i in range(40)]
+    drafts = [
+        Utterance(str(i), str(write(tmp_path / f"{i}.wav", 0.1 + i / 100)), 0.0) for i in range(40)
+    ]
     drafts.insert(7, Utterance("gone", str(tmp_path / "gone.wav"), 0.0))
     found, missing = measured(drafts, "x")
-    assert [u.id for u in found] == [str(i) for i in range(40)] and missing == [str(tmp_path / "gone.wav")]
+    assert [u.id for u in found] == [str(i) for i in range(40)] and missing == [
+        str(tmp_path / "gone.wav")
+    ]
     assert [u.seconds for u in found] == pytest.approx([0.1 + i / 100 for i in range(40)])
-    refused("empty.wav", measured, [Utterance("x", str(write(tmp_path / "empty.wav", 0)), 0.0)], "x")
+    refused(
+        "empty.wav", measured, [Utterance("x", str(write(tmp_path / "empty.wav", 0)), 0.0)], "x"
+    )
 
 
 def test_damaged_tables_are_named(tmp_path):
@@ -155,10 +234,17 @@ def test_damaged_tables_are_named(tmp_path):
 @pytest.fixture
 def librispeech(tmp_path, monkeypatch):
     monkeypatch.setattr(superb_sets, "LIBRISPEECH_COUNTS", {"train": 2, "dev": 1, "test": 1})
-    texts = {"train-clean-100/103": ("GO ON", "IT'S A GO"), "dev-clean/84": ("A GO",), "test-clean/61": ("ON",)}
+    texts = {
+        "train-clean-100/103": ("GO ON", "IT'S A GO"),
+        "dev-clean/84": ("A GO",),
+        "test-clean/61": ("ON",),
+    }
     for folder, lines in texts.items():
         chapter, speaker = tmp_path / f"LibriSpeech/{folder}/9", folder.partition("/")[2]
-        say(chapter / f"{speaker}-9.trans.txt", *(f"{speaker}-9-{i:04d} {line}" for i, line in enumerate(lines)))
+        say(
+            chapter / f"{speaker}-9.trans.txt",
+            *((f"{speaker}-9-{i:04d} {line}") for i, line in enumerate(lines)),
+        )
         for i in range(len(lines)):
             write(chapter / f"{speaker}-9-{i:04d}.flac", 0.1 + i)
     return tmp_path / "LibriSpeech"
@@ -176,11 +262,16 @@ def test_text_and_phones(librispeech, lexicons, tmp_path):
     cards = prepare_librispeech(librispeech, tmp_path / "out", lexicons)
     asr, pr = (load_set(tmp_path / "out" / task, task) for task in ("asr", "pr"))
     assert [u.text for u in asr.splits["train"]] == ["GO ON", "IT'S A GO"]
-    assert [u.phones for u in pr.splits["train"]] == ["G OW1 AA1 N", "IH1 T S AH0 G OW1"]  # the first file, the first line
+    # the first file, the first line
+    assert [u.phones for u in pr.splits["train"]] == ["G OW1 AA1 N", "IH1 T S AH0 G OW1"]
     assert [u.text for u in pr.splits["train"]] == ["", ""]
     two = asr.splits["train"][1]
-    assert (two.id, two.speaker, two.seconds) == ("103-9-0001", "103", 1.1) and asr.path(two).name == "103-9-0001.flac"
-    assert cards["pr"]["sizes"] == {"train": 2, "dev": 1, "test": 1} and "lexicons" not in cards["asr"]
+    assert (two.id, two.speaker, two.seconds) == ("103-9-0001", "103", 1.1) and asr.path(
+        two
+    ).name == "103-9-0001.flac"
+    assert (
+        cards["pr"]["sizes"] == {"train": 2, "dev": 1, "test": 1} and "lexicons" not in cards["asr"]
+    )
     assert len(PHONES) == 71 and read_lexicons(lexicons)["A"] == "AH0"  # as SUPERB has them
 
 
@@ -188,23 +279,52 @@ def test_asr_needs_no_lexicon_and_pr_can_come_later(librispeech, lexicons, tmp_p
     first = prepare_librispeech(librispeech, tmp_path / "out", tasks=["asr"])
     assert set(first) == {"asr"} and not (tmp_path / "out/pr").exists()
     assert prepare_librispeech(librispeech, tmp_path / "out", lexicons)["asr"] == first["asr"]
-    refused("made from other inputs", prepare_librispeech, librispeech, tmp_path / "out", lexicons[::-1])
+    refused(
+        "made from other inputs", prepare_librispeech, librispeech, tmp_path / "out", lexicons[::-1]
+    )
 
 
 def test_what_librispeech_lacks_is_one_sentence(librispeech, lexicons, tmp_path, unmade):
     say(tmp_path / "plain.txt", "A AH")
     for lexicon, tasks, message in (
         ([], ["pr"], "pr needs the phones of words; give --lexicon"),
-        (lexicons[:1], ["pr"], r"the lexicon lacks 1 words, such as \"IT'S\" in 103-9-0001; give --lexicon a sec"),
-        ([tmp_path / "plain.txt"], ["pr"], r"plain.txt:1 has the phone 'AH'; give a lexicon of ARPAbet with stress"),
+        (
+            lexicons[:1],
+            ["pr"],
+            r"the lexicon lacks 1 words, such as \"IT'S\" in 103-9-0001; give "
+            r"--lexicon a sec",
+        ),
+        (
+            [tmp_path / "plain.txt"],
+            ["pr"],
+            r"plain.txt:1 has the phone 'AH'; give a lexicon of "
+            r"ARPAbet with stress",
+        ),
         ([], ["ks"], "LibriSpeech has no task ks; choose from pr, asr"),
     ):
         refused(message, prepare_librispeech, librispeech, unmade, lexicon, tasks)
     (librispeech / "train-clean-100/103/9/103-9-0001.flac").unlink()
-    refused("1 train and not 2 as published, where .*103-9-0001.flac", prepare_librispeech, librispeech, unmade, tasks=["asr"])
-    assert prepare_librispeech(librispeech, tmp_path / "part", tasks=["asr"], any_count=True)["asr"]["sizes"]["train"] == 1
+    refused(
+        "1 train and not 2 as published, where .*103-9-0001.flac",
+        prepare_librispeech,
+        librispeech,
+        unmade,
+        tasks=["asr"],
+    )
+    assert (
+        prepare_librispeech(librispeech, tmp_path / "part", tasks=["asr"], any_count=True)["asr"][
+            "sizes"
+        ]["train"]
+        == 1
+    )
     (librispeech / "dev-clean").rename(tmp_path / "elsewhere")
-    refused("dev-clean does not exist; give the folder LibriSpeech", prepare_librispeech, librispeech, unmade, tasks=["asr"])
+    refused(
+        "dev-clean does not exist; give the folder LibriSpeech",
+        prepare_librispeech,
+        librispeech,
+        unmade,
+        tasks=["asr"],
+    )
 
 
 # ---- Speech Commands
@@ -224,7 +344,11 @@ def commands(tmp_path, monkeypatch):
     write(root / NOISE, 11.5)
     for name in (*superb_sets.KEYWORDS, superb_sets.UNKNOWN, superb_sets.SILENCE):
         write(root / f"speech_commands_test_set_v0.01/{name}/{SPEAKERS['test']}_nohash_1.wav")
-    monkeypatch.setattr(superb_sets, "COMMANDS_COUNTS", {"train": 2, "dev": 2, "test": 12, "background recordings": 1})
+    monkeypatch.setattr(
+        superb_sets,
+        "COMMANDS_COUNTS",
+        {"train": 2, "dev": 2, "test": 12, ("background recordings"): 1},
+    )
     return root
 
 
@@ -241,7 +365,9 @@ def test_the_split_is_that_of_s3prl(commands):
     train, dev = theirs.SpeechCommandsV1.split_dataset(commands / "speech_commands_v0.01")
     for split, found in (("train", train), ("dev", dev)):
         assert found and {split_of(path.name) for _, path in found} == {split}
-    left = set((commands / "speech_commands_v0.01").glob("[a-z]*/*.wav")) - {path for _, path in train + dev}
+    left = set((commands / "speech_commands_v0.01").glob("[a-z]*/*.wav")) - {
+        path for _, path in train + dev
+    }
     assert left and {split_of(path.name) for path in left} == {"test"}
 
 
@@ -251,11 +377,19 @@ def test_words_and_seconds_of_the_noise(commands, tmp_path):
     soundfile.write(commands / NOISE, samples, rate)
     card = prepare_speech_commands(commands, tmp_path / "out")["ks"]
     data = load_set(tmp_path / "out/ks", "ks")
-    words = {split: {u.id: u.labels["keyword"] for u in found if u.speaker} for split, found in data.splits.items()}
+    words = {
+        split: {u.id: u.labels["keyword"] for u in found if u.speaker}
+        for split, found in data.splits.items()
+    }
     assert words["train"] == {"bed/0a7c2a8d_nohash_0": "_unknown_", "yes/0a7c2a8d_nohash_0": "yes"}
     assert set(words["dev"]) == {"bed/026290a7_nohash_0", "yes/026290a7_nohash_0"}
-    silent = {split: [u for u in found if u.labels["keyword"] == "_silence_"] for split, found in data.splits.items()}
-    assert [u.id for u in silent["dev"]] == ["_silence_/pink_noise-000"] and len(silent["train"]) == 9
+    silent = {
+        split: [u for u in found if u.labels["keyword"] == "_silence_"]
+        for split, found in data.splits.items()
+    }
+    assert [u.id for u in silent["dev"]] == ["_silence_/pink_noise-000"] and len(
+        silent["train"]
+    ) == 9
     assert card["sizes"] == {"train": 11, "dev": 3, "test": 12}
     one = next(u for u in silent["train"] if u.id.endswith("noise-003"))
     cut = read_audio(data.path(one))
@@ -264,9 +398,19 @@ def test_words_and_seconds_of_the_noise(commands, tmp_path):
 
 
 def test_another_tree_than_that_of_speech_commands_is_one_sentence(commands, unmade):
-    refused("v0.01 does not exist; give the folder that", prepare_speech_commands, commands / "speech_commands_v0.01", unmade)
+    refused(
+        "v0.01 does not exist; give the folder that",
+        prepare_speech_commands,
+        commands / "speech_commands_v0.01",
+        unmade,
+    )
     (commands / NOISE).unlink()
-    refused("has 0 background recordings and not 1 as published", prepare_speech_commands, commands, unmade)
+    refused(
+        "has 0 background recordings and not 1 as published",
+        prepare_speech_commands,
+        commands,
+        unmade,
+    )
 
 
 # ---- the Free Spoken Digit Dataset
@@ -280,7 +424,9 @@ def fsdd(tmp_path):
     rng = np.random.default_rng(0)
     for name in (f"{digit}_{speaker}" for digit in (0, 7) for speaker in ("jackson", "theo")):
         for index in range(11):
-            soundfile.write(folder / f"{name}_{index}.wav", rng.uniform(-0.5, 0.5, 2_001 + index), 8_000)
+            soundfile.write(
+                folder / f"{name}_{index}.wav", rng.uniform(-0.5, 0.5, 2_001 + index), 8_000
+            )
     (folder / "notes.txt").write_text("not a recording")
     return folder.parent
 
@@ -288,9 +434,13 @@ def fsdd(tmp_path):
 def test_both_tasks_share_the_audio_and_the_customary_split(fsdd, tmp_path, monkeypatch):
     first = prepare_fsdd(fsdd, tmp_path / "out")
     ks, sid = (load_labelled(tmp_path / "out" / task) for task in ("ks", "sid"))
-    assert ks.classes == {"keyword": ("seven", "zero")} and sid.classes == {"speaker": ("jackson", "theo")}
+    assert ks.classes == {"keyword": ("seven", "zero")} and sid.classes == {
+        "speaker": ("jackson", "theo")
+    }
     assert [len(ks.splits[s]) for s in ("train", "dev", "test")] == [4, 20, 20]
-    assert {u.id for u in ks.splits["test"]} == {f"{d}_{s}_{i}" for d in (0, 7) for s in ("jackson", "theo") for i in range(5)}
+    assert {u.id for u in ks.splits["test"]} == {
+        f"{d}_{s}_{i}" for d in (0, 7) for s in ("jackson", "theo") for i in range(5)
+    }
     one = next(u for u in ks.splits["train"] if u.id == "7_theo_10")
     assert one.labels == {"keyword": "seven"} and one.speaker == "theo"
     samples = read_audio(ks.path(one))
@@ -298,7 +448,8 @@ def test_both_tasks_share_the_audio_and_the_customary_split(fsdd, tmp_path, monk
     assert ks.path(one).samefile(sid.path(next(u for u in sid.splits["train"] if u.id == one.id)))
     with untouched(tmp_path / "out"), monkeypatch.context() as patched:
         patched.setattr(superb_sets, "read_audio", lambda _: pytest.fail("this was read before"))
-        assert prepare_fsdd(fsdd / "recordings", tmp_path / "out") == first  # made once, from either folder
+        # made once, from either folder
+        assert prepare_fsdd(fsdd / "recordings", tmp_path / "out") == first
     (fsdd / "recordings/0_theo_3.wav").unlink()
     refused(r"made from other inputs \(recordings differs", prepare_fsdd, fsdd, tmp_path / "out")
 
@@ -327,18 +478,32 @@ def quesst14(tmp_path, monkeypatch):
     monkeypatch.setattr(superb_sets, "QUESST_COUNTS", {"documents": 2, "dev": 1, "test": 1})
     root = tmp_path / "quesst"  # not under its own name
     lists = {
-        "utterances": ("Audio", "quesst14_00001 nnenglish", "quesst14_00002 czech", "quesst14_00003 nnenglish"),
+        "utterances": (
+            "Audio",
+            "quesst14_00001 nnenglish",
+            "quesst14_00002 czech",
+            "quesst14_00003 nnenglish",
+        ),
         "dev": ("dev_queries", "quesst14_dev_0001 nnenglish", "quesst14_dev_0002 basque"),
         "eval": ("eval_queries", "quesst14_eval_0001 nnenglish"),
     }
     for name, (folder, *lines) in lists.items():
         named = [line.split() for line in lines]
-        say(root / f"scoring/language_key_{name}.lst", *(f"quesst14Database/{folder}/{n}.wav {lang}" for n, lang in named))
+        say(
+            root / f"scoring/language_key_{name}.lst",
+            *((f"quesst14Database/{folder}/{n}.wav {lang}") for n, lang in named),
+        )
         for recording, _ in named:
             write(root / f"{folder}/{recording}.wav", rate=8_000)
     for name, matched in (("dev", ("00003", "00002", "00001")), ("eval", ("00003", "00003"))):
-        lines = [f"LEXEME quesst14_{d} 1 0.00 5.10 quesst14_{name}_0001 <NA> <NA> <NA>" for d in matched]
-        lines += ["SPEAKER quesst14_00001 1 0 5 <NA> <NA> one <NA>", "LEXEME quesst14_00001 1 0 5 NO_KEYWORD <NA> <NA> <NA>"]
+        lines = [
+            (f"LEXEME quesst14_{d} 1 0.00 5.10 quesst14_{name}_0001 <NA> <NA> <NA>")
+            for d in matched
+        ]
+        lines += [
+            "SPEAKER quesst14_00001 1 0 5 <NA> <NA> one <NA>",
+            "LEXEME quesst14_00001 1 0 5 NO_KEYWORD <NA> <NA> <NA>",
+        ]
         say(root / f"scoring/groundtruth_quesst14_{name}/quesst14_{name}.rttm", *lines)
     return root
 
@@ -347,18 +512,40 @@ def test_english_queries_and_the_documents_that_hold_them(quesst14, tmp_path):
     prepare_quesst14(quesst14, tmp_path / "out")
     splits = load_set(tmp_path / "out/qbe", "qbe").splits
     assert [u.id for u in splits["documents"]] == ["quesst14_00001", "quesst14_00003"]
-    assert {u.id: u.matches for u in splits["dev"]} == {"quesst14_dev_0001": ("quesst14_00001", "quesst14_00003")}
+    assert {u.id: u.matches for u in splits["dev"]} == {
+        "quesst14_dev_0001": ("quesst14_00001", "quesst14_00003")
+    }
     assert {u.id: u.matches for u in splits["test"]} == {"quesst14_eval_0001": ("quesst14_00003",)}
     assert splits["documents"][0].matches == () and splits["dev"][0].seconds == pytest.approx(0.1)
 
 
 def test_another_ground_truth_is_one_sentence(quesst14, unmade):
     (quesst14 / "Audio/quesst14_00003.wav").unlink()
-    refused(r"1 documents and not 2 as published, where .*Audio/quesst14_00003.wav is missing", prepare_quesst14, quesst14, unmade)
-    truth = quesst14 / "scoring/groundtruth_quesst14_eval/quesst14_eval.rttm"  # the one document that held the test query is gone
-    refused("quesst14_eval.rttm has no query with documents that contain it", prepare_quesst14, quesst14, unmade, any_count=True)
+    refused(
+        r"1 documents and not 2 as published, where .*Audio/quesst14_00003.wav is "
+        r"missing",
+        prepare_quesst14,
+        quesst14,
+        unmade,
+    )
+    # the one document that held the test query is gone
+    truth = quesst14 / "scoring/groundtruth_quesst14_eval/quesst14_eval.rttm"
+    refused(
+        "quesst14_eval.rttm has no query with documents that contain it",
+        prepare_quesst14,
+        quesst14,
+        unmade,
+        any_count=True,
+    )
     truth.unlink()
-    refused(r"quesst14_eval.rttm does not exist; give the folder", prepare_quesst14, quesst14, unmade, any_count=True)
+    refused(
+        r"quesst14_eval.rttm does not exist; give the "
+        r"folder",
+        prepare_quesst14,
+        quesst14,
+        unmade,
+        any_count=True,
+    )
 
 
 # ---- Fluent Speech Commands
@@ -380,7 +567,11 @@ def fluent(tmp_path, monkeypatch):
         "test": ("wavs/speakers/dee/d.wav,dee,Volume up,increase,volume,none",),
     }
     for split, lines in rows.items():
-        say(root / f"data/{split}_data.csv", HEADER, *(f"{i},{line}" for i, line in enumerate(lines)))
+        say(
+            root / f"data/{split}_data.csv",
+            HEADER,
+            *(f"{i},{line}" for i, line in enumerate(lines)),
+        )
         for line in lines:
             write(root / line.split(",")[0])
     return root
@@ -389,7 +580,11 @@ def fluent(tmp_path, monkeypatch):
 def test_intents(fluent, tmp_path):
     prepare_fluent_speech_commands(fluent, tmp_path / "out")
     data = load_labelled(tmp_path / "out/ic", "ic")
-    assert data.classes == {"action": ("bring", "increase"), "location": ("none",), "object": ("newspaper", "volume")}
+    assert data.classes == {
+        "action": ("bring", "increase"),
+        "location": ("none",),
+        "object": ("newspaper", "volume"),
+    }
     two = data.splits["train"][1]
     assert (two.id, two.speaker, two.text) == ("b", "bob", "Louder, please")
     assert two.labels == {"action": "increase", "object": "volume", "location": "none"}
@@ -398,12 +593,27 @@ def test_intents(fluent, tmp_path):
 
 def test_another_table_is_one_sentence(fluent, unmade):
     table = fluent / "data/train_data.csv"
-    say(table, HEADER, *(line.replace("increase", "bring") for line in table.read_text().splitlines()[1:]))
+    say(
+        table,
+        HEADER,
+        *(line.replace("increase", "bring") for line in table.read_text().splitlines()[1:]),
+    )
     refused("has 1 actions and not 2 as published", prepare_fluent_speech_commands, fluent, unmade)
     say(table, "path,speakerId", "wavs/speakers/ann/a.wav,ann")
-    refused(r"train_data.csv:2 has no transcription; unpack", prepare_fluent_speech_commands, fluent, unmade)
+    refused(
+        r"train_data.csv:2 has no transcription; "
+        r"unpack",
+        prepare_fluent_speech_commands,
+        fluent,
+        unmade,
+    )
     table.unlink()
-    refused("train_data.csv does not exist; give the folder fluent_speech_comm", prepare_fluent_speech_commands, fluent, unmade)
+    refused(
+        "train_data.csv does not exist; give the folder fluent_speech_comm",
+        prepare_fluent_speech_commands,
+        fluent,
+        unmade,
+    )
 
 
 # ---- Audio SNIPS
@@ -427,9 +637,17 @@ def test_voices_and_slots(snips, tmp_path):
     prepare_audio_snips(snips, tmp_path / "out")
     splits = load_set(tmp_path / "out/sf", "sf").splits
     named = {split: [u.id for u in found] for split, found in splits.items()}
-    assert named == {"train": ["Ivy-snips-train-7"], "dev": ["Amy-snips-valid-7"], "test": ["Brian-snips-test-7"]}
+    assert named == {
+        "train": ["Ivy-snips-train-7"],
+        "dev": ["Amy-snips-valid-7"],
+        "test": ["Brian-snips-test-7"],
+    }
     one = splits["test"][0]
-    assert (one.text, one.slots, one.speaker) == ("PLAY SOME ACID JAZZ", (Slot("genre", "ACID JAZZ"),), "Brian")
+    assert (one.text, one.slots, one.speaker) == (
+        "PLAY SOME ACID JAZZ",
+        (Slot("genre", "ACID JAZZ"),),
+        "Brian",
+    )
     voices = [voice for found in SNIPS_VOICES.values() for voice in found]
     assert len(voices) == len(set(voices)) == 16
 
@@ -447,18 +665,39 @@ def test_voices_and_slots(snips, tmp_path):
     ],
 )
 def test_slots_of_tags(words, tags, text, slots):
-    assert parse_slots("here", words.split(), tags.split()) == (text, tuple(Slot(*slot) for slot in slots))
+    assert parse_slots("here", words.split(), tags.split()) == (
+        text,
+        tuple(Slot(*slot) for slot in slots),
+    )
 
 
 def test_another_snips_is_one_sentence(snips, unmade):
     (snips / "valid/Amy-snips-valid-7.wav").unlink()
-    refused(r"has 0 dev and not 1 as published, where .*Amy-snips-valid-7.wav is missing", prepare_audio_snips, snips, unmade)
+    refused(
+        r"has 0 dev and not 1 as published, where .*Amy-snips-valid-7.wav is "
+        r"missing",
+        prepare_audio_snips,
+        snips,
+        unmade,
+    )
     say(snips / "all.iob.snips.txt", "Ivy-snips-train-7 BOS PLAY JAZZ EOS\tO O PlayMusic")
-    refused(r"all.iob.snips.txt:1 has 2 words and 1 tags; prepare Audio SNIPS again", prepare_audio_snips, snips, unmade)
+    refused(
+        r"all.iob.snips.txt:1 has 2 words and 1 tags; prepare Audio SNIPS "
+        r"again",
+        prepare_audio_snips,
+        snips,
+        unmade,
+    )
     say(snips / "all.iob.snips.txt", "Ivy-snips-train-7 BOS PLAY JAZZ EOS")
     refused(r"all.iob.snips.txt:1 has 1 fields instead of 2", prepare_audio_snips, snips, unmade)
     (snips / "all.iob.snips.txt").unlink()
-    refused(r"all.iob.snips.txt does not exist; give the folder SNIPS", prepare_audio_snips, snips, unmade)
+    refused(
+        r"all.iob.snips.txt does not exist; give the folder "
+        r"SNIPS",
+        prepare_audio_snips,
+        snips,
+        unmade,
+    )
 
 
 # ---- IEMOCAP
@@ -473,9 +712,14 @@ def iemocap(tmp_path, monkeypatch):
     for number, session in enumerate(PUBLISHED, 1):
         for dialogue in (f"Ses0{number}F_impro01", f"Ses0{number}M_script01_1"):
             lines = ["% [START_TIME - END_TIME] TURN_NAME EMOTION [V, A, D]", ""]
-            for i, emotion in enumerate(("neu", "exc", "hap", "ang", "sad", "fru", "xxx")):  # the last two are no class
+            # the last two are no class
+            for i, emotion in enumerate(("neu", "exc", "hap", "ang", "sad", "fru", "xxx")):
                 name = f"{dialogue}_{'FM'[i % 2]}{i:03d}"
-                lines += [f"[{i}.0 - {i}.5]\t{name}\t{emotion}\t[2.5, 2.5, 2.5]", "C-E1:\tNeutral;\t()", ""]
+                lines += [
+                    f"[{i}.0 - {i}.5]\t{name}\t{emotion}\t[2.5, 2.5, 2.5]",
+                    "C-E1:\tNeutral;\t()",
+                    "",
+                ]
                 write(root / f"{session}/sentences/wav/{dialogue}/{name}.wav")
             say(root / f"{session}/dialog/EmoEvaluation/{dialogue}.txt", *lines)
         (root / f"{session}/dialog/EmoEvaluation/._Ses.txt").write_bytes(b"\x00\xff")
@@ -483,29 +727,56 @@ def iemocap(tmp_path, monkeypatch):
 
 
 def test_folds(iemocap, tmp_path):
-    """A fold tests on a session, and draws dev as s3prl does: `random_split` after `torch.manual_seed(0)`, in order."""
+    """A fold tests on a session, and draws dev as s3prl does: `random_split` after
+    `torch.manual_seed(0)`, in order."""
     cards = prepare_iemocap(iemocap, tmp_path / "out")
     assert list(cards) == [f"er/fold-{i}" for i in range(1, 6)] and sum(PUBLISHED.values()) == 5531
     for number in range(1, 6):
         data = load_labelled(tmp_path / f"out/er/fold-{number}", "er")
         assert data.classes == {"emotion": ("ang", "hap", "neu", "sad")}
-        assert {split: len(found) for split, found in data.splits.items()} == {"train": 32, "dev": 8, "test": 10}
+        assert {split: len(found) for split, found in data.splits.items()} == {
+            "train": 32,
+            "dev": 8,
+            "test": 10,
+        }
         assert {u.id[:5] for u in data.splits["test"]} == {f"Ses0{number}"}
-        assert {u.id[:5] for u in data.splits["train"] + data.splits["dev"]} == {f"Ses0{i}" for i in range(1, 6) if i != number}
+        assert {u.id[:5] for u in data.splits["train"] + data.splits["dev"]} == {
+            f"Ses0{i}" for i in range(1, 6) if i != number
+        }
         ours = [u.id for split in ("train", "dev") for u in data.splits[split]]
         torch.manual_seed(0)
-        train, dev = torch.utils.data.random_split(sorted(ours, key=lambda name: (name[:-5], name[-3:])), [32, 8])
-        assert [u.id for u in data.splits["train"]] == list(train) and [u.id for u in data.splits["dev"]] == list(dev)
+        train, dev = torch.utils.data.random_split(
+            sorted(ours, key=lambda name: (name[:-5], name[-3:])), [32, 8]
+        )
+        assert [u.id for u in data.splits["train"]] == list(train) and [
+            u.id for u in data.splits["dev"]
+        ] == list(dev)
     found = {u.id: u for u in load_labelled(tmp_path / "out/er/fold-2").splits["test"]}
-    assert found["Ses02F_impro01_M001"].labels == {"emotion": "hap"} and found["Ses02F_impro01_M001"].speaker == "Ses02M"
-    assert found["Ses02M_script01_1_F002"].speaker == "Ses02F" and "Ses02F_impro01_M005" not in found
+    assert (
+        found["Ses02F_impro01_M001"].labels == {"emotion": "hap"}
+        and found["Ses02F_impro01_M001"].speaker == "Ses02M"
+    )
+    assert (
+        found["Ses02M_script01_1_F002"].speaker == "Ses02F" and "Ses02F_impro01_M005" not in found
+    )
 
 
 def test_another_tree_than_that_of_iemocap_is_one_sentence(iemocap, tmp_path, unmade):
     (iemocap / "Session3/sentences/wav/Ses03F_impro01/Ses03F_impro01_F000.wav").unlink()
-    refused(r"has 9 Session3 and not 10 as published, where .*Ses03F_impro01_F000.wav is missing", prepare_iemocap, iemocap, unmade)
+    refused(
+        r"has 9 Session3 and not 10 as published, where .*Ses03F_impro01_F000.wav is "
+        r"missing",
+        prepare_iemocap,
+        iemocap,
+        unmade,
+    )
     assert len(prepare_iemocap(iemocap, tmp_path / "part", any_count=True)) == 5
-    refused("Session1/sentences/wav does not exist; give the folder IEMOCAP_full", prepare_iemocap, iemocap / "Session3", unmade)
+    refused(
+        "Session1/sentences/wav does not exist; give the folder IEMOCAP_full",
+        prepare_iemocap,
+        iemocap / "Session3",
+        unmade,
+    )
 
 
 # ---- VoxCeleb1
@@ -515,10 +786,17 @@ TRAINING, TESTED = ("id10001", "id10002"), ("id10270", "id10271")
 
 @pytest.fixture
 def voxceleb1(tmp_path, monkeypatch):
-    """Of every speaker two training recordings (one of them short), two for validation from two videos, one for the test."""
+    """Of every speaker two training recordings (one of them short), two for validation from two
+    videos, one for the test."""
     lines, root = [], tmp_path / "vox"
     for speaker in TRAINING + TESTED:
-        for code, name in (("1", "va/00001"), ("1", "va/00002"), ("2", "va/00003"), ("2", "vb/00001"), ("3", "vc/00001")):
+        for code, name in (
+            ("1", "va/00001"),
+            ("1", "va/00002"),
+            ("2", "va/00003"),
+            ("2", "vb/00001"),
+            ("3", "vc/00001"),
+        ):
             lines.append(f"{code} {speaker}/{name}.wav")
             folder = root / ("dev" if speaker in TRAINING else "test") / "wav"
             write(folder / speaker / f"{name}.wav", 0.5 if name == "va/00002" else 2.0, 8_000)
@@ -535,8 +813,14 @@ def test_identification(voxceleb1, tmp_path):
     prepare_voxceleb1(voxceleb1, tmp_path / "out", ["sid"])
     data = load_labelled(tmp_path / "out/sid", "sid")
     assert data.classes == {"speaker": TRAINING + TESTED}
-    assert {split: len(found) for split, found in data.splits.items()} == {"train": 8, "dev": 8, "test": 4}
-    assert data.splits["test"][-1].id == "id10271-vc-00001" and data.splits["train"][1].seconds == 0.5
+    assert {split: len(found) for split, found in data.splits.items()} == {
+        "train": 8,
+        "dev": 8,
+        "test": 4,
+    }
+    assert (
+        data.splits["test"][-1].id == "id10271-vc-00001" and data.splits["train"][1].seconds == 0.5
+    )
     assert not (tmp_path / "out/asv").exists()
 
 
@@ -547,9 +831,11 @@ def test_verification(voxceleb1, tmp_path):
     prepare_voxceleb1(voxceleb1, tmp_path / "out")
     data = load_set(tmp_path / "out/asv", "asv")
     names = {split: {u.id for u in found} for split, found in data.splits.items()}
-    assert names["train"] == {f"{s}-{name}" for s in TRAINING for name in ("va-00001", "vc-00001")}  # the short one is left out
+    # the short one is left out
+    assert names["train"] == {f"{s}-{name}" for s in TRAINING for name in ("va-00001", "vc-00001")}
     assert names["dev"] == {f"{s}-{name}" for s in TRAINING for name in ("va-00003", "vb-00001")}
-    assert names["test"] == {"id10270-va-00001", "id10270-vb-00001", "id10271-va-00001"}  # those that are tried
+    # those that are tried
+    assert names["test"] == {"id10270-va-00001", "id10270-vb-00001", "id10271-va-00001"}
     assert [t.same for t in load_trials(data, "test")] == [True, False]
     same = {(t.first, t.second) for t in load_trials(data, "dev") if t.same}
     assert same == {(f"{s}-va-00003", f"{s}-vb-00001") for s in TRAINING}
@@ -563,29 +849,72 @@ def test_trials_of_dev():
     trials = dev_trials(found)
     assert trials == dev_trials(found) and len({(t.first, t.second) for t in trials}) == len(trials)
     assert all(t.same == (t.first[0] == t.second[0]) and t.first != t.second for t in trials)
-    assert {(t.first, t.second) for t in trials if t.same} >= {("a-x-1", "a-y-1"), ("a-x-2", "a-y-1"), ("b-x-1", "b-x-2")}
-    assert not [t for t in trials if (t.first, t.second) == ("a-x-1", "a-x-2")]  # there is another video
+    assert {(t.first, t.second) for t in trials if t.same} >= {
+        ("a-x-1", "a-y-1"),
+        ("a-x-2", "a-y-1"),
+        ("b-x-1", "b-x-2"),
+    }
+    # there is another video
+    assert not [t for t in trials if (t.first, t.second) == ("a-x-1", "a-x-2")]
     assert not [t for t in trials if t.same and "c-x-1" in (t.first, t.second)]
     assert {t.same for t in dev_trials(utterances("a-x-1", "a-x-2"))} == {True}
 
 
 def test_another_voxceleb1_is_one_sentence(voxceleb1, tmp_path, unmade):
     (voxceleb1 / "dev/wav/id10001/va/00001.wav").unlink()
-    refused("7 train and not 8 as published, where .*id10001/va/00001.wav is miss", prepare_voxceleb1, voxceleb1, unmade, ["sid"])
-    refused("has 9 recordings to train on and not 10 as published", prepare_voxceleb1, voxceleb1, unmade, ["asv"])
-    assert prepare_voxceleb1(voxceleb1, tmp_path / "part", any_count=True)["asv"]["sizes"]["train"] == 3
+    refused(
+        "7 train and not 8 as published, where .*id10001/va/00001.wav is miss",
+        prepare_voxceleb1,
+        voxceleb1,
+        unmade,
+        ["sid"],
+    )
+    refused(
+        "has 9 recordings to train on and not 10 as published",
+        prepare_voxceleb1,
+        voxceleb1,
+        unmade,
+        ["asv"],
+    )
+    assert (
+        prepare_voxceleb1(voxceleb1, tmp_path / "part", any_count=True)["asv"]["sizes"]["train"]
+        == 3
+    )
     say(voxceleb1 / "veri_test.txt", "1 id10270/va/00001.wav id10270/vb/00001.wav")
-    refused("does not have both kinds of asv trials for test", prepare_voxceleb1, voxceleb1, unmade, ["asv"], any_count=True)
+    refused(
+        "does not have both kinds of asv trials for test",
+        prepare_voxceleb1,
+        voxceleb1,
+        unmade,
+        ["asv"],
+        any_count=True,
+    )
     say(voxceleb1 / "iden_split.txt", "4 id10001/va/00001.wav")
-    refused(r"iden_split.txt:1 has the split '4', which is not 1, 2 or 3", prepare_voxceleb1, voxceleb1, unmade)
+    refused(
+        r"iden_split.txt:1 has the split '4', which is not 1, 2 "
+        r"or 3",
+        prepare_voxceleb1,
+        voxceleb1,
+        unmade,
+    )
     (voxceleb1 / "veri_test.txt").unlink()
     say(voxceleb1 / "iden_split.txt", "1 id10001/va/00002.wav")
-    refused(r"veri_test.txt does not exist; give the folder that holds dev/wav", prepare_voxceleb1, voxceleb1, unmade)
+    refused(
+        r"veri_test.txt does not exist; give the folder that holds "
+        r"dev/wav",
+        prepare_voxceleb1,
+        voxceleb1,
+        unmade,
+    )
 
 
 # ---- Libri2Mix: sources for SS, turns of either kind for SD
 
-MIXES = {"train": ("1-2-3_4-5-6", "1-2-4_7-5-6"), "dev": ("8-2-3_9-5-6",), "test": ("10-2-3_11-5-6",)}
+MIXES = {
+    "train": ("1-2-3_4-5-6", "1-2-4_7-5-6"),
+    "dev": ("8-2-3_9-5-6",),
+    "test": ("10-2-3_11-5-6",),
+}
 
 
 @pytest.fixture
@@ -609,7 +938,9 @@ def kaldi(tmp_path):
             lines["wav.scp"].append(f"{name} {write(tmp_path / f'max/{split}/{name}.wav', 2.0)}")
             one, two = (half.split("-")[0] for half in name.split("_"))
             for speaker, start, end in ((one, 0.25, 0.5), (one, 0.75, 1.5), (two, 0.1, 1.5)):
-                lines["rttm"].append(f"SPEAKER\t{name}\t1\t{start}\t{end - start}\t<NA>\t<NA>\t{speaker}\t<NA>")
+                lines["rttm"].append(
+                    f"SPEAKER\t{name}\t1\t{start}\t{end - start}\t<NA>\t<NA>\t{speaker}\t<NA>"
+                )
                 lines["segments"].append(f"{speaker}_{name}_{start} {name} {start} {end}")
                 lines["utt2spk"].append(f"{speaker}_{name}_{start} {speaker}")
         for file, some in lines.items():
@@ -621,8 +952,14 @@ def test_separation(libri2mix, tmp_path):
     prepare_libri2mix(libri2mix, tmp_path / "out", tasks=["ss"])
     data = load_set(tmp_path / "out/ss", "ss")
     one = data.splits["train"][0]
-    assert one.id == "1-2-3_4-5-6" and speakers_of(one) == ("1", "4") and Path(one.audio).parent.name == "mix_clean"
-    assert one.sources == tuple(str(libri2mix / f"wav16k/min/train-100/{s}/1-2-3_4-5-6.wav") for s in ("s1", "s2"))
+    assert (
+        one.id == "1-2-3_4-5-6"
+        and speakers_of(one) == ("1", "4")
+        and Path(one.audio).parent.name == "mix_clean"
+    )
+    assert one.sources == tuple(
+        str(libri2mix / f"wav16k/min/train-100/{s}/1-2-3_4-5-6.wav") for s in ("s1", "s2")
+    )
     assert [len(found) for found in data.splits.values()] == [2, 1, 1]
 
 
@@ -637,16 +974,26 @@ def test_diarisation(libri2mix, kaldi, tmp_path, kind):
                 (tmp_path / f"max/{split}/{name}.wav").rename(kaldi / split / f"wav/{name}.wav")
     prepare_libri2mix(libri2mix, tmp_path / "out", kaldi)
     one = load_set(tmp_path / "out/sd", "sd").splits["train"][0]
-    assert one.turns == (Turn("4", 0.1, 1.5), Turn("1", 0.25, 0.5), Turn("1", 0.75, 1.5)) and one.seconds == 2.0
+    assert (
+        one.turns == (Turn("4", 0.1, 1.5), Turn("1", 0.25, 0.5), Turn("1", 0.75, 1.5))
+        and one.seconds == 2.0
+    )
 
 
 def test_turns_are_those_of_the_rttm_where_segments_share_a_name(libri2mix, kaldi, tmp_path):
-    """In the published recipe two speakers from and to the same moment have one name, and utt2spk knows the last of them."""
+    """In the published recipe two speakers from and to the same moment have one name, and utt2spk
+    knows the last of them."""
     say(kaldi / "dev/segments", "m_0_1 8-2-3_9-5-6 0 1", "m_0_1 8-2-3_9-5-6 0 1")
     say(kaldi / "dev/utt2spk", "m_0_1 8", "m_0_1 9")
-    say(kaldi / "dev/rttm", *(f"SPEAKER 8-2-3_9-5-6 1 0 1 <NA> <NA> {speaker} <NA>" for speaker in (8, 9)))
+    say(
+        kaldi / "dev/rttm",
+        *((f"SPEAKER 8-2-3_9-5-6 1 0 1 <NA> <NA> {speaker} <NA>") for speaker in (8, 9)),
+    )
     prepare_libri2mix(libri2mix, tmp_path / "out", kaldi, ["sd"])
-    assert {turn.speaker for turn in load_set(tmp_path / "out/sd").splits["dev"][0].turns} == {"8", "9"}
+    assert {turn.speaker for turn in load_set(tmp_path / "out/sd").splits["dev"][0].turns} == {
+        "8",
+        "9",
+    }
 
 
 def test_dev_of_separation_is_the_draw_of_s3prl():
@@ -655,7 +1002,9 @@ def test_dev_of_separation_is_the_draw_of_s3prl():
     expected = sorted(names)
     random.seed(7)
     random.shuffle(expected)
-    assert [path.stem for path in subsample([Path(f"{name}.wav") for name in names])] == sorted(expected[:1000])
+    assert [path.stem for path in subsample([Path(f"{name}.wav") for name in names])] == sorted(
+        expected[:1000]
+    )
 
 
 def test_another_libri2mix_is_one_sentence(libri2mix, kaldi, unmade):
@@ -665,7 +1014,13 @@ def test_another_libri2mix_is_one_sentence(libri2mix, kaldi, unmade):
         (libri2mix, kaldi, ["se"], "Libri2Mix has no task se; choose from sd, ss"),
         (kaldi, kaldi, ["ss"], r"wav16k/min does not exist; give the folder Libri2Mix"),
         (libri2mix, libri2mix, ["sd"], r"Libri2Mix/train has neither wav.scp nor wav/"),
-        (libri2mix, None, ["ss"], r"has 0 dev and not 1 as published, where .*dev/s2/8-2-3_9-5-6.wav is missing"),
+        (
+            libri2mix,
+            None,
+            ["ss"],
+            r"has 0 dev and not 1 as published, where "
+            r".*dev/s2/8-2-3_9-5-6.wav is missing",
+        ),
     ):
         refused(message, prepare_libri2mix, source, unmade, diarization, tasks)
 
@@ -673,8 +1028,16 @@ def test_another_libri2mix_is_one_sentence(libri2mix, kaldi, unmade):
 @pytest.mark.parametrize(
     ("file", "line", "message"),
     [
-        ("rttm", "SPEAKER 8-2-3_9-5-6 1 soon 1 <NA> <NA> 8 <NA>", r"rttm:1 has 'soon' instead of a number"),
-        ("rttm", "SPEAKER 8-2-3_9-5-6 1 1 -1 <NA> <NA> 8 <NA>", r"rttm:1 has a turn from 1.0 to 0.0 s"),
+        (
+            "rttm",
+            "SPEAKER 8-2-3_9-5-6 1 soon 1 <NA> <NA> 8 <NA>",
+            r"rttm:1 has 'soon' instead of a number",
+        ),
+        (
+            "rttm",
+            "SPEAKER 8-2-3_9-5-6 1 1 -1 <NA> <NA> 8 <NA>",
+            r"rttm:1 has a turn from 1.0 to 0.0 s",
+        ),
         ("rttm", "SPEAKER other 1 0 1 <NA> <NA> 8 <NA>", r"dev has no speaker in 8-2-3_9-5-6"),
         ("wav.scp", "8-2-3_9-5-6 sox x.wav -t wav - |", r"wav.scp:1 is a command, not a recording"),
         ("wav.scp", "8-2-3_9-5-6", r"wav.scp:1 has 1 fields instead of 2"),

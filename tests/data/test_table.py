@@ -24,7 +24,9 @@ from ..files import refused, wav, write_lines, write_parquet
 
 SAMPLES = np.random.default_rng(0).uniform(-0.5, 0.5, 16_000).astype(np.float32)
 PASSAGES = "id,audio,text,speaker\nrome,wav/rome.wav,rome was founded,ann\n"
-QUESTIONS = "id,passage,audio,answer,start,end\nq1,rome,wav/q1.wav,founded,0.25,0.75\nq2,rome,,founded,,\n"
+QUESTIONS = (
+    "id,passage,audio,answer,start,end\nq1,rome,wav/q1.wav,founded,0.25,0.75\nq2,rome,,founded,,\n"
+)
 
 
 @pytest.fixture
@@ -33,18 +35,27 @@ def mine(tmp_path: Path) -> Path:
     for name in ("rome", "q1"):
         soundfile.write(tmp_path / f"mine/wav/{name}.wav", SAMPLES, 16_000)
     (tmp_path / "mine/passages.csv").write_text(PASSAGES)
-    (tmp_path / "mine/questions.csv").write_text(QUESTIONS.replace("q2,rome,,", "q2,rome,wav/q1.wav,"))
+    (tmp_path / "mine/questions.csv").write_text(
+        QUESTIONS.replace("q2,rome,,", "q2,rome,wav/q1.wav,")
+    )
     return tmp_path / "mine"
 
 
 def check(found: Corpus) -> None:
     (passage,), (first, second) = found.passages.values(), found.questions
-    assert (passage.id, passage.seconds, passage.text, passage.speaker) == ("rome", 1.0, "rome was founded", "ann")
+    assert (passage.id, passage.seconds, passage.text, passage.speaker) == (
+        "rome",
+        1.0,
+        "rome was founded",
+        "ann",
+    )
     assert found.path(passage).is_file() and first.answers == (Answer("founded", 0.25, 0.75),)
     assert second.answers == (Answer("founded"),) and second.seconds == 1.0
 
 
-def test_csv_becomes_a_corpus_whose_recordings_stay(mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_becomes_a_corpus_whose_recordings_stay(
+    mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["prepare", "table", str(mine), str(tmp_path / "out"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)["report"]
     assert report["splits"]["test"]["questions"] == {"read": 2, "kept": 2, "set_aside": 0}
@@ -56,25 +67,48 @@ def test_csv_becomes_a_corpus_whose_recordings_stay(mine: Path, tmp_path: Path, 
 def test_splits_tsv_jsonl_and_parquet(mine: Path, tmp_path: Path) -> None:
     for split in ("train", "dev"):
         (mine / split).mkdir()
-    rows = [{"id": "rome", "audio": {"bytes": wav(SAMPLES), "path": None}, "text": "rome was founded", "speaker": "ann"}]
+    rows = [
+        {
+            "id": "rome",
+            "audio": {"bytes": wav(SAMPLES), "path": None},
+            "text": "rome was founded",
+            "speaker": "ann",
+        }
+    ]
     write_parquet(mine / "train/passages.parquet", rows)
     answers = [{"text": ["founded"], "start": [0.25], "end": [0.75]}, {"text": ["founded"]}]
-    asked = [{"id": f"q{i}", "passage": "rome", "audio": "../wav/q1.wav", "answers": a} for i, a in enumerate(answers)]
+    asked = [
+        {"id": f"q{i}", "passage": "rome", "audio": "../wav/q1.wav", "answers": a}
+        for i, a in enumerate(answers)
+    ]
     write_lines(mine / "train/questions.jsonl", asked)
     (mine / "dev/passages.tsv").write_text(PASSAGES.replace(",", "\t").replace("wav/", "../wav/"))
     for name in ("passages.csv", "questions.csv"):
         (mine / name).unlink()
     prepare_table(mine, tmp_path / "out")
     check(load_corpus(tmp_path / "out", "train"))
-    assert (tmp_path / "out/train/audio/rome.flac").is_file() and not load_corpus(tmp_path / "out", "dev").questions
+    assert (tmp_path / "out/train/audio/rome.flac").is_file() and not load_corpus(
+        tmp_path / "out", "dev"
+    ).questions
 
 
 def test_what_datasets_saves_to_disk(mine: Path, tmp_path: Path) -> None:
     """Arrow's stream format in a folder; the package itself is not needed."""
     (mine / "passages.csv").unlink()
     (mine / "passages").mkdir()
-    table = pa.Table.from_pylist([{"id": "rome", "audio": {"path": "wav/rome.wav", "bytes": None}, "text": "rome was founded"}])
-    with pa.OSFile(str(mine / "passages/data-00000-of-00001.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as out:
+    table = pa.Table.from_pylist(
+        [
+            {
+                "id": "rome",
+                "audio": {"path": "wav/rome.wav", "bytes": None},
+                "text": "rome was founded",
+            }
+        ]
+    )
+    with (
+        pa.OSFile(str(mine / "passages/data-00000-of-00001.arrow"), "wb") as file,
+        pa.ipc.new_stream(file, table.schema) as out,
+    ):
         out.write_table(table)
     prepare_table(mine, tmp_path / "out")
     assert load_corpus(tmp_path / "out", "test").passages["rome"].text == "rome was founded"
@@ -82,18 +116,38 @@ def test_what_datasets_saves_to_disk(mine: Path, tmp_path: Path) -> None:
 
 def test_rows_in_memory_hold_their_recordings(tmp_path: Path) -> None:
     decoder = SimpleNamespace(data={"array": SAMPLES, "sampling_rate": 16_000})
-    audio = type("Decoder", (), {"__getitem__": lambda self, name: decoder.data[name]})()  # of `datasets` from 4 on
-    passages = [{"id": "rome", "audio": {"array": SAMPLES, "sampling_rate": 16_000}, "text": "rome was founded", "speaker": "ann"}]
-    questions = [{"passage": "rome", "audio": audio, "answers": [{"text": "founded", "start": 0.25, "end": 0.75}]}]
+    # of `datasets` from 4 on
+    audio = type("Decoder", (), {"__getitem__": lambda self, name: decoder.data[name]})()
+    passages = [
+        {
+            "id": "rome",
+            "audio": {"array": SAMPLES, "sampling_rate": 16_000},
+            "text": "rome was founded",
+            "speaker": "ann",
+        }
+    ]
+    questions = [
+        {
+            "passage": "rome",
+            "audio": audio,
+            "answers": [{"text": "founded", "start": 0.25, "end": 0.75}],
+        }
+    ]
     questions += [{"passage": "rome", "audio": audio, "answers": "founded"}]
     make_corpus(tmp_path / "out", {"test": (passages, iter(questions))})
     check(load_corpus(tmp_path / "out", "test"))
     refused("holds a corpus already", make_corpus, tmp_path / "out", {"test": (passages, [])})
-    for splits in ((passages, questions), {"test": (passages,)}, {"passages": passages, "questions": questions}):
+    for splits in (
+        (passages, questions),
+        {"test": (passages,)},
+        {"passages": passages, "questions": questions},
+    ):
         refused("splits are a dict of pairs", make_corpus, tmp_path / "other", splits)
 
 
-def test_nothing_is_said_of_answers_in_passages_without_words(mine: Path, tmp_path: Path, capsys: Any) -> None:
+def test_nothing_is_said_of_answers_in_passages_without_words(
+    mine: Path, tmp_path: Path, capsys: Any
+) -> None:
     (mine / "passages.csv").write_text("id,audio\nrome,wav/rome.wav\n")
     assert main(["prepare", "table", str(mine), str(tmp_path / "out")]) == 0
     out = capsys.readouterr().out
@@ -102,38 +156,79 @@ def test_nothing_is_said_of_answers_in_passages_without_words(mine: Path, tmp_pa
 
 def test_what_pandas_leaves_in_empty_cells_is_empty(tmp_path: Path) -> None:
     nan = float("nan")
-    empty = dict.fromkeys(("audio", "transcript", "speaker", "language", "words", "start", "end", "char_start"), nan)
+    empty = dict.fromkeys(
+        ("audio", "transcript", "speaker", "language", "words", "start", "end", "char_start"), nan
+    )
     passages = [{**empty, "id": "p", "text": "rome was founded"}]
     questions = [{**empty, "id": nan, "passage": "p", "text": "what was founded", "answer": "rome"}]
     make_corpus(tmp_path / "out", {"test": (passages, questions)})
     data = load_corpus(tmp_path / "out", "test")
     (passage,), (question,) = data.passages.values(), data.questions
-    assert (passage.audio, passage.transcript, passage.speaker, passage.language, passage.words) == ("", "", "", "en", ())
+    assert (
+        passage.audio,
+        passage.transcript,
+        passage.speaker,
+        passage.language,
+        passage.words,
+    ) == ("", "", "", "en", ())
     assert (question.id, question.answers) == ("test-1", (Answer("rome"),))
 
 
 def test_recordings_of_datasets_are_read_without_torchcodec(mine: Path, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
-    recorded = [{"id": "rome", "audio": str(mine / "wav/rome.wav"), "text": "rome was founded", "speaker": "ann"}]
+    recorded = [
+        {
+            "id": "rome",
+            "audio": str(mine / "wav/rome.wav"),
+            "text": "rome was founded",
+            "speaker": "ann",
+        }
+    ]
     passages = datasets.Dataset.from_list(recorded).cast_column("audio", datasets.Audio())
-    asked = [{"passage": "rome", "audio": str(mine / "wav/q1.wav"), "answers": [{"text": "founded", "start": 0.25, "end": 0.75}]}]
-    questions = datasets.Dataset.from_list([*asked, {**asked[0], "answers": [{"text": "founded", "start": None, "end": None}]}])
-    make_corpus(tmp_path / "out", {"test": (passages, questions.cast_column("audio", datasets.Audio(sampling_rate=16_000)))})
+    asked = [
+        {
+            "passage": "rome",
+            "audio": str(mine / "wav/q1.wav"),
+            "answers": [{"text": "founded", "start": 0.25, "end": 0.75}],
+        }
+    ]
+    questions = datasets.Dataset.from_list(
+        [*asked, {**asked[0], "answers": [{"text": "founded", "start": None, "end": None}]}]
+    )
+    make_corpus(
+        tmp_path / "out",
+        {"test": (passages, questions.cast_column("audio", datasets.Audio(sampling_rate=16_000)))},
+    )
     check(load_corpus(tmp_path / "out", "test"))
 
 
-def test_a_recording_that_cannot_be_read_is_set_aside_with_its_questions(mine: Path, tmp_path: Path) -> None:
+def test_a_recording_that_cannot_be_read_is_set_aside_with_its_questions(
+    mine: Path, tmp_path: Path
+) -> None:
     (mine / "wav/rome.wav").write_bytes(b"RIFF")
     report = prepare_table(mine, tmp_path / "out")["splits"]["test"]
-    assert report["passages"]["set_aside"] == 1 and report["set_aside"]["its passage is set aside"] == 2
+    assert (
+        report["passages"]["set_aside"] == 1
+        and report["set_aside"]["its passage is set aside"] == 2
+    )
 
 
 @pytest.mark.parametrize(
     ("table", "old", "new", "message"),
     [
-        ("passages", "wav/rome.wav", "rome.wav", "passages.csv, row 1 names .*rome.wav, which does not exist; paths are relative"),
+        (
+            "passages",
+            "wav/rome.wav",
+            "rome.wav",
+            "passages.csv, row 1 names .*rome.wav, which does not exist; paths are relative",
+        ),
         ("passages", "wav/rome.wav,rome was founded", ",", "row 1 has neither audio nor text"),
-        ("questions", "q2,rome", "q2,carthage", "row 2 is about the passage 'carthage', which the passages lack; .* such as rome"),
+        (
+            "questions",
+            "q2,rome",
+            "q2,carthage",
+            "row 2 is about the passage 'carthage', which the passages lack; .* such as rome",
+        ),
         ("questions", "q2,", "q1,", "the id q1 occurs twice"),
         ("questions", "0.25,0.75", "0.75,0.25", r"row 1: the answer \[0.75, 0.25\) s is reversed"),
         ("questions", "0.25,0.75", "0.25,", "only one of start and end"),
@@ -150,26 +245,89 @@ def test_a_recording_that_cannot_be_read_is_set_aside_with_its_questions(mine: P
             "-1,0.75",
             r"row 1: the answer \[-1.0, 0.75\) s lies outside its passage rome \(\[0, 1.00\) s\)",
         ),
-        ("questions", "0.25,0.75", "0.5,1.5", "row 1: .* lies outside its passage rome .*; correct the times$"),
-        ("questions", "0.25,0.75", "12,37", "row 1: .* lies outside its passage rome .*, which look like frames of 20 ms"),
-        ("passages", "wav/rome.wav", "", "row 1: the answer has times, but its passage rome no recording; leave out start and end"),
+        (
+            "questions",
+            "0.25,0.75",
+            "0.5,1.5",
+            "row 1: .* lies outside its passage rome .*; correct the times$",
+        ),
+        (
+            "questions",
+            "0.25,0.75",
+            "12,37",
+            "row 1: .* lies outside its passage rome .*, which look like frames of 20 ms",
+        ),
+        (
+            "passages",
+            "wav/rome.wav",
+            "",
+            "row 1: the answer has times, but its passage rome no "
+            "recording; leave out start and end",
+        ),
         (
             "questions",
             "0.25,0.75",
             "250,750",
-            "row 1: .* lies outside its passage .*; correct the times, which look like milliseconds",
+            "row 1: .* lies outside its passage .*; correct the times, which look like "
+            "milliseconds",
         ),
-        ("questions", "0.25,0.75", "4e3,12e3", "row 1: .* correct the times, which look like samples at 16 kHz"),
-        ("questions", "0.25,0.75", "3e6,4e6", "row 1: .* lies outside its passage .*; correct the times$"),
+        (
+            "questions",
+            "0.25,0.75",
+            "4e3,12e3",
+            "row 1: .* correct the times, which look like samples at 16 kHz",
+        ),
+        (
+            "questions",
+            "0.25,0.75",
+            "3e6,4e6",
+            "row 1: .* lies outside its passage .*; correct the times$",
+        ),
         ("questions", "0.25,0.75", "0.25,inf", "row 1: its answers are neither .*end is 'inf'"),
-        ("passages", "id,audio", "id,id", "passages.csv has two columns called id; rename or remove one"),
-        ("passages", "audio,text", "audio ,audio", "passages.csv has two columns called audio; rename or remove one"),
-        ("passages", "rome was", "rome, was", "row 1 has 5 cells and the header 4; put a text that holds commas in"),
-        ("passages", "text,speaker", "language,speaker", "passages.csv, row 1: there are no text rules for the language 'rome was"),
-        ("passages", "wav/rome.wav", "../rome.wav", "row 1 names ../rome.wav, which leads out of .*mine; move the file there"),
-        ("passages", ",", ";", "has no column audio or text or context or transcript, but id;audio;text;speaker; columns have"),
+        (
+            "passages",
+            "id,audio",
+            "id,id",
+            "passages.csv has two columns called id; rename or remove one",
+        ),
+        (
+            "passages",
+            "audio,text",
+            "audio ,audio",
+            "passages.csv has two columns called audio; rename or remove one",
+        ),
+        (
+            "passages",
+            "rome was",
+            "rome, was",
+            "row 1 has 5 cells and the header 4; put a text that holds commas in",
+        ),
+        (
+            "passages",
+            "text,speaker",
+            "language,speaker",
+            "passages.csv, row 1: there are no text rules for the language 'rome was",
+        ),
+        (
+            "passages",
+            "wav/rome.wav",
+            "../rome.wav",
+            "row 1 names ../rome.wav, which leads out of .*mine; move the file there",
+        ),
+        (
+            "passages",
+            ",",
+            ";",
+            "has no column audio or text or context or transcript, but "
+            "id;audio;text;speaker; columns have",
+        ),
         ("passages", PASSAGES, "id,audio\n", "passages.csv has no rows; fill it"),
-        ("questions", "id,passage", "id,about", "questions.csv has no column passage, but id, about,"),
+        (
+            "questions",
+            "id,passage",
+            "id,about",
+            "questions.csv has no column passage, but id, about,",
+        ),
     ],
 )
 def test_a_row_that_is_wrong_is_named_and_nothing_is_left(table, old, new, message, mine, unmade):
@@ -180,7 +338,9 @@ def test_a_row_that_is_wrong_is_named_and_nothing_is_left(table, old, new, messa
 
 
 def test_a_column_that_is_not_read_is_named(mine: Path, tmp_path: Path, capsys: Any) -> None:
-    (mine / "questions.csv").write_text((mine / "questions.csv").read_text().replace("answer,", "anwser,"))
+    (mine / "questions.csv").write_text(
+        (mine / "questions.csv").read_text().replace("answer,", "anwser,")
+    )
     prepare_table(mine, tmp_path / "out")
     assert "questions.csv: no column that is read is called anwser" in capsys.readouterr().err
 
@@ -193,7 +353,10 @@ def test_a_folder_without_tables_says_what_belongs_there(tmp_path: Path, capsys:
 def rows_of(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The lines that `prepare table` writes of the tables in a folder."""
     prepare_table(folder, folder / "out")
-    lines = [(folder / f"out/test/{kind}.jsonl").read_text().splitlines() for kind in ("passages", "questions")]
+    lines = [
+        (folder / f"out/test/{kind}.jsonl").read_text().splitlines()
+        for kind in ("passages", "questions")
+    ]
     return [json.loads(line) for line in lines[0]], [json.loads(line) for line in lines[1]]
 
 
@@ -201,23 +364,38 @@ def rows_of(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 @pytest.mark.parametrize("column", ["answer", "answers"])
 def test_zero_and_other_numbers_are_answers(answer: Any, column: str, tmp_path: Path) -> None:
     passages = [{"id": 0, "text": "it was 0, 5 or 1984", "speaker": 0}]
-    questions = [{"id": 0, "passage": 0, "text": "what", column: answer}, {"id": 1, "passage": 0, "text": "why", column: None}]
-    questions += [{"id": 2, "passage": 0.0, "text": "who", "answers": [{"text": answer, "char_start": None}]}]
+    questions = [
+        {"id": 0, "passage": 0, "text": "what", column: answer},
+        {"id": 1, "passage": 0, "text": "why", column: None},
+    ]
+    questions += [
+        {"id": 2, "passage": 0.0, "text": "who", "answers": [{"text": answer, "char_start": None}]}
+    ]
     questions += [{"id": 3, "passage": "0", "text": "who", "answers": [answer]}]
     make_corpus(tmp_path / "out", {"test": (passages, questions)})
     data = load_corpus(tmp_path / "out", "test")
     number = isinstance(answer, float) and answer.is_integer()
     written = (Answer(str(int(answer) if number else answer)),)
-    assert data.passages["0"].speaker == "0" and [q.answers for q in data.questions] == [written, (), written, written]
+    assert data.passages["0"].speaker == "0" and [q.answers for q in data.questions] == [
+        written,
+        (),
+        written,
+        written,
+    ]
     assert [q.id for q in data.questions] == ["0", "1", "2", "3"]
 
 
 @pytest.mark.parametrize("empty", ["nan", "NaN", "", " ", "None", "null", "NA", "n/a", "-", "<NA>"])
 def test_an_empty_time_is_none_and_an_answer_keeps_its_words(mine: Path, empty: str) -> None:
-    (mine / "questions.csv").write_text(f"id,passage,text,answer,start,end\nq1,rome,who,NA,{empty},{empty}\nq2,rome,a,b,0.25,0.5\n")
+    (mine / "questions.csv").write_text(
+        f"id,passage,text,answer,start,end\nq1,rome,who,NA,{empty},{empty}\nq2,rome,a,b,0.25,0.5\n"
+    )
     _, questions = rows_of(mine)
     assert [q["answers"][0]["text"] for q in questions] == ["NA", "b"]
-    assert [(q["answers"][0]["start"], q["answers"][0]["end"]) for q in questions] == [(None, None), (0.25, 0.5)]
+    assert [(q["answers"][0]["start"], q["answers"][0]["end"]) for q in questions] == [
+        (None, None),
+        (0.25, 0.5),
+    ]
 
 
 def test_a_speaker_called_nan_is_none(mine: Path) -> None:
@@ -225,15 +403,49 @@ def test_a_speaker_called_nan_is_none(mine: Path) -> None:
     assert rows_of(mine)[0][0]["speaker"] == ""
 
 
-CELL = st.sampled_from([None, float("nan"), float("inf"), "", "nan", "-", "soon", -1, 0, 0.25, "0.5", 0.99, 1.02, 2, 900, True])
+CELL = st.sampled_from(
+    [
+        None,
+        float("nan"),
+        float("inf"),
+        "",
+        "nan",
+        "-",
+        "soon",
+        -1,
+        0,
+        0.25,
+        "0.5",
+        0.99,
+        1.02,
+        2,
+        900,
+        True,
+    ]
+)
 
 
-@given(start=CELL, end=CELL, place=CELL, answer=st.sampled_from([None, "", 0, "rome", "NaN"]), recorded=st.booleans())
-def test_what_is_prepared_can_be_loaded(start: Any, end: Any, place: Any, answer: Any, recorded: bool) -> None:
+@given(
+    start=CELL,
+    end=CELL,
+    place=CELL,
+    answer=st.sampled_from([None, "", 0, "rome", "NaN"]),
+    recorded=st.booleans(),
+)
+def test_what_is_prepared_can_be_loaded(
+    start: Any, end: Any, place: Any, answer: Any, recorded: bool
+) -> None:
     with TemporaryDirectory() as folder:
         audio = {"array": SAMPLES, "sampling_rate": 16_000} if recorded else None
         passages = [{"id": "p", "text": "rome was founded", "audio": audio}]
-        question = {"passage": "p", "text": "what", "answer": answer, "start": start, "end": end, "char_start": place}
+        question = {
+            "passage": "p",
+            "text": "what",
+            "answer": answer,
+            "start": start,
+            "end": end,
+            "char_start": place,
+        }
         try:
             make_corpus(Path(folder) / "out", {"test": (passages, [question])})
         except InputError as error:
@@ -264,9 +476,14 @@ def test_arrays_keep_their_scale(tmp_path: Path, array: Any) -> None:
     np.testing.assert_allclose(written, SOUND, atol=1e-4)
 
 
-@pytest.mark.parametrize("array", [np.zeros(16_000), np.full(16_000, np.nan), np.zeros(0), np.ones(9)])
+@pytest.mark.parametrize(
+    "array", [np.zeros(16_000), np.full(16_000, np.nan), np.zeros(0), np.ones(9)]
+)
 def test_arrays_that_are_no_recording_are_set_aside(tmp_path: Path, array: np.ndarray) -> None:
-    passages = [{"id": n, "audio": {"array": a, "sampling_rate": 16_000}, "text": "hello"} for n, a in (("p", SOUND), ("x", array))]
+    passages = [
+        {"id": n, "audio": {"array": a, "sampling_rate": 16_000}, "text": "hello"}
+        for n, a in (("p", SOUND), ("x", array))
+    ]
     questions = [{"id": f"q{n}", "passage": n, "text": "what", "answer": "hello"} for n in "px"]
     make_corpus(tmp_path / "out", {"test": (passages, questions)})
     assert list(load_corpus(tmp_path / "out", "test").passages) == ["p"]
@@ -278,7 +495,10 @@ def test_times_beyond_a_flac_of_unknown_length_are_refused(mine: Path, unmade: P
     content[21] &= 0xF0  # STREAMINFO: the 36 bits that count the samples
     content[22:26] = bytes(4)
     (mine / "wav/rome.flac").write_bytes(content)
-    for name, old, new in (("passages", "rome.wav", "rome.flac"), ("questions", "0.25,0.75", "2000,2001")):
+    for name, old, new in (
+        ("passages", "rome.wav", "rome.flac"),
+        ("questions", "0.25,0.75", "2000,2001"),
+    ):
         table = mine / f"{name}.csv"
         assert old in table.read_text()
         table.write_text(table.read_text().replace(old, new))

@@ -13,13 +13,23 @@ from ..files import read_lines, refused
 STORY = ["hi ,  um  ,  i need help .", "it costs 25 $ .then you pay ."]
 
 
-def lines(sentences=STORY, question="why does he call", options=("to ask 1", "to pay 0", "to sing 0", "to go 0")):
-    return "".join([f"SENTENCE {s}\n" for s in sentences] + [f"QUESTION {question}\n"] + [f"OPTION {o}\n" for o in options])
+def lines(
+    sentences=STORY,
+    question="why does he call",
+    options=("to ask 1", "to pay 0", "to sing 0", "to go 0"),
+):
+    return "".join(
+        [f"SENTENCE {s}\n" for s in sentences]
+        + [f"QUESTION {question}\n"]
+        + [f"OPTION {o}\n" for o in options]
+    )
 
 
 def write(folder, name, text=None):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes((lines() if text is None else text).encode() if not isinstance(text, bytes) else text)
+    (folder / name).write_bytes(
+        (lines() if text is None else text).encode() if not isinstance(text, bytes) else text
+    )
 
 
 @pytest.fixture
@@ -27,7 +37,11 @@ def source(tmp_path):
     root = tmp_path / "TOEFL-QA"
     for split in ("train", "dev", "test"):
         write(root / "data" / split, "tpo_1-conversation_1_10")
-        write(root / "data" / split, "tpo_1-conversation_1_2", lines(options=("to ask 1", "to pay 1", "no 0", "yes 0")))
+        write(
+            root / "data" / split,
+            "tpo_1-conversation_1_2",
+            lines(options=("to ask 1", "to pay 1", "no 0", "yes 0")),
+        )
         write(root / "data" / split, "tpo_1-lecture_1_1", lines(["another ."]))
     return root
 
@@ -47,14 +61,30 @@ def test_questions_of_a_story_share_a_passage_of_a_sentence_a_line(source, tmp_p
         "tpo_1-conversation_1": "hi, um, i need help.\nit costs 25 $. then you pay.",
         "tpo_1-lecture_1": "another.",
     }
-    assert [q.id for q in corpus.questions] == ["tpo_1-conversation_1_2", "tpo_1-conversation_1_10", "tpo_1-lecture_1_1"]
+    assert [q.id for q in corpus.questions] == [
+        "tpo_1-conversation_1_2",
+        "tpo_1-conversation_1_10",
+        "tpo_1-lecture_1_1",
+    ]
     several, one, _ = corpus.questions
-    assert several.correct == (0, 1) and several.options == ("to ask", "to pay", "no", "yes") and one.correct == (0,)
+    assert (
+        several.correct == (0, 1)
+        and several.options == ("to ask", "to pay", "no", "yes")
+        and one.correct == (0,)
+    )
     assert one.text == "why does he call" and one.language == "en" and not one.synthetic
-    assert found(report, "train")["questions with several right options"] == (1, "all of them count (published 101 (DIFFERENT))")
-    assert "train questions: 3 read, 3 kept, 0 set aside; published 717 (DIFFERENT); no audio" in described(report)
+    assert found(report, "train")["questions with several right options"] == (
+        1,
+        "all of them count (published 101 (DIFFERENT))",
+    )
+    assert (
+        "train questions: 3 read, 3 kept, 0 set aside; published 717 (DIFFERENT); no audio"
+    ) in described(report)
     part = prepare_toefl_qa(source, tmp_path / "part", Wanted(passages=1))["splits"]["train"]
-    assert [(part[kind]["read"], part[kind]["kept"]) for kind in ("passages", "questions")] == [(2, 1), (3, 2)]
+    assert [(part[kind]["read"], part[kind]["kept"]) for kind in ("passages", "questions")] == [
+        (2, 1),
+        (3, 2),
+    ]
     write(source / "data" / "dev", "tpo_7-lecture_1_1")  # other files
     refused("other inputs", prepare_toefl_qa, source, tmp_path / "out")
 
@@ -62,15 +92,22 @@ def test_questions_of_a_story_share_a_passage_of_a_sentence_a_line(source, tmp_p
 @pytest.mark.parametrize("below", ["", "data", "data/train", "data/train/tpo_1-lecture_1_1"])
 def test_any_part_of_the_layout_will_do(source, tmp_path, below):
     report = prepare_toefl_qa(source / below, tmp_path / "out")
-    assert list(report["splits"]) == (["train", "dev", "test"] if below in ("", "data") else ["train"])
+    assert list(report["splits"]) == (
+        ["train", "dev", "test"] if below in ("", "data") else ["train"]
+    )
     assert report["splits"]["train"]["questions"]["read"] == (1 if below.endswith("1_1") else 3)
 
 
 def test_files_outside_a_split(source, tmp_path):
     write(tmp_path / "loose", "tpo_3-lecture_1_1.txt")
     report = prepare_toefl_qa(tmp_path / "loose", tmp_path / "test")
-    assert list(report["splits"]) == ["test"] and list(questions(tmp_path / "test", "test")) == ["tpo_3-lecture_1_1"]
-    assert found(report, "test")["questions in no folder train, dev or test"] == (1, "taken for test")
+    assert list(report["splits"]) == ["test"] and list(questions(tmp_path / "test", "test")) == [
+        "tpo_3-lecture_1_1"
+    ]
+    assert found(report, "test")["questions in no folder train, dev or test"] == (
+        1,
+        "taken for test",
+    )
     write(source / "copies", "tpo_8-lecture_1_1")  # of no split, where others are of one
     report = prepare_toefl_qa(tmp_path, tmp_path / "out")
     assert [report["splits"][s]["questions"]["read"] for s in ("train", "dev", "test")] == [3] * 3
@@ -82,15 +119,29 @@ def test_quirks_are_kept_and_told(source, tmp_path):
     dev, test = source / "data" / "dev", source / "data" / "test"
     write(dev, "tpo_1-lecture_1_2", lines(["another  .", "with an end ."]))
     write(dev, "tpo_1-lecture_1_3", lines(["another."]))
-    write(test, "tpo_2-lecture_1_1", lines(["so", ""], options=["a 1", "a 0", "b 0", "c 0"]).replace("\n", "\r\n") + "\n\n")
+    write(
+        test,
+        "tpo_2-lecture_1_1",
+        lines(["so", ""], options=["a 1", "a 0", "b 0", "c 0"]).replace("\n", "\r\n") + "\n\n",
+    )
     write(test, "tpo_2-lecture_1_2", lines(["so"], options=["a 1", "a 0", "b 0", "c 0"]))
-    tabbed = re.sub(" (?=[01]\n)", "\t", lines(["so"]).replace("SENTENCE ", "SENTENCE\t").replace("OPTION ", "OPTION\t"))
+    tabbed = re.sub(
+        " (?=[01]\n)",
+        "\t",
+        lines(["so"]).replace("SENTENCE ", "SENTENCE\t").replace("OPTION ", "OPTION\t"),
+    )
     write(test, "tpo_9-lecture_1_1", tabbed.replace("sing", "sing caf\u00e9").encode("cp1252"))
     write(test, "README", "of no matter")
     report = prepare_toefl_qa(source, tmp_path / "out")
     passages = {name: q.passage for name, q in questions(tmp_path / "out", "dev").items()}
-    assert passages["tpo_1-lecture_1_2"] == "tpo_1-lecture_1-version-2" and passages["tpo_1-lecture_1_3"] == "tpo_1-lecture_1"
-    assert found(report, "dev")["stories whose questions do not agree about their sentences"] == (1, "kept, a passage a version")
+    assert (
+        passages["tpo_1-lecture_1_2"] == "tpo_1-lecture_1-version-2"
+        and passages["tpo_1-lecture_1_3"] == "tpo_1-lecture_1"
+    )
+    assert found(report, "dev")["stories whose questions do not agree about their sentences"] == (
+        1,
+        "kept, a passage a version",
+    )
     odd = {what: number for what, (number, _) in found(report, "test").items()}
     del odd["questions with several right options"]
     assert odd == {
@@ -105,8 +156,15 @@ def test_quirks_are_kept_and_told(source, tmp_path):
 
 
 def test_tidy():
-    assert tidy("so ,  um  , 25 $ .") == "so, um, 25 $." and tidy("class .then you") == "class. then you" and tidy("  ") == ""
-    assert tidy("that 's it , .5 of 'em") == "that's it, .5 of 'em" and tidy("u.s. , 1,000 ?!") == "u.s., 1,000?!"
+    assert (
+        tidy("so ,  um  , 25 $ .") == "so, um, 25 $."
+        and tidy("class .then you") == ("class. then you")
+        and tidy("  ") == ""
+    )
+    assert (
+        tidy("that 's it , .5 of 'em") == ("that's it, .5 of 'em")
+        and tidy("u.s. , 1,000 ?!") == "u.s., 1,000?!"
+    )
 
 
 def test_what_is_no_question_is_set_aside(source, tmp_path):
@@ -129,44 +187,89 @@ BROKEN = [
     (lines(options=["a 1", "b 0", "c 0", "d 0", "e 0"]), "it has 5 lines OPTION, not four", 8),
     (lines() + "QUESTION again\n", "it has 2 lines QUESTION, not one", 8),
     (lines([]), "it has 0 lines SENTENCE, not at least one", 5),
-    (lines() + "PARAGRAPH x\n", "a line begins with 'PARAGRAPH', none of SENTENCE, QUESTION, OPTION", 8),
+    (
+        lines() + "PARAGRAPH x\n",
+        "a line begins with 'PARAGRAPH', none of SENTENCE, QUESTION, OPTION",
+        8,
+    ),
     (lines(options=["1", "b 0", "c 0", "d 0"]), "an option has no words", 4),
     ("", "it has 0 lines SENTENCE, not at least one", 0),
-    (b"\x89PNG\r\n\x1a\n\x00", "a line begins with '\u2030PNG', none of SENTENCE, QUESTION, OPTION", 1),
+    (
+        b"\x89PNG\r\n\x1a\n\x00",
+        "a line begins with '\u2030PNG', none of SENTENCE, QUESTION, OPTION",
+        1,
+    ),
 ]
 
 
 @pytest.mark.parametrize(("text", "reason", "line"), BROKEN)
-def test_a_broken_file_is_set_aside_with_its_line_and_the_others_are_kept(source, tmp_path, text, reason, line):
+def test_a_broken_file_is_set_aside_with_its_line_and_the_others_are_kept(
+    source, tmp_path, text, reason, line
+):
     write(source / "data" / "dev", "tpo_1-lecture_1_1", text)
     report = prepare_toefl_qa(source, tmp_path / "out")
-    name = {"split": "dev", "kind": "questions", "id": "tpo_1-lecture_1_1", "file": "tpo_1-lecture_1_1"}
+    name = {
+        "split": "dev",
+        "kind": "questions",
+        "id": "tpo_1-lecture_1_1",
+        "file": "tpo_1-lecture_1_1",
+    }
     assert read_lines(tmp_path / "out/set_aside.jsonl") == [name | {"reason": reason, "line": line}]
     counts = report["splits"]["dev"]["questions"]
     assert (counts["read"], counts["kept"], counts["set_aside"]) == (3, 2, 1)
-    assert f"1 set aside: {reason}" in described(report) and len(questions(tmp_path / "out", "dev")) == 2
+    assert (
+        f"1 set aside: {reason}" in described(report)
+        and len(questions(tmp_path / "out", "dev")) == 2
+    )
 
 
-@pytest.mark.parametrize(("text", "reason", "line"), [BROKEN[0], BROKEN[7], (lines(question=""), "the question has no words", 0)])
-def test_a_folder_in_which_nothing_can_be_used_is_refused_and_nothing_is_written(tmp_path, text, reason, line, unmade):
+@pytest.mark.parametrize(
+    ("text", "reason", "line"),
+    [BROKEN[0], BROKEN[7], (lines(question=""), "the question has no words", 0)],
+)
+def test_a_folder_in_which_nothing_can_be_used_is_refused_and_nothing_is_written(
+    tmp_path, text, reason, line, unmade
+):
     write(tmp_path / "x" / "dev", "tpo_1-lecture_1_1", text)
     write(tmp_path / "x" / "dev", "tpo_1-lecture_1_2", lines(options=["a 0", "b 0", "c 0", "d 0"]))
     where = "dev/tpo_1-lecture_1_1" + f", line {line}" * bool(line)
-    refused(re.escape(f"x has no usable question of TOEFL-QA ({where}: {reason})"), prepare_toefl_qa, tmp_path / "x", unmade)
+    refused(
+        re.escape(f"x has no usable question of TOEFL-QA ({where}: {reason})"),
+        prepare_toefl_qa,
+        tmp_path / "x",
+        unmade,
+    )
 
 
 def test_a_folder_of_something_else_is_told_what_was_expected(tmp_path, unmade):
     write(tmp_path / "x" / "train", "story.txt")
-    for source, why in ((tmp_path / "x", "has no questions of TOEFL-QA; expected"), (tmp_path / "absent", "does not exist")):
+    for source, why in (
+        (tmp_path / "x", "has no questions of TOEFL-QA; expected"),
+        (tmp_path / "absent", "does not exist"),
+    ):
         refused(why + r".* data/\{train,dev,test\}", prepare_toefl_qa, source, unmade)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("split", "stories", "asked", "several"), [("train", 150, 717, 101), ("dev", 24, 124, 16)])
+@pytest.mark.parametrize(
+    ("split", "stories", "asked", "several"), [("train", 150, 717, 101), ("dev", 24, 124, 16)]
+)
 def test_the_real_files_give_the_published_counts(shared, tmp_path, split, stories, asked, several):
     facts = prepare_toefl_qa(shared("toefl_qa", "data", split), tmp_path / "out")["splits"][split]
-    assert facts["passages"] == {"read": stories, "kept": stories, "set_aside": 0, "published": stories, "agrees": True}
-    assert facts["questions"] == {"read": asked, "kept": asked, "set_aside": 0, "published": asked, "agrees": True}
+    assert facts["passages"] == {
+        "read": stories,
+        "kept": stories,
+        "set_aside": 0,
+        "published": stories,
+        "agrees": True,
+    }
+    assert facts["questions"] == {
+        "read": asked,
+        "kept": asked,
+        "set_aside": 0,
+        "published": asked,
+        "agrees": True,
+    }
     what, done = "questions with several right options", f"all of them count (published {several})"
     assert facts["found"] == [{"what": what, "count": several, "done": done}]
     texts = [p.text for p in load_corpus(tmp_path / "out", split).passages.values()]

@@ -1,4 +1,5 @@
-"""What intervals draw: voices that training did not know, from five on; else the next larger unit."""
+"""What intervals draw: voices that training did not know, from five on; else the next larger
+unit."""
 
 from pathlib import Path
 
@@ -9,14 +10,24 @@ from hypothesis import strategies as st
 
 from speechssl.data.records import Corpus, Passage, known_voices, passage_units, voices_of
 from speechssl.data.superb import Turn, Utterance, UtteranceSet, recording_units
-from speechssl.stats import FEWEST, BootstrapUnits, choose_units, mean_interval, ratio_interval, unknown_voice
+from speechssl.stats import (
+    FEWEST,
+    BootstrapUnits,
+    choose_units,
+    mean_interval,
+    ratio_interval,
+    unknown_voice,
+)
 
 from ..files import write_lines
 
 NAMES = st.sampled_from(["ann", "bob", "cleo", "dan", "eve", "fay", "gus", ""])
 
 
-@given(st.lists(st.tuples(NAMES, st.integers(0, 9)), min_size=1, max_size=40), st.sets(NAMES, max_size=2))
+@given(
+    st.lists(st.tuples(NAMES, st.integers(0, 9)), min_size=1, max_size=40),
+    st.sets(NAMES, max_size=2),
+)
 def test_the_rule(items, known):
     voices, passages = [v for v, _ in items], [f"p{p}" for _, p in items]
     units = choose_units([unknown_voice(v, known) for v in voices], passages, "passage")
@@ -38,9 +49,13 @@ def test_the_rule(items, known):
     ],
 )
 def test_spoken_qa(tmp_path, speakers, trained, name, count):
-    passages = {f"p{i}": Passage(f"p{i}", "", 0.0, "", speakers[i % len(speakers)], "en") for i in range(8)}
+    passages = {
+        f"p{i}": Passage(f"p{i}", "", 0.0, "", speakers[i % len(speakers)], "en") for i in range(8)
+    }
     write_lines(tmp_path / "train/questions.jsonl", [{"speaker": s} for s in trained])
-    units = passage_units(Corpus(tmp_path, "test", passages, ()), [p for p in passages for _ in range(3)])
+    units = passage_units(
+        Corpus(tmp_path, "test", passages, ()), [p for p in passages for _ in range(3)]
+    )
     assert (units.name, units.count, len(units.groups)) == (name, count, 24)
 
 
@@ -61,11 +76,15 @@ def made(test, train=()):
 
 def test_superb_draws_voices_and_mixtures_draw_both():
     data = made(recorded(*"abcde"), recorded("x", split="train"))
-    assert recording_units(data, data.splits["test"]) == BootstrapUnits("voice", (("a",), ("b",), ("c",), ("d",), ("e",)))
+    assert recording_units(data, data.splits["test"]) == BootstrapUnits(
+        "voice", (("a",), ("b",), ("c",), ("d",), ("e",))
+    )
     known = made(recorded(*"abcde"), recorded("x+c", split="train"))
     assert recording_units(known, known.splits["test"], "query").name == "query"
     mixed = made(recorded("a+b", "b+c", "d+e"))
-    assert recording_units(mixed, mixed.splits["test"]) == BootstrapUnits("voice", (("a", "b"), ("b", "c"), ("d", "e")))
+    assert recording_units(mixed, mixed.splits["test"]) == BootstrapUnits(
+        "voice", (("a", "b"), ("b", "c"), ("d", "e"))
+    )
     turns = tuple(Turn(s, 0.0, 1.0) for s in "abcba")
     talk = made(recorded("", turns=turns) + recorded("d+e", split="other"))
     assert recording_units(talk, talk.splits["test"]).groups == (("a", "b", "c"), ("d", "e"))
@@ -74,23 +93,37 @@ def test_superb_draws_voices_and_mixtures_draw_both():
 def test_silence_is_nobodys_and_is_drawn_by_itself():
     silent = (Utterance("s", "", 1.0, labels={"keyword": "_silence_"}),)
     data = made(recorded(*"abcda") + silent)
-    assert recording_units(data, data.splits["test"]).count == 5 and recording_units(data, data.splits["test"]).name == "voice"
+    assert (
+        recording_units(data, data.splits["test"]).count == 5
+        and recording_units(data, data.splits["test"]).name == "voice"
+    )
 
 
 def test_a_mixture_counts_as_often_as_both_its_voices_were_drawn():
-    """Two voices in every recording: the spread is that of the voices, wider than that of the recordings."""
+    """Two voices in every recording: the spread is that of the voices, wider than that of the
+    recordings."""
     rng = np.random.default_rng(1)
     level = dict(zip("abcdefgh", rng.normal(0, 1, 8), strict=True))
     pairs = [tuple(rng.choice(list(level), 2, replace=False)) for _ in range(200)]
     values = np.array([level[a] + level[b] for a, b in pairs])
     ids = list(map(str, range(200)))
-    both = ratio_interval(values, np.ones(200), choose_units(pairs, ids, "recording"), resamples=2000)
+    both = ratio_interval(
+        values, np.ones(200), choose_units(pairs, ids, "recording"), resamples=2000
+    )
     each = ratio_interval(values, np.ones(200), None, resamples=2000)
-    assert both.drawn == "voice" and both.groups == 8 and both.value == each.value and both.low < both.value < both.high
+    assert (
+        both.drawn == "voice"
+        and both.groups == 8
+        and both.value == each.value
+        and both.low < both.value < both.high
+    )
     assert both.high - both.low > 2 * (each.high - each.low)
-    single = [(a,) for a, _ in pairs[:-1]]  # but for one item, the weights are those of the cluster bootstrap
+    # but for one item, the weights are those of the cluster bootstrap
+    single = [(a,) for a, _ in pairs[:-1]]
     one, other = (
-        ratio_interval(values, np.ones(200), choose_units([*single, v], ids, "recording"), resamples=20_000)
+        ratio_interval(
+            values, np.ones(200), choose_units([*single, v], ids, "recording"), resamples=20_000
+        )
         for v in (pairs[-1], pairs[-1][:1])
     )
     assert (one.low, one.high) == pytest.approx((other.low, other.high), abs=0.1)
@@ -107,25 +140,39 @@ def test_those_who_ask_are_drawn_too():
     voices, passages = [v for v in "abcdef" for _ in range(4)], [f"p{i // 2}" for i in range(24)]
     many, few = ["uvwxyz"[i % 6] for i in range(24)], ["uvw"[i % 3] for i in range(24)]
     both = choose_units(voices, passages, "passage", many)
-    assert (both.text, both.count, both.askers, both.labels) == ("voice × asker", 6, tuple(many), voices)
+    assert (both.text, both.count, both.askers, both.labels) == (
+        "voice × asker",
+        6,
+        tuple(many),
+        voices,
+    )
     assert both.at([0, 5]).askers == ("u", "z") and both.at([0, 5]).count == 2
-    assert choose_units(voices, passages, "passage", ["uvwxy"[i % 5] for i in range(24)]).count == 5  # the fewer
+    # the fewer
+    assert choose_units(voices, passages, "passage", ["uvwxy"[i % 5] for i in range(24)]).count == 5
     # too few to be drawn: the result is about them
     assert choose_units(voices, passages, "passage", few).text == "voice (about these 3 askers)"
     three = [v for v in "abc" for _ in range(8)]
     assert choose_units(three, passages, "passage").text == "passage (about these 3 voices)"
-    assert choose_units(three, passages, "passage", few).text == "passage (about these 3 voices and 3 askers)"
-    assert choose_units(["a"] * 24, passages, "passage", many).text == "passage × asker (about this 1 voice)"
+    assert choose_units(three, passages, "passage", few).text == (
+        "passage (about these 3 voices and 3 askers)"
+    )
+    assert choose_units(["a"] * 24, passages, "passage", many).text == (
+        "passage × asker (about this 1 voice)"
+    )
     # nothing is said of those who are not known, or whom training knew
     assert choose_units([""] * 24, passages, "passage", ["", *few[1:]]).text == "passage"
 
 
 def test_two_questions_by_one_asker_are_not_independent():
-    """What an asker adds, all their questions have: nothing of it is seen where passages' voices alone are drawn."""
+    """What an asker adds, all their questions have: nothing of it is seen where passages' voices
+    alone are drawn."""
     rng = np.random.default_rng(0)
     voices, askers = ([str(v) for v in rng.integers(0, 8, 400)] for _ in range(2))
     added = dict(zip("01234567", rng.normal(0, 1, 8), strict=True))
     values, ids = [added[a] + rng.normal(0, 0.5) for a in askers], list(map(str, range(400)))
     both = mean_interval(values, choose_units(voices, ids, "passage", askers))
     one = mean_interval(values, choose_units(voices, ids, "passage"))
-    assert both.high - both.low > 4 * (one.high - one.low) and (both.drawn, both.groups) == ("voice × asker", 8)
+    assert both.high - both.low > 4 * (one.high - one.low) and (both.drawn, both.groups) == (
+        "voice × asker",
+        8,
+    )

@@ -1,4 +1,5 @@
-"""The span reader on every family of text encoders: padding is not seen, labels point at answers, answers can be learnt."""
+"""The span reader on every family of text encoders: padding is not seen, labels point at answers,
+answers can be learnt."""
 
 import json
 from dataclasses import replace
@@ -12,12 +13,27 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import BertTokenizer
 
-from speechssl.dual.data import Example, ExampleBatches, Layout, Window, collate, replace_tokens, window_mask, windows
+from speechssl.dual.data import (
+    Example,
+    ExampleBatches,
+    Layout,
+    Window,
+    collate,
+    replace_tokens,
+    window_mask,
+    windows,
+)
 from speechssl.dual.model import IGNORED, Bert, SpanModel, load_reader, save_reader, without_pooler
 from speechssl.dual.system import Reader, most_alike
 from speechssl.errors import InputError
 from speechssl.io import dequantise, hash_files, quantise
-from speechssl.textlm import SubwordUnits, checkpoint_gradients, longest_sequence, special_ids, without_dropout
+from speechssl.textlm import (
+    SubwordUnits,
+    checkpoint_gradients,
+    longest_sequence,
+    special_ids,
+    without_dropout,
+)
 
 from ..files import change_json, same_files
 from .conftest import KINDS, LAYOUT
@@ -38,23 +54,45 @@ def sequence(question, window, seed=0):
 
 def test_sequences_are_padded_to_one_length_and_a_long_question_loses_its_tail():
     ids, offset = LAYOUT.sequence(np.arange(10), np.array([20]))
-    assert ids.tolist() == [30, 0, 1, 2, 3, 4, 5, 31, 20, 31] and ids[offset] == 20 and ids.dtype == np.int64
-    batch = collate([LAYOUT.sequence(np.array([1]), np.array([2, 3])), LAYOUT.sequence(np.array([]), np.array([4]))], LAYOUT.pad)
+    assert (
+        ids.tolist() == [30, 0, 1, 2, 3, 4, 5, 31, 20, 31]
+        and ids[offset] == 20
+        and ids.dtype == np.int64
+    )
+    batch = collate(
+        [
+            LAYOUT.sequence(np.array([1]), np.array([2, 3])),
+            LAYOUT.sequence(np.array([]), np.array([4])),
+        ],
+        LAYOUT.pad,
+    )
     assert batch["ids"].tolist() == [[30, 1, 31, 2, 3, 31], [30, 31, 4, 31, 32, 32]]
     assert batch["mask"].tolist() == [[1] * 6, [1, 1, 1, 1, 0, 0]]
     assert batch["segments"].tolist() == [[0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 0, 0]]
-    assert window_mask(batch["mask"], batch["segments"]).tolist() == [[0, 0, 0, 1, 1, 0], [0, 0, 1, 0, 0, 0]]
+    assert window_mask(batch["mask"], batch["segments"]).tolist() == [
+        [0, 0, 0, 1, 1, 0],
+        [0, 0, 1, 0, 0, 0],
+    ]
 
 
 def test_segments_are_those_of_berts_own_tokeniser():
     words = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", "who", "is", "it", "ann", "ran"]
     tokenizer = BertTokenizer(vocab={word: i for i, word in enumerate(words)})
     pairs = [("who is it", "it is ann"), ("who", "ann ran")]
-    golden = tokenizer([q for q, _ in pairs], [p for _, p in pairs], padding=True, return_tensors="pt")
+    golden = tokenizer(
+        [q for q, _ in pairs], [p for _, p in pairs], padding=True, return_tensors="pt"
+    )
     layout = Layout(tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id)
-    coded = [[np.array(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in pair] for pair in pairs]
+    coded = [
+        [np.array(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in pair]
+        for pair in pairs
+    ]
     batch = collate([layout.sequence(*pair) for pair in coded], layout.pad)
-    for ours, theirs in (("ids", "input_ids"), ("mask", "attention_mask"), ("segments", "token_type_ids")):
+    for ours, theirs in (
+        ("ids", "input_ids"),
+        ("mask", "attention_mask"),
+        ("segments", "token_type_ids"),
+    ):
         assert torch.equal(batch[ours], golden[theirs]), ours
 
 
@@ -90,7 +128,8 @@ def test_padding_changes_no_logit_and_only_cls_and_the_window_can_be_chosen(span
 
 
 def test_a_span_is_scored_with_the_weights_of_the_layout():
-    """Ends weigh more for DUAL: of two spans the one with the better end; equal weights prefer the other."""
+    """Ends weigh more for DUAL: of two spans the one with the better end; equal weights prefer the
+    other."""
     starts, ends = torch.full((12,), -9.0), torch.full((12,), -9.0)
     starts[[4, 6]], ends[[4, 6]] = torch.tensor([5.0, 0.0]), torch.tensor([0.0, 4.0])
 
@@ -112,17 +151,23 @@ def test_a_span_is_scored_with_the_weights_of_the_layout():
     assert [(span.first, span.score) for span in found] == [(0, 5.0), (2, pytest.approx(2.4))]
 
 
-def test_the_windows_most_like_the_question_are_read_and_places_stay_those_of_the_passage(span_model):
+def test_the_windows_most_like_the_question_are_read_and_places_stay_those_of_the_passage(
+    span_model,
+):
     question, passage = np.array([20, 21, 22]), np.arange(100) % 10
     passage[55:58] = question
     passage[[3, 15, 90]] = question  # one by one: no two of them in a row
     reader = Reader(span_model("bert"), LAYOUT)
     every = windows(100, LAYOUT.size, LAYOUT.stride)
-    assert [w.first for w in most_alike(every, question, passage, 2, 2)] == [36, 48] and Window(36, 24) in every
+    assert [w.first for w in most_alike(every, question, passage, 2, 2)] == [36, 48] and Window(
+        36, 24
+    ) in every
     some = replace(reader, retrieve=2, ngram=2)
     (found,) = some.read([(question, passage)])
     assert 36 <= found.first <= found.last < 72
-    assert replace(some, retrieve=len(every)).read([(question, passage)]) == reader.read([(question, passage)])
+    assert replace(some, retrieve=len(every)).read([(question, passage)]) == reader.read(
+        [(question, passage)]
+    )
     short = [(question, passage[: LAYOUT.size])]
     assert replace(some, retrieve=1).read(short) == reader.read(short)
 
@@ -165,12 +210,18 @@ def test_labels_point_at_the_answers_tokens(examples, empty, size, step):
     assert len(batch["ids"]) == min(size, len(examples))
     read = window_mask(batch["mask"], batch["segments"]).numpy()
     for ids, mask, inside, first, last in zip(
-        *(batch[n].numpy() for n in ("ids", "mask")), read, batch["first"].numpy(), batch["last"].numpy(), strict=True
+        *(batch[n].numpy() for n in ("ids", "mask")),
+        read,
+        batch["first"].numpy(),
+        batch["last"].numpy(),
+        strict=True,
     ):
         window = ids[inside == 1]
         example = next(e for e in examples if is_cut_of(window, e.passage))
         answer = example.passage[example.first : example.last + 1]
-        assert len(window) == min(16, len(example.passage)) and (mask.sum() == len(window) + 3 + min(len(example.question), 5))
+        assert len(window) == min(16, len(example.passage)) and (
+            mask.sum() == len(window) + 3 + min(len(example.question), 5)
+        )
         if first == 0:
             assert last == 0 and not is_cut_of(answer, window)
             assert empty > 0 or len(answer) > 16
@@ -179,7 +230,9 @@ def test_labels_point_at_the_answers_tokens(examples, empty, size, step):
 
 
 def is_cut_of(part, whole):
-    return any(np.array_equal(part, whole[i : i + len(part)]) for i in range(len(whole) - len(part) + 1))
+    return any(
+        np.array_equal(part, whole[i : i + len(part)]) for i in range(len(whole) - len(part) + 1)
+    )
 
 
 def long_examples(count):
@@ -189,7 +242,10 @@ def long_examples(count):
 
 def test_every_example_comes_once_an_epoch_in_another_order():
     batches = ExampleBatches(long_examples(12), LAYOUT, size=4)
-    epochs = [np.concatenate([batches(3 * epoch + i)["ids"][:, 1].numpy() for i in range(3)]) for epoch in range(3)]
+    epochs = [
+        np.concatenate([batches(3 * epoch + i)["ids"][:, 1].numpy() for i in range(3)])
+        for epoch in range(3)
+    ]
     assert all(sorted(epoch) == list(range(12)) for epoch in epochs)
     assert not np.array_equal(epochs[0], epochs[1])
 
@@ -198,7 +254,9 @@ def test_a_batch_depends_on_seed_and_step_only():
     first, again = (ExampleBatches(long_examples(12), LAYOUT, size=4, seed=1) for _ in range(2))
     [first(step) for step in (0, 5, 2)]
     assert all(torch.equal(value, again(7)[name]) for name, value in first(7).items())
-    assert not torch.equal(first(7)["ids"], ExampleBatches(long_examples(12), LAYOUT, size=4, seed=2)(7)["ids"])
+    assert not torch.equal(
+        first(7)["ids"], ExampleBatches(long_examples(12), LAYOUT, size=4, seed=2)(7)["ids"]
+    )
 
 
 def test_answers_stand_everywhere_in_the_window_and_some_windows_are_empty():
@@ -211,7 +269,9 @@ def test_answers_stand_everywhere_in_the_window_and_some_windows_are_empty():
 
 
 def test_short_windows_come_first_and_whole_ones_after():
-    batches = ExampleBatches(long_examples(12), LAYOUT, size=4, short_window=8, short_size=12, short_steps=3)
+    batches = ExampleBatches(
+        long_examples(12), LAYOUT, size=4, short_window=8, short_size=12, short_steps=3
+    )
     windows = [int(batches(step)["segments"].sum(1).max()) for step in range(6)]
     assert windows == [9, 9, 9, 25, 25, 25]  # and the closing [SEP]
     assert [len(batches(step)["ids"]) for step in (2, 3)] == [12, 4]
@@ -221,8 +281,13 @@ def test_noise_replaces_a_share_of_the_tokens_and_no_special():
     before = np.tile(np.arange(SYMBOLS + 3), 100)
     noisy = before.copy()
     replace_tokens(np.random.default_rng(0), noisy, 0.5, LAYOUT.symbols)
-    assert np.array_equal(noisy[before >= SYMBOLS], before[before >= SYMBOLS]) and noisy.max() == SYMBOLS + 2
-    assert np.mean((noisy != before)[before < SYMBOLS]) == pytest.approx(0.5 * (1 - 1 / SYMBOLS), abs=0.03)
+    assert (
+        np.array_equal(noisy[before >= SYMBOLS], before[before >= SYMBOLS])
+        and noisy.max() == SYMBOLS + 2
+    )
+    assert np.mean((noisy != before)[before < SYMBOLS]) == pytest.approx(
+        0.5 * (1 - 1 / SYMBOLS), abs=0.03
+    )
 
 
 # ---- reading
@@ -236,20 +301,29 @@ def test_a_question_that_loses_its_tail_is_told(span_model):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_dropout_training_computes_what_reading_does(text_encoder, kind):
-    model, embedded = without_dropout(text_encoder(kind, **DROPPING.get(kind, {}))), torch.randn(1, 16, 32)
+    model, embedded = (
+        without_dropout(text_encoder(kind, **DROPPING.get(kind, {}))),
+        torch.randn(1, 16, 32),
+    )
     if kind in ("electra", "albert"):
         embedded = embedded[..., :16]
-    read, trained = (m(inputs_embeds=embedded).last_hidden_state for m in (model.eval(), model.train()))
+    read, trained = (
+        m(inputs_embeds=embedded).last_hidden_state for m in (model.eval(), model.train())
+    )
     torch.testing.assert_close(read, trained)
 
 
-DROPPING = {"modernbert": dict.fromkeys(("attention_dropout", "embedding_dropout", "mlp_dropout"), 0.5)}
-LONG = {"attention_window": 16, "max_position_embeddings": 4098, "vocab_size": 50}  # positions of Longformer-4096
+DROPPING = {
+    "modernbert": dict.fromkeys(("attention_dropout", "embedding_dropout", "mlp_dropout"), 0.5)
+}
+# positions of Longformer-4096
+LONG = {"attention_window": 16, "max_position_embeddings": 4098, "vocab_size": 50}
 
 
 @pytest.mark.slow
 def test_a_longformer_reads_to_its_last_position_and_no_further(text_encoder):
-    """Training in the published shape: sequences of 4,096, of a long question, and a window of a longer passage."""
+    """Training in the published shape: sequences of 4,096, of a long question, and a window of a
+    longer passage."""
     assert longest_sequence(text_encoder("longformer", **LONG)) == 4096
     layout = Layout(*special_ids(SYMBOLS), size=3580, stride=1790, question=513)
     rng = np.random.default_rng(0)
@@ -264,7 +338,9 @@ def test_a_longformer_reads_to_its_last_position_and_no_further(text_encoder):
             checkpoint_gradients(model.encoder, "")
         without_dropout(model.train().encoder)
         model(**batch)["loss"].backward()
-        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+        gradients.append(
+            torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+        )
     assert gradients[0].isfinite().all() and gradients[0].norm() > 0
     torch.testing.assert_close(*gradients)
     with pytest.warns(UserWarning, match="lost what is beyond 513"):
@@ -280,7 +356,8 @@ def test_a_longformer_reads_to_its_last_position_and_no_further(text_encoder):
     [
         ("bert", {}, 128),
         ("roberta", {}, 126),  # positions 0 and 1 are its padding's
-        ("longformer", {"max_position_embeddings": 40}, 32),  # windows of 8: 38 would be filled up to 40
+        # windows of 8: 38 would be filled up to 40
+        ("longformer", {"max_position_embeddings": 40}, 32),
         ("modernbert", {}, 128),
     ],
 )
@@ -296,7 +373,10 @@ def test_the_longest_sequence_is_read_and_one_more_is_not(text_encoder, kind, ch
 
 def asked(count, seed=0):
     rng = np.random.default_rng(seed)
-    return [(tokens(int(rng.integers(0, 9)), i), tokens(int(rng.integers(1, 80)), 100 + i)) for i in range(count)]
+    return [
+        (tokens(int(rng.integers(0, 9)), i), tokens(int(rng.integers(1, 80)), 100 + i))
+        for i in range(count)
+    ]
 
 
 @pytest.mark.parametrize("kind", ["bert", "longformer", "modernbert"])
@@ -305,7 +385,9 @@ def test_reading_many_is_reading_one_by_one(span_model, kind):
     many, single = reader.read(items), [reader.read([item])[0] for item in items]
     for a, b, (_, passage) in zip(many, single, items, strict=True):
         assert (a.first, a.last) == (b.first, b.last)
-        assert a.score == pytest.approx(b.score, abs=1e-4) and a.confidence == pytest.approx(b.confidence, abs=1e-4)
+        assert a.score == pytest.approx(b.score, abs=1e-4) and a.confidence == pytest.approx(
+            b.confidence, abs=1e-4
+        )
         assert 0 <= a.first <= a.last < len(passage) and a.last - a.first < LAYOUT.answer
         assert 0 < a.confidence <= 1
 
@@ -325,11 +407,16 @@ def test_bf16_reads_much_the_same(span_model):
 
 
 def lookups(count, seed):
-    """Find the key: the question is one token of 20 to 29, the answer is what stands between its two places."""
+    """Find the key: the question is one token of 20 to 29, the answer is what stands between its
+    two places."""
     rng = np.random.default_rng(seed)
     examples = []
     for _ in range(count):
-        passage, key, at = rng.integers(0, 20, 20), int(rng.integers(20, 30)), int(rng.integers(0, 14))
+        passage, key, at = (
+            rng.integers(0, 20, 20),
+            int(rng.integers(20, 30)),
+            int(rng.integers(0, 14)),
+        )
         length = int(rng.integers(1, 5))
         passage[[at, at + length + 1]] = key
         examples.append(Example(np.array([key]), passage, at + 1, at + length))
@@ -374,34 +461,52 @@ def test_a_reader_comes_back(span_model, tmp_path, kind):
     assert layout == LAYOUT and (card["what"], card["seed"]) == ("toy", 3)
     assert not loaded.training and not any(p.requires_grad for p in loaded.parameters())
     expected = dequantise(quantise(without_pooler(model.state_dict())))
-    assert set(loaded.state_dict()) == set(expected) and not any("pooler" in name for name in expected)
+    assert set(loaded.state_dict()) == set(expected) and not any(
+        "pooler" in name for name in expected
+    )
     assert all(torch.equal(value, expected[name]) for name, value in loaded.state_dict().items())
     rng = np.random.default_rng(0)
     batch = collate([LAYOUT.sequence(rng.integers(0, 30, 4), rng.integers(0, 30, 20))], LAYOUT.pad)
     model.load_state_dict(expected, strict=False)
     with torch.no_grad():
-        torch.testing.assert_close(loaded.logits(**batch), model.logits(**batch), atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(
+            loaded.logits(**batch), model.logits(**batch), atol=1e-6, rtol=1e-6
+        )
 
 
 @pytest.mark.parametrize("bf16", [False, True])
 def test_a_bert_that_only_answers_gives_the_numbers_of_transformers(saved, bf16):
     theirs, ours = load_reader(saved)[0], load_reader(saved, answering=True)[0]
-    assert isinstance(ours.encoder, Bert) and not isinstance(theirs.encoder, Bert) and not ours.training
+    assert (
+        isinstance(ours.encoder, Bert)
+        and not isinstance(theirs.encoder, Bert)
+        and not ours.training
+    )
     assert ours.state_dict().keys() == theirs.state_dict().keys()
     for sizes in ((20, 20), (20, 7)):  # without padding, and with
         batch = collate([sequence(4, size, seed) for seed, size in enumerate(sizes)], LAYOUT.pad)
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             close = 0 if bf16 else 1e-5  # oneDNN's sums in fp32
-            torch.testing.assert_close(ours.logits(**batch), theirs.logits(**batch), atol=close, rtol=0)
+            torch.testing.assert_close(
+                ours.logits(**batch), theirs.logits(**batch), atol=close, rtol=0
+            )
 
 
 def test_a_reader_with_subword_units_comes_back(text_encoder, tmp_path):
     encoder = text_encoder()
-    units = SubwordUnits(torch.randint(0, 5, (33, 3), generator=torch.Generator().manual_seed(0)), 4, 8, 32)
+    units = SubwordUnits(
+        torch.randint(0, 5, (33, 3), generator=torch.Generator().manual_seed(0)), 4, 8, 32
+    )
     torch.nn.init.normal_(units.output.weight)
-    save_reader(tmp_path, SpanModel(encoder, nn.Embedding(33, 32), units).eval(), LAYOUT, {"what": "toy"})
+    save_reader(
+        tmp_path, SpanModel(encoder, nn.Embedding(33, 32), units).eval(), LAYOUT, {"what": "toy"}
+    )
     model, _, _ = load_reader(tmp_path)
-    assert torch.equal(model.subwords.tokens, units.tokens) and model.subwords.shape == {"longest": 3, "units": 4, "width": 8}
+    assert torch.equal(model.subwords.tokens, units.tokens) and model.subwords.shape == {
+        "longest": 3,
+        "units": 4,
+        "width": 8,
+    }
     batch = collate([LAYOUT.sequence(np.arange(4), np.arange(9))], LAYOUT.pad)
     with torch.no_grad():
         encoded = model.logits(**batch)
@@ -418,9 +523,14 @@ def test_a_saved_reader_is_small_rounds_little_and_stays_as_it_is(span_model, sa
     whole, (model, layout, _) = span_model(), load_reader(saved)
     with torch.no_grad():
         assert 0 < (whole.logits(**batch) - model.logits(**batch)).abs().max() < 0.05
-    size = (saved / "model.safetensors").stat().st_size  # matrices of 32 columns: scales and biases weigh much
+    # matrices of 32 columns: scales and biases weigh much
+    size = (saved / "model.safetensors").stat().st_size
     assert size < 0.5 * sum(p.numel() * 4 for p in whole.parameters())
-    assert sorted(p.name for p in saved.iterdir()) == ["card.json", "config.json", "model.safetensors"]
+    assert sorted(p.name for p in saved.iterdir()) == [
+        "card.json",
+        "config.json",
+        "model.safetensors",
+    ]
     save_reader(tmp_path / "again", model, layout, {})
     assert same_files(tmp_path / "again", saved, "model.safetensors")
 
@@ -444,8 +554,10 @@ def bitten(path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda f: (f / "model.safetensors").write_bytes(b""), "cannot read the weights .* train or fetch the model again"),
-        (lambda f: cut(f / "model.safetensors"), "cannot read the weights .*model.safetensors.* train or fetch the model again"),
+        (lambda f: (f / "model.safetensors").write_bytes(b""), "cannot read the weights .* train "
+                                                               "or fetch the model again"),
+        (lambda f: cut(f / "model.safetensors"), "cannot read the weights .*model.safetensors.* "
+                                                 "train or fetch the model again"),
         (lambda f: bitten(f / "model.safetensors"), "does not match its card"),
         (lambda f: rewrite(f, lambda t: {n: v for n, v in t.items() if "layer.1.attention.self.query" not in n}),
          r"does not fit its config.json: 2 weights .*missing .*layer.1.attention.self.query"),

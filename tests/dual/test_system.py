@@ -1,4 +1,5 @@
-"""Windows and spans against brute force, and what perfect labels are worth (fault 1 of the released DUAL code)."""
+"""Windows and spans against brute force, and what perfect labels are worth (fault 1 of the released
+DUAL code)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speechssl.dual.data import MAX_TOKENS, Window, codebooks_of, windows
-from speechssl.dual.system import END_WEIGHT, START_WEIGHT, AnswerSpan, best_span, best_span_of_windows
+from speechssl.dual.system import (
+    END_WEIGHT,
+    START_WEIGHT,
+    AnswerSpan,
+    best_span,
+    best_span_of_windows,
+)
 from speechssl.metrics import frame_f1, overlap_score
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 
@@ -23,7 +30,9 @@ def test_constants_are_those_of_dual() -> None:
 
 
 @given(st.integers(1, 400), st.integers(1, 60), st.data())
-def test_windows_cover_everything_and_short_spans_lie_wholly_in_one(total: int, size: int, data: st.DataObject) -> None:
+def test_windows_cover_everything_and_short_spans_lie_wholly_in_one(
+    total: int, size: int, data: st.DataObject
+) -> None:
     stride = data.draw(st.integers(1, size))
     found = windows(total, size, stride)
     assert found[0].first == 0 and found[-1].stop == total
@@ -47,7 +56,9 @@ logits = st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=14)
 
 
 @given(logits, st.integers(1, 16), st.randoms())
-def test_the_best_span_is_that_of_brute_force(start: list[float], longest: int, random: object) -> None:
+def test_the_best_span_is_that_of_brute_force(
+    start: list[float], longest: int, random: object
+) -> None:
     end = list(start)
     random.shuffle(end)  # type: ignore[attr-defined]
     pairs = [(i, j) for i in range(len(start)) for j in range(i, min(len(end), i + longest))]
@@ -55,7 +66,9 @@ def test_the_best_span_is_that_of_brute_force(start: list[float], longest: int, 
     assert best_span(start, end, longest) == min(spans, key=lambda s: (-s.score, s.last, -s.first))
 
 
-def test_spans_do_not_end_before_they_start_are_not_too_long_and_hold_no_excluded_position() -> None:
+def test_spans_do_not_end_before_they_start_are_not_too_long_and_hold_no_excluded_position() -> (
+    None
+):
     hidden = -math.inf
     for start, end, longest, wanted in (
         ([0, 0, 0, 9], [9, 0, 0, 0], 4, (0, 0)),
@@ -81,22 +94,32 @@ def test_spans_do_not_end_before_they_start_are_not_too_long_and_hold_no_exclude
         ([1.0], [1.0], 1, 0.0, "weights positive"),
     ],
 )
-def test_scores_that_are_refused(start: list[float], end: list[float], longest: int, weight: float, what: str) -> None:
+def test_scores_that_are_refused(
+    start: list[float], end: list[float], longest: int, weight: float, what: str
+) -> None:
     with pytest.raises(ValueError, match=what):
         best_span(start, end, longest, weight)
 
 
-def item(window: Window, start: list[float], end: list[float] | None = None, null: float = -np.inf) -> tuple:
+def item(
+    window: Window, start: list[float], end: list[float] | None = None, null: float = -np.inf
+) -> tuple:
     return window, np.stack([start, start if end is None else end], 1), np.full(2, null)
 
 
 @settings(max_examples=50)
 @given(st.integers(1, 60), st.integers(1, 20), st.integers(0, 2**32 - 1), st.data())
-def test_cut_logits_give_the_uncut_choice(total: int, size: int, seed: int, data: st.DataObject) -> None:
-    """Windows of one vector of logits choose what the whole vector chooses, where a window holds the longest span."""
+def test_cut_logits_give_the_uncut_choice(
+    total: int, size: int, seed: int, data: st.DataObject
+) -> None:
+    """Windows of one vector of logits choose what the whole vector chooses, where a window holds
+    the longest span."""
     stride = data.draw(st.integers(1, size))
     start, end = np.random.default_rng(seed).normal(size=(2, total))
-    scored = [item(w, start[w.first : w.stop], end[w.first : w.stop]) for w in windows(total, size, stride)]
+    scored = [
+        item(w, start[w.first : w.stop], end[w.first : w.stop])
+        for w in windows(total, size, stride)
+    ]
     choice = best_span_of_windows(scored, size - stride + 1)
     whole = best_span(start, end, size - stride + 1)
     assert (choice.first, choice.last, choice.score) == (whole.first, whole.last, whole.score)
@@ -104,9 +127,13 @@ def test_cut_logits_give_the_uncut_choice(total: int, size: int, seed: int, data
 
 
 def test_logits_compare_between_windows_and_log_probabilities_would_not() -> None:
-    """A flat window with a small peak wins by log-probability; by logit the window that is sure of itself wins."""
+    """A flat window with a small peak wins by log-probability; by logit the window that is sure of
+    itself wins."""
     sure, shy = np.array([8.0, 7.9, 7.9]), np.array([1.0, -9.0, -9.0])
-    for scored in ([item(Window(0, 3), sure), item(Window(3, 3), shy)], [item(Window(3, 3), shy), item(Window(0, 3), sure)]):
+    for scored in (
+        [item(Window(0, 3), sure), item(Window(3, 3), shy)],
+        [item(Window(3, 3), shy), item(Window(0, 3), sure)],
+    ):
         assert best_span_of_windows(scored).first == 0
     logp = [x - np.log(np.exp(x).sum()) for x in (sure, shy)]
     assert best_span(logp[1], logp[1]).score > best_span(logp[0], logp[0]).score
@@ -115,14 +142,20 @@ def test_logits_compare_between_windows_and_log_probabilities_would_not() -> Non
 def test_confidence_against_other_windows_and_no_answer() -> None:
     one, other = (Window(0, 2), [4.0, 0.0]), (Window(2, 2), [1.0, 0.0])
     assert best_span_of_windows([item(*one)]).confidence == 1
-    assert best_span_of_windows([item(*one), item(*other)]).confidence == pytest.approx(1 / (1 + math.exp(-3)))
+    assert best_span_of_windows([item(*one), item(*other)]).confidence == pytest.approx(
+        1 / (1 + math.exp(-3))
+    )
     with_null = [item(*one, null=2.0), item(*other, null=9.0)]
-    assert best_span_of_windows(with_null).confidence == pytest.approx(1 / (1 + math.exp(-3) + math.exp(-2)))
+    assert best_span_of_windows(with_null).confidence == pytest.approx(
+        1 / (1 + math.exp(-3) + math.exp(-2))
+    )
     assert best_span_of_windows([item(*one, null=900.0)]).confidence == pytest.approx(0)
 
 
 def test_a_span_found_twice_counts_once() -> None:
-    choice = best_span_of_windows([item(Window(0, 3), [0.0, 5.0, 0.0]), item(Window(1, 3), [6.0, 0.0, 0.0])])
+    choice = best_span_of_windows(
+        [item(Window(0, 3), [0.0, 5.0, 0.0]), item(Window(1, 3), [6.0, 0.0, 0.0])]
+    )
     assert (choice.first, choice.last, choice.score, choice.confidence) == (1, 1, 6, 1)
 
 
@@ -169,12 +202,17 @@ def test_perfect_labels_always_overlap_the_answer(seed: int, start: float, lengt
 @pytest.mark.parametrize(("mean", "least"), [(2.0, 0.985), (3.0, 0.98), (4.0, 0.975)])
 def test_oracle_on_answers_of_a_third_to_three_seconds(mean: float, least: float) -> None:
     generator = np.random.default_rng(0)
-    spans = [(start, start + length) for start, length in generator.uniform((0, 0.3), (16, 3), (300, 2))]
+    spans = [
+        (start, start + length) for start, length in generator.uniform((0, 0.3), (16, 3), (300, 2))
+    ]
     scores = [oracle(random_runs(generator, 20, mean), span) for span in spans]
     assert np.mean(scores) >= least
-    # A run that holds a given instant has E[L^2] / E[L] frames, and a quarter of it lies between that and its nearer border.
+    # A run that holds a given instant has E[L^2] / E[L] frames, and a quarter of it lies between
+    # that and its nearer border.
     spare = (mean - 1 + mean**2) / mean / 2 / HUBERT.frame_rate
-    assert np.mean(scores) == pytest.approx(np.mean([2 / (2 + spare / (end - start)) for start, end in spans]), abs=0.004)
+    assert np.mean(scores) == pytest.approx(
+        np.mean([2 / (2 + spare / (end - start)) for start, end in spans]), abs=0.004
+    )
 
 
 @pytest.mark.parametrize(

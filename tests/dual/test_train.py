@@ -1,4 +1,5 @@
-"""Training of the readers: what they are made from is written down, other inputs are refused, a killed run goes on."""
+"""Training of the readers: what they are made from is written down, other inputs are refused, a
+killed run goes on."""
 
 import json
 import shutil
@@ -34,23 +35,40 @@ K = 6
 
 
 def options(**changes):
-    training = TrainingOptions(steps=2, learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False)
-    return QaOptions(**{"training": training, "batch": 2, "window": 16, "stride": 8, "answer": 5} | changes)
+    training = TrainingOptions(
+        steps=2, learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False
+    )
+    return QaOptions(
+        **{"training": training, "batch": 2, "window": 16, "stride": 8, "answer": 5} | changes
+    )
 
 
 @pytest.fixture
 def corpus(mini_corpus, save_units, text_encoder, tokenizer, monkeypatch):
-    """A corpus with answers and words, its units, and a tiny text encoder in the place of a pre-trained one."""
+    """A corpus with answers and words, its units, and a tiny text encoder in the place of a
+    pre-trained one."""
     root = mini_corpus((16_000, 24_123, 20_000))
     words = [["lost", 0.0, 0.3], ["silver", 0.3, 0.6]]
     change_lines(root / "train/passages.jsonl", {"words": words})
-    change_lines(root / "train/questions.jsonl", {"answers": [{"text": "silver", "start": 0.3, "end": 0.6}]})
+    change_lines(
+        root / "train/questions.jsonl", {"answers": [{"text": "silver", "start": 0.3, "end": 0.6}]}
+    )
     rng, data = np.random.default_rng(0), load_corpus(root, "train")
-    frames = {r.id: GRID.frames(round(r.seconds * 16_000)) for r in (*data.passages.values(), *data.questions)}
-    units = {name: RunLength.of_frames(np.repeat(rng.integers(0, K, 200), 3)[:count]) for name, count in frames.items()}
+    frames = {
+        r.id: GRID.frames(round(r.seconds * 16_000))
+        for r in (*data.passages.values(), *data.questions)
+    }
+    units = {
+        name: RunLength.of_frames(np.repeat(rng.integers(0, K, 200), 3)[:count])
+        for name, count in frames.items()
+    }
     save_units(units, {"codebook": "b", "corpus": data_hash(root, "train")})
     for module in (train, cascade_train):
-        monkeypatch.setattr(module, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
+        monkeypatch.setattr(
+            module,
+            "load_text_encoder",
+            lambda name: (text_encoder(max_position_embeddings=256), tokenizer),
+        )
     return root
 
 
@@ -66,7 +84,11 @@ def test_a_reader_is_trained_once_and_says_from_what(corpus, tmp_path):
     assert (layout.start_weight, layout.end_weight) == (0.4, 0.6)
     assert card["licences"]["trained_on"] and card["licences"]["contains"]
     assert card["data"] == data_hash(corpus, "train") and "eval_data" not in card
-    assert card["assignment"] == "most-frequent" and card["units"]["codebook"] == "b" and card["examples"] == 3
+    assert (
+        card["assignment"] == "most-frequent"
+        and card["units"]["codebook"] == "b"
+        and card["examples"] == 3
+    )
     with untouched(out):
         dual(corpus, tmp_path)
 
@@ -80,7 +102,9 @@ def test_a_reader_of_the_first_passages_learns_from_their_questions_alone(corpus
         train_dual(corpus, units, made, "most-frequent", options(), passages=1)
 
 
-@pytest.mark.parametrize("change", [{"assignment": "random"}, {"window": 20}, {"training": TrainingOptions(3, 1e-3)}])
+@pytest.mark.parametrize(
+    "change", [{"assignment": "random"}, {"window": 20}, {"training": TrainingOptions(3, 1e-3)}]
+)
 def test_other_inputs_are_refused_and_named(corpus, tmp_path, change):
     (dual(corpus, tmp_path) / "card.json").unlink()  # whether it is finished or not
     with pytest.raises(InputError, match=rf"made from other inputs \(.*{next(iter(change))}"):
@@ -92,14 +116,22 @@ def test_other_inputs_are_refused_and_named(corpus, tmp_path, change):
 
 def rewrite_made_from(tmp_path, codebooks=("b",), split="train", **changes):
     path = tmp_path / f"units/{split}/_card.json"
-    change_json(path, made_from=json.loads(path.read_text())["made_from"] | changes, codebooks=codebooks)
+    change_json(
+        path, made_from=json.loads(path.read_text())["made_from"] | changes, codebooks=codebooks
+    )
 
 
 @pytest.mark.parametrize("lacking", ["made_from", "K", "grid", "codebooks", None])
-def test_units_of_another_corpus_or_whose_card_does_not_say_what_made_them_are_refused(corpus, tmp_path, lacking):
+def test_units_of_another_corpus_or_whose_card_does_not_say_what_made_them_are_refused(
+    corpus, tmp_path, lacking
+):
     rewrite_made_from(tmp_path, corpus="other")
     path = tmp_path / "units/train/_card.json"
-    path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != lacking}))
+    path.write_text(
+        json.dumps(
+            {name: value for name, value in json.loads(path.read_text()).items() if name != lacking}
+        )
+    )
     message = "does not record what made the units" if lacking else "made from another corpus"
     with pytest.raises(InputError, match=f"{message}; extract them again"):
         dual(corpus, tmp_path)
@@ -107,17 +139,33 @@ def test_units_of_another_corpus_or_whose_card_does_not_say_what_made_them_are_r
 
 
 @pytest.mark.slow
-def test_a_reader_goes_on_with_units_that_were_carried_over_from_its_own_and_with_no_others(corpus, tmp_path):
+def test_a_reader_goes_on_with_units_that_were_carried_over_from_its_own_and_with_no_others(
+    corpus, tmp_path
+):
     start = dual(corpus, tmp_path, "start")
     rewrite_made_from(tmp_path, ("carried", "b"), codebook="carried", encoder="another")
     found = load_reader(dual_from(start, corpus, tmp_path, "next"))[2]
-    assert found["units"]["codebook"] == "carried" and found["start"] == load_reader(start)[2]["weights"]
+    assert (
+        found["units"]["codebook"] == "carried"
+        and found["start"] == load_reader(start)[2]["weights"]
+    )
     assert found["codebooks"] == ["carried", "b"]
-    rewrite_made_from(tmp_path, ("sibling", "b"), codebook="sibling")  # another that was carried over from the first reader's
-    assert load_reader(dual_from(tmp_path / "next", corpus, tmp_path, "sibling"))[2]["units"]["codebook"] == "sibling"
+    # another that was carried over from the first reader's
+    rewrite_made_from(tmp_path, ("sibling", "b"), codebook="sibling")
+    assert (
+        load_reader(dual_from(tmp_path / "next", corpus, tmp_path, "sibling"))[2]["units"][
+            "codebook"
+        ]
+        == "sibling"
+    )
     for names in (("carried",), ("carried", "c")):
         rewrite_made_from(tmp_path, names)
-        with pytest.raises(InputError, match="start was trained on other units; start from one trained on these, or leave out"):
+        with pytest.raises(
+            InputError,
+            match=(
+                "start was trained on other units; start from one trained on these, or leave out"
+            ),
+        ):
             dual_from(start, corpus, tmp_path, f"other-{len(names)}")
 
 
@@ -137,7 +185,13 @@ def dual_from(start, corpus, tmp_path, out):
 def test_what_is_no_corpus_and_no_reader_is_called_so(corpus, tmp_path):
     with pytest.raises(InputError, match=r"found no reader at .*nowhere \(no card.json\)"):
         dual_from(tmp_path / "nowhere", corpus, tmp_path, "out")
-    with pytest.raises(InputError, match=r"none has no train/passages.jsonl; give the prepared corpus of the units in"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"none has no train/passages.jsonl; give the prepared "
+            r"corpus of the units in"
+        ),
+    ):
         dual_from(None, tmp_path / "none", tmp_path, "out")
     assert not (tmp_path / "out").exists()
 
@@ -145,16 +199,27 @@ def test_what_is_no_corpus_and_no_reader_is_called_so(corpus, tmp_path):
 def test_a_corpus_without_times_names_the_verb_that_gives_them(corpus, tmp_path):
     change_lines(corpus / "train/questions.jsonl", {"answers": [{"text": "silver"}]})
     rewrite_made_from(tmp_path, corpus=data_hash(corpus, "train"))
-    with pytest.raises(InputError, match=r"no answer of .*train has times.*`speechssl align .*corpus OUT`"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"no answer of .*train has times.*`speechssl align "
+            r".*corpus OUT`"
+        ),
+    ):
         dual(corpus, tmp_path)
     assert not (tmp_path / "dual").exists()
 
 
 def test_text_qa_without_word_times_and_offsets_is_one_sentence(corpus, tmp_path, capsys):
     change_lines(corpus / "train/passages.jsonl", {"words": []})
-    with pytest.raises(InputError, match="no question of the split train can be trained on: .*`speechssl align` finds"):
+    with pytest.raises(
+        InputError,
+        match=("no question of the split train can be trained on: .*`speechssl align` finds"),
+    ):
         train_text(corpus, tmp_path / "text", options())
-    message = "set aside q0: no word of passage p0 lies within the times, or at the offset, of its answer"
+    message = (
+        "set aside q0: no word of passage p0 lies within the times, or at the offset, of its answer"
+    )
     printed = capsys.readouterr().err
     assert message in printed and "training of text QA: 3 questions set aside" in printed
     assert not (tmp_path / "text").exists()
@@ -163,16 +228,27 @@ def test_text_qa_without_word_times_and_offsets_is_one_sentence(corpus, tmp_path
 @pytest.mark.parametrize(
     ("language", "written", "answer", "start", "words", "span"),
     [
-        ("en", "the silver  lantern, was lost", "silver  lantern", 4, ["the", "silver", "lantern,", "was", "lost"], (1, 2)),
+        (
+            "en",
+            "the silver  lantern, was lost",
+            "silver  lantern",
+            4,
+            ["the", "silver", "lantern,", "was", "lost"],
+            (1, 2),
+        ),
         ("en", "the silver lantern", "ilv", 5, ["the", "silver", "lantern"], (1, 1)),
         ("zh", "在歐洲 Anna的", "歐洲", 1, ["在", "歐", "洲", "Anna", "的"], (1, 2)),
         ("en", "the silver lantern", "gold", None, ["the", "silver", "lantern"], None),
     ],
 )
 @pytest.mark.parametrize("field", ["text", "transcript"])
-def test_without_times_the_answers_words_are_those_at_its_offset(language, written, answer, start, words, span, field):
+def test_without_times_the_answers_words_are_those_at_its_offset(
+    language, written, answer, start, words, span, field
+):
     passage = Passage("p", "", 0.0, "", "", language)
-    question = Question("q", "p", "", 0.0, "", "", language, (Answer("elsewhere"), Answer(answer, char_start=start)))
+    question = Question(
+        "q", "p", "", 0.0, "", "", language, (Answer("elsewhere"), Answer(answer, char_start=start))
+    )
     assert answer_words(replace(passage, **{field: written}), question) == (words, span)
 
 
@@ -181,7 +257,11 @@ def test_text_qa_on_characters_of_another_split(corpus, tmp_path):
     (corpus / "train/questions.jsonl").write_text("")
     train_text(corpus, tmp_path / "text", options(characters=True, split="other"))
     model, layout, card = load_reader(tmp_path / "text")
-    assert model.embedding.num_embeddings == 3 + 2 + len({*"ab"}) and card["characters"] and card["options"]["split"] == "other"
+    assert (
+        model.embedding.num_embeddings == 3 + 2 + len({*"ab"})
+        and card["characters"]
+        and card["options"]["split"] == "other"
+    )
     assert layout.cls == model.embedding.num_embeddings - 3
     with pytest.raises(InputError, match=r"made from other inputs \(.*characters"):
         train_text(corpus, tmp_path / "text", options(split="other"))
@@ -191,14 +271,24 @@ def test_text_qa_takes_the_first_annotation_with_times(corpus, tmp_path):
     path = corpus / "train/questions.jsonl"
     first, second, third = read_lines(path)
     write_lines(
-        path, [first | {"answers": [{"text": "silver"}, *first["answers"]]}, second | {"answers": [{"text": "silver"}]}, third]
+        path,
+        [
+            first | {"answers": [{"text": "silver"}, *first["answers"]]},
+            second | {"answers": [{"text": "silver"}]},
+            third,
+        ],
     )
     train_text(corpus, tmp_path / "text", options())
     card = load_reader(tmp_path / "text")[2]
-    assert (card["examples"], card["left_out"]) == (2, 1) and (tmp_path / "text/tokenizer.json").is_file()
+    assert (card["examples"], card["left_out"]) == (2, 1) and (
+        tmp_path / "text/tokenizer.json"
+    ).is_file()
 
 
-@pytest.mark.parametrize("sizes", [{"stride": 17}, {"stride": 0}, {"short_window": 17, "short_steps": 1}, {"window": 134}])
+@pytest.mark.parametrize(
+    "sizes",
+    [{"stride": 17}, {"stride": 0}, {"short_window": 17, "short_steps": 1}, {"window": 134}],
+)
 def test_windows_that_leave_gaps_or_do_not_fit_are_refused(corpus, tmp_path, sizes):
     with pytest.raises(InputError, match=r"leave gaps|does not fit into the 256 positions"):
         dual(corpus, tmp_path, **sizes)
@@ -206,14 +296,19 @@ def test_windows_that_leave_gaps_or_do_not_fit_are_refused(corpus, tmp_path, siz
 
 def test_questions_without_units_or_times_are_left_out(corpus, tmp_path):
     data = load_corpus(corpus, "train")
-    units = {name: RunLength.of_frames(np.arange(GRID.frames(16_000)) // 3) for name in ("p0", "q0", "p1")}
+    units = {
+        name: RunLength.of_frames(np.arange(GRID.frames(16_000)) // 3)
+        for name in ("p0", "q0", "p1")
+    }
     examples, left_out = unit_examples(data, units, GRID)
     assert len(examples) == 1 and left_out == {"q1": "no units of q1", "q2": "no units of q2"}
 
 
 # ---- evaluation while training, more steps, sweeps
 
-SIX = TrainingOptions(steps=6, learning_rate=1e-2, warmup_steps=1, save_every=4, log_every=1, bf16=False)
+SIX = TrainingOptions(
+    steps=6, learning_rate=1e-2, warmup_steps=1, save_every=4, log_every=1, bf16=False
+)
 
 
 @pytest.fixture
@@ -225,7 +320,13 @@ def dev(corpus, tmp_path):
 
 
 def evaluated(corpus, tmp_path, out, every=1, items=0, patience=0, **changes):
-    return dual(corpus, tmp_path, out, evaluation=EvalOptions(every, "dev", items, patience), **{"training": SIX} | changes)
+    return dual(
+        corpus,
+        tmp_path,
+        out,
+        evaluation=EvalOptions(every, "dev", items, patience),
+        **{"training": SIX} | changes,
+    )
 
 
 def log_of(folder):
@@ -241,38 +342,68 @@ def test_the_reader_is_the_checkpoint_that_answers_held_out_questions_best(dev, 
     assert list(found) == [1, 2, 3, 4, 5, 6] and len(set(found.values())) > 2  # it learns
     assert best["score"] == pytest.approx(max(found.values()), abs=1e-5) and best["items"] == 3
     assert (card["data"], card["eval_data"]) == (data_hash(dev, "train"), data_hash(dev, "dev"))
-    assert best["step"] == min(step for step, score in found.items() if score == max(found.values()))
-    model.load_state_dict(load_file(out / f"checkpoints/checkpoint-{best['step']}/model.safetensors"))
+    assert best["step"] == min(
+        step for step, score in found.items() if score == max(found.values())
+    )
+    model.load_state_dict(
+        load_file(out / f"checkpoints/checkpoint-{best['step']}/model.safetensors")
+    )
     data, units = load_corpus(dev, "dev"), load_units(tmp_path / "units/dev")
-    answers = answer_units(Reader(model, layout), GRID, [(units[q.id], units[q.passage]) for q in data.questions])
-    as_evaluated = {q.id: {"start": a.start, "end": a.end, "text": None} for q, a in zip(data.questions, answers, strict=True)}
-    scores = [score.ff1 for score in score_questions({"answers": as_evaluated, "transcripts": {}}, data)]
+    answers = answer_units(
+        Reader(model, layout), GRID, [(units[q.id], units[q.passage]) for q in data.questions]
+    )
+    as_evaluated = {
+        q.id: {"start": a.start, "end": a.end, "text": None}
+        for q, a in zip(data.questions, answers, strict=True)
+    }
+    scores = [
+        score.ff1 for score in score_questions({"answers": as_evaluated, "transcripts": {}}, data)
+    ]
     assert found[best["step"]] == pytest.approx(np.mean(scores))
-    rounded = dequantise(quantise(load_file(out / f"checkpoints/checkpoint-{best['step']}/model.safetensors")))
+    rounded = dequantise(
+        quantise(load_file(out / f"checkpoints/checkpoint-{best['step']}/model.safetensors"))
+    )
     written = load_reader(out)[0].state_dict()
     assert all(torch.equal(written[name], rounded[name]) for name in written)
-    assert f"of step {best['step']} of 6: FF1 {100 * best['score']:.1f} on 3 items of dev" in best_of(out)
+    assert (
+        f"of step {best['step']} of 6: FF1 {100 * best['score']:.1f} on 3 items of dev"
+    ) in best_of(out)
 
 
 def test_without_evaluation_the_reader_is_as_with_it_at_the_last_step(dev, tmp_path):
     plain = dual(dev, tmp_path, "plain", training=SIX)
     out = evaluated(dev, tmp_path, "dual", every=6)
     assert same_files(plain, out, "model.safetensors")
-    made, card = (json.loads((plain / name).read_text()) for name in ("made_from.json", "card.json"))
-    assert "evaluation" not in made["options"] and "eval_data" not in made and "best" not in card["training"] and not best_of(plain)
+    made, card = (
+        json.loads((plain / name).read_text()) for name in ("made_from.json", "card.json")
+    )
+    assert (
+        "evaluation" not in made["options"]
+        and "eval_data" not in made
+        and "best" not in card["training"]
+        and not best_of(plain)
+    )
     assert card["training"]["seconds"] > 0 and card["training"]["peak_gb"] > 0.05
 
 
-@pytest.mark.parametrize(("every", "at"), [(0, 5), *(pytest.param(1, at, marks=pytest.mark.slow) for at in (2, 5))])
+@pytest.mark.parametrize(
+    ("every", "at"), [(0, 5), *(pytest.param(1, at, marks=pytest.mark.slow) for at in (2, 5))]
+)
 def test_a_killed_run_ends_with_the_same_bytes(dev, tmp_path, dies_at, every, at):
     """Whether it is evaluated while it is trained or not."""
     whole = evaluated(dev, tmp_path, "whole", every)
     with dies_at(ExampleBatches, at):  # the loader is a step ahead
         evaluated(dev, tmp_path, "killed", every)
-    assert list((tmp_path / "killed/checkpoints").glob("checkpoint-*")) and not (tmp_path / "killed/card.json").exists()
+    assert (
+        list((tmp_path / "killed/checkpoints").glob("checkpoint-*"))
+        and not (tmp_path / "killed/card.json").exists()
+    )
     killed = evaluated(dev, tmp_path, "killed", every)
     assert same_files(whole, killed, "model.safetensors", "config.json", "made_from.json")
-    cards = [json.loads((out / "card.json").read_text())["training"].get("best") for out in (whole, killed)]
+    cards = [
+        json.loads((out / "card.json").read_text())["training"].get("best")
+        for out in (whole, killed)
+    ]
     assert cards[0] == cards[1] and bool(cards[0]) == bool(every)
 
 
@@ -283,10 +414,20 @@ def test_patience_is_counted_in_evaluations(dev, tmp_path):
 
 
 def test_a_question_without_units_counts_as_wrong_and_items_are_drawn(dev, tmp_path):
-    change_lines(dev / "dev/questions.jsonl", lambda r: r | ({"answers": [{"text": "silver"}]} if r["id"] == "q1" else {}))
+    change_lines(
+        dev / "dev/questions.jsonl",
+        lambda r: r | ({"answers": [{"text": "silver"}]} if r["id"] == "q1" else {}),
+    )
     rewrite_made_from(tmp_path, split="dev", corpus=data_hash(dev, "dev"))
-    assert load_reader(evaluated(dev, tmp_path, "timed", every=6))[2]["training"]["best"]["items"] == 2
-    assert load_reader(evaluated(dev, tmp_path, "one", every=6, items=1))[2]["training"]["best"]["items"] == 1
+    assert (
+        load_reader(evaluated(dev, tmp_path, "timed", every=6))[2]["training"]["best"]["items"] == 2
+    )
+    assert (
+        load_reader(evaluated(dev, tmp_path, "one", every=6, items=1))[2]["training"]["best"][
+            "items"
+        ]
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -294,19 +435,24 @@ def test_a_question_without_units_counts_as_wrong_and_items_are_drawn(dev, tmp_p
     [
         (
             lambda root, tmp: shutil.rmtree(root / "dev"),
-            "corpus has no split dev to evaluate on while training; name one that it has with --eval-split, or leave out",
+            "corpus has no split dev to evaluate on while training; name one that it has with "
+            "--eval-split, or leave out",
         ),
         (
             lambda root, tmp: shutil.rmtree(tmp / "units/dev"),
-            "units has no units of dev to evaluate on while training; extract them with `speechssl units extract --split dev`",
+            "units has no units of dev to evaluate on while training; extract them with "
+            "`speechssl units extract --split dev`",
         ),
         (
-            lambda root, tmp: change_lines(root / "dev/questions.jsonl", {"answers": [{"text": "silver"}]}),
+            lambda root, tmp: change_lines(
+                root / "dev/questions.jsonl", {"answers": [{"text": "silver"}]}
+            ),
             "dev has no question with times of its answer to evaluate on while training",
         ),
         (
             lambda root, tmp: rewrite_made_from(tmp, split="dev", codebook="c"),
-            "the units of dev in .*units are of another codebook than those trained on; extract them again",
+            "the units of dev in .*units are of another codebook than those trained on; extract "
+            "them again",
         ),
     ],
 )
@@ -322,11 +468,19 @@ def test_a_finished_reader_is_trained_further_where_nothing_else_changes(dev, tm
     whole = dual(dev, tmp_path, "whole", training=same)
     more = dual(dev, tmp_path, "more", training=replace(same, steps=3))
     short = (more / "model.safetensors").read_bytes()
-    with pytest.raises(InputError, match=r"made from other inputs \(options.training.seed, options.training.steps differ"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"made from other inputs \(options.training.seed, "
+            r"options.training.steps differ"
+        ),
+    ):
         dual(dev, tmp_path, "more", training=replace(same, seed=1))
     with pytest.raises(InputError, match=r"was made with \d+ steps, and \d+ is fewer"):
         dual(dev, tmp_path, "more", training=replace(same, steps=2))
-    assert (more / "model.safetensors").read_bytes() == short and load_reader(more)[2]["training"]["steps"] == 3
+    assert (more / "model.safetensors").read_bytes() == short and load_reader(more)[2]["training"][
+        "steps"
+    ] == 3
     dual(dev, tmp_path, "more", training=same)
     assert same_files(whole, more, "model.safetensors", "made_from.json")
     assert load_reader(more)[2]["training"]["steps"] == 6
@@ -337,7 +491,8 @@ def test_more_steps_that_cannot_be_had_leave_the_reader_as_it_was(dev, tmp_path,
     before = {p: p.read_bytes() for p in out.rglob("*.json")}
     shutil.rmtree(tmp_path / "units/train/")
     (tmp_path / "units/train").mkdir()
-    shutil.copy(tmp_path / "units/dev/_card.json", tmp_path / "units/train")  # whose part is missing
+    # whose part is missing
+    shutil.copy(tmp_path / "units/dev/_card.json", tmp_path / "units/train")
     longer = replace(options().training, steps=4)
     with pytest.raises(InputError):
         dual(dev, tmp_path, training=longer)
@@ -353,7 +508,12 @@ def sweep_of(corpus, tmp_path, out, rates, **changes):
     def train_one(folder, chosen):
         train_dual(corpus, tmp_path / "units", folder, "most-frequent", chosen)
 
-    swept(tmp_path / out, rates, options(**{"training": SIX, "evaluation": EvalOptions(0, "dev", 0)} | changes), train_one)
+    swept(
+        tmp_path / out,
+        rates,
+        options(**{"training": SIX, "evaluation": EvalOptions(0, "dev", 0)} | changes),
+        train_one,
+    )
     return tmp_path / out
 
 
@@ -363,27 +523,45 @@ def test_a_sweep_leaves_the_best_of_its_runs(dev, tmp_path, dies_at, capsys):
     table = capsys.readouterr().out
     card = load_reader(out)[2]
     scores = {row["learning_rate"]: row["score"] for row in card["sweep"]}
-    assert list(scores) == [1e-6, 1e-2] and scores[1e-2] != scores[1e-6] and [row["step"] for row in card["sweep"]] == [6, 6]
+    assert (
+        list(scores) == [1e-6, 1e-2]
+        and scores[1e-2] != scores[1e-6]
+        and [row["step"] for row in card["sweep"]] == [6, 6]
+    )
     best = max(scores, key=scores.get)
-    assert f"{best:g}" in next(line for line in table.splitlines() if "(best)" in line) and "FF1, dev" in table
-    alone = dual(dev, tmp_path, "alone", training=replace(SIX, learning_rate=best), evaluation=EvalOptions(6, "dev", 0))
+    assert (
+        f"{best:g}" in next(line for line in table.splitlines() if "(best)" in line)
+        and "FF1, dev" in table
+    )
+    alone = dual(
+        dev,
+        tmp_path,
+        "alone",
+        training=replace(SIX, learning_rate=best),
+        evaluation=EvalOptions(6, "dev", 0),
+    )
     assert same_files(out, alone, "model.safetensors", "made_from.json")
     with dies_at(ExampleBatches, 3):
         sweep_of(dev, tmp_path, "killed", [1e-6, 1e-2])
-    with pytest.raises(InputError, match="holds a sweep that is not finished; give its --learning-rates"):
+    with pytest.raises(
+        InputError, match=("holds a sweep that is not finished; give its --learning-rates")
+    ):
         sweep_of(dev, tmp_path, "killed", [])
     killed = sweep_of(dev, tmp_path, "killed", [1e-6, 1e-2])
     assert same_files(killed, out, "model.safetensors")
     with untouched(out):
         sweep_of(dev, tmp_path, "sweep", [1e-6, 1e-2])
-    more = replace(SIX, steps=8, learning_rate=best)  # a run as any other: it can be trained further
+    # a run as any other: it can be trained further
+    more = replace(SIX, steps=8, learning_rate=best)
     further = dual(dev, tmp_path, "sweep", training=more, evaluation=EvalOptions(6, "dev", 0))
     assert load_reader(further)[2]["training"]["steps"] == 8
 
 
 def test_a_sweep_does_not_overwrite_a_run_and_leaves_nothing_where_it_cannot_begin(dev, tmp_path):
     dual(dev, tmp_path)
-    with pytest.raises(InputError, match="dual holds a run that is no sweep; choose another folder or delete it"):
+    with pytest.raises(
+        InputError, match=("dual holds a run that is no sweep; choose another folder or delete it")
+    ):
         sweep_of(dev, tmp_path, "dual", [1e-3])
     with pytest.raises(InputError, match="has no split other"):
         sweep_of(dev, tmp_path, "none", [1e-3], evaluation=EvalOptions(0, "other"))
@@ -401,7 +579,11 @@ def test_text_qa_is_evaluated_as_the_system_text(corpus, tmp_path, start):
         train_text(corpus, out, options(training=SIX, evaluation=evaluation), tmp_path / "text")
     best = load_reader(out)[2]["training"]["best"]
     found = {row["step"]: row["eval_f1"] for row in log_of(out) if "eval_f1" in row}
-    assert list(found) == [2, 4, 6] and best["score"] == pytest.approx(max(found.values()), abs=1e-5) and best["metric"] == "f1"
+    assert (
+        list(found) == [2, 4, 6]
+        and best["score"] == pytest.approx(max(found.values()), abs=1e-5)
+        and best["metric"] == "f1"
+    )
     assert "F1" in best_of(out)
 
 
@@ -410,7 +592,8 @@ def test_text_qa_is_evaluated_as_the_system_text(corpus, tmp_path, start):
 
 @pytest.fixture
 def by_name(corpus, monkeypatch):
-    """The corpus; --text-encoder is loaded by its name again. What was trained is kept as `train.save_reader` got it."""
+    """The corpus; --text-encoder is loaded by its name again. What was trained is kept as
+    `train.save_reader` got it."""
     trained = {}
 
     def keep(out, model, *more):
@@ -428,34 +611,55 @@ def by_name(corpus, monkeypatch):
 def test_a_reader_of_units_is_trained_from_every_family_and_answers_as_before_when_it_is_loaded(
     by_name, checkpoint, tmp_path, family
 ):
-    """Evaluation changes nothing: what a model keeps from one call for the next, as tables of positions, must not come from it."""
+    """Evaluation changes nothing: what a model keeps from one call for the next, as tables of
+    positions, must not come from it."""
     corpus, trained = by_name
     shutil.copytree(corpus / "train", corpus / "dev")
     shutil.copytree(tmp_path / "units/train", tmp_path / "units/dev")
     encoder, _ = load_text_encoder(str(checkpoint(family)))
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
     for name, every in (("evaluated", 1), (family, 0)):
-        asked = {"text_encoder": str(checkpoint(family)), "question": 20, "evaluation": EvalOptions(every, "dev", 0)}
+        asked = {
+            "text_encoder": str(checkpoint(family)),
+            "question": 20,
+            "evaluation": EvalOptions(every, "dev", 0),
+        }
         out = dual(corpus, tmp_path, name, **asked)
-    last = [load_file(tmp_path / name / "checkpoints/checkpoint-2/model.safetensors") for name in ("evaluated", family)]
+    last = [
+        load_file(tmp_path / name / "checkpoints/checkpoint-2/model.safetensors")
+        for name in ("evaluated", family)
+    ]
     assert all(torch.equal(last[0][name], last[1][name]) for name in last[0])
     model, layout, _ = load_reader(out)
-    learnt = [name for name, value in model.encoder.state_dict().items() if name in before and value.shape == before[name].shape]
-    moved = [name for name in learnt if not torch.allclose(model.encoder.state_dict()[name], before[name], atol=1e-2)]
+    learnt = [
+        name
+        for name, value in model.encoder.state_dict().items()
+        if name in before and value.shape == before[name].shape
+    ]
+    moved = [
+        name
+        for name in learnt
+        if not torch.allclose(model.encoder.state_dict()[name], before[name], atol=1e-2)
+    ]
     assert len(learnt) > 10 and not moved  # it went on from the checkpoint, two small steps
-    assert model.encoder.config.to_dict().get("attention_type") != "block_sparse"  # BigBird's, which depends on the batch
+    # BigBird's, which depends on the batch
+    assert model.encoder.config.to_dict().get("attention_type") != "block_sparse"
     trained[family].load_state_dict(dequantise(quantise(trained[family].state_dict())))
     rng = np.random.default_rng(0)
     items = [(rng.integers(0, K, 5), rng.integers(0, K, size)) for size in (7, 16, 60)]
     expected, found = (Reader(m, layout).read(items) for m in (trained[family].eval(), model))
     for a, b in zip(expected, found, strict=True):
-        assert (a.first, a.last) == (b.first, b.last) and a.score == pytest.approx(b.score, abs=1e-5)
+        assert (a.first, a.last) == (b.first, b.last) and a.score == pytest.approx(
+            b.score, abs=1e-5
+        )
     save_reader(tmp_path / "again", model, layout, {})
     assert same_files(tmp_path / "again", out, "model.safetensors")
 
 
 @pytest.mark.parametrize("of_text", [False, True])
-def test_another_text_encoder_under_the_same_name_is_another_input(by_name, checkpoint, tmp_path, of_text):
+def test_another_text_encoder_under_the_same_name_is_another_input(
+    by_name, checkpoint, tmp_path, of_text
+):
     corpus, start = by_name[0], tmp_path / "start"
     shutil.copytree(checkpoint("BERT"), start)
 
@@ -469,7 +673,9 @@ def test_another_text_encoder_under_the_same_name_is_another_input(by_name, chec
     made()
     with untouched(tmp_path / "reader"):
         made()
-    shutil.copytree(checkpoint("BERT", hidden_size=16, intermediate_size=16), start, dirs_exist_ok=True)
+    shutil.copytree(
+        checkpoint("BERT", hidden_size=16, intermediate_size=16), start, dirs_exist_ok=True
+    )
     with pytest.raises(InputError, match=r"made from other inputs \(text_weights differ"):
         made()
     path = tmp_path / "reader/made_from.json"
@@ -481,7 +687,9 @@ def test_another_text_encoder_under_the_same_name_is_another_input(by_name, chec
 @pytest.mark.parametrize("assignment", ["most-frequent", "re-init", "scratch"])
 def test_bytes_get_units_as_words_do(checkpoint, assignment):
     encoder, table = symbol_encoder(*load_text_encoder(str(checkpoint("ByT5"))), 200, assignment)
-    assert table.weight.shape == (203, 32) and not any("decoder" in name for name, _ in encoder.named_parameters())
+    assert table.weight.shape == (203, 32) and not any(
+        "decoder" in name for name, _ in encoder.named_parameters()
+    )
     rows, source = table.weight[:200].detach(), encoder.get_input_embeddings().weight.detach()
     assert rows.std().item() == pytest.approx(source.std().item(), rel=0.1)
 
@@ -503,7 +711,13 @@ def test_what_cannot_read_units_is_refused_in_one_sentence_with_the_families(
     corpus, _ = by_name
     folder = tmp_path / "encoder"
     if family == "ViT":
-        small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8, "image_size": 16}
+        small = {
+            "hidden_size": 8,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 1,
+            "intermediate_size": 8,
+            "image_size": 16,
+        }
         ViTModel(ViTConfig(**small)).save_pretrained(folder)
     elif family == "HuBERT":
         shutil.copytree(hubert_folder(), folder)
@@ -515,35 +729,57 @@ def test_what_cannot_read_units_is_refused_in_one_sentence_with_the_families(
     with pytest.raises(InputError, match=reason) as error:
         dual(corpus, tmp_path, text_encoder=str(folder))
     message = str(error.value)
-    assert all(name in message for name in TEXT_FAMILIES) and ". " not in message and not (tmp_path / "dual").exists()
+    assert (
+        all(name in message for name in TEXT_FAMILIES)
+        and ". " not in message
+        and not (tmp_path / "dual").exists()
+    )
 
 
 @pytest.mark.parametrize("trained", ["biases", "adapters", "lora", "weighted-sum", "none"])
-def test_a_reader_of_few_trained_weights_answers_as_it_was_trained(corpus, tmp_path, trained, text_encoder, monkeypatch):
-    """What is loaded gives the logits of what was trained; the encoder's other weights are those that it began with."""
+def test_a_reader_of_few_trained_weights_answers_as_it_was_trained(
+    corpus, tmp_path, trained, text_encoder, monkeypatch
+):
+    """What is loaded gives the logits of what was trained; the encoder's other weights are those
+    that it began with."""
     if trained == "lora":
         pytest.importorskip("peft")
     kept, save = [], train.save_reader
-    monkeypatch.setattr(train, "save_reader", lambda folder, model, *rest: kept.append(model) or save(folder, model, *rest))
+    monkeypatch.setattr(
+        train,
+        "save_reader",
+        lambda folder, model, *rest: kept.append(model) or save(folder, model, *rest),
+    )
     out = dual(corpus, tmp_path, trained=trained)
     model, _, card = load_reader(out)
     ids = torch.tensor([[K, 1, 2, K + 1, 3, 4, 5, K + 1]])
     given = {"mask": torch.ones_like(ids), "segments": torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1]])}
     with torch.no_grad():
-        assert torch.allclose(model.logits(ids, **given), kept[0].eval().logits(ids, **given), atol=2e-2)  # int8
+        # int8
+        assert torch.allclose(
+            model.logits(ids, **given), kept[0].eval().logits(ids, **given), atol=2e-2
+        )
     assert 0 < card["trained_parameters"] < sum(w.numel() for w in model.parameters())
     matrix = "encoder.layer.0.intermediate.dense.weight"
     began = text_encoder(max_position_embeddings=256).state_dict()[matrix]
     assert torch.equal(kept[0].encoder.state_dict()[matrix], began)
-    assert ("added" in json.loads((out / "config.json").read_text())) == (trained in ("adapters", "weighted-sum"))
+    assert ("added" in json.loads((out / "config.json").read_text())) == (
+        trained in ("adapters", "weighted-sum")
+    )
 
 
 def test_text_qa_trains_the_embeddings_of_its_tokens_only_with_the_whole_model(corpus, tmp_path):
     for trained in ("all", "adapters"):
         train_text(corpus, tmp_path / trained, options(trained=trained))
-    (whole, _, card), (few, _, fewer) = (load_reader(tmp_path / name) for name in ("all", "adapters"))
+    (whole, _, card), (few, _, fewer) = (
+        load_reader(tmp_path / name) for name in ("all", "adapters")
+    )
     assert fewer["trained_parameters"] < card["trained_parameters"] - whole.embedding.weight.numel()
-    train_text(corpus, tmp_path / "on", options(trained="adapters"), tmp_path / "adapters")  # and not a second set of them
+    # and not a second set of them
+    train_text(corpus, tmp_path / "on", options(trained="adapters"), tmp_path / "adapters")
     on, _, card = load_reader(tmp_path / "on")
-    assert on.state_dict().keys() == few.state_dict().keys() and card["trained_parameters"] == fewer["trained_parameters"]
+    assert (
+        on.state_dict().keys() == few.state_dict().keys()
+        and card["trained_parameters"] == fewer["trained_parameters"]
+    )
     assert torch.equal(on.embedding.weight, few.embedding.weight)

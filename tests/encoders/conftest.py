@@ -1,4 +1,5 @@
-"""Noise, and fairseq checkpoints made on the spot: modules of the right names exist while pickling, and never while reading."""
+"""Noise, and fairseq checkpoints made on the spot: modules of the right names exist while pickling,
+and never while reading."""
 
 import argparse
 import enum
@@ -42,7 +43,9 @@ def fake_libraries():
             classes[name] = type(name, (), {"__module__": module_name})
             setattr(module, name, classes[name])
     constants = sys.modules["fairseq.dataclass.constants"]
-    constants.Choice = enum.Enum("Choice", {"default": "default", "static": "static"}, module="fairseq.dataclass.constants")
+    constants.Choice = enum.Enum(
+        "Choice", {"default": "default", "static": "static"}, module="fairseq.dataclass.constants"
+    )
     try:
         yield classes | {"Choice": constants.Choice}
     finally:
@@ -54,7 +57,13 @@ def fake_libraries():
 
 def omegaconf_of(value, classes, parent=None):
     """Nested settings as omegaconf holds them, each node with its parent and its type."""
-    node = classes["DictConfig" if isinstance(value, dict) else "ListConfig" if isinstance(value, list) else "AnyNode"]()
+    node = classes[
+        "DictConfig"
+        if isinstance(value, dict)
+        else "ListConfig"
+        if isinstance(value, list)
+        else "AnyNode"
+    ]()
     metadata = classes["ContainerMetadata"]()
     metadata.__dict__.update(ref_type=Any, object_type=dict, optional=True, key=None, flags={})
     node.__dict__.update(_metadata=metadata, _parent=parent)
@@ -68,7 +77,8 @@ def omegaconf_of(value, classes, parent=None):
 
 
 def write_fairseq(path, state, cfg, style="dict", zipped=True, prefix="", extras=None):
-    """A checkpoint as fairseq's trainer saves it. style: dict, omegaconf, or args (old: one flat namespace)."""
+    """A checkpoint as fairseq's trainer saves it. style: dict, omegaconf, or args (old: one flat
+    namespace)."""
     state = {prefix + name: tensor for name, tensor in state.items()} | (extras or {})
     with fake_libraries() as classes:
         words = classes["Dictionary"]()
@@ -78,14 +88,23 @@ def write_fairseq(path, state, cfg, style="dict", zipped=True, prefix="", extras
             "cfg": None,
             "model": torch.nn.Module().state_dict() | state,
             "criterion": classes["Choice"].default,
-            "optimizer_history": [{"criterion_name": "HubertCriterion", "num_updates": 1, "lr": np.float64(0.5)}],
+            "optimizer_history": [
+                {"criterion_name": "HubertCriterion", "num_updates": 1, "lr": np.float64(0.5)}
+            ],
             "task_state": {"dictionaries": [words]},
-            "extra_state": {"train_iterator": {"epoch": 1}, "best": np.float32(1.0), "seen": {1, 2}, "raw": b"x"},
+            "extra_state": {
+                "train_iterator": {"epoch": 1},
+                "best": np.float32(1.0),
+                "seen": {1, 2},
+                "raw": b"x",
+            },
             "last_optimizer_state": {"exp_avg": [torch.ones(3)]},
         }
         if style == "args":
             flat = cfg["task"] | cfg["model"]
-            content["args"] = argparse.Namespace(**{k: v for k, v in flat.items() if k != "_name"}, arch=cfg["model"]["_name"])
+            content["args"] = argparse.Namespace(
+                **{k: v for k, v in flat.items() if k != "_name"}, arch=cfg["model"]["_name"]
+            )
         else:
             content["cfg"] = omegaconf_of(cfg, classes) if style == "omegaconf" else cfg
         torch.save(content, path, _use_new_zipfile_serialization=zipped)
@@ -94,20 +113,35 @@ def write_fairseq(path, state, cfg, style="dict", zipped=True, prefix="", extras
 @pytest.fixture(scope="session")
 def fakes():
     """`libraries`, `omegaconf_of` and `write_fairseq`."""
-    return types.SimpleNamespace(libraries=fake_libraries, omegaconf_of=omegaconf_of, write_fairseq=write_fairseq)
+    return types.SimpleNamespace(
+        libraries=fake_libraries, omegaconf_of=omegaconf_of, write_fairseq=write_fairseq
+    )
 
 
 @pytest.fixture(scope="session")
 def small_whisper():
-    """A function: a new Whisper of 2 + 1 layers of 32, always the same, whose weights are numbers of float16."""
+    """A function: a new Whisper of 2 + 1 layers of 32, always the same, whose weights are numbers
+    of float16."""
 
     def make():
         from transformers import WhisperConfig, WhisperForConditionalGeneration
 
         sizes = {"d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "vocab_size": 60}
-        sizes |= {"encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
-        tokens = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0, "decoder_start_token_id": 1}
+        sizes |= {
+            "encoder_layers": 2,
+            "decoder_layers": 1,
+            "encoder_attention_heads": 2,
+            "decoder_attention_heads": 2,
+        }
+        tokens = {
+            "pad_token_id": 0,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+            "decoder_start_token_id": 1,
+        }
         torch.manual_seed(0)
-        return WhisperForConditionalGeneration(WhisperConfig(**sizes, **tokens)).half().float().eval()
+        return (
+            WhisperForConditionalGeneration(WhisperConfig(**sizes, **tokens)).half().float().eval()
+        )
 
     return make

@@ -36,7 +36,16 @@ def _small_batches(monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "shape"),
     [
-        *(("Hubert", shape) for shape in ("base", "large", "group norm, convolutions with bias", "odd positions", "other strides")),
+        *(
+            ("Hubert", shape)
+            for shape in (
+                "base",
+                "large",
+                "group norm, convolutions with bias",
+                "odd positions",
+                "other strides",
+            )
+        ),
         ("Hubert", "adapters"),
         ("Wav2Vec2", "base"),
     ],
@@ -58,7 +67,10 @@ def test_one_utterance_alone_has_all_layers(precision, bound):
 
 @pytest.mark.slow
 @settings(max_examples=15)
-@given(st.lists(st.sampled_from([400, 9_000, 15_900, 16_000, 16_400, 31_000]), min_size=1, max_size=7), st.integers(0, 5))
+@given(
+    st.lists(st.sampled_from([400, 9_000, 15_900, 16_000, 16_400, 31_000]), min_size=1, max_size=7),
+    st.integers(0, 5),
+)
 def test_no_utterance_depends_on_its_batch_mates(lengths, seed):
     """Bit for bit: the shape that it is computed in is its own."""
     one = engine("bf16")
@@ -70,7 +82,9 @@ def test_no_utterance_depends_on_its_batch_mates(lengths, seed):
 
 def test_the_encoder_gives_batches_to_it_and_long_recordings_in_pieces():
     model = network()
-    encoder = SpeechEncoder("x", BatchedEngine(model, grid(model), "fp32", "cpu"), grid(model), 3, 48, True, "hash")
+    encoder = SpeechEncoder(
+        "x", BatchedEngine(model, grid(model), "fp32", "cpu"), grid(model), 3, 48, True, "hash"
+    )
     recordings = [speech(n, seed=n).numpy() for n in (16_000, 700_000, 9_000)]
     found = encoder.features_of(recordings, 2)
     assert [len(x) for x in found] == [encoder.grid.frames(len(x)) for x in recordings]
@@ -84,7 +98,8 @@ def test_the_encoder_gives_batches_to_it_and_long_recordings_in_pieces():
 
 
 def test_threads_that_share_an_encoder_leave_each_other_in_full_precision():
-    """cuDNN's flags are the process's: the one that leaves first must not let the others' convolutions be rounded."""
+    """cuDNN's flags are the process's: the one that leaves first must not let the others'
+    convolutions be rounded."""
     before, seen = torch.backends.cudnn.allow_tf32, []
 
     def one(_):

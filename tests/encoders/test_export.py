@@ -1,4 +1,5 @@
-"""Encoders of many shapes through the three formats and back, each against the library whose format it is."""
+"""Encoders of many shapes through the three formats and back, each against the library whose format
+it is."""
 
 import json
 import shutil
@@ -19,20 +20,52 @@ from speechssl.encoders.load import load_checkpoint, load_encoder
 from ..files import refused
 from .conftest import noise
 
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+}
 FRONT = {"conv_dim": (16,) * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
 SHAPES = {
     "base": {"feat_extract_norm": "group"},
-    "large": {"feat_extract_norm": "layer", "do_stable_layer_norm": True, "conv_bias": True, "num_hidden_layers": 3},
+    "large": {
+        "feat_extract_norm": "layer",
+        "do_stable_layer_norm": True,
+        "conv_bias": True,
+        "num_hidden_layers": 3,
+    },
     "layer norms, post-norm": {"feat_extract_norm": "layer", "do_stable_layer_norm": False},
-    "group norm, pre-norm": {"feat_extract_norm": "group", "do_stable_layer_norm": True, "conv_bias": True},
+    "group norm, pre-norm": {
+        "feat_extract_norm": "group",
+        "do_stable_layer_norm": True,
+        "conv_bias": True,
+    },
     "few convolutions": {"feat_extract_norm": "layer"}
     | {"conv_dim": (8, 12, 24), "conv_kernel": (10, 8, 4), "conv_stride": (5, 8, 4)},
-    "odd positions": {"num_conv_pos_embeddings": 15, "num_conv_pos_embedding_groups": 1, "feat_extract_norm": "group"},
+    "odd positions": {
+        "num_conv_pos_embeddings": 15,
+        "num_conv_pos_embedding_groups": 1,
+        "feat_extract_norm": "group",
+    },
     "one head": {"num_attention_heads": 1, "feat_extract_norm": "group", "num_hidden_layers": 1},
-    "eight heads": {"num_attention_heads": 8, "feat_extract_norm": "layer", "do_stable_layer_norm": True},
-    "one convolution": {"conv_dim": (16,), "conv_kernel": (400,), "conv_stride": (320,), "feat_extract_norm": "layer"},
-    "one convolution, group norm": {"conv_dim": (16,), "conv_kernel": (400,), "conv_stride": (320,), "feat_extract_norm": "group"},
+    "eight heads": {
+        "num_attention_heads": 8,
+        "feat_extract_norm": "layer",
+        "do_stable_layer_norm": True,
+    },
+    "one convolution": {
+        "conv_dim": (16,),
+        "conv_kernel": (400,),
+        "conv_stride": (320,),
+        "feat_extract_norm": "layer",
+    },
+    "one convolution, group norm": {
+        "conv_dim": (16,),
+        "conv_kernel": (400,),
+        "conv_stride": (320,),
+        "feat_extract_norm": "group",
+    },
     "equal widths": {"conv_dim": (32,) * 7, "feat_extract_norm": "group"},
     "eleven layers": {"num_hidden_layers": 11, "feat_extract_norm": "group"},
 }
@@ -55,11 +88,17 @@ def made(tmp_path_factory):
     def make(family="Hubert", shape="base", **changes):
         key = (family, shape, json.dumps(changes))
         if key not in folders:
-            config = getattr(transformers, f"{family}Config")(**SIZES | FRONT | SHAPES[shape] | changes)
+            config = getattr(transformers, f"{family}Config")(
+                **SIZES | FRONT | SHAPES[shape] | changes
+            )
             folders[key] = tmp_path_factory.mktemp("made")
-            randomised(getattr(transformers, f"{family}Model")(config)).save_pretrained(folders[key])
+            randomised(getattr(transformers, f"{family}Model")(config)).save_pretrained(
+                folders[key]
+            )
             normalise = config.feat_extract_norm == "layer"
-            transformers.Wav2Vec2FeatureExtractor(do_normalize=normalise).save_pretrained(folders[key])
+            transformers.Wav2Vec2FeatureExtractor(do_normalize=normalise).save_pretrained(
+                folders[key]
+            )
         return folders[key]
 
     return make
@@ -74,7 +113,8 @@ def out_of(kind, folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("family", "shape"), [*(("Hubert", shape) for shape in SHAPES), ("Wav2Vec2", "base"), ("Wav2Vec2", "large")]
+    ("family", "shape"),
+    [*(("Hubert", shape) for shape in SHAPES), ("Wav2Vec2", "base"), ("Wav2Vec2", "large")],
 )
 def test_every_shape_goes_round_all_formats(made, tmp_path, family, shape):
     source = made(family, shape)
@@ -83,14 +123,26 @@ def test_every_shape_goes_round_all_formats(made, tmp_path, family, shape):
     for kind in ("torchaudio", "fairseq", "huggingface", "fairseq", "torchaudio", "huggingface"):
         previous, place = place, out_of(kind, tmp_path)
         if place.exists():
-            shutil.rmtree(place) if place.is_dir() else [p.unlink() for p in tmp_path.glob(f"{place.stem}*")]
+            shutil.rmtree(place) if place.is_dir() else [
+                p.unlink() for p in tmp_path.glob(f"{place.stem}*")
+            ]
         card = convert(previous, place, kind)
-        assert max(card["largest_errors"]) <= 1e-5 and len(card["largest_errors"]) == first.layers + 1
+        assert (
+            max(card["largest_errors"]) <= 1e-5 and len(card["largest_errors"]) == first.layers + 1
+        )
         again = load_encoder(place)
-        assert (again.hash, again.grid, again.layers, again.width) == (first.hash, first.grid, first.layers, first.width)
+        assert (again.hash, again.grid, again.layers, again.width) == (
+            first.hash,
+            first.grid,
+            first.layers,
+            first.width,
+        )
         assert again.normalise == first.normalise
         assert torch.equal(again.hidden_states(noise()), first.hidden_states(noise()))
-    assert load_checkpoint(place).model.config.model_type == load_checkpoint(source).model.config.model_type
+    assert (
+        load_checkpoint(place).model.config.model_type
+        == load_checkpoint(source).model.config.model_type
+    )
 
 
 @pytest.mark.slow
@@ -103,7 +155,9 @@ def test_torchaudio_computes_what_the_loaded_encoder_does(made, tmp_path, shape)
     model.load_state_dict(torch.load(path, weights_only=True))
     encoder = load_encoder(path)
     samples = noise()
-    wave = (samples - samples.mean()) / np.sqrt(samples.var() + 1e-7) if encoder.normalise else samples
+    wave = (
+        (samples - samples.mean()) / np.sqrt(samples.var() + 1e-7) if encoder.normalise else samples
+    )
     with torch.inference_mode():
         expected = [x[0] for x in model.eval().extract_features(torch.from_numpy(wave)[None])[0]]
     assert max(relative_errors(list(encoder.hidden_states(samples))[1:], expected)) < 1e-5
@@ -112,10 +166,25 @@ def test_torchaudio_computes_what_the_loaded_encoder_does(made, tmp_path, shape)
 def test_names_of_fairseq_and_torchaudio_are_theirs(made):
     state = load_checkpoint(made("Hubert", "large")).model.state_dict()
     fairseq = rename(state, "huggingface", "fairseq", "layer", "x")
-    front = {"mask_emb", "layer_norm.bias", "post_extract_proj.weight", "feature_extractor.conv_layers.0.2.1.weight"}
-    layers = {"encoder.pos_conv.0.weight_g", "encoder.layers.2.self_attn_layer_norm.bias", "encoder.layers.0.fc2.bias"}
+    front = {
+        "mask_emb",
+        "layer_norm.bias",
+        "post_extract_proj.weight",
+        "feature_extractor.conv_layers.0.2.1.weight",
+    }
+    layers = {
+        "encoder.pos_conv.0.weight_g",
+        "encoder.layers.2.self_attn_layer_norm.bias",
+        "encoder.layers.0.fc2.bias",
+    }
     assert front | layers <= fairseq.keys()
-    grouped = rename(load_checkpoint(made("Hubert", "base")).model.state_dict(), "huggingface", "fairseq", "group", "x")
+    grouped = rename(
+        load_checkpoint(made("Hubert", "base")).model.state_dict(),
+        "huggingface",
+        "fairseq",
+        "group",
+        "x",
+    )
     assert "feature_extractor.conv_layers.0.2.weight" in grouped
 
 
@@ -130,7 +199,10 @@ def test_the_old_spelling_of_weight_norm_is_read(made, tmp_path, hugging_face):
         folder = path = tmp_path / "x.pt"
         convert(source, path, "torchaudio")
         state = torch.load(path, weights_only=True)
-    for new, old in (("parametrizations.weight.original0", "weight_g"), ("parametrizations.weight.original1", "weight_v")):
+    for new, old in (
+        ("parametrizations.weight.original0", "weight_g"),
+        ("parametrizations.weight.original1", "weight_v"),
+    ):
         assert any(new in name for name in state)
         state = {name.replace(new, old): tensor for name, tensor in state.items()}
     torch.save(state, path)
@@ -143,13 +215,23 @@ def test_the_old_spelling_of_weight_norm_is_read(made, tmp_path, hugging_face):
 def test_a_projection_that_changes_nothing_is_left_out_for_fairseq_and_put_back(made, tmp_path):
     folder = shutil.copytree(made("Hubert", "equal widths"), tmp_path / "identity")
     state = load_file(folder / "model.safetensors")
-    state["feature_projection.projection.weight"], state["feature_projection.projection.bias"] = torch.eye(32), torch.zeros(32)
+    state["feature_projection.projection.weight"], state["feature_projection.projection.bias"] = (
+        torch.eye(32),
+        torch.zeros(32),
+    )
     save_file(state, folder / "model.safetensors", {"format": "pt"})
     assert "note" not in convert(folder, tmp_path / "x.pt", "fairseq")
-    assert not [n for n in torch.load(tmp_path / "x.pt", weights_only=True)["model"] if n.startswith("post_extract_proj")]
+    assert not [
+        n
+        for n in torch.load(tmp_path / "x.pt", weights_only=True)["model"]
+        if n.startswith("post_extract_proj")
+    ]
     assert load_encoder(tmp_path / "x.pt").hash == load_encoder(folder).hash
     assert convert(tmp_path / "x.pt", tmp_path / "hf", "huggingface")["taken_for_granted"] == []
-    assert "will not take this one" in convert(made("Hubert", "equal widths"), tmp_path / "y.pt", "fairseq")["note"]
+    assert (
+        "will not take this one"
+        in convert(made("Hubert", "equal widths"), tmp_path / "y.pt", "fairseq")["note"]
+    )
 
 
 # ---- what is refused
@@ -172,7 +254,10 @@ def test_what_a_format_cannot_hold_is_refused(made, tmp_path, kind, family, chan
 
 
 def test_wavlm_is_written_for_hugging_face(made, tmp_path):
-    assert max(convert(made("WavLM", "base"), tmp_path / "hf", "huggingface")["largest_errors"]) <= 1e-5
+    assert (
+        max(convert(made("WavLM", "base"), tmp_path / "hf", "huggingface")["largest_errors"])
+        <= 1e-5
+    )
     assert load_encoder(tmp_path / "hf").hash == load_encoder(made("WavLM", "base")).hash
 
 
@@ -190,8 +275,17 @@ def test_wavlm_is_written_for_hugging_face(made, tmp_path):
 )
 def test_where_nothing_can_be_written_nothing_is(made, tmp_path, out, kind, mine, message):
     (tmp_path / mine).write_text("mine")
-    refused(message, convert, made(), tmp_path / out, kind, Architecture(heads=4) if "config" in message else Architecture())
-    assert [p.name for p in tmp_path.iterdir()] == [mine] and (tmp_path / mine).read_text() == "mine"
+    refused(
+        message,
+        convert,
+        made(),
+        tmp_path / out,
+        kind,
+        Architecture(heads=4) if "config" in message else Architecture(),
+    )
+    assert [p.name for p in tmp_path.iterdir()] == [mine] and (
+        tmp_path / mine
+    ).read_text() == "mine"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -240,12 +334,26 @@ def test_the_verb_goes_both_ways_and_prints_the_proof(made, tmp_path, capsys):
     path, hf = tmp_path / "x.pt", tmp_path / "hf"
     assert main(["convert", str(made()), str(path), "--to", "torchaudio"]) == 0
     printed = capsys.readouterr().out
-    assert [f"layer {n:>3}  relative error" in printed for n in range(4)] == [True, True, True, False]
+    assert [f"layer {n:>3}  relative error" in printed for n in range(4)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
     assert main(["convert", str(path), str(hf), "--to", "huggingface"]) == 0
     assert load_encoder(made()).hash in capsys.readouterr().out
-    assert {p.name for p in hf.iterdir()} == {"card.json", "config.json", "model.safetensors", "preprocessor_config.json"}
-    assert str(tmp_path) not in "".join(p.read_text() for p in [*tmp_path.glob("*.json"), *hf.glob("*.json")])
-    assert json.loads((hf / "card.json").read_text())["made_from"]["hash"] == load_encoder(made()).hash
+    assert {p.name for p in hf.iterdir()} == {
+        "card.json",
+        "config.json",
+        "model.safetensors",
+        "preprocessor_config.json",
+    }
+    assert str(tmp_path) not in "".join(
+        p.read_text() for p in [*tmp_path.glob("*.json"), *hf.glob("*.json")]
+    )
+    assert (
+        json.loads((hf / "card.json").read_text())["made_from"]["hash"] == load_encoder(made()).hash
+    )
 
 
 def test_the_verb_takes_what_the_file_does_not_say(made, tmp_path, capsys):
@@ -259,6 +367,13 @@ def test_the_verb_takes_what_the_file_does_not_say(made, tmp_path, capsys):
     assert "give --heads" in capsys.readouterr().err
     assert main([*command, "--strides", "5", "8", "4", "--heads", "2", "--post-norm"]) == 0
     assert "assumed: input normalised" in capsys.readouterr().err
-    expected, found = load_encoder(made("Hubert", "few convolutions")), load_encoder(tmp_path / "hf")
-    assert (found.hash, found.grid, found.normalise) == (expected.hash, expected.grid, expected.normalise)
+    expected, found = (
+        load_encoder(made("Hubert", "few convolutions")),
+        load_encoder(tmp_path / "hf"),
+    )
+    assert (found.hash, found.grid, found.normalise) == (
+        expected.hash,
+        expected.grid,
+        expected.normalise,
+    )
     assert torch.equal(found.hidden_states(noise()), expected.hidden_states(noise()))

@@ -1,4 +1,5 @@
-"""Every form an encoder comes in: the same weights are the same encoder, what is left out or guessed is reported."""
+"""Every form an encoder comes in: the same weights are the same encoder, what is left out or
+guessed is reported."""
 
 import json
 import re
@@ -13,10 +14,21 @@ import torch
 import torchaudio
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import HubertModel, PreTrainedModel, Wav2Vec2FeatureExtractor, WhisperFeatureExtractor
+from transformers import (
+    HubertModel,
+    PreTrainedModel,
+    Wav2Vec2FeatureExtractor,
+    WhisperFeatureExtractor,
+)
 
 from speechssl.encoders import load as loading
-from speechssl.encoders.checkpoints import Architecture, architecture_of_fairseq, fairseq_settings, rename, torchaudio_arguments
+from speechssl.encoders.checkpoints import (
+    Architecture,
+    architecture_of_fairseq,
+    fairseq_settings,
+    rename,
+    torchaudio_arguments,
+)
 from speechssl.encoders.export import convert, relative_errors
 from speechssl.encoders.load import (
     Chunking,
@@ -34,8 +46,14 @@ from speechssl.io import SHIPPED
 from ..files import refused
 from .conftest import noise
 
-SIZES = {"num_hidden_layers": 2, "intermediate_size": 64, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
-WIDE = SIZES | {"hidden_size": 128, "num_attention_heads": 2, "conv_dim": (16,) * 7}  # heads of 64: what is guessed is right
+SIZES = {
+    "num_hidden_layers": 2,
+    "intermediate_size": 64,
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 4,
+}
+# heads of 64: what is guessed is right
+WIDE = SIZES | {"hidden_size": 128, "num_attention_heads": 2, "conv_dim": (16,) * 7}
 
 
 def family_of(family, head="Model", seed=0, **changes):
@@ -51,7 +69,13 @@ def base():
 
 @pytest.fixture(scope="module")
 def large():
-    return family_of("Wav2Vec2", feat_extract_norm="layer", do_stable_layer_norm=True, conv_bias=True, num_attention_heads=4)
+    return family_of(
+        "Wav2Vec2",
+        feat_extract_norm="layer",
+        do_stable_layer_norm=True,
+        conv_bias=True,
+        num_attention_heads=4,
+    )
 
 
 def renamed(model, kind):
@@ -69,14 +93,20 @@ def saved(model, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("style", ["dict", "omegaconf", "args"])
-def test_a_fairseq_checkpoint_is_the_hugging_face_encoder(base, large, fakes, tmp_path, capsys, style, zipped):
+def test_a_fairseq_checkpoint_is_the_hugging_face_encoder(
+    base, large, fakes, tmp_path, capsys, style, zipped
+):
     for name, model in (("base", base), ("large", large)):
         cfg = fairseq_settings(model.config, name == "large")
         extras = {"final_proj.weight": torch.ones(3, 3), "final_proj.bias": torch.ones(3)}
         path = tmp_path / f"{name}.pt"
         fakes.write_fairseq(path, renamed(model, "fairseq"), cfg, style, zipped, extras=extras)
         found, expected = load_encoder(path), saved(model, tmp_path / name)
-        assert (found.hash, found.grid, found.normalise) == (expected.hash, expected.grid, name == "large")
+        assert (found.hash, found.grid, found.normalise) == (
+            expected.hash,
+            expected.grid,
+            name == "large",
+        )
         assert torch.equal(found.hidden_states(noise()), expected.hidden_states(noise()))
         assert load_checkpoint(path).model.config.model_type == model.config.model_type
         message = capsys.readouterr().err
@@ -86,24 +116,45 @@ def test_a_fairseq_checkpoint_is_the_hugging_face_encoder(base, large, fakes, tm
 
 @pytest.mark.parametrize("prefix", ["w2v_encoder.w2v_model.", "w2v_model.", ""])
 @pytest.mark.parametrize("inner", ["dict", "namespace", "none"])
-def test_a_fine_tuned_fairseq_checkpoint_has_its_settings_further_in(base, fakes, tmp_path, prefix, inner):
+def test_a_fine_tuned_fairseq_checkpoint_has_its_settings_further_in(
+    base, fakes, tmp_path, prefix, inner
+):
     cfg = fairseq_settings(base.config, False)
-    flat = {k: v for k, v in (cfg["model"] | cfg["task"]).items() if k != "_name"} | {"arch": "hubert"}
-    model = {"_name": "hubert_ctc", "layer_norm_first": "??"} | {"w2v_args": {"dict": cfg, "namespace": flat, "none": None}[inner]}
+    flat = {k: v for k, v in (cfg["model"] | cfg["task"]).items() if k != "_name"} | {
+        "arch": "hubert"
+    }
+    model = {"_name": "hubert_ctc", "layer_norm_first": "??"} | {
+        "w2v_args": {"dict": cfg, "namespace": flat, "none": None}[inner]
+    }
     if inner == "none":
         model = cfg["model"]
     extras = {"w2v_encoder.proj.weight": torch.ones(3, 3), "w2v_encoder.proj.bias": torch.ones(3)}
     path = tmp_path / "x.pt"
-    fakes.write_fairseq(path, renamed(base, "fairseq"), {"model": model, "task": cfg["task"]}, "omegaconf", True, prefix, extras)
+    fakes.write_fairseq(
+        path,
+        renamed(base, "fairseq"),
+        {"model": model, "task": cfg["task"]},
+        "omegaconf",
+        True,
+        prefix,
+        extras,
+    )
     checkpoint = load_checkpoint(path)
-    assert checkpoint.left_out == ("w2v_encoder.proj.bias", "w2v_encoder.proj.weight") and checkpoint.guesses == ()
+    assert (
+        checkpoint.left_out == ("w2v_encoder.proj.bias", "w2v_encoder.proj.weight")
+        and checkpoint.guesses == ()
+    )
     assert checkpoint.model.config.model_type == "hubert" and checkpoint.normalise is False
 
 
 @pytest.mark.parametrize(
     ("text", "strides", "convolutions"),
     [
-        ("[(512,10,5)] + [(512,3,2)] * 2 + [(256,2,2)]", (5, 2, 2, 2), ((512, 10), (512, 3), (512, 3), (256, 2))),
+        (
+            "[(512,10,5)] + [(512,3,2)] * 2 + [(256,2,2)]",
+            (5, 2, 2, 2),
+            ((512, 10), (512, 3), (512, 3), (256, 2)),
+        ),
         ("[(512, 10, 5), (8, 4, 4)]", (5, 4), ((512, 10), (8, 4))),
         ("[(512,10,5)]*3", (5, 5, 5), ((512, 10),) * 3),
         ("__import__('os').system('true')", None, None),
@@ -119,7 +170,10 @@ def test_fairseqs_expression_of_convolutions_is_read_not_run(text, strides, conv
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"conv_feature_layers": "[(512,10,5)] + [(512,3,2)] * 4 + [(512,2,2)] * 2"}, "do not match its settings"),
+        (
+            {"conv_feature_layers": ("[(512,10,5)] + [(512,3,2)] * 4 + [(512,2,2)] * 2")},
+            "do not match its settings",
+        ),
         ({"activation_fn": "relu"}, "activation relu"),
     ],
 )
@@ -131,11 +185,16 @@ def test_settings_of_another_model_are_refused(base, fakes, tmp_path, changes, m
 
 
 def test_s3prls_copies_of_fairseqs_and_half_precision_are_read(base, tmp_path):
-    cfg, half = fairseq_settings(base.config, False), family_of("Hubert", feat_extract_norm="group").half().float()
+    cfg, half = (
+        fairseq_settings(base.config, False),
+        family_of("Hubert", feat_extract_norm="group").half().float(),
+    )
     state = {name: tensor.half() for name, tensor in renamed(base, "fairseq").items()}
     content = {"task_cfg": cfg["task"], "model_cfg": cfg["model"], "model_weight": state}
     torch.save(content | {"dictionaries_symbols": [["a"]]}, tmp_path / "x.pt")
-    assert {p.dtype for p in load_checkpoint(tmp_path / "x.pt").model.parameters()} == {torch.float32}
+    assert {p.dtype for p in load_checkpoint(tmp_path / "x.pt").model.parameters()} == {
+        torch.float32
+    }
     assert load_encoder(tmp_path / "x.pt").hash == saved(half, tmp_path / "hf").hash
 
 
@@ -144,13 +203,19 @@ def test_s3prls_copies_of_fairseqs_and_half_precision_are_read(base, tmp_path):
 
 @pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
 def test_guesses_are_reported(base, large, tmp_path, capsys, kind):
-    for model, words in ((base, "after attention, input not normalised"), (large, "before attention, input normalised")):
+    for model, words in (
+        (base, "after attention, input not normalised"),
+        (large, "before attention, input normalised"),
+    ):
         state = renamed(model, kind)
         state.pop("mask_generator.mask_embedding", None)
         torch.save(state, tmp_path / "x.pt")
         checkpoint = load_checkpoint(tmp_path / "x.pt")
         message = capsys.readouterr().err
-        assert f"x.pt does not state all settings; assumed: strides 5 2 2 2 2 2 2, 2 heads, layer norm {words}" in message
+        assert (
+            "x.pt does not state all settings; assumed: strides 5 2 2 2 2 2 2, 2 heads, "
+            f"layer norm {words}"
+        ) in message
         assert message.count("\n") == 1
         assert ("mask embedding of zeros" in message) == (kind == "torchaudio")
         assert checkpoint.model.config.conv_stride == (5, 2, 2, 2, 2, 2, 2)
@@ -186,7 +251,9 @@ def test_what_cannot_be_guessed_is_asked_for(tmp_path, changes, message):
     ],
 )
 def test_what_is_given_wins_and_must_fit(base, fakes, tmp_path, given, message):
-    fakes.write_fairseq(tmp_path / "x.pt", renamed(base, "fairseq"), fairseq_settings(base.config, False))
+    fakes.write_fairseq(
+        tmp_path / "x.pt", renamed(base, "fairseq"), fairseq_settings(base.config, False)
+    )
     if message:
         refused(message, load_checkpoint, tmp_path / "x.pt", given)
     else:
@@ -202,20 +269,35 @@ def test_what_is_given_wins_and_must_fit(base, fakes, tmp_path, given, message):
 def test_torchaudios_own_state_dict_is_read(large, tmp_path, prefix):
     """Made by torchaudio's factory, not by us; the layers are torchaudio's."""
     torch.manual_seed(0)
-    model = torchaudio.models.wav2vec2_model(**torchaudio_arguments(large.config) | {"aux_num_out": 7}).eval()
-    state = {(prefix + name if not name.startswith("aux") else name): tensor for name, tensor in model.state_dict().items()}
+    model = torchaudio.models.wav2vec2_model(
+        **torchaudio_arguments(large.config) | {"aux_num_out": 7}
+    ).eval()
+    state = {
+        (prefix + name if not name.startswith("aux") else name): tensor
+        for name, tensor in model.state_dict().items()
+    }
     torch.save(state, tmp_path / "x.pth")
-    checkpoint = load_checkpoint(tmp_path / "x.pth", Architecture(heads=4, pre_norm=True, normalise=False))
+    checkpoint = load_checkpoint(
+        tmp_path / "x.pth", Architecture(heads=4, pre_norm=True, normalise=False)
+    )
     assert checkpoint.left_out == ("aux.bias", "aux.weight")
 
     with torch.inference_mode():
         expected = [x[0] for x in model.extract_features(torch.from_numpy(noise())[None])[0]]
-    assert max(relative_errors(list(as_encoder(checkpoint).hidden_states(noise()))[1:], expected)) < 1e-5
+    assert (
+        max(relative_errors(list(as_encoder(checkpoint).hidden_states(noise()))[1:], expected))
+        < 1e-5
+    )
 
 
 def test_torchaudios_pre_training_model_brings_its_mask_embedding(tmp_path):
     torch.manual_seed(0)
-    small = {"encoder_num_layers": 1, "encoder_ff_interm_features": 64, "encoder_embed_dim": 128, "encoder_num_heads": 2}
+    small = {
+        "encoder_num_layers": 1,
+        "encoder_ff_interm_features": 64,
+        "encoder_embed_dim": 128,
+        "encoder_num_heads": 2,
+    }
     dropout = dict.fromkeys(("projection", "attention", "ff_interm"), 0.0)
     model = torchaudio.models.hubert_pretrain_model(
         extractor_mode="group_norm", extractor_conv_layer_config=None, extractor_conv_bias=False, encoder_dropout=0.0,
@@ -226,7 +308,10 @@ def test_torchaudios_pre_training_model_brings_its_mask_embedding(tmp_path):
         no_mask_channel_overlap=False, mask_channel_min_space=1, skip_masked=False, skip_nomask=False, num_classes=10,
         final_dim=16, feature_grad_mult=0.1,
     )  # fmt: skip
-    torch.save({"state_dict": {f"model.{name}": t for name, t in model.state_dict().items()}}, tmp_path / "lightning.pt")
+    torch.save(
+        {"state_dict": {f"model.{name}": t for name, t in model.state_dict().items()}},
+        tmp_path / "lightning.pt",
+    )
     torch.save(model.state_dict(), tmp_path / "x.pt")
     checkpoint = load_checkpoint(tmp_path / "x.pt")
     assert torch.equal(checkpoint.model.masked_spec_embed, model.mask_generator.mask_embedding)
@@ -236,7 +321,9 @@ def test_torchaudios_pre_training_model_brings_its_mask_embedding(tmp_path):
 
 @pytest.mark.parametrize("norm", ["group", "layer"])
 def test_torchaudios_wavlm_is_transformers(tmp_path, capsys, norm):
-    model = family_of("WavLM", feat_extract_norm=norm, do_stable_layer_norm=norm == "layer", num_buckets=32)
+    model = family_of(
+        "WavLM", feat_extract_norm=norm, do_stable_layer_norm=norm == "layer", num_buckets=32
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
@@ -249,27 +336,45 @@ def test_torchaudios_wavlm_is_transformers(tmp_path, capsys, norm):
     assert "relative positions up to 800 frames" in capsys.readouterr().err
     samples = noise(400 + 48 * 320)
     wave = torch.from_numpy(samples)
-    wave = (wave - wave.mean()) / torch.sqrt(wave.var(correction=0) + 1e-7) if encoder.normalise else wave
+    wave = (
+        (wave - wave.mean()) / torch.sqrt(wave.var(correction=0) + 1e-7)
+        if encoder.normalise
+        else wave
+    )
     with torch.inference_mode():
         expected = [x[0] for x in original.extract_features(wave[None])[0]]
     assert max(relative_errors(list(encoder.hidden_states(samples))[1:], expected)) < 1e-5
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "normalise"), [("HUBERT_BASE", "hubert", False), ("WAV2VEC2_ASR_LARGE_LV60K_960H", "wav2vec2", True)]
+    ("name", "kind", "normalise"),
+    [("HUBERT_BASE", "hubert", False), ("WAV2VEC2_ASR_LARGE_LV60K_960H", "wav2vec2", True)],
 )
 def test_a_bundle_is_its_model_and_its_parameters(monkeypatch, tmp_path, name, kind, normalise):
     bundle = getattr(torchaudio.pipelines, name)
-    small = {"encoder_embed_dim": 64, "encoder_num_layers": 2, "encoder_num_heads": 8, "encoder_ff_interm_features": 64}
-    layers = [(16, kernel, stride) for _, kernel, stride in bundle._params["extractor_conv_layer_config"]]
-    small_bundle = replace(bundle, _params=bundle._params | small | {"extractor_conv_layer_config": layers})
+    small = {
+        "encoder_embed_dim": 64,
+        "encoder_num_layers": 2,
+        "encoder_num_heads": 8,
+        "encoder_ff_interm_features": 64,
+    }
+    layers = [
+        (16, kernel, stride) for _, kernel, stride in bundle._params["extractor_conv_layer_config"]
+    ]
+    small_bundle = replace(
+        bundle, _params=bundle._params | small | {"extractor_conv_layer_config": layers}
+    )
     torch.manual_seed(0)
     state = torchaudio.models.wav2vec2_model(**small_bundle._params).state_dict()
     monkeypatch.setattr(torchaudio.pipelines, name, small_bundle)
     monkeypatch.setattr(type(bundle), "_get_state_dict", lambda self, dl_kwargs: state)
     checkpoint = load_checkpoint(f"torchaudio:{name}")
     config = checkpoint.model.config
-    assert (config.model_type, config.num_attention_heads, checkpoint.normalise) == (kind, 8, normalise)
+    assert (config.model_type, config.num_attention_heads, checkpoint.normalise) == (
+        kind,
+        8,
+        normalise,
+    )
     assert config.do_stable_layer_norm == bundle._params["encoder_layer_norm_first"]
     assert len(checkpoint.guesses) == 1 and "mask embedding" in checkpoint.guesses[0]
     assert checkpoint.left_out == (("aux.bias", "aux.weight") if "ASR" in name else ())
@@ -280,17 +385,29 @@ def test_a_bundle_that_cannot_be_fetched_is_one_sentence(monkeypatch):
         raise OSError("no network\nat all")
 
     monkeypatch.setattr(torchaudio.pipelines._wav2vec2.utils, "load_state_dict_from_url", offline)
-    refused("cannot fetch torchaudio:HUBERT_BASE .no network.; try again with a network", load_encoder, "torchaudio:HUBERT_BASE")
+    refused(
+        "cannot fetch torchaudio:HUBERT_BASE .no network.; try again with a network",
+        load_encoder,
+        "torchaudio:HUBERT_BASE",
+    )
 
 
 @pytest.mark.parametrize(
-    "name", ["torchaudio:NO_SUCH", "torchaudio:", "torchaudio:hubert_base", "torchaudio:TACOTRON2_WAVERNN_CHAR_LJSPEECH"]
+    "name",
+    [
+        "torchaudio:NO_SUCH",
+        "torchaudio:",
+        "torchaudio:hubert_base",
+        "torchaudio:TACOTRON2_WAVERNN_CHAR_LJSPEECH",
+    ],
 )
 def test_an_unknown_bundle_lists_the_known(name):
     refused("choose from .*HUBERT_BASE", load_encoder, name)
 
 
-@pytest.mark.parametrize("content", ["[", "{}", '{"extractor_mode": 3, "extractor_conv_layer_config": 1}', "[1]"])
+@pytest.mark.parametrize(
+    "content", ["[", "{}", '{"extractor_mode": 3, "extractor_conv_layer_config": 1}', "[1]"]
+)
 def test_damaged_arguments_beside_a_state_dict_are_named(base, tmp_path, content):
     torch.save(renamed(base, "torchaudio"), tmp_path / "x.pt")
     (tmp_path / "x.json").write_text(content)
@@ -303,10 +420,13 @@ def test_damaged_arguments_beside_a_state_dict_are_named(base, tmp_path, content
 @pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
 def test_a_weight_without_a_place_and_a_second_encoder_are_refused(base, tmp_path, kind):
     state = renamed(base, kind)
-    for name in ("encoder.layers.0.adapter.weight", "encoder.pos_conv.1.0.weight"):  # the second of fairseq's data2vec
+    # the second of fairseq's data2vec
+    for name in ("encoder.layers.0.adapter.weight", "encoder.pos_conv.1.0.weight"):
         torch.save(state | {name: torch.ones(2)}, tmp_path / "x.pt")
         refused(f"1 weights .*{re.escape(name)}", load_encoder, tmp_path / "x.pt")
-    torch.save(state | {f"w2v_model.{name}": tensor for name, tensor in state.items()}, tmp_path / "x.pt")
+    torch.save(
+        state | {f"w2v_model.{name}": tensor for name, tensor in state.items()}, tmp_path / "x.pt"
+    )
     refused("contains more than one encoder", load_encoder, tmp_path / "x.pt")
 
 
@@ -319,7 +439,12 @@ def test_any_weight_that_is_missing_or_of_another_shape_is_named(base, tmp_path,
         refused(r"x\.pt", load_encoder, tmp_path / "x.pt")
         torch.save({n: t for n, t in state.items() if n != name}, tmp_path / "x.pt")
         if name not in ("mask_generator.mask_embedding", "mask_emb"):
-            refused(r"x\.pt (lacks|has .* names|does not)|has 1 weights|has .* too many", load_encoder, tmp_path / "x.pt")
+            refused(
+                r"x\.pt (lacks|has .* names|does not)|has 1 weights|has .* too "
+                r"many",
+                load_encoder,
+                tmp_path / "x.pt",
+            )
 
 
 @pytest.mark.parametrize(
@@ -372,7 +497,12 @@ def test_weights_beyond_the_config_are_named(base, tmp_path):
     base.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
-    refused(r"has 16 weights that its config does not describe \(encoder\.layers\.1\.", load_encoder, tmp_path)
+    refused(
+        r"has 16 weights that its config does not describe "
+        r"\(encoder\.layers\.1\.",
+        load_encoder,
+        tmp_path,
+    )
     refused("give its folder", load_encoder, tmp_path / "model.safetensors")
 
 
@@ -386,15 +516,31 @@ def test_adapters_come_back_with_the_encoder_and_other_ones_are_refused(base, tm
     save_encoder(deepcopy(base), tmp_path / "plain")
     found, plain = (load_encoder(tmp_path / name) for name in ("adapted", "plain"))
     exact = list(TransformersEngine(adapted).states(found.wave(noise()), None, 2))
-    assert max(relative_errors(list(found.hidden_states(noise())), exact)) < 1e-5 and found.hash != plain.hash
+    assert (
+        max(relative_errors(list(found.hidden_states(noise())), exact)) < 1e-5
+        and found.hash != plain.hash
+    )
     convert(tmp_path / "adapted", tmp_path / "again", "huggingface")
     assert load_encoder(tmp_path / "again").hash == found.hash
-    refused("not a plain HuBERT.*convert to huggingface", convert, tmp_path / "adapted", tmp_path / "x.pt", "fairseq")
+    refused(
+        "not a plain HuBERT.*convert to huggingface",
+        convert,
+        tmp_path / "adapted",
+        tmp_path / "x.pt",
+        "fairseq",
+    )
     path = tmp_path / "adapted/config.json"
-    config, weights = json.loads(path.read_text()), load_file(tmp_path / "adapted/model.safetensors")
+    config, weights = (
+        json.loads(path.read_text()),
+        load_file(tmp_path / "adapted/model.safetensors"),
+    )
     for other in ({"adapters": 11}, {"adapters": "10"}, {"weighted_sum": True}, None, {}):
         path.write_text(json.dumps(config | {"added": other}))
-        refused("cannot load the weights of .*its config states other adapters than there are", load_encoder, tmp_path / "adapted")
+        refused(
+            "cannot load the weights of .*its config states other adapters than there are",
+            load_encoder,
+            tmp_path / "adapted",
+        )
     path.write_text(json.dumps({k: v for k, v in config.items() if k != "added"}))
     refused("16 weights that its config does not describe", load_encoder, tmp_path / "adapted")
     path.write_text(json.dumps(config))
@@ -407,19 +553,28 @@ def test_adapters_lie_in_one_file_with_all_weights(base, tmp_path, monkeypatch):
     adapted = deepcopy(base)
     add(adapted, {"adapters": 10})
     save = PreTrainedModel.save_pretrained
-    monkeypatch.setattr(PreTrainedModel, "save_pretrained", partialmethod(save, max_shard_size="50KB"))
+    monkeypatch.setattr(
+        PreTrainedModel, "save_pretrained", partialmethod(save, max_shard_size="50KB")
+    )
     save_encoder(adapted, tmp_path / "ours")
     convert(tmp_path / "ours", tmp_path / "again", "huggingface")
     assert load_encoder(tmp_path / "ours").hash == load_encoder(tmp_path / "again").hash
     adapted.save_pretrained(tmp_path / "divided")
     assert (tmp_path / "divided/model.safetensors.index.json").is_file()
-    refused("divided has adapters, which are read from one model.safetensors alone", load_encoder, tmp_path / "divided")
+    refused(
+        "divided has adapters, which are read from one model.safetensors alone",
+        load_encoder,
+        tmp_path / "divided",
+    )
 
 
 def test_settings_decide_what_an_encoder_is_and_masking_does_not(base, tmp_path):
     base.save_pretrained(tmp_path)
     one, config = load_encoder(tmp_path), json.loads((tmp_path / "config.json").read_text())
-    for change, same in (({"mask_time_prob": 0.0}, True), ({"do_stable_layer_norm": not config["do_stable_layer_norm"]}, False)):
+    for change, same in (
+        ({"mask_time_prob": 0.0}, True),
+        ({"do_stable_layer_norm": not config["do_stable_layer_norm"]}, False),
+    ):
         (tmp_path / "config.json").write_text(json.dumps(config | change))
         other = load_encoder(tmp_path)
         assert one.hash == other.hash and (one.settings == other.settings) is same
@@ -431,7 +586,11 @@ def test_nothing_is_newly_initialised(tmp_path, family):
     family_of(family).save_pretrained(tmp_path)
     state = load_file(tmp_path / "model.safetensors")
     for name in (n for n in state if "layers.1" not in n and n != "masked_spec_embed"):
-        save_file({n: t for n, t in state.items() if n != name}, tmp_path / "model.safetensors", {"format": "pt"})
+        save_file(
+            {n: t for n, t in state.items() if n != name},
+            tmp_path / "model.safetensors",
+            {"format": "pt"},
+        )
         refused(r"lacks 1 weights|cannot load", load_encoder, tmp_path)
 
 
@@ -443,7 +602,9 @@ def test_a_mask_embedding_that_is_missing_is_zeros_each_time_and_reported(base, 
     first, second = load_checkpoint(tmp_path), load_checkpoint(tmp_path)
     assert not first.model.masked_spec_embed.any() and not second.model.masked_spec_embed.any()
     assert "mask embedding of zeros" in capsys.readouterr().err
-    bare = {n: t for n, t in renamed(base, "torchaudio").items() if not n.startswith("mask_generator")}
+    bare = {
+        n: t for n, t in renamed(base, "torchaudio").items() if not n.startswith("mask_generator")
+    }
     torch.save(bare, tmp_path / "x.pt")
     assert load_encoder(tmp_path / "x.pt").hash == load_encoder(tmp_path).hash
 
@@ -456,11 +617,19 @@ def test_the_extractor_speaks_wherever_its_file_is(base, tmp_path, capsys):
     base.save_pretrained(tmp_path)
     load_checkpoint(tmp_path)
     noted = capsys.readouterr().err
-    assert "assumed: input not normalised; if its authors say otherwise, state" in noted and "beside the weights" in noted
-    extractor = {"feature_extractor_type": "Wav2Vec2FeatureExtractor", "do_normalize": True, "sampling_rate": 16_000}
+    assert (
+        "assumed: input not normalised; if its authors say otherwise, state"
+    ) in noted and "beside the weights" in noted
+    extractor = {
+        "feature_extractor_type": "Wav2Vec2FeatureExtractor",
+        "do_normalize": True,
+        "sampling_rate": 16_000,
+    }
     (tmp_path / "processor_config.json").write_text(json.dumps({"feature_extractor": extractor}))
     assert load_checkpoint(tmp_path).normalise is True and "taken" not in capsys.readouterr().err
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(extractor | {"sampling_rate": 8_000}))
+    (tmp_path / "preprocessor_config.json").write_text(
+        json.dumps(extractor | {"sampling_rate": 8_000})
+    )
     (tmp_path / "processor_config.json").unlink()
     refused("expects audio at 8000 Hz", load_checkpoint, tmp_path)
     (tmp_path / "preprocessor_config.json").write_text("{")
@@ -479,7 +648,9 @@ def copied(hubert_folder, tmp_path):
 @pytest.mark.parametrize("norm", ["layer", "group"])
 def test_hidden_states_are_those_of_transformers(hubert_folder, norm):
     folder, samples = hubert_folder(norm), noise(16_777)
-    inputs = Wav2Vec2FeatureExtractor.from_pretrained(folder)(samples, sampling_rate=16_000, return_tensors="pt")
+    inputs = Wav2Vec2FeatureExtractor.from_pretrained(folder)(
+        samples, sampling_rate=16_000, return_tensors="pt"
+    )
     model = HubertModel.from_pretrained(folder).eval()
     with torch.no_grad():
         expected = torch.cat(model(inputs.input_values, output_hidden_states=True).hidden_states)
@@ -514,7 +685,8 @@ def test_normalisation_hides_level_and_offset_only_where_the_checkpoint_asks_for
 
 
 def test_rounded_weights_are_loaded_in_full_precision(base, tmp_path):
-    save_encoder(deepcopy(base), tmp_path, bf16=True)  # as `pretrain hubert --save-bf16` does; training goes on from them
+    # as `pretrain hubert --save-bf16` does; training goes on from them
+    save_encoder(deepcopy(base), tmp_path, bf16=True)
     assert {p.dtype for p in load_checkpoint(tmp_path).model.parameters()} == {torch.float32}
 
 
@@ -533,13 +705,19 @@ def test_a_group_norm_sees_the_samples_after_the_last_frame_too(tmp_path):
     samples = noise(16_000)  # 240 more than 49 frames need
     samples[-240:] *= 20
     with torch.no_grad():
-        expected = torch.cat(model(torch.from_numpy(samples)[None], output_hidden_states=True).hidden_states)
-    torch.testing.assert_close(load_encoder(tmp_path).hidden_states(samples), expected, atol=1e-5, rtol=1e-5)
+        expected = torch.cat(
+            model(torch.from_numpy(samples)[None], output_hidden_states=True).hidden_states
+        )
+    torch.testing.assert_close(
+        load_encoder(tmp_path).hidden_states(samples), expected, atol=1e-5, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "abacus"])
 def test_a_device_that_is_not_there_is_one_sentence(hubert_folder, device):
-    refused(rf"no device {device} here; give --device cpu", load_encoder, hubert_folder(), device=device)
+    refused(
+        rf"no device {device} here; give --device cpu", load_encoder, hubert_folder(), device=device
+    )
 
 
 @pytest.mark.parametrize(
@@ -577,17 +755,22 @@ def test_long_audio_in_pieces_is_nearly_one_pass(hubert_folder, norm, frames):
     pieces = replace(encoder, chunking=Chunking(1.0, 0.5)).hidden_states(samples)
     assert pieces.shape == whole.shape == (3, frames, 32)
     assert not torch.equal(pieces, whole)
-    # layer 0 sees eight frames to either side, less than the context: the same, and the group norm is the whole utterance's
+    # layer 0 sees eight frames to either side, less than the context: the same, and the group norm
+    # is the whole utterance's
     torch.testing.assert_close(pieces[0], whole[0], atol=1e-4, rtol=1e-4)
     assert torch.cosine_similarity(pieces, whole, dim=-1).min() > 0.97
     one = samples[: encoder.grid.samples_for(50)]  # exactly one piece
-    assert torch.equal(encoder.hidden_states(one), replace(encoder, chunking=Chunking(1.0, 0.5)).hidden_states(one))
+    assert torch.equal(
+        encoder.hidden_states(one), replace(encoder, chunking=Chunking(1.0, 0.5)).hidden_states(one)
+    )
 
 
 # ---- what identifies an encoder
 
 
-def test_the_hash_is_of_the_weights_a_card_is_read_and_what_ships_is_found_by_its_name(encoder, copied, monkeypatch):
+def test_the_hash_is_of_the_weights_a_card_is_read_and_what_ships_is_found_by_its_name(
+    encoder, copied, monkeypatch
+):
     assert encoder.card == {}
     (copied / "card.json").write_text('{"what": "toy"}')
     monkeypatch.setattr(loading, "SHIPPED", copied.parent)
@@ -597,7 +780,9 @@ def test_the_hash_is_of_the_weights_a_card_is_read_and_what_ships_is_found_by_it
         assert same.hash == encoder.hash == hash_weights(load_checkpoint(copied).model)
     weights = load_file(copied / "model.safetensors")
     name = next(n for n in weights if n.endswith("k_proj.bias"))
-    save_file(weights | {name: weights[name] + 1e-3}, copied / "model.safetensors", {"format": "pt"})
+    save_file(
+        weights | {name: weights[name] + 1e-3}, copied / "model.safetensors", {"format": "pt"}
+    )
     assert load_encoder(copied).hash != encoder.hash
 
 
@@ -628,9 +813,17 @@ def test_damaged_weights_are_named(copied, keep, message):
     path = copied / "model.safetensors"
     weights = load_file(path)
     if keep == "lost":
-        save_file({n: w for n, w in weights.items() if "layers.1.attention" not in n}, path, {"format": "pt"})
+        save_file(
+            {n: w for n, w in weights.items() if "layers.1.attention" not in n},
+            path,
+            {"format": "pt"},
+        )
     elif keep == "shape":
-        save_file(weights | {"feature_projection.projection.weight": torch.zeros(32, 17)}, path, {"format": "pt"})
+        save_file(
+            weights | {"feature_projection.projection.weight": torch.zeros(32, 17)},
+            path,
+            {"format": "pt"},
+        )
     elif keep is None:
         path.unlink()
     else:
@@ -640,9 +833,16 @@ def test_damaged_weights_are_named(copied, keep, message):
 
 def test_what_is_no_encoder_says_what_to_give(text_encoder, tmp_path):
     for name in ("no/such-encoder", "/no/such/folder", "no such name at all", str(tmp_path)):
-        refused(f"found no speech encoder at {name}.*give a folder with config.json", load_encoder, name)
+        refused(
+            f"found no speech encoder at {name}.*give a folder with config.json", load_encoder, name
+        )
     for name in ("nowhere", "mfcc"):  # which cannot be a name of the hub
-        refused(rf"speech encoder at {name}; give a hub id \(OWNER/NAME\), people-en, a .pt file", load_encoder, name)
+        refused(
+            rf"speech encoder at {name}; give a hub id \(OWNER/NAME\), people-en, a .pt "
+            r"file",
+            load_encoder,
+            name,
+        )
     refused("at peple-en; did you mean people-en, which ships", load_encoder, "peple-en")
     text_encoder("bert").save_pretrained(tmp_path)
     refused("is a bert model; an encoder must be one of hubert, wav2vec2", load_encoder, tmp_path)
@@ -660,7 +860,9 @@ def whisper(tmp_path_factory, small_whisper):
 
 def published(model, samples):
     """transformers' hidden states of at most 30 s, (L + 1, 1500, D)."""
-    mel = WhisperFeatureExtractor()(samples, sampling_rate=16_000, return_tensors="pt").input_features
+    mel = WhisperFeatureExtractor()(
+        samples, sampling_rate=16_000, return_tensors="pt"
+    ).input_features
     with torch.inference_mode():
         return torch.cat(model.model.encoder(mel, output_hidden_states=True).hidden_states)
 
@@ -687,7 +889,8 @@ def test_longer_audio_is_read_in_overlapping_windows_of_30_seconds(whisper):
 
 
 def test_a_frame_is_centred_on_its_sample(whisper):
-    """A click on sample 320 t is seen by frame t at its strongest, so the grid gives it the samples around it."""
+    """A click on sample 320 t is seen by frame t at its strongest, so the grid gives it the samples
+    around it."""
     encoder = load_encoder(whisper[0])
     silence = np.zeros(32_000, np.float32)
     click = silence.copy()
@@ -703,9 +906,18 @@ def test_a_frame_is_centred_on_its_sample(whisper):
 
 def test_bf16_is_near_and_int8_is_refused(whisper, hubert_folder):
     samples = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
-    exact, fast = (load_encoder(whisper[0], precision).features(samples, 2) for precision in ("fp32", "bf16"))
+    exact, fast = (
+        load_encoder(whisper[0], precision).features(samples, 2) for precision in ("fp32", "bf16")
+    )
     assert torch.nn.functional.cosine_similarity(exact, fast, dim=-1).min() > 0.99
-    checkpoints = [load_checkpoint(whisper[0]), load_checkpoint(hubert_folder(hidden_act="relu")), load_checkpoint(hubert_folder())]
+    checkpoints = [
+        load_checkpoint(whisper[0]),
+        load_checkpoint(hubert_folder(hidden_act="relu")),
+        load_checkpoint(hubert_folder()),
+    ]
     for checkpoint, device in zip(checkpoints, ("cpu", "cpu", "meta"), strict=True):
-        with pytest.raises(InputError, match="runs in fp32 or bf16, not in int8, which is for HuBERT .* on CPUs; choose one"):
+        with pytest.raises(
+            InputError,
+            match=("runs in fp32 or bf16, not in int8, which is for HuBERT .* on CPUs; choose one"),
+        ):
             as_encoder(checkpoint, "int8", device)

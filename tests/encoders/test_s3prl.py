@@ -1,4 +1,5 @@
-"""s3prl's upstreams against s3prl itself, ours against s3prl's on the same weights, and every way a name can be wrong."""
+"""s3prl's upstreams against s3prl itself, ours against s3prl's on the same weights, and every way a
+name can be wrong."""
 
 import argparse
 import random
@@ -28,16 +29,30 @@ from ..files import refused
 from .conftest import noise
 
 pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
-pytest.importorskip("tensorboardX", reason="s3prl's programs need tensorboardX, of the optional extra s3prl")
+pytest.importorskip(
+    "tensorboardX", reason=("s3prl's programs need tensorboardX, of the optional extra s3prl")
+)
 
 
 @pytest.fixture(scope="module")
 def wav2vec2_folder(tmp_path_factory):
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    front = {"conv_dim": (16,) * 3, "conv_kernel": (10, 8, 4), "conv_stride": (5, 8, 4), "num_conv_pos_embeddings": 5}
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
+    front = {
+        "conv_dim": (16,) * 3,
+        "conv_kernel": (10, 8, 4),
+        "conv_stride": (5, 8, 4),
+        "num_conv_pos_embeddings": 5,
+    }
     folder = tmp_path_factory.mktemp("wav2vec2")
     torch.manual_seed(0)
-    Wav2Vec2Model(Wav2Vec2Config(**sizes | front | {"num_conv_pos_embedding_groups": 4})).save_pretrained(folder)
+    Wav2Vec2Model(
+        Wav2Vec2Config(**sizes | front | {"num_conv_pos_embedding_groups": 4})
+    ).save_pretrained(folder)
     Wav2Vec2FeatureExtractor(sampling_rate=16_000, do_normalize=True).save_pretrained(folder)
     return folder
 
@@ -48,9 +63,22 @@ def wavlm_file(tmp_path_factory):
     import_hub()
     from s3prl.upstream.wavlm.WavLM import WavLM, WavLMConfig
 
-    config = {"encoder_layers": 2, "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2}
-    config |= {"conv_feature_layers": "[(16,10,5)] + [(16,3,2)] * 4 + [(16,2,2)] * 2", "extractor_mode": "layer_norm"}
-    config |= {"normalize": True, "conv_pos": 16, "conv_pos_groups": 4, "relative_position_embedding": True}
+    config = {
+        "encoder_layers": 2,
+        "encoder_embed_dim": 32,
+        "encoder_ffn_embed_dim": 64,
+        "encoder_attention_heads": 2,
+    }
+    config |= {
+        "conv_feature_layers": ("[(16,10,5)] + [(16,3,2)] * 4 + [(16,2,2)] * 2"),
+        "extractor_mode": "layer_norm",
+    }
+    config |= {
+        "normalize": True,
+        "conv_pos": 16,
+        "conv_pos_groups": 4,
+        "relative_position_embedding": True,
+    }
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("wavlm") / "wavlm.pt"
     torch.save({"cfg": config, "model": WavLM(WavLMConfig(config)).state_dict()}, path)
@@ -65,7 +93,11 @@ def wavlm_file(tmp_path_factory):
 def test_every_layer_is_that_of_s3prls_hf_hubert(hubert_folder, norm):
     folder, samples = hubert_folder(norm), noise(16_777)
     with torch.no_grad():
-        theirs = import_hub().hf_hubert_custom(str(folder)).eval()([torch.from_numpy(samples)])["hidden_states"]
+        theirs = (
+            import_hub()
+            .hf_hubert_custom(str(folder))
+            .eval()([torch.from_numpy(samples)])["hidden_states"]
+        )
     ours, through = load_encoder(folder), load_encoder(f"s3prl:hf_hubert_custom@{folder}")
     assert max(relative_errors(ours.hidden_states(samples), torch.cat(theirs))) <= 1e-5
     assert max(relative_errors(through.hidden_states(samples), torch.cat(theirs))) <= 1e-6
@@ -73,15 +105,28 @@ def test_every_layer_is_that_of_s3prls_hf_hubert(hubert_folder, norm):
 
 
 def test_every_layer_is_that_of_s3prls_hf_wav2vec2_whose_hop_it_misstates(wav2vec2_folder):
-    ours, through = load_encoder(wav2vec2_folder), load_encoder(f"s3prl:hf_wav2vec2_custom@{wav2vec2_folder}")
-    assert (through.grid.hop, through.grid.receptive) == (160, 10 + 7 * 5 + 3 * 40) and through.grid == ours.grid
-    assert max(relative_errors(ours.hidden_states(noise(9_999)), through.hidden_states(noise(9_999)))) <= 1e-5
+    ours, through = (
+        load_encoder(wav2vec2_folder),
+        load_encoder(f"s3prl:hf_wav2vec2_custom@{wav2vec2_folder}"),
+    )
+    assert (through.grid.hop, through.grid.receptive) == (
+        160,
+        10 + 7 * 5 + 3 * 40,
+    ) and through.grid == ours.grid
+    assert (
+        max(relative_errors(ours.hidden_states(noise(9_999)), through.hidden_states(noise(9_999))))
+        <= 1e-5
+    )
 
 
 def test_an_upstream_of_s3prls_own_code_gives_what_it_gives(wavlm_file):
     encoder, samples = load_encoder(f"s3prl:wavlm_local@{wavlm_file}"), noise(16_777)
     with torch.no_grad():
-        theirs = torch.cat(import_hub().wavlm_local(ckpt=str(wavlm_file)).eval()([torch.from_numpy(samples)])["hidden_states"])
+        theirs = torch.cat(
+            import_hub()
+            .wavlm_local(ckpt=str(wavlm_file))
+            .eval()([torch.from_numpy(samples)])["hidden_states"]
+        )
     assert torch.equal(encoder.hidden_states(samples), theirs)
     assert (encoder.layers, encoder.width, encoder.name) == (2, 32, "s3prl:wavlm_local@wavlm.pt")
     assert torch.equal(encoder.features(samples, 1), theirs[1])
@@ -94,7 +139,9 @@ def test_frames_are_counted_as_the_upstream_counts_them(name, hop, receptive, sa
     assert (encoder.grid.hop, encoder.grid.receptive, encoder.layers) == (hop, receptive, 0)
     states = encoder.hidden_states(noise(samples))
     assert states.shape[1] == encoder.grid.frames(samples)
-    assert torch.equal(states[0], run(upstreams()[name]().eval(), torch.from_numpy(noise(samples)))[0])
+    assert torch.equal(
+        states[0], run(upstreams()[name]().eval(), torch.from_numpy(noise(samples)))[0]
+    )
 
 
 @cache
@@ -105,7 +152,10 @@ def loaded(name):
 def test_long_audio_has_as_many_frames_as_in_one_pass(hubert_folder):
     encoder = load_encoder(f"s3prl:hf_hubert_custom@{hubert_folder('layer')}")
     samples = noise(50_123)
-    whole, pieces = (replace(encoder, chunking=c).hidden_states(samples) for c in (Chunking(), Chunking(1.0, 0.5)))
+    whole, pieces = (
+        replace(encoder, chunking=c).hidden_states(samples)
+        for c in (Chunking(), Chunking(1.0, 0.5))
+    )
     assert pieces.shape == whole.shape
     assert torch.cosine_similarity(pieces, whole, dim=-1).min() > 0.95
 
@@ -156,11 +206,17 @@ def test_the_hash_is_of_the_weights_and_of_what_computes_with_them(wavlm_file, t
         ("hubert_custom", "needs a checkpoint; write s3prl:hubert_custom@PATH"),
         ("hubert_custom@/no/such.pt", "/no/such.pt is not a file"),
         ("hf_hubert_custom@/no/such/folder", "found no speech encoder at /no/such/folder"),
-        (f"hubert_custom@{__file__}", r"cannot load s3prl:hubert_custom@.*\.py \(.*\); check the checkpoint"),
+        (
+            f"hubert_custom@{__file__}",
+            r"cannot load s3prl:hubert_custom@.*\.py \(.*\); check the "
+            r"checkpoint",
+        ),
         ("hubert", r"cannot load s3prl:hubert \(the network is unreachable\).*or the network"),
     ],
 )
-def test_a_wrong_name_a_damaged_file_and_a_failed_download_are_one_sentence(name, message, monkeypatch, tmp_path):
+def test_a_wrong_name_a_damaged_file_and_a_failed_download_are_one_sentence(
+    name, message, monkeypatch, tmp_path
+):
     import_hub()
     from s3prl.util import download
 
@@ -172,18 +228,31 @@ def test_a_wrong_name_a_damaged_file_and_a_failed_download_are_one_sentence(name
         monkeypatch.setattr(download, function, offline)
     refused(message, load_encoder, f"s3prl:{name}")
     for precision in ("bf16", "int8"):
-        refused(f"in fp32 only; leave out the precision {precision}", load_encoder, "s3prl:fbank", precision)
+        refused(
+            f"in fp32 only; leave out the precision {precision}",
+            load_encoder,
+            "s3prl:fbank",
+            precision,
+        )
 
 
 def test_what_s3prl_would_fill_in_or_misread_is_refused(hubert_folder, wav2vec2_folder, tmp_path):
-    with pytest.raises(InputError, match="is a wav2vec2 model, which the upstream hf_hubert_custom would misread"):
+    with pytest.raises(
+        InputError, match=("is a wav2vec2 model, which the upstream hf_hubert_custom would misread")
+    ):
         load_encoder(f"s3prl:hf_hubert_custom@{wav2vec2_folder}")
     folder = shutil.copytree(hubert_folder("layer"), tmp_path / "bare")
     (folder / "preprocessor_config.json").unlink()
-    refused("bare has no preprocessor_config.json", load_encoder, f"s3prl:hf_hubert_custom@{folder}")
+    refused(
+        "bare has no preprocessor_config.json", load_encoder, f"s3prl:hf_hubert_custom@{folder}"
+    )
     folder = shutil.copytree(hubert_folder("layer"), tmp_path / "gaps")
     weights = load_file(folder / "model.safetensors")
-    save_file({n: w for n, w in weights.items() if "layers.1" not in n}, folder / "model.safetensors", {"format": "pt"})
+    save_file(
+        {n: w for n, w in weights.items() if "layers.1" not in n},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
     refused("gaps lacks", load_encoder, f"s3prl:hf_hubert_custom@{folder}")
 
 
@@ -200,7 +269,9 @@ def test_an_upstream_without_one_frame_rate_is_refused(monkeypatch):
             return {"hidden_states": [torch.zeros(1, 50, 4), torch.zeros(1, 25, 4)]}
 
     known = upstreams()
-    monkeypatch.setattr("speechssl.encoders.s3prl.upstreams", lambda: known | {"uneven": Uneven, "mixed": Mixed})
+    monkeypatch.setattr(
+        "speechssl.encoders.s3prl.upstreams", lambda: known | {"uneven": Uneven, "mixed": Mixed}
+    )
     refused("does not have a constant frame rate", load_s3prl, "s3prl:uneven")
     refused("differ in width or frame rate", load_s3prl, "s3prl:mixed")
 
@@ -220,7 +291,8 @@ def test_without_s3prl_the_extra_is_named(monkeypatch):
         load_encoder("s3prl:hubert")
 
 
-# ---- what is put in place for s3prl's programs: audio, sox's effects, modules that are wanted for one name
+# ---- what is put in place for s3prl's programs: audio, sox's effects, modules that are wanted for
+# one name
 
 
 @pytest.fixture
@@ -233,7 +305,11 @@ def stereo(tmp_path):
 
 def test_files_are_read_as_torchaudio_does_and_channels_rate_and_gain_are_what_they_say(stereo):
     whole, rate = programs.load(str(stereo))
-    assert (whole.shape, whole.dtype, rate) == ((2, 8_000), torch.float32, 8_000) and torch.allclose(whole[0], 2 * whole[1])
+    assert (whole.shape, whole.dtype, rate) == (
+        (2, 8_000),
+        torch.float32,
+        8_000,
+    ) and torch.allclose(whole[0], 2 * whole[1])
     assert torch.equal(programs.load(stereo, 100, 50)[0], whole[:, 100:150])
     refused("does not exist", programs.load, stereo.with_name("b.wav"))
     effects = [["channels", "1"], ["rate", "16000"], ["gain", "-6.0"]]
@@ -252,7 +328,8 @@ def test_other_effects_go_through_sox(stereo, tmp_path, monkeypatch):
 
     def sox(command, input, capture_output):
         asked.append(command)
-        return types.SimpleNamespace(returncode=0, stdout=input[: 8 * 100], stderr=b"")  # 100 frames of two float32
+        # 100 frames of two float32
+        return types.SimpleNamespace(returncode=0, stdout=input[: 8 * 100], stderr=b"")
 
     monkeypatch.setattr(programs.shutil, "which", lambda _: "sox")
     monkeypatch.setattr(programs.subprocess, "run", sox)
@@ -262,14 +339,18 @@ def test_other_effects_go_through_sox(stereo, tmp_path, monkeypatch):
     assert asked == [["sox", *raw, *raw, "silence", "1", "0.1", "0.1%"]]
     failed = types.SimpleNamespace(returncode=1, stdout=b"", stderr=b"no such effect\n")
     monkeypatch.setattr(programs.subprocess, "run", lambda *_, **__: failed)
-    refused(r"sox cannot apply odd \(no such effect\)", programs.apply_effects_file, stereo, [["odd"]])
+    refused(
+        r"sox cannot apply odd \(no such effect\)", programs.apply_effects_file, stereo, [["odd"]]
+    )
 
 
 @pytest.mark.slow
 def test_s3prls_experts_start_and_its_checkpoints_are_read(tmp_path):
     """In another process: what is put in place stays there."""
     pytest.importorskip("pandas", reason="s3prl's experts read their lists with pandas")
-    torch.save({"Args": argparse.Namespace(upstream="speechssl"), "Step": 1}, tmp_path / "states.ckpt")
+    torch.save(
+        {"Args": argparse.Namespace(upstream="speechssl"), "Step": 1}, tmp_path / "states.ckpt"
+    )
     code = f"""
 import importlib, torch
 from speechssl.encoders.s3prl import register, stand_in_for_programs
@@ -306,7 +387,9 @@ def waves(lengths=LENGTHS):
 
 def through(upstream, wavs):
     with torch.no_grad():
-        states, lengths = upstream(pad_sequence(wavs, batch_first=True), torch.tensor([len(w) for w in wavs]))
+        states, lengths = upstream(
+            pad_sequence(wavs, batch_first=True), torch.tensor([len(w) for w in wavs])
+        )
     return torch.stack(states), lengths[0]
 
 
@@ -315,11 +398,17 @@ def test_s3prl_gets_what_our_encoder_and_its_own_give(hubert_folder, nn, norm):
     folder = hubert_folder(norm)
     wavs, encoder = waves(LENGTHS[:1]), load_encoder(folder)
     upstream = nn.S3PRLUpstream("speechssl", path_or_url=str(folder)).eval()
-    assert (upstream.num_layers, upstream.hidden_sizes, upstream.downsample_rates) == (3, [32] * 3, [320] * 3)
+    assert (upstream.num_layers, upstream.hidden_sizes, upstream.downsample_rates) == (
+        3,
+        [32] * 3,
+        [320] * 3,
+    )
     states, lengths = through(upstream, wavs)
     ours = encoder.hidden_states(wavs[0].numpy())
     assert torch.equal(states[:, 0, : ours.shape[1]], ours) and lengths.tolist() == [53]
-    theirs, their_lengths = through(nn.S3PRLUpstream("hf_hubert_custom", path_or_url=str(folder)).eval(), wavs)
+    theirs, their_lengths = through(
+        nn.S3PRLUpstream("hf_hubert_custom", path_or_url=str(folder)).eval(), wavs
+    )
     assert states.shape == theirs.shape and torch.equal(lengths, their_lengths)
     assert max(relative_errors(states, theirs)) <= 1e-5
 
@@ -332,7 +421,13 @@ def test_an_utterance_does_not_depend_on_its_batch_mates(hubert_folder, nn):
         alone, length = through(upstream, [wav])
         assert length == lengths[i] and torch.equal(together[:, i, : lengths[i]], alone[:, 0])
     # the frame that s3prl counts and we do not is the last once more; padding of the batch is zero
-    assert torch.equal(together[:, 0, 51], together[:, 0, 52]) and not torch.equal(together[:, 0, 50], together[:, 0, 51])
-    assert not torch.stack(import_hub().speechssl(str(hubert_folder("group")))(waves())["hidden_states"])[:, 1, 32:].any()
-    refused("needs an encoder; give its folder or name as path_or_url", nn.S3PRLUpstream, "speechssl")
+    assert torch.equal(together[:, 0, 51], together[:, 0, 52]) and not torch.equal(
+        together[:, 0, 50], together[:, 0, 51]
+    )
+    assert not torch.stack(
+        import_hub().speechssl(str(hubert_folder("group")))(waves())["hidden_states"]
+    )[:, 1, 32:].any()
+    refused(
+        "needs an encoder; give its folder or name as path_or_url", nn.S3PRLUpstream, "speechssl"
+    )
     refused("give a program of s3prl", main, [])

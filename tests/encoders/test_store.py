@@ -1,4 +1,5 @@
-"""The feature store: computed once, whole or not at all, what failed is tried again, rows of all recordings as of one array."""
+"""The feature store: computed once, whole or not at all, what failed is tried again, rows of all
+recordings as of one array."""
 
 import pickle
 
@@ -12,17 +13,25 @@ from speechssl.errors import InputError
 from ..files import refused
 
 LENGTHS = {"a": 3, "b": 5, "c": 1, "d": 4}
-ROWS = {name: torch.from_numpy(np.random.default_rng(n).normal(size=(n, 2))).half() for name, n in LENGTHS.items()}
+ROWS = {
+    name: torch.from_numpy(np.random.default_rng(n).normal(size=(n, 2))).half()
+    for name, n in LENGTHS.items()
+}
 
 
 def stored(folder, encode=lambda name: (ROWS[name], None), **options):
     """Two recordings a shard."""
     given = {"what": "tests", "workers": 1, "shard_mb": 2e-6} | options
-    return store_features(folder, {n: n for n in LENGTHS}, encode, dict.fromkeys(LENGTHS, 1), {"of": "x"}, **given)
+    return store_features(
+        folder, {n: n for n in LENGTHS}, encode, dict.fromkeys(LENGTHS, 1), {"of": "x"}, **given
+    )
 
 
 def test_rows_come_back_with_what_else_is_known_and_nothing_is_computed_again(tmp_path):
-    store = stored(tmp_path / "f", lambda name: (ROWS[name], {"length": len(ROWS[name])} if name != "c" else None))
+    store = stored(
+        tmp_path / "f",
+        lambda name: (ROWS[name], {"length": len(ROWS[name])} if name != "c" else None),
+    )
     again = stored(tmp_path / "f", lambda name: pytest.fail("computed again"))
     for found in (store, again, pickle.loads(pickle.dumps(store))):
         assert all(torch.equal(found[name], rows) for name, rows in ROWS.items())
@@ -32,9 +41,20 @@ def test_rows_come_back_with_what_else_is_known_and_nothing_is_computed_again(tm
 
 
 def test_all_rows_are_those_of_one_array(tmp_path):
-    rows, whole = StoredRows(stored(tmp_path / "f")), np.concatenate([rows.numpy() for rows in ROWS.values()])
+    rows, whole = (
+        StoredRows(stored(tmp_path / "f")),
+        np.concatenate([rows.numpy() for rows in ROWS.values()]),
+    )
     assert rows.shape == whole.shape == (13, 2) and len(rows) == 13 and rows.bounds["c"] == (8, 9)
-    for wanted in (slice(None), slice(3, 8), slice(2, 10), slice(4, 4), slice(None, None, 3), slice(1, 12, 5), slice(12, 99)):
+    for wanted in (
+        slice(None),
+        slice(3, 8),
+        slice(2, 10),
+        slice(4, 4),
+        slice(None, None, 3),
+        slice(1, 12, 5),
+        slice(12, 99),
+    ):
         assert np.array_equal(rows[wanted], whole[wanted]) and rows[wanted].dtype == np.float16
 
 
@@ -45,7 +65,11 @@ def test_what_failed_is_tried_again_and_nothing_else(tmp_path, capsys):
         return (ROWS[name], None) if name != "c" else (ROWS[name] * torch.inf, None)
 
     store = stored(tmp_path / "f", failing)
-    assert set(store.places) == {"a", "d"} and store.failed["b"] == "no sound" and "not finite" in store.failed["c"]
+    assert (
+        set(store.places) == {"a", "d"}
+        and store.failed["b"] == "no sound"
+        and "not finite" in store.failed["c"]
+    )
     assert "set aside b: no sound" in capsys.readouterr().err
     tried = []
     store = stored(tmp_path / "f", lambda name: (tried.append(name) or ROWS[name], None))
@@ -63,8 +87,14 @@ def test_what_is_damaged_in_a_shard_that_is_written_again_is_computed_again(tmp_
     (path,) = (tmp_path / "f").glob("shard-*")
     path.write_bytes(path.read_bytes()[:-1] + b"!")  # of d
     tried = []
-    store = stored(tmp_path / "f", lambda name: (tried.append(name) or ROWS[name], {"of": name}), shard_mb=1)
-    assert tried == ["b", "d"] and list(store.places) == list(store.facts) == list(LENGTHS) and not store.failed
+    store = stored(
+        tmp_path / "f", lambda name: (tried.append(name) or ROWS[name], {"of": name}), shard_mb=1
+    )
+    assert (
+        tried == ["b", "d"]
+        and list(store.places) == list(store.facts) == list(LENGTHS)
+        and not store.failed
+    )
     assert all(torch.equal(store[name], rows) for name, rows in ROWS.items())
 
 
@@ -89,7 +119,13 @@ def test_a_flipped_bit_is_noticed(tmp_path):
     store = FeatureStore.load(tmp_path / "f")
     assert torch.equal(store["c"], ROWS["c"])
     for read in (lambda: store["d"], lambda: store.rows("d", 0, 1), lambda: StoredRows(store)[:]):
-        with pytest.raises(InputError, match=r"shard-00001.safetensors is damaged .*the states of d .*makes it again"):
+        with pytest.raises(
+            InputError,
+            match=(
+                r"shard-00001.safetensors is damaged .*the states "
+                r"of d .*makes it again"
+            ),
+        ):
             read()
 
 
@@ -97,8 +133,20 @@ def test_nothing_is_left_where_nothing_can_be_used_or_there_is_no_room(tmp_path,
     def failing(name):
         raise ValueError("no sound")
 
-    refused(r"no recording of 4 can be used for tests \(the first, a: no sound\); mend", stored, tmp_path / "f", failing)
+    refused(
+        r"no recording of 4 can be used for tests \(the first, a: no sound\); "
+        r"mend",
+        stored,
+        tmp_path / "f",
+        failing,
+    )
     never = lambda name: pytest.fail("this should not have begun")  # noqa: E731
-    refused("4 recordings in .* need 4e-09 GB and the limit is 1e-09 GB", stored, tmp_path / "f", never, limit_gb=1e-9)
+    refused(
+        "4 recordings in .* need 4e-09 GB and the limit is 1e-09 GB",
+        stored,
+        tmp_path / "f",
+        never,
+        limit_gb=1e-9,
+    )
     assert "tests of 4 recordings: 4e-09 GB in" in capsys.readouterr().err
     assert not (tmp_path / "f").exists()

@@ -18,7 +18,10 @@ from .test_hubert import network as frozen_network
 
 DROPOUTS = ["hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout"]
 SHAPES = {name: shape for name, shape in SHAPES.items() if name != "one layer"} | {
-    "no norm before the projection, another epsilon": {"feat_proj_layer_norm": False, "layer_norm_eps": 1e-3}
+    "no norm before the projection, another epsilon": {
+        "feat_proj_layer_norm": False,
+        "layer_norm_eps": 1e-3,
+    }
 }
 ZERO = ("k_proj.bias", "conv_layers.0.conv.bias")  # gradients that are zero but for rounding
 
@@ -31,8 +34,15 @@ def theirs(model, samples, mask=None):
     """What `training_states` gives, by the modules of transformers."""
     found = []
     layers = model.encoder.layers
-    hooks = [layer.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])) for layer in layers]
-    hooks.append(layers[-1].register_forward_hook(lambda _, inputs, y: found.append(y[0] if isinstance(y, tuple) else y)))
+    hooks = [
+        layer.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))
+        for layer in layers
+    ]
+    hooks.append(
+        layers[-1].register_forward_hook(
+            lambda _, inputs, y: found.append(y[0] if isinstance(y, tuple) else y)
+        )
+    )
     features = model.feature_extractor(samples.clone()).transpose(1, 2)
     hidden = model.feature_projection(features)
     hidden = hidden[0] if isinstance(hidden, tuple) else hidden
@@ -66,24 +76,40 @@ def _kernels(request, monkeypatch):
 
 
 class NormsOfOneType(TorchDispatchMode):
-    """Refuses what a GPU refuses and a CPU does not: a norm whose weights are of another type than what it reads."""
+    """Refuses what a GPU refuses and a CPU does not: a norm whose weights are of another type than
+    what it reads."""
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function.overloadpacket in (torch.ops.aten.native_layer_norm, torch.ops.aten.native_group_norm):
+        if function.overloadpacket in (
+            torch.ops.aten.native_layer_norm,
+            torch.ops.aten.native_group_norm,
+        ):
             assert len({x.dtype for x in args if torch.is_tensor(x)}) == 1
         return function(*args, **(kwargs or {}))
 
 
 @pytest.mark.usefixtures("_kernels")
-@pytest.mark.parametrize(("kind", "shape"), [*(("Hubert", shape) for shape in SHAPES), ("Wav2Vec2", "base"), ("Wav2Vec2", "large")])
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [*(("Hubert", shape) for shape in SHAPES), ("Wav2Vec2", "base"), ("Wav2Vec2", "large")],
+)
 def test_outputs_and_all_gradients_are_those_of_transformers(kind, shape):
     model = network(kind, **SHAPES[shape])
     samples, mask = batch(model)
     expected, found = theirs(model, samples, mask), training_states(model, samples, mask)
     assert len(found[1]) == len(expected[1]) == model.config.num_hidden_layers + 1
-    assert max(error(a, b) for a, b in zip((found[0], *found[1]), (expected[0], *expected[1]), strict=True)) < 2e-6
+    assert (
+        max(
+            error(a, b)
+            for a, b in zip((found[0], *found[1]), (expected[0], *expected[1]), strict=True)
+        )
+        < 2e-6
+    )
     double = copy.deepcopy(model).double()
-    exact, rounded = gradients(double, *theirs(double, samples.double(), mask)), gradients(model, *expected)
+    exact, rounded = (
+        gradients(double, *theirs(double, samples.double(), mask)),
+        gradients(model, *expected),
+    )
     ours = gradients(model, *found)
     assert ours.keys() == exact.keys()
     largest = max(float(g.norm()) for g in exact.values())
@@ -91,7 +117,8 @@ def test_outputs_and_all_gradients_are_those_of_transformers(kind, shape):
         if name.endswith(ZERO) and gradient.norm() < 1e-6 * largest:
             assert ours[name].norm() < 1e-6 * largest
         else:
-            # processors round otherwise: on a Xeon with AMX theirs are 0.6e-5 from exact where ours are 1.5e-5
+            # processors round otherwise: on a Xeon with AMX theirs are 0.6e-5 from exact where ours
+            # are 1.5e-5
             assert error(ours[name], gradient) < max(1e-5, 3 * error(rounded[name], gradient)), name
 
 
@@ -120,10 +147,20 @@ def test_padding_changes_neither_states_nor_gradients(shape):
     apart = [torch.stack(training_states(model, x)[1]) for x in alone]
     for row, (states, count) in enumerate(zip(apart, frames.tolist(), strict=True)):
         assert states.shape[2] == count
-        assert max(error(of_row[row, :count], wanted[0]) for of_row, wanted in zip(together, states, strict=True)) < 2e-6
+        assert (
+            max(
+                error(of_row[row, :count], wanted[0])
+                for of_row, wanted in zip(together, states, strict=True)
+            )
+            < 2e-6
+        )
     real = torch.arange(together[0].shape[1]) < frames[:, None]
-    parameters = [p for name, p in model.named_parameters() if not name.endswith((*ZERO, "masked_spec_embed"))]
-    found = torch.autograd.grad(sum((x[real] ** 2).sum() for x in together), parameters, allow_unused=True)
+    parameters = [
+        p for name, p in model.named_parameters() if not name.endswith((*ZERO, "masked_spec_embed"))
+    ]
+    found = torch.autograd.grad(
+        sum((x[real] ** 2).sum() for x in together), parameters, allow_unused=True
+    )
     wanted = torch.autograd.grad(sum((x**2).sum() for x in apart), parameters, allow_unused=True)
     assert [g is None for g in found] == [g is None for g in wanted]
     assert all(error(a, b) < 1e-4 for a, b in zip(found, wanted, strict=True) if b is not None)
@@ -132,7 +169,9 @@ def test_padding_changes_neither_states_nor_gradients(shape):
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("dropped", DROPOUTS)
 def test_the_same_seed_drops_the_same(dropped, stable):
-    model = network(do_stable_layer_norm=stable, **dict.fromkeys([*DROPOUTS, "layerdrop"], 0.0) | {dropped: 0.4})
+    model = network(
+        do_stable_layer_norm=stable, **dict.fromkeys([*DROPOUTS, "layerdrop"], 0.0) | {dropped: 0.4}
+    )
     samples, mask = batch(model)
     exact = training_states(model, samples, mask)[1][-1]
     model.train()
@@ -148,11 +187,17 @@ def test_the_same_seed_drops_the_same(dropped, stable):
 
 @pytest.mark.parametrize("stable", [False, True])
 def test_the_same_seed_leaves_out_the_same_layers(stable):
-    changes = dict.fromkeys(DROPOUTS, 0.0) | {"layerdrop": 0.4, "num_hidden_layers": 8, "do_stable_layer_norm": stable}
+    changes = dict.fromkeys(DROPOUTS, 0.0) | {
+        "layerdrop": 0.4,
+        "num_hidden_layers": 8,
+        "do_stable_layer_norm": stable,
+    }
     model = network(**changes).train()
     samples, _ = batch(model)
     torch.manual_seed(5)
-    expected = model(samples.clone(), mask_time_indices=torch.zeros(3, 24, dtype=torch.bool)).last_hidden_state
+    expected = model(
+        samples.clone(), mask_time_indices=torch.zeros(3, 24, dtype=torch.bool)
+    ).last_hidden_state
     torch.manual_seed(5)
     layers = training_states(model, samples)[1]
     last = model.encoder.layer_norm(layers[-1]) if stable else layers[-1]
@@ -175,7 +220,8 @@ def test_bf16_is_as_near_as_autocast(shape):
         assert 1e-4 < error(found[1][i], exact[1][i]) < 1.5 * error(plain[1][i], exact[1][i]) + 1e-3
     assert all(g.dtype == torch.float32 for g in ours.values())
     whole, rounded, wanted = (
-        torch.cat([g[n].flatten() for n in exact_gradients]) for g in (ours, plain_gradients, exact_gradients)
+        torch.cat([g[n].flatten() for n in exact_gradients])
+        for g in (ours, plain_gradients, exact_gradients)
     )
     assert error(whole, wanted) < 1.5 * error(rounded, wanted)
 
@@ -187,9 +233,14 @@ def test_a_gpu_gets_norms_of_one_type_in_bf16(kind, shape, monkeypatch):
     model = network(kind, **SHAPES[shape])
     samples, mask = batch(model)
     with torch.autocast("cpu", torch.bfloat16), NormsOfOneType():
-        features, layers = training_states(model, samples, mask, lengths=torch.tensor([8_011, 4_000, 2_000]))
+        features, layers = training_states(
+            model, samples, mask, lengths=torch.tensor([8_011, 4_000, 2_000])
+        )
     assert {x.dtype for x in (features, *layers)} == {torch.bfloat16}
-    assert all(g.isfinite().all() and g.dtype == torch.float32 for g in gradients(model, features, layers).values())
+    assert all(
+        g.isfinite().all() and g.dtype == torch.float32
+        for g in gradients(model, features, layers).values()
+    )
 
 
 def test_layers_above_are_not_computed_and_frozen_ones_get_no_gradient():
@@ -202,7 +253,10 @@ def test_layers_above_are_not_computed_and_frozen_ones_get_no_gradient():
     model.feature_extractor.requires_grad_(False)
     model.encoder.layers[0].attention.q_proj.requires_grad_(False)
     found = gradients(model, *training_states(model, samples, mask, last=1))
-    assert not any(name.startswith(("feature_extractor", "encoder.layers.0.attention.q_proj")) for name in found)
+    assert not any(
+        name.startswith(("feature_extractor", "encoder.layers.0.attention.q_proj"))
+        for name in found
+    )
     assert {name.split(".")[2] for name in found if name.startswith("encoder.layers")} == {"0"}
 
 
@@ -217,4 +271,9 @@ def test_attention_that_is_not_kept_is_computed_again(monkeypatch):
 
 def test_other_architectures_are_refused():
     model = transformers.WavLMModel(transformers.WavLMConfig(**SIZES | FRONT))
-    refused("the encoder is a .* model, not a plain HuBERT", training_states, model, torch.randn(1, 4_000))
+    refused(
+        "the encoder is a .* model, not a plain HuBERT",
+        training_states,
+        model,
+        torch.randn(1, 4_000),
+    )

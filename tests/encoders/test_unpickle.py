@@ -1,4 +1,5 @@
-"""What is in a `.pt` or in a codebook of joblib is read and never run: stand-ins, refusals, damage."""
+"""What is in a `.pt` or in a codebook of joblib is read and never run: stand-ins, refusals,
+damage."""
 
 import argparse
 import builtins
@@ -27,7 +28,10 @@ from speechssl.errors import InputError
 
 from ..files import refused
 
-CFG = {"model": {"_name": "hubert", "layers": [1, 2, 3], "nested": {"a": None, "b": 0.5}}, "task": {"normalize": True}}
+CFG = {
+    "model": {"_name": "hubert", "layers": [1, 2, 3], "nested": {"a": None, "b": 0.5}},
+    "task": {"normalize": True},
+}
 
 
 class Runs:
@@ -42,8 +46,12 @@ class Runs:
 
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("style", ["dict", "omegaconf"])
-def test_what_fairseq_writes_is_read_without_fairseq_or_omegaconf(fakes, tmp_path, monkeypatch, style, zipped):
-    fakes.write_fairseq(tmp_path / "x.pt", {"w": torch.arange(6.0).reshape(2, 3).t()}, CFG, style, zipped)
+def test_what_fairseq_writes_is_read_without_fairseq_or_omegaconf(
+    fakes, tmp_path, monkeypatch, style, zipped
+):
+    fakes.write_fairseq(
+        tmp_path / "x.pt", {"w": torch.arange(6.0).reshape(2, 3).t()}, CFG, style, zipped
+    )
     for name in ("fairseq", "omegaconf"):
         monkeypatch.setitem(sys.modules, name, None)  # importing it would raise
     content = read_pt(tmp_path / "x.pt")
@@ -60,19 +68,32 @@ def test_the_real_omegaconf_is_read(tmp_path):
 
 
 def test_a_namespace_is_its_attributes(tmp_path):
-    torch.save({"args": argparse.Namespace(heads=4, inner=argparse.Namespace(a=[1]))}, tmp_path / "x.pt")
+    torch.save(
+        {"args": argparse.Namespace(heads=4, inner=argparse.Namespace(a=[1]))}, tmp_path / "x.pt"
+    )
     assert plain(read_pt(tmp_path / "x.pt")["args"]) == {"heads": 4, "inner": {"a": [1]}}
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool]
+)
 @pytest.mark.parametrize("zipped", [True, False])
 def test_tensors_come_back_as_they_are(tmp_path, dtype, zipped):
     base = torch.arange(24).reshape(4, 6).to(dtype)
-    tensors = {"whole": base, "view": base[1:, ::2], "scalar": base[0, 0], "empty": base[:0], "parameter": None}
+    tensors = {
+        "whole": base,
+        "view": base[1:, ::2],
+        "scalar": base[0, 0],
+        "empty": base[:0],
+        "parameter": None,
+    }
     tensors["parameter"] = torch.nn.Parameter(torch.ones(2))
     torch.save(tensors, tmp_path / "x.pt", _use_new_zipfile_serialization=zipped)
     found = read_pt(tmp_path / "x.pt")
-    assert all(torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype for name, tensor in tensors.items())
+    assert all(
+        torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype
+        for name, tensor in tensors.items()
+    )
     assert not found["parameter"].requires_grad
 
 
@@ -96,7 +117,11 @@ def test_tensors_come_back_as_they_are(tmp_path, dtype, zipped):
 )
 def test_what_would_run_is_refused_in_a_sentence(tmp_path, monkeypatch, function, given, zipped):
     monkeypatch.chdir(tmp_path)
-    torch.save({"model": {"w": torch.ones(1)}, "cfg": Runs(function, *given)}, "x.pt", _use_new_zipfile_serialization=zipped)
+    torch.save(
+        {"model": {"w": torch.ones(1)}, "cfg": Runs(function, *given)},
+        "x.pt",
+        _use_new_zipfile_serialization=zipped,
+    )
     refused(r"x\.pt would execute .*do not trust this file", read_pt, tmp_path / "x.pt")
     assert not (tmp_path / "RAN").exists()
 
@@ -108,7 +133,11 @@ def test_other_protocols_are_read_and_refused_alike(tmp_path, protocol):
     torch.save(content, tmp_path / "x.pt", pickle_protocol=protocol)
     found = read_pt(tmp_path / "x.pt")
     assert torch.equal(found["a"], torch.ones(2)) and isinstance(found["c"], Inert)
-    torch.save({"a": torch.ones(2), "b": Runs(os.system, "true")}, tmp_path / "x.pt", pickle_protocol=protocol)
+    torch.save(
+        {"a": torch.ones(2), "b": Runs(os.system, "true")},
+        tmp_path / "x.pt",
+        pickle_protocol=protocol,
+    )
     refused(r"would execute (posix|nt)\.system", read_pt, tmp_path / "x.pt")
 
 
@@ -137,7 +166,10 @@ def test_attributes_of_torch_are_not_changed(tmp_path):
     torch.save({"a": 1}, tmp_path / "x.pt")
     rewrite(tmp_path / "x.pt", lambda _: pickled)
     read_pt(tmp_path / "x.pt")
-    assert torch._utils._rebuild_tensor_v2.__kwdefaults__ is None and unpickle._tensor.__kwdefaults__ is None
+    assert (
+        torch._utils._rebuild_tensor_v2.__kwdefaults__ is None
+        and unpickle._tensor.__kwdefaults__ is None
+    )
 
 
 def test_settings_that_hold_themselves_are_not_followed_for_ever(fakes, tmp_path):
@@ -164,7 +196,12 @@ def rewrite(path, change=lambda pickled: pickled, compression=zipfile.ZIP_STORED
 @pytest.fixture(scope="module", params=[True, False], ids=["zip", "legacy"])
 def whole(fakes, request, tmp_path_factory):
     path = tmp_path_factory.mktemp("whole") / "x.pt"
-    state = {f"layer.{i}": torch.from_numpy(np.random.default_rng(i).standard_normal((8, 8)).astype(np.float32)) for i in range(4)}
+    state = {
+        f"layer.{i}": torch.from_numpy(
+            np.random.default_rng(i).standard_normal((8, 8)).astype(np.float32)
+        )
+        for i in range(4)
+    }
     fakes.write_fairseq(path, state, CFG, "omegaconf", request.param)
     return path.read_bytes(), state
 
@@ -182,13 +219,18 @@ def test_a_damaged_byte_is_refused_or_changes_nothing_but_itself(whole, tmp_path
     content, state = whole
     place = data.draw(st.integers(0, len(content) - 1))
     path = tmp_path_factory.mktemp("damaged") / "x.pt"
-    path.write_bytes(content[:place] + bytes([content[place] ^ data.draw(st.integers(1, 255))]) + content[place + 1 :])
+    path.write_bytes(
+        content[:place]
+        + bytes([content[place] ^ data.draw(st.integers(1, 255))])
+        + content[place + 1 :]
+    )
     try:
         found = read_pt(path)
     except InputError as error:
         assert str(path) in str(error) and "\n" not in str(error)
         return
-    if content[:2] == b"PK" and isinstance(found, dict) and "model" in found:  # checksums: what is read is what was written
+    # checksums: what is read is what was written
+    if content[:2] == b"PK" and isinstance(found, dict) and "model" in found:
         assert all(torch.equal(found["model"].get(name), tensor) for name, tensor in state.items())
 
 
@@ -224,12 +266,16 @@ def fitted(kind=MiniBatchKMeans, dtype=np.float32, **options):
 
 
 @pytest.mark.parametrize(
-    ("kind", "dtype", "seed"), [(KMeans, np.float32, 0), (MiniBatchKMeans, np.float64, np.random.RandomState(1))]
+    ("kind", "dtype", "seed"),
+    [(KMeans, np.float32, 0), (MiniBatchKMeans, np.float64, np.random.RandomState(1))],
 )
 @pytest.mark.parametrize(
     "options",
     [
-        *({"compress": kind} for kind in (0, 3, ("zlib", 9), ("gzip", 3), ("bz2", 3), ("lzma", 3), ("xz", 3))),
+        *(
+            {"compress": kind}
+            for kind in (0, 3, ("zlib", 9), ("gzip", 3), ("bz2", 3), ("lzma", 3), ("xz", 3))
+        ),
         *({"protocol": number} for number in range(6)),
     ],
 )
@@ -239,7 +285,11 @@ def test_what_joblib_writes_is_read(tmp_path, kind, dtype, seed, options):
     centroids, card = read_centroids(tmp_path / "km.bin")
     assert centroids.dtype == np.float32 and centroids.flags.c_contiguous
     assert np.array_equal(centroids, model.cluster_centers_.astype(np.float32))
-    assert card["kind"] == kind.__name__ and card["file"] == "km.bin" and card["scikit-learn"].count(".") == 2
+    assert (
+        card["kind"] == kind.__name__
+        and card["file"] == "km.bin"
+        and card["scikit-learn"].count(".") == 2
+    )
 
 
 @pytest.mark.parametrize("protocol", range(5))
@@ -269,14 +319,18 @@ def test_memory_order_and_byte_order_are_kept_and_no_other_attributes_are_needed
 def test_names_of_older_versions_are_known(tmp_path, now, before):
     model = fitted()
     model.odd = np.float32(3.5)  # a scalar names numpy's multiarray
-    content, packed = unframed(model), [b"\x8c" + struct.pack("<B", len(name)) + name.encode() for name in (now, before)]
+    content, packed = (
+        unframed(model),
+        [b"\x8c" + struct.pack("<B", len(name)) + name.encode() for name in (now, before)],
+    )
     assert packed[0] in content
     (tmp_path / "old.bin").write_bytes(content.replace(*packed))
     assert np.array_equal(read_centroids(tmp_path / "old.bin")[0], model.cluster_centers_)
 
 
 def unframed(model):
-    """joblib's pickle of protocol 4 without the frames, whose stated lengths would no longer be right."""
+    """joblib's pickle of protocol 4 without the frames, whose stated lengths would no longer be
+    right."""
     from joblib.numpy_pickle import NumpyPickler
 
     class Unframed(NumpyPickler):
@@ -312,7 +366,12 @@ def test_no_function_of_the_file_is_called(tmp_path, monkeypatch, call, protocol
     model = fitted()
     model.verbose = call
     joblib.dump(model if hidden else call, "km.bin", protocol=protocol)
-    refused(r"names (posix|builtins|__builtin__|nt)\.(mkdir|len), which no codebook needs", read_centroids, tmp_path / "km.bin")
+    refused(
+        r"names (posix|builtins|__builtin__|nt)\.(mkdir|len), which no codebook "
+        r"needs",
+        read_centroids,
+        tmp_path / "km.bin",
+    )
     assert not (tmp_path / "boom").exists()
 
 
@@ -387,7 +446,13 @@ def with_centres(centres):
         (np.array(["a", None]), "holds arrays of O8, not only of numbers"),
         *(
             (with_centres(centres), "without finite cluster_centers_")
-            for centres in (np.full((3, 2), np.nan), np.zeros((0, 3)), np.zeros(4), np.zeros((3, 2), int), "text")
+            for centres in (
+                np.full((3, 2), np.nan),
+                np.zeros((0, 3)),
+                np.zeros(4),
+                np.zeros((3, 2), int),
+                "text",
+            )
         ),
     ],
 )

@@ -1,4 +1,5 @@
-"""Multiple choice over systems and conditions: all is encoded once, baselines are exact, spoken end to end."""
+"""Multiple choice over systems and conditions: all is encoded once, baselines are exact, spoken end
+to end."""
 
 import json
 import shutil
@@ -38,11 +39,24 @@ def corpus(tmp_path):
 
 def make(root, spoken):
     passages = [{"id": f"p{i}", "seconds": 2.0 * spoken, "text": "a red boat"} for i in range(2)]
-    options = [{"id": f"q{i}-{o}", "seconds": 0.3} for i in range(len(CORRECT)) for o in range(len(OPTIONS))] if spoken else []
+    options = (
+        [
+            {"id": f"q{i}-{o}", "seconds": 0.3}
+            for i in range(len(CORRECT))
+            for o in range(len(OPTIONS))
+        ]
+        if spoken
+        else []
+    )
     asked = []
     for i, right in enumerate(CORRECT):
         audio = [f"dev/audio/q{i}-{o}.flac" for o in range(len(OPTIONS))] if spoken else []
-        about = {"passage": f"p{i // 2}", "options": OPTIONS, "correct": right, "option_audio": audio}
+        about = {
+            "passage": f"p{i // 2}",
+            "options": OPTIONS,
+            "correct": right,
+            "option_audio": audio,
+        }
         asked.append({"id": f"q{i}", "seconds": 1.0 * spoken, "text": "which"} | about)
     write_corpus(root, "dev", options=options, passages=passages, questions=asked)
     write_json(root / "card.json", {"corpus": "toy"})
@@ -74,12 +88,17 @@ class Listener:
 
 def run(systems, corpus, out, conditions=("clean",), seed=0):
     return evaluate_choice(
-        systems, load_corpus(corpus, "dev"), [parse_condition(c) for c in conditions], Setup(out, Distorter(seed, ()), 2, "enc")
+        systems,
+        load_corpus(corpus, "dev"),
+        [parse_condition(c) for c in conditions],
+        Setup(out, Distorter(seed, ()), 2, "enc"),
     )
 
 
 def values(rows):
-    return {(r.system, r.condition, r.snr_db, r.metric): (pytest.approx(r.value), r.n) for r in rows}
+    return {
+        (r.system, r.condition, r.snr_db, r.metric): (pytest.approx(r.value), r.n) for r in rows
+    }
 
 
 def test_everything_is_encoded_once_in_every_condition_with_options_distorted(corpus, tmp_path):
@@ -87,21 +106,31 @@ def test_everything_is_encoded_once_in_every_condition_with_options_distorted(co
     run([listener], corpus, tmp_path / "out", ("clean", "pink@5"))
     each = 2 + 4 + 4 * 4
     assert len(listener.encoded) == 2 * each and len(set(listener.encoded)) == 2 * each
-    assert (listener.asked[0].passage, listener.asked[0].question, listener.asked[0].options) == (32_000, 16_000, (4_800,) * 4)
+    assert (listener.asked[0].passage, listener.asked[0].question, listener.asked[0].options) == (
+        32_000,
+        16_000,
+        (4_800,) * 4,
+    )
     run([listener], corpus, tmp_path / "out", ("clean", "pink@5"))
     assert len(listener.encoded) == 2 * each
 
 
 def test_baselines_are_exact_and_sets_and_single_answers_are_counted_apart(corpus, tmp_path):
-    found = values(run([Baseline("chance"), Baseline("longest-option")], corpus, tmp_path / "out", ("pink@5",)))
-    assert found["chance", "clean", None, "set_accuracy"] == (pytest.approx(100 * (3 / 4 + 1 / 6) / 4), 4)
+    found = values(
+        run([Baseline("chance"), Baseline("longest-option")], corpus, tmp_path / "out", ("pink@5",))
+    )
+    assert found["chance", "clean", None, "set_accuracy"] == (
+        pytest.approx(100 * (3 / 4 + 1 / 6) / 4),
+        4,
+    )
     assert found["chance", "clean", None, "accuracy"] == (25, 3)
     assert found["longest-option", "clean", None, "accuracy"] == (pytest.approx(100 / 3), 3)
     # sets and single answers are counted apart
     found = values(run([Listener(), Listener((3, 0, 2, 1), "other")], corpus, tmp_path / "out"))
     assert found["listener", "clean", None, "set_accuracy"] == (25, 4)
     assert found["listener", "clean", None, "accuracy"] == (pytest.approx(100 / 3), 3)
-    assert found["other", "clean", None, "set_accuracy"] == (25, 4)  # options 1 and 3 are its best two
+    # options 1 and 3 are its best two
+    assert found["other", "clean", None, "set_accuracy"] == (25, 4)
     assert found["other", "clean", None, "accuracy"] == (0, 3)
 
 
@@ -110,11 +139,29 @@ def test_a_line_a_question_is_left_beside_the_predictions(corpus, tmp_path):
     (path,) = (tmp_path / "out/scores/listener").glob("*.jsonl")
     lines = read_lines(path)
     assert path.stem == next((tmp_path / "out/predictions/listener").glob("*.json")).stem
-    two = {"id": "q2", "passage": "p1", "voice": "s", "asker": "s", "set_accuracy": 0.0, "accuracy": None}
-    two |= {"answer_words": 1, "type": "other", "relation": "", "passage_errors": None, "passage_words": None}
+    two = {
+        "id": "q2",
+        "passage": "p1",
+        "voice": "s",
+        "asker": "s",
+        "set_accuracy": 0.0,
+        "accuracy": None,
+    }
+    two |= {
+        "answer_words": 1,
+        "type": "other",
+        "relation": "",
+        "passage_errors": None,
+        "passage_words": None,
+    }
     assert lines[2] == two | {"options": 4, "correct": [1, 3], "chosen": [0, 1]}
     chance = read_lines(tmp_path / "out/scores/chance/clean.jsonl")[2]
-    assert chance == two | {"set_accuracy": pytest.approx(1 / 6), "options": 4, "correct": [1, 3], "chosen": None}
+    assert chance == two | {
+        "set_accuracy": pytest.approx(1 / 6),
+        "options": 4,
+        "correct": [1, 3],
+        "chosen": None,
+    }
 
 
 @dataclass
@@ -135,17 +182,29 @@ class Readers:
 
 def test_word_errors_stand_beside_choices_and_are_compared(corpus, tmp_path, tokenizer):
     reading = WrittenChoice("text", "text", TextCodec(tokenizer), Readers(), {})
-    rows = values(run([Listener(name="units"), Recogniser(), reading, Baseline("chance")], corpus, tmp_path / "out"))
+    rows = values(
+        run(
+            [Listener(name="units"), Recogniser(), reading, Baseline("chance")],
+            corpus,
+            tmp_path / "out",
+        )
+    )
     assert (
-        rows["cascade-listener", "clean", None, "wer"][0] == pytest.approx(100 / 3) and rows["text", "clean", None, "wer"][0] == 0
+        rows["cascade-listener", "clean", None, "wer"][0] == pytest.approx(100 / 3)
+        and rows["text", "clean", None, "wer"][0] == 0
     )
     (c,) = compare(read_results([tmp_path / "out"]))
     assert (c.textless, c.recognisers) == (["chance", "units"], ["cascade-listener"])
-    assert [c.get(s, ("clean", None), "wer").value for s in ("cascade-listener", "text")] == [pytest.approx(1 / 3), 0]
+    assert [c.get(s, ("clean", None), "wer").value for s in ("cascade-listener", "text")] == [
+        pytest.approx(1 / 3),
+        0,
+    ]
     assert run_comparison(Compare(results=(tmp_path / "out",), out=tmp_path / "compare"))
 
 
-def test_what_cannot_be_encoded_is_reported_scores_nothing_and_is_tried_again(corpus, tmp_path, capsys):
+def test_what_cannot_be_encoded_is_reported_scores_nothing_and_is_tried_again(
+    corpus, tmp_path, capsys
+):
     path = corpus / "dev/audio/q0-2.flac"
     kept = path.read_bytes()
     path.write_bytes(b"no audio")
@@ -153,25 +212,39 @@ def test_what_cannot_be_encoded_is_reported_scores_nothing_and_is_tried_again(co
     assert found["listener", "clean", None, "set_accuracy"] == (0, 4)
     assert "set aside q0:option-2" in capsys.readouterr().err
     path.write_bytes(kept)
-    assert values(run([Listener()], corpus, tmp_path / "out"))["listener", "clean", None, "set_accuracy"] == (25, 4)
+    assert values(run([Listener()], corpus, tmp_path / "out"))[
+        "listener", "clean", None, "set_accuracy"
+    ] == (25, 4)
 
 
 def test_answers_that_are_spans_are_not_overwritten(corpus, tmp_path):
     write_json(tmp_path / "out/predictions/listener/clean.json", {"answers": {}})
-    refused("choose another folder for multiple choice", run, [Listener()], corpus, tmp_path / "out")
+    refused(
+        "choose another folder for multiple choice", run, [Listener()], corpus, tmp_path / "out"
+    )
 
 
 def test_another_system_of_the_same_name_is_refused(corpus, tmp_path):
     run([Listener(facts={"choice_units": "a"})], corpus, tmp_path / "out")
     other = Listener(facts={"choice_units": "b"})
-    message = r"made by listener \(choice_units a\), which is not listener of enc \(choice_units b\); evaluate"
+    message = (
+        r"made by listener \(choice_units a\), which is not listener of enc \(choice_units "
+        r"b\); evaluate"
+    )
     refused(message, run, [other], corpus, tmp_path / "out", ["pink@5"])
     assert not other.encoded
 
 
 def test_a_text_only_corpus_is_refused_to_listeners_and_read_by_the_others(tmp_path):
     corpus = make(tmp_path / "text", False)
-    refused(r"none of the 22 recordings .*text only; prepare the corpus with --speak", run, [Listener()], corpus, tmp_path / "out")
+    refused(
+        r"none of the 22 recordings .*text only; prepare the corpus with "
+        r"--speak",
+        run,
+        [Listener()],
+        corpus,
+        tmp_path / "out",
+    )
 
     class Reads:
         def score_many(self, items):
@@ -182,9 +255,21 @@ def test_a_text_only_corpus_is_refused_to_listeners_and_read_by_the_others(tmp_p
         def encode(self, words):
             return np.arange(len(words)), np.arange(len(words))
 
-    text, given = (WrittenChoice(name, s, Codec(), Reads(), {"s": s}) for name, s in (("text", "text"), ("cascade-given", "given")))
-    assert values(run([text], corpus, tmp_path / "out"))["text", "clean", None, "accuracy"] == (pytest.approx(100 / 3), 3)
-    refused("has no transcript, which cascade-given needs; evaluate text", run, [given], corpus, tmp_path / "out")
+    text, given = (
+        WrittenChoice(name, s, Codec(), Reads(), {"s": s})
+        for name, s in (("text", "text"), ("cascade-given", "given"))
+    )
+    assert values(run([text], corpus, tmp_path / "out"))["text", "clean", None, "accuracy"] == (
+        pytest.approx(100 / 3),
+        3,
+    )
+    refused(
+        "has no transcript, which cascade-given needs; evaluate text",
+        run,
+        [given],
+        corpus,
+        tmp_path / "out",
+    )
 
 
 def test_a_corpus_without_options_and_unknown_systems_are_one_sentence(mini_corpus, tmp_path):
@@ -192,10 +277,20 @@ def test_a_corpus_without_options_and_unknown_systems_are_one_sentence(mini_corp
     shutil.copytree(root / "train", root / "dev")
     refused("no question with options", run, [Baseline("chance")], root, tmp_path / "out")
     refused("choose units, speechbert, cascade-ctc", load_choice_systems, "people-en", ["unit"])
-    needs = {"units": "choice-units/; train one", "speechbert": "with --speechbert", "text": "choice-text/; train one"}
+    needs = {
+        "units": "choice-units/; train one",
+        "speechbert": "with --speechbert",
+        "text": ("choice-text/; train one"),
+    }
     for name, message in needs.items():
         refused(message, load_choice_systems, "people-en", [name])
-    with pytest.raises(InputError, match=r"^people-en has no choice-text/.*with --models, or evaluate without \(--systems chance"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"^people-en has no choice-text/.*with --models, or "
+            r"evaluate without \(--systems chance"
+        ),
+    ):
         load_choice_systems("people-en", ["text"])
 
 
@@ -211,7 +306,9 @@ def test_a_corpus_without_options_and_unknown_systems_are_one_sentence(mini_corp
         (["--ctc", "r"], "segments the words of SpeechBERT; give --speechbert"),
     ],
 )
-def test_flags_that_belong_together_are_asked_for(corpus, tmp_path, monkeypatch, capsys, flags, message):
+def test_flags_that_belong_together_are_asked_for(
+    corpus, tmp_path, monkeypatch, capsys, flags, message
+):
     monkeypatch.chdir(tmp_path)
     for name in ("u", "e", "s", "r"):
         Path(name).mkdir()
@@ -222,7 +319,14 @@ def test_flags_that_belong_together_are_asked_for(corpus, tmp_path, monkeypatch,
 def test_what_was_published_stands_beside_its_own_corpus_alone():
     for name in ("toefl-qa", "TOEFL-QA", "toefl_qa"):
         table = published_choice(name, "dev")
-        wanted = ("56.1", "1711.05345", "test", "ours above are on dev", "probably manual transcripts", "beside the system text")
+        wanted = (
+            "56.1",
+            "1711.05345",
+            "test",
+            "ours above are on dev",
+            "probably manual transcripts",
+            "beside the system text",
+        )
         assert all(text in table for text in wanted)
     assert "ours above" not in published_choice("toefl-qa", "test")
     assert published_choice("minisqa", "dev") == ""
@@ -243,15 +347,30 @@ TOEFL = Path(__file__).parents[3] / "shared" / "data" / "toefl_qa"
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not TOEFL.is_dir(), reason="the questions of TOEFL-QA are not here (../shared/data/toefl_qa)")
+@pytest.mark.skipif(
+    not TOEFL.is_dir(), reason=("the questions of TOEFL-QA are not here (../shared/data/toefl_qa)")
+)
 def test_baselines_of_toefl_qa_and_what_was_published_beside_them(tmp_path, capsys):
     from speechssl.data.toefl_qa import prepare_toefl_qa
 
     prepare_toefl_qa(TOEFL, tmp_path / "toefl")
-    arguments = [str(tmp_path / "toefl"), str(tmp_path / "out"), "--systems", "chance", "longest-option", "--split", "dev"]
+    arguments = [
+        str(tmp_path / "toefl"),
+        str(tmp_path / "out"),
+        "--systems",
+        "chance",
+        "longest-option",
+        "--split",
+        "dev",
+    ]
     assert main(["evaluate", "choice", *arguments]) == 0
-    found = {(r.system, r.metric): (r.value, r.n) for r in read_rows(tmp_path / "out/results.jsonl")}
-    assert found["chance", "set_accuracy"] == (pytest.approx(100 * (108 / 4 + 15 / 6 + 1 / 4) / 124), 124)
+    found = {
+        (r.system, r.metric): (r.value, r.n) for r in read_rows(tmp_path / "out/results.jsonl")
+    }
+    assert found["chance", "set_accuracy"] == (
+        pytest.approx(100 * (108 / 4 + 15 / 6 + 1 / 4) / 124),
+        124,
+    )
     assert found["chance", "accuracy"] == (25, 108)
     assert found["longest-option", "set_accuracy"] == (pytest.approx(100 * 30 / 124), 124)
     assert "Chung et al. 2018, arXiv 1711.05345" in capsys.readouterr().out
@@ -262,32 +381,80 @@ def test_baselines_of_toefl_qa_and_what_was_published_beside_them(tmp_path, caps
 
 @pytest.mark.slow
 def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer, capsys):
-    """Prepared, extracted, trained on units and on words, and evaluated with the encoder and the recogniser that ship."""
-    pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
+    """Prepared, extracted, trained on units and on words, and evaluated with the encoder and the
+    recogniser that ship."""
+    pytest.importorskip(
+        "espeakng_loader", reason=('the synthesiser needs: pip install "speechssl[synth]"')
+    )
     root, models = speak_corpus(tmp_path / "corpus"), tmp_path / "models"
-    shutil.copytree(model_folder("people-en"), models, ignore=shutil.ignore_patterns("dual", "text-qa"))
+    shutil.copytree(
+        model_folder("people-en"), models, ignore=shutil.ignore_patterns("dual", "text-qa")
+    )
     text_encoder(max_position_embeddings=512).save_pretrained(tmp_path / "bert")
     tokenizer.save_pretrained(tmp_path / "bert")
-    short = f"--text-encoder {tmp_path / 'bert'} --learning-rate 3e-3 --warmup-steps 2 --precision fp32 --steps".split()
+    short = (
+        f"--text-encoder {tmp_path / 'bert'} --learning-rate 3e-3 --warmup-steps 2 "
+        "--precision fp32 --steps"
+    ).split()
     book, encoder = str(models / "units.safetensors"), str(models / "encoder")
     commands = [
         ["units", "extract", str(root), encoder, book, str(tmp_path / "units"), "--split", "train"],
-        ["train", "choice", str(root), str(models / "choice-units"), "--units", str(tmp_path / "units"), *short, "2"],
-        ["train", "choice", str(root), str(models / "choice-text"), "--combine", "log-sum-exp", *short, "60"],
-        ["train", "choice", str(root), str(models / "choice-speechbert"), "--speechbert", str(models / "speechbert")]
+        [
+            "train",
+            "choice",
+            str(root),
+            str(models / "choice-units"),
+            "--units",
+            str(tmp_path / "units"),
+            *short,
+            "2",
+        ],
+        [
+            "train",
+            "choice",
+            str(root),
+            str(models / "choice-text"),
+            "--combine",
+            "log-sum-exp",
+            *short,
+            "60",
+        ],
+        [
+            "train",
+            "choice",
+            str(root),
+            str(models / "choice-speechbert"),
+            "--speechbert",
+            str(models / "speechbert"),
+        ]
         + ["--encoder", encoder, "--ctc", str(models / "ctc"), "--window", "100", "--stride", "50"]
         + ["--max-question", "30", "--steps", "2", "--warmup-steps", "1", "--precision", "fp32"],
     ]
     for command in commands:
         assert main(command) == 0
     systems = ["units", "speechbert", "cascade-ctc", "text", "chance", "longest-option"]
-    evaluation = ["evaluate", "choice", str(root), str(tmp_path / "out"), "--models", str(models), "--split", "train"]
+    evaluation = [
+        "evaluate",
+        "choice",
+        str(root),
+        str(tmp_path / "out"),
+        "--models",
+        str(models),
+        "--split",
+        "train",
+    ]
     evaluation += ["--systems", *systems, "--conditions", "clean", "pink@5"]
     assert main(evaluation) == 0
     rows = read_rows(tmp_path / "out/results.jsonl")
     found = {(r.system, r.condition, r.metric): r.value for r in rows}
-    assert found["text", "clean", "set_accuracy"] == 100 and found["chance", "clean", "set_accuracy"] == pytest.approx(50)
-    noisy = {("units", "pink", "accuracy"), ("speechbert", "pink", "accuracy"), ("cascade-ctc", "pink", "set_accuracy")}
+    assert found["text", "clean", "set_accuracy"] == 100 and found[
+        "chance", "clean", "set_accuracy"
+    ] == pytest.approx(50)
+    noisy = {
+        ("units", "pink", "accuracy"),
+        ("speechbert", "pink", "accuracy"),
+        ("cascade-ctc", "pink", "set_accuracy"),
+    }
     assert noisy | {("cascade-ctc", "clean", "wer")} <= set(found)
     assert ("text", "pink", "accuracy") not in found
     before = (tmp_path / "out/results.jsonl").read_bytes()
@@ -297,7 +464,9 @@ def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer
         card, (before,) = models / f"choice-{name}/card.json", load_choice_systems(models, [name])
         made = read_json(card)
         write_json(card, made | {"layout": made["layout"] | {"stride": 7}})
-        assert differing(before.card, load_choice_systems(models, [name])[0].card) == ["layout.stride"]
+        assert differing(before.card, load_choice_systems(models, [name])[0].card) == [
+            "layout.stride"
+        ]
     card = models / "choice-speechbert/card.json"
     made = json.loads(card.read_text())
     made["speechbert"]["words"] = "others"
@@ -317,12 +486,28 @@ def speak_corpus(root):
         samples = resample(spoken.samples / 32_768, spoken.sample_rate, 16_000)
         write_flac(root / f"train/audio/{name}.flac", samples)
         seconds = len(samples) / 16_000
-        return {"id": name, "audio": f"train/audio/{name}.flac", "seconds": seconds, "text": text, "speaker": "s", "language": "en"}
+        return {
+            "id": name,
+            "audio": f"train/audio/{name}.flac",
+            "seconds": seconds,
+            "text": text,
+            "speaker": "s",
+            "language": "en",
+        }
 
     for i, place in enumerate(("paris", "london", "paris", "london")):
-        rows["passages"].append(record(f"p{i}", f"{'anna' if i < 2 else 'peter'} was born in {place}"))
-        audio = [record(f"q{i}-{o}", option)["audio"] for o, option in enumerate(("paris", "london"))]
-        asked = {"passage": f"p{i}", "options": ["paris", "london"], "correct": i % 2, "option_audio": audio}
+        rows["passages"].append(
+            record(f"p{i}", f"{'anna' if i < 2 else 'peter'} was born in {place}")
+        )
+        audio = [
+            record(f"q{i}-{o}", option)["audio"] for o, option in enumerate(("paris", "london"))
+        ]
+        asked = {
+            "passage": f"p{i}",
+            "options": ["paris", "london"],
+            "correct": i % 2,
+            "option_audio": audio,
+        }
         rows["questions"].append(record(f"q{i}", "where was that") | asked)
     for kind, records in rows.items():
         write_lines(root / f"train/{kind}.jsonl", records)

@@ -1,4 +1,5 @@
-"""Comparisons: paired on the same questions, symmetric, adjusted, and refused where questions or data differ."""
+"""Comparisons: paired on the same questions, symmetric, adjusted, and refused where questions or
+data differ."""
 
 import json
 
@@ -49,7 +50,15 @@ def write(folder, system, lines, condition=CLEAN, **changes):
     name, snr = condition
     path = folder / "scores" / system / f"{name}{'' if snr is None else f'-{snr:g}-dB'}.jsonl"
     write_lines(path, lines)
-    card = {"corpus": "mini", "split": "test", "data": "0123", "condition": name, "snr_db": snr, "system": system, "synthetic": ""}
+    card = {
+        "corpus": "mini",
+        "split": "test",
+        "data": "0123",
+        "condition": name,
+        "snr_db": snr,
+        "system": system,
+        "synthetic": "",
+    }
     card |= {"lines": hash_bytes(path.read_bytes())} | changes
     path.with_name(f"{path.stem}.card.json").write_text(json.dumps(card))
     return path
@@ -62,13 +71,19 @@ def scored(level, seed, errors=None, n=QUESTIONS):
 
 
 def write_sweep(folder, of_lines=None, **changes):
-    """A system at 0.5 whatever the noise, and a cascade that falls from 0.9 at a WER of 0 to 0.1 at 80 %: they meet at 40 %.
+    """A system at 0.5 whatever the noise, and a cascade that falls from 0.9 at a WER of 0 to 0.1 at
+    80 %: they meet at 40 %.
 
     of_lines: fields that every line gets.
     """
     for errors in (0, 30, 50, 80):
         system = "text" if errors == 0 else f"cascade-simulated@{errors}"
-        write(folder, system, [x | (of_lines or {}) for x in scored(0.9 - errors / 100, errors, errors)], **changes)
+        write(
+            folder,
+            system,
+            [x | (of_lines or {}) for x in scored(0.9 - errors / 100, errors, errors)],
+            **changes,
+        )
     write(folder, "dual", [x | (of_lines or {}) for x in scored(0.5, 1)], **changes)
 
 
@@ -117,16 +132,29 @@ def test_differences_lie_in_their_intervals(tmp_path_factory, values, seed):
 def test_p_values_are_adjusted_over_all_corpora(tmp_path):
     for corpus in ("one", "two"):
         for system, level in (("a", 0.6), ("b", 0.55)):
-            write(tmp_path / corpus, system, scored(level, len(system + corpus) + ord(system)), corpus=corpus)
-    found = [t for some in paired_tests(compare(read_results([tmp_path / "one", tmp_path / "two"]))) for t in some]
+            write(
+                tmp_path / corpus,
+                system,
+                scored(level, len(system + corpus) + ord(system)),
+                corpus=corpus,
+            )
+    found = [
+        t
+        for some in paired_tests(compare(read_results([tmp_path / "one", tmp_path / "two"])))
+        for t in some
+    ]
     smallest = min(found, key=lambda t: t.difference.p_value)
-    assert len(found) == 2 and smallest.p_holm == pytest.approx(min(1, 2 * smallest.difference.p_value))
+    assert len(found) == 2 and smallest.p_holm == pytest.approx(
+        min(1, 2 * smallest.difference.p_value)
+    )
 
 
 def test_without_pairs_what_has_no_transcript_is_tested_against_the_others(sweep):
     (c,) = compare(read_results([sweep]))
     others = ["text", "cascade-simulated@30", "cascade-simulated@50", "cascade-simulated@80"]
-    assert [(t.first, t.second) for t in paired_tests([c])[0]] == [("dual", other) for other in others]
+    assert [(t.first, t.second) for t in paired_tests([c])[0]] == [
+        ("dual", other) for other in others
+    ]
     assert c.textless == ["dual"] and c.recognisers == []
 
 
@@ -149,8 +177,13 @@ def test_pairs_that_encoded_other_noise_are_reported_and_others_are_not(tmp_path
     line += "dual (seed 0) and cascade-ctc (seed 7) in pink 10 dB, reverb."
     assert printed.count(line) == 1 and line in tables and line in page
     reported = {(t["second"], t["condition"]) for t in corpus["tests"] if t["seeds"] == [0, 7]}
-    assert corpus["other_noise"] == line and reported == {("cascade-ctc", "pink 10 dB"), ("cascade-ctc", "reverb")}
-    assert {t["seeds"] is None for t in corpus["tests"] if (t["second"], t["condition"]) not in reported} == {True}
+    assert corpus["other_noise"] == line and reported == {
+        ("cascade-ctc", "pink 10 dB"),
+        ("cascade-ctc", "reverb"),
+    }
+    assert {
+        t["seeds"] is None for t in corpus["tests"] if (t["second"], t["condition"]) not in reported
+    } == {True}
     assert comparison(tmp_path / "out", tmp_path / "x")[3][0]["other_noise"] == ""
 
 
@@ -159,7 +192,11 @@ def test_snrs_over_active_speech_and_over_the_whole_signal_are_not_compared(tmp_
     for name, facts in (("a", {}), ("b", {"snr_over": "signal"})):
         write(tmp_path, name, scored(0.5, 0), pink, **facts)
         write(tmp_path, name, scored(0.5, 0))
-    refused("have SNRs over active and over signal; evaluate both with one", compare, read_results([tmp_path]))
+    refused(
+        "have SNRs over active and over signal; evaluate both with one",
+        compare,
+        read_results([tmp_path]),
+    )
 
 
 # ---- where the lines cross
@@ -180,13 +217,20 @@ def test_lines_that_cross_are_found_where_they_do(sweep):
 def test_lines_that_do_not_cross_say_so(sweep, level, ahead):
     write(sweep, "dual", [line(i, level) for i in range(QUESTIONS)])
     (x,) = crossings(compare(read_results([sweep]))[0])
-    assert (x.at, x.ahead, x.share) == (None, ahead, 0) and "do not cross in the range measured" in crossing_text(x)
+    assert (x.at, x.ahead, x.share) == (None, ahead, 0) and (
+        "do not cross in the range measured"
+    ) in crossing_text(x)
 
 
 @pytest.mark.slow
 def test_noise_costs_both_systems_and_is_compared_condition_by_condition(tmp_path):
-    """The system without a transcript falls in noise, too: the lines cross where the two are equal in the same noise."""
-    for snr, errors, cascade, dual in ((None, 10, 0.8, 0.6), (10.0, 30, 0.5, 0.5), (0.0, 70, 0.1, 0.3)):
+    """The system without a transcript falls in noise, too: the lines cross where the two are equal
+    in the same noise."""
+    for snr, errors, cascade, dual in (
+        (None, 10, 0.8, 0.6),
+        (10.0, 30, 0.5, 0.5),
+        (0.0, 70, 0.1, 0.3),
+    ):
         where = CLEAN if snr is None else ("pink", snr)
         write(tmp_path, "cascade-ctc", [line(i, cascade, errors) for i in range(QUESTIONS)], where)
         write(tmp_path, "dual", [line(i, dual) for i in range(QUESTIONS)], where)
@@ -201,23 +245,39 @@ def test_noise_costs_both_systems_and_is_compared_condition_by_condition(tmp_pat
 def write_points(folder, points):
     """points: WER in percent, score of a cascade and of DUAL in the same noise."""
     for errors, cascade, dual in points:
-        write(folder, "cascade-ctc", [line(i, cascade, errors) for i in range(QUESTIONS)], ("pink", float(-errors)))
+        write(
+            folder,
+            "cascade-ctc",
+            [line(i, cascade, errors) for i in range(QUESTIONS)],
+            ("pink", float(-errors)),
+        )
         write(folder, "dual", [line(i, dual) for i in range(QUESTIONS)], ("pink", float(-errors)))
 
 
-@pytest.mark.parametrize(("left", "right", "given"), [(10, 40, True), (9, 41, False), (10, 41, False), (8, 92, False)])
-def test_a_crossing_is_given_where_points_were_measured_within_15_points_on_both_sides(tmp_path, left, right, given):
+@pytest.mark.parametrize(
+    ("left", "right", "given"), [(10, 40, True), (9, 41, False), (10, 41, False), (8, 92, False)]
+)
+def test_a_crossing_is_given_where_points_were_measured_within_15_points_on_both_sides(
+    tmp_path, left, right, given
+):
     width = (right - left) / 100
-    write_points(tmp_path, [(left, 0.5 + width / 2, 0.5), (right, 0.5 - width / 2, 0.5)])  # they meet in the middle
+    # they meet in the middle
+    write_points(tmp_path, [(left, 0.5 + width / 2, 0.5), (right, 0.5 - width / 2, 0.5)])
     printed, tables, page, (corpus,) = comparison(tmp_path / "out", tmp_path)
     (x,) = corpus["crossings"]
     assert x["between"] == [left / 100, right / 100] and x["share"] == 1
     if given:
         assert (x["low"], x["at"], x["high"]) == pytest.approx([(left + right) / 200] * 3)
-        text = f"{(left + right) / 2:.1f} % [{(left + right) / 2:.1f}, {(left + right) / 2:.1f}]; 100 % of the resamples cross"
+        text = (
+            f"{(left + right) / 2:.1f} % [{(left + right) / 2:.1f}, "
+            f"{(left + right) / 2:.1f}]; 100 % of the resamples cross"
+        )
     else:
         assert (x["at"], x["low"], x["high"]) == (None, None, None)
-        text = f"they cross where nothing was measured nearby: the nearest points have {left}.0 and {right}.0 %"
+        text = (
+            f"they cross where nothing was measured nearby: the nearest points have {left}.0 "
+            f"and {right}.0 %"
+        )
     assert x["text"].startswith(text) and all(text in where for where in (printed, tables))
     assert page.count(text) == 3  # the summary, the table, and the words of the figure
     assert (f">{(left + right) / 2:.1f} %, 100 % of resamples<" in page) == given
@@ -226,15 +286,25 @@ def test_a_crossing_is_given_where_points_were_measured_within_15_points_on_both
 @pytest.mark.parametrize(
     ("points", "ahead", "words"),
     [
-        ([(10, 0.5, 0.9), (30, 0.3, 0.8), (92, 0.035, 0.0)], "", "the cascade is ahead at 92.0 %, dual at 10.0 and 30.0 %"),
+        (
+            [(10, 0.5, 0.9), (30, 0.3, 0.8), (92, 0.035, 0.0)],
+            "",
+            "the cascade is ahead at 92.0 %, dual at 10.0 and 30.0 %",
+        ),
         ([(10, 0.5, 0.9), (30, 0.3, 0.8), (92, 0.0, 0.1)], "textless", "dual is ahead throughout"),
         ([(10, 0.5, 0.9), (30, 0.3, 0.3)], "textless", "the cascade is nowhere ahead"),
-        ([(10, 0.9, 0.5), (30, 0.3, 0.4), (40, 0.4, 0.3)], "", "the cascade is ahead at 10.0 and 40.0 %, dual at 30.0 %"),
+        (
+            [(10, 0.9, 0.5), (30, 0.3, 0.4), (40, 0.4, 0.3)],
+            "",
+            "the cascade is ahead at 10.0 and 40.0 %, dual at 30.0 %",
+        ),
         ([(10, 0.9, 0.5), (30, 0.4, 0.4)], "cascade", "dual is nowhere ahead"),
         ([(10, 0.5, 0.5), (30, 0.4, 0.4)], "neither", "they are equal throughout"),
     ],
 )
-def test_who_is_ahead_is_told_from_the_points_and_not_from_the_curve(tmp_path, points, ahead, words):
+def test_who_is_ahead_is_told_from_the_points_and_not_from_the_curve(
+    tmp_path, points, ahead, words
+):
     write_points(tmp_path, points)
     (x,) = crossings(compare(read_results([tmp_path]))[0])
     assert (x.at, x.ahead) == (None, ahead) and words in crossing_text(x)
@@ -265,20 +335,35 @@ def test_scores_by_kind_length_place_and_errors(tmp_path):
     write(tmp_path, "cascade-ctc", [line(i, 0.5, 5 if i < 30 else 50) for i in range(QUESTIONS)])
     (c,) = compare(read_results([tmp_path]))
     found = {a.by: a for a in analyses(c, CLEAN)}
-    assert list(found) == ["type of the answer", "length of the answer", "words of the answer", "place in the passage",
+    assert list(found) == ["type of the answer", "length of the "
+                                                 "answer", "words of the "
+                                                           "answer", "place in the passage",
                            "WER of the answer's sentence"]  # fmt: skip
     kinds = {b.name: b for b in found["type of the answer"].buckets}
-    assert (kinds["date"].scores["dual"].value, kinds["person"].scores["dual"].value) == (1, 0) and kinds["date"].n == 30
-    assert [b.name for b in found["length of the answer"].buckets] == ["under 0.5 s", "0.5-1 s", "1-2 s"]
+    assert (kinds["date"].scores["dual"].value, kinds["person"].scores["dual"].value) == (
+        1,
+        0,
+    ) and kinds["date"].n == 30
+    assert [b.name for b in found["length of the answer"].buckets] == [
+        "under 0.5 s",
+        "0.5-1 s",
+        "1-2 s",
+    ]
     assert [b.name for b in found["words of the answer"].buckets] == ["1", "2", "3-4"]
     sentences = found["WER of the answer's sentence"]
-    assert sentences.recogniser == "cascade-ctc" and [(b.name, b.n) for b in sentences.buckets] == [("0-10 %", 30), ("45-60 %", 30)]
+    assert sentences.recogniser == "cascade-ctc" and [(b.name, b.n) for b in sentences.buckets] == [
+        ("0-10 %", 30),
+        ("45-60 %", 30),
+    ]
     bins = by_own_wer(c, "dual", "cascade-ctc")
     assert [(b.name, b.wer, b.cascade.value, b.textless.value) for b in bins] == [
         ("0-10 %", 0.05, 0.5, 0.5),
         ("45-60 %", 0.5, 0.5, 0.5),
     ]
-    assert [b.name for b in by_own_wer(c, "dual", "cascade-ctc", sentences=True)] == ["0-10 %", "45-60 %"]
+    assert [b.name for b in by_own_wer(c, "dual", "cascade-ctc", sentences=True)] == [
+        "0-10 %",
+        "45-60 %",
+    ]
 
 
 def test_rare_relations_stand_together(tmp_path):
@@ -299,7 +384,12 @@ def test_rare_relations_stand_together(tmp_path):
 def test_other_questions_are_refused_or_left_out(tmp_path):
     write(tmp_path, "a", scored(0.5, 0))
     write(tmp_path, "b", scored(0.5, 1, n=30))
-    refused(r"different questions \(60 and 30, 30 in common\).*--common", compare, read_results([tmp_path]))
+    refused(
+        r"different questions \(60 and 30, 30 in "
+        r"common\).*--common",
+        compare,
+        read_results([tmp_path]),
+    )
     (c,) = compare(read_results([tmp_path]), common=True)
     assert c.get("a", CLEAN).n == 30
     (alone,) = compare(read_results([tmp_path], ["a"]))
@@ -314,12 +404,18 @@ def test_other_data_are_refused(tmp_path):
 
 def test_systems_without_the_metric_stand_aside(tmp_path):
     write(tmp_path, "a", scored(0.5, 0))
-    write(tmp_path, "choice-units", [{"id": f"c{i}", "passage": "p", "set_accuracy": i} for i in (0, 1)])
+    write(
+        tmp_path,
+        "choice-units",
+        [{"id": f"c{i}", "passage": "p", "set_accuracy": i} for i in (0, 1)],
+    )
     assert compare(read_results([tmp_path]))[0].systems == ["a"]
     (c,) = compare(read_results([tmp_path]), "set_accuracy")
     assert c.get("choice-units", CLEAN).value == 0.5 and not analyses(c, CLEAN)
     assert c.aside == ("a",)
-    assert "Left out, for they have none: choice-units." in comparison(tmp_path / "out", tmp_path)[0]
+    assert (
+        "Left out, for they have none: choice-units." in comparison(tmp_path / "out", tmp_path)[0]
+    )
     refused("no result has em", compare, read_results([tmp_path]), "em")
 
 
@@ -334,12 +430,21 @@ def test_folders_of_one_name_are_reported_apart_and_a_folder_counts_once(tmp_pat
     (c,) = compare(read_results([one, one]))
     assert c.systems == ["dual"]
     write(tmp_path / "other", "dual", scored(0.5, 0))
-    assert compare(read_results([one, tmp_path / "other"]))[0].systems == ["dual (dev)", "dual (other)"]
+    assert compare(read_results([one, tmp_path / "other"]))[0].systems == [
+        "dual (dev)",
+        "dual (other)",
+    ]
 
 
 def test_folders_without_scores_are_named(tmp_path):
-    refused("there is no folder .*nowhere; give one that `speechssl evaluate` wrote to", read_results, [tmp_path / "nowhere"])
-    refused("has no scores of questions; run the evaluation into it again", read_results, [tmp_path])
+    refused(
+        "there is no folder .*nowhere; give one that `speechssl evaluate` wrote to",
+        read_results,
+        [tmp_path / "nowhere"],
+    )
+    refused(
+        "has no scores of questions; run the evaluation into it again", read_results, [tmp_path]
+    )
     write(tmp_path / "dev", "dual", scored(0.5, 0))
     refused("itself; give its subfolders that have: .*dev", read_results, [tmp_path])
 
@@ -348,11 +453,21 @@ def test_folders_without_scores_are_named(tmp_path):
     ("damage", "message"),
     [
         (lambda p: p.write_text(p.read_text() + "{"), "cannot read the scores"),
-        (lambda p: p.write_text(p.read_text().replace("person", "place")), "was changed after it was written"),
+        (
+            lambda p: p.write_text(p.read_text().replace("person", "place")),
+            "was changed after it was written",
+        ),
         (lambda p: p.with_name("clean.card.json").unlink(), r"clean\.card\.json as JSON"),
-        (lambda p: p.with_name("clean.card.json").write_text('{"corpus": "x"}'), "does not record what was scored"),
+        (
+            lambda p: p.with_name("clean.card.json").write_text('{"corpus": "x"}'),
+            "does not record what was scored",
+        ),
         (lambda p: p.with_name("clean.card.json").write_text("[]"), "is not a JSON object"),
-        (lambda p: write(p.parents[2], "a", [line(0, 1.5)]), r"no score in \[0, 1\] for the question q0"),
+        (
+            lambda p: write(p.parents[2], "a", [line(0, 1.5)]),
+            r"no score in \[0, 1\] for the "
+            r"question q0",
+        ),
         (lambda p: write(p.parents[2], "a", [{"id": "q0", "ff1": 1}]), "has no passage"),
     ],
 )
@@ -365,7 +480,12 @@ def test_pairs_and_systems_that_are_not_there_are_named(tmp_path):
     write(tmp_path, "a", scored(0.5, 0))
     write(tmp_path, "b", scored(0.5, 1))
     refused("no scores of the system 'c'; choose from a, b", read_results, [tmp_path], ["c"])
-    refused("a and c were not scored in one condition", paired_tests, compare(read_results([tmp_path])), [("a", "c")])
+    refused(
+        "a and c were not scored in one condition",
+        paired_tests,
+        compare(read_results([tmp_path])),
+        [("a", "c")],
+    )
     for pair in ("a", "a,a", "a,b,c", ",b"):
         refused("is not a pair of systems", comparison, tmp_path / "out", tmp_path, pairs=(pair,))
     refused("there is no metric 'bleu'", comparison, tmp_path / "out", tmp_path, metric="bleu")
@@ -379,14 +499,26 @@ def test_pairs_and_systems_that_are_not_there_are_named(tmp_path):
 def test_everything_is_written(sweep, tmp_path):
     printed, tables, page, (values,) = comparison(tmp_path / "out", sweep, pairs=("dual,text",))
     assert "where the lines cross" in printed and "mini test: FF1" in printed
-    assert values["crossings"][0]["at"] == pytest.approx(0.4, abs=0.04) and values["metric"] == "ff1"
+    assert (
+        values["crossings"][0]["at"] == pytest.approx(0.4, abs=0.04) and values["metric"] == "ff1"
+    )
     (test,) = values["tests"]
     assert test["value"] == pytest.approx(-40, abs=4) and test["p_holm"] == test["p_value"] < 0.001
-    titles = ("paired differences", "by type of the answer", "by the WER of the sentence", "Published")
+    titles = (
+        "paired differences",
+        "by type of the answer",
+        "by the WER of the sentence",
+        "Published",
+    )
     assert all(title in tables for title in titles)
-    widths = [{row.count(" | ") for row in block.split("\n") if row.startswith("|")} for block in tables.split("\n## ")]
+    widths = [
+        {row.count(" | ") for row in block.split("\n") if row.startswith("|")}
+        for block in tables.split("\n## ")
+    ]
     assert all(len(some) == 1 for some in widths)
-    assert page.count("<svg viewBox") == 1 and "://" not in page.replace("https://arxiv.org/abs/", "")
+    assert page.count("<svg viewBox") == 1 and "://" not in page.replace(
+        "https://arxiv.org/abs/", ""
+    )
     assert comparison(tmp_path / "again", sweep, pairs=("dual,text",))[2] == page
 
 
@@ -395,10 +527,23 @@ def test_one_passage_has_no_interval_anywhere(tmp_path):
     printed, tables, _, (corpus,) = comparison(tmp_path / "out", tmp_path)
     tables = tables.split("## Published")[0]
     assert "dual | text | clean | -4" in tables and "[" not in tables and "[" not in printed
-    assert all("Fewer than 5 passages have no interval." in t for t in tables.split("## ")[1:] if "lines cross" not in t)
+    assert all(
+        "Fewer than 5 passages have no interval." in t
+        for t in tables.split("## ")[1:]
+        if "lines cross" not in t
+    )
     (crossing,) = corpus["crossings"]
-    assert crossing["at"] == pytest.approx(0.4, abs=0.05) and crossing["text"].endswith(" %") and crossing["share"] is None
-    of_bins = [x[part] for b in corpus["by_own_wer"] for x in b["bins"] for part in ("cascade", "textless", "difference")]
+    assert (
+        crossing["at"] == pytest.approx(0.4, abs=0.05)
+        and crossing["text"].endswith(" %")
+        and crossing["share"] is None
+    )
+    of_bins = [
+        x[part]
+        for b in corpus["by_own_wer"]
+        for x in b["bins"]
+        for part in ("cascade", "textless", "difference")
+    ]
     of_errors = [v for a in corpus["errors"] for b in a["buckets"] for v in b["scores"].values()]
     found = [*corpus["cells"], *corpus["tests"], crossing, *of_bins, *of_errors]
     assert of_bins and of_errors and all((x["low"], x["high"]) == (None, None) for x in found)
@@ -407,10 +552,16 @@ def test_one_passage_has_no_interval_anywhere(tmp_path):
 @pytest.mark.slow
 def test_errors_in_chinese_are_of_characters(tmp_path):
     write_sweep(tmp_path, languages=["zh"])
-    write(tmp_path, "cascade-ctc", scored(0.5, 7, 30)[:30] + scored(0.5, 7, 50)[30:], languages=["zh"])
+    write(
+        tmp_path, "cascade-ctc", scored(0.5, 7, 30)[:30] + scored(0.5, 7, 50)[30:], languages=["zh"]
+    )
     _, tables, page, (corpus,) = comparison(tmp_path / "out", tmp_path)
     written = tables.split("## Published")[0]
-    assert "mini test: CER" in written and "CER of the answer's sentence" in written and "characters of the answer" in written
+    assert (
+        "mini test: CER" in written
+        and ("CER of the answer's sentence") in written
+        and ("characters of the answer") in written
+    )
     assert "WER" not in written and "word error" not in written + page.split("Published")[0]
     assert "CER of the cascade's recogniser" in page
     assert corpus["error_rate"] == "CER"
@@ -426,7 +577,9 @@ def test_errors_in_chinese_are_of_characters(tmp_path):
         ("mini", "test", "HuBERT-128", "QACNN"),  # nothing was published on it
     ],
 )
-def test_what_was_published_on_the_corpus_stands_at_the_end(tmp_path, corpus, split, reported, left_out):
+def test_what_was_published_on_the_corpus_stands_at_the_end(
+    tmp_path, corpus, split, reported, left_out
+):
     write(tmp_path, "dual", scored(0.5, 0), corpus=corpus, split=split)
     published = comparison(tmp_path / "out", tmp_path)[1].split("## Published")[1]
     assert reported in published and left_out not in published
@@ -443,11 +596,15 @@ def test_names_cannot_break_the_page(tmp_path):
 
 @pytest.fixture
 def voiced(tmp_path):
-    """Two passages of each of six voices, and two questions about each; a passage is right or wrong as a whole."""
+    """Two passages of each of six voices, and two questions about each; a passage is right or wrong
+    as a whole."""
     root = tmp_path / "corpus"
     (root / "test").mkdir(parents=True)
     passages = [Passage(f"p{i}", "", 0.0, "a red boat", f"v{i // 2}", "en") for i in range(12)]
-    questions = [Question(f"q{i}", f"p{i // 2}", "", 0.0, "what", f"v{i % 6}", "en", (Answer("boat"),)) for i in range(24)]
+    questions = [
+        Question(f"q{i}", f"p{i // 2}", "", 0.0, "what", f"v{i % 6}", "en", (Answer("boat"),))
+        for i in range(24)
+    ]
     write_records(root / "test/passages.jsonl", passages)
     write_records(root / "test/questions.jsonl", questions)
     return root
@@ -455,7 +612,9 @@ def voiced(tmp_path):
 
 def train_on(corpus, *speakers):
     (corpus / "train").mkdir(exist_ok=True)
-    write_records(corpus / "train/passages.jsonl", [Passage(f"t{s}", "", 0.0, "", s, "en") for s in speakers])
+    write_records(
+        corpus / "train/passages.jsonl", [Passage(f"t{s}", "", 0.0, "", s, "en") for s in speakers]
+    )
 
 
 def answered(corpus, out, name, right):
@@ -475,18 +634,31 @@ def test_answers_from_elsewhere_and_their_comparison(voiced, tmp_path):
     answered(voiced, out, "bad", 8)
     assert drawn(out) == {("voice × asker", 6)}
     lines = read_lines(out / "scores/good/clean.jsonl")
-    assert [x["voice"] for x in lines[:5]] == ["v0"] * 4 + ["v1"] and [x["asker"] for x in lines[:3]] == ["v0", "v1", "v2"]
+    assert [x["voice"] for x in lines[:5]] == ["v0"] * 4 + ["v1"] and [
+        x["asker"] for x in lines[:3]
+    ] == ["v0", "v1", "v2"]
     printed, tables, page, (compared,) = comparison(tmp_path / "compared", out, metric="em")
     both = "voice × asker"
-    assert compared["drawn"] == both and {(c["drawn"], c["groups"]) for c in compared["cells"]} == {(both, 6)}
-    assert "which draw 6 voices × askers" in printed and "paired bootstrap that draws 6 voices × askers" in tables
-    assert compared["tests"][0]["p_value"] >= 2 / 2**6 and "95 % intervals draw 6 voices × askers." in page
+    assert compared["drawn"] == both and {(c["drawn"], c["groups"]) for c in compared["cells"]} == {
+        (both, 6)
+    }
+    assert (
+        "which draw 6 voices × askers" in printed
+        and ("paired bootstrap that draws 6 voices × askers") in tables
+    )
+    assert (
+        compared["tests"][0]["p_value"] >= 2 / 2**6
+        and ("95 % intervals draw 6 voices × askers.") in page
+    )
 
     train_on(voiced, "v3", "somebody")
     answered(voiced, out, "good", 20)
     answered(voiced, out, "bad", 8)
     assert drawn(out) == {("passage", 12)}
-    assert "paired bootstrap that draws 12 passages;" in comparison(tmp_path / "compared", out, metric="em")[0]
+    assert (
+        "paired bootstrap that draws 12 passages;"
+        in comparison(tmp_path / "compared", out, metric="em")[0]
+    )
 
 
 def test_lines_without_a_voice_draw_passages_and_others_of_the_same_data_tell_it(voiced, tmp_path):
@@ -497,7 +669,9 @@ def test_lines_without_a_voice_draw_passages_and_others_of_the_same_data_tell_it
         path = out / f"scores/{name}/clean.jsonl"
         change_lines(path, lambda line: {k: v for k, v in line.items() if k != "voice"})
         card = path.with_name("clean.card.json")
-        card.write_text(json.dumps({k: v for k, v in json.loads(card.read_text()).items() if k != "lines"}))
+        card.write_text(
+            json.dumps({k: v for k, v in json.loads(card.read_text()).items() if k != "lines"})
+        )
         assert f"which draw {unit}" in comparison(tmp_path / "compared", out, metric="em")[0]
 
 
@@ -506,5 +680,10 @@ def test_a_comparison_tells_which_p_cannot_be_reached(voiced, tmp_path):
         answered(voiced, tmp_path / "out", name, right)
     _, tables, _, (compared,) = comparison(tmp_path / "compared", tmp_path / "out", metric="em")
     tests = compared["tests"]
-    assert "With 6 voices × askers no p can be below 0.031, nor below 0.094 after Holm over 3 tests." in tables
-    assert min(t["p_value"] for t in tests) == 2 / 2**6 and min(t["p_holm"] for t in tests) == 3 * 2 / 2**6
+    assert (
+        "With 6 voices × askers no p can be below 0.031, nor below 0.094 after Holm over 3 tests."
+    ) in tables
+    assert (
+        min(t["p_value"] for t in tests) == 2 / 2**6
+        and min(t["p_holm"] for t in tests) == 3 * 2 / 2**6
+    )

@@ -1,4 +1,5 @@
-"""The grid: every cell a file, every recording encoded once, killed runs, damaged files, recordings that cannot be read."""
+"""The grid: every cell a file, every recording encoded once, killed runs, damaged files, recordings
+that cannot be read."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ class LiveMixtures(Distorter):
 
 @dataclass
 class Roughness:
-    """Right where the samples are smooth; `tolerance` > 0 makes it right in noise. Keeps what it encodes."""
+    """Right where the samples are smooth; `tolerance` > 0 makes it right in noise. Keeps what it
+    encodes."""
 
     paths: list[Path]
     tolerance: float = 0.0
@@ -92,13 +94,22 @@ class Roughness:
         right = {i.id: float(encoded.get(i.id, 9.0) < 0.03 + self.tolerance) for i in self.items}
         wrong = self.metric != "acc"
         return [
-            ItemScore(name, f"session {i % 3}", 1 - ok if wrong else ok, 1.0, f"speaker {i % self.voices}" if self.voices else "")
+            ItemScore(
+                name,
+                f"session {i % 3}",
+                1 - ok if wrong else ok,
+                1.0,
+                f"speaker {i % self.voices}" if self.voices else "",
+            )
             for i, (name, ok) in enumerate(right.items())
         ]
 
 
 CLEAN = Setting("clean", parse_condition("clean"))
-NOISY = [Setting("seen", parse_condition("pink@5")), Setting("unseen", parse_condition("gaussian@0"))]
+NOISY = [
+    Setting("seen", parse_condition("pink@5")),
+    Setting("unseen", parse_condition("gaussian@0")),
+]
 SETTINGS = [CLEAN, *NOISY]
 PINK = parse_condition("pink@5")
 
@@ -113,15 +124,22 @@ def files(out):
 
 def test_every_cell_is_a_file_and_is_named_after_what_it_is(tmp_path):
     cells = run({"baseline": [Roughness(recordings(tmp_path / "a"))]}, tmp_path / "out")
-    names = [f"baseline/ks-acc/{x}.json" for x in ("clean", "seen-pink-5-dB", "unseen-gaussian-0-dB")]
+    names = [
+        f"baseline/ks-acc/{x}.json" for x in ("clean", "seen-pink-5-dB", "unseen-gaussian-0-dB")
+    ]
     assert sorted(str(p) for p in files(tmp_path / "out")) == [f"scores/{name}" for name in names]
     assert [c.setting.name for c in cells] == ["clean", "seen-pink", "unseen-gaussian"]
-    assert [s.numerator for s in cells[0].scored] == [1.0] * 6 and sum(s.numerator for s in cells[2].scored) < 3
+    assert [s.numerator for s in cells[0].scored] == [1.0] * 6 and sum(
+        s.numerator for s in cells[2].scored
+    ) < 3
 
 
 def test_tasks_share_what_they_encode_and_every_recording_is_encoded_once_a_condition(tmp_path):
     paths = recordings(tmp_path / "a")
-    first, second = Roughness(paths), Roughness([tmp_path / "b/../a" / p.name for p in paths[:3]], name="sid")
+    first, second = (
+        Roughness(paths),
+        Roughness([tmp_path / "b/../a" / p.name for p in paths[:3]], name="sid"),
+    )
     run({"e": [first, second]}, tmp_path / "out", workers=1)
     assert len(first.encoded) == 3 * 6 and len(second.encoded) == 3 * 3
     assert all(a is b for a, b in zip(first.encoded[:3], second.encoded[:3], strict=True))
@@ -172,10 +190,15 @@ def test_a_damaged_file_of_scores_is_reported_and_made_again(tmp_path, damage, c
     task = Roughness(paths)
     assert run({"e": [task]}, out) == whole and len(task.encoded) == 6 and files(out) == before
     said = capsys.readouterr().err
-    assert "clean.json" in said and said.count("6 recordings of 1 encoder(s) under 3 conditions, 18 in all") == 2
+    assert (
+        "clean.json" in said
+        and said.count("6 recordings of 1 encoder(s) under 3 conditions, 18 in all") == 2
+    )
 
 
-def test_what_cannot_be_read_or_is_silent_counts_as_wrong_is_reported_and_tried_again(tmp_path, capsys):
+def test_what_cannot_be_read_or_is_silent_counts_as_wrong_is_reported_and_tried_again(
+    tmp_path, capsys
+):
     paths, out = recordings(tmp_path / "a"), tmp_path / "out"
     content = paths[0].read_bytes()
     paths[0].write_bytes(b"no audio")
@@ -196,13 +219,19 @@ def test_noise_that_cannot_be_had_counts_against_no_encoder_but_ends_the_run(tmp
             return super().apply(samples, condition, utterance)
 
     with pytest.raises(InputError, match="the noise has changed"):
-        run_grid({"e": [Roughness(recordings(tmp_path / "a"))]}, SETTINGS, tmp_path / "out", Changed())
+        run_grid(
+            {"e": [Roughness(recordings(tmp_path / "a"))]}, SETTINGS, tmp_path / "out", Changed()
+        )
     assert [p.name for p in files(tmp_path / "out")] == ["clean.json"]
 
 
 def test_names_of_recordings(tmp_path):
     first, second = recordings(tmp_path / "a", 2), recordings(tmp_path / "b", 1)
-    tasks = [Roughness(first, name="ks"), Roughness(first, name="sid"), Roughness(second, name="ic")]
+    tasks = [
+        Roughness(first, name="ks"),
+        Roughness(first, name="sid"),
+        Roughness(second, name="ic"),
+    ]
     names = name_utterances((t.name, t.items) for t in tasks)
     assert names == {("u0", first[0]): "ks/u0", ("u1", first[1]): "u1", ("u0", second[0]): "ic/u0"}
     # some of the items are drawn by the seed and keep their order
@@ -211,13 +240,17 @@ def test_names_of_recordings(tmp_path):
     assert found == first_items(items, 10, 0) != first_items(items, 10, 1)
     assert found == [i for i in items if i in found] and len(found) == 10
     assert first_items(items, None, 0) == first_items(items, 99, 0) == items
-    assert set(first_items(items[:40], 10, 0)) & set(found)  # adding items changes few of those drawn
+    # adding items changes few of those drawn
+    assert set(first_items(items[:40], 10, 0)) & set(found)
 
 
 def test_numbers_of_numpy_can_be_written(tmp_path):
     class Numpy(Roughness):
         def score(self, encoded):
-            return [type(s)(s.id, s.group, np.float32(s.numerator), np.int64(1)) for s in super().score(encoded)]
+            return [
+                type(s)(s.id, s.group, np.float32(s.numerator), np.int64(1))
+                for s in super().score(encoded)
+            ]
 
     cells = run({"e": [Numpy(recordings(tmp_path / "a"))]}, tmp_path / "out")
     assert cells[0].scored[0].denominator == 1.0
@@ -234,7 +267,9 @@ def named(tmp_path):
 def test_frozen_mixtures_are_those_of_the_distorter(tmp_path, named):
     frozen = freeze_mixtures(Distorter(7), named, [CLEAN.condition, PINK], tmp_path / "noise.jsonl")
     samples = read_audio(named["u1"])
-    assert np.array_equal(frozen.apply(samples, PINK, "u1"), Distorter(7).apply(samples, PINK, "u1"))
+    assert np.array_equal(
+        frozen.apply(samples, PINK, "u1"), Distorter(7).apply(samples, PINK, "u1")
+    )
     assert frozen.apply(samples, CLEAN.condition, "u1") is samples and frozen.seed == 7
 
 
@@ -282,7 +317,9 @@ def test_unreadable_recordings_are_left_out_and_all_of_them_are_an_error(tmp_pat
 # ---- the tasks: encoders under test, alone or with what was trained on them
 
 
-TINY = CtcOptions(TrainingOptions(1, 1e-3, save_every=1, bf16=False), layer=1, batch=2, lstm_width=8, projection=8)
+TINY = CtcOptions(
+    TrainingOptions(1, 1e-3, save_every=1, bf16=False), layer=1, batch=2, lstm_width=8, projection=8
+)
 SETUP = Robustness(out=Path(), encoders=(), tasks=(), split="train")
 
 
@@ -291,7 +328,9 @@ def corpus(mini_corpus):
     """With words that a head can learn."""
     root = mini_corpus((16_000, 20_000))
     for name in ("passages", "questions"):
-        change_lines(root / f"train/{name}.jsonl", {"words": [["lost", 0.0, 0.2], ["silver", 0.2, 0.45]]})
+        change_lines(
+            root / f"train/{name}.jsonl", {"words": [["lost", 0.0, 0.2], ["silver", 0.2, 0.45]]}
+        )
     return root
 
 
@@ -308,25 +347,55 @@ def test_a_folder_of_models_is_known_from_an_encoder_alone(models):
     assert whole.encoder.hash == alone.encoder.hash == load_encoder(models / "encoder").hash
     whole.check(MAKERS)
     alone.check(["ks", "asr"])
-    for task, needs in (("units", "units.safetensors"), ("dual", "dual/"), ("cascade-ctc", "text-qa/"), ("speechbert", "ctc/")):
-        refused(f"the encoder b is not enough for the task {task}; give .*{needs}.* in it", alone.check, ["ks", task])
+    for task, needs in (
+        ("units", "units.safetensors"),
+        ("dual", "dual/"),
+        ("cascade-ctc", "text-qa/"),
+        ("speechbert", "ctc/"),
+    ):
+        refused(
+            f"the encoder b is not enough for the task {task}; give .*{needs}.* in it",
+            alone.check,
+            ["ks", task],
+        )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("condition", ["gaussian@5", "m@5", "m+g+r@5", "reverb@0.5+fsd50k=recordings@5"])
+@pytest.mark.parametrize(
+    "condition", ["gaussian@5", "m@5", "m+g+r@5", "reverb@0.5+fsd50k=recordings@5"]
+)
 def test_what_an_encoder_was_trained_on_is_not_unseen(models, condition):
-    kinds = [{"name": "m", "set": "stand-in"}, {"name": "g", "set": "gaussian"}, {"name": "fsd50k", "set": "fsd50k"}]
-    (models / "encoder/card.json").write_text(json.dumps({"options": {"distort": {"kinds": kinds}}}))
+    kinds = [
+        {"name": "m", "set": "stand-in"},
+        {"name": "g", "set": "gaussian"},
+        {"name": "fsd50k", "set": "fsd50k"},
+    ]
+    (models / "encoder/card.json").write_text(
+        json.dumps({"options": {"distort": {"kinds": kinds}}})
+    )
     for where in (models, models / "encoder"):
         subject = load_tested("after", str(where))
-        subject.check(["ks"], [Setting("seen", parse_condition(condition)), Setting("unseen", parse_condition("pink@5"))])
-        with pytest.raises(InputError, match="after was trained on the noise .*, according to its card; give it with --seen"):
+        subject.check(
+            ["ks"],
+            [
+                Setting("seen", parse_condition(condition)),
+                Setting("unseen", parse_condition("pink@5")),
+            ],
+        )
+        with pytest.raises(
+            InputError,
+            match=("after was trained on the noise .*, according to its card; give it with --seen"),
+        ):
             subject.check(["ks"], [Setting("unseen", parse_condition(condition))])
     (models / "encoder/card.json").write_text(json.dumps({"options": {"distort": None}}))
-    load_tested("before", str(models)).check(["ks"], [Setting("unseen", parse_condition(condition))])
+    load_tested("before", str(models)).check(
+        ["ks"], [Setting("unseen", parse_condition(condition))]
+    )
 
 
-def test_a_recogniser_among_the_models_is_evaluated_and_none_is_trained(models, corpus, tmp_path, monkeypatch):
+def test_a_recogniser_among_the_models_is_evaluated_and_none_is_trained(
+    models, corpus, tmp_path, monkeypatch
+):
     subject = load_tested("a", str(models))
     train_ctc(corpus, subject.encoder, models / "ctc", replace(TINY, lstm_width=4))
     monkeypatch.setattr(grid, "train_ctc", None)
@@ -334,23 +403,39 @@ def test_a_recogniser_among_the_models_is_evaluated_and_none_is_trained(models, 
     card = json.loads((models / "ctc/card.json").read_text())
     assert task.card["weights"] == card["weights"] and [i.id for i in task.items] == ["q0", "q1"]
     assert not (tmp_path / "own").exists()
-    assert len(MAKERS["asr"](subject, corpus, tmp_path / "own", replace(SETUP, recordings=1))[0].items) == 1
+    assert (
+        len(MAKERS["asr"](subject, corpus, tmp_path / "own", replace(SETUP, recordings=1))[0].items)
+        == 1
+    )
 
 
-def test_a_split_that_a_set_does_not_have_is_refused_before_a_head_is_trained(models, labelled, tmp_path):
+def test_a_split_that_a_set_does_not_have_is_refused_before_a_head_is_trained(
+    models, labelled, tmp_path
+):
     with pytest.raises(InputError, match="no split 'sqa5'; choose from train, dev, test"):
-        MAKERS["ks"](load_tested("a", str(models)), labelled(), tmp_path / "ks", replace(SETUP, split="sqa5"))
+        MAKERS["ks"](
+            load_tested("a", str(models)), labelled(), tmp_path / "ks", replace(SETUP, split="sqa5")
+        )
     assert not (tmp_path / "ks").exists()
 
 
 @pytest.mark.slow
-def test_an_encoder_without_a_recogniser_gets_one_of_the_seed(models, corpus, tmp_path, monkeypatch):
+def test_an_encoder_without_a_recogniser_gets_one_of_the_seed(
+    models, corpus, tmp_path, monkeypatch
+):
     one_step = replace(grid.RECOGNISER.training, steps=1)
     monkeypatch.setattr(grid, "RECOGNISER", replace(grid.RECOGNISER, training=one_step, passages=2))
     for name, seed in (("alone", 0), ("models", 3)):
         subject = load_tested(name, str(models if name == "models" else models / "encoder"))
-        (task,) = MAKERS["asr"](subject, corpus, tmp_path / f"asr-{name}", replace(SETUP, seed=seed))
-        assert json.loads((tmp_path / f"asr-{name}/made_from.json").read_text())["options"]["training"]["seed"] == seed
+        (task,) = MAKERS["asr"](
+            subject, corpus, tmp_path / f"asr-{name}", replace(SETUP, seed=seed)
+        )
+        assert (
+            json.loads((tmp_path / f"asr-{name}/made_from.json").read_text())["options"][
+                "training"
+            ]["seed"]
+            == seed
+        )
         assert task.card["encoder"] == subject.encoder.hash and not (models / "ctc").exists()
 
 
@@ -382,7 +467,9 @@ def test_a_classification_task_is_evaluated(labelled, encoder, tmp_path, slots):
 
 
 @pytest.mark.parametrize(("speakers", "voices"), [("abc", {"c0", "c1"}), ("aaa", {""})])
-def test_scores_name_the_voices_that_training_did_not_know(labelled, encoder, tmp_path, speakers, voices):
+def test_scores_name_the_voices_that_training_did_not_know(
+    labelled, encoder, tmp_path, speakers, voices
+):
     root = labelled(speakers=tuple(speakers))
     train_classifier(load_labelled(root), encoder, tmp_path / "head", 1)
     task = load_classification(tmp_path / "head", root, encoder)
@@ -393,12 +480,31 @@ def test_scores_name_the_voices_that_training_did_not_know(labelled, encoder, tm
 def test_a_head_is_evaluated_on_its_set_in_the_split_that_is_asked_for(labelled, encoder, tmp_path):
     root = labelled()
     train_classifier(load_labelled(root), encoder, tmp_path / "head", 1)
-    dev, test = (load_classification(tmp_path / "head", root, encoder, split) for split in ("dev", "test"))
+    dev, test = (
+        load_classification(tmp_path / "head", root, encoder, split) for split in ("dev", "test")
+    )
     for name, task in (("dev", dev), ("test", test)):
-        assert {i.id for i in task.items} == {s.id for s in task.score({})} == {f"{name}-{n}" for n in range(4)}
+        assert (
+            {i.id for i in task.items}
+            == {s.id for s in task.score({})}
+            == {f"{name}-{n}" for n in range(4)}
+        )
     assert dev.card != test.card
-    refused("no split 'other'; choose from train, dev, test", load_classification, tmp_path / "head", root, encoder, "other")
-    refused("trained for another set", load_classification, tmp_path / "head", labelled("other", counts=(12, 4, 3)), encoder)
+    refused(
+        "no split 'other'; choose from train, dev, test",
+        load_classification,
+        tmp_path / "head",
+        root,
+        encoder,
+        "other",
+    )
+    refused(
+        "trained for another set",
+        load_classification,
+        tmp_path / "head",
+        labelled("other", counts=(12, 4, 3)),
+        encoder,
+    )
     with pytest.raises(ValueError, match="399 samples"):
         dev.encode(np.zeros(399, np.float32))
     assert set(dev.encode(np.zeros(400, np.float32))) == {"keyword"}  # a frame is enough
@@ -407,22 +513,36 @@ def test_a_head_is_evaluated_on_its_set_in_the_split_that_is_asked_for(labelled,
 @pytest.mark.parametrize("layer", [1, None])
 def test_a_recognition_task_is_evaluated(mini_corpus, encoder, tmp_path, layer):
     shape = HeadShape(32, 29, 1 if layer else encoder.layers + 1, 8, 8)
-    CtcRecogniser(encoder, CtcHead(shape), CtcVocabulary.english(), "ctc", layer).save(tmp_path / "asr")
+    CtcRecogniser(encoder, CtcHead(shape), CtcVocabulary.english(), "ctc", layer).save(
+        tmp_path / "asr"
+    )
     task = load_recognition(tmp_path / "asr", mini_corpus((16_000, 20_000)), encoder, "train")
     items = task.items
     assert (task.name, task.metric, [i.id for i in items]) == ("asr", "wer", ["q0", "q1"])
     assert isinstance(task.encode(read_audio(items[0].path)), str)
     scored = task.score({"q0": "a"})
-    assert [(s.id, s.numerator, s.denominator) for s in scored] == [("q0", 0.0, 1.0), ("q1", 1.0, 1.0)]
+    assert [(s.id, s.numerator, s.denominator) for s in scored] == [
+        ("q0", 0.0, 1.0),
+        ("q1", 1.0, 1.0),
+    ]
     assert sum(s.numerator for s in task.score({"q0": "a b c", "q1": "a"})) == 2
     (tmp_path / "corpus/train/questions.jsonl").write_text("")
-    refused("no questions to recognise", load_recognition, tmp_path / "asr", tmp_path / "corpus", encoder, "train")
+    refused(
+        "no questions to recognise",
+        load_recognition,
+        tmp_path / "asr",
+        tmp_path / "corpus",
+        encoder,
+        "train",
+    )
 
 
 @pytest.fixture(scope="module")
 def extractor(encoder):
     """Eight frames of noise are the centroids."""
-    features = encoder.features(np.random.default_rng(9).uniform(-0.5, 0.5, 8_000).astype(np.float32), 1).numpy()
+    features = encoder.features(
+        np.random.default_rng(9).uniform(-0.5, 0.5, 8_000).astype(np.float32), 1
+    ).numpy()
     card = {"encoder": encoder.hash, "layer": 1, "frame_rate": 50.0, "smooth": 1}
     return extractor_of(encoder, Codebook(features[::3][:8], card))
 
@@ -459,10 +579,18 @@ def test_unreadable_recordings_give_no_reference_and_are_reported(tmp_path, extr
 
 def test_questions_are_scored_by_passage_as_evaluate_does(questions):  # noqa: F811
     data = load_corpus(questions, "test")
-    refused("no question whose answer has times", qa_tasks, Oracle(), replace(data, questions=data.questions[2:]))
+    refused(
+        "no question whose answer has times",
+        qa_tasks,
+        Oracle(),
+        replace(data, questions=data.questions[2:]),
+    )
     (task,) = qa_tasks(Oracle(), data)
     encoded = {i.id: 0 for i in task.items}
-    assert [(s.id, s.group, s.numerator) for s in task.score(encoded)] == [("q0", "p0", 1.0), ("q1", "p1", 1.0)]
+    assert [(s.id, s.group, s.numerator) for s in task.score(encoded)] == [
+        ("q0", "p0", 1.0),
+        ("q1", "p1", 1.0),
+    ]
     assert task.unit == "passage" and len(task.items) == 6
     del encoded["p1"]
     assert [s.numerator for s in task.score(encoded)] == [1.0, 0.0]
@@ -477,26 +605,37 @@ def test_a_cascade_is_encoded_once_and_scored_on_the_words_that_are_written(ques
     words.encode(samples.copy())
     assert len(system.encoded) == 2
     found = words.score({"p0": encoded})
-    assert [(s.numerator, s.denominator) for s in found] == [(1, 3), (3, 3), (3, 3)]  # "a red boat"; two passages were not encoded
+    # "a red boat"; two passages were not encoded
+    assert [(s.numerator, s.denominator) for s in found] == [(1, 3), (3, 3), (3, 3)]
     # passages without a text have no word errors
     unknown = {i: replace(p, text="") for i, p in data.passages.items()}
     _, words = qa_tasks(system, replace(data, passages=unknown | {"p0": data.passages["p0"]}))
     found = words.score(dict.fromkeys(data.passages, encoded))
-    assert [(s.id, s.numerator, s.denominator) for s in found] == [("p0", 1, 3)] == [(i.id, 1, 3) for i in words.items]
+    assert (
+        [(s.id, s.numerator, s.denominator) for s in found]
+        == [("p0", 1, 3)]
+        == [(i.id, 1, 3) for i in words.items]
+    )
     assert [t.metric for t in qa_tasks(system, replace(data, passages=unknown))] == ["ff1"]
 
 
 def test_transcripts_by_other_weights_under_one_name_are_other_transcripts(questions):  # noqa: F811
     data, cards = load_corpus(questions, "test"), []
     for weights in ("one", "two"):
-        system = SimpleNamespace(name="cascade-x", card={"asr": "openai/whisper-base", "asr_weights": weights})
+        system = SimpleNamespace(
+            name="cascade-x", card={"asr": "openai/whisper-base", "asr_weights": weights}
+        )
         cards.append([task.card for task in qa_tasks(system, data)])
     assert all(a != b for a, b in zip(*cards, strict=True)) and len(cards[0]) == 2
 
 
 def test_a_reader_by_name_reads_in_the_cascade_alone(models, questions, tmp_path, monkeypatch):  # noqa: F811
     seen = {}
-    monkeypatch.setattr(grid, "load_systems", lambda *given, reading, **_: seen.update({given[1][0]: reading.reader}) or [None])
+    monkeypatch.setattr(
+        grid,
+        "load_systems",
+        lambda *given, reading, **_: seen.update({given[1][0]: reading.reader}) or [None],
+    )
     monkeypatch.setattr(grid, "qa_tasks", lambda *_: [])
     o = Robustness(out=tmp_path, encoders=(), tasks=(), reading=ReaderOptions("someone/reader"))
     for task in ("cascade-ctc", "dual"):
@@ -506,5 +645,7 @@ def test_a_reader_by_name_reads_in_the_cascade_alone(models, questions, tmp_path
 
 def test_a_limited_task_is_scored_on_its_items(tmp_path):
     one = Roughness(recordings(tmp_path, 6))
-    task = GridTask(one.name, one.metric, one.unit, one.card, one.items, one.encode, one.score).limited(2, 0)
+    task = GridTask(
+        one.name, one.metric, one.unit, one.card, one.items, one.encode, one.score
+    ).limited(2, 0)
     assert len(task.items) == 2 and [s.id for s in task.score({})] == [i.id for i in task.items]

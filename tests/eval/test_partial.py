@@ -38,7 +38,10 @@ def test_features_come_back_as_they_were(features: Any) -> None:
 def test_arrays_keep_type_shape_and_bits(array: Any) -> None:
     back = from_json(to_json(array))
     assert (
-        back.dtype == array.dtype and back.shape == array.shape and back.tobytes() == array.tobytes() and type(back) is type(array)
+        back.dtype == array.dtype
+        and back.shape == array.shape
+        and back.tobytes() == array.tobytes()
+        and type(back) is type(array)
     )
 
 
@@ -57,12 +60,16 @@ def test_what_systems_encode_comes_back(tmp_path: Path) -> None:
         to_json(object())
 
 
-@pytest.mark.parametrize("kind", [["os", "system"], ["speechssl.io", "write_text"], ["speechssl.nowhere", "X"]])
+@pytest.mark.parametrize(
+    "kind", [["os", "system"], ["speechssl.io", "write_text"], ["speechssl.nowhere", "X"]]
+)
 def test_nothing_but_features_is_made_from_a_line(tmp_path: Path, kind: list[str]) -> None:
     kept = PartialResult(tmp_path / "a.partial", "x")
     kept.add("a", 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("speechssl.eval.partial.to_json", lambda _: {"class": kind, "fields": ["true"]})
+        patch.setattr(
+            "speechssl.eval.partial.to_json", lambda _: {"class": kind, "fields": ["true"]}
+        )
         kept.add("b", 2)
     assert PartialResult(kept.path, "x").features == {"a": 1}
 
@@ -73,7 +80,11 @@ def test_a_damaged_line_ends_what_is_kept_and_other_inputs_keep_nothing(tmp_path
         kept.add(str(n), n)
     whole = kept.path.read_bytes()
     lines = whole.splitlines(keepends=True)
-    for damaged in (whole[:-3], whole.replace(lines[3], lines[3][:-3] + b"7]\n"), b"".join(lines[:3]) + b"\xff"):
+    for damaged in (
+        whole[:-3],
+        whole.replace(lines[3], lines[3][:-3] + b"7]\n"),
+        b"".join(lines[:3]) + b"\xff",
+    ):
         kept.path.write_bytes(damaged)
         again = PartialResult(kept.path, "x")
         expected = {str(n): n for n in range(3 if damaged == whole[:-3] else 2)}
@@ -102,7 +113,9 @@ def test_a_killed_run_goes_on_with_the_next_recording(tmp_path: Path) -> None:
         def encode(missing: Any) -> dict[str, Encoded[str]]:
             partial = {file.system: file.partial for file in missing}
             read = lambda item: np.full(10, float(item[1:]), np.float32)  # noqa: E731
-            return encode_recordings(items, read, lambda x, _: x, {"a": Encoding(encode_one)}, 1, "encoding", partial)
+            return encode_recordings(
+                items, read, lambda x, _: x, {"a": Encoding(encode_one)}, 1, "encoding", partial
+            )
 
         file = ResultFile("a", tmp_path / "a.json", made_from, "a, clean")
         score = lambda _, features: {"means": {i: x["mean"] for i, x in features.items()}}  # noqa: E731
@@ -117,6 +130,7 @@ def test_a_killed_run_goes_on_with_the_next_recording(tmp_path: Path) -> None:
     encoded.clear()
     made = run("")
     assert len(encoded) == 5 - kept and not set(encoded) & {"r0"}
-    assert made["means"] == {f"r{n}": float(n) for n in (0, 2, 3, 4, 5)}  # in the order of the recordings
+    # in the order of the recordings
+    assert made["means"] == {f"r{n}": float(n) for n in (0, 2, 3, 4, 5)}
     assert list(made["means"]) == ["r0", "r2", "r3", "r4", "r5"]
     assert not (tmp_path / "a.partial").exists()

@@ -1,4 +1,5 @@
-"""Retrieval over systems and conditions: ranks with ties, what is ranked, what failed, and what report and compare make of it."""
+"""Retrieval over systems and conditions: ranks with ties, what is ranked, what failed, and what
+report and compare make of it."""
 
 from __future__ import annotations
 
@@ -46,9 +47,15 @@ QUESTIONS = {
 @pytest.fixture
 def corpus(tmp_path):
     """Four passages; the last one is asked about by a question without an answer alone."""
-    passages = [{"id": f"p{i}", "seconds": 1.0, "text": text, "speaker": f"s{i}"} for i, text in enumerate(TEXTS)]
+    passages = [
+        {"id": f"p{i}", "seconds": 1.0, "text": text, "speaker": f"s{i}"}
+        for i, text in enumerate(TEXTS)
+    ]
     answers = {q: [{"text": "x"}] if q != "q3" else [] for q in QUESTIONS}
-    asked = [{"id": q, "seconds": 1.0, "text": text, "passage": p, "answers": answers[q]} for q, (text, p) in QUESTIONS.items()]
+    asked = [
+        {"id": q, "seconds": 1.0, "text": text, "passage": p, "answers": answers[q]}
+        for q, (text, p) in QUESTIONS.items()
+    ]
     return write_corpus(tmp_path / "corpus", "test", passages=passages, questions=asked)
 
 
@@ -56,7 +63,9 @@ def corpus(tmp_path):
 class Table:
     """Scores from a table; counts what it encoded."""
 
-    scores: dict = field(default_factory=lambda: {"q0": [4, 3, 2, 1], "q1": [4, 3, 2, 1], "q2": [1, 1, 1, 1]})
+    scores: dict = field(
+        default_factory=lambda: {"q0": [4, 3, 2, 1], "q1": [4, 3, 2, 1], "q2": [1, 1, 1, 1]}
+    )
     name: str = "tfidf-units"
     needs_audio: bool = True
     encoded: list = field(default_factory=list)
@@ -73,11 +82,18 @@ class Table:
 
     def score(self, questions, passages):
         assert all(record.id == found for record, found in (*questions, *passages))
-        return np.array([[self.scores[q.id][int(p.id[1])] for p, _ in passages] for q, _ in questions])
+        return np.array(
+            [[self.scores[q.id][int(p.id[1])] for p, _ in passages] for q, _ in questions]
+        )
 
 
 def run(systems, corpus, out, conditions=("clean",)):
-    rows = evaluate_retrieval(systems, load_corpus(corpus, "test"), [*map(parse_condition, conditions)], Setup(out, Distorter(0)))
+    rows = evaluate_retrieval(
+        systems,
+        load_corpus(corpus, "test"),
+        [*map(parse_condition, conditions)],
+        Setup(out, Distorter(0)),
+    )
     append_rows(out / "results.jsonl", rows)
     return {(r.system, r.condition, r.metric): (pytest.approx(r.value), r.n) for r in rows}
 
@@ -88,44 +104,80 @@ def test_ranks_count_all_passages_and_ties_are_chance(corpus, tmp_path):
     # first, second of four, and anywhere among four
     assert found["tfidf-units", "clean", "r1"] == (100 * (1 + 0 + 1 / 4) / 3, 3)
     assert found["tfidf-units", "clean", "r10"] == (100, 3)
-    assert found["tfidf-units", "clean", "mrr"] == (100 * (1 + 1 / 2 + (1 + 1 / 2 + 1 / 3 + 1 / 4) / 4) / 3, 3)
+    assert found["tfidf-units", "clean", "mrr"] == (
+        100 * (1 + 1 / 2 + (1 + 1 / 2 + 1 / 3 + 1 / 4) / 4) / 3,
+        3,
+    )
     assert sorted(table.encoded) == ["p0", "p1", "p2", "p3", "q0", "q1", "q2"]
     kept = read_json(tmp_path / "out/predictions/tfidf-units/clean.json")
-    assert kept["ranks"] == {"q0": [0, 1], "q1": [1, 1], "q2": [0, 4]} and kept["best"]["q1"] == ["p0", "p1", "p2", "p3"]
+    assert kept["ranks"] == {"q0": [0, 1], "q1": [1, 1], "q2": [0, 4]} and kept["best"]["q1"] == [
+        "p0",
+        "p1",
+        "p2",
+        "p3",
+    ]
 
 
 def test_among_more_than_ten_passages_ten_count(corpus):
     data = load_corpus(corpus, "test")
     scores = score_ranks({"q0": [9, 1], "q1": [10, 1], "q2": [8, 4]}, data)
-    assert [s.r10 for s in scores] == [1, 0, 0.5] and [s.mrr for s in scores][:2] == [1 / 10, 1 / 11]
+    assert [s.r10 for s in scores] == [1, 0, 0.5] and [s.mrr for s in scores][:2] == [
+        1 / 10,
+        1 / 11,
+    ]
 
 
 def test_what_could_not_be_encoded_is_not_found(corpus, tmp_path, capsys):
     (corpus / "test/audio/p0.flac").write_bytes(b"no audio")
-    assert run([Table()], corpus, tmp_path / "out")["tfidf-units", "clean", "r1"] == (100 * (0 + 1 + 1 / 3) / 3, 3)
+    assert run([Table()], corpus, tmp_path / "out")["tfidf-units", "clean", "r1"] == (
+        100 * (0 + 1 + 1 / 3) / 3,
+        3,
+    )
     assert "set aside p0" in capsys.readouterr().err
     data = load_corpus(corpus, "test")
-    assert rank(Table(), data, {})["ranks"] == {} and {(s.r1, s.r10, s.mrr) for s in score_ranks({}, data)} == {(0, 0, 0)}
+    assert rank(Table(), data, {})["ranks"] == {} and {
+        (s.r1, s.r10, s.mrr) for s in score_ranks({}, data)
+    } == {(0, 0, 0)}
 
 
 def test_text_is_read_in_clean_speech_alone_and_finished_work_is_kept(corpus, tmp_path):
     reads, hears = Table(name="bm25-text", needs_audio=False), Table()
     found = run([reads, hears], corpus, tmp_path / "out", ["clean", "pink@5"])
-    assert {(s, c) for s, c, _ in found} == {("bm25-text", "clean"), ("tfidf-units", "clean"), ("tfidf-units", "pink")}
+    assert {(s, c) for s, c, _ in found} == {
+        ("bm25-text", "clean"),
+        ("tfidf-units", "clean"),
+        ("tfidf-units", "pink"),
+    }
     again = Table()
     assert run([again], corpus, tmp_path / "out", ["clean", "pink@5"]) and not again.encoded
-    refused("bm25-text read text, which noise does not change", run, [reads], corpus, tmp_path / "out", ["pink@5"])
-    other = r"made by tfidf-units \(dual a\), which is not tfidf-units \(dual b\); evaluate this one into another folder"
+    refused(
+        "bm25-text read text, which noise does not change",
+        run,
+        [reads],
+        corpus,
+        tmp_path / "out",
+        ["pink@5"],
+    )
+    other = (
+        r"made by tfidf-units \(dual a\), which is not tfidf-units \(dual b\); evaluate this "
+        r"one into another folder"
+    )
     refused(other, run, [Table(models="b")], corpus, tmp_path / "out", ["pink@10"])
 
 
 @pytest.mark.slow
 def test_report_and_compare_take_it_beside_answers_or_alone(corpus, tmp_path):
     out = tmp_path / "out"
-    run([Table(), Table({"q0": [1, 2, 3, 4], "q1": [1, 2, 3, 4], "q2": [1, 2, 3, 4]}, "tfidf-ctc")], corpus, out)
+    run(
+        [Table(), Table({"q0": [1, 2, 3, 4], "q1": [1, 2, 3, 4], "q2": [1, 2, 3, 4]}, "tfidf-ctc")],
+        corpus,
+        out,
+    )
     write_report(Report(out=out))
     assert "R@10" in (out / "report.html").read_text()
-    assert "MRR" in run_comparison(Compare(results=(out,), out=tmp_path / "compare", pairs=("tfidf-units,tfidf-ctc",)))
+    assert "MRR" in run_comparison(
+        Compare(results=(out,), out=tmp_path / "compare", pairs=("tfidf-units,tfidf-ctc",))
+    )
     (tmp_path / "answers.json").write_text('{"q0": "x"}')
     answers = [str(tmp_path / "answers.json"), "--name", "mine"]
     assert main(["evaluate", "predictions", str(corpus), str(out), *answers]) == 0
@@ -134,7 +186,15 @@ def test_report_and_compare_take_it_beside_answers_or_alone(corpus, tmp_path):
 
 
 def test_words_are_ranked_by_the_command(corpus, tmp_path, capsys):
-    arguments = [str(corpus), str(tmp_path / "out"), "--systems", "bm25-text", "tfidf-text@3", "--workers", "1"]
+    arguments = [
+        str(corpus),
+        str(tmp_path / "out"),
+        "--systems",
+        "bm25-text",
+        "tfidf-text@3",
+        "--workers",
+        "1",
+    ]
     assert main(["evaluate", "retrieval", *arguments]) == 0
     rows = {(r.system, r.metric): r for r in read_rows(tmp_path / "out/results.jsonl")}
     assert {v.value for (_, metric), v in rows.items() if metric != "wer"} == {100}
@@ -150,7 +210,9 @@ def record(name="p", text="", language="en"):
 
 def spoken(text, language="en"):
     separator = "" if language == "zh" else " "
-    return record(language=language), Transcript(tuple(TimedWord(w, 0, 1, 1) for w in text.split()), separator)
+    return record(language=language), Transcript(
+        tuple(TimedWord(w, 0, 1, 1) for w in text.split()), separator
+    )
 
 
 def units(*units):
@@ -159,9 +221,13 @@ def units(*units):
 
 @pytest.mark.parametrize("method", ["bm25", "tfidf"])
 def test_words_are_compared_in_one_form_and_chinese_by_character(method):
-    (scores,) = shared_terms(method, None, [spoken("Which COLOUR?")], [spoken("the color"), spoken("colouring")])
+    (scores,) = shared_terms(
+        method, None, [spoken("Which COLOUR?")], [spoken("the color"), spoken("colouring")]
+    )
     assert scores[0] > scores[1] == 0
-    (scores,) = shared_terms(method, None, [spoken("貓 在 哪裡", "zh")], [spoken("一隻 猫", "zh"), spoken("狗", "zh")])
+    (scores,) = shared_terms(
+        method, None, [spoken("貓 在 哪裡", "zh")], [spoken("一隻 猫", "zh"), spoken("狗", "zh")]
+    )
     assert scores[0] > scores[1] == 0
 
 
@@ -184,7 +250,13 @@ def test_terms_of_units_are_trigrams_or_as_long_as_they_are_asked_for():
 def one_hot(longest=None):
     """Vectors are counts of the tokens 0 to 5; specials count nothing."""
     table = torch.cat([torch.eye(6), torch.zeros(3, 6)])
-    return Embedder(lambda ids, mask: mean_pooled(table[ids], mask), lambda runs: runs.units, (6, 7, 8), {}, longest)
+    return Embedder(
+        lambda ids, mask: mean_pooled(table[ids], mask),
+        lambda runs: runs.units,
+        (6, 7, 8),
+        {},
+        longest,
+    )
 
 
 def test_the_best_window_of_a_passage_counts():
@@ -206,18 +278,29 @@ def folder(text_encoder, tokenizer, tmp_path):
     return tmp_path / "bert"
 
 
-def test_a_vector_is_the_mean_over_all_tokens_whatever_else_is_in_the_batch(folder, text_encoder, tokenizer):
+def test_a_vector_is_the_mean_over_all_tokens_whatever_else_is_in_the_batch(
+    folder, text_encoder, tokenizer
+):
     embedder = embedder_of_words(str(folder), bf16=False)
     texts = ["anna lost a lantern", "the silver lantern of anna and peter", "paris"]
     with torch.no_grad():
-        hidden = [text_encoder("bert")(**tokenizer(t, return_tensors="pt")).last_hidden_state[0].mean(0) for t in texts]
+        hidden = [
+            text_encoder("bert")(**tokenizer(t, return_tensors="pt")).last_hidden_state[0].mean(0)
+            for t in texts
+        ]
     wanted = torch.stack([h / h.norm() for h in hidden]).numpy()
     found = embedder.score(100, [spoken(texts[0])], [spoken(t) for t in texts])
     assert found == pytest.approx(wanted[:1] @ wanted.T, abs=1e-5)
 
 
 def test_a_window_that_is_too_long_for_the_text_encoder_is_refused(folder, tmp_path):
-    refused("embeddings-text reads 126 tokens at once, not 254", load_retrievers, tmp_path, ["embeddings-text"], str(folder))
+    refused(
+        "embeddings-text reads 126 tokens at once, not 254",
+        load_retrievers,
+        tmp_path,
+        ["embeddings-text"],
+        str(folder),
+    )
 
 
 @pytest.mark.parametrize("name", ["bm25", "bm25-", "cosine-text", "tfidf-text@0", "text"])
@@ -227,7 +310,9 @@ def test_unknown_systems_are_named(name, tmp_path):
 
 def test_what_reads_text_needs_no_models_and_no_audio(tmp_path):
     loaded = load_retrievers(tmp_path, ["bm25-text", "tfidf-given@4"])
-    assert [s.name for s in loaded] == ["bm25-text", "tfidf-given@4"] and not any(s.needs_audio for s in loaded)
+    assert [s.name for s in loaded] == ["bm25-text", "tfidf-given@4"] and not any(
+        s.needs_audio for s in loaded
+    )
     assert loaded[0].encode(record(text="a red boat"), None).text == "a red boat"
     with pytest.raises(ValueError, match="no reference text"):
         loaded[0].encode(record(), None)
@@ -237,12 +322,20 @@ def test_what_reads_text_needs_no_models_and_no_audio(tmp_path):
 def test_the_shipped_models_find_a_passage_by_its_units():
     pytest.importorskip("espeakng_loader")
     voice, other = speakers("en", "test")[:2]
-    texts = ["The silver lantern hangs in the harbour of the old town.", "A doctor from the mountains sold seven green boats."]
+    texts = [
+        "The silver lantern hangs in the harbour of the old town.",
+        "A doctor from the mountains sold seven green boats.",
+    ]
     passages = [read_aloud(text, voice, "en").samples for text in texts]
-    loaded = load_retrievers(model_folder("people-en"), ["bm25-ctc", "tfidf-units", "embeddings-units@20"])
+    loaded = load_retrievers(
+        model_folder("people-en"), ["bm25-ctc", "tfidf-units", "embeddings-units@20"]
+    )
     for system in loaded[1:]:
         found = [(record(), system.encode(record(), x)) for x in passages]
-        question = record(), system.encode(record(), read_aloud("Who sold seven green boats?", other, "en").samples)
+        question = (
+            record(),
+            system.encode(record(), read_aloud("Who sold seven green boats?", other, "en").samples),
+        )
         scores = system.score([question], found)
         assert scores.shape == (1, 2) and scores[0, 1] > scores[0, 0]
     assert loaded[0].card["asr"] and isinstance(loaded[0].encode(record(), passages[0]), Transcript)

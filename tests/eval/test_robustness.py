@@ -1,4 +1,5 @@
-"""The grid from the command line: what is left in a folder, what is done again; what noise costs: by hand, and its properties."""
+"""The grid from the command line: what is left in a folder, what is done again; what noise costs:
+by hand, and its properties."""
 
 from __future__ import annotations
 
@@ -59,7 +60,11 @@ def test_conditions_without_an_snr_of_their_own_stand_at_every_one():
 
     # and the noise at the end of a chain
     found = settings_of((), ("reverb@0.9+kitchen.wav", "pitch@-2+m+g+r", "a@b/bus.wav"), (5.0,))
-    assert [s.condition.text for s in found[1:]] == ["reverb@0.9+kitchen.wav@5", "pitch@-2+m+g+r@5", "a@b/bus.wav@5"]
+    assert [s.condition.text for s in found[1:]] == [
+        "reverb@0.9+kitchen.wav@5",
+        "pitch@-2+m+g+r@5",
+        "a@b/bus.wav@5",
+    ]
 
 
 @pytest.mark.parametrize("condition", ["pink@loud", "pitch", "reverb@0.5+pink@loud"])
@@ -69,7 +74,11 @@ def test_malformed_conditions_are_refused(condition):
 
 def test_names_as_typed():
     assert parse_named(["a=x", "b=y=z"], "--encoders") == {"a": "x", "b": "y=z"}
-    for pairs, message in ((["a"], "is not NAME=WHERE"), (["=x"], "is not NAME"), (["a=x", "a=y"], "name a twice")):
+    for pairs, message in (
+        (["a"], "is not NAME=WHERE"),
+        (["=x"], "is not NAME"),
+        (["a=x", "a=y"], "name a twice"),
+    ):
         refused(message, parse_named, pairs, "--encoders")
 
 
@@ -77,7 +86,10 @@ def test_names_as_typed():
 
 
 def options(folder, encoders, tasks, **more):
-    named = {kind: tuple(f"{k}={v}" for k, v in found.items()) for kind, found in (("encoders", encoders), ("tasks", tasks))}
+    named = {
+        kind: tuple(f"{k}={v}" for k, v in found.items())
+        for kind, found in (("encoders", encoders), ("tasks", tasks))
+    }
     made = Robustness(out=folder / "out", **named)
     noise = {name: more.pop(name) for name in list(more) if hasattr(made.noise, name)}
     return replace(made, noise=replace(made.noise, **noise), **more)
@@ -89,20 +101,30 @@ def makers(folder, made=None):
     def make(name, subject, data, out, setup):
         (made if made is not None else []).append((subject.name, name, str(out)))
         metric = "wer" if name == "asr" else "acc"
-        return [Roughness(sorted(folder.glob("*.flac")), 0.05 * (subject.name == "better"), name, metric)]
+        return [
+            Roughness(
+                sorted(folder.glob("*.flac")), 0.05 * (subject.name == "better"), name, metric
+            )
+        ]
 
     return {name: partial(make, name) for name in ("ks", "asr")}
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory, hubert_folder):
-    """A grid that has been run: its folder, with audio/ and out/, its options, what was printed and what was made."""
+    """A grid that has been run: its folder, with audio/ and out/, its options, what was printed and
+    what was made."""
     folder, made = tmp_path_factory.mktemp("grid"), []
     recordings(folder / "audio", 9)
     encoders = dict.fromkeys(("baseline", "better"), str(hubert_folder("layer")))
     tasks = {"ks": folder / "audio", "asr": folder / "audio"}
     plan = options(folder, encoders, tasks, seen=("pink",), unseen=("gaussian",), snr=(10.0, 5.0))
-    return SimpleNamespace(folder=folder, plan=plan, text=run_robustness(plan, makers(folder / "audio", made)), made=made)
+    return SimpleNamespace(
+        folder=folder,
+        plan=plan,
+        text=run_robustness(plan, makers(folder / "audio", made)),
+        made=made,
+    )
 
 
 @pytest.fixture
@@ -124,20 +146,31 @@ def noise(plan, **changes):
 
 def test_the_whole_grid(base, plan, run):
     out = plan.out
-    assert base.made[0] == ("baseline", "ks", str(base.folder / "out/heads/baseline/ks")) and len(base.made) == 4
+    assert (
+        base.made[0] == ("baseline", "ks", str(base.folder / "out/heads/baseline/ks"))
+        and len(base.made) == 4
+    )
     rows = read_rows(out / "results.jsonl")
     assert len(rows) == 2 * 2 * 5 and {r.encoder for r in rows} == {"baseline", "better"}
-    assert {(r.condition, r.snr_db) for r in rows} >= {("clean", None), ("seen-pink", 5.0), ("unseen-gaussian", 10.0)}
+    assert {(r.condition, r.snr_db) for r in rows} >= {
+        ("clean", None),
+        ("seen-pink", 5.0),
+        ("unseen-gaussian", 10.0),
+    }
     assert "unseen 5 dB" in base.text and "recovered" in base.text
     assert (out / "tables.md").read_text().startswith("## Encoders and tasks")
     values = read_json(out / "degradation.json")
     assert values["baseline"] == "baseline" and len(values["averages"]) == 8
-    utterances = {json.loads(line)["utterance"] for line in (out / "noise.jsonl").read_text().splitlines()}
+    utterances = {
+        json.loads(line)["utterance"] for line in (out / "noise.jsonl").read_text().splitlines()
+    }
     assert utterances == {f"u{i}" for i in range(9)}
     # the same command again changes nothing
     before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in out.rglob("*") if p.is_file()}
     assert run() == base.text
-    assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == {p: content for p, (_, content) in before.items()}
+    assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == {
+        p: content for p, (_, content) in before.items()
+    }
     scores = [p for p in before if "scores" in p.parts or p.name == "noise.jsonl"]
     assert scores and all(p.stat().st_mtime_ns == before[p][0] for p in scores)
 
@@ -152,8 +185,14 @@ def test_tables_name_the_tasks_of_synthetic_speech(base, plan, run):
     finally:
         card.unlink()
     tables = read_json(plan.out / "degradation.json")["tables"]
-    assert text.count("Synthetic speech: ks, asr.") == len(tables) == sum("Synthetic speech: ks" in t["note"] for t in tables)
-    assert (plan.out / "tables.md").read_text().count("Synthetic speech: ks, asr.") == len(tables) + 1
+    assert (
+        text.count("Synthetic speech: ks, asr.")
+        == len(tables)
+        == sum(("Synthetic speech: ks") in t["note"] for t in tables)
+    )
+    assert (plan.out / "tables.md").read_text().count("Synthetic speech: ks, asr.") == len(
+        tables
+    ) + 1
 
 
 @pytest.mark.slow
@@ -161,9 +200,16 @@ def test_snrs_over_the_whole_signal_are_another_grid_and_the_tables_say_so(base,
     assert "whole signal" not in base.text
     before = {path: read_json(path)["made_from"] for path in (plan.out / "scores").rglob("*.json")}
     text = run(**noise(plan, snr_over="signal"))
-    assert "SNRs are over the whole signal" in text and "SNRs are over the whole signal" in (plan.out / "tables.md").read_text()
-    changed = {path for path, made_from in before.items() if read_json(path)["made_from"] != made_from}
-    assert changed == {path for path in before if "clean" not in path.name} and len(changed) < len(before)
+    assert (
+        "SNRs are over the whole signal" in text
+        and ("SNRs are over the whole signal") in (plan.out / "tables.md").read_text()
+    )
+    changed = {
+        path for path, made_from in before.items() if read_json(path)["made_from"] != made_from
+    }
+    assert changed == {path for path in before if "clean" not in path.name} and len(changed) < len(
+        before
+    )
 
 
 @pytest.mark.slow
@@ -186,18 +232,31 @@ def test_another_condition_leaves_the_cells_that_are_there(plan, run):
 
 
 @pytest.mark.slow
-def test_another_split_is_evaluated_beside_the_test_split_and_shares_its_heads(tmp_path, base, plan, run):
+def test_another_split_is_evaluated_beside_the_test_split_and_shares_its_heads(
+    tmp_path, base, plan, run
+):
     """Even where the recordings have the same names."""
     out, made = plan.out, []
     recordings(tmp_path / "dev", 9, seed=1)
     before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
-    text = run_robustness(replace(plan, split="dev", **noise(plan, unseen=("dev",))), makers(tmp_path / "dev", made))
-    shared = {(encoder, task, str(out / "heads" / encoder / task)) for encoder, task, _ in base.made}
+    text = run_robustness(
+        replace(plan, split="dev", **noise(plan, unseen=("dev",))), makers(tmp_path / "dev", made)
+    )
+    shared = {
+        (encoder, task, str(out / "heads" / encoder / task)) for encoder, task, _ in base.made
+    }
     assert {p: p.read_bytes() for p in before} == before and set(made) == shared
-    assert {p.relative_to(out).parts[0] for p in out.rglob("*") if p.is_file() and p not in before} == {"dev"}
+    assert {
+        p.relative_to(out).parts[0] for p in out.rglob("*") if p.is_file() and p not in before
+    } == {"dev"}
     rows = read_rows(out / "dev" / "results.jsonl")
-    assert {r.condition for r in rows} == {"clean", "seen-pink", "unseen-dev"} and len(rows) == 2 * 2 * 5
-    assert "Scored on the dev split" in text and "Scored on the dev split" in (out / "dev/tables.md").read_text()
+    assert {r.condition for r in rows} == {"clean", "seen-pink", "unseen-dev"} and len(
+        rows
+    ) == 2 * 2 * 5
+    assert (
+        "Scored on the dev split" in text
+        and ("Scored on the dev split") in (out / "dev/tables.md").read_text()
+    )
     assert b"Scored on the dev split" not in before[out / "tables.md"]
 
 
@@ -217,7 +276,12 @@ def test_another_split_is_evaluated_beside_the_test_split_and_shares_its_heads(t
     ],
 )
 def test_bad_plans_are_refused_before_anything_is_made(base, plan, change, message):
-    refused(message, run_robustness, replace(plan, **change), dict(MAKERS) | makers(base.folder / "audio"))
+    refused(
+        message,
+        run_robustness,
+        replace(plan, **change),
+        dict(MAKERS) | makers(base.folder / "audio"),
+    )
     assert not plan.out.exists()
 
 
@@ -229,7 +293,11 @@ def test_a_report_needs_no_corpus_of_questions(plan):
     page = (out / "report.html").read_text()
     assert "Speech encoders in noise" in page and "Loss in noise, averaged over tasks" in page
     (out / "degradation.json").write_text("[]")
-    refused(r"degradation\.json is not what", write_report, Report(out=out, examples=2, conditions=("clean",)))
+    refused(
+        r"degradation\.json is not what",
+        write_report,
+        Report(out=out, examples=2, conditions=("clean",)),
+    )
     (out / "degradation.json").unlink()  # of questions in clean speech alone there is a corpus
     lines = (out / "results.jsonl").read_text().splitlines(keepends=True)
     (out / "results.jsonl").write_text("".join(line for line in lines if '"clean"' in line))
@@ -242,11 +310,24 @@ def test_the_shipped_models_go_through_the_grid(tmp_path, corpus):  # noqa: F811
     """Units, DUAL and the cascade share an encoder, and a manifest without labels gives units."""
     (tmp_path / "own.txt").write_text(f"{corpus}/test/audio/p0.flac\n{corpus}/test/audio/q0.flac\n")
     tasks = {"units": tmp_path / "own.txt", "dual": corpus, "cascade-ctc": corpus}
-    text = run_robustness(options(tmp_path, {"baseline": "people-en"}, tasks, seen=("pink",), unseen=(), snr=(5.0,)))
-    found = {(r.system, r.metric, r.condition): (r.value, r.n) for r in read_rows(tmp_path / "out" / "results.jsonl")}
-    systems = {("units", "unit_error"), ("dual", "ff1"), ("cascade-ctc", "ff1"), ("cascade-ctc", "wer")}
+    text = run_robustness(
+        options(tmp_path, {"baseline": "people-en"}, tasks, seen=("pink",), unseen=(), snr=(5.0,))
+    )
+    found = {
+        (r.system, r.metric, r.condition): (r.value, r.n)
+        for r in read_rows(tmp_path / "out" / "results.jsonl")
+    }
+    systems = {
+        ("units", "unit_error"),
+        ("dual", "ff1"),
+        ("cascade-ctc", "ff1"),
+        ("cascade-ctc", "wer"),
+    }
     assert set(found) == {(*s, c) for s in systems for c in ("clean", "seen-pink")}
-    assert found["units", "unit_error", "clean"] == (0, 2) and found["units", "unit_error", "seen-pink"][0] > 0
+    assert (
+        found["units", "unit_error", "clean"] == (0, 2)
+        and found["units", "unit_error", "seen-pink"][0] > 0
+    )
     assert "What DUAL and the cascade keep of their clean FF1" in text
 
 
@@ -257,7 +338,10 @@ def test_units_of_clean_speech_are_kept_by_split(tmp_path, corpus):  # noqa: F81
     plan = options(tmp_path, shipped, {"units": corpus}, **on_dev, recordings=2)
     for split in ("test", "dev"):
         run_robustness(replace(plan, split=split))
-    cards = [read_json(tmp_path / "out/heads/baseline" / name / "_card.json") for name in ("units", "units-dev")]
+    cards = [
+        read_json(tmp_path / "out/heads/baseline" / name / "_card.json")
+        for name in ("units", "units-dev")
+    ]
     assert [card["made_from"]["split"] for card in cards] == ["test", "dev"]
 
 
@@ -266,19 +350,32 @@ def test_the_grid_draws_voices_in_every_task_and_is_drawn_anew(tmp_path, base, p
     made = []
 
     def make(voices, name, subject, data, out, setup):
-        made.append(Roughness(sorted((base.folder / "audio").glob("*.flac")), 0.01, name, voices=voices))
+        made.append(
+            Roughness(sorted((base.folder / "audio").glob("*.flac")), 0.01, name, voices=voices)
+        )
         return [made[-1]]
 
     def makers():
-        return {n: lambda *a, n=n, v=v: make(v, n, *a) for n, v in (("ks", 5), ("ic", 6), ("sid", 0))}
+        return {
+            n: lambda *a, n=n, v=v: make(v, n, *a) for n, v in (("ks", 5), ("ic", 6), ("sid", 0))
+        }
 
-    plan = replace(plan, tasks=tuple(f"{task}={base.folder / 'audio'}" for task in ("ks", "ic", "sid")))
+    plan = replace(
+        plan, tasks=tuple(f"{task}={base.folder / 'audio'}" for task in ("ks", "ic", "sid"))
+    )
     printed = run_robustness(plan, makers())
     rows = read_rows(tmp_path / "out/results.jsonl")
-    assert {(r.system, r.drawn, r.groups) for r in rows} == {("ks", "voice", 5), ("ic", "voice", 6), ("sid", "session", 3)}
+    assert {(r.system, r.drawn, r.groups) for r in rows} == {
+        ("ks", "voice", 5),
+        ("ic", "voice", 6),
+        ("sid", "session", 3),
+    }
     sentence = "95 % intervals draw 5 to 6 voices."
     values = json.loads((tmp_path / "out/degradation.json").read_text())
-    assert values["drawn"] == sentence and {c["drawn"] for c in values["cells"]} == {"voice", "session"}
+    assert values["drawn"] == sentence and {c["drawn"] for c in values["cells"]} == {
+        "voice",
+        "session",
+    }
     assert sentence in printed and sentence in (tmp_path / "out/tables.md").read_text()
     encoded = sum(len(task.encoded) for task in made)
     monkeypatch.setattr(bootstrap, "FEWEST", 7)
@@ -327,12 +424,18 @@ def test_by_hand():
     assert relative(grid, KS, "base", UNSEEN).value == pytest.approx(100 * 40 / 90)
     assert relative(grid, UNITS, "base", UNSEEN) is None
     assert gain(grid, ASR, "new", UNSEEN).value == pytest.approx(20)
-    assert removed(grid, KS, "new", UNSEEN).value == pytest.approx(75)  # loses 10 of its own 85, where the baseline loses 40
-    assert removed(grid, KS, "new", UNSEEN, own_clean=False).value == pytest.approx(62.5)  # 15 below the baseline's 90
+    # loses 10 of its own 85, where the baseline loses 40
+    assert removed(grid, KS, "new", UNSEEN).value == pytest.approx(75)
+    # 15 below the baseline's 90
+    assert removed(grid, KS, "new", UNSEEN, own_clean=False).value == pytest.approx(62.5)
     assert removed(grid, ASR, "new", UNSEEN).value == pytest.approx(75)
     assert removed(grid, ASR, "new", UNSEEN, own_clean=False).value == pytest.approx(50)
     # rows are those of results
-    row = next(r for r in rows_of(grid_of(EXAMPLE)) if (r.system, r.encoder, r.condition) == ("asr", "new", "seen-pink"))
+    row = next(
+        r
+        for r in rows_of(grid_of(EXAMPLE))
+        if (r.system, r.encoder, r.condition) == ("asr", "new", "seen-pink")
+    )
     assert (row.metric, row.snr_db, row.n, row.card) == ("wer", 5.0, 100, "card")
     assert row.low < 24.9 < row.value < 25.1 < row.high
 
@@ -340,13 +443,17 @@ def test_by_hand():
 def test_averages_give_every_task_the_same_weight_and_leave_out_none():
     def averaged_with(base, new):
         """base, new: their scores in clean speech and in unseen noise in one more task."""
-        of_task = {("sid", "acc", e): {CLEAN: a, SEEN: 0.5, UNSEEN: b} for e, (a, b) in (("base", base), ("new", new))}
+        of_task = {
+            ("sid", "acc", e): {CLEAN: a, SEEN: 0.5, UNSEEN: b}
+            for e, (a, b) in (("base", base), ("new", new))
+        }
         found = degradation(grid_of(EXAMPLE | of_task))
         (line,) = [a for a in found["averages"] if a["encoder"] == "new" and a["group"] == "unseen"]
         assert line["tasks"] == ["ks acc", "asr wer", "sid acc"]
         return line, degradation_tables(found)[0]
 
-    line, table = averaged_with((0.7, 0.69), (0.7, 0.67))  # the baseline loses 1 point, for which nobody could vouch
+    # the baseline loses 1 point, for which nobody could vouch
+    line, table = averaged_with((0.7, 0.69), (0.7, 0.67))
     assert line["removed"]["value"] == pytest.approx((75 + 75 - 200) / 3) and line["unhurt"] == []
     assert line["recovered"]["value"] == pytest.approx((62.5 + 50 - 200) / 3)
     assert line["pooled"]["value"] == pytest.approx(100 * (1 - (10 + 10 + 3) / (40 + 40 + 1)))
@@ -358,19 +465,28 @@ def test_averages_give_every_task_the_same_weight_and_leave_out_none():
 
 
 def test_an_encoder_that_collapsed_gains_nothing_by_its_units():
-    """Its units are the same in any noise: 0 errors against its own clean speech, and no answer anywhere."""
+    """Its units are the same in any noise: 0 errors against its own clean speech, and no answer
+    anywhere."""
     collapsed = {("units", "unit_error", "new"): {CLEAN: 0.0, SEEN: 0.0, UNSEEN: 0.0}}
     collapsed |= {("ks", "acc", "new"): {CLEAN: 0.1, SEEN: 0.1, UNSEEN: 0.1}}
     grid = grid_of(EXAMPLE | collapsed)
     assert removed(grid, UNITS, "new", UNSEEN).value == pytest.approx(100)
-    (with_units,) = [a for a in degradation(grid)["averages"] if a["encoder"] == "new" and a["group"] == "unseen"]
+    (with_units,) = [
+        a for a in degradation(grid)["averages"] if a["encoder"] == "new" and a["group"] == "unseen"
+    ]
     alone = {key: line for key, line in (EXAMPLE | collapsed).items() if key[0] != "units"}
-    (without,) = [a for a in degradation(grid_of(alone))["averages"] if a["encoder"] == "new" and a["group"] == "unseen"]
+    (without,) = [
+        a
+        for a in degradation(grid_of(alone))["averages"]
+        if a["encoder"] == "new" and a["group"] == "unseen"
+    ]
     for name in ("removed", "recovered", "pooled", "loss", "tasks"):
         assert with_units[name] == without[name]
     units = {key: line for key, line in EXAMPLE.items() if key[0] == "units"}
     found = degradation(grid_of(units))  # there is nothing else to average over
-    assert found["averages"] == [] and found["clean"][0]["gain"] is None and len(found["cells"]) == 6
+    assert (
+        found["averages"] == [] and found["clean"][0]["gain"] is None and len(found["cells"]) == 6
+    )
 
 
 def test_clean_speech_tells_the_mean_and_the_worst_task_and_no_units():
@@ -387,7 +503,11 @@ def test_clean_speech_tells_the_mean_and_the_worst_task_and_no_units():
 def test_every_cell_is_reported_with_its_tests_adjusted():
     found = degradation(grid_of(EXAMPLE))
     assert len(found["cells"]) == 18
-    (line,) = [c for c in found["cells"] if (c["task"], c["encoder"], c["condition"]) == ("ks", "new", "unseen-pink")]
+    (line,) = [
+        c
+        for c in found["cells"]
+        if (c["task"], c["encoder"], c["condition"]) == ("ks", "new", "unseen-pink")
+    ]
     assert line["snr_db"] == 5 and line["score"]["value"] == pytest.approx(75)
     assert line["gain"]["low"] > 0 and line["gain"]["p_value"] <= line["gain"]["p_holm"] < 0.1
     base = [c for c in found["cells"] if c["encoder"] == "base"]
@@ -396,12 +516,23 @@ def test_every_cell_is_reported_with_its_tests_adjusted():
 
 
 def test_one_passage_has_values_without_intervals_and_nothing_certain():
-    one = [replace(c, scored=tuple(replace(s, group="the only one") for s in c.scored)) for c in cells_of(EXAMPLE)]
+    one = [
+        replace(c, scored=tuple(replace(s, group="the only one") for s in c.scored))
+        for c in cells_of(EXAMPLE)
+    ]
     grid = gather(one, 0, 200)
     assert {(r.low, r.high) for r in rows_of(grid)} == {(None, None)}
     found = degradation(grid)
-    (line,) = [c for c in found["cells"] if (c["task"], c["encoder"], c["condition"]) == ("ks", "new", "unseen-pink")]
-    assert line["gain"]["value"] == pytest.approx(25) and line["gain"]["low"] is None and line["gain"]["p_value"] == 1.0
+    (line,) = [
+        c
+        for c in found["cells"]
+        if (c["task"], c["encoder"], c["condition"]) == ("ks", "new", "unseen-pink")
+    ]
+    assert (
+        line["gain"]["value"] == pytest.approx(25)
+        and line["gain"]["low"] is None
+        and line["gain"]["p_value"] == 1.0
+    )
     json.dumps(found, allow_nan=False)
     text = "\n".join(t.markdown for t in (*score_tables(grid, 5.0), *degradation_tables(found)))
     assert "75.0" in text and "[" not in text
@@ -420,17 +551,31 @@ def test_a_cascade_is_compared_with_dual_and_is_no_task_of_the_average():
     assert len(lines) == 9  # two SNRs and their mean, for three pairs
     pairs = {(x["dual_encoder"], x["cascade_encoder"]) for x in lines}
     assert pairs == {("base", "base"), ("new", "new"), ("new", "base")}
-    (mean,) = [x for x in lines if x["snr_db"] is None and x["dual_encoder"] == x["cascade_encoder"] == "new"]
+    (mean,) = [
+        x
+        for x in lines
+        if x["snr_db"] is None and x["dual_encoder"] == x["cascade_encoder"] == "new"
+    ]
     assert mean["mean_over"] == [5.0, 0.0]
     assert mean["difference"]["value"] == pytest.approx((90 + 80) / 2 - (75 + 50) / 2)
-    text = "\n".join(t.text for t in degradation_tables(degradation(grid) | {"dual_against_cascade": lines}))
+    text = "\n".join(
+        t.text for t in degradation_tables(degradation(grid) | {"dual_against_cascade": lines})
+    )
     assert "90.0 - 75.0 = +15.0" in text
 
 
 def test_encoders_on_other_items_are_refused():
     other = cell("ks", "acc", "new", CLEAN, 0.5)
-    other = GridCell(other.encoder, other.task, other.metric, CLEAN, (ItemScore("x", "x", 1, 1),), 0, "", {})
-    refused("cannot be compared in the task ks", gather, [cell("ks", "acc", "base", CLEAN, 0.5), other], 0, 50)
+    other = GridCell(
+        other.encoder, other.task, other.metric, CLEAN, (ItemScore("x", "x", 1, 1),), 0, "", {}
+    )
+    refused(
+        "cannot be compared in the task ks",
+        gather,
+        [cell("ks", "acc", "base", CLEAN, 0.5), other],
+        0,
+        50,
+    )
 
 
 def test_a_task_that_the_baseline_did_not_do_has_no_gain_and_stops_the_averages_only():
@@ -452,9 +597,15 @@ def test_shares_agree_where_clean_speech_does_and_end_where_they_should(clean, n
     metric, o = ("acc", 1) if clean >= noisy else ("wer", -1)
     if clean == noisy:
         return
-    values = {("t", metric, "base"): {CLEAN: clean, SEEN: noisy}, ("t", metric, "new"): {CLEAN: mine, SEEN: other}}
+    values = {
+        ("t", metric, "base"): {CLEAN: clean, SEEN: noisy},
+        ("t", metric, "new"): {CLEAN: mine, SEEN: other},
+    }
     grid, task = grid_of(values, 20), ("t", metric)
-    own, base = removed(grid, task, "new", SEEN).value, removed(grid, task, "new", SEEN, own_clean=False).value
+    own, base = (
+        removed(grid, task, "new", SEEN).value,
+        removed(grid, task, "new", SEEN, own_clean=False).value,
+    )
     assert own - base == pytest.approx(100 * o * (clean - mine) / abs(clean - noisy))
     assert base == pytest.approx(100 * o * (other - noisy) / abs(clean - noisy))
     assert base >= 0 or gain(grid, task, "new", SEEN).value < 0
@@ -477,7 +628,9 @@ def test_an_encoder_like_the_baseline_removes_nothing_with_certainty(clean, nois
 
 def test_the_lectures_table_takes_the_snr_that_lies_nearest_and_the_mean_over_noises():
     hum = Setting("unseen", parse_condition("gaussian@5"))
-    grid = grid_of({("ks", "acc", "base"): {CLEAN: 0.9, SEEN: 0.6, UNSEEN: 0.5, LOUD: 0.1, hum: 0.7}})
+    grid = grid_of(
+        {("ks", "acc", "base"): {CLEAN: 0.9, SEEN: 0.6, UNSEEN: 0.5, LOUD: 0.1, hum: 0.7}}
+    )
     assert list(lecture_columns(grid, 6)) == ["clean", "seen 5 dB", "unseen 5 dB"]
     assert list(lecture_columns(grid, 0)) == ["clean", "seen 5 dB", "unseen 0 dB"]
     table = score_tables(grid, 5)[1]
@@ -485,13 +638,21 @@ def test_the_lectures_table_takes_the_snr_that_lies_nearest_and_the_mean_over_no
 
 
 def test_stars_are_for_what_differs_and_fewer_in_a_table_of_more_tests():
-    worse = EXAMPLE | {("ks", "acc", "new"): {CLEAN: 0.84, SEEN: 0.80, UNSEEN: 0.75}}  # six recordings: p = 2 / 2^6
+    # six recordings: p = 2 / 2^6
+    worse = EXAMPLE | {("ks", "acc", "new"): {CLEAN: 0.84, SEEN: 0.80, UNSEEN: 0.75}}
     lecture, together, ks, _, units = score_tables(grid_of(worse), 5)
-    assert ks.title == "ks, acc" and ks.columns == ("encoder", "clean", "seen-pink 5 dB", "unseen-pink 5 dB")
+    assert ks.title == "ks, acc" and ks.columns == (
+        "encoder",
+        "clean",
+        "seen-pink 5 dB",
+        "unseen-pink 5 dB",
+    )
     stars = [["*" in cell for cell in row[1:]] for table in (ks, units) for row in table.rows]
-    assert stars == [[False] * 3, [True] * 3, [False] * 3, [False, True, True]]  # base and new of each
+    # base and new of each
+    assert stars == [[False] * 3, [True] * 3, [False] * 3, [False, True, True]]
     in_all = {row[0]: ["*" in cell for cell in row[1:]] for row in together.rows}
-    assert in_all["ks acc, new"] == [False, True, True] and in_all["asr wer, new"] == [True] * 3  # twice 0.03125
+    # twice 0.03125
+    assert in_all["ks acc, new"] == [False, True, True] and in_all["asr wer, new"] == [True] * 3
     # markdown has a line an encoder and as many cells as columns
     text = lecture.markdown
     lines = [line for line in text.splitlines() if line.startswith("|")]

@@ -1,4 +1,5 @@
-"""What is kept of every question for a comparison: kind and place of its answer, and how well its sentence was recognised."""
+"""What is kept of every question for a comparison: kind and place of its answer, and how well its
+sentence was recognised."""
 
 from pathlib import Path
 
@@ -29,13 +30,30 @@ TEXT = "A red boat sails. Two cats paid 3.5 euros for it! The end."
 
 
 def passage(text=TEXT, **changes):
-    values = {"id": "p", "audio": "", "seconds": 0.0, "text": text, "speaker": "s", "language": "en"}
+    values = {
+        "id": "p",
+        "audio": "",
+        "seconds": 0.0,
+        "text": text,
+        "speaker": "s",
+        "language": "en",
+    }
     return Passage(**values | changes)
 
 
 def question(text="Two cats", name="q", **changes):
-    answer = Answer(text, **{k: changes.pop(k) for k in ("start", "end", "char_start") if k in changes})
-    values = {"id": name, "passage": "p", "audio": "", "seconds": 0.0, "text": "Who paid?", "speaker": "s", "language": "en"}
+    answer = Answer(
+        text, **{k: changes.pop(k) for k in ("start", "end", "char_start") if k in changes}
+    )
+    values = {
+        "id": name,
+        "passage": "p",
+        "audio": "",
+        "seconds": 0.0,
+        "text": "Who paid?",
+        "speaker": "s",
+        "language": "en",
+    }
     return Question(**values | {"answers": (answer,)} | changes)
 
 
@@ -49,7 +67,9 @@ def scored(name="q", f1=0.5):
 
 @pytest.mark.parametrize(
     ("answer", "found"),
-    [("red", "A red boat sails."), ("Two cats", " Two cats paid 3.5 euros for it!"), ("3.5", " Two cats paid 3.5 euros for it!"),
+    [("red", "A red boat sails."), ("Two cats", " Two cats paid 3.5 euros "
+                                                "for it!"), ("3.5", " Two cats paid 3.5 euros "
+                                                                    "for it!"),
      ("boat sails. Two", TEXT[:49]), ("The end.", " The end.")],
 )  # fmt: skip
 def test_the_sentence_of_an_answer(answer, found):
@@ -74,7 +94,10 @@ def test_without_points_ten_words_on_either_side_are_the_sentence():
 def test_an_answer_is_located_by_offset_time_or_text():
     words = tuple(Span(w, i, i + 1) for i, w in enumerate(TEXT.split()))
     assert located(question("cats", char_start=22), passage()) == (22, 26)
-    assert located(question("x", start=4.0, end=6.0), passage(seconds=12.0, words=words)) == (18, 26)
+    assert located(question("x", start=4.0, end=6.0), passage(seconds=12.0, words=words)) == (
+        18,
+        26,
+    )
     assert located(question("TWO CATS"), passage()) == (18, 26)
     assert located(question("dogs"), passage()) is None
     assert located(question(""), passage()) is None
@@ -83,7 +106,8 @@ def test_an_answer_is_located_by_offset_time_or_text():
 def test_errors_of_the_sentence_are_counted_as_the_word_error_rate_does(tmp_path):
     encoded = "a red coat sails two hats paid 3.5 for it and the end"
     (line,) = question_lines([scored()], corpus(tmp_path, [question()]), {"p": encoded})
-    assert line["sentence_wer"] == pytest.approx(2 / 6)  # cats, and "€3.5" without euros; "and" counts where "the" stands
+    # cats, and "€3.5" without euros; "and" counts where "the" stands
+    assert line["sentence_wer"] == pytest.approx(2 / 6)
     assert (line["passage_errors"], line["passage_words"]) == (4, 12)
     (line,) = question_lines([scored()], corpus(tmp_path, [question("red boat")]), {"p": encoded})
     assert line["sentence_wer"] == 0.25
@@ -97,14 +121,22 @@ def test_errors_of_the_sentence_are_counted_as_the_word_error_rate_does(tmp_path
 def test_what_is_not_known_is_none_and_times_give_length_and_position(tmp_path):
     data = corpus(tmp_path, [question("dogs")])
     (silent,) = question_lines([scored()], data, {})
-    assert {silent[name] for name in ("sentence_wer", "passage_errors", "position", "answer_seconds")} == {None}
+    assert {
+        silent[name] for name in ("sentence_wer", "passage_errors", "position", "answer_seconds")
+    } == {None}
     (nowhere,) = question_lines([scored()], data, {"p": "a red boat"})
     assert nowhere["sentence_wer"] is None and nowhere["passage_words"] == 12
     textless = corpus(tmp_path, [question("red boat")], text="", transcript="a red boat")
     (given,) = question_lines([scored()], textless, {"p": "a red boat"})
-    assert given["sentence_wer"] is None and given["passage_words"] is None and given["position"] == 0.6
+    assert (
+        given["sentence_wer"] is None
+        and given["passage_words"] is None
+        and given["position"] == 0.6
+    )
     # length and position by time
-    data = corpus(tmp_path, [question("two cats", start=4.0, end=6.0, relation="paid")], seconds=20.0)
+    data = corpus(
+        tmp_path, [question("two cats", start=4.0, end=6.0, relation="paid")], seconds=20.0
+    )
     (line,) = question_lines([scored()], data, {})
     about = ("answer_seconds", "answer_words", "position", "type", "relation")
     assert [line[name] for name in about] == [2, 2, 0.25, "person", "paid"]
@@ -113,8 +145,13 @@ def test_what_is_not_known_is_none_and_times_give_length_and_position(tmp_path):
 def test_a_file_has_a_card_with_its_hash(tmp_path):
     data = corpus(tmp_path / "mini", [question(name="a"), question("boat", name="b")])
     lines = question_lines([scored("a"), scored("b", 1.0)], data, {"p": TEXT})
-    path = write_lines(tmp_path / "out", "text", parse_condition("clean"), lines, data, {"data": "0123"})
-    assert [(line["id"], line["f1"], line["sentence_wer"]) for line in read_lines(path)] == [("a", 0.5, 0), ("b", 1, 0)]
+    path = write_lines(
+        tmp_path / "out", "text", parse_condition("clean"), lines, data, {"data": "0123"}
+    )
+    assert [(line["id"], line["f1"], line["sentence_wer"]) for line in read_lines(path)] == [
+        ("a", 0.5, 0),
+        ("b", 1, 0),
+    ]
     card = read_json(path.with_suffix(".card.json"))
     assert card == {"condition": "clean", "snr_db": None, "corpus": "mini", "data": "0123", "languages": ["en"], "split": "test",
                     "lines": hash_bytes(path.read_bytes()), "synthetic": "", "system": "text"}  # fmt: skip
@@ -133,9 +170,21 @@ def test_evaluation_leaves_scores(tmp_path):
         def answer_all(self, items):
             return [TimedAnswer(0, 1, 1, "Two cats") for _ in items]
 
-    asked = {"id": "q", "passage": "p", "text": "Who?", "answers": [{"text": "two cats", "char_start": 18}]}
-    root = write_corpus(tmp_path / "mini", "test", passages=[{"id": "p", "text": TEXT}], questions=[asked])
-    evaluate([Reader()], load_corpus(root, "test"), [parse_condition("clean")], Setup(tmp_path / "out", Distorter(0)))
+    asked = {
+        "id": "q",
+        "passage": "p",
+        "text": "Who?",
+        "answers": [{"text": "two cats", "char_start": 18}],
+    }
+    root = write_corpus(
+        tmp_path / "mini", "test", passages=[{"id": "p", "text": TEXT}], questions=[asked]
+    )
+    evaluate(
+        [Reader()],
+        load_corpus(root, "test"),
+        [parse_condition("clean")],
+        Setup(tmp_path / "out", Distorter(0)),
+    )
     (line,) = read_lines(tmp_path / "out/scores/text/clean.jsonl")
     assert (line["f1"], line["ff1"], line["sentence_wer"], line["type"]) == (1, None, 0, "person")
     assert read_json(tmp_path / "out/scores/text/clean.card.json")["condition"] == "clean"

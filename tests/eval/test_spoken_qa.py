@@ -1,4 +1,5 @@
-"""Evaluation of any system on any corpus: every annotation counts, bad items are set aside, a killed run goes on."""
+"""Evaluation of any system on any corpus: every annotation counts, bad items are set aside, a
+killed run goes on."""
 
 from __future__ import annotations
 
@@ -23,7 +24,15 @@ from speechssl.cascade.readers import TextQa, WordSpan
 from speechssl.cascade.system import CascadeSystem
 from speechssl.cascade.train import train_text
 from speechssl.config import TrainingOptions
-from speechssl.data.records import Answer, Passage, Question, data_hash, first_passages, load_corpus, write_records
+from speechssl.data.records import (
+    Answer,
+    Passage,
+    Question,
+    data_hash,
+    first_passages,
+    load_corpus,
+    write_records,
+)
 from speechssl.dual.system import TimedAnswer
 from speechssl.dual.train import QaOptions
 from speechssl.errors import InputError
@@ -53,7 +62,10 @@ from ..files import change_lines, contents, read_lines, refused, write_corpus, w
 CLEAN = parse_condition("clean")
 ANSWERS = {
     "q0": [{"text": "red boat", "start": 0.5, "end": 1.0}],
-    "q1": [{"text": "two", "start": 1.5, "end": 1.6}, {"text": "two cats", "start": 0.2, "end": 0.6}],
+    "q1": [
+        {"text": "two", "start": 1.5, "end": 1.6},
+        {"text": "two cats", "start": 0.2, "end": 0.6},
+    ],
     "q2": [{"text": "paris"}],
     "q3": [],
 }
@@ -63,7 +75,10 @@ ANSWERS = {
 def corpus(tmp_path):
     """Four questions on four passages of 2 s: one annotation, two, one without times, and none."""
     passages = [{"id": f"p{i}", "seconds": 2.0, "text": "a red boat"} for i in range(len(ANSWERS))]
-    asked = [{"id": q, "passage": f"p{i}", "seconds": 1.0, "text": "a", "answers": ANSWERS[q]} for i, q in enumerate(ANSWERS)]
+    asked = [
+        {"id": q, "passage": f"p{i}", "seconds": 1.0, "text": "a", "answers": ANSWERS[q]}
+        for i, q in enumerate(ANSWERS)
+    ]
     return write_corpus(tmp_path / "corpus", "test", passages=passages, questions=asked)
 
 
@@ -71,7 +86,9 @@ def corpus(tmp_path):
 class Oracle:
     """Answers with what it was reported; counts what it encoded. text: it is a cascade."""
 
-    spans: dict = field(default_factory=lambda: {"q0": (0.5, 1.0), "q1": (0.2, 0.6), "q2": (0.0, 1.0)})
+    spans: dict = field(
+        default_factory=lambda: {"q0": (0.5, 1.0), "q1": (0.2, 0.6), "q2": (0.0, 1.0)}
+    )
     text: bool = False
     name: str = "oracle"
     encoded: list = field(default_factory=list)
@@ -83,30 +100,46 @@ class Oracle:
 
     def encode(self, record, samples):
         self.encoded.append(samples)
-        return Transcript((TimedWord("a", 0, 1, 1), TimedWord("boat", 1, 2, 1))) if self.text else len(samples)
+        return (
+            Transcript((TimedWord("a", 0, 1, 1), TimedWord("boat", 1, 2, 1)))
+            if self.text
+            else len(samples)
+        )
 
     def answer_all(self, items):
-        return [TimedAnswer(*span, 0.9, "red boat" if self.text else None) for span in list(self.spans.values())[: len(items)]]
+        return [
+            TimedAnswer(*span, 0.9, "red boat" if self.text else None)
+            for span in list(self.spans.values())[: len(items)]
+        ]
 
 
 def run(systems, corpus, out, conditions=("clean",), seed=0, voices=()):
     parsed = [parse_condition(c) for c in conditions]
-    return evaluate(systems, load_corpus(corpus, "test"), parsed, Setup(out, Distorter(seed, voices)))
+    return evaluate(
+        systems, load_corpus(corpus, "test"), parsed, Setup(out, Distorter(seed, voices))
+    )
 
 
 def values(rows):
     return {(r.system, r.condition, r.snr_db, r.metric): (r.value, r.n) for r in rows}
 
 
-def test_the_best_annotation_counts_text_only_answers_have_no_ff1_and_unanswerable_questions_are_not_asked(corpus, tmp_path):
+def test_the_best_annotation_counts_text_only_answers_have_no_ff1_and_unanswerable_questions_are_not_asked(
+    corpus, tmp_path
+):
     system = Oracle()
     found = values(run([system], corpus, tmp_path / "out"))
-    assert found == {("oracle", "clean", None, "ff1"): (100, 2), ("oracle", "clean", None, "aos"): (100, 2)}
+    assert found == {
+        ("oracle", "clean", None, "ff1"): (100, 2),
+        ("oracle", "clean", None, "aos"): (100, 2),
+    }
     assert len(system.encoded) == 6  # nor is their passage encoded
 
 
 @pytest.mark.parametrize(("listens", "doing"), [(True, "encoding"), (False, "reading")])
-def test_the_bar_says_whether_recordings_are_encoded_or_texts_are_read(corpus, tmp_path, capsys, listens, doing):
+def test_the_bar_says_whether_recordings_are_encoded_or_texts_are_read(
+    corpus, tmp_path, capsys, listens, doing
+):
     run([Oracle(text=True, name="cascade-x", needs_audio=listens)], corpus, tmp_path / "out")
     assert re.findall(r"(\w+), clean: 100%.*6/6", capsys.readouterr().err) == [doing]
 
@@ -115,30 +148,57 @@ def test_that_no_answer_has_times_is_said(corpus, tmp_path, capsys):
     run([Oracle()], corpus, tmp_path / "timed")
     assert "align" not in capsys.readouterr().err
     change_lines(corpus / "test/questions.jsonl", {"answers": [{"text": "a red boat"}]})
-    refused("no answer of .* has times, by which alone oracle can be scored; `speechssl align`", run, [Oracle()], corpus, tmp_path)
+    refused(
+        "no answer of .* has times, by which alone oracle can be scored; `speechssl align`",
+        run,
+        [Oracle()],
+        corpus,
+        tmp_path,
+    )
     spans = {f"q{i}": (0.0, 1.0) for i in range(4)}
-    assert run([Oracle(spans), Oracle(spans, True, "text", needs_audio=False)], corpus, tmp_path / "out")
-    assert "no answer has times, so nothing can be said of FF1 and AOS; `speechssl align`" in capsys.readouterr().err
+    assert run(
+        [Oracle(spans), Oracle(spans, True, "text", needs_audio=False)], corpus, tmp_path / "out"
+    )
+    assert (
+        "no answer has times, so nothing can be said of FF1 and AOS; `speechssl align`"
+    ) in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("lost", "em", "wer"), [((), 100 / 3, 100 / 3), (("p1",), 100 / 3, 500 / 9), (("p0", "p1", "p2"), 0, 100)])
-def test_a_cascade_is_scored_on_words_and_every_word_of_what_it_could_not_recognise_is_missing(corpus, tmp_path, lost, em, wer):
+@pytest.mark.parametrize(
+    ("lost", "em", "wer"),
+    [((), 100 / 3, 100 / 3), (("p1",), 100 / 3, 500 / 9), (("p0", "p1", "p2"), 0, 100)],
+)
+def test_a_cascade_is_scored_on_words_and_every_word_of_what_it_could_not_recognise_is_missing(
+    corpus, tmp_path, lost, em, wer
+):
     for name in lost:
         (corpus / f"test/audio/{name}.flac").write_bytes(b"nothing")
     found = values(run([Oracle(text=True, name="cascade-x")], corpus, tmp_path / "out"))
     assert found["cascade-x", "clean", None, "em"] == (pytest.approx(em), 3)
-    assert found["cascade-x", "clean", None, "wer"] == (pytest.approx(wer), 3)  # of each three words "boat" alone is not "red boat"
+    # of each three words "boat" alone is not "red boat"
+    assert found["cascade-x", "clean", None, "wer"] == (pytest.approx(wer), 3)
 
 
 def test_a_chinese_corpus_has_character_errors(corpus, tmp_path):
     for path in (corpus / "test").glob("*.jsonl"):
-        path.write_text(path.read_text().replace('"language": "en"', '"language": "zh"').replace("a red boat", "他買了"))
+        path.write_text(
+            path.read_text()
+            .replace('"language": "en"', '"language": "zh"')
+            .replace("a red boat", "他買了")
+        )
     found = values(run([Oracle(text=True, name="cascade-x")], corpus, tmp_path / "out"))
     assert found["cascade-x", "clean", None, "cer"] == (100, 3)
-    assert ("cascade-x", "clean", None, "wer") not in found and ("cascade-x", "clean", None, "em") in found
+    assert ("cascade-x", "clean", None, "wer") not in found and (
+        "cascade-x",
+        "clean",
+        None,
+        "em",
+    ) in found
 
 
-def test_a_cascade_reads_questions_that_are_only_written_and_others_cannot_be_asked(corpus, tmp_path, capsys):
+def test_a_cascade_reads_questions_that_are_only_written_and_others_cannot_be_asked(
+    corpus, tmp_path, capsys
+):
     change_lines(corpus / "test/questions.jsonl", {"audio": "", "seconds": 0, "text": "which boat"})
     asked = []
 
@@ -148,14 +208,19 @@ def test_a_cascade_reads_questions_that_are_only_written_and_others_cannot_be_as
             return [WordSpan(0, 1, "red boat", 1.0, 0.0, 0.9) for _ in items]
 
     heard = Transcript((TimedWord("red", 0.5, 0.7, 1), TimedWord("boat", 0.7, 1.0, 1)))
-    cascade = CascadeSystem("cascade-x", lambda record, samples: heard, TextQa(Stub()), {"asr": "x"})
+    cascade = CascadeSystem(
+        "cascade-x", lambda record, samples: heard, TextQa(Stub()), {"asr": "x"}
+    )
     found = values(run([cascade, Oracle()], corpus, tmp_path / "out", ["clean", "pink@5"]))
     for condition in (("clean", None), ("pink", 5.0)):
         assert found["cascade-x", *condition, "em"] == (pytest.approx(100 / 3), 3)
         assert found["oracle", *condition, "ff1"] == (0, 2)
     assert asked == ["which boat"] * 6
     assert "3 questions have no recording: cascades read what is written" in capsys.readouterr().err
-    made = [json.loads((tmp_path / f"out/predictions/{name}/clean.json").read_text())["failed"] for name in ("cascade-x", "oracle")]
+    made = [
+        json.loads((tmp_path / f"out/predictions/{name}/clean.json").read_text())["failed"]
+        for name in ("cascade-x", "oracle")
+    ]
     assert made[0] == {} and set(made[1]) == {"q0", "q1", "q2"}
 
 
@@ -169,7 +234,9 @@ class Reads(Oracle):
     def encode(self, record, samples):
         assert samples is None
         self.encoded.append(record.id)
-        return Transcript(tuple(TimedWord(w, float("nan"), float("nan"), 1) for w in record.text.split()))
+        return Transcript(
+            tuple(TimedWord(w, float("nan"), float("nan"), 1) for w in record.text.split())
+        )
 
     def answer_all(self, items):
         return [TimedAnswer(float("nan"), float("nan"), 0.9, "red boat") for _ in items]
@@ -180,18 +247,35 @@ def test_what_reads_needs_no_audio_and_is_scored_by_text_in_clean_speech_alone(c
         path.unlink()
     silent = {"audio": "", "seconds": 0}
     change_lines(corpus / "test/passages.jsonl", silent)
-    change_lines(corpus / "test/questions.jsonl", lambda q: q | silent | {"answers": [{"text": a["text"]} for a in q["answers"]]})
+    change_lines(
+        corpus / "test/questions.jsonl",
+        lambda q: q | silent | {"answers": [{"text": a["text"]} for a in q["answers"]]},
+    )
     found = values(run([Reads()], corpus, tmp_path / "out", ["clean", "pink@5"]))
     assert found == {
         ("text", "clean", None, "em"): (pytest.approx(100 / 3), 3),
         ("text", "clean", None, "f1"): (pytest.approx(100 / 3), 3),
         ("text", "clean", None, "wer"): (0, 3),
     }
-    assert json.loads((tmp_path / "out/predictions/text/clean.json").read_text())["answers"]["q0"]["start"] is None
+    assert (
+        json.loads((tmp_path / "out/predictions/text/clean.json").read_text())["answers"]["q0"][
+            "start"
+        ]
+        is None
+    )
     append_rows(tmp_path / "out/results.jsonl", run([Reads()], corpus, tmp_path / "out"))
     write_report(Report(out=tmp_path / "out", corpus=corpus, examples=3, conditions=("clean",)))
-    refused("text read text, which noise does not change", run, [Reads()], corpus, tmp_path / "out", ["pink@5"])
-    refused("is text only; prepare the corpus with --speak", run, [Oracle()], corpus, tmp_path / "other")
+    refused(
+        "text read text, which noise does not change",
+        run,
+        [Reads()],
+        corpus,
+        tmp_path / "out",
+        ["pink@5"],
+    )
+    refused(
+        "is text only; prepare the corpus with --speak", run, [Oracle()], corpus, tmp_path / "other"
+    )
 
 
 def test_kept_answers_are_drawn_anew(corpus, tmp_path, monkeypatch):
@@ -199,37 +283,58 @@ def test_kept_answers_are_drawn_anew(corpus, tmp_path, monkeypatch):
         path = corpus / f"test/{kind}.jsonl"
         first = read_lines(path)[0]
         of = "passage" if kind == "questions" else "id"
-        write_lines(path, [first | {of: f"p{i}", "id": f"{kind[0]}{i}", "speaker": f"v{i}"} for i in range(6)])
+        write_lines(
+            path,
+            [first | {of: f"p{i}", "id": f"{kind[0]}{i}", "speaker": f"v{i}"} for i in range(6)],
+        )
     for fewest, encoded, drawn, of_words in (
         (5, 12, "voice × asker", "voice"),
         (7, 0, "passage (about these 6 voices and 6 askers)", "passage (about these 6 voices)"),
     ):
         monkeypatch.setattr(bootstrap, "FEWEST", fewest)
         system = Reads()
-        found = {(r.metric == "wer", r.drawn, r.groups) for r in run([system], corpus, tmp_path / "out")}
+        found = {
+            (r.metric == "wer", r.drawn, r.groups) for r in run([system], corpus, tmp_path / "out")
+        }
         assert found == {(False, drawn, 6), (True, of_words, 6)}  # nobody asks for the words
         assert len(system.encoded) == encoded
 
 
 def test_systems_encode_the_same_noise_and_another_seed_gives_other_noise(corpus, tmp_path):
     one, two, other = Oracle(name="a"), Oracle(name="b"), Oracle(name="c")
-    evaluate([one, two], load_corpus(corpus, "test"), [parse_condition("pink@5")], Setup(tmp_path / "x", Distorter(1), workers=1))
-    evaluate([other], load_corpus(corpus, "test"), [parse_condition("pink@5")], Setup(tmp_path / "x", Distorter(2), workers=1))
+    evaluate(
+        [one, two],
+        load_corpus(corpus, "test"),
+        [parse_condition("pink@5")],
+        Setup(tmp_path / "x", Distorter(1), workers=1),
+    )
+    evaluate(
+        [other],
+        load_corpus(corpus, "test"),
+        [parse_condition("pink@5")],
+        Setup(tmp_path / "x", Distorter(2), workers=1),
+    )
     assert all(a is b for a, b in zip(one.encoded, two.encoded, strict=True))
     assert not any(np.array_equal(a, b) for a, b in zip(one.encoded, other.encoded, strict=True))
 
 
 def test_seeds_of_one_model_are_averaged_and_those_of_another_of_its_name_are_not(tmp_path):
-    row, path = Row("dual", "models", "pink", 5.0, "ff1", 40.0, 38.0, 42.0, 9, 0, "first"), tmp_path / "results.jsonl"
+    row, path = (
+        Row("dual", "models", "pink", 5.0, "ff1", 40.0, 38.0, 42.0, 9, 0, "first"),
+        tmp_path / "results.jsonl",
+    )
     simulated = replace(row, system="cascade-simulated@30")
 
     def found(**changes):
         append_results(tmp_path, [replace(row, **changes), replace(simulated, **changes)])
-        cells = {series.system: cell for (series, _, _), cell in arrange(read_rows(path)).cells.items()}
+        cells = {
+            series.system: cell for (series, _, _), cell in arrange(read_rows(path)).cells.items()
+        }
         return [cells[r.system].value for r in (row, simulated)]
 
     assert found() == [40, 40] and found(value=60.0, seed=1) == [50, 50]
-    assert found(value=80.0, seed=2, card="trained again") == [80, 60]  # whose card depends on the seed
+    # whose card depends on the seed
+    assert found(value=80.0, seed=2, card="trained again") == [80, 60]
     assert "80.0 [38.0, 42.0]\n" in results_table(read_rows(path)) + "\n"
     assert found(value=20.0) == [20, pytest.approx(160 / 3)]  # the first again
     assert len(read_rows(path)) == 4
@@ -240,12 +345,18 @@ def test_bad_recordings_are_set_aside_counted_and_tried_again_when_mended(corpus
     content = audio.read_bytes()
     audio.write_bytes(b"no audio")
     system = Oracle(spans={"q1": (0.2, 0.6), "q2": (0, 1)})
-    assert values(run([system, Reads()], corpus, tmp_path / "out"))["oracle", "clean", None, "ff1"] == (50, 2)
-    assert json.loads((tmp_path / "out/predictions/text/clean.json").read_text())["failed"] == {}  # which does not listen
+    assert values(run([system, Reads()], corpus, tmp_path / "out"))[
+        "oracle", "clean", None, "ff1"
+    ] == (50, 2)
+    # which does not listen
+    assert json.loads((tmp_path / "out/predictions/text/clean.json").read_text())["failed"] == {}
     message = capsys.readouterr().err
     assert "set aside p0" in message and "p0.flac" in message and "1 recording set aside" in message
     audio.write_bytes(content)
-    assert values(run([Oracle()], corpus, tmp_path / "out"))["oracle", "clean", None, "ff1"] == (100, 2)
+    assert values(run([Oracle()], corpus, tmp_path / "out"))["oracle", "clean", None, "ff1"] == (
+        100,
+        2,
+    )
 
 
 def test_what_one_system_cannot_encode_is_no_loss_to_the_others(corpus, tmp_path, capsys):
@@ -258,10 +369,20 @@ def test_what_one_system_cannot_encode_is_no_loss_to_the_others(corpus, tmp_path
 
     spans = {"q1": (0.2, 0.6), "q2": (0, 1)}
     picky = Picky(name="picky", spans=spans)
-    rows = evaluate([picky, Oracle()], load_corpus(corpus, "test"), [CLEAN], Setup(tmp_path / "out", Distorter(0), workers=1))
+    rows = evaluate(
+        [picky, Oracle()],
+        load_corpus(corpus, "test"),
+        [CLEAN],
+        Setup(tmp_path / "out", Distorter(0), workers=1),
+    )
     found = values(rows)
-    assert found["oracle", "clean", None, "ff1"] == (100, 2) and found["picky", "clean", None, "ff1"] == (50, 2)
-    failed = {n: json.loads((tmp_path / f"out/predictions/{n}/clean.json").read_text())["failed"] for n in ("oracle", "picky")}
+    assert found["oracle", "clean", None, "ff1"] == (100, 2) and found[
+        "picky", "clean", None, "ff1"
+    ] == (50, 2)
+    failed = {
+        n: json.loads((tmp_path / f"out/predictions/{n}/clean.json").read_text())["failed"]
+        for n in ("oracle", "picky")
+    }
     assert failed == {"oracle": {}, "picky": {"p0": "the first is too short"}}
     assert "picky, clean" in capsys.readouterr().err
 
@@ -271,12 +392,21 @@ def test_nothing_encoded_is_an_error_and_not_a_zero(corpus, tmp_path):
         def encode(self, record, samples):
             raise ValueError("too short")
 
-    with pytest.raises(InputError, match=r"^failing, clean: none of the 6 recordings could be encoded \(too short\)"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"^failing, clean: none of the 6 recordings could be "
+            r"encoded \(too short\)"
+        ),
+    ):
         run([Failing(name="failing"), Oracle()], corpus, tmp_path / "out")
-    assert [path.name for path in (tmp_path / "out/predictions").iterdir()] == ["oracle"]  # which is kept
+    # which is kept
+    assert [path.name for path in (tmp_path / "out/predictions").iterdir()] == ["oracle"]
     for path in (corpus / "test/audio").iterdir():
         path.write_bytes(b"no audio")
-    refused("none of the 6 recordings could be encoded", run, [Oracle()], corpus, tmp_path / "other")
+    refused(
+        "none of the 6 recordings could be encoded", run, [Oracle()], corpus, tmp_path / "other"
+    )
     assert not (tmp_path / "other").exists()
 
 
@@ -296,44 +426,71 @@ def test_a_killed_evaluation_goes_on_with_what_is_missing(corpus, tmp_path, dies
         run([Oracle()], corpus, tmp_path / "out", conditions)
     system = Oracle()
     assert run([system], corpus, tmp_path / "out", conditions) == whole
-    assert len(system.encoded) == 6  # one of three conditions; what was encoded for the second was kept
+    # one of three conditions; what was encoded for the second was kept
+    assert len(system.encoded) == 6
     assert not list((tmp_path / "out").rglob("*.partial"))
     for path in (tmp_path / "whole").rglob("*.json"):
-        assert path.read_bytes() == (tmp_path / "out" / path.relative_to(tmp_path / "whole")).read_bytes()
+        assert (
+            path.read_bytes()
+            == (tmp_path / "out" / path.relative_to(tmp_path / "whole")).read_bytes()
+        )
 
 
 def test_other_audio_under_a_noises_name_is_encoded_anew(corpus, tmp_path):
     for folder, seconds in (("a", 1), ("b", 2)):
-        write_flac(tmp_path / folder / "hum.flac", np.random.default_rng(0).normal(0, 0.1, 16_000 * seconds))
+        write_flac(
+            tmp_path / folder / "hum.flac",
+            np.random.default_rng(0).normal(0, 0.1, 16_000 * seconds),
+        )
     first, second = Oracle(), Oracle()
     run([first], corpus, tmp_path / "out", [f"{tmp_path}/a/hum.flac@5"])
     run([second], corpus, tmp_path / "out", [f"{tmp_path}/b/hum.flac@5"])
     assert first.encoded and second.encoded
-    refused("have the name 'hum 5 dB'", run, [Oracle()], corpus, tmp_path / "out", [f"{tmp_path}/{f}/hum.flac@5" for f in "ab"])
+    refused(
+        "have the name 'hum 5 dB'",
+        run,
+        [Oracle()],
+        corpus,
+        tmp_path / "out",
+        [f"{tmp_path}/{f}/hum.flac@5" for f in "ab"],
+    )
 
 
 def test_breakdown_by_length_puts_every_timed_answer_into_one_bucket(corpus):
     answers = {q: {"start": s, "end": e, "text": None} for q, (s, e) in Oracle().spans.items()}
     data = load_corpus(corpus, "test")
-    found = by_length(score_questions({"answers": answers, "transcripts": {}}, data), data, "oracle", 0)
-    assert [(b["bucket"], b["n"], b["value"]) for b in found] == [("under 0.5 s", 1, 100), ("0.5-1 s", 1, 100)]
+    found = by_length(
+        score_questions({"answers": answers, "transcripts": {}}, data), data, "oracle", 0
+    )
+    assert [(b["bucket"], b["n"], b["value"]) for b in found] == [
+        ("under 0.5 s", 1, 100),
+        ("0.5-1 s", 1, 100),
+    ]
 
 
 def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_path):
     out, one = tmp_path / "out", first_passages(load_corpus(corpus, "test"), 1)
     rows = evaluate([Oracle(text=True)], one, [CLEAN], Setup(out, Distorter(0)))
     append_rows(out / "results.jsonl", rows)
-    assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "wer"} and read_rows(out / "results.jsonl") == tuple(rows)
+    assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "wer"} and read_rows(
+        out / "results.jsonl"
+    ) == tuple(rows)
     assert all((r.low, r.high) == (None, None) for r in rows) and "[" not in results_table(rows)
     write_report(Report(out=out, corpus=corpus, examples=1, conditions=("clean",)))
     assert "Grey: 95 % intervals" not in (out / "report.html").read_text()
-    (bar,) = by_length(score_questions(json.loads((out / "predictions/oracle/clean.json").read_text()), one), one, "oracle", 0)
+    (bar,) = by_length(
+        score_questions(json.loads((out / "predictions/oracle/clean.json").read_text()), one),
+        one,
+        "oracle",
+        0,
+    )
     assert (bar["low"], bar["high"]) == (None, None)
 
 
 @dataclass
 class Engine(Oracle):
-    """A cascade that is called by the last part of its recogniser's name. weights: change when it is trained again."""
+    """A cascade that is called by the last part of its recogniser's name. weights: change when it
+    is trained again."""
 
     asr: str = ""
     weights: int = 0
@@ -349,33 +506,62 @@ def engine(asr, **options):
 
 def test_recognisers_of_one_name_are_refused_before_anything_is_encoded(corpus, tmp_path):
     first, second = engine("facebook/base-960h"), engine("other/base-960h")
-    with pytest.raises(InputError, match="^facebook/base-960h and other/base-960h would both be called cascade-base-960h; .* two"):
+    with pytest.raises(
+        InputError,
+        match=(
+            "^facebook/base-960h and other/base-960h would both be called cascade-base-960h; .* two"
+        ),
+    ):
         run([first, second], corpus, tmp_path / "out")
     assert not first.encoded and not (tmp_path / "out").exists()
     run([first, engine("facebook/large"), first], corpus, tmp_path / "out")
 
 
-def test_predictions_with_a_recogniser_of_another_full_name_are_not_overwritten(corpus, tmp_path, monkeypatch):
+def test_predictions_with_a_recogniser_of_another_full_name_are_not_overwritten(
+    corpus, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine/base-960h").mkdir(parents=True)
     run([engine("mine/base-960h")], corpus, tmp_path / "out")
-    path, other = tmp_path / "out/predictions/cascade-base-960h/clean.json", engine("other/base-960h")
+    path, other = (
+        tmp_path / "out/predictions/cascade-base-960h/clean.json",
+        engine("other/base-960h"),
+    )
     before = path.read_bytes()
     for condition in ("clean", "pink@5"):
-        with pytest.raises(InputError, match=r"clean\.json was made with the recogniser mine/base-960h, and other/base-960h would"):
+        with pytest.raises(
+            InputError,
+            match=(
+                r"clean\.json was made with the recogniser "
+                r"mine/base-960h, and other/base-960h would"
+            ),
+        ):
             run([other], corpus, tmp_path / "out", [condition])
-    assert path.read_bytes() == before and not other.encoded and len(list(path.parent.iterdir())) == 1
+    assert (
+        path.read_bytes() == before and not other.encoded and len(list(path.parent.iterdir())) == 1
+    )
     same = engine(str(tmp_path / "mine/base-960h"))  # by another path
     run([same], corpus, tmp_path / "out")
     assert same.encoded
-    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k not in ("recogniser", "card")}))
+    path.write_text(
+        json.dumps(
+            {
+                k: v
+                for k, v in json.loads(path.read_text()).items()
+                if k not in ("recogniser", "card")
+            }
+        )
+    )
     run([other], corpus, tmp_path / "out")  # of an earlier version, which printed nothing
     assert other.encoded
 
 
 @pytest.mark.parametrize("conditions", [["clean"], ["pink@5"], ["clean", "pink@5"]])
-def test_another_system_of_the_same_name_is_refused_and_everything_stays_about_the_first(corpus, tmp_path, conditions):
-    """A second `dual` of other models would leave its own predictions and scores beside the rows of both."""
+def test_another_system_of_the_same_name_is_refused_and_everything_stays_about_the_first(
+    corpus, tmp_path, conditions
+):
+    """A second `dual` of other models would leave its own predictions and scores beside the rows of
+    both."""
     out = tmp_path / "out"
 
     def evaluated(weights, models):
@@ -391,31 +577,66 @@ def test_another_system_of_the_same_name_is_refused_and_everything_stays_about_t
     evaluated(1, "ours")
     before = contents(out)
     for models in ("theirs", "ours"):  # trained again is another one, too
-        with pytest.raises(InputError, match=rf"made by dual of ours \(text_qa 1\), which is not dual of {models} \(text_qa 2\); "):
+        with pytest.raises(
+            InputError,
+            match=(
+                r"made by dual of ours \(text_qa 1\), which is not "
+                rf"dual of {models} \(text_qa 2\); "
+            ),
+        ):
             evaluated(2, models)
         assert contents(out) == before
     shutil.move(out / "predictions", tmp_path / "away")
-    refused("results.jsonl has rows of another dual of ours; evaluate this one into another folder", evaluated, 2, "theirs")
+    refused(
+        "results.jsonl has rows of another dual of ours; evaluate this one into another folder",
+        evaluated,
+        2,
+        "theirs",
+    )
     shutil.move(tmp_path / "away", out / "predictions")
     evaluated(1, "renamed")  # the same models: nothing is made again
     assert {r.encoder for r in read_rows(out / "results.jsonl")} == {"renamed"}
-    assert {p: c for p, c in contents(out).items() if "predictions" in p} == {p: c for p, c in before.items() if "predictions" in p}
+    assert {p: c for p, c in contents(out).items() if "predictions" in p} == {
+        p: c for p, c in before.items() if "predictions" in p
+    }
 
 
 @pytest.mark.parametrize(
     ("card", "seen", "sentence"),
     [
         ({"data": "DATA"}, "trained", "Trained on this very split: cascade-ctc."),
-        ({"data": "x", "start_data": ["y", "DATA"]}, "trained", "Trained on this very split: cascade-ctc."),
-        ({"data": "x", "eval_data": "DATA"}, "chosen", "Checkpoint or settings chosen on this split: cascade-ctc."),
-        ({"units": {"corpus": "DATA"}}, "trained", "Trained on this very split: cascade-ctc."),  # cards until November 2026
-        ({"corpus": {"manifests": {"train": "DATA", "test": "y"}}}, "trained", "Trained on this very split: cascade-ctc."),
-        ({"corpus": {"manifests": {"train": "x", "test": "DATA"}}, "options": {"split": "train"}}, "", ""),
+        (
+            {"data": "x", "start_data": ["y", "DATA"]},
+            "trained",
+            "Trained on this very split: cascade-ctc.",
+        ),
+        (
+            {"data": "x", "eval_data": "DATA"},
+            "chosen",
+            "Checkpoint or settings chosen on this split: cascade-ctc.",
+        ),
+        # cards until November 2026
+        ({"units": {"corpus": "DATA"}}, "trained", "Trained on this very split: cascade-ctc."),
+        (
+            {"corpus": {"manifests": {"train": "DATA", "test": "y"}}},
+            "trained",
+            "Trained on this very split: cascade-ctc.",
+        ),
+        (
+            {
+                "corpus": {"manifests": {"train": "x", "test": "DATA"}},
+                "options": {"split": "train"},
+            },
+            "",
+            "",
+        ),
         ({"data": "DATA", "weights": "other"}, "", ""),
         ({"data": "x"}, "", ""),
     ],
 )
-def test_what_was_trained_on_the_very_split_is_named_everywhere(corpus, tmp_path, capsys, card, seen, sentence):
+def test_what_was_trained_on_the_very_split_is_named_everywhere(
+    corpus, tmp_path, capsys, card, seen, sentence
+):
     data, out = data_hash(corpus, "test"), tmp_path / "out"
     card = json.loads(json.dumps({"weights": "0123"} | card).replace("DATA", data))
     write_json(tmp_path / "models/ctc/card.json", card)
@@ -424,20 +645,33 @@ def test_what_was_trained_on_the_very_split_is_named_everywhere(corpus, tmp_path
     setup = Setup(out, Distorter(0), parts=(tmp_path / "models",))
     append_results(out, evaluate(systems, load_corpus(corpus, "test"), conditions, setup))
     told = capsys.readouterr().err
-    assert told.count("cascade-ctc: ") == told.count(f"{corpus / 'test'}; it may score less") == bool(seen)
+    assert (
+        told.count("cascade-ctc: ")
+        == told.count(f"{corpus / 'test'}; it may score less")
+        == bool(seen)
+    )
     rows = read_rows(out / "results.jsonl")
     assert {(r.system, r.seen) for r in rows} == {("cascade-ctc", seen), ("dual", "")}
     printed = results_table(rows)
     write_report(Report(out=out, corpus=corpus, examples=1, conditions=("clean",)))
     tables = run_comparison(Compare(results=(out,), out=tmp_path / "compare"))
-    for text in (printed, tables, (out / "report.html").read_text(), (tmp_path / "compare/compare.html").read_text()):
-        assert sentence in text and ("this very split" in text or "chosen on this split" in text) == bool(seen)
+    for text in (
+        printed,
+        tables,
+        (out / "report.html").read_text(),
+        (tmp_path / "compare/compare.html").read_text(),
+    ):
+        assert sentence in text and (
+            "this very split" in text or ("chosen on this split") in text
+        ) == bool(seen)
 
 
 def test_seeds_of_simulated_errors_are_of_one_system():
     assert differing_part({"errors": "a", "seed": 0}, {"errors": "a", "seed": 1}) == ""
     assert differing_part({"errors": "a", "seed": 0}, {"errors": "b", "seed": 0}) == "errors"
-    assert differing_part({"dual": "a"}, {"dual": "a", "bf16": True}) == differing_part({"dual": "a", "bf16": True}, {"dual": "a"})
+    assert differing_part({"dual": "a"}, {"dual": "a", "bf16": True}) == differing_part(
+        {"dual": "a", "bf16": True}, {"dual": "a"}
+    )
 
 
 def test_a_head_of_the_models_and_a_folder_of_its_name_are_two_recognisers(corpus, tmp_path):
@@ -455,7 +689,9 @@ def test_a_report_on_another_corpus_is_refused(corpus, tmp_path):
     assert "Synthetic speech" not in (tmp_path / "out/report.html").read_text()
     (corpus / "card.json").write_text('{"synthetic": "3 of 3 questions spoken by espeak-ng"}')
     write_report(report)
-    assert (tmp_path / "out/report.html").read_text().count("Synthetic speech: 3 of 3 questions spoken by espeak-ng.") > 1
+    assert (tmp_path / "out/report.html").read_text().count(
+        "Synthetic speech: 3 of 3 questions spoken by espeak-ng."
+    ) > 1
     manifest = corpus / "test/questions.jsonl"
     manifest.write_text(manifest.read_text().replace("two cats", "two dogs"))
     refused("were not made on .*test; name the corpus and split", write_report, report)
@@ -465,23 +701,46 @@ def test_predictions_say_what_their_snrs_are_over_where_it_is_the_whole_signal(c
     conditions, out, found = [CLEAN, parse_condition("pink@5")], tmp_path / "out", {}
     for over in ("active", "signal"):
         reader = Oracle()
-        evaluate([reader], load_corpus(corpus, "test"), conditions, Setup(out, Distorter(0, snr_over=over)))
-        found[over] = {name: json.loads((out / f"predictions/oracle/{name}.json").read_text()) for name in ("clean", "pink-5-dB")}
+        evaluate(
+            [reader],
+            load_corpus(corpus, "test"),
+            conditions,
+            Setup(out, Distorter(0, snr_over=over)),
+        )
+        found[over] = {
+            name: json.loads((out / f"predictions/oracle/{name}.json").read_text())
+            for name in ("clean", "pink-5-dB")
+        }
         found[over]["encoded"] = len(reader.encoded)
-    assert found["active"]["clean"] == found["signal"]["clean"] and found["active"]["encoded"] == 2 * found["signal"]["encoded"] > 0
+    assert (
+        found["active"]["clean"] == found["signal"]["clean"]
+        and found["active"]["encoded"] == 2 * found["signal"]["encoded"] > 0
+    )
     assert found["active"]["pink-5-dB"]["made_from"] != found["signal"]["pink-5-dB"]["made_from"]
-    assert "snr_over" not in found["active"]["pink-5-dB"] and found["signal"]["pink-5-dB"]["snr_over"] == "signal"
+    assert (
+        "snr_over" not in found["active"]["pink-5-dB"]
+        and found["signal"]["pink-5-dB"]["snr_over"] == "signal"
+    )
     over_signal = Distorter(0, snr_over="signal")
     report = Report(out=out, corpus=corpus, examples=2, conditions=("clean", "pink@5"))
-    append_rows(out / "results.jsonl", evaluate([Oracle()], load_corpus(corpus, "test"), conditions, Setup(out, over_signal)))
+    append_rows(
+        out / "results.jsonl",
+        evaluate([Oracle()], load_corpus(corpus, "test"), conditions, Setup(out, over_signal)),
+    )
     write_report(report)
-    assert "Pink, over the signal" in (page := (out / "report.html").read_text()) and "Pink noise" not in page
+    assert (
+        "Pink, over the signal" in (page := (out / "report.html").read_text())
+        and "Pink noise" not in page
+    )
     other = Oracle(name="other")
     evaluate([other], load_corpus(corpus, "test"), conditions, Setup(out, Distorter(0)))
-    refused("have SNRs over active and over signal; evaluate them again with one", write_report, report)
+    refused(
+        "have SNRs over active and over signal; evaluate them again with one", write_report, report
+    )
 
 
-# ---- answers of other systems are scored as ours, and refused where they are not of the questions asked
+# ---- answers of other systems are scored as ours, and refused where they are not of the questions
+# asked
 
 
 @pytest.fixture
@@ -490,24 +749,48 @@ def annotated(tmp_path):
     root = tmp_path / "corpus"
     (root / "dev").mkdir(parents=True)
     (root / "p.flac").touch()
-    answers = {"a": (Answer("red boat", 0.5, 1.0),), "b": (Answer("two", 1.0, 1.5), Answer("two cats", 1.0, 2.0)), "c": ()}
-    write_records(root / "dev/passages.jsonl", [Passage("p", "p.flac", 2.0, "a red boat", "", "en")])
-    write_records(root / "dev/questions.jsonl", [Question(i, "p", "", 0.0, "what", "", "en", a) for i, a in answers.items()])
+    answers = {
+        "a": (Answer("red boat", 0.5, 1.0),),
+        "b": (Answer("two", 1.0, 1.5), Answer("two cats", 1.0, 2.0)),
+        "c": (),
+    }
+    write_records(
+        root / "dev/passages.jsonl", [Passage("p", "p.flac", 2.0, "a red boat", "", "en")]
+    )
+    write_records(
+        root / "dev/questions.jsonl",
+        [Question(i, "p", "", 0.0, "what", "", "en", a) for i, a in answers.items()],
+    )
     return root
 
 
 def scores(annotated, tmp_path, predictions, name="mine", condition="clean"):
     file = tmp_path / "mine.json"
     file.write_text(json.dumps(predictions))
-    options = Predictions(corpus=annotated, out=tmp_path / "out", file=file, name=name, split="dev", condition=condition)
+    options = Predictions(
+        corpus=annotated,
+        out=tmp_path / "out",
+        file=file,
+        name=name,
+        split="dev",
+        condition=condition,
+    )
     printed = import_predictions(options)
-    return printed, {(r.system, r.metric): (r.value, r.n) for r in read_rows(tmp_path / "out/results.jsonl")}
+    return printed, {
+        (r.system, r.metric): (r.value, r.n) for r in read_rows(tmp_path / "out/results.jsonl")
+    }
 
 
 def test_texts_are_scored_by_text(annotated, tmp_path):
     printed, found = scores(annotated, tmp_path, {"a": "The red boat!", "c": "", "b": "two dogs"})
-    assert found == {("mine", "em"): (50, 2), ("mine", "f1"): (pytest.approx(100 * (1 + 2 / 3) / 2), 2)}
-    assert printed.startswith("mine: 2 answered, 0 with no answer given, 0 not in the file; scores are over all 2 questions")
+    assert found == {
+        ("mine", "em"): (50, 2),
+        ("mine", "f1"): (pytest.approx(100 * (1 + 2 / 3) / 2), 2),
+    }
+    assert printed.startswith(
+        "mine: 2 answered, 0 with no answer given, 0 not in the file; "
+        "scores are over all 2 questions"
+    )
 
 
 def test_times_are_scored_by_time_and_both_by_both(annotated, tmp_path):
@@ -532,27 +815,47 @@ def test_times_are_scored_by_time_and_both_by_both(annotated, tmp_path):
         ({"a": "x", "b": "y", "c": "z"}, (2, 0, 0)),
     ],
 )
-def test_no_answer_given_and_not_in_the_file_are_counted_apart(annotated, tmp_path, predictions, counts):
+def test_no_answer_given_and_not_in_the_file_are_counted_apart(
+    annotated, tmp_path, predictions, counts
+):
     printed, found = scores(annotated, tmp_path, predictions)
     names = ("answered", "with no answer given", "not in the file")
     text = ", ".join(f"{count} {name}" for count, name in zip(counts, names, strict=True))
-    assert printed.startswith(f"mine: {text}; scores are over all 2 questions, ") and {n for _, n in found.values()} <= {2}
+    assert printed.startswith(f"mine: {text}; scores are over all 2 questions, ") and {
+        n for _, n in found.values()
+    } <= {2}
     for name in ("predictions/mine/clean.json", "scores/mine/clean.card.json"):
         assert read_json(tmp_path / "out" / name)["counts"] == dict(zip(names, counts, strict=True))
 
 
-def test_a_name_is_no_path_and_other_predictions_of_the_same_name_are_not_replaced(annotated, tmp_path):
-    with pytest.raises(InputError, match="'mine/2' cannot be the name of a system; give a --name without slashes"):
+def test_a_name_is_no_path_and_other_predictions_of_the_same_name_are_not_replaced(
+    annotated, tmp_path
+):
+    with pytest.raises(
+        InputError, match=("'mine/2' cannot be the name of a system; give a --name without slashes")
+    ):
         scores(annotated, tmp_path, {"a": "boat"}, "mine/2")
     assert not (tmp_path / "out").exists()
     scores(annotated, tmp_path, {"a": "boat"})
     scores(annotated, tmp_path, {"a": "boat"})
-    refused("holds other predictions called mine; give another --name", scores, annotated, tmp_path, {"a": "boats"})
-    write_json(tmp_path / "out/predictions/dual/clean.json", {"card": {"dual": "0123"}, "answers": {}})
+    refused(
+        "holds other predictions called mine; give another --name",
+        scores,
+        annotated,
+        tmp_path,
+        {"a": "boats"},
+    )
+    write_json(
+        tmp_path / "out/predictions/dual/clean.json", {"card": {"dual": "0123"}, "answers": {}}
+    )
     before = contents(tmp_path / "out")
     for condition in ("clean", "pink@5"):
         call = (annotated, tmp_path, {"a": "boats"}, "dual", condition)
-        refused("clean.json holds answers of a system of `evaluate` called dual; give another --name", scores, *call)
+        refused(
+            "clean.json holds answers of a system of `evaluate` called dual; give another --name",
+            scores,
+            *call,
+        )
     assert contents(tmp_path / "out") == before
 
 
@@ -571,18 +874,28 @@ def test_a_name_is_no_path_and_other_predictions_of_the_same_name_are_not_replac
         ({"a": {"text": "boat", "start": 1.0}}, "the answer of a"),
     ],
 )
-def test_what_is_no_prediction_is_one_sentence_and_leaves_nothing(annotated, tmp_path, predictions, message):
+def test_what_is_no_prediction_is_one_sentence_and_leaves_nothing(
+    annotated, tmp_path, predictions, message
+):
     refused(message, scores, annotated, tmp_path, predictions)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
     ("many", "unit"),
-    [(50, "like frames of 20 ms"), (1000, "like milliseconds"), (16_000, "like samples at 16 kHz"), (1e8, "give seconds from")],
+    [
+        (50, "like frames of 20 ms"),
+        (1000, "like milliseconds"),
+        (16_000, "like samples at 16 kHz"),
+        (1e8, "give seconds from"),
+    ],
 )
 def test_times_that_are_no_seconds_are_refused_with_their_unit(annotated, tmp_path, many, unit):
     predictions = {"a": [0.5 * many, 1.0 * many], "b": [1.0 * many, 1.5 * many]}
-    message = f"2 of 2 timed answers end after their passages .that of a at .*its passage at 2.00 s.*{unit}"
+    message = (
+        "2 of 2 timed answers end after their passages .that of a at .*its passage at "
+        f"2.00 s.*{unit}"
+    )
     refused(message, scores, annotated, tmp_path, predictions)
     assert not (tmp_path / "out").exists()
 
@@ -590,15 +903,28 @@ def test_times_that_are_no_seconds_are_refused_with_their_unit(annotated, tmp_pa
 def test_a_time_beyond_its_passage_is_named_on_stderr(annotated, tmp_path, capsys):
     _, found = scores(annotated, tmp_path, {"a": [0.5, 1.0], "b": [3.0, 4.0]})
     assert found["mine", "ff1"] == (50, 2)
-    assert "1 of 2 timed answers end after their passages (that of b at 4 s, its passage at 2.00 s)" in capsys.readouterr().err
+    assert (
+        "1 of 2 timed answers end after their passages (that of b at 4 s, its passage at 2.00 s)"
+    ) in capsys.readouterr().err
     scores(annotated, tmp_path, {"a": [0.5, 1.0], "b": [1.0, 2.04]}, "inside")
     assert "after their passages" not in capsys.readouterr().err
 
 
 def test_a_question_that_is_answered_twice_is_named(annotated, tmp_path):
     (tmp_path / "twice.json").write_text('{"a": "boat", "b": "x", "a": "boats"}')
-    predictions = Predictions(corpus=annotated, out=tmp_path / "out", file=tmp_path / "twice.json", name="mine", split="dev")
-    refused(r"twice.json is not whole JSON \(it has a twice\); correct it", import_predictions, predictions)
+    predictions = Predictions(
+        corpus=annotated,
+        out=tmp_path / "out",
+        file=tmp_path / "twice.json",
+        name="mine",
+        split="dev",
+    )
+    refused(
+        r"twice.json is not whole JSON \(it has a twice\); "
+        r"correct it",
+        import_predictions,
+        predictions,
+    )
     (tmp_path / "twice.json").write_text('{"a": "boat"}', "utf-8-sig")  # as Windows writes it
     assert "mine: 1 answered" in import_predictions(predictions)
 
@@ -607,76 +933,145 @@ def test_a_question_that_is_answered_twice_is_named(annotated, tmp_path):
 
 
 def answer(corpus, out, systems, **more):
-    return run_evaluation(Qa(**{"corpus": corpus, "out": out, "systems": systems, "conditions": ("clean",)} | more))
+    return run_evaluation(
+        Qa(**{"corpus": corpus, "out": out, "systems": systems, "conditions": ("clean",)} | more)
+    )
 
 
 @pytest.fixture
 def given(tmp_path: Path) -> Path:
     """One passage as a recogniser wrote it, and a written question."""
     root = tmp_path / "corpus"
-    write_passage(root, Passage("p", "", 0.0, "", "", "en", transcript="anna lost a sliver lantern near oak field"))
+    write_passage(
+        root,
+        Passage(
+            "p", "", 0.0, "", "", "en", transcript=("anna lost a sliver lantern near oak field")
+        ),
+    )
     (root / "card.json").write_text("{}")
     return root
 
 
 def write_passage(root: Path, passage: Passage) -> None:
     write_records(root / "test/passages.jsonl", [passage])
-    asked = Question("q", "p", "", 0.0, "what did anna lose", "", "en", (Answer("a silver lantern"),))
+    asked = Question(
+        "q", "p", "", 0.0, "what did anna lose", "", "en", (Answer("a silver lantern"),)
+    )
     write_records(root / "test/questions.jsonl", [asked])
 
 
-def test_transcripts_of_the_corpus_are_read_with_written_questions(given: Path, tmp_path: Path) -> None:
+def test_transcripts_of_the_corpus_are_read_with_written_questions(
+    given: Path, tmp_path: Path
+) -> None:
     printed = answer(given, tmp_path / "out", ("cascade-given",))
     rows = {r.metric: r for r in read_rows(tmp_path / "out/results.jsonl")}
-    assert rows.keys() == {"em", "f1"} and "cascade-given" in printed  # no reference: nothing to count word errors against
+    # no reference: nothing to count word errors against
+    assert rows.keys() == {"em", "f1"} and "cascade-given" in printed
     assert rows["f1"].value > 0 and rows["f1"].n == 1
 
 
 @pytest.mark.slow
-def test_the_table_says_where_snrs_are_over_the_whole_signal(given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_says_where_snrs_are_over_the_whole_signal(
+    given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     row = Row("dual", "", "pink", 5.0, "ff1", 1.0, None, None, 1, 0, "")
     monkeypatch.setattr(spoken_qa, "evaluate", lambda *_: [row])
     for condition in ("clean", "pink@5"):
         for over in ("active", "signal"):
-            printed = answer(given, tmp_path / f"{condition}-{over}", ("cascade-given",), conditions=(condition,), snr_over=over)
-            assert ("SNRs are over the whole signal" in printed) == ((condition, over) == ("pink@5", "signal"))
+            printed = answer(
+                given,
+                tmp_path / f"{condition}-{over}",
+                ("cascade-given",),
+                conditions=(condition,),
+                snr_over=over,
+            )
+            assert ("SNRs are over the whole signal" in printed) == (
+                (condition, over) == ("pink@5", "signal")
+            )
 
 
 def test_a_corpus_without_transcripts_is_one_sentence(given: Path, tmp_path: Path) -> None:
     write_passage(given, Passage("p", "", 0.0, "anna lost a silver lantern", "", "en"))
-    refused("has no transcripts for cascade-given; use the system text", answer, given, tmp_path / "out", ("cascade-given",))
+    refused(
+        "has no transcripts for cascade-given; use the system text",
+        answer,
+        given,
+        tmp_path / "out",
+        ("cascade-given",),
+    )
     assert not (tmp_path / "out").exists()
 
 
-def test_errors_that_were_fitted_on_what_is_evaluated_are_refused(given: Path, tmp_path: Path) -> None:
-    write_passage(given, Passage("p", "", 0.0, "anna lost a silver lantern", "", "en", transcript="anna lost a sliver lantern"))
+def test_errors_that_were_fitted_on_what_is_evaluated_are_refused(
+    given: Path, tmp_path: Path
+) -> None:
+    write_passage(
+        given,
+        Passage(
+            "p",
+            "",
+            0.0,
+            "anna lost a silver lantern",
+            "",
+            "en",
+            transcript=("anna lost a sliver lantern"),
+        ),
+    )
     values = {"kind": "confusions", "card": {"split": "test", "data": data_hash(given, "test")}}
     (tmp_path / "confusions.json").write_text(json.dumps(values))
-    with pytest.raises(InputError, match="confusions.json was fitted on .*test itself, .* give them with --errors$"):
-        answer(given, tmp_path / "out", ("cascade-simulated@30",), errors=tmp_path / "confusions.json")
+    with pytest.raises(
+        InputError,
+        match=("confusions.json was fitted on .*test itself, .* give them with --errors$"),
+    ):
+        answer(
+            given, tmp_path / "out", ("cascade-simulated@30",), errors=tmp_path / "confusions.json"
+        )
     assert not (tmp_path / "out").exists()
 
 
-def write_split(root: Path, split: str, language: str, passage: str, question: str, answer: str) -> Path:
+def write_split(
+    root: Path, split: str, language: str, passage: str, question: str, answer: str
+) -> Path:
     (root / split).mkdir(parents=True)
     answers = (Answer(answer, char_start=passage.index(answer)),)
     write_records(root / split / "passages.jsonl", [Passage("p", "", 0.0, passage, "", language)])
-    write_records(root / split / "questions.jsonl", [Question("q", "p", "", 0.0, question, "", language, answers=answers)])
+    write_records(
+        root / split / "questions.jsonl",
+        [Question("q", "p", "", 0.0, question, "", language, answers=answers)],
+    )
     (root / "card.json").write_text("{}")
     return root
 
 
 def test_an_english_reader_answers_a_chinese_corpus(tmp_path):
-    english = write_split(tmp_path / "en", "train", "en", "anna lost a silver lantern", "what did anna lose", "silver lantern")
-    chinese = write_split(tmp_path / "zh", "test", "zh", "安娜丢了一個銀灯笼。", "安娜丢了什么？", "銀灯笼")
-    tokenizer = character_tokenizer(["anna lost a silver lantern what did lose", "安娜丢了一個銀灯笼什么"])
+    english = write_split(
+        tmp_path / "en",
+        "train",
+        "en",
+        "anna lost a silver lantern",
+        "what did anna lose",
+        "silver lantern",
+    )
+    chinese = write_split(
+        tmp_path / "zh", "test", "zh", "安娜丢了一個銀灯笼。", "安娜丢了什么？", "銀灯笼"
+    )
+    tokenizer = character_tokenizer(
+        ["anna lost a silver lantern what did lose", "安娜丢了一個銀灯笼什么"]
+    )
     tokenizer.save_pretrained(tmp_path / "multilingual")
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=192, **sizes)).save_pretrained(
-        tmp_path / "multilingual"
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
+    BertModel(
+        BertConfig(vocab_size=len(tokenizer), max_position_embeddings=192, **sizes)
+    ).save_pretrained(tmp_path / "multilingual")
+    training = TrainingOptions(
+        steps=2, learning_rate=1e-3, warmup_steps=1, save_every=2, bf16=False
     )
-    training = TrainingOptions(steps=2, learning_rate=1e-3, warmup_steps=1, save_every=2, bf16=False)
     options = QaOptions(training, str(tmp_path / "multilingual"), 2, window=32, stride=16, answer=4)
     train_text(english, tmp_path / "models/zero/text-qa", options)
     answer(chinese, tmp_path / "out", ("text",), models=str(tmp_path / "models/zero"))
@@ -686,11 +1081,22 @@ def test_an_english_reader_answers_a_chinese_corpus(tmp_path):
 
 @pytest.fixture
 def transcribed(tmp_path, monkeypatch):
-    """Two passages and a question; one passage has the corpus's own transcript. Errors are calibrated at one rate alone."""
+    """Two passages and a question; one passage has the corpus's own transcript. Errors are
+    calibrated at one rate alone."""
     monkeypatch.setattr(confusions, "LEVELS", confusions.LEVELS[-1:])
-    first = {"id": "p0", "seconds": 1.0, "text": "a red boat sails", "transcript": "a red goat sails"}
-    passages, asked = [first, {"id": "p1", "seconds": 1.0, "text": "two cats"}], {"id": "q0", "seconds": 1.0, "text": "what sails"}
-    return write_corpus(tmp_path / "corpus", "dev", passages=passages, questions=[asked | {"passage": "p0"}])
+    first = {
+        "id": "p0",
+        "seconds": 1.0,
+        "text": ("a red boat sails"),
+        "transcript": "a red goat sails",
+    }
+    passages, asked = (
+        [first, {"id": "p1", "seconds": 1.0, "text": "two cats"}],
+        {"id": "q0", "seconds": 1.0, "text": "what sails"},
+    )
+    return write_corpus(
+        tmp_path / "corpus", "dev", passages=passages, questions=[asked | {"passage": "p0"}]
+    )
 
 
 class Failing:
@@ -701,21 +1107,31 @@ class Failing:
 
 
 @pytest.mark.slow
-def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(transcribed, tmp_path, monkeypatch, capsys):
+def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(
+    transcribed, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(spoken_qa, "shared_encoder", lambda folder: None)
     monkeypatch.setattr(spoken_qa, "load_recogniser", lambda *_: Failing())
     (transcribed / "dev/audio/p1.flac").write_bytes(b"no audio")
-    assert "2 texts with a WER of 66.7 %" in fit_on_corpus(Confusions(corpus=transcribed, out=tmp_path / "out", workers=1))
+    assert "2 texts with a WER of 66.7 %" in fit_on_corpus(
+        Confusions(corpus=transcribed, out=tmp_path / "out", workers=1)
+    )
     model = read_confusions(tmp_path / "out" / "confusions.json")
     assert model.words["what"].taken_for == {"goat": 1} and model.words["a"].count == 1
     assert "set aside p1" in capsys.readouterr().err
-    assert "there already" in fit_on_corpus(Confusions(corpus=transcribed, out=tmp_path / "out", workers=1))
-    assert "2 texts" in fit_on_corpus(Confusions(corpus=transcribed, out=tmp_path / "out", workers=1, seed=1))
+    assert "there already" in fit_on_corpus(
+        Confusions(corpus=transcribed, out=tmp_path / "out", workers=1)
+    )
+    assert "2 texts" in fit_on_corpus(
+        Confusions(corpus=transcribed, out=tmp_path / "out", workers=1, seed=1)
+    )
 
 
 @pytest.mark.slow
 def test_transcripts_of_the_corpus_will_do(transcribed, tmp_path):
-    printed = fit_on_corpus(Confusions(corpus=transcribed, out=tmp_path, models="none", recogniser="given"))
+    printed = fit_on_corpus(
+        Confusions(corpus=transcribed, out=tmp_path, models="none", recogniser="given")
+    )
     assert "1 texts with a WER of 25.0 % (25.0 % substituted, 0.0 %" in printed
 
 
@@ -724,12 +1140,22 @@ def test_transcripts_of_the_corpus_will_do(transcribed, tmp_path):
     [
         ({"split": "test-wer44"}, "cannot be fitted on .*test.* give --split dev"),
         ({"split": "verified_test"}, "cannot be fitted on .*test.* give --split dev"),
-        ({"recogniser": "given"}, "dev has no transcripts, which --recogniser given needs; give another --recogniser$"),
-        ({"recogniser": "ctc"}, "dev has no recordings for ctc; prepare the corpus with --speak"),  # before it is loaded
+        (
+            {"recogniser": "given"},
+            "dev has no transcripts, which --recogniser given needs; give another --recogniser$",
+        ),
+        # before it is loaded
+        ({"recogniser": "ctc"}, "dev has no recordings for ctc; prepare the corpus with --speak"),
     ],
 )
-def test_another_split_than_the_test_and_recordings_or_transcripts_are_needed(transcribed, tmp_path, capsys, options, message):
+def test_another_split_than_the_test_and_recordings_or_transcripts_are_needed(
+    transcribed, tmp_path, capsys, options, message
+):
     for path in (transcribed / "dev").glob("*.jsonl"):
         change_lines(path, {"audio": "", "seconds": 0.0, "transcript": ""})
-    refused(message, fit_on_corpus, Confusions(corpus=transcribed, out=tmp_path / "out", models="none", **options))
+    refused(
+        message,
+        fit_on_corpus,
+        Confusions(corpus=transcribed, out=tmp_path / "out", models="none", **options),
+    )
     assert not (tmp_path / "out").exists() and capsys.readouterr().err == ""

@@ -1,4 +1,5 @@
-"""`superb run`: heads, scores, rows, details and tables in one folder; what is done is not done again; noise; folds; bad input."""
+"""`superb run`: heads, scores, rows, details and tables in one folder; what is done is not done
+again; noise; folds; bad input."""
 
 from __future__ import annotations
 
@@ -39,7 +40,12 @@ PRINTED = {"phones": {"low": "l o", "high": "h i"}, "text": {"low": "lo", "high"
 
 def relabel(path, more):
     """more: what the label of a line becomes."""
-    change_lines(path, lambda line: {k: v for k, v in line.items() if k != "labels"} | more(line["labels"]["keyword"]))
+    change_lines(
+        path,
+        lambda line: (
+            {k: v for k, v in line.items() if k != "labels"} | more(line["labels"]["keyword"])
+        ),
+    )
 
 
 @pytest.fixture
@@ -47,7 +53,9 @@ def labelled(labelled, tmp_path):
     """Sets lie beside one another, as `find_data` expects them."""
 
     def make(task, **options):
-        return Path(shutil.copytree(labelled(task, **options), tmp_path / "sets" / task, dirs_exist_ok=True))
+        return Path(
+            shutil.copytree(labelled(task, **options), tmp_path / "sets" / task, dirs_exist_ok=True)
+        )
 
     return make
 
@@ -73,7 +81,10 @@ def data(labelled, texts):
     kinds = {line["id"]: line["labels"]["keyword"] for line in read_lines(documents)}
     relabel(documents, lambda kind: {})
     for split in ("dev", "test"):
-        relabel(searched / f"{split}.jsonl", lambda kind: {"matches": [name for name, other in kinds.items() if other == kind]})
+        relabel(
+            searched / f"{split}.jsonl",
+            lambda kind: {"matches": [name for name, other in kinds.items() if other == kind]},
+        )
     return {"ks": labelled("ks"), "pr": texts("pr", "phones"), "qbe": searched}
 
 
@@ -86,15 +97,24 @@ def options(hubert_folder, data, tmp_path):
 
 def changed(o: Superb, data: dict[str, Path] | None = None, **values: Any) -> Superb:
     """With other values of its own options, and of those of its groups. data: task -> folder."""
-    values |= {} if data is None else {"tasks": tuple(f"{task}={folder}" for task, folder in data.items())}
+    values |= (
+        {}
+        if data is None
+        else {"tasks": tuple(f"{task}={folder}" for task, folder in data.items())}
+    )
     for name in ("sets", "noise", "training"):
         group = getattr(o, name)
-        values[name] = replace(group, **{f.name: values.pop(f.name) for f in fields(group) if f.name in values})
+        values[name] = replace(
+            group, **{f.name: values.pop(f.name) for f in fields(group) if f.name in values}
+        )
     return replace(o, **values)
 
 
 def rows_of(out):
-    return {(r.system, r.encoder, r.condition, r.snr_db, r.metric, r.seed): r for r in read_rows(out / "results.jsonl")}
+    return {
+        (r.system, r.encoder, r.condition, r.snr_db, r.metric, r.seed): r
+        for r in read_rows(out / "results.jsonl")
+    }
 
 
 def made(out):
@@ -116,10 +136,13 @@ def test_a_run_leaves_everything_and_repeats_nothing(options, data, tmp_path):
         ("ks", "acc"), ("ks", "acc_default"), ("pr", "per"), ("pr", "per_default"), ("qbe", "mtwv"), ("qbe", "atwv"),
     }  # fmt: skip
     assert rows["ks", "tiny", "clean", None, "acc", 0].value == 100 and "ks acc" in printed
-    assert all((r.low, r.high) == (None, None) for r in rows.values())  # fewer than five say too little
+    # fewer than five say too little
+    assert all((r.low, r.high) == (None, None) for r in rows.values())
     sizes = {"ks": ("recording", 4), "pr": ("recording", 4), "qbe": ("query", 2)}
     assert all((r.drawn.split(" (")[0], r.groups) == sizes[r.system] for r in rows.values())
-    assert "95 % intervals" not in printed and "95 % intervals" not in (out / "superb.md").read_text()
+    assert (
+        "95 % intervals" not in printed and "95 % intervals" not in (out / "superb.md").read_text()
+    )
     card = read_json(out / "heads/tiny/ks/seed-0/card.json")
     assert sum(card["layer_weights"]) == pytest.approx(1) and len(card["layer_weights"]) == 3
     assert {a["learning_rate"] for a in card["sweep"]} == {1e-2, 1e-3}
@@ -141,14 +164,18 @@ def test_snrs_over_the_whole_signal_are_reported(options, data, tmp_path):
         ("seen-pink", "signal"),
     }
     assert "whole signal" not in run_superb(changed(noisy, snr_over="active"))
-    assert len([r for r in read_rows(tmp_path / "out/results.jsonl") if r.condition == "seen-pink"]) == 2
+    assert (
+        len([r for r in read_rows(tmp_path / "out/results.jsonl") if r.condition == "seen-pink"])
+        == 2
+    )
 
 
 def test_tables_have_no_rows_of_earlier_settings(options, data, tmp_path):
     both = changed(options, data={"ks": data["ks"]}, seed=(0, 1), learning_rates=(1e-2,))
     assert "Means over 2 seeds" in run_superb(both)
     run_superb(changed(both, seed=(0,)))
-    assert {r.seed for r in read_rows(tmp_path / "out/results.jsonl")} == {0, 1}  # of the same settings
+    # of the same settings
+    assert {r.seed for r in read_rows(tmp_path / "out/results.jsonl")} == {0, 1}
     shutil.rmtree(tmp_path / "out/heads")
     assert "Means over" not in run_superb(changed(both, seed=(0,), steps=4))
     assert {r.seed for r in read_rows(tmp_path / "out/results.jsonl")} == {0}
@@ -159,20 +186,30 @@ def test_in_noise_and_with_seeds(options, tmp_path):
     noisy = changed(options, seed=(0, 3), seen=("pink@5",), unseen=("gaussian",), snr=(10.0, 0.0))
     printed = run_superb(noisy)
     rows = rows_of(tmp_path / "out")
-    assert {key[2:4] for key in rows} == {("clean", None), ("seen-pink", 5.0), ("unseen-gaussian", 10.0), ("unseen-gaussian", 0.0)}
+    assert {key[2:4] for key in rows} == {
+        ("clean", None),
+        ("seen-pink", 5.0),
+        ("unseen-gaussian", 10.0),
+        ("unseen-gaussian", 0.0),
+    }
     assert {key[5] for key in rows if key[0] == "ks" and key[2] == "unseen-gaussian"} == {0, 3}
     assert not any(key[4].endswith("_default") and key[2] != "clean" for key in rows)
     assert "clean | seen | unseen" in printed and (tmp_path / "out/noise.jsonl").is_file()
     assert ("qbe", "tiny", "unseen-gaussian", 0.0, "mtwv", 0) in rows
     run_superb(changed(noisy, out=tmp_path / "again"))
-    assert {key: r.value for key, r in rows_of(tmp_path / "again").items()} == {key: r.value for key, r in rows.items()}
+    assert {key: r.value for key, r in rows_of(tmp_path / "again").items()} == {
+        key: r.value for key, r in rows.items()
+    }
 
 
 @pytest.mark.slow
 def test_the_encoder_in_the_loop_comes_to_the_same_head(options, data, tmp_path):
     for mode in ("cached", "loop"):
         run_superb(changed(options, out=tmp_path / mode, features=mode, data={"ks": data["ks"]}))
-    heads = [(tmp_path / mode / "heads/tiny/ks/seed-0/head.safetensors").read_bytes() for mode in ("cached", "loop")]
+    heads = [
+        (tmp_path / mode / "heads/tiny/ks/seed-0/head.safetensors").read_bytes()
+        for mode in ("cached", "loop")
+    ]
     assert heads[0] == heads[1] and not (tmp_path / "loop/features/tiny").exists()
 
 
@@ -180,7 +217,9 @@ NOISE = parse_distortions("g+b", probability=(0.5, 0.5))
 TUNINGS = {
     "tiny+finetuned": Tuning(rate=0.1),
     "tiny+distorted": Tuning(rate=0.1, distort=NOISE),
-    "tiny+dat-multi-alternating-0.3": Tuning("", 0.1, NOISE, AdversaryOptions("multi", weight=0.3, mode="alternating")),
+    "tiny+dat-multi-alternating-0.3": Tuning(
+        "", 0.1, NOISE, AdversaryOptions("multi", weight=0.3, mode="alternating")
+    ),
     "tiny+distorted-head": Tuning(distort=NOISE),
 }
 
@@ -188,22 +227,36 @@ TUNINGS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TUNINGS)
 def test_heads_trained_on_distorted_speech_are_evaluated_as_any(options, data, tmp_path, name):
-    """First on dev alone: no test recording is read. Then with the encoder that was trained with each head."""
-    tuned = changed(options, out=tmp_path, data={t: data[t] for t in ("ks", "pr")}, seen=("gaussian@5",))
+    """First on dev alone: no test recording is read. Then with the encoder that was trained with
+    each head."""
+    tuned = changed(
+        options, out=tmp_path, data={t: data[t] for t in ("ks", "pr")}, seen=("gaussian@5",)
+    )
     run_superb(changed(tuned, train_only=True), TUNINGS[name])
-    assert not any((tmp_path / made).exists() for made in ("results.jsonl", "scores", "noise.jsonl"))
+    assert not any(
+        (tmp_path / made).exists() for made in ("results.jsonl", "scores", "noise.jsonl")
+    )
     before = made(tmp_path)
     printed = run_superb(tuned, TUNINGS[name])
-    assert before.items() <= made(tmp_path).items() and "but for those of encoders with +" in printed
+    assert (
+        before.items() <= made(tmp_path).items() and ("but for those of encoders with +") in printed
+    )
     rows = rows_of(tmp_path)
     assert {key[1] for key in rows} == {name}
-    assert {(key[0], key[2]) for key in rows} == {(t, c) for t in ("ks", "pr") for c in ("clean", "seen-gaussian")}
-    folders = {path.name for path in (tmp_path / f"heads/{name}/ks/seed-0").iterdir() if path.is_dir()}
+    assert {(key[0], key[2]) for key in rows} == {
+        (t, c) for t in ("ks", "pr") for c in ("clean", "seen-gaussian")
+    }
+    folders = {
+        path.name for path in (tmp_path / f"heads/{name}/ks/seed-0").iterdir() if path.is_dir()
+    }
     card = read_json(tmp_path / f"heads/{name}/ks/seed-0/card.json")
     own = set(card["upstreams"].values())
     assert folders == own and bool(own) == ("head" not in name) and len(own) <= 2
     if own:
-        hashes = [load_encoder(tmp_path / f"heads/{name}/{task}/seed-0/encoder").hash for task in ("ks", "pr")]
+        hashes = [
+            load_encoder(tmp_path / f"heads/{name}/{task}/seed-0/encoder").hash
+            for task in ("ks", "pr")
+        ]
         assert hashes[0] != hashes[1]
     refused("settings.steps differ", run_superb, changed(tuned, steps=7), TUNINGS[name])
 
@@ -225,16 +278,50 @@ def test_what_cannot_be_tuned_is_reported_first(options, data, tmp_path, changes
 
 @pytest.mark.slow
 def test_the_command_line_trains_an_encoder_with_a_head(options, data, tmp_path, capsys):
-    common = ["superb", "run", str(tmp_path / "out"), "--encoders", options.encoders[0], "--tasks", f"ks={data['ks']}"]
+    common = [
+        "superb",
+        "run",
+        str(tmp_path / "out"),
+        "--encoders",
+        options.encoders[0],
+        "--tasks",
+        f"ks={data['ks']}",
+    ]
     common += ["--steps", "4", "--workers", "2", "--device", "cpu", "--learning-rates"]
-    dat = ["--finetune", "--distort", "g:0.7+b:0.3", "--distorted", "0.6", "--snr-range", "0", "10", "--domain-adversary", "binary"]
-    assert main([*common, *dat, "--domain-adversary-weight", "0.3", "--domain-adversary-mode", "alternating", "--train-only"]) == 0
+    dat = [
+        "--finetune",
+        "--distort",
+        "g:0.7+b:0.3",
+        "--distorted",
+        "0.6",
+        "--snr-range",
+        "0",
+        "10",
+        "--domain-adversary",
+        "binary",
+    ]
+    assert (
+        main(
+            [
+                *common,
+                *dat,
+                "--domain-adversary-weight",
+                "0.3",
+                "--domain-adversary-mode",
+                "alternating",
+                "--train-only",
+            ]
+        )
+        == 0
+    )
     assert "the test set was not used" in capsys.readouterr().out
     folder = tmp_path / "out/heads/tiny+dat-binary-alternating-0.3/ks/seed-0"
     options = read_json(folder / "encoder/card.json")["options"]
     assert (options["upstream_rate"], options["adversary"]["labels"]) == (0.1, "binary")
     assert options["distort"]["probability"] == [0.6, 0.6]
-    assert [kind["share"] for kind in options["distort"]["kinds"]] == [0.7, 0.3] and options["distort"]["snr"] == [0.0, 10.0]
+    assert [kind["share"] for kind in options["distort"]["kinds"]] == [0.7, 0.3] and options[
+        "distort"
+    ]["snr"] == [0.0, 10.0]
     for wrong, printed in (
         (["--domain-adversary", "binary"], "give --distort"),
         (["--domain-adversary", "binary", "--distort", "g"], "give --finetune"),
@@ -250,8 +337,14 @@ def test_the_command_line_trains_an_encoder_with_a_head(options, data, tmp_path,
         assert main([*common, *wrong]) == 2
         assert printed in capsys.readouterr().err
     everything = ["superb", "run", str(tmp_path / "none"), *common[3:5], "--finetune"]
-    assert main(everything) == 2 and "qbe, se, ss cannot be trained with --finetune" in capsys.readouterr().err
-    assert main([*everything, "--tasks", "ks", "--domain-adversary", "binary"]) == 2 and "give --distort" in capsys.readouterr().err
+    assert (
+        main(everything) == 2
+        and ("qbe, se, ss cannot be trained with --finetune") in capsys.readouterr().err
+    )
+    assert (
+        main([*everything, "--tasks", "ks", "--domain-adversary", "binary"]) == 2
+        and "give --distort" in capsys.readouterr().err
+    )
     assert not (tmp_path / "none/data").exists()  # no set was spoken for nothing
 
 
@@ -259,13 +352,26 @@ def test_the_command_line_trains_an_encoder_with_a_head(options, data, tmp_path,
 def test_terms_are_searched_with_the_encoder_in_the_loop(options, data, tmp_path):
     for mode, limit in (("cached", 50.0), ("loop", 50.0), ("auto", 1e-6)):
         chosen = changed(
-            options, out=tmp_path / mode, features=mode, cache_gb=limit, data={"qbe": data["qbe"]}, unseen=("gaussian",), snr=(5.0,)
+            options,
+            out=tmp_path / mode,
+            features=mode,
+            cache_gb=limit,
+            data={"qbe": data["qbe"]},
+            unseen=("gaussian",),
+            snr=(5.0,),
         )
         run_superb(chosen)
-    found = {mode: {k: r.value for k, r in rows_of(tmp_path / mode).items()} for mode in ("cached", "loop", "auto")}
-    assert found["loop"] == found["auto"] == pytest.approx(found["cached"], abs=15)  # the cache has two bytes a number
-    assert not list((tmp_path / "loop/features").rglob("shard-*")) and not list((tmp_path / "auto/features").rglob("shard-*"))
-    assert len(list((tmp_path / "cached/features/tiny").iterdir())) == 3  # documents, dev, test; nothing of what was noisy
+    found = {
+        mode: {k: r.value for k, r in rows_of(tmp_path / mode).items()}
+        for mode in ("cached", "loop", "auto")
+    }
+    # the cache has two bytes a number
+    assert found["loop"] == found["auto"] == pytest.approx(found["cached"], abs=15)
+    assert not list((tmp_path / "loop/features").rglob("shard-*")) and not list(
+        (tmp_path / "auto/features").rglob("shard-*")
+    )
+    # documents, dev, test; nothing of what was noisy
+    assert len(list((tmp_path / "cached/features/tiny").iterdir())) == 3
 
 
 def test_the_first_seed_tunes_for_all(options, data, tmp_path):
@@ -277,16 +383,27 @@ def test_the_first_seed_tunes_for_all(options, data, tmp_path):
 def test_measures_of_folds_are_averaged_and_their_confusions_added_up():
     counts = [[[2, 0], [1, 1]], [[1, 1], [0, 2]]]
     folds = [
-        HeadEvaluation((Measure("acc", 50, 40, 60, 4),), {"confusion": {"w": {"classes": ["a", "b"], "counts": c}}}) for c in counts
+        HeadEvaluation(
+            (Measure("acc", 50, 40, 60, 4),),
+            {"confusion": {"w": {"classes": ["a", "b"], "counts": c}}},
+        )
+        for c in counts
     ]
     assert combine_folds(folds).detail["confusion"]["w"]["counts"] == [[3, 1], [1, 3]]
     # the interval of folds is narrower than theirs
-    folds = [HeadEvaluation((Measure("acc", value, value - 6, value + 6, 10),), {"first": value}) for value in (60.0, 70.0, 80.0)]
+    folds = [
+        HeadEvaluation((Measure("acc", value, value - 6, value + 6, 10),), {"first": value})
+        for value in (60.0, 70.0, 80.0)
+    ]
     (found,) = combine_folds(folds).measures
-    assert (found.value, found.n) == (70.0, 30) and found.high - found.value == pytest.approx(6 / 3**0.5)
+    assert (found.value, found.n) == (70.0, 30) and found.high - found.value == pytest.approx(
+        6 / 3**0.5
+    )
 
 
-def test_a_language_model_that_cannot_be_read_is_reported_before_anything_is_computed(options, texts, tmp_path):
+def test_a_language_model_that_cannot_be_read_is_reported_before_anything_is_computed(
+    options, texts, tmp_path
+):
     (tmp_path / "lm.arpa").write_text("no model")
     data = {"asr": texts("asr", "text")}
     refused(r"lm\.arpa", run_superb, changed(options, data=data, lm=tmp_path / "lm.arpa"))
@@ -296,7 +413,9 @@ def test_a_language_model_that_cannot_be_read_is_reported_before_anything_is_com
 def test_what_does_not_fit_stays_in_the_loop_and_is_reported(data, encoder, tmp_path, capsys):
     (part,) = parts_of("pr", data["pr"], "small")
     task, _ = part.make(encoder.grid)
-    assert isinstance(FeatureCache(encoder, tmp_path / "a", limit_gb=1e-6).loader(task), OnlineLoader)
+    assert isinstance(
+        FeatureCache(encoder, tmp_path / "a", limit_gb=1e-6).loader(task), OnlineLoader
+    )
     printed = capsys.readouterr().err
     assert "the encoder stays in the loop" in printed and "--cache-gb" in printed
     assert isinstance(FeatureCache(encoder, tmp_path / "b").loader(task), CachedLoader)
@@ -308,15 +427,21 @@ def test_tasks_on_the_same_recordings_share_their_states(data, texts, encoder, t
     (one,) = parts_of("pr", data["pr"], "small")
     other = texts("asr", "text")
     for split in ("train", "dev", "test"):
-        change_lines(other / f"{split}.jsonl", lambda line: line | {"audio": f"../pr/{line['audio']}"})
+        change_lines(
+            other / f"{split}.jsonl", lambda line: line | {"audio": f"../pr/{line['audio']}"}
+        )
     (two,) = parts_of("asr", other, "small")
     cache = FeatureCache(encoder, tmp_path / "features")
-    folders = [cache.folder(part.data, ("train", "dev"), cache.options(False)) for part in (one, two)]
+    folders = [
+        cache.folder(part.data, ("train", "dev"), cache.options(False)) for part in (one, two)
+    ]
     assert folders[0] == folders[1] != cache.folder(one.data, ("train", "dev"), cache.options(True))
 
 
 @pytest.mark.slow
-def test_a_full_disk_in_the_middle_is_reported_and_the_next_run_goes_on(options, data, tmp_path, monkeypatch):
+def test_a_full_disk_in_the_middle_is_reported_and_the_next_run_goes_on(
+    options, data, tmp_path, monkeypatch
+):
     alone = changed(options, data={"pr": data["pr"]})
     run_superb(changed(alone, out=tmp_path / "whole"))
     real, whole, written = store.replacing, features.CacheOptions, []
@@ -336,7 +461,10 @@ def test_a_full_disk_in_the_middle_is_reported_and_the_next_run_goes_on(options,
     assert len(kept) == 2 and not list((tmp_path / "full").rglob(".*"))
     run_superb(changed(alone, out=tmp_path / "full"))
     assert all(p.stat().st_mtime_ns == at for p, at in kept.items())
-    values = [rows_of(tmp_path / name)["pr", "tiny", "clean", None, "per", 0].value for name in ("whole", "full")]
+    values = [
+        rows_of(tmp_path / name)["pr", "tiny", "clean", None, "per", 0].value
+        for name in ("whole", "full")
+    ]
     assert values[0] == values[1]
 
 
@@ -345,13 +473,18 @@ def test_folds_are_averaged(options, labelled, tmp_path):
     for fold in (1, 2):
         shutil.copytree(labelled("er"), tmp_path / f"folds/er/fold-{fold}")
     run_superb(changed(options, data={"er": tmp_path / "folds/er"}))
-    assert {p.parent.parent.name for p in (tmp_path / "out/heads").rglob("card.json")} == {"fold-1", "fold-2"}
+    assert {p.parent.parent.name for p in (tmp_path / "out/heads").rglob("card.json")} == {
+        "fold-1",
+        "fold-2",
+    }
     row = rows_of(tmp_path / "out")["er", "tiny", "clean", None, "acc", 0]
     assert row.n == 8
 
 
 @pytest.mark.parametrize("features", ["cached", "loop"])
-def test_unreadable_recordings_are_reported_and_count_as_wrong(options, data, tmp_path, capsys, features):
+def test_unreadable_recordings_are_reported_and_count_as_wrong(
+    options, data, tmp_path, capsys, features
+):
     ks = data["ks"]
     for name in ("train-3", "test-1"):
         (ks / f"audio/{name}.flac").write_bytes(b"nothing")
@@ -365,7 +498,11 @@ def test_unreadable_recordings_are_reported_and_count_as_wrong(options, data, tm
 def test_caching_is_timed_beside_the_loop(options, tmp_path):
     printed = compare_cached(options, 1)
     rows = {r.system: r.value for r in read_rows(tmp_path / "out/results.jsonl")}
-    assert set(rows) == {"ks", "pr", "qbe", "all"} and rows["ks"] > 1 and "encoder in the loop" in printed
+    assert (
+        set(rows) == {"ks", "pr", "qbe", "all"}
+        and rows["ks"] > 1
+        and ("encoder in the loop") in printed
+    )
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["results.jsonl"]
 
 
@@ -374,7 +511,9 @@ def test_tables_tell_direction_units_and_seeds(options, data, tmp_path):
     run_superb(changed(options, seed=(0, 1), data={"ks": data["ks"], "pr": data["pr"]}))
     tables = superb_tables(read_rows(tmp_path / "out/results.jsonl"), ["tiny"], 5.0)
     assert [t.title for t in tables] == ["SUPERB", "Learning rate tuned on dev / the task's own"]
-    assert [line[0] for line in tables[0].rows] == ["pr per ↓", "ks acc ↑"] and "2 seeds" in tables[0].note
+    assert [line[0] for line in tables[0].rows] == ["pr per ↓", "ks acc ↑"] and "2 seeds" in tables[
+        0
+    ].note
 
 
 # ---- what is typed
@@ -404,7 +543,9 @@ def test_data_that_is_not_there(data, tmp_path, tasks, folder, message):
 
 
 def test_encoders_get_names():
-    assert name_encoders(["a=exp/mine", "exp/other/encoder", "x/hubert.pt", "fbank", "torchaudio:HUBERT_BASE"]) == {
+    assert name_encoders(
+        ["a=exp/mine", "exp/other/encoder", "x/hubert.pt", "fbank", "torchaudio:HUBERT_BASE"]
+    ) == {
         "a": "exp/mine",
         "other": "exp/other/encoder",
         "hubert": "x/hubert.pt",
@@ -416,4 +557,8 @@ def test_encoders_get_names():
 
 
 def test_a_set_of_another_task_is_refused(options, data):
-    refused("is a set of the task ks, not of sid", run_superb, changed(options, data={"sid": data["ks"]}))
+    refused(
+        "is a set of the task ks, not of sid",
+        run_superb,
+        changed(options, data={"sid": data["ks"]}),
+    )

@@ -1,7 +1,7 @@
 """How often, the table, and a command that is run in this process.
 
-`pytest tests/faults` takes a sample: under a minute of one core, most of which is marked slow. `make faults` sets FAULTS, runs all
-of it and prints the table.
+`pytest tests/faults` takes a sample: under a minute of one core, most of which is marked slow.
+`make faults` sets FAULTS, runs all of it and prints the table.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def little_memory() -> Iterator[None]:
 
 
 def command(*arguments: object) -> Said:
-    """Run a verb in this process, quietly. What goes through as an exception would be a traceback: it is none of the answers."""
+    """Run a verb in this process, quietly. What goes through as an exception would be a traceback:
+    it is none of the answers."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = main([*map(str, arguments), "-q"])
@@ -75,20 +76,74 @@ class Stages:
         """The verb of every stage, whose folder lies in `root`."""
         models = root / "models"
         book, encoder = models / "units.safetensors", models / "encoder"
-        few = ("--steps", steps, "--save-every", 2, "--batch", 2, "--precision", "fp32", "--warmup-steps", 1)
+        few = (
+            "--steps",
+            steps,
+            "--save-every",
+            2,
+            "--batch",
+            2,
+            "--precision",
+            "fp32",
+            "--warmup-steps",
+            1,
+        )
         short = ("--window", 32, "--stride", 16, "--answer", 8, "--max-question", 32)
-        extract = ("units", "extract", self.corpus, encoder, book, root / "units", "--shard-size", 1, "--workers", 1, "--split")
+        extract = (
+            "units",
+            "extract",
+            self.corpus,
+            encoder,
+            book,
+            root / "units",
+            "--shard-size",
+            1,
+            "--workers",
+            1,
+            "--split",
+        )
         return {
             "convert": ("convert", self.encoder, encoder, "--to", "huggingface"),
-            "units fit": ("units", "fit", self.corpus, encoder, book, "--layer", 1, "--clusters", 8, "--starts", 1),
+            "units fit": (
+                "units",
+                "fit",
+                self.corpus,
+                encoder,
+                book,
+                "--layer",
+                1,
+                "--clusters",
+                8,
+                "--starts",
+                1,
+            ),
             "units extract": (*extract, "train"),
             "units extract, test": (*extract, "test"),
             "train dual": (
-                *("train", "dual", self.corpus, root / "units", models / "dual", "--text-encoder", self.text),
+                *(
+                    "train",
+                    "dual",
+                    self.corpus,
+                    root / "units",
+                    models / "dual",
+                    "--text-encoder",
+                    self.text,
+                ),
                 *(*few, *short, "--dropout"),
             ),
             "evaluate qa": (
-                *("evaluate", "qa", self.corpus, root / "qa", "--models", models, "--systems", "dual", "--split", "test"),
+                *(
+                    "evaluate",
+                    "qa",
+                    self.corpus,
+                    root / "qa",
+                    "--models",
+                    models,
+                    "--systems",
+                    "dual",
+                    "--split",
+                    "test",
+                ),
                 *("--conditions", "clean", "pink@5", "--workers", 1),
             ),
         }
@@ -109,7 +164,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         return
     lines = ["| what | cases | what happened |", "|---|---|---|"]
     for what, counts in TABLE.items():
-        text = ", ".join(f"{count:,} {happened}" if len(counts) > 1 else happened for happened, count in counts.most_common())
+        text = ", ".join(
+            f"{count:,} {happened}" if len(counts) > 1 else happened
+            for happened, count in counts.most_common()
+        )
         lines.append(f"| {what} | {counts.total():,} | {text} |")
     lines.append(f"| **all** | {sum(counts.total() for counts in TABLE.values()):,} | |")
     terminalreporter.write_line("\n".join(lines))
@@ -119,7 +177,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder: a corpus of two splits of three passages (`corpus`), recordings in a folder (`audio`), a codebook of MFCCs."""
+    """A folder: a corpus of two splits of three passages (`corpus`), recordings in a folder
+    (`audio`), a codebook of MFCCs."""
     import numpy as np
 
     from speechssl.audio import write_flac
@@ -129,23 +188,64 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
         passages, questions = [], []
         for i in range(3):
             common = {"speaker": f"{split}{i}", "language": "en"}
-            passages.append({"id": f"p{i}", "audio": f"{split}/audio/p{i}.flac", "seconds": 0.5, "text": "a red boat"} | common)
-            passages[-1] |= {"words": [["a", 0.0, 0.1], ["red", 0.1, 0.3], ["boat", 0.3, 0.5]], "phones": [["AA", 0.0, 0.5]]}
-            asked = {"id": f"q{i}", "audio": f"{split}/audio/q{i}.flac", "seconds": 0.3, "text": "what is red", "passage": f"p{i}"}
-            questions.append(asked | common | {"answers": [{"text": "boat", "start": 0.3, "end": 0.5, "char_start": 6}]})
+            passages.append(
+                {
+                    "id": f"p{i}",
+                    "audio": f"{split}/audio/p{i}.flac",
+                    "seconds": 0.5,
+                    "text": "a red boat",
+                }
+                | common
+            )
+            passages[-1] |= {
+                "words": [["a", 0.0, 0.1], ["red", 0.1, 0.3], ["boat", 0.3, 0.5]],
+                "phones": [["AA", 0.0, 0.5]],
+            }
+            asked = {
+                "id": f"q{i}",
+                "audio": f"{split}/audio/q{i}.flac",
+                "seconds": 0.3,
+                "text": "what is red",
+                "passage": f"p{i}",
+            }
+            questions.append(
+                asked
+                | common
+                | {"answers": [{"text": "boat", "start": 0.3, "end": 0.5, "char_start": 6}]}
+            )
         for record in (*passages, *questions):
             samples = rng.uniform(-0.5, 0.5, round(record["seconds"] * 16_000))
-            for path in (root / "corpus" / record["audio"], root / "audio" / f"{record['id']}.flac"):
+            for path in (
+                root / "corpus" / record["audio"],
+                root / "audio" / f"{record['id']}.flac",
+            ):
                 write_flac(path, samples)
         for name, records in (("passages", passages), ("questions", questions)):
-            (root / f"corpus/{split}/{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+            (root / f"corpus/{split}/{name}.jsonl").write_text(
+                "".join(json.dumps(r) + "\n" for r in records)
+            )
     (root / "corpus/card.json").write_text(json.dumps({"corpus": "invented", "licence": "CC0"}))
-    assert command("units", "fit", root / "audio", "mfcc", root / "mfcc.safetensors", "--clusters", 4, "--starts", 1).code == 0
+    assert (
+        command(
+            "units",
+            "fit",
+            root / "audio",
+            "mfcc",
+            root / "mfcc.safetensors",
+            "--clusters",
+            4,
+            "--starts",
+            1,
+        ).code
+        == 0
+    )
     return root
 
 
 @pytest.fixture(scope="session")
-def stages(workshop: Path, hubert_folder: Callable[[str], Path], checkpoint: Callable[[str], Path]) -> Stages:
+def stages(
+    workshop: Path, hubert_folder: Callable[[str], Path], checkpoint: Callable[[str], Path]
+) -> Stages:
     return Stages(workshop / "corpus", hubert_folder("layer"), checkpoint("BERT"))
 
 

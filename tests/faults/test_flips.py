@@ -1,4 +1,5 @@
-"""One flipped bit in an artefact: whoever reads it names the file, makes it again, or is not concerned."""
+"""One flipped bit in an artefact: whoever reads it names the file, makes it again, or is not
+concerned."""
 
 from __future__ import annotations
 
@@ -36,26 +37,38 @@ from .conftest import CASES, Stages, command
 
 pytestmark = pytest.mark.slow
 
-Read = Callable[[Path], str]  # a folder with the damaged file -> what was said of it; "" where it was read as it was written
+# a folder with the damaged file -> what was said of it; "" where it was read as it was written
+Read = Callable[[Path], str]
 
 
 @pytest.fixture(scope="module")
-def whole(chain: Path, stages: Stages, workshop: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(
+    chain: Path, stages: Stages, workshop: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """All artefacts of the chain, and a corpus whose card names its manifests."""
     root: Path = tmp_path_factory.mktemp("artefacts") / "all"
     shutil.copytree(chain, root)
     shutil.copytree(workshop / "corpus", root / "corpus")
     hashes = {split: data_hash(root / "corpus", split) for split in ("train", "test")}
-    write_json(root / "corpus/card.json", {"corpus": "invented", "licence": "CC0", "manifests": hashes})
+    write_json(
+        root / "corpus/card.json", {"corpus": "invented", "licence": "CC0", "manifests": hashes}
+    )
     recordings = list_recordings(root / "corpus", "test")
     for name, pooled in (("means", True), ("frames", False)):
-        options = CacheOptions(pooled=pooled, precision="float32" if pooled else "bfloat16", shard_mb=0.02)
+        options = CacheOptions(
+            pooled=pooled, precision="float32" if pooled else "bfloat16", shard_mb=0.02
+        )
         cache_states(load_encoder(root / "models/encoder"), recordings, root / name, options)
     for arm in ("scratch", "english"):  # the text side
         items = {f"i{n}": (1.0, float(n % 3 > 0)) for n in range(30)}
-        write_scores(root / "side", "order", "accuracy", arm, 0, items, {"encoder": arm, "curve": []})
+        write_scores(
+            root / "side", "order", "accuracy", arm, 0, items, {"encoder": arm, "curve": []}
+        )
     gains_tables(root / "side", (), "scratch", 0)
-    grid = f"evaluate robustness {root}/grid --encoders a={root}/models b={root}/models --tasks units={workshop}/audio"
+    grid = (
+        f"evaluate robustness {root}/grid --encoders a={root}/models b={root}/models --tasks "
+        f"units={workshop}/audio"
+    )
     grid += " --seen pink --unseen gaussian --snr 5 --workers 1"
     for arguments in (grid.split(), ["compare", root / "qa", "--out", root / "compared"]):
         assert command(*arguments).code == 0
@@ -64,10 +77,18 @@ def whole(chain: Path, stages: Stages, workshop: Path, tmp_path_factory: pytest.
     # readers and encoders of words, what is written for others, and pieces that were joined
     encoder, tokenizer = load_text_encoder(str(stages.text))
     tokenizer.save_pretrained(root / "words")
-    save_reader(root / "words", SpanModel(encoder, encoder.get_input_embeddings()), Layout(2, 3, 0), {"what": "text QA"})
+    save_reader(
+        root / "words",
+        SpanModel(encoder, encoder.get_input_embeddings()),
+        Layout(2, 3, 0),
+        {"what": "text QA"},
+    )
     no_training = TextPretraining(data="none", start=str(stages.text), length=16)
     pretrain_text(root / "text", no_training)
-    assert command("convert", root / "models/encoder", root / "converted.pt", "--to", "fairseq").code == 0
+    assert (
+        command("convert", root / "models/encoder", root / "converted.pt", "--to", "fairseq").code
+        == 0
+    )
     write_joined(sorted((root / "corpus/test/audio").glob("q*.flac")), root / "joined.flac")
     return root
 
@@ -82,7 +103,10 @@ def readers(stages: Stages, chain: Path) -> dict[str, Read]:
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err):
             code = main(list(map(str, arguments)))
-        notes = [line for line in err.getvalue().splitlines() if "|" not in line and line[:1] != "{"]  # without bars and losses
+        # without bars and losses
+        notes = [
+            line for line in err.getvalue().splitlines() if "|" not in line and line[:1] != "{"
+        ]
         return "\n".join(notes) if code in (0, 2) else f"unexpected code {code}"
 
     def said_by(read: Callable[[], object]) -> str:
@@ -96,7 +120,14 @@ def readers(stages: Stages, chain: Path) -> dict[str, Read]:
 
     def extract(root: Path) -> str:
         models = root / "models"
-        source = ("units", "extract", root / "corpus", models / "encoder", models / "units.safetensors", root / "new")
+        source = (
+            "units",
+            "extract",
+            root / "corpus",
+            models / "encoder",
+            models / "units.safetensors",
+            root / "new",
+        )
         found = loud(*source, "--split", "test", "--shard-size", 1, "--workers", 1)
         if not found:  # nothing was said: then the units are what they were
             for part in (chain / "units/test").glob("part-*"):
@@ -115,7 +146,8 @@ def readers(stages: Stages, chain: Path) -> dict[str, Read]:
         found = loud(*arguments)
         if not found:
             weights = (root / "models/dual/model.safetensors").read_bytes()
-            if weights != expected.setdefault("resumed", weights):  # the first goes on from what is whole
+            # the first goes on from what is whole
+            if weights != expected.setdefault("resumed", weights):
                 return "UNNOTICED: other weights"
         return found
 
@@ -125,7 +157,10 @@ def readers(stages: Stages, chain: Path) -> dict[str, Read]:
         found = loud(*arguments)
         if not found:
             for name in ("clean", "pink-5-dB"):
-                new, old = (json.loads((at / f"predictions/dual/{name}.json").read_text()) for at in (root / "new", chain / "qa"))
+                new, old = (
+                    json.loads((at / f"predictions/dual/{name}.json").read_text())
+                    for at in (root / "new", chain / "qa")
+                )
                 if new["answers"] != old["answers"]:
                     return "UNNOTICED: other answers"
         return found
@@ -143,15 +178,22 @@ def readers(stages: Stages, chain: Path) -> dict[str, Read]:
             except InputError as error:
                 return str(error)
             wanted = expected.setdefault(name, values)  # the first reads what is whole
-            return "" if all(torch.equal(values[key], wanted[key]) for key in wanted) else "UNNOTICED: other states"
+            return (
+                ""
+                if all(torch.equal(values[key], wanted[key]) for key in wanted)
+                else ("UNNOTICED: other states")
+            )
 
         return read
 
     def same(what: str, value: Any) -> str:
-        return "" if expected.setdefault(what, value) == value else f"UNNOTICED: another {what}"  # the first is what is whole
+        # the first is what is whole
+        return "" if expected.setdefault(what, value) == value else f"UNNOTICED: another {what}"
 
     def report(name: str) -> Read:
-        return lambda root: loud("report", root / name) or same("page", (root / name / "report.html").read_text())
+        return lambda root: (
+            loud("report", root / name) or same("page", (root / name / "report.html").read_text())
+        )
 
     return {
         "corpus/test/passages.jsonl": extract,
@@ -179,15 +221,24 @@ def readers(stages: Stages, chain: Path) -> dict[str, Read]:
         "frames/shard-00000.safetensors": states("frames"),
         "frames/card.json": states("frames"),
         "qa/predictions/dual/clean.json": again,
-        "qa/scores/dual/clean.jsonl": lambda root: loud("compare", root / "qa", "--out", root / "new"),
-        "qa/scores/dual/clean.card.json": lambda root: loud("compare", root / "qa", "--out", root / "new"),
-        "qa/results.jsonl": lambda root: loud("report", root / "qa", root / "corpus", "--models", root / "models"),
+        "qa/scores/dual/clean.jsonl": lambda root: loud(
+            "compare", root / "qa", "--out", root / "new"
+        ),
+        "qa/scores/dual/clean.card.json": lambda root: loud(
+            "compare", root / "qa", "--out", root / "new"
+        ),
+        "qa/results.jsonl": lambda root: loud(
+            "report", root / "qa", root / "corpus", "--models", root / "models"
+        ),
         "side/tables/text_side.json": report("side"),
         "grid/degradation.json": report("grid"),
         "compared/compare.json": lambda root: (
-            said_by(lambda: values.update(read_json(root / "compared/compare.json"))) or same("comparison", dict(values))
+            said_by(lambda: values.update(read_json(root / "compared/compare.json")))
+            or same("comparison", dict(values))
         ),
-        "side/runs/order/english-0/scores.json": lambda root: said_by(lambda: read_runs(root / "side")),
+        "side/runs/order/english-0/scores.json": lambda root: said_by(
+            lambda: read_runs(root / "side")
+        ),
         "promoter/train.jsonl": lambda root: said_by(lambda: load_task(root / "promoter")),
         "promoter/task.json": lambda root: said_by(lambda: load_task(root / "promoter")),
         **{
@@ -195,15 +246,27 @@ def readers(stages: Stages, chain: Path) -> dict[str, Read]:
             for name in ("tokenizer.json", "tokenizer_config.json")
         },
         **{
-            f"text/encoder/{name}": lambda root: said_by(lambda: load_text_encoder(str(root / "text/encoder")))
-            for name in ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "mlm_head/head.safetensors")
+            f"text/encoder/{name}": lambda root: said_by(
+                lambda: load_text_encoder(str(root / "text/encoder"))
+            )
+            for name in (
+                "model.safetensors",
+                "config.json",
+                "tokenizer.json",
+                "tokenizer_config.json",
+                "mlm_head/head.safetensors",
+            )
         },
         "converted.pt": lambda root: (
-            said_by(lambda: values.update(pt=hash_weights(load_checkpoint(root / "converted.pt").model)))
+            said_by(
+                lambda: values.update(pt=hash_weights(load_checkpoint(root / "converted.pt").model))
+            )
             or same("weights", values.get("pt"))
         ),
         "joined.json": lambda root: said_by(
-            lambda: write_joined(sorted((root / "corpus/test/audio").glob("q*.flac")), root / "joined.flac")
+            lambda: write_joined(
+                sorted((root / "corpus/test/audio").glob("q*.flac")), root / "joined.flac"
+            )
         ),
         "shift.safetensors": lambda root: said_by(lambda: load_shift(root / "shift.safetensors")),
     }
@@ -214,7 +277,12 @@ NAMES = tuple(readers(None, Path()))  # type: ignore[arg-type]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_flipped_bit_is_noticed_by_name(
-    name: str, whole: Path, stages: Stages, chain: Path, tmp_path: Path, tell: Callable[[str, Sequence[str]], None]
+    name: str,
+    whole: Path,
+    stages: Stages,
+    chain: Path,
+    tmp_path: Path,
+    tell: Callable[[str, Sequence[str]], None],
 ) -> None:
     read, chance, happened = readers(stages, chain)[name], random.Random(name), list[str]()
     path = Path(name)
@@ -233,7 +301,8 @@ def test_a_flipped_bit_is_noticed_by_name(
             assert said == "", said
         elif not said:
             happened.append("read as it was written")
-        elif path.name in said or re.search(rf"{path.parent}(?![\w/])", said):  # the file or its folder
+        elif path.name in said or re.search(rf"{path.parent}(?![\w/])", said):
+            # the file or its folder
             happened.append("made again" if "made again" in said else "named")
         else:
             happened.append(f"UNNOTICED at byte {at} of {len(content)}: {said[-400:]}")

@@ -1,6 +1,8 @@
-"""Files that are not as they should be: a verb uses them or says in one sentence what is wrong, in bounded memory.
+"""Files that are not as they should be: a verb uses them or says in one sentence what is wrong, in
+bounded memory.
 
-Half of the cases change values that a parser has read, and half bytes of the file. Each goes through the command's `main`.
+Half of the cases change values that a parser has read, and half bytes of the file. Each goes
+through the command's `main`.
 """
 
 from __future__ import annotations
@@ -32,9 +34,42 @@ pytestmark = pytest.mark.slow
 
 # ---- what is done to a file
 
-WORDS = ("", "\0", "../../x", "/", "nan", "語\u2028", "\ud800", "x" * 5_000, *"${x} ~ - . p0 <script> 1e999".split(), "a\nb")
-NUMBERS = (0, -1, 1, 2**31, 2**63, 2**64, 10**12, 10**400, 0.0, -0.5, 1e-320, 1e38, 1e308, float("nan"), float("inf"))
-LEAVES = st.none() | st.booleans() | st.sampled_from(NUMBERS) | st.sampled_from(WORDS) | st.text(max_size=6)
+WORDS = (
+    "",
+    "\0",
+    "../../x",
+    "/",
+    "nan",
+    "語\u2028",
+    "\ud800",
+    "x" * 5_000,
+    *("${x} ~ - . p0 <script> 1e999").split(),
+    "a\nb",
+)
+NUMBERS = (
+    0,
+    -1,
+    1,
+    2**31,
+    2**63,
+    2**64,
+    10**12,
+    10**400,
+    0.0,
+    -0.5,
+    1e-320,
+    1e38,
+    1e308,
+    float("nan"),
+    float("inf"),
+)
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.sampled_from(NUMBERS)
+    | st.sampled_from(WORDS)
+    | st.text(max_size=6)
+)
 NESTED = lambda x: st.lists(x, max_size=3) | st.dictionaries(st.sampled_from(WORDS), x, max_size=3)  # noqa: E731
 VALUES = st.recursive(LEAVES, NESTED, max_leaves=5)
 DEEP = "[" * 100_000
@@ -42,7 +77,13 @@ DEEP = "[" * 100_000
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The way to every value within a value, itself first."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [at, *(place for key, part in inner for place in places(part, (*at, key)))]
 
 
@@ -68,7 +109,11 @@ def other_values(draw: Callable[..., Any], value: Any) -> Any:
             new = part | {draw(st.sampled_from(WORDS)): draw(VALUES)}
         elif how == "remove" and isinstance(part, (dict, list)) and part:
             gone = draw(st.sampled_from(list(part) if isinstance(part, dict) else range(len(part))))
-            new = {k: v for k, v in part.items() if k != gone} if isinstance(part, dict) else part[:gone] + part[gone + 1 :]
+            new = (
+                {k: v for k, v in part.items() if k != gone}
+                if isinstance(part, dict)
+                else part[:gone] + part[gone + 1 :]
+            )
         elif how == "twice" and isinstance(part, list):
             new = part + part
         else:
@@ -79,7 +124,8 @@ def other_values(draw: Callable[..., Any], value: Any) -> Any:
 
 @st.composite
 def other_bytes(draw: Callable[..., Any], content: bytes, head: int | None = None) -> bytes:
-    """Bytes of which some were changed, removed, added or exchanged. head: those to choose from; None: all."""
+    """Bytes of which some were changed, removed, added or exchanged. head: those to choose from;
+    None: all."""
     made = bytearray(content)
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, min(len(made), head or len(made))))
@@ -91,9 +137,14 @@ def other_bytes(draw: Callable[..., Any], content: bytes, head: int | None = Non
         elif how == "remove":
             del made[at : at + draw(st.integers(1, 8))]
         elif how == "insert":
-            made[at:at] = draw(st.binary(max_size=6) | st.sampled_from([w.encode("utf-8", "replace") for w in WORDS]))
+            made[at:at] = draw(
+                st.binary(max_size=6)
+                | st.sampled_from([w.encode("utf-8", "replace") for w in WORDS])
+            )
         elif how == "number":
-            number = draw(st.sampled_from((0, 1, 2**31 - 1, 2**32 - 1, 10**12, 2**63 - 1, 2**64 - 1)))
+            number = draw(
+                st.sampled_from((0, 1, 2**31 - 1, 2**32 - 1, 10**12, 2**63 - 1, 2**64 - 1))
+            )
             made[at : at + 8] = struct.pack("<Q", number)[: draw(st.sampled_from((4, 8)))]
         else:
             made += made[at:][:4_000]
@@ -109,7 +160,8 @@ def dumped(value: Any) -> bytes:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file. whole: what it holds; broken: what it may not hold; read: a path -> the verb that reads what lies there."""
+    """A kind of file. whole: what it holds; broken: what it may not hold; read: a path -> the verb
+    that reads what lies there."""
 
     file: str
     whole: bytes
@@ -120,12 +172,18 @@ class Kind:
 
 def json_lines(content: bytes) -> st.SearchStrategy[bytes]:
     values = other_values([json.loads(line) for line in content.splitlines()])
-    listed = values.map(lambda v: b"".join(dumped(x) + b"\n" for x in v) if isinstance(v, list) else dumped(v))
+    listed = values.map(
+        lambda v: b"".join(dumped(x) + b"\n" for x in v) if isinstance(v, list) else dumped(v)
+    )
     return listed | other_bytes(content) | st.just(content + DEEP.encode())
 
 
 def json_values(content: bytes) -> st.SearchStrategy[bytes]:
-    return other_values(json.loads(content)).map(dumped) | other_bytes(content) | st.just(DEEP.encode())
+    return (
+        other_values(json.loads(content)).map(dumped)
+        | other_bytes(content)
+        | st.just(DEEP.encode())
+    )
 
 
 def tensors(content: bytes) -> st.SearchStrategy[bytes]:
@@ -145,7 +203,9 @@ def yaml_values(content: bytes) -> st.SearchStrategy[bytes]:
         return yaml.safe_dump(value, allow_unicode=True).encode("utf-8", "surrogatepass")
 
     letters = "abcdefghijklm"  # each of which holds the one before it four times
-    laughs = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}, *{a}, *{a}]\n" for a, b in pairwise(letters))
+    laughs = "a: &a [x, x]\n" + "".join(
+        (f"{b}: &{b} [*{a}, *{a}, *{a}, *{a}]\n") for a, b in pairwise(letters)
+    )
     fixed = st.sampled_from([laughs.encode(), DEEP.encode()])
     return other_values(yaml.safe_load(content)).map(written) | other_bytes(content) | fixed
 
@@ -182,7 +242,9 @@ p0,p0.flac,"a red boat",s0,"[[""a"", 0.0, 0.1]]"
 p1,p1.flac,two,s1,
 """
 ANSWERS = {"q0": "boat", "q1": [0.3, 0.5], "q2": {"text": "red boat", "start": 0.1, "end": 0.5}}
-OPTIONS = {"units": {"shard-size": 2, "workers": 1, "engine": "local", "device": "cpu", "passages": None}}
+OPTIONS = {
+    "units": {"shard-size": 2, "workers": 1, "engine": "local", "device": "cpu", "passages": None}
+}
 FORMATS = ("wav", "flac", "aiff", "au", "ogg", "mp3", "rf64")
 
 
@@ -193,11 +255,18 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def kinds(workshop: Path, stages: Stages, chain: Path, work: Path) -> dict[str, Kind]:
-    audio, corpus, book, out = workshop / "audio", workshop / "corpus", workshop / "mfcc.safetensors", work / "out"
+    audio, corpus, book, out = (
+        workshop / "audio",
+        workshop / "corpus",
+        workshop / "mfcc.safetensors",
+        work / "out",
+    )
     models, answers = chain / "models", work / "answers.json"
     answers.write_bytes(dumped(ANSWERS))
 
-    def units(source: Path, *more: object, encoder: object = "mfcc", codebook: Path = book) -> Sequence[object]:
+    def units(
+        source: Path, *more: object, encoder: object = "mfcc", codebook: Path = book
+    ) -> Sequence[object]:
         return "units", "extract", source, encoder, codebook, out, "--workers", 1, *more
 
     def scored(folder: Path) -> Sequence[object]:
@@ -209,8 +278,15 @@ def kinds(workshop: Path, stages: Stages, chain: Path, work: Path) -> dict[str, 
     def encoded(folder: Path) -> Sequence[object]:
         return units(audio, encoder=folder, codebook=models / "units.safetensors")
 
-    def of(folder: Path, name: str, broken: Any, read: Callable[[Path], Sequence[object]], share: float = 1.0) -> Kind:
-        """The kind of a file in a folder. read: a copy of the folder with the broken file -> a verb."""
+    def of(
+        folder: Path,
+        name: str,
+        broken: Any,
+        read: Callable[[Path], Sequence[object]],
+        share: float = 1.0,
+    ) -> Kind:
+        """The kind of a file in a folder. read: a copy of the folder with the broken file -> a
+        verb."""
 
         def read_copy(path: Path) -> Sequence[object]:
             new = work / "copy"
@@ -226,7 +302,9 @@ def kinds(workshop: Path, stages: Stages, chain: Path, work: Path) -> dict[str, 
         shutil.copytree(chain / "units/train", out / "train")
         shutil.copyfile(path, out / "train/part-00001.parquet")
         book = models / "units.safetensors"
-        return units(corpus, "--split", "train", "--shard-size", 1, encoder=models / "encoder", codebook=book)
+        return units(
+            corpus, "--split", "train", "--shard-size", 1, encoder=models / "encoder", codebook=book
+        )
 
     def qa(folder: Path) -> Sequence[object]:
         found = ("--systems", "dual", "--split", "test", "--conditions", "clean", "--workers", 1)
@@ -239,8 +317,13 @@ def kinds(workshop: Path, stages: Stages, chain: Path, work: Path) -> dict[str, 
     (work / "table/passages.csv").write_text(CELLS)
     for name in ("p0", "p1"):
         shutil.copyfile(audio / f"{name}.flac", work / f"table/{name}.flac")
-    listed = "".join(json.dumps({"id": f"r{i}", "audio": str(audio / f"q{i}.flac"), "seconds": 0.3}) + "\n" for i in range(2))
-    spoken = "audio,text,speaker,group\n" + "".join(f"{audio}/q{i}.flac,w{i % 2},s{i},g\n" for i in range(3))
+    listed = "".join(
+        json.dumps({"id": f"r{i}", "audio": str(audio / f"q{i}.flac"), "seconds": 0.3}) + "\n"
+        for i in range(2)
+    )
+    spoken = "audio,text,speaker,group\n" + "".join(
+        f"{audio}/q{i}.flac,w{i % 2},s{i},g\n" for i in range(3)
+    )
     whole = read_audio(audio / "q0.flac")
     headers = {}
     for name in FORMATS:
@@ -249,11 +332,29 @@ def kinds(workshop: Path, stages: Stages, chain: Path, work: Path) -> dict[str, 
         headers[name] = buffer.getvalue()
     train = stages.commands(chain)["train dual"]
     side, measures = work / "side", {"units": 1.0, "surprise": 0.5, "different": None, "known": 0.5}
-    line = {"id": "u", "prompt": [1], "followed": [2], "drawn": {"1": [3]}, "measures": {"1": measures, "what followed": measures}}
+    line = {
+        "id": "u",
+        "prompt": [1],
+        "followed": [2],
+        "drawn": {"1": [3]},
+        "measures": {"1": measures, "what followed": measures},
+    }
     for arm in ("scratch", "english"):
-        about = {"encoder": arm, "curve": [{"step": n, "loss": 1.0 / n, "score": 0.1 * n} for n in (1, 2)]}
+        about = {
+            "encoder": arm,
+            "curve": [{"step": n, "loss": 1.0 / n, "score": 0.1 * n} for n in (1, 2)],
+        }
         drawn = BootstrapUnits("passage", (("a",), ("a",), ("b",), ("c",)))
-        write_scores(side, "order", "accuracy", arm, 0, {f"i{n}": (1.0, float(n % 3 > 0)) for n in range(4)}, about, drawn)
+        write_scores(
+            side,
+            "order",
+            "accuracy",
+            arm,
+            0,
+            {f"i{n}": (1.0, float(n % 3 > 0)) for n in range(4)},
+            about,
+            drawn,
+        )
     go_on = {"arm": "scratch", "options": {"prompt_seconds": 1.0}, "continuations": [line]}
     write_json(side / "continuations/scratch-0.json", go_on, checked=True)
 
@@ -262,52 +363,133 @@ def kinds(workshop: Path, stages: Stages, chain: Path, work: Path) -> dict[str, 
 
     return {
         "manifest .jsonl": Kind("m.jsonl", listed.encode(), json_lines, units),
-        "manifest .csv": Kind("m.csv", f"audio,id\n{audio}/q0.flac,a\n{audio}/q1.flac,b\n".encode(), other_bytes, units),
-        "manifest .txt": Kind("m.txt", f"{audio}/q0.flac\n{audio}/q1.flac\n".encode(), other_bytes, units),
-        "manifest .tsv": Kind("m.tsv", f"{audio}\nq0.flac\t4800\nq1.flac\t4800\n".encode(), other_bytes, units),
-        "passages.jsonl": of(corpus, "test/passages.jsonl", json_lines, lambda folder: units(folder, "--split", "test")),
+        "manifest .csv": Kind(
+            "m.csv",
+            f"audio,id\n{audio}/q0.flac,a\n{audio}/q1.flac,b\n".encode(),
+            other_bytes,
+            units,
+        ),
+        "manifest .txt": Kind(
+            "m.txt", f"{audio}/q0.flac\n{audio}/q1.flac\n".encode(), other_bytes, units
+        ),
+        "manifest .tsv": Kind(
+            "m.tsv", f"{audio}\nq0.flac\t4800\nq1.flac\t4800\n".encode(), other_bytes, units
+        ),
+        "passages.jsonl": of(
+            corpus,
+            "test/passages.jsonl",
+            json_lines,
+            lambda folder: units(folder, "--split", "test"),
+        ),
         "questions.jsonl": of(corpus, "test/questions.jsonl", json_lines, scored),
         "card of a corpus": of(corpus, "card.json", json_values, scored),
         "predictions": Kind(
-            "a.json", dumped(ANSWERS), json_values, lambda path: ("evaluate", "predictions", corpus, out, path, "--name", "mine")
+            "a.json",
+            dumped(ANSWERS),
+            json_values,
+            lambda path: ("evaluate", "predictions", corpus, out, path, "--name", "mine"),
         ),
         "card of a codebook": of(models, "units.card.json", json_values, coded),
         "safetensors of a codebook": of(models, "units.safetensors", tensors, coded),
         "config of an encoder": of(models / "encoder", "config.json", json_values, encoded, 0.5),
-        "safetensors of an encoder": of(models / "encoder", "model.safetensors", tensors, encoded, 0.5),
+        "safetensors of an encoder": of(
+            models / "encoder", "model.safetensors", tensors, encoded, 0.5
+        ),
         "card of a reader": of(models, "dual/card.json", json_values, qa, 0.2),
         "safetensors of a reader": of(models, "dual/model.safetensors", tensors, qa, 0.2),
         "card of units": of(
-            chain, "units/train/_card.json", json_values, lambda folder: (*train[:3], folder / "units", out, *train[5:]), 0.2
+            chain,
+            "units/train/_card.json",
+            json_values,
+            lambda folder: (*train[:3], folder / "units", out, *train[5:]),
+            0.2,
         ),
-        "Parquet of units": Kind("p.parquet", (chain / "units/train/part-00001.parquet").read_bytes(), other_bytes, resumed, 0.5),
+        "Parquet of units": Kind(
+            "p.parquet",
+            (chain / "units/train/part-00001.parquet").read_bytes(),
+            other_bytes,
+            resumed,
+            0.5,
+        ),
         "YAML": Kind(
-            "c.yaml", yaml.safe_dump(OPTIONS).encode(), yaml_values, lambda path: units(audio, "--config", path, "--stage", "units")
+            "c.yaml",
+            yaml.safe_dump(OPTIONS).encode(),
+            yaml_values,
+            lambda path: units(audio, "--config", path, "--stage", "units"),
         ),
         "TextGrid": Kind(
-            "p0.TextGrid", TEXTGRID.encode(), other_bytes, lambda path: measured(audio / "p0.flac", "--alignment", path)
+            "p0.TextGrid",
+            TEXTGRID.encode(),
+            other_bytes,
+            lambda path: measured(audio / "p0.flac", "--alignment", path),
         ),
-        "CSV of passages": of(work / "table", "passages.csv", other_bytes, lambda folder: ("prepare", "table", folder, out)),
+        "CSV of passages": of(
+            work / "table",
+            "passages.csv",
+            other_bytes,
+            lambda folder: ("prepare", "table", folder, out),
+        ),
         "CSV of words": Kind("s.csv", spoken.encode(), other_bytes, measured),
-        "results.jsonl": of(chain / "qa", "results.jsonl", json_lines, lambda folder: ("report", folder, corpus), 0.2),
-        "scores of the text side": of(side, "runs/order/english-0/scores.json", json_values, gained, 0.2),
+        "results.jsonl": of(
+            chain / "qa",
+            "results.jsonl",
+            json_lines,
+            lambda folder: ("report", folder, corpus),
+            0.2,
+        ),
+        "scores of the text side": of(
+            side, "runs/order/english-0/scores.json", json_values, gained, 0.2
+        ),
         "continuations": of(side, "continuations/scratch-0.json", json_values, gained, 0.2),
-        **{f"audio .{name}": Kind(f"q0.{name.replace('rf64', 'wav')}", headers[name], sound, units) for name in FORMATS},
+        **{
+            f"audio .{name}": Kind(f"q0.{name.replace('rf64', 'wav')}", headers[name], sound, units)
+            for name in FORMATS
+        },
     }
 
 
 NAMES = (
-    *("manifest .jsonl", "manifest .csv", "manifest .txt", "manifest .tsv", "passages.jsonl", "questions.jsonl"),
+    *(
+        "manifest .jsonl",
+        "manifest .csv",
+        "manifest .txt",
+        "manifest .tsv",
+        "passages.jsonl",
+        "questions.jsonl",
+    ),
     *("card of a corpus", "predictions"),
-    *("card of a codebook", "safetensors of a codebook", "config of an encoder", "safetensors of an encoder", "card of a reader"),
-    *("safetensors of a reader", "card of units", "Parquet of units", "YAML", "TextGrid", "CSV of passages", "CSV of words"),
-    *("results.jsonl", "scores of the text side", "continuations", *(f"audio .{name}" for name in FORMATS)),
+    *(
+        "card of a codebook",
+        "safetensors of a codebook",
+        "config of an encoder",
+        "safetensors of an encoder",
+        "card of a reader",
+    ),
+    *(
+        "safetensors of a reader",
+        "card of units",
+        "Parquet of units",
+        "YAML",
+        "TextGrid",
+        "CSV of passages",
+        "CSV of words",
+    ),
+    *(
+        "results.jsonl",
+        "scores of the text side",
+        "continuations",
+        *(f"audio .{name}" for name in FORMATS),
+    ),
 )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_fuzzed_file_is_used_or_refused_in_one_sentence(
-    name: str, kinds: dict[str, Kind], work: Path, tmp_path: Path, tell: Callable[[str, Sequence[str]], None]
+    name: str,
+    kinds: dict[str, Kind],
+    work: Path,
+    tmp_path: Path,
+    tell: Callable[[str, Sequence[str]], None],
 ) -> None:
     assert tuple(kinds) == NAMES
     kind, happened = kinds[name], list[str]()
@@ -327,7 +509,9 @@ def test_a_fuzzed_file_is_used_or_refused_in_one_sentence(
     assert answer(kind.whole) == "used"
 
     @settings(
-        max_examples=max(round(kind.share * (CASES / sum(k.share for k in kinds.values()) if CASES else 20)), 3),
+        max_examples=max(
+            round(kind.share * (CASES / sum(k.share for k in kinds.values()) if CASES else 20)), 3
+        ),
         deadline=None,
         derandomize=True,
         database=None,

@@ -1,4 +1,5 @@
-"""Commands that are killed, find the disk full, share a folder, may not write, or see the clock jump."""
+"""Commands that are killed, find the disk full, share a folder, may not write, or see the clock
+jump."""
 
 from __future__ import annotations
 
@@ -43,12 +44,17 @@ def before(chain: Path, root: Path, stage: str) -> Path:
 
 
 def made(root: Path, stage: str) -> dict[str, bytes]:
-    """The files that a stage made, by name. Cards of training hold seconds and memory: the weights count."""
+    """The files that a stage made, by name. Cards of training hold seconds and memory: the weights
+    count."""
     found = {}
     for top in root.glob(NEW[stage]):
         for path in [top] if top.is_file() else sorted(p for p in top.rglob("*") if p.is_file()):
             name = path.relative_to(root).as_posix()
-            if path.name not in VARIES and "checkpoints" not in name and not (stage == "train dual" and path.name == "card.json"):
+            if (
+                path.name not in VARIES
+                and "checkpoints" not in name
+                and not (stage == "train dual" and path.name == "card.json")
+            ):
                 found[name] = path.read_bytes()
     return found
 
@@ -57,8 +63,19 @@ def made(root: Path, stage: str) -> dict[str, bytes]:
 def start() -> Callable[[Sequence[object]], Any]:
     """Starts a verb in a process that has its imports already."""
     context = multiprocessing.get_context("forkserver")
-    names = ("speechssl.units.corpus", "speechssl.dual.train", "speechssl.eval.spoken_qa", "speechssl.encoders.export")
-    context.set_forkserver_preload([*names, "transformers.models.hubert.modeling_hubert", "transformers.models.bert.modeling_bert"])
+    names = (
+        "speechssl.units.corpus",
+        "speechssl.dual.train",
+        "speechssl.eval.spoken_qa",
+        "speechssl.encoders.export",
+    )
+    context.set_forkserver_preload(
+        [
+            *names,
+            "transformers.models.hubert.modeling_hubert",
+            "transformers.models.bert.modeling_bert",
+        ]
+    )
 
     def begin(arguments: Sequence[object]) -> Any:
         process = context.Process(target=main, args=([*map(str, arguments), "-q"],))
@@ -70,7 +87,12 @@ def start() -> Callable[[Sequence[object]], Any]:
 
 @pytest.mark.parametrize("stage", STAGES if CASES else STAGES[2:4])
 def test_a_killed_stage_ends_in_the_same_bytes(
-    stage: str, stages: Stages, chain: Path, tmp_path: Path, tell: Tell, start: Callable[[Sequence[object]], Any]
+    stage: str,
+    stages: Stages,
+    chain: Path,
+    tmp_path: Path,
+    tell: Tell,
+    start: Callable[[Sequence[object]], Any],
 ) -> None:
     chance, happened = random.Random(stage), list[str]()
     root = tmp_path / "chain"  # its name is in results
@@ -99,7 +121,9 @@ def test_a_killed_stage_ends_in_the_same_bytes(
     last.join()
     assert last.exitcode == 0
     assert made(root, stage) == wanted
-    assert not [path for path in root.rglob(".*") if path.is_file() and stage == "units extract"], "files of killed runs"
+    assert not [path for path in root.rglob(".*") if path.is_file() and stage == "units extract"], (
+        "files of killed runs"
+    )
     tell(f"kill -9, then the same bytes: {stage}", happened)
 
 
@@ -110,7 +134,12 @@ def test_a_killed_stage_ends_in_the_same_bytes(
 def disk() -> Iterator[Path]:
     """A file system of 1 MB, where this process may mount one."""
     folder = Path(tempfile.mkdtemp())
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True).returncode == 0
+    mounted = (
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True
+        ).returncode
+        == 0
+    )
     if not mounted:
         folder.rmdir()
         pytest.skip("this process may mount no file system")
@@ -138,7 +167,12 @@ class Full:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_write_that_finds_the_disk_full_is_one_sentence_and_leaves_nothing_half_written(
-    stage: str, stages: Stages, chain: Path, tmp_path: Path, tell: Tell, monkeypatch: pytest.MonkeyPatch
+    stage: str,
+    stages: Stages,
+    chain: Path,
+    tmp_path: Path,
+    tell: Tell,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At every file that a stage renames to its name, one after the other; then with room again."""
     happened, root = list[str](), tmp_path / "chain"
@@ -155,7 +189,9 @@ def test_a_write_that_finds_the_disk_full_is_one_sentence_and_leaves_nothing_hal
             assert said.code == 0
             break
         check_refusal(said, "the disk of ", "is full; free space and give the same command")
-        assert all(wanted.get(name, content) == content for name, content in made(root, stage).items()), "half a file"
+        assert all(
+            wanted.get(name, content) == content for name, content in made(root, stage).items()
+        ), "half a file"
         assert not [path for path in root.rglob(".*-????????*") if path.is_file()]
         assert command(*arguments).code == 0 and made(root, stage) == wanted
         happened.append("one sentence; the same bytes with room again")
@@ -179,8 +215,11 @@ def test_a_full_file_system_is_one_sentence(
                 os.write(fill, b"x" * 4_096)
         os.ftruncate(fill, max(os.fstat(fill).st_size - room, 0))
         os.close(fill)
-        places = {str(new), str(new.parent)} if stage == "units extract" else {str(new)}  # which writes into units/SPLIT
-        arguments = [disk / new.name if str(a) in places else a for a in stages.commands(root)[stage]]
+        # which writes into units/SPLIT
+        places = {str(new), str(new.parent)} if stage == "units extract" else {str(new)}
+        arguments = [
+            disk / new.name if str(a) in places else a for a in stages.commands(root)[stage]
+        ]
         said = command(*arguments)
         if said.code == 0:
             happened.append("there was room")
@@ -197,8 +236,13 @@ def test_a_full_file_system_is_one_sentence(
 def held(place: Path, file: bool = False) -> Iterator[None]:
     """Another process holds a folder or a file in the block, and is killed at its end."""
     code = "import sys, time; from pathlib import Path; from speechssl.io import alone\n"
-    code += "with alone(Path(sys.argv[1]), sys.argv[2] == 'True'): print('held', flush=True); time.sleep(600)"
-    with subprocess.Popen([sys.executable, "-c", code, place, str(file)], stdout=subprocess.PIPE, text=True) as holder:
+    code += (
+        "with alone(Path(sys.argv[1]), sys.argv[2] == 'True'): print('held', flush=True); "
+        "time.sleep(600)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, place, str(file)], stdout=subprocess.PIPE, text=True
+    ) as holder:
         try:
             assert holder.stdout and holder.stdout.readline() == "held\n"
             yield
@@ -246,8 +290,17 @@ def test_a_verb_that_another_run_would_write_over_is_refused_before_it_reads_any
     with held(out, file):
         said = command(*arguments)
         if file:  # another file in the same folder is free
-            assert "another run" not in command(*(a.with_name("other.json") if a == out else a for a in arguments)).sentence
-    check_refusal(said, f"another run is writing into {out}; wait for it or choose another {'file' if file else 'folder'}")
+            assert (
+                "another run"
+                not in command(
+                    *(a.with_name("other.json") if a == out else a for a in arguments)
+                ).sentence
+            )
+    check_refusal(
+        said,
+        f"another run is writing into {out}; wait for it or choose another "
+        f"{'file' if file else 'folder'}",
+    )
     shutil.rmtree(tmp_path / "new")
     said = command(*arguments)
     assert said.code == 2 and "another run" not in said.sentence, said

@@ -1,4 +1,5 @@
-"""What others' files could do: lead out of their folder, run code, write into a page; and what the machine could: refuse, jump."""
+"""What others' files could do: lead out of their folder, run code, write into a page; and what the
+machine could: refuse, jump."""
 
 from __future__ import annotations
 
@@ -31,9 +32,17 @@ PACKAGE = Path(speechssl.__file__).parent
     ("name", "content", "answer"),
     [
         ("m.jsonl", '{"audio": "../q0.flac"}', "m.jsonl:1 names ../q0.flac, which leads out of"),
-        ("m.jsonl", '{"audio": "x/../../q0.flac"}', "m.jsonl:1 names x/../../q0.flac, which leads out of"),
+        (
+            "m.jsonl",
+            '{"audio": "x/../../q0.flac"}',
+            "m.jsonl:1 names x/../../q0.flac, which leads out of",
+        ),
         ("m.txt", "in.flac\n../q0.flac", "m.txt:2 names ../q0.flac, which leads out of"),
-        ("m.tsv", "INNER\nin.flac\t1\n../q0.flac\t1", "m.tsv:3 names ../q0.flac, which leads out of"),
+        (
+            "m.tsv",
+            "INNER\nin.flac\t1\n../q0.flac\t1",
+            "m.tsv:3 names ../q0.flac, which leads out of",
+        ),
         ("m.tsv", "INNER\nOUTER/q0.flac\t1", "which is not in the root"),
         ("m.tsv", "..\nq0.flac\t1", "m.tsv:1 names .., which leads out of"),
         ("m.tsv", "OUTER\nq0.flac\t1", ""),
@@ -49,14 +58,22 @@ def test_a_manifest_leads_out_of_its_folder_by_absolute_paths_alone(
     shutil.copyfile(workshop / "audio/q0.flac", tmp_path / "q0.flac")
     shutil.copyfile(workshop / "audio/q1.flac", inner / "in.flac")
     (inner / name).write_text(
-        content.replace("{{", "{").replace("}}", "}").replace("INNER", str(inner)).replace("OUTER", str(tmp_path))
+        content.replace("{{", "{")
+        .replace("}}", "}")
+        .replace("INNER", str(inner))
+        .replace("OUTER", str(tmp_path))
     )
-    said = command("units", "extract", inner / name, "mfcc", workshop / "mfcc.safetensors", tmp_path / "out")
+    said = command(
+        "units", "extract", inner / name, "mfcc", workshop / "mfcc.safetensors", tmp_path / "out"
+    )
     if answer:
         check_refusal(said, answer)
     else:
         assert said.code == 0, said
-    tell("path that leads out of a manifest's root", ["refused in one sentence" if answer else "allowed, as it is meant"])
+    tell(
+        "path that leads out of a manifest's root",
+        [("refused in one sentence") if answer else ("allowed, as it is meant")],
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,7 +92,12 @@ def test_a_manifest_leads_out_of_its_folder_by_absolute_paths_alone(
         ("m.tsv", "OUTER\nq0.flac\t1", ""),  # its first line says it
         ("m.txt", "a\0/b.flac", ""),  # which no file is called
         ("m.txt", "LINK/in.flac\nin.flac", ""),  # another name of the same folder
-        ("m.txt", "out/q0.flac\nin.flac", "1 of 2 recordings of INNER/m.txt lie outside its folder"),  # a link
+        # a link
+        (
+            "m.txt",
+            "out/q0.flac\nin.flac",
+            "1 of 2 recordings of INNER/m.txt lie outside its folder",
+        ),
     ],
 )
 def test_a_list_of_recordings_outside_its_folder_says_so_once(
@@ -87,7 +109,11 @@ def test_a_list_of_recordings_outside_its_folder_says_so_once(
     (inner / "out").symlink_to(tmp_path)
 
     def filled(text: str) -> str:
-        return text.replace("INNER", str(inner)).replace("OUTER", str(tmp_path)).replace("LINK", str(link))
+        return (
+            text.replace("INNER", str(inner))
+            .replace("OUTER", str(tmp_path))
+            .replace("LINK", str(link))
+        )
 
     (inner / name).write_text(filled(content))
     for place in (inner, inner, link) if "LINK" in content else (inner, inner):
@@ -95,25 +121,46 @@ def test_a_list_of_recordings_outside_its_folder_says_so_once(
     assert capsys.readouterr().err == (f"{filled(outside)}\n" if outside else "")
 
 
-def test_a_corpus_leads_out_of_its_folder_by_absolute_paths_alone(workshop: Path, tmp_path: Path, tell: Tell) -> None:
+def test_a_corpus_leads_out_of_its_folder_by_absolute_paths_alone(
+    workshop: Path, tmp_path: Path, tell: Tell
+) -> None:
     root = tmp_path / "corpus"
     shutil.copytree(workshop / "corpus", root)
     shutil.copyfile(root / "test/audio/p0.flac", tmp_path / "p0.flac")
     path = root / "test/passages.jsonl"
     whole = path.read_text()
-    for audio, allowed in (("../p0.flac", False), ("../test/audio/p0.flac", True), (str(tmp_path / "p0.flac"), True)):
+    for audio, allowed in (
+        ("../p0.flac", False),
+        ("../test/audio/p0.flac", True),
+        (str(tmp_path / "p0.flac"), True),
+    ):
         path.write_text(whole.replace("test/audio/p0.flac", audio))
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        said = command("units", "extract", root, "mfcc", workshop / "mfcc.safetensors", tmp_path / "out", "--split", "test")
+        said = command(
+            "units",
+            "extract",
+            root,
+            "mfcc",
+            workshop / "mfcc.safetensors",
+            tmp_path / "out",
+            "--split",
+            "test",
+        )
         if allowed:
             assert said.code == 0, said
         else:
             check_refusal(said, "passages.jsonl:1", "leads out of")
-        tell("path that leads out of a corpus", ["allowed, as it is meant" if allowed else "refused in one sentence"])
+        tell(
+            "path that leads out of a corpus",
+            [("allowed, as it is meant") if allowed else ("refused in one sentence")],
+        )
 
 
 def test_an_archive_writes_nowhere_but_into_its_folder(tmp_path: Path, tell: Tell) -> None:
-    source, names = tmp_path / "source", ["../out.txt", "/tmp/speechssl-out.txt", "a/../../out.txt", "in/side.txt", "..\\out.txt"]
+    source, names = (
+        tmp_path / "source",
+        ["../out.txt", "/tmp/speechssl-out.txt", "a/../../out.txt", "in/side.txt", "..\\out.txt"],
+    )
     source.mkdir()
     with zipfile.ZipFile(source / "a.zip", "w") as archive:
         for name in names:
@@ -129,68 +176,127 @@ def test_an_archive_writes_nowhere_but_into_its_folder(tmp_path: Path, tell: Tel
     before = set(tmp_path.rglob("*"))
     unpacked(source, tmp_path / "made")
     new = set(tmp_path.rglob("*")) - before
-    assert (tmp_path / "made/unpacked/a.zip/in/side.txt").is_file() and (tmp_path / "made/unpacked/b.tar/in/side.txt").is_file()
+    assert (tmp_path / "made/unpacked/a.zip/in/side.txt").is_file() and (
+        tmp_path / "made/unpacked/b.tar/in/side.txt"
+    ).is_file()
     assert all(tmp_path / "made" in (p, *p.parents) and not p.is_symlink() for p in new)
     assert not Path("/tmp/speechssl-out.txt").exists()
-    tell("entry of an archive that would leave its folder", ["left out"] * (2 * (len(names) - 1) + 2))
+    tell(
+        "entry of an archive that would leave its folder", ["left out"] * (2 * (len(names) - 1) + 2)
+    )
 
 
 EVIL = "<img src=x onerror=alert(1)>\"'</script><script>alert(2)</script>"
 
 
 def test_a_page_shows_names_and_texts_as_text(workshop: Path, tmp_path: Path, tell: Tell) -> None:
-    """Ids, texts, answers, speakers, cards, names of systems, and whatever rows of results may hold."""
+    """Ids, texts, answers, speakers, cards, names of systems, and whatever rows of results may
+    hold."""
     corpus, out, name = tmp_path / "corpus", tmp_path / "out", EVIL.replace("/", "")
     shutil.copytree(workshop / "corpus", corpus)
     for path in corpus.glob("test/*.jsonl"):
-        lines = [json.loads(line) | {"speaker": EVIL, "text": f"a {EVIL} boat"} for line in path.read_text().splitlines()]
+        lines = [
+            json.loads(line) | {"speaker": EVIL, "text": f"a {EVIL} boat"}
+            for line in path.read_text().splitlines()
+        ]
         for line in lines:
             line |= {key: line[key] + EVIL for key in ("id", "passage") if key in line}
-            line |= {"words": [["a", 0.0, 0.1], [EVIL, 0.1, 0.3], ["boat", 0.3, 0.5]]} if "words" in line else {}
-            line |= {"answers": [{"text": EVIL, "start": 0.1, "end": 0.3, "char_start": 2}]} if "answers" in line else {}
+            line |= (
+                {"words": [["a", 0.0, 0.1], [EVIL, 0.1, 0.3], ["boat", 0.3, 0.5]]}
+                if "words" in line
+                else {}
+            )
+            line |= (
+                {"answers": [{"text": EVIL, "start": 0.1, "end": 0.3, "char_start": 2}]}
+                if "answers" in line
+                else {}
+            )
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (corpus / "card.json").write_text(json.dumps(dict.fromkeys(("corpus", "licence", "made_by", "synthetic"), EVIL)))
+    (corpus / "card.json").write_text(
+        json.dumps(dict.fromkeys(("corpus", "licence", "made_by", "synthetic"), EVIL))
+    )
     answers = {f"q{i}{EVIL}": {"text": EVIL, "start": 0.1, "end": 0.3} for i in range(3)}
     (tmp_path / "answers.json").write_text(json.dumps(answers))
-    said = command("evaluate", "predictions", corpus, out, tmp_path / "answers.json", "--name", name)
+    said = command(
+        "evaluate", "predictions", corpus, out, tmp_path / "answers.json", "--name", name
+    )
     assert said.code == 0, said
     rows = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
-    evil = [{k: v for k, v in row.items() if k != "hash"} | dict.fromkeys(("system", "encoder", "condition"), EVIL) for row in rows]
+    evil = [
+        {k: v for k, v in row.items() if k != "hash"}
+        | dict.fromkeys(("system", "encoder", "condition"), EVIL)
+        for row in rows
+    ]
     (out / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (*rows, *evil)))
     said = command("report", out, corpus)
     assert said.code == 0, said
     assert command("compare", out, "--out", tmp_path / "compared").code == 0
-    for page in ((out / "report.html").read_text(), (tmp_path / "compared/compare.html").read_text()):
-        assert "<img src=x" not in page and "<script>alert" not in page and page.count("&lt;img src=x") > 10
+    for page in (
+        (out / "report.html").read_text(),
+        (tmp_path / "compared/compare.html").read_text(),
+    ):
+        assert (
+            "<img src=x" not in page
+            and "<script>alert" not in page
+            and page.count("&lt;img src=x") > 10
+        )
     tell("markup in names on a page", ["shown as text"] * 2)
 
 
-UNSAFE = {"pickle": {"load", "loads", "Unpickler"}, "joblib": {"load"}, "dill": {"load"}, "marshal": {"load", "loads"}}
-UNSAFE |= {"yaml": {"load", "full_load", "unsafe_load"}, "torch": {"load"}, "np": {"load"}, "numpy": {"load"}, "shelve": {"open"}}
+UNSAFE = {
+    "pickle": {"load", "loads", "Unpickler"},
+    "joblib": {"load"},
+    "dill": {"load"},
+    "marshal": {"load", "loads"},
+}
+UNSAFE |= {
+    "yaml": {"load", "full_load", "unsafe_load"},
+    "torch": {"load"},
+    "np": {"load"},
+    "numpy": {"load"},
+    "shelve": {"open"},
+}
 
 
 def unsafe(tree: ast.AST) -> Iterator[str]:
     """Calls that run what a file says, or ask whether to, unless they are restricted."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("from_pretrained"):  # transformers' for any model
+        # transformers' for any model
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("from_pretrained"):
             by_config = any(word in ast.unparse(node.func) for word in ("Auto", "loader"))
-            if by_config and not any(k.arg == "trust_remote_code" and ast.unparse(k.value) == "False" for k in node.keywords):
+            if by_config and not any(
+                k.arg == "trust_remote_code" and ast.unparse(k.value) == "False"
+                for k in node.keywords
+            ):
                 yield f"{ast.unparse(node.func)} in line {node.lineno}"
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name)):
+        if not (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+        ):
             continue
         named: dict[str | None, Any] = {k.arg: k.value for k in node.keywords}
         safe = isinstance(only := named.get("weights_only"), ast.Constant) and only.value is True
         safe |= "pickle_module" in named  # a restricted one, see tests/encoders/test_unpickle.py
-        safe |= node.func.value.id in ("np", "numpy") and "allow_pickle" not in named  # which refuses pickles by itself
+        # which refuses pickles by itself
+        safe |= node.func.value.id in ("np", "numpy") and "allow_pickle" not in named
         if node.func.attr in UNSAFE.get(node.func.value.id, ()) and not safe:
             yield f"{node.func.value.id}.{node.func.attr} in line {node.lineno}"
 
 
 def test_no_pickle_is_loaded_unrestricted(tell: Tell) -> None:
     files = sorted(PACKAGE.rglob("*.py"))
-    found = {str(path): calls for path in files if (calls := list(unsafe(ast.parse(path.read_text(encoding="utf-8")))))}
+    found = {
+        str(path): calls
+        for path in files
+        if (calls := list(unsafe(ast.parse(path.read_text(encoding="utf-8")))))
+    }
     assert not found
-    assert list(unsafe(ast.parse("import torch\ntorch.load(x)\npickle.loads(y)\nAutoModel.from_pretrained(z)"))) == [
+    assert list(
+        unsafe(
+            ast.parse("import torch\ntorch.load(x)\npickle.loads(y)\nAutoModel.from_pretrained(z)")
+        )
+    ) == [
         "torch.load in line 2",
         "pickle.loads in line 3",
         "AutoModel.from_pretrained in line 4",
@@ -204,10 +310,19 @@ def test_no_code_beside_a_checkpoint_is_run_nor_asked_for(
 ) -> None:
     model, ran = tmp_path / "model", tmp_path / "ran"
     model.mkdir()
-    autos = ("Config", "Model", "Tokenizer", "FeatureExtractor", "ModelForCTC", "ModelForQuestionAnswering")
+    autos = (
+        "Config",
+        "Model",
+        "Tokenizer",
+        "FeatureExtractor",
+        "ModelForCTC",
+        "ModelForQuestionAnswering",
+    )
     config = {"model_type": kind, "auto_map": {f"Auto{name}": f"evil.{name}" for name in autos}}
     for name in ("config.json", "preprocessor_config.json", "tokenizer_config.json"):
-        (model / name).write_text(json.dumps(config | {"feature_extractor_type": "Evil", "tokenizer_class": "Evil"}))
+        (model / name).write_text(
+            json.dumps(config | {"feature_extractor_type": "Evil", "tokenizer_class": "Evil"})
+        )
     (model / "evil.py").write_text(f"open({str(ran)!r}, 'w')\n")
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asks whether to run code"))
     qa = ("evaluate", "qa", workshop / "corpus", tmp_path / "qa", "--split", "test", "--systems")
@@ -223,7 +338,10 @@ def test_no_code_beside_a_checkpoint_is_run_nor_asked_for(
     tell("code beside a checkpoint", ["not run"] * len(verbs))
 
 
-@pytest.mark.skipif(not hasattr(os, "seteuid") or os.geteuid() != 0, reason="only root can become somebody without permission")
+@pytest.mark.skipif(
+    not hasattr(os, "seteuid") or os.geteuid() != 0,
+    reason=("only root can become somebody without permission"),
+)
 @pytest.mark.parametrize("place", ["out", "audio"])
 def test_without_permission_it_is_one_sentence(place: str, workshop: Path, tell: Tell) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -236,14 +354,19 @@ def test_without_permission_it_is_one_sentence(place: str, workshop: Path, tell:
         (root / place).chmod(0o700 if place == "audio" else 0o755)
         os.seteuid(65534)
         try:
-            said = command("units", "extract", root / "audio", "mfcc", root / "mfcc.safetensors", root / "out")
+            said = command(
+                "units", "extract", root / "audio", "mfcc", root / "mfcc.safetensors", root / "out"
+            )
         finally:
             os.seteuid(0)
     check_refusal(said, f"{root / place}", "ermission")
     tell(f"no permission: {place}", ["refused in one sentence"])
 
 
-@pytest.mark.skipif(not hasattr(os, "seteuid") or os.geteuid() != 0, reason="only root can become somebody without permission")
+@pytest.mark.skipif(
+    not hasattr(os, "seteuid") or os.geteuid() != 0,
+    reason=("only root can become somebody without permission"),
+)
 def test_a_file_in_a_folder_without_permission_is_called_by_its_own_name(workshop: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -251,16 +374,33 @@ def test_a_file_in_a_folder_without_permission_is_called_by_its_own_name(worksho
         shutil.copytree(workshop / "audio", root / "audio")
         os.seteuid(65534)
         try:
-            said = command("units", "fit", root / "audio", "mfcc", root / "own.safetensors", "--clusters", 4, "--starts", 1)
+            said = command(
+                "units",
+                "fit",
+                root / "audio",
+                "mfcc",
+                root / "own.safetensors",
+                "--clusters",
+                4,
+                "--starts",
+                1,
+            )
         finally:
             os.seteuid(0)
-    check_refusal(said, f"cannot use {root / 'own.safetensors'} (Permission denied); change its permissions")
+    check_refusal(
+        said, f"cannot use {root / 'own.safetensors'} (Permission denied); change its permissions"
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("jump", [-1e8, 1e8, 3e9])
 def test_a_clock_that_jumps_changes_nothing(
-    jump: float, stages: Stages, chain: Path, tmp_path: Path, tell: Tell, monkeypatch: pytest.MonkeyPatch
+    jump: float,
+    stages: Stages,
+    chain: Path,
+    tmp_path: Path,
+    tell: Tell,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     root, real, calls = tmp_path / "chain", time.time, count()
     shutil.copytree(chain, root)

@@ -1,4 +1,5 @@
-"""Two nodes of Ray, one of which is killed in the middle: the units have the bytes of one process. Only `make faults` runs it."""
+"""Two nodes of Ray, one of which is killed in the middle: the units have the bytes of one process.
+Only `make faults` runs it."""
 
 from __future__ import annotations
 
@@ -23,9 +24,13 @@ from .conftest import CASES, TABLE
 SHARDS = 16
 
 
-@pytest.mark.skipif(util.find_spec("ray") is None, reason="extraction on a cluster needs speechssl[ray]")
+@pytest.mark.skipif(
+    util.find_spec("ray") is None, reason=("extraction on a cluster needs speechssl[ray]")
+)
 @pytest.mark.skipif(not CASES, reason="a minute of two cores: make faults")
-def test_a_node_that_is_killed_costs_no_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_is_killed_costs_no_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import ray
     from ray.cluster_utils import Cluster
 
@@ -61,5 +66,7 @@ def test_a_node_that_is_killed_costs_no_unit(tmp_path: Path, monkeypatch: pytest
         ray.shutdown()
         cluster.shutdown()
     assert not made.failed
-    assert {p.name: p.read_bytes() for p in out.iterdir()} == {p.name: p.read_bytes() for p in (tmp_path / "one").iterdir()}
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == {
+        p.name: p.read_bytes() for p in (tmp_path / "one").iterdir()
+    }
     TABLE["kill a node of Ray's two"] = Counter({"the bytes of one process": 1})

@@ -1,5 +1,7 @@
-"""The verbs on a GPU, beside the CPU where there is something to compare. Skipped where there is no GPU;
-SPEECHSSL_GPU_TESTS_ON=cpu runs the same calls on the CPU, to see that the tests themselves are right.
+"""The verbs on a GPU, beside the CPU where there is something to compare. Skipped where there is no
+GPU;
+SPEECHSSL_GPU_TESTS_ON=cpu runs the same calls on the CPU, to see that the tests themselves are
+right.
 """
 
 import json
@@ -25,7 +27,9 @@ from speechssl.units.storage import load_units
 from ..files import read_lines
 
 DEVICE = os.environ.get("SPEECHSSL_GPU_TESTS_ON") or ("cuda" if torch.cuda.is_available() else "")
-pytestmark = pytest.mark.skipif(not DEVICE, reason="there is no GPU (SPEECHSSL_GPU_TESTS_ON=cpu runs these on the CPU)")
+pytestmark = pytest.mark.skipif(
+    not DEVICE, reason=("there is no GPU (SPEECHSSL_GPU_TESTS_ON=cpu runs these on the CPU)")
+)
 SHIPPED = "people-en"
 TRAINING = "--precision bf16 --warmup-steps 2 --log-every 1 --save-every 100"
 FP32 = "--precision fp32 --workers 2 -q"
@@ -50,19 +54,28 @@ def falls(found):
 
 
 def relative(found, expected):
-    return float((found.double().cpu() - expected.double().cpu()).norm() / expected.double().cpu().norm())
+    return float(
+        (found.double().cpu() - expected.double().cpu()).norm() / expected.double().cpu().norm()
+    )
 
 
 @pytest.fixture(scope="module")
 def recordings():
     """Synthetic English of different lengths."""
-    return [spoken.samples.astype(np.float32) for pair in speak_pairs("en", "test", 3) for spoken in pair]
+    return [
+        spoken.samples.astype(np.float32)
+        for pair in speak_pairs("en", "test", 3)
+        for spoken in pair
+    ]
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gpu") / "corpus"
-    speechssl(f"prepare minisqa {folder} --passages 6 --dev-passages 1 --test-passages 1 --questions 3 --workers 1 --reference -q")
+    speechssl(
+        f"prepare minisqa {folder} --passages 6 --dev-passages 1 --test-passages 1 "
+        "--questions 3 --workers 1 --reference -q"
+    )
     return folder
 
 
@@ -70,7 +83,10 @@ def corpus(tmp_path_factory):
 def units(corpus):
     """Those of the training split, on the device."""
     folder = corpus.parent / "units"
-    speechssl(f"units extract {corpus} {SHIPPED} {SHIPPED} {folder} --split train {FP32} --device {DEVICE}")
+    speechssl(
+        f"units extract {corpus} {SHIPPED} {SHIPPED} {folder} --split train {FP32} "
+        f"--device {DEVICE}"
+    )
     return folder
 
 
@@ -78,11 +94,20 @@ def units(corpus):
 def models(corpus, units, text_encoder, tokenizer):
     """A folder of models that were trained on the device; what is not trained is what ships."""
     folder = corpus.parent / "models"
-    speechssl(f"train ctc {corpus} {SHIPPED} {folder / 'ctc'} --passages 6 --batch 4 --steps 24 {TRAINING} -q")
-    speechssl(f"train dual {corpus} {units} {folder / 'dual'} --steps 24 --start {SHIPPED}/dual {WINDOWS} {TRAINING} -q")
+    speechssl(
+        f"train ctc {corpus} {SHIPPED} {folder / 'ctc'} --passages 6 --batch 4 --steps 24 "
+        f"{TRAINING} -q"
+    )
+    speechssl(
+        f"train dual {corpus} {units} {folder / 'dual'} --steps 24 --start {SHIPPED}/dual "
+        f"{WINDOWS} {TRAINING} -q"
+    )
     for part in (text_encoder(), tokenizer):
         part.save_pretrained(corpus.parent / "text")
-    text = f"--text-encoder {corpus.parent / 'text'} --window 64 --stride 48 --max-question 30 --batch 4"
+    text = (
+        f"--text-encoder {corpus.parent / 'text'} --window 64 --stride 48 --max-question 30 "
+        "--batch 4"
+    )
     speechssl(f"train text-qa {corpus} {folder / 'text-qa'} {text} --steps 8 {TRAINING} -q")
     return folder
 
@@ -92,7 +117,9 @@ def batches_of(name, precision):
     encoder = load_encoder(name, precision, DEVICE)
     if encoder.batches:
         return encoder
-    return replace(encoder, engine=BatchedEngine(load_checkpoint(name).model, encoder.grid, precision, DEVICE))
+    return replace(
+        encoder, engine=BatchedEngine(load_checkpoint(name).model, encoder.grid, precision, DEVICE)
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -125,30 +152,46 @@ def test_units_in_bf16_agree_with_those_in_fp32(recordings):
     codebook = load_codebook(SHIPPED)
     layer, cpu = codebook.card["layer"], load_encoder(SHIPPED, "fp32", "cpu")
     exact = np.concatenate([codebook.assign(cpu.features(x, layer)) for x in recordings])
-    found = np.concatenate([codebook.assign(x) for x in batches_of(SHIPPED, "bf16").features_of(recordings, layer)])
+    found = np.concatenate(
+        [codebook.assign(x) for x in batches_of(SHIPPED, "bf16").features_of(recordings, layer)]
+    )
     assert (found == exact).mean() > 0.9
 
 
 def test_the_nearest_centroid_is_that_of_float64():
     rng = np.random.default_rng(0)
-    frames, centroids = rng.normal(size=(20_000, 64)).astype(np.float32), rng.normal(size=(300, 64)).astype(np.float32)
+    frames, centroids = (
+        rng.normal(size=(20_000, 64)).astype(np.float32),
+        rng.normal(size=(300, 64)).astype(np.float32),
+    )
     found = Nearest(centroids, DEVICE)(torch.from_numpy(frames))
-    distances = ((frames**2).sum(1, dtype=np.float64)[:, None] - 2 * frames.astype(np.float64) @ centroids.T.astype(np.float64)) + (
-        centroids.astype(np.float64) ** 2
-    ).sum(1)
+    distances = (
+        (frames**2).sum(1, dtype=np.float64)[:, None]
+        - 2 * frames.astype(np.float64) @ centroids.T.astype(np.float64)
+    ) + (centroids.astype(np.float64) ** 2).sum(1)
     assert (found == distances.argmin(1)).all()
 
 
 def test_extracted_units_are_those_of_the_cpu(corpus, units, tmp_path):
-    speechssl(f"units extract {corpus} {SHIPPED} {SHIPPED} {tmp_path} --split train {FP32} --device cpu")
+    speechssl(
+        f"units extract {corpus} {SHIPPED} {SHIPPED} {tmp_path} --split train {FP32} --device cpu"
+    )
     one, other = load_units(units / "train"), load_units(tmp_path / "train")
     assert one.keys() == other.keys()
-    same = [np.mean(np.repeat(one[k].units, one[k].lengths) == np.repeat(other[k].units, other[k].lengths)) for k in one]
+    same = [
+        np.mean(
+            np.repeat(one[k].units, one[k].lengths) == np.repeat(other[k].units, other[k].lengths)
+        )
+        for k in one
+    ]
     assert min(same) > 0.99
 
 
 def test_a_codebook_is_fitted(corpus, tmp_path):
-    call = f"units fit {corpus} {SHIPPED} {tmp_path / 'k.safetensors'} --layer 5 --clusters 30 --recordings 4 --device {DEVICE} -q"
+    call = (
+        f"units fit {corpus} {SHIPPED} {tmp_path / 'k.safetensors'} --layer 5 --clusters 30 "
+        f"--recordings 4 --device {DEVICE} -q"
+    )
     speechssl(call)
     assert load_codebook(tmp_path / "k.safetensors").size == 30
 
@@ -168,10 +211,14 @@ def test_gradients_in_fp32_are_those_of_the_cpu(shape, lengths, hubert_folder):
 
     found, expected = gradients(DEVICE), gradients("cpu")
     assert found.keys() == expected.keys()
-    together = [torch.cat([g[name].flatten().cpu() for name in expected]) for g in (found, expected)]
+    together = [
+        torch.cat([g[name].flatten().cpu() for name in expected]) for g in (found, expected)
+    ]
     assert relative(*together) < 1e-3
     assert all(
-        relative(found[name], g) < 1e-2 for name, g in expected.items() if float(g.norm()) > 1e-4 * float(together[1].norm())
+        relative(found[name], g) < 1e-2
+        for name, g in expected.items()
+        if float(g.norm()) > 1e-4 * float(together[1].norm())
     )
 
 
@@ -179,7 +226,10 @@ def test_gradients_in_fp32_are_those_of_the_cpu(shape, lengths, hubert_folder):
 def first(corpus):
     """A HuBERT of the first iteration."""
     out = corpus.parent / "hubert"
-    speechssl(f"pretrain hubert {corpus} {out} --teacher mfcc --clusters 20 --steps 24 --learning-rate 1e-3 {CROPS} {TRAINING} -q")
+    speechssl(
+        f"pretrain hubert {corpus} {out} --teacher mfcc --clusters 20 --steps 24 "
+        f"--learning-rate 1e-3 {CROPS} {TRAINING} -q"
+    )
     return out
 
 
@@ -192,7 +242,10 @@ def test_pretraining_lowers_its_loss(first):
 def test_pretraining_goes_on_with_distorted_speech(start, first, corpus, tmp_path):
     start = first if start == "first" else start
     more = f"--teacher {SHIPPED} --codebook {SHIPPED} --distort g+r --steps 16 --learning-rate 3e-4"
-    speechssl(f"pretrain continue {corpus} {tmp_path / 'out'} --start {start} {more} {CROPS} {TRAINING} -q")
+    speechssl(
+        f"pretrain continue {corpus} {tmp_path / 'out'} --start {start} {more} {CROPS} "
+        f"{TRAINING} -q"
+    )
     assert falls(losses(tmp_path / "out"))
 
 
@@ -201,17 +254,32 @@ def test_contrastive_pretraining_goes_on(corpus, tmp_path):
 
     from speechssl.pretrain.model import ContrastiveOptions, Wav2Vec2Pretraining, save_pretraining
 
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": (32,) * 7}
+    sizes = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "conv_dim": (32,) * 7,
+    }
     config = Wav2Vec2Config(**sizes, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4)
-    save_pretraining(Wav2Vec2Pretraining(Wav2Vec2Model(config), ContrastiveOptions(2, 20, 32)), tmp_path / "start")
-    speechssl(f"pretrain continue {corpus} {tmp_path / 'out'} --start {tmp_path / 'start'} --steps 4 {CROPS} {TRAINING} -q")
+    save_pretraining(
+        Wav2Vec2Pretraining(Wav2Vec2Model(config), ContrastiveOptions(2, 20, 32)),
+        tmp_path / "start",
+    )
+    speechssl(
+        f"pretrain continue {corpus} {tmp_path / 'out'} --start {tmp_path / 'start'} "
+        f"--steps 4 {CROPS} {TRAINING} -q"
+    )
     assert np.isfinite(losses(tmp_path / "out")).all()
 
 
 def test_spin_with_pseudo_labels_and_distortions(corpus, tmp_path):
     pytest.importorskip("parselmouth", reason="the optional extra voices is not installed")
     labels = f"--teacher {SHIPPED} --codebook {SHIPPED} --label-weight 5 --distort g --codes 32"
-    call = f"--start {SHIPPED} --trained-layers 2 {labels} --steps 16 --learning-rate 1e-3 {CROPS} {TRAINING} -q"
+    call = (
+        f"--start {SHIPPED} --trained-layers 2 {labels} --steps 16 --learning-rate 1e-3 "
+        f"{CROPS} {TRAINING} -q"
+    )
     speechssl(f"pretrain spin {corpus} {tmp_path / 'out'} {call}")
     assert falls(losses(tmp_path / "out"))
     assert load_codebook(tmp_path / "out/labels.safetensors").size == load_codebook(SHIPPED).size
@@ -219,20 +287,31 @@ def test_spin_with_pseudo_labels_and_distortions(corpus, tmp_path):
 
 def test_a_killed_training_goes_on(corpus, first, tmp_path, dies_at):
     """To the weights of one that was not killed, up to the order in which a GPU adds."""
-    saved = "--precision fp32 --steps 6 --save-every 2 --log-every 1 --workers 0"  # whose process is the one that dies
+    # whose process is the one that dies
+    saved = "--precision fp32 --steps 6 --save-every 2 --log-every 1 --workers 0"
 
     def go(out):
-        call = f"pretrain continue {corpus} {out} --teacher {SHIPPED} --codebook {SHIPPED} --start {first} {CROPS} {saved} -q"
+        call = (
+            f"pretrain continue {corpus} {out} --teacher {SHIPPED} --codebook {SHIPPED} "
+            f"--start {first} {CROPS} {saved} -q"
+        )
         return main(call.split())
 
     assert go(tmp_path / "whole") == 0
     with dies_at(Cropper, 4):
         assert go(tmp_path / "killed") == 130
         raise KeyboardInterrupt
-    assert not (tmp_path / "killed/encoder/card.json").exists() and any((tmp_path / "killed/checkpoints").glob("checkpoint-*"))
+    assert not (tmp_path / "killed/encoder/card.json").exists() and any(
+        (tmp_path / "killed/checkpoints").glob("checkpoint-*")
+    )
     assert go(tmp_path / "killed") == 0
-    one, other = (load_file(tmp_path / name / "encoder/model.safetensors") for name in ("whole", "killed"))
-    assert max(relative(other[name], one[name]) for name in one if float(one[name].float().norm()) > 0) < 1e-3
+    one, other = (
+        load_file(tmp_path / name / "encoder/model.safetensors") for name in ("whole", "killed")
+    )
+    assert (
+        max(relative(other[name], one[name]) for name in one if float(one[name].float().norm()) > 0)
+        < 1e-3
+    )
     assert np.allclose(losses(tmp_path / "whole"), losses(tmp_path / "killed"), rtol=1e-2)
 
 
@@ -240,20 +319,30 @@ def test_readers_and_recognisers_lower_their_losses(models):
     for name in ("ctc", "dual", "text-qa"):
         assert (models / name / "card.json").is_file()
     assert falls(losses(models / "ctc"))
-    assert np.isfinite(losses(models / "dual")).all() and np.isfinite(losses(models / "text-qa")).all()
+    assert (
+        np.isfinite(losses(models / "dual")).all() and np.isfinite(losses(models / "text-qa")).all()
+    )
 
 
 def test_speechbert_is_trained(corpus, tmp_path):
-    steps = "--word-steps 4 --word-batch 8 --mask-steps 3 --mask-batch 2 --steps 3 --batch 2 --passages 2"
+    steps = (
+        "--word-steps 4 --word-batch 8 --mask-steps 3 --mask-batch 2 --steps 3 --batch 2 "
+        "--passages 2"
+    )
     begun = f"--ctc {SHIPPED}/ctc --start {SHIPPED}/text-qa --layer 5"
-    speechssl(f"train speechbert {corpus} {SHIPPED} {tmp_path / 'out'} {begun} {steps} --precision bf16 -q")
+    speechssl(
+        f"train speechbert {corpus} {SHIPPED} {tmp_path / 'out'} {begun} {steps} "
+        "--precision bf16 -q"
+    )
     assert json.loads((tmp_path / "out/card.json").read_text())["training"]
 
 
 @pytest.mark.parametrize("task", ["ks", "pr"])
 def test_heads_of_superb_are_trained(task, tmp_path):
     call = "--preset small --scale 0.02 --steps 4 --learning-rates 1e-3 --workers 2"
-    speechssl(f"superb run {tmp_path} --encoders {SHIPPED} --tasks {task} {call} --device {DEVICE} -q")
+    speechssl(
+        f"superb run {tmp_path} --encoders {SHIPPED} --tasks {task} {call} --device {DEVICE} -q"
+    )
     assert read_lines(tmp_path / "results.jsonl")
 
 
@@ -265,8 +354,12 @@ def test_systems_are_evaluated(corpus, models, tmp_path):
 
 
 def test_a_question_is_answered(corpus, capsys):
-    passages, questions = (read_lines(corpus / f"test/{name}.jsonl") for name in ("passages", "questions"))
-    spoken = f"--passage {corpus / passages[0]['audio']} --question {corpus / questions[0]['audio']}"
+    passages, questions = (
+        read_lines(corpus / f"test/{name}.jsonl") for name in ("passages", "questions")
+    )
+    spoken = (
+        f"--passage {corpus / passages[0]['audio']} --question {corpus / questions[0]['audio']}"
+    )
     assert len(read_audio(corpus / passages[0]["audio"]))
     capsys.readouterr()
     speechssl(f"answer {spoken} --systems dual cascade-ctc --models {SHIPPED} --json -q")

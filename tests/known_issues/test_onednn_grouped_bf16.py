@@ -1,7 +1,9 @@
-"""oneDNN 3.10.2 (torch 2.11) on a CPU with AMX: some bf16 convolutions of few channels a group are wrong by half or more.
+"""oneDNN 3.10.2 (torch 2.11) on a CPU with AMX: some bf16 convolutions of few channels a group are
+wrong by half or more.
 
-`convolution_dtype` says which, and keeps every path of ours from them. These tests fail where one goes around it on such a
-processor, and pass on others in any case. The width of 12 is that of this repository's small test models, 48 that of HuBERT base.
+`convolution_dtype` says which, and keeps every path of ours from them. These tests fail where one
+goes around it on such a processor, and pass on others in any case. The width of 12 is that of this
+repository's small test models, 48 that of HuBERT base.
 """
 
 import pytest
@@ -27,14 +29,17 @@ def error(found, expected):
 def convolution(width, groups=GROUPS, **shape):
     """Weights and samples that bf16 holds exactly."""
     torch.manual_seed(0)
-    conv = nn.Conv1d(width * groups, width * groups, KERNEL, groups=groups, **shape).requires_grad_(False)
+    conv = nn.Conv1d(width * groups, width * groups, KERNEL, groups=groups, **shape).requires_grad_(
+        False
+    )
     conv.weight.copy_(conv.weight.bfloat16())
     conv.bias.copy_(conv.bias.bfloat16())
     return conv, torch.randn(2, width * groups, FRAMES).bfloat16().float()
 
 
 def of_the_fast_engine(conv):
-    """Alone it takes bf16 to oneDNN, which refuses it where `FastEngine` does: without AVX-512 and AVX-NE-CONVERT."""
+    """Alone it takes bf16 to oneDNN, which refuses it where `FastEngine` does: without AVX-512 and
+    AVX-NE-CONVERT."""
     kept = convolution_dtype(conv.weight, torch.bfloat16, conv.stride[0])
     if kept == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         pytest.skip("this processor has no bf16 arithmetic")
@@ -52,7 +57,10 @@ def test_positions_of_the_fast_engine(width):
 def test_positions_in_training_and_their_gradients(width):
     conv, x = convolution(width, padding=KERNEL // 2)
     frames, x = x.transpose(1, 2).bfloat16().requires_grad_(), x.requires_grad_()
-    exact, weight = conv.requires_grad_()(x)[..., :FRAMES], conv.weight.detach().clone().requires_grad_()
+    exact, weight = (
+        conv.requires_grad_()(x)[..., :FRAMES],
+        conv.weight.detach().clone().requires_grad_(),
+    )
     found = ConvolutionFunction.apply(frames, weight, conv.bias, 1, KERNEL // 2, GROUPS)
     toward = torch.randn_like(exact).bfloat16()
     found.backward(toward.transpose(1, 2))
@@ -92,13 +100,29 @@ def engines(model):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["fast", "int8", "batched", "generic"])
-@pytest.mark.parametrize("sizes", [{"conv_dim": (8, 8)}, {"conv_dim": (24, 24)}, {"hidden_size": 48}, {}])
+@pytest.mark.parametrize(
+    "sizes", [{"conv_dim": (8, 8)}, {"conv_dim": (24, 24)}, {"hidden_size": 48}, {}]
+)
 def test_every_engine_is_near_to_float32(engine, sizes):
-    """Narrow convolutions in the front end, with and without its stride, narrow groups of the positional one, neither."""
-    shape = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "conv_dim": (32, 32), "hidden_size": 64}
-    front = {"conv_kernel": (10, 8), "conv_stride": (5, 4), "num_feat_extract_layers": 2, "num_conv_pos_embedding_groups": 4}
+    """Narrow convolutions in the front end, with and without its stride, narrow groups of the
+    positional one, neither."""
+    shape = {
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "conv_dim": (32, 32),
+        "hidden_size": 64,
+    }
+    front = {
+        "conv_kernel": (10, 8),
+        "conv_stride": (5, 4),
+        "num_feat_extract_layers": 2,
+        "num_conv_pos_embedding_groups": 4,
+    }
     torch.manual_seed(0)
-    model = transformers.HubertModel(transformers.HubertConfig(**shape | front | sizes, num_conv_pos_embeddings=16)).eval()
+    model = transformers.HubertModel(
+        transformers.HubertConfig(**shape | front | sizes, num_conv_pos_embeddings=16)
+    ).eval()
     wave = torch.randn(4_005)  # so that the second convolution's stride divides its frames
     with torch.inference_mode():
         exact = model(wave[None], output_hidden_states=True).hidden_states[-1][0]
@@ -108,8 +132,15 @@ def test_every_engine_is_near_to_float32(engine, sizes):
 
 
 def test_published_sizes_stay_in_bf16():
-    kept = [convolution_dtype(torch.empty(768, width, 128), torch.bfloat16) for width in (16, 48, 64)]
-    kept += [convolution_dtype(torch.empty(512, width, 8), torch.bfloat16, 4) for width in (1, 64, 512)]
+    kept = [
+        convolution_dtype(torch.empty(768, width, 128), torch.bfloat16) for width in (16, 48, 64)
+    ]
+    kept += [
+        convolution_dtype(torch.empty(512, width, 8), torch.bfloat16, 4) for width in (1, 64, 512)
+    ]
     assert set(kept) == {torch.bfloat16}
     assert convolution_dtype(torch.empty(48, 12, 16), torch.bfloat16) == torch.float32
-    assert convolution_dtype(torch.empty(48, 12, 16, device="meta"), torch.bfloat16) == torch.bfloat16  # not on a CPU
+    # not on a CPU
+    assert (
+        convolution_dtype(torch.empty(48, 12, 16, device="meta"), torch.bfloat16) == torch.bfloat16
+    )

@@ -1,4 +1,5 @@
-"""Multiple choice: shapes, padding that changes nothing, windows that are combined, a likelihood of sets."""
+"""Multiple choice: shapes, padding that changes nothing, windows that are combined, a likelihood of
+sets."""
 
 from dataclasses import replace
 from itertools import combinations
@@ -35,7 +36,9 @@ def choice_model(text_encoder):
     def make(kind="bert", combine="attention"):
         encoder = text_encoder(kind)
         torch.manual_seed(1)
-        model = ChoiceModel(encoder, nn.Embedding(33, encoder.get_input_embeddings().embedding_dim), combine).eval()
+        model = ChoiceModel(
+            encoder, nn.Embedding(33, encoder.get_input_embeddings().embedding_dim), combine
+        ).eval()
         nn.init.normal_(model.head.weight)
         return model
 
@@ -44,7 +47,11 @@ def choice_model(text_encoder):
 
 def choice(seed=0, options=(3, 5, 4, 6), passage=40):
     rng = np.random.default_rng(seed)
-    return ChoiceTokens(rng.integers(0, 30, 5), tuple(rng.integers(0, 30, n) for n in options), rng.integers(0, 30, passage))
+    return ChoiceTokens(
+        rng.integers(0, 30, 5),
+        tuple(rng.integers(0, 30, n) for n in options),
+        rng.integers(0, 30, passage),
+    )
 
 
 def examples(*choices, correct=(1,)):
@@ -63,10 +70,18 @@ def test_a_sequence_is_question_option_window():
 
 def test_a_long_question_loses_its_tail_before_the_option_does():
     rng = np.random.default_rng(0)
-    item = ChoiceTokens(rng.integers(0, 30, 50), (rng.integers(0, 30, 4), rng.integers(0, 30, 50)), rng.integers(0, 30, 9))
+    item = ChoiceTokens(
+        rng.integers(0, 30, 50),
+        (rng.integers(0, 30, 4), rng.integers(0, 30, 50)),
+        rng.integers(0, 30, 9),
+    )
     for option, kept, asked in ((0, 4, 7), (1, 6, 5)):
         ids, offset = item.sequence(LAYOUT, option, item.windows(LAYOUT)[0])
-        assert ids[1 : offset - 1].tolist() == [*item.question[:asked], 31, *item.options[option][:kept]]
+        assert ids[1 : offset - 1].tolist() == [
+            *item.question[:asked],
+            31,
+            *item.options[option][:kept],
+        ]
 
 
 # ---- the model
@@ -74,12 +89,19 @@ def test_a_long_question_loses_its_tail_before_the_option_does():
 
 def test_what_is_read_is_the_window_without_its_sep(choice_model, monkeypatch):
     weights = []
-    monkeypatch.setattr("speechssl.multiple_choice.model._mean", lambda hidden, some: weights.append(some.tolist()) or hidden[:, 0])
-    item, layout = choice(options=(1,), passage=3), Layout(30, 31, 32, size=16, stride=8, question=4)
+    monkeypatch.setattr(
+        "speechssl.multiple_choice.model._mean",
+        lambda hidden, some: weights.append(some.tolist()) or hidden[:, 0],
+    )
+    item, layout = (
+        choice(options=(1,), passage=3),
+        Layout(30, 31, 32, size=16, stride=8, question=4),
+    )
     batch = ChoiceBatches(examples(item, correct=(0,)), layout, size=1)(0)
     flat = {name: value.view(1, -1) for name, value in batch.items() if name != "correct"}
     choice_model().evidence(**flat)
-    assert batch["segments"].view(-1).tolist() == [0] * 6 + [1] * 4  # [CLS] 2 [SEP] 1 [SEP], 3 [SEP]
+    # [CLS] 2 [SEP] 1 [SEP], 3 [SEP]
+    assert batch["segments"].view(-1).tolist() == [0] * 6 + [1] * 4
     assert weights == [[[1] * 6 + [0] * 4], [[0] * 6 + [1] * 3 + [0]]]
 
 
@@ -87,7 +109,9 @@ def test_what_is_read_is_the_window_without_its_sep(choice_model, monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_text_encoder_gives_every_option_a_probability(choice_model, kind, combine):
     reader = ChoiceReader(choice_model(kind, combine), LAYOUT, batch=7)
-    scores = reader.score_many([choice(0), choice(1, options=(2, 3), passage=5), choice(2, options=(4,) * 5, passage=0)])
+    scores = reader.score_many(
+        [choice(0), choice(1, options=(2, 3), passage=5), choice(2, options=(4,) * 5, passage=0)]
+    )
     assert [len(s) for s in scores] == [4, 2, 5]
     for found in scores:
         assert np.exp(found).sum() == pytest.approx(1, abs=1e-5)
@@ -101,7 +125,9 @@ def test_neither_padding_nor_company_nor_the_size_of_batches_matters(choice_mode
     items = [choice(n, options=(3, 4, 5)[: 2 + n % 2], passage=10 + 13 * n) for n in range(4)]
     alone = [ChoiceReader(model, LAYOUT, batch=1).score_many([item])[0] for item in items]
     for batch in (3, 64):
-        for one, many in zip(alone, ChoiceReader(model, LAYOUT, batch).score_many(items), strict=True):
+        for one, many in zip(
+            alone, ChoiceReader(model, LAYOUT, batch).score_many(items), strict=True
+        ):
             np.testing.assert_allclose(one, many, atol=2e-4)
 
 
@@ -118,13 +144,21 @@ def test_training_and_answering_score_alike_where_all_windows_are_read(choice_mo
 def test_options_trade_places_with_their_scores(choice_model):
     reader, item = ChoiceReader(choice_model(), LAYOUT), choice()
     swapped = ChoiceTokens(item.question, item.options[::-1], item.passage)
-    np.testing.assert_allclose(reader.score_many([swapped])[0][::-1], reader.score_many([item])[0], atol=1e-5)
+    np.testing.assert_allclose(
+        reader.score_many([swapped])[0][::-1], reader.score_many([item])[0], atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("combine", COMBINATIONS)
-def test_a_combination_lies_within_the_evidence_and_a_window_twice_is_the_window_once(choice_model, combine):
+def test_a_combination_lies_within_the_evidence_and_a_window_twice_is_the_window_once(
+    choice_model, combine
+):
     torch.manual_seed(0)
-    evidence, present, model = torch.randn(2, 3, 5, 2), torch.ones(2, 3, 10, dtype=torch.bool), choice_model("bert", combine)
+    evidence, present, model = (
+        torch.randn(2, 3, 5, 2),
+        torch.ones(2, 3, 10, dtype=torch.bool),
+        choice_model("bert", combine),
+    )
     first, scores = evidence[..., 0], model.scores(evidence, present[..., :5])
     assert ((first.amin(-1) <= scores) & (scores <= first.amax(-1))).all()
     torch.testing.assert_close(model.scores(evidence.repeat_interleave(2, 2), present), scores)
@@ -134,8 +168,13 @@ def test_a_combination_lies_within_the_evidence_and_a_window_twice_is_the_window
 @pytest.mark.parametrize("combine", COMBINATIONS)
 def test_the_combination_is_learned(choice_model, combine):
     model = choice_model("bert", combine).train()
-    model(**ChoiceBatches(examples(choice(0), choice(1)), LAYOUT, size=2, windows=3)(0))["loss"].backward()
-    assert all(p.grad.abs().sum() > 0 for p in (model.sharpness, model.likeness, model.dense.weight, model.embedding.weight))
+    model(**ChoiceBatches(examples(choice(0), choice(1)), LAYOUT, size=2, windows=3)(0))[
+        "loss"
+    ].backward()
+    assert all(
+        p.grad.abs().sum() > 0
+        for p in (model.sharpness, model.likeness, model.dense.weight, model.embedding.weight)
+    )
     assert all(row.abs().sum() > 0 for row in model.head.weight.grad)
 
 
@@ -161,7 +200,9 @@ def test_a_reader_of_spans_is_no_model_of_choices(choice_model, tmp_path):
 @given(st.lists(st.floats(-20, 20), min_size=1, max_size=6), st.data())
 def test_the_sum_over_sets_is_that_over_all_of_them(values, data):
     size = data.draw(st.integers(1, len(values)))
-    found = float(log_sum_of_sets(torch.tensor([values], dtype=torch.float64), torch.tensor([size])))
+    found = float(
+        log_sum_of_sets(torch.tensor([values], dtype=torch.float64), torch.tensor([size]))
+    )
     sums = [sum(values[i] for i in picked) for picked in combinations(range(len(values)), size)]
     assert found == pytest.approx(np.logaddexp.reduce(sums), abs=1e-9)
 
@@ -182,7 +223,10 @@ def test_options_that_are_padding_are_in_no_set(choice_model):
     batch = ChoiceBatches(items, LAYOUT, size=2, windows=0)(0)
     with torch.no_grad():
         together = float(choice_model()(**batch)["loss"])
-        apart = [float(choice_model()(**ChoiceBatches([e], LAYOUT, size=1, windows=0)(0))["loss"]) for e in items]
+        apart = [
+            float(choice_model()(**ChoiceBatches([e], LAYOUT, size=1, windows=0)(0))["loss"])
+            for e in items
+        ]
     assert together == pytest.approx(np.mean(apart), abs=1e-4)
     assert apart[0] == pytest.approx(0, abs=1e-5)  # two of two options: there is nothing to choose
 
@@ -195,17 +239,25 @@ def test_a_batch_is_a_function_of_seed_and_step():
     batches = [ChoiceBatches(items, LAYOUT, size=2, windows=3, seed=seed)(4) for seed in (0, 0, 1)]
     assert all(torch.equal(batches[0][name], batches[1][name]) for name in batches[0])
     assert not torch.equal(batches[0]["ids"], batches[2]["ids"])
-    assert batches[0]["ids"].shape[:3] == (2, 4, 3) and batches[0]["correct"].tolist() == [[0, 1, 0, 0]] * 2
+    assert (
+        batches[0]["ids"].shape[:3] == (2, 4, 3)
+        and batches[0]["correct"].tolist() == [[0, 1, 0, 0]] * 2
+    )
 
 
 @pytest.mark.parametrize("windows", [0, 1, 2, 3, 5, 99])
 def test_no_window_is_read_twice_and_the_likeliest_always(windows):
-    (example,) = examples(ChoiceTokens(np.array([99]), (np.array([99]),) * 2, np.arange(70)))  # a token says where it stands
+    # a token says where it stands
+    (example,) = examples(ChoiceTokens(np.array([99]), (np.array([99]),) * 2, np.arange(70)))
     for step in range(5):
-        batch = ChoiceBatches([example], replace(LAYOUT, cls=100, sep=101, pad=102), windows=windows)(step)
+        batch = ChoiceBatches(
+            [example], replace(LAYOUT, cls=100, sep=101, pad=102), windows=windows
+        )(step)
         drawn = batch["ids"][0, 0, :, 5].tolist()  # [CLS] question [SEP] option [SEP]
         assert len(drawn) == len(set(drawn)) == min(windows or 99, len(example.windows))
-        assert drawn[: (len(drawn) + 1) // 2] == [w.first for w in example.windows[: (len(drawn) + 1) // 2]]
+        assert drawn[: (len(drawn) + 1) // 2] == [
+            w.first for w in example.windows[: (len(drawn) + 1) // 2]
+        ]
 
 
 def test_the_window_that_says_what_is_asked_comes_first():
@@ -220,7 +272,9 @@ def test_noise_replaces_symbols_and_nothing_else():
     items, layout = examples(choice(passage=30)), LAYOUT
     plain, noisy = (ChoiceBatches(items, layout, windows=0, noise=n)(0) for n in (0.0, 0.5))
     kept = plain["ids"] >= 30
-    assert torch.equal(plain["ids"][kept], noisy["ids"][kept]) and torch.equal(plain["mask"], noisy["mask"])
+    assert torch.equal(plain["ids"][kept], noisy["ids"][kept]) and torch.equal(
+        plain["mask"], noisy["mask"]
+    )
     assert 0.2 < (plain["ids"] != noisy["ids"])[plain["mask"].bool() & ~kept].float().mean() < 0.8
 
 
@@ -228,7 +282,9 @@ def test_noise_replaces_symbols_and_nothing_else():
 
 
 def question(options, correct):
-    return Question("q", "p", "", 0.0, "why", "", "en", options=tuple(options), correct=tuple(correct))
+    return Question(
+        "q", "p", "", 0.0, "why", "", "en", options=tuple(options), correct=tuple(correct)
+    )
 
 
 @st.composite

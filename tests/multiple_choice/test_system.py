@@ -1,4 +1,5 @@
-"""Choosing over audio words: a tiny corpus is learnt whole from vectors, windows go by likeness, and encoded words are kept."""
+"""Choosing over audio words: a tiny corpus is learnt whole from vectors, windows go by likeness,
+and encoded words are kept."""
 
 import shutil
 from types import SimpleNamespace
@@ -14,7 +15,13 @@ from speechssl.dual.data import Layout, windows
 from speechssl.dual.model import SpanModel, save_reader
 from speechssl.errors import InputError
 from speechssl.io import write_json
-from speechssl.multiple_choice.data import ChoiceBatches, by_likeness, choice_recordings, code_examples, encode_recordings
+from speechssl.multiple_choice.data import (
+    ChoiceBatches,
+    by_likeness,
+    choice_recordings,
+    code_examples,
+    encode_recordings,
+)
 from speechssl.multiple_choice.model import ChoiceModel, ChoiceReader, chosen, load_choice
 from speechssl.multiple_choice.system import EncodedQuestion, SpokenChoice
 from speechssl.multiple_choice.train import ChoiceOptions, train_choice_speechbert
@@ -25,23 +32,33 @@ from speechssl.speechbert.system import AudioWords
 from ..files import read_lines, same_files, write_lines
 
 WIDTH = 32
-MEANINGS = np.random.default_rng(5).normal(size=(6, WIDTH)).astype(np.float32)  # of places, and of "where"
+# of places, and of "where"
+MEANINGS = np.random.default_rng(5).normal(size=(6, WIDTH)).astype(np.float32)
 PLACES = ("a", "b", "c", "d")
 
 
 def scored(model, layout, items):
     model.embedding = CodeEmbedding(model.embedding)
-    return SpokenChoice("", None, None, ChoiceReader(model, layout), {}).score_all([EncodedQuestion(*item) for item in items])
+    return SpokenChoice("", None, None, ChoiceReader(model, layout), {}).score_all(
+        [EncodedQuestion(*item) for item in items]
+    )
 
 
 def audio_words(*words, rng=None):
     """Audio words: what is said, each time a little otherwise."""
-    codes = MEANINGS[list(words)] + (0.1 * rng.normal(size=(len(words), WIDTH)).astype(np.float32) if rng else 0)
-    return AudioWords(codes.astype(np.float32), np.arange(len(words), dtype=float), np.arange(1, len(words) + 1, dtype=float))
+    codes = MEANINGS[list(words)] + (
+        0.1 * rng.normal(size=(len(words), WIDTH)).astype(np.float32) if rng else 0
+    )
+    return AudioWords(
+        codes.astype(np.float32),
+        np.arange(len(words), dtype=float),
+        np.arange(1, len(words) + 1, dtype=float),
+    )
 
 
 class Hearer:
-    """Hears in a file as many words as its length says: the recordings of `corpus` are written so."""
+    """Hears in a file as many words as its length says: the recordings of `corpus` are written
+    so."""
 
     def __init__(self, known):
         self.known, self.count, self.rng = known, 0, np.random.default_rng(1)
@@ -55,16 +72,27 @@ class Hearer:
 
 @pytest.fixture
 def spoken(tmp_path):
-    """Eight stories, each of which names one place, twice among filler of others; and the audio words of all files."""
+    """Eight stories, each of which names one place, twice among filler of others; and the audio
+    words of all files."""
     root, known = tmp_path / "corpus", {}
     rows = {"passages": [], "questions": []}
 
     def record(name, words):
         length = 16_000 + len(known)
         known[length] = words
-        write_flac(root / f"train/audio/{name}.flac", np.random.default_rng(length).uniform(-0.5, 0.5, length))
+        write_flac(
+            root / f"train/audio/{name}.flac",
+            np.random.default_rng(length).uniform(-0.5, 0.5, length),
+        )
         audio = f"train/audio/{name}.flac"
-        return {"id": name, "audio": audio, "seconds": length / 16_000, "text": "x", "speaker": "s", "language": "en"}
+        return {
+            "id": name,
+            "audio": audio,
+            "seconds": length / 16_000,
+            "text": "x",
+            "speaker": "s",
+            "language": "en",
+        }
 
     options = [record(f"place-{place}", (i,))["audio"] for i, place in enumerate(PLACES)]
     for i in range(8):
@@ -80,14 +108,21 @@ def spoken(tmp_path):
 @pytest.fixture
 def start(tmp_path, text_encoder):
     """A SpeechBERT's reader."""
-    model = SpanModel(text_encoder(max_position_embeddings=128), torch.nn.Embedding(SPECIALS, WIDTH))
+    model = SpanModel(
+        text_encoder(max_position_embeddings=128), torch.nn.Embedding(SPECIALS, WIDTH)
+    )
     save_reader(tmp_path / "speechbert", model, Layout(CLS, SEP, PAD), {"what": "SpeechBERT"})
     return tmp_path / "speechbert"
 
 
 def options(steps=2, rate=1e-3, **changes):
-    training = TrainingOptions(steps=steps, learning_rate=rate, warmup_steps=1, save_every=1, bf16=False)
-    return ChoiceOptions(**{"training": training, "batch": 8, "windows": 0, "window": 6, "stride": 3, "asked": 8} | changes)
+    training = TrainingOptions(
+        steps=steps, learning_rate=rate, warmup_steps=1, save_every=1, bf16=False
+    )
+    return ChoiceOptions(
+        **{"training": training, "batch": 8, "windows": 0, "window": 6, "stride": 3, "asked": 8}
+        | changes
+    )
 
 
 @pytest.mark.slow
@@ -95,12 +130,24 @@ def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
     out = tmp_path / "out"
     train_choice_speechbert(spoken.root, out, spoken.hearer, start, options(60, 3e-3))
     model, layout, card = load_choice(out)
-    assert (layout.cls, layout.sep, layout.pad, model.embedding.num_embeddings) == (CLS, SEP, PAD, SPECIALS)
-    assert card["what"] == "multiple choice on audio words" and card["speechbert"] == spoken.hearer.card
+    assert (layout.cls, layout.sep, layout.pad, model.embedding.num_embeddings) == (
+        CLS,
+        SEP,
+        PAD,
+        SPECIALS,
+    )
+    assert (
+        card["what"] == "multiple choice on audio words"
+        and card["speechbert"] == spoken.hearer.card
+    )
     assert (card["examples"], card["left_out"]) == (8, 0) and not (out / "codes").exists()
     rng = np.random.default_rng(9)  # said anew
     asked = [
-        (audio_words(4, rng=rng), [audio_words(o, rng=rng) for o in range(4)], audio_words(5, 5, i, i, 5, 5, 5, 5, rng=rng))
+        (
+            audio_words(4, rng=rng),
+            [audio_words(o, rng=rng) for o in range(4)],
+            audio_words(5, 5, i, i, 5, 5, 5, 5, rng=rng),
+        )
         for i in range(4)
     ]
     assert [chosen(s, 1) for s in scored(model, layout, asked)] == [(0,), (1,), (2,), (3,)]
@@ -112,19 +159,25 @@ def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_run_hears_nothing_again_and_ends_with_the_same_bytes(spoken, start, tmp_path, dies_at):
+def test_a_killed_run_hears_nothing_again_and_ends_with_the_same_bytes(
+    spoken, start, tmp_path, dies_at
+):
     with dies_at(ChoiceBatches, 3):
         train_choice_speechbert(spoken.root, tmp_path / "killed", spoken.hearer, start, options(4))
     count = spoken.hearer.count
     shutil.copytree(tmp_path / "killed/codes", tmp_path / "whole/codes")
     train_choice_speechbert(spoken.root, tmp_path / "killed", spoken.hearer, start, options(4))
     assert spoken.hearer.count == count
-    (tmp_path / "whole/made_from.json").write_bytes((tmp_path / "killed/made_from.json").read_bytes())
+    (tmp_path / "whole/made_from.json").write_bytes(
+        (tmp_path / "killed/made_from.json").read_bytes()
+    )
     train_choice_speechbert(spoken.root, tmp_path / "whole", spoken.hearer, start, options(4))
     assert same_files(tmp_path / "whole", tmp_path / "killed", "model.safetensors")
 
 
-def test_recordings_without_words_are_set_aside_and_their_questions_left_out(spoken, start, tmp_path, capsys):
+def test_recordings_without_words_are_set_aside_and_their_questions_left_out(
+    spoken, start, tmp_path, capsys
+):
     lost = spoken.root / "train/audio/q3.flac"
     lost.write_bytes(b"no audio")
     train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
@@ -133,24 +186,43 @@ def test_recordings_without_words_are_set_aside_and_their_questions_left_out(spo
     assert load_choice(tmp_path / "out")[2]["left_out"] == 1
     spoken.hearer.known = dict.fromkeys(spoken.hearer.known, ())
     paths = choice_recordings(load_corpus(spoken.root, "train"))
-    with pytest.raises(InputError, match=r"no recording of 48 .* audio words \(the first, p0: no word was recognised in it\)"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"no recording of 48 .* audio words \(the first, p0: no "
+            r"word was recognised in it\)"
+        ),
+    ):
         encode_recordings(spoken.hearer, paths, tmp_path / "none")
     assert not (tmp_path / "none").exists()  # another recogniser is asked again
 
 
 def test_what_cannot_be_is_refused_before_anything_is_heard(spoken, start, tmp_path):
     with pytest.raises(InputError, match="does not fit into the 128 positions"):
-        train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options(window=120, stride=60))
+        train_choice_speechbert(
+            spoken.root, tmp_path / "out", spoken.hearer, start, options(window=120, stride=60)
+        )
     rewrite(spoken.root / "train/questions.jsonl", lambda i, q: q | {"option_audio": []})
-    with pytest.raises(InputError, match="no multiple-choice question with recordings of all its parts; prepare it with --speak"):
+    with pytest.raises(
+        InputError,
+        match=(
+            "no multiple-choice question with recordings of all its parts; prepare it with --speak"
+        ),
+    ):
         train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
     assert spoken.hearer.count == 0 and not (tmp_path / "out").exists()
 
 
 def test_a_question_without_a_recording_is_left_out(spoken, start, tmp_path, capsys):
-    rewrite(spoken.root / "train/questions.jsonl", lambda i, q: q | ({"audio": "", "seconds": 0.0} if i == 2 else {}))
+    rewrite(
+        spoken.root / "train/questions.jsonl",
+        lambda i, q: q | ({"audio": "", "seconds": 0.0} if i == 2 else {}),
+    )
     train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
-    assert "set aside q2: no audio words of q2" in capsys.readouterr().err and spoken.hearer.count == 47
+    assert (
+        "set aside q2: no audio words of q2" in capsys.readouterr().err
+        and spoken.hearer.count == 47
+    )
 
 
 def rewrite(path, change):
@@ -159,18 +231,30 @@ def rewrite(path, change):
 
 def test_a_recording_without_words_is_read_as_none(text_encoder):
     torch.manual_seed(0)
-    model = ChoiceModel(text_encoder(max_position_embeddings=128), torch.nn.Embedding(SPECIALS, WIDTH)).eval()
+    model = ChoiceModel(
+        text_encoder(max_position_embeddings=128), torch.nn.Embedding(SPECIALS, WIDTH)
+    ).eval()
     layout = Layout(CLS, SEP, PAD, size=6, stride=3, question=8)
     silent = AudioWords(np.zeros((0, WIDTH), np.float32), *[np.zeros(0)] * 2)
     one, other = scored(
-        model, layout, [(silent, [silent, audio_words(1)], silent), (audio_words(4), [audio_words(1), silent], audio_words(5, 1))]
+        model,
+        layout,
+        [
+            (silent, [silent, audio_words(1)], silent),
+            (audio_words(4), [audio_words(1), silent], audio_words(5, 1)),
+        ],
     )
-    assert np.isfinite(one).all() and np.isfinite(other).all() and np.exp(one).sum() == pytest.approx(1)
+    assert (
+        np.isfinite(one).all()
+        and np.isfinite(other).all()
+        and np.exp(one).sum() == pytest.approx(1)
+    )
 
 
 def test_other_audio_words_are_other_inputs(spoken, start, tmp_path):
     train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
-    spoken.hearer.card = {"speechbert": "s", "words": "w", "layout": {"stride": 7}}  # of its spans: none of them
+    # of its spans: none of them
+    spoken.hearer.card = {"speechbert": "s", "words": "w", "layout": {"stride": 7}}
     train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
     spoken.hearer.card = {"speechbert": "s", "words": "others"}
     with pytest.raises(InputError, match=r"made from other inputs \(speechbert"):
@@ -179,14 +263,20 @@ def test_other_audio_words_are_other_inputs(spoken, start, tmp_path):
 
 def test_codes_get_ids_and_are_what_the_model_reads(spoken, text_encoder, tmp_path):
     """The table of codes gives what a model with these vectors as its embedding gives."""
-    codes = encode_recordings(spoken.hearer, choice_recordings(load_corpus(spoken.root, "train")), tmp_path / "codes")
+    codes = encode_recordings(
+        spoken.hearer, choice_recordings(load_corpus(spoken.root, "train")), tmp_path / "codes"
+    )
     layout = Layout(CLS, SEP, PAD, size=6, stride=3, question=8)
     table, examples, left_out = code_examples(load_corpus(spoken.root, "train"), codes, layout)
     assert len(examples) == 8 and not left_out and len(table) == sum(map(len, codes.values()))
     first = examples[0].choice
-    assert np.allclose(table[first.passage - SPECIALS], codes["p0"]) and np.allclose(table[first.question - SPECIALS], codes["q0"])
+    assert np.allclose(table[first.passage - SPECIALS], codes["p0"]) and np.allclose(
+        table[first.question - SPECIALS], codes["q0"]
+    )
     torch.manual_seed(0)
-    model = ChoiceModel(text_encoder(max_position_embeddings=128), torch.nn.Embedding(SPECIALS, WIDTH)).eval()
+    model = ChoiceModel(
+        text_encoder(max_position_embeddings=128), torch.nn.Embedding(SPECIALS, WIDTH)
+    ).eval()
     whole = torch.nn.Embedding.from_pretrained(torch.cat([model.embedding.weight.detach(), table]))
     model.embedding = CodeEmbedding(model.embedding)
     model.embedding.codes = table
@@ -204,7 +294,9 @@ def test_the_likest_windows_come_first_and_what_is_everywhere_does_not_count():
 
 
 @pytest.mark.slow
-def test_held_out_questions_are_heard_once_and_the_codes_of_training_come_back(spoken, start, tmp_path, dies_at):
+def test_held_out_questions_are_heard_once_and_the_codes_of_training_come_back(
+    spoken, start, tmp_path, dies_at
+):
     shutil.copytree(spoken.root / "train", spoken.root / "dev")
     made = options(30, 3e-3, evaluation=EvalOptions(5, "dev", 0))
     with dies_at(ChoiceBatches, 12):

@@ -1,4 +1,5 @@
-"""Training of multiple choice: tiny corpora are learnt whole, a killed run goes on, other inputs are refused."""
+"""Training of multiple choice: tiny corpora are learnt whole, a killed run goes on, other inputs
+are refused."""
 
 import shutil
 
@@ -27,16 +28,21 @@ PLACES = ("paris", "london", "market", "school")
 
 
 def training(steps=2, rate=1e-3):
-    return TrainingOptions(steps=steps, learning_rate=rate, warmup_steps=1, save_every=1, bf16=False)
+    return TrainingOptions(
+        steps=steps, learning_rate=rate, warmup_steps=1, save_every=1, bf16=False
+    )
 
 
 def options(**changes):
-    return ChoiceOptions(**{"training": training(), "batch": 2, "window": 16, "stride": 8, "asked": 20} | changes)
+    return ChoiceOptions(
+        **{"training": training(), "batch": 2, "window": 16, "stride": 8, "asked": 20} | changes
+    )
 
 
 @pytest.fixture
 def corpus(tmp_path, text_encoder, tokenizer, monkeypatch):
-    """Text only: eight stories, each of which says where anna and where peter went; the last asks for both places."""
+    """Text only: eight stories, each of which says where anna and where peter went; the last asks
+    for both places."""
     root, rng = tmp_path / "corpus", np.random.default_rng(0)
     passages, questions = [], []
     for i in range(8):
@@ -46,8 +52,19 @@ def corpus(tmp_path, text_encoder, tokenizer, monkeypatch):
         common = {"audio": "", "seconds": 0.0, "speaker": "", "language": "en"}
         right = [PLACES.index(places[0])] if i < 7 else sorted(PLACES.index(p) for p in places[:2])
         asked = "where was anna" if i < 7 else "where have they been"
-        passages.append({"id": f"p{i}", "text": text, "transcript": text.replace("lantern", "silver"), **common})
-        questions.append({"id": f"q{i}", "passage": f"p{i}", "text": asked, "options": PLACES, "correct": right, **common})
+        passages.append(
+            {"id": f"p{i}", "text": text, "transcript": text.replace("lantern", "silver"), **common}
+        )
+        questions.append(
+            {
+                "id": f"q{i}",
+                "passage": f"p{i}",
+                "text": asked,
+                "options": PLACES,
+                "correct": right,
+                **common,
+            }
+        )
     write_lines(root / "train/passages.jsonl", passages)
     write_lines(root / "train/questions.jsonl", questions)
     write_json(root / "card.json", {"corpus": "toy"})
@@ -65,25 +82,34 @@ def set_accuracy(folder, corpus):
     codec = TextCodec(load_tokenizer(folder, model.embedding.num_embeddings))
     found, _ = text_examples(load_corpus(corpus, "train"), codec, layout, "text")
     scores = ChoiceReader(model, layout).score_many([e.choice for e in found])
-    return np.mean([chosen(s, len(e.correct)) == e.correct for s, e in zip(scores, found, strict=True)])
+    return np.mean(
+        [chosen(s, len(e.correct)) == e.correct for s, e in zip(scores, found, strict=True)]
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("combine", ["attention", "log-sum-exp"])
 def test_a_tiny_corpus_is_learnt_whole(corpus, tmp_path, combine):
-    train_choice_text(corpus, tmp_path / "out", options(training=training(40, 5e-3), batch=8, windows=0, combine=combine))
+    train_choice_text(
+        corpus,
+        tmp_path / "out",
+        options(training=training(40, 5e-3), batch=8, windows=0, combine=combine),
+    )
     assert set_accuracy(tmp_path / "out", corpus) == 1
 
 
 @pytest.mark.parametrize(
-    ("kind", "sizes"), [("albert", {}), ("longformer", {"window": 97, "stride": 97}), ("t5", {}), ("deberta-v2", {})]
+    ("kind", "sizes"),
+    [("albert", {}), ("longformer", {"window": 97, "stride": 97}), ("t5", {}), ("deberta-v2", {})],
 )
 def test_other_text_encoders_are_trained_one_window_may_hold_all(corpus, tmp_path, kind, sizes):
     train_choice_text(corpus, tmp_path / "out", options(text_encoder=kind, **sizes))
     assert load_choice(tmp_path / "out")[0].encoder.config.model_type == kind
 
 
-def test_layers_that_are_computed_twice_give_the_same_model_in_less_memory(corpus, tmp_path, monkeypatch):
+def test_layers_that_are_computed_twice_give_the_same_model_in_less_memory(
+    corpus, tmp_path, monkeypatch
+):
     kept = []
     for name, twice in (("once", False), ("twice", True)):
         held = 0
@@ -104,23 +130,35 @@ def test_layers_that_are_computed_twice_give_the_same_model_in_less_memory(corpu
 def test_a_model_is_trained_once_and_says_from_what(corpus, tmp_path):
     train_choice_text(corpus, tmp_path / "out", options(combine="log-sum-exp"), "given")
     card = load_choice(tmp_path / "out")[2]
-    assert (card["what"], card["source"], card["combine"]) == ("multiple choice on words", "given", "log-sum-exp")
+    assert (card["what"], card["source"], card["combine"]) == (
+        "multiple choice on words",
+        "given",
+        "log-sum-exp",
+    )
     assert (card["examples"], card["left_out"], card["corpus"]) == (8, 0, {"corpus": "toy"})
-    assert card["licences"]["trained_on"] == ["toy, licence not known"] and card["data"] == data_hash(corpus, "train")
+    assert card["licences"]["trained_on"] == ["toy, licence not known"] and card[
+        "data"
+    ] == data_hash(corpus, "train")
     with untouched(tmp_path / "out"):
         train_choice_text(corpus, tmp_path / "out", options(combine="log-sum-exp"), "given")
     for change, source, named in (({"windows": 1}, "given", "windows"), ({}, "text", "source")):
         with pytest.raises(InputError, match=rf"made from other inputs \(.*{named}"):
-            train_choice_text(corpus, tmp_path / "out", options(combine="log-sum-exp", **change), source)
+            train_choice_text(
+                corpus, tmp_path / "out", options(combine="log-sum-exp", **change), source
+            )
 
 
 def test_what_is_not_written_is_left_out_and_said(corpus, tmp_path, capsys):
-    change_lines(corpus / "train/passages.jsonl", lambda r: r | ({"transcript": ""} if r["id"] == "p3" else {}))
+    change_lines(
+        corpus / "train/passages.jsonl",
+        lambda r: r | ({"transcript": ""} if r["id"] == "p3" else {}),
+    )
     train_choice_text(corpus, tmp_path / "out", options(), "given")
     assert load_choice(tmp_path / "out")[2]["left_out"] == 1
     message = capsys.readouterr().err
     assert (
-        "set aside q3: passage p3 has no transcript" in message and "training of multiple choice: 1 question set aside" in message
+        "set aside q3: passage p3 has no transcript" in message
+        and ("training of multiple choice: 1 question set aside") in message
     )
 
 
@@ -137,7 +175,11 @@ def test_a_corpus_without_options_is_one_sentence(mini_corpus, corpus, tmp_path)
         ({"stride": 17}, "leave gaps"),
         ({"combine": "mean"}, "choose one of attention, log-sum-exp"),
         ({"window": 110, "stride": 50}, "does not fit into the 128 positions"),
-        ({"window": 98, "stride": 98, "text_encoder": "longformer"}, "does not fit into the 120 positions"),  # that it can use
+        # that it can use
+        (
+            {"window": 98, "stride": 98, "text_encoder": "longformer"},
+            "does not fit into the 120 positions",
+        ),
     ],
 )
 def test_settings_that_cannot_be_are_refused(corpus, tmp_path, change, message):
@@ -149,15 +191,22 @@ def test_settings_that_cannot_be_are_refused(corpus, tmp_path, change, message):
 # ---- going on
 
 
-def test_training_goes_on_from_choices_with_the_head_and_from_spans_without(corpus, tmp_path, text_encoder, tokenizer):
+def test_training_goes_on_from_choices_with_the_head_and_from_spans_without(
+    corpus, tmp_path, text_encoder, tokenizer
+):
     train_choice_text(corpus, tmp_path / "first", options())
     train_choice_text(corpus, tmp_path / "second", options(), start=tmp_path / "first")
-    assert load_choice(tmp_path / "second")[2]["start"] == load_choice(tmp_path / "first")[2]["weights"]
+    assert (
+        load_choice(tmp_path / "second")[2]["start"]
+        == load_choice(tmp_path / "first")[2]["weights"]
+    )
     encoder = text_encoder()
     span = SpanModel(encoder, choice_train.nn.Embedding(len(tokenizer), 32))
     save_reader(tmp_path / "span", span, load_choice(tmp_path / "first")[1], {"what": "text QA"})
     tokenizer.save_pretrained(tmp_path / "span")
-    train_choice_text(corpus, tmp_path / "third", options(combine="log-sum-exp"), start=tmp_path / "span")
+    train_choice_text(
+        corpus, tmp_path / "third", options(combine="log-sum-exp"), start=tmp_path / "span"
+    )
     assert load_choice(tmp_path / "third")[0].combine == "log-sum-exp"
 
 
@@ -165,7 +214,12 @@ def test_words_do_not_start_from_units(corpus, tmp_path, text_encoder):
     encoder = text_encoder()
     train_choice_text(corpus, tmp_path / "first", options())
     layout = load_choice(tmp_path / "first")[1]
-    save_reader(tmp_path / "dual", SpanModel(encoder, choice_train.nn.Embedding(K + 3, 32)), layout, {"units": {}})
+    save_reader(
+        tmp_path / "dual",
+        SpanModel(encoder, choice_train.nn.Embedding(K + 3, 32)),
+        layout,
+        {"units": {}},
+    )
     with pytest.raises(InputError, match="tokeniser"):
         train_choice_text(corpus, tmp_path / "out", options(), start=tmp_path / "dual")
     assert not (tmp_path / "out").exists()
@@ -178,8 +232,15 @@ def test_words_do_not_start_from_units(corpus, tmp_path, text_encoder):
 def units(corpus, save_units):
     """Units of every recording but the second option of q1."""
     data, rng = load_corpus(corpus, "train"), np.random.default_rng(0)
-    names = [*data.passages, *(q.id for q in data.questions), *(i for q in data.questions for i in q.option_ids)]
-    runs = {n: RunLength.of_frames(np.repeat(rng.integers(0, K, 60 if n in data.passages else 9), 2)) for n in names}
+    names = [
+        *data.passages,
+        *(q.id for q in data.questions),
+        *(i for q in data.questions for i in q.option_ids),
+    ]
+    runs = {
+        n: RunLength.of_frames(np.repeat(rng.integers(0, K, 60 if n in data.passages else 9), 2))
+        for n in names
+    }
     del runs["q1:option-1"]
     return save_units(runs, {"codebook": "b", "corpus": data_hash(corpus, "train")})
 
@@ -192,14 +253,23 @@ def test_units_train_the_same_model(corpus, units, tmp_path, capsys):
     assert "set aside q1: no units of q1:option-1" in capsys.readouterr().err
 
 
-def test_units_go_on_from_a_reader_of_the_same_units_and_of_no_others(corpus, units, tmp_path, text_encoder):
+def test_units_go_on_from_a_reader_of_the_same_units_and_of_no_others(
+    corpus, units, tmp_path, text_encoder
+):
     train_choice_units(corpus, units, tmp_path / "first", "random", options())
     _, layout, card = load_choice(tmp_path / "first")
     for name, made in (("same", card["units"]), ("other", {"codebook": "c"})):
-        save_reader(tmp_path / name, SpanModel(text_encoder(), choice_train.nn.Embedding(K + 3, 32)), layout, {"units": made})
+        save_reader(
+            tmp_path / name,
+            SpanModel(text_encoder(), choice_train.nn.Embedding(K + 3, 32)),
+            layout,
+            {"units": made},
+        )
     train_choice_units(corpus, units, tmp_path / "out", "random", options(), tmp_path / "same")
     with pytest.raises(InputError, match="other was trained on other units"):
-        train_choice_units(corpus, units, tmp_path / "refused", "random", options(), tmp_path / "other")
+        train_choice_units(
+            corpus, units, tmp_path / "refused", "random", options(), tmp_path / "other"
+        )
     assert not (tmp_path / "refused").exists()
 
 
@@ -209,14 +279,17 @@ def test_units_go_on_from_a_reader_of_the_same_units_and_of_no_others(corpus, un
 @pytest.mark.slow
 def test_the_model_is_the_checkpoint_that_chooses_best(corpus, tmp_path):
     shutil.copytree(corpus / "train", corpus / "dev")
-    made = options(training=training(60, 5e-3), batch=8, windows=0, evaluation=EvalOptions(5, "dev", 0, 3))
+    made = options(
+        training=training(60, 5e-3), batch=8, windows=0, evaluation=EvalOptions(5, "dev", 0, 3)
+    )
     train_choice_text(corpus, tmp_path / "out", made)
     card = load_choice(tmp_path / "out")[2]["training"]
     rows, best = read_lines(tmp_path / "out/checkpoints/log.jsonl"), card["best"]
     found = {row["step"]: row["eval_set_accuracy"] for row in rows if "eval_set_accuracy" in row}
     assert best["step"] == max(found, key=found.get)
     assert best["score"] == found[best["step"]] == set_accuracy(tmp_path / "out", corpus)
-    assert card["steps"] < 60 and card["steps"] == best["step"] + 15 and best["items"] == 8  # patience
+    # patience
+    assert card["steps"] < 60 and card["steps"] == best["step"] + 15 and best["items"] == 8
     assert f"set accuracy {100 * best['score']:.1f} on 8 items of dev" in best_of(tmp_path / "out")
 
 
@@ -225,9 +298,13 @@ def test_units_of_held_out_questions_are_read_too(corpus, units, tmp_path):
     evaluation = EvalOptions(1, "dev", 0)
     shutil.copytree(corpus / "train", corpus / "dev")
     with pytest.raises(InputError, match=r"has no units of dev to evaluate on while training"):
-        train_choice_units(corpus, units, tmp_path / "out", "most-frequent", options(evaluation=evaluation))
+        train_choice_units(
+            corpus, units, tmp_path / "out", "most-frequent", options(evaluation=evaluation)
+        )
     shutil.copytree(units / "train", units / "dev")
-    train_choice_units(corpus, units, tmp_path / "out", "most-frequent", options(evaluation=evaluation))
+    train_choice_units(
+        corpus, units, tmp_path / "out", "most-frequent", options(evaluation=evaluation)
+    )
     best = load_choice(tmp_path / "out")[2]["training"]["best"]
     assert best["items"] == 8 and best["score"] <= 7 / 8
 
@@ -235,7 +312,10 @@ def test_units_of_held_out_questions_are_read_too(corpus, units, tmp_path):
 def test_a_split_without_options_cannot_be_evaluated_on(corpus, tmp_path):
     shutil.copytree(corpus / "train", corpus / "dev")
     change_lines(corpus / "dev/questions.jsonl", {"options": [], "correct": []})
-    with pytest.raises(InputError, match="dev has no question with options and a right one to evaluate on while training"):
+    with pytest.raises(
+        InputError,
+        match=("dev has no question with options and a right one to evaluate on while training"),
+    ):
         train_choice_text(corpus, tmp_path / "out", options(evaluation=EvalOptions(1)))
     assert not (tmp_path / "out").exists()
 

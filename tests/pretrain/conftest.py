@@ -8,11 +8,20 @@ from speechssl.encoders.load import load_checkpoint, save_encoder
 from speechssl.finetuning import add
 from speechssl.pretrain.model import ContrastiveOptions, Wav2Vec2Pretraining, save_pretraining
 
-TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "conv_dim": (16,) * 7}
+TINY = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "conv_dim": (16,) * 7,
+}
 TINY |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
 STABLE = {"feat_extract_norm": "layer", "do_stable_layer_norm": True}
 HEADS = ContrastiveOptions(codebooks=2, entries=6, width=12, diversity=0.3)
-QUIET = dict.fromkeys(("hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout", "layerdrop"), 0.0)
+QUIET = dict.fromkeys(
+    ("hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout", "layerdrop"),
+    0.0,
+)
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +41,9 @@ def wav2vec2(tmp_path_factory):
     """The folder of a wav2vec 2.0 with its heads."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("wav2vec2")
-    save_pretraining(Wav2Vec2Pretraining(Wav2Vec2Model(Wav2Vec2Config(**TINY, **STABLE)), HEADS), folder)
+    save_pretraining(
+        Wav2Vec2Pretraining(Wav2Vec2Model(Wav2Vec2Config(**TINY, **STABLE)), HEADS), folder
+    )
     return str(folder)
 
 

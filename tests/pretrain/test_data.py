@@ -1,4 +1,5 @@
-"""What pre-training learns from: recordings and targets; and crops of all lengths, with labels of the clean signal."""
+"""What pre-training learns from: recordings and targets; and crops of all lengths, with labels of
+the clean signal."""
 
 import hashlib
 import json
@@ -46,7 +47,12 @@ def data():
     """Speech that is as loud as speech, each frame labelled by where it is."""
     rng, frames = np.random.default_rng(0), [GRID.frames(n) for n in LENGTHS]
     samples = (3000 * rng.standard_normal(sum(LENGTHS)) + 500).astype(np.int16)
-    return LabelledAudio(samples, np.cumsum([0, *LENGTHS]), np.arange(sum(frames), dtype=np.int16), np.cumsum([0, *frames]))
+    return LabelledAudio(
+        samples,
+        np.cumsum([0, *LENGTHS]),
+        np.arange(sum(frames), dtype=np.int16),
+        np.cumsum([0, *frames]),
+    )
 
 
 def cropper(**changes):
@@ -54,7 +60,8 @@ def cropper(**changes):
 
 
 class Halves:
-    """Turns every second crop round and scales it by how far the training is; remembers what it was asked."""
+    """Turns every second crop round and scales it by how far the training is; remembers what it was
+    asked."""
 
     domains = ("clean", "turned")
 
@@ -72,13 +79,26 @@ def test_labels_and_clean_samples_are_those_of_the_undistorted_signal(normalise)
     plain, distort = cropper(normalise=normalise)(3), Halves()
     noisy = cropper(normalise=normalise, distort=distort, clean=True, horizon=4)(3)
     assert [key for key, _ in distort.asked] == [(5, 3, row) for row in range(8)]
-    assert set(plain) == {"samples", "labels", "mask"} == set(noisy) - {"domains", "progress", "step", "clean_samples"}
+    assert (
+        set(plain)
+        == {"samples", "labels", "mask"}
+        == set(noisy) - {"domains", "progress", "step", "clean_samples"}
+    )
     assert torch.equal(plain["samples"][::2], noisy["samples"][::2])
-    assert torch.equal(noisy["clean_samples"], plain["samples"]) and noisy["clean_samples"].dtype == torch.float32
-    assert torch.equal(noisy["labels"], plain["labels"]) and torch.equal(noisy["mask"], plain["mask"])
+    assert (
+        torch.equal(noisy["clean_samples"], plain["samples"])
+        and noisy["clean_samples"].dtype == torch.float32
+    )
+    assert torch.equal(noisy["labels"], plain["labels"]) and torch.equal(
+        noisy["mask"], plain["mask"]
+    )
     assert noisy["domains"].tolist() == [0, 1] * 4
-    scale = 1.0 if normalise else 1.75  # a recording that was scaled as a whole is normalised to what it was
-    centred = [samples - samples.mean(1, keepdim=True) for samples in (noisy["samples"][1::2], plain["samples"][1::2])]
+    # a recording that was scaled as a whole is normalised to what it was
+    scale = 1.0 if normalise else 1.75
+    centred = [
+        samples - samples.mean(1, keepdim=True)
+        for samples in (noisy["samples"][1::2], plain["samples"][1::2])
+    ]
     torch.testing.assert_close(centred[0], -scale * centred[1], atol=2e-4, rtol=2e-4)
 
 
@@ -99,7 +119,8 @@ def test_a_crop_is_what_the_normalised_recording_holds_there(how):
     name = {"plain": "samples", "second": "second", "teacher": "clean_samples"}[how]
     make = cropper(**changes[how])
     samples = make.data.samples
-    samples[: LENGTHS[0] // 2] //= 10  # a recording of which one half is quiet, as with a long pause
+    # a recording of which one half is quiet, as with a long pause
+    samples[: LENGTHS[0] // 2] //= 10
     whole, frames = normalised_recordings(make.data), make.data.label_bounds
     batches = [make(step) for step in range(3)]
     crops, first = (torch.cat([batch[key] for batch in batches]) for key in (name, "labels"))
@@ -112,7 +133,8 @@ def test_a_crop_is_what_the_normalised_recording_holds_there(how):
 
 @pytest.mark.parametrize(("snr", "over"), [(0.0, "signal"), (-5.0, "active")])
 def test_a_noisy_crop_has_the_level_that_it_has_in_a_noisy_recording(snr, over):
-    """Speech of one level and noise: all that is normalised is the same recording with as much noise."""
+    """Speech of one level and noise: all that is normalised is the same recording with as much
+    noise."""
     noise = parse_distortions("g", probability=(1, 1), snr=(snr, snr), snr_over=over)
     make = cropper(distort=noise)
     crops = torch.cat([make(step)["samples"] for step in range(4)])
@@ -127,24 +149,36 @@ def test_a_silenced_crop_has_the_level_of_a_recording_with_as_much_silence():
 
 
 def test_every_start_is_drawn_the_last_one_too():
-    """A crop may begin at any frame after which there are enough, and a recording as long as a crop is one."""
+    """A crop may begin at any frame after which there are enough, and a recording as long as a crop
+    is one."""
     frames = [GRID.frames(n) for n in LENGTHS]
-    firsts = {int(x) for step in range(60) for x in cropper(seconds=frames[0] / 50)(step)["labels"][:, 0]}
+    firsts = {
+        int(x) for step in range(60) for x in cropper(seconds=frames[0] / 50)(step)["labels"][:, 0]
+    }
     assert firsts == {0} | set(range(frames[0], frames[0] + frames[1] - frames[0] + 1))
 
 
 def test_a_distorted_batch_depends_on_seed_and_step_only():
-    same = {"distort": parse_distortions("g+b", probability=(0.5, 0.9), snr_end=(-5.0, 0.0)), "clean": True, "horizon": 9}
+    same = {
+        "distort": parse_distortions("g+b", probability=(0.5, 0.9), snr_end=(-5.0, 0.0)),
+        "clean": True,
+        "horizon": 9,
+    }
     first, again = (
         cropper(**same),
-        cropper(**same | {"distort": parse_distortions("g+b", probability=(0.5, 0.9), snr_end=(-5.0, 0.0))}),
+        cropper(
+            **same
+            | {"distort": parse_distortions("g+b", probability=(0.5, 0.9), snr_end=(-5.0, 0.0))}
+        ),
     )
     [first(step) for step in (0, 3, 9)]
     for name, value in first(7).items():
         assert torch.equal(value, again(7)[name]), name
     for other in (first(8), cropper(**same | {"seed": 6})(7)):
         assert not torch.equal(other["samples"], first(7)["samples"])
-    assert set(first(7)["domains"].tolist()) <= {0, 1, 2} and first(7)["domains"].dtype == torch.int64
+    assert (
+        set(first(7)["domains"].tolist()) <= {0, 1, 2} and first(7)["domains"].dtype == torch.int64
+    )
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])
@@ -157,15 +191,31 @@ def test_schedules_run_over_the_updates_reach_their_end_and_stay_there(accumulat
     assert expected[-2 * accumulation :].tolist() == [1] * 2 * accumulation
     assert [progress for _, progress in distort.asked] == pytest.approx(expected)
     assert [batch["progress"].item() for batch in made] == pytest.approx(expected)
-    assert [batch["step"].item() for batch in made] == np.repeat(np.arange(updates + 2), accumulation).tolist()
-    assert len({key for key, _ in distort.asked}) == len(made)  # the batches of an update are different ones
-    assert all(batch[name].ndim == 0 for batch in made for name in ("progress", "step"))  # what processes do not divide
+    assert [batch["step"].item() for batch in made] == np.repeat(
+        np.arange(updates + 2), accumulation
+    ).tolist()
+    # the batches of an update are different ones
+    assert len({key for key, _ in distort.asked}) == len(made)
+    # what processes do not divide
+    assert all(batch[name].ndim == 0 for batch in made for name in ("progress", "step"))
 
 
 def test_silence_stays_silence_and_finite():
-    silent = LabelledAudio(np.zeros(16_000, np.int16), np.array([0, 16_000]), np.zeros(49, np.int16), np.array([0, 49]))
-    made = Cropper(silent, GRID, MaskOptions(), 2, 0.4, distort=parse_distortions("g", probability=(1, 1)), clean=True)(0)
-    assert made["samples"].abs().max() == made["clean_samples"].abs().max() == 0 and made["domains"].tolist() == [0, 0]
+    silent = LabelledAudio(
+        np.zeros(16_000, np.int16), np.array([0, 16_000]), np.zeros(49, np.int16), np.array([0, 49])
+    )
+    made = Cropper(
+        silent,
+        GRID,
+        MaskOptions(),
+        2,
+        0.4,
+        distort=parse_distortions("g", probability=(1, 1)),
+        clean=True,
+    )(0)
+    assert made["samples"].abs().max() == made["clean_samples"].abs().max() == 0 and made[
+        "domains"
+    ].tolist() == [0, 0]
 
 
 # ---- silence before and after
@@ -184,14 +234,25 @@ def test_frames_that_see_silence_have_no_label_and_the_others_their_own():
                 continue
             partly.append(len(sounding) / len(samples))
             begins, ends = known * GRID.hop, known * GRID.hop + GRID.receptive
-            assert (begins >= sounding[0] - 3).all() and (ends <= sounding[-1] + 4).all()  # a sample that is 0 by chance
+            # a sample that is 0 by chance
+            assert (begins >= sounding[0] - 3).all() and (ends <= sounding[-1] + 4).all()
             assert np.array_equal(np.diff(labels[known]), np.ones(max(len(known) - 1, 0)))
-            own = data().sample_bounds[int(labels[known[0]] >= GRID.frames(LENGTHS[0]))] if len(known) else 0
-            base = 0 if not len(known) or labels[known[0]] < GRID.frames(LENGTHS[0]) else GRID.frames(LENGTHS[0])
+            own = (
+                data().sample_bounds[int(labels[known[0]] >= GRID.frames(LENGTHS[0]))]
+                if len(known)
+                else 0
+            )
+            base = (
+                0
+                if not len(known) or labels[known[0]] < GRID.frames(LENGTHS[0])
+                else GRID.frames(LENGTHS[0])
+            )
             for frame in known:
                 start = own + (labels[frame] - base) * GRID.hop
                 expected = data().samples[start : start + GRID.receptive] / np.float32(32768)
-                assert np.array_equal(samples[frame * GRID.hop : frame * GRID.hop + GRID.receptive], expected)
+                assert np.array_equal(
+                    samples[frame * GRID.hop : frame * GRID.hop + GRID.receptive], expected
+                )
     assert 0.25 < min(partly) < 0.4 and max(partly) > 0.9
     assert whole / (20 * 8) == pytest.approx(0.3, abs=0.1)
 
@@ -207,31 +268,48 @@ def test_noise_is_in_the_silence_but_not_for_the_teacher():
 def test_recordings_that_are_too_short_for_a_crop_are_counted_and_reported(capsys):
     check_crops((16_000, 0, 24_000, 56_000), GRID, 1.4)  # one was set aside
     err = capsys.readouterr().err
-    assert "1 of 3 recordings are too short for a crop of 1.4 s, the shortest, which leaves 0.00139 of 0.00167 h" in err
+    assert (
+        "1 of 3 recordings are too short for a crop of 1.4 s, the shortest, which leaves "
+        "0.00139 of 0.00167 h"
+    ) in err
     check_crops((16_000, 24_000), GRID, 0.5)
     assert capsys.readouterr().err == ""
     for lengths in ((16_000, 24_000), ()):
         with pytest.raises(
-            InputError, match="no recording is as long as a crop of 2 s, the shortest; give a smaller --crop-seconds"
+            InputError,
+            match=(
+                "no recording is as long as a crop of 2 s, the shortest; give a "
+                "smaller --crop-seconds"
+            ),
         ):
             check_crops(lengths, GRID, 60)
     check_crops((40_000, 32_000), GRID, 15.6)  # shorter crops are cut from what is shorter, to 2 s
-    assert "1 of 2 recordings are too short for a crop of 2 s, the shortest" in capsys.readouterr().err
+    assert (
+        "1 of 2 recordings are too short for a crop of 2 s, the shortest"
+    ) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seconds", [0.98, 1.0])
 def test_what_is_called_too_short_is_what_is_never_cut(seconds, capsys):
     frames = GRID.frames(LENGTHS[0])
     check_crops(LENGTHS, GRID, seconds)
-    first = {int(labels[0]) < frames for step in range(20) for labels in cropper(seconds=seconds)(step)["labels"]}
+    first = {
+        int(labels[0]) < frames
+        for step in range(20)
+        for labels in cropper(seconds=seconds)(step)["labels"]
+    }
     assert ("1 of 2 recordings" in capsys.readouterr().err) is (first == {False})
 
 
 def test_rows_have_equally_many_masked_frames_where_that_is_asked_for():
-    free, same = (Cropper(data(), GRID, MaskOptions(0.5, 4, same_masks=same), 8, 0.6, 5) for same in (False, True))
+    free, same = (
+        Cropper(data(), GRID, MaskOptions(0.5, 4, same_masks=same), 8, 0.6, 5)
+        for same in (False, True)
+    )
     assert all(len(set(same(step)["mask"].sum(1).tolist())) == 1 for step in range(10))
     assert any(len(set(free(step)["mask"].sum(1).tolist())) > 1 for step in range(10))
-    assert all(torch.equal(free(step)["samples"], same(step)["samples"]) for step in range(3))  # the crops are the same
+    # the crops are the same
+    assert all(torch.equal(free(step)["samples"], same(step)["samples"]) for step in range(3))
 
 
 LONG = (32_000, 0, 40_123, 64_000, 33_000)  # one was set aside
@@ -242,18 +320,29 @@ def corpus(lengths):
     """Random samples; a label is the number of its frame in the whole corpus."""
     frames = [GRID.frames(n) for n in lengths]
     samples = np.random.default_rng(0).integers(-3000, 3000, sum(lengths)).astype(np.int16)
-    return LabelledAudio(samples, np.cumsum([0, *lengths]), np.arange(sum(frames)).astype(np.int16), np.cumsum([0, *frames]))
+    return LabelledAudio(
+        samples,
+        np.cumsum([0, *lengths]),
+        np.arange(sum(frames)).astype(np.int16),
+        np.cumsum([0, *frames]),
+    )
 
 
 def mixed_cropper(lengths=MIXED, **changes):
-    return Cropper(corpus(lengths), GRID, MaskOptions(), **{"crops": 8, "seconds": 4.0, "seed": 3} | changes)
+    return Cropper(
+        corpus(lengths), GRID, MaskOptions(), **{"crops": 8, "seconds": 4.0, "seed": 3} | changes
+    )
 
 
 def digest(batches):
     found = hashlib.sha256()
     for batch in batches:
         for name in sorted(batch):
-            found.update(name.encode() + str(tuple(batch[name].shape)).encode() + batch[name].numpy().tobytes())
+            found.update(
+                name.encode()
+                + str(tuple(batch[name].shape)).encode()
+                + batch[name].numpy().tobytes()
+            )
     return found.hexdigest()
 
 
@@ -262,7 +351,8 @@ def digest(batches):
 BEFORE = {  # twelve batches each, since the last start is drawn too
     "hubert": "14d6b2590e7ebb72afb047ae320247a048df56e5f7ee517ec80282ee180bf2ba",
     "wav2vec2": "b3186e08e526c35ad66c858e707f2c8da5ae06168116965ae7cab07804ac9c55",
-    "too short": "1d8dfec7e776397801c7ae54e2a3d724733768953cf5cc8271efd7327f36c7da",  # one of them is too short for any crop
+    # one of them is too short for any crop
+    "too short": "1d8dfec7e776397801c7ae54e2a3d724733768953cf5cc8271efd7327f36c7da",
 }
 
 
@@ -288,13 +378,16 @@ def test_every_recording_is_in_one_bucket_of_crops_that_are_not_longer(counts, f
     counts, shortest = np.array(counts), shortest_crop(frames, 50.0)
     found = buckets(counts, frames, crops, shortest)
     held = [i for bucket in found for i in bucket.recordings]
-    assert sorted(held) == np.flatnonzero(counts >= shortest).tolist() and shortest == min(frames, 100)
+    assert sorted(held) == np.flatnonzero(counts >= shortest).tolist() and shortest == min(
+        frames, 100
+    )
     for bucket in found:
         own = counts[bucket.recordings]
         assert own.min() >= bucket.frames and shortest <= bucket.frames <= frames
         if bucket.frames < frames:
             assert bucket.frames == own.min() and own.max() <= APART * own.min()
-            assert own.max() <= ALIKE * own.min() or len(own) <= bucket.crops  # it grew to fill a batch
+            # it grew to fill a batch
+            assert own.max() <= ALIKE * own.min() or len(own) <= bucket.crops
     if (counts >= frames).any():
         assert found[-1].recordings.tolist() == np.flatnonzero(counts >= frames).tolist()
         assert (found[-1].frames, found[-1].crops) == (frames, crops)
@@ -304,12 +397,17 @@ def test_every_recording_is_in_one_bucket_of_crops_that_are_not_longer(counts, f
 def test_a_batch_is_about_the_same_seconds_and_never_more(counts, frames, crops):
     for bucket in buckets(np.array(counts), frames, crops, shortest_crop(frames, 50.0)):
         together = bucket.frames * bucket.crops
-        assert 0.75 * frames * crops - bucket.frames < together <= frames * crops and bucket.crops >= crops
+        assert (
+            0.75 * frames * crops - bucket.frames < together <= frames * crops
+            and bucket.crops >= crops
+        )
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 6, 12])
 @pytest.mark.parametrize("crops", [12, 48])
-def test_the_processes_can_share_every_batch_and_usual_numbers_of_them_change_nothing(crops, processes, monkeypatch):
+def test_the_processes_can_share_every_batch_and_usual_numbers_of_them_change_nothing(
+    crops, processes, monkeypatch
+):
     counts = np.arange(100, 820, 3)
     one = [bucket.crops for bucket in buckets(counts, 781, crops, 100)]
     monkeypatch.setenv("WORLD_SIZE", str(processes))
@@ -319,17 +417,25 @@ def test_the_processes_can_share_every_batch_and_usual_numbers_of_them_change_no
 
 
 @settings(max_examples=20)
-@given(st.lists(st.integers(0, 80_000), min_size=1, max_size=8), st.integers(0, 99), st.integers(1, 9))
+@given(
+    st.lists(st.integers(0, 80_000), min_size=1, max_size=8), st.integers(0, 99), st.integers(1, 9)
+)
 def test_no_crop_leaves_its_recording_and_the_seconds_are_those_of_the_batch(lengths, step, crops):
     data = corpus(lengths)
     make = Cropper(data, GRID, MaskOptions(), crops, 3.0, seed=1, normalise=False)
     if max(map(GRID.frames, lengths)) < 100:
-        with pytest.raises(InputError, match="no recording is as long as a crop of 2 s, the shortest; give a smaller"):
+        with pytest.raises(
+            InputError,
+            match=("no recording is as long as a crop of 2 s, the shortest; give a smaller"),
+        ):
             make(step)
         return
     made = make(step)
     rows, frames = made["labels"].shape
-    assert made["samples"].shape == (rows, GRID.samples_for(frames)) and made["mask"].shape == (rows, frames)
+    assert made["samples"].shape == (rows, GRID.samples_for(frames)) and made["mask"].shape == (
+        rows,
+        frames,
+    )
     assert make.audio_seconds(step) == rows * frames / 50
     bounds = data.label_bounds
     for samples, labels in zip(made["samples"].numpy(), made["labels"].numpy(), strict=True):
@@ -337,14 +443,19 @@ def test_no_crop_leaves_its_recording_and_the_seconds_are_those_of_the_batch(len
         of = int(np.searchsorted(bounds, labels[0], side="right")) - 1
         start = data.sample_bounds[of] + (labels[0] - bounds[of]) * GRID.hop
         assert labels[-1] < bounds[of + 1] and start + len(samples) <= data.sample_bounds[of + 1]
-        assert np.array_equal(samples, data.samples[start : start + len(samples)] / np.float32(32768))
+        assert np.array_equal(
+            samples, data.samples[start : start + len(samples)] / np.float32(32768)
+        )
 
 
 @pytest.mark.slow
 def test_every_recording_is_drawn_equally_often_but_those_below_two_seconds():
     make, steps = mixed_cropper(normalise=False), 250
     drawn = np.concatenate(
-        [np.searchsorted(make.data.label_bounds, make(s)["labels"][:, 0].numpy(), "right") - 1 for s in range(steps)]
+        [
+            np.searchsorted(make.data.label_bounds, make(s)["labels"][:, 0].numpy(), "right") - 1
+            for s in range(steps)
+        ]
     )
     counts = np.bincount(drawn, minlength=len(MIXED))
     short = np.array(MIXED) < 32_000
@@ -370,7 +481,9 @@ def of(function):
 
 
 def teacher(anchors=None):
-    return TrainingRecording("p", Path("p.flac"), Path("p.flac"), None if anchors is None else np.array(anchors))
+    return TrainingRecording(
+        "p", Path("p.flac"), Path("p.flac"), None if anchors is None else np.array(anchors)
+    )
 
 
 def teachers(root):
@@ -381,7 +494,15 @@ def targets(root, out, function=features, book=BOOK):
     """Everything packed and labelled beside `out`; the folder of the labels."""
     packed, found = pack_audio(training_data(root), out), out.parent / "targets"
     lengths = np.diff(np.load(packed / "bounds.npy")).tolist()
-    write_targets(teachers(root), found, GRID, of(function), book, lengths, {"corpus": training_data(root).hash})
+    write_targets(
+        teachers(root),
+        found,
+        GRID,
+        of(function),
+        book,
+        lengths,
+        {"corpus": training_data(root).hash},
+    )
     return LabelledAudio.load(packed, found)
 
 
@@ -391,7 +512,8 @@ def targets(root, out, function=features, book=BOOK):
 def test_without_anchors_a_frame_is_its_own_teacher():
     assert teacher().frames(GRID, 5, 5).tolist() == [0, 1, 2, 3, 4]
     assert teacher().frames(GRID, 5, 4).tolist() == [0, 1, 2, 3, 3]
-    assert teacher([[0, 0], [1.5, 1.5], [4, 4]]).frames(GRID, 199, 199).tolist() == list(range(199))  # equal readings
+    # equal readings
+    assert teacher([[0, 0], [1.5, 1.5], [4, 4]]).frames(GRID, 199, 199).tolist() == list(range(199))
 
 
 @given(st.floats(0.5, 2.0), st.integers(2, 150))
@@ -402,9 +524,13 @@ def test_a_reading_that_is_slower_throughout(rate, count):
     assert np.abs(found - expected).max() <= 0.5 + 1e-6 or found[0] == 0
 
 
-@given(st.lists(st.tuples(st.floats(0.05, 0.5), st.floats(0.05, 0.5)), min_size=1, max_size=10), st.integers(1, 200))
+@given(
+    st.lists(st.tuples(st.floats(0.05, 0.5), st.floats(0.05, 0.5)), min_size=1, max_size=10),
+    st.integers(1, 200),
+)
 def test_a_frame_is_read_in_the_same_phone(durations, count):
-    """Phones with other lengths in either reading: a frame's middle and its teacher's middle lie in the same phone."""
+    """Phones with other lengths in either reading: a frame's middle and its teacher's middle lie in
+    the same phone."""
     anchors = np.vstack([[0, 0], np.cumsum(durations, 0)])
     there = GRID.frames(int(anchors[-1, 1] * 16_000))
     if there == 0:
@@ -417,7 +543,9 @@ def test_a_frame_is_read_in_the_same_phone(durations, count):
         if not (0 < other < there - 1 and here < anchors[-1, 0]):
             continue
         phone = int(np.searchsorted(anchors[:, 0], here, side="right")) - 1
-        assert anchors[phone, 1] - half <= (other * 320 + 200) / 16_000 <= anchors[phone + 1, 1] + half
+        assert (
+            anchors[phone, 1] - half <= (other * 320 + 200) / 16_000 <= anchors[phone + 1, 1] + half
+        )
 
 
 # ---- teachers of a corpus
@@ -425,8 +553,14 @@ def test_a_frame_is_read_in_the_same_phone(durations, count):
 
 def with_reference(root):
     """A second reading of p1, a quarter slower, and what it says."""
-    write_flac(root / "train/reference/p1.flac", np.random.default_rng(5).uniform(-0.5, 0.5, 30_154))
-    row = {"id": "p1", "audio": "train/reference/p1.flac", "anchors": [[0.0, 0.0], [24_123 / 16_000, 30_154 / 16_000]]}
+    write_flac(
+        root / "train/reference/p1.flac", np.random.default_rng(5).uniform(-0.5, 0.5, 30_154)
+    )
+    row = {
+        "id": "p1",
+        "audio": "train/reference/p1.flac",
+        "anchors": [[0.0, 0.0], [24_123 / 16_000, 30_154 / 16_000]],
+    }
     (root / "train/reference.jsonl").write_text(json.dumps(row) + "\n")
 
 
@@ -452,12 +586,25 @@ def test_clusters_are_fitted_on_a_random_choice(mini_corpus):
     for seed in range(4):
         seen = drawn.setdefault(seed, [])
         book = fit_targets(teachers(root), of(watched), 6, seed, share=0.3)
-        assert len(seen) == book.card["recordings"] == 3 and book.card["drawn_from"] == 10 and book.size == 6
-        assert (book.card["encoder"], book.card["seed"], book.card["budget"], book.card["starts"]) == ("toy", seed, 300_000, 20)
+        assert (
+            len(seen) == book.card["recordings"] == 3
+            and book.card["drawn_from"] == 10
+            and book.size == 6
+        )
+        assert (
+            book.card["encoder"],
+            book.card["seed"],
+            book.card["budget"],
+            book.card["starts"],
+        ) == ("toy", seed, 300_000, 20)
         assert book.card["reference_reading"] is False
     assert len({tuple(sorted(seen)) for seen in drawn.values()}) > 1
     again = fit_targets(teachers(root), of(features), 6, 0, 0.3, budget=20, starts=2)
-    assert (again.card["frames"], again.card["budget"], again.card["starts"]) == (sum(map(GRID.frames, drawn[0])), 20, 2)
+    assert (again.card["frames"], again.card["budget"], again.card["starts"]) == (
+        sum(map(GRID.frames, drawn[0])),
+        20,
+        2,
+    )
 
 
 # ---- files
@@ -485,10 +632,15 @@ def test_a_reference_of_several_recordings_is_labelled_once(mini_corpus, tmp_pat
     root, seen = mini_corpus(), []
     with_reference(root)
     path = root / "train/reference.jsonl"
-    other = json.loads(path.read_text()) | {"id": "p0", "anchors": [[0.0, 0.0], [1.0, 30_154 / 16_000]]}
+    other = json.loads(path.read_text()) | {
+        "id": "p0",
+        "anchors": [[0.0, 0.0], [1.0, 30_154 / 16_000]],
+    }
     path.write_text(path.read_text() + json.dumps(other) + "\n")
     monkeypatch.setattr(room, "WORKERS", 1)
-    data = targets(root, tmp_path / "out", lambda samples: seen.append(len(samples)) or features(samples))
+    data = targets(
+        root, tmp_path / "out", lambda samples: seen.append(len(samples)) or features(samples)
+    )
     assert sorted(seen) == [9_999, 30_154]
     slow = BOOK.assign(features(read_audio(root / "train/reference/p1.flac")))
     for i, one in enumerate(teachers(root)[:2]):
@@ -512,7 +664,11 @@ def test_finished_work_is_not_done_again_a_killed_run_is_and_no_file_depends_on_
         targets(root, out)
         with untouched(out.parent):
             targets(root, out, lambda *_: pytest.fail("this was computed before"))
-        written[workers] = {path.relative_to(out.parent): path.read_bytes() for name in FILES for path in out.parent.rglob(name)}
+        written[workers] = {
+            path.relative_to(out.parent): path.read_bytes()
+            for name in FILES
+            for path in out.parent.rglob(name)
+        }
     assert written[1] == written[3] and len(written[1]) == 4
     other = Codebook(BOOK.centroids * 1.1, BOOK.card)
     targets(root, out, book=other)
@@ -527,16 +683,25 @@ def test_a_flipped_bit_in_what_is_kept_is_noticed(mini_corpus, tmp_path):
     for path in kept:
         whole = path.read_bytes()
         path.write_bytes(whole[:-5] + bytes([whole[-5] ^ 4]) + whole[-4:])
-        with pytest.raises(InputError, match=f"{path} is not the file that its card describes; delete {path.parent}"):
+        with pytest.raises(
+            InputError,
+            match=(f"{path} is not the file that its card describes; delete {path.parent}"),
+        ):
             targets(root, out)
         path.write_bytes(whole)
     targets(root, out)
 
 
 @pytest.mark.parametrize("kind", ["damaged", "short", "reference"])
-def test_a_recording_without_targets_is_set_aside_and_the_rest_is_done(mini_corpus, tmp_path, capsys, kind):
+def test_a_recording_without_targets_is_set_aside_and_the_rest_is_done(
+    mini_corpus, tmp_path, capsys, kind
+):
     """Short: the teacher may see more at a time than the encoder that is trained."""
-    root, audio, function = mini_corpus((16_000, 1_000 if kind == "short" else 24_123, 20_000)), kind != "damaged", features
+    root, audio, function = (
+        mini_corpus((16_000, 1_000 if kind == "short" else 24_123, 20_000)),
+        kind != "damaged",
+        features,
+    )
     if kind == "damaged":
         (root / "train/audio/p1.flac").write_bytes(b"no audio")
     elif kind == "reference":
@@ -547,18 +712,25 @@ def test_a_recording_without_targets_is_set_aside_and_the_rest_is_done(mini_corp
 
         def function(samples):
             if len(samples) < 1_200:
-                raise ValueError(f"{len(samples)} samples are fewer than the 1200 that one frame needs")
+                raise ValueError(
+                    f"{len(samples)} samples are fewer than the 1200 that one frame needs"
+                )
             return features(samples)
 
     pack_audio(training_data(root), tmp_path / "out")
-    assert ("set aside p1" in (err := capsys.readouterr().err)) is not audio and ("1 recording set aside" in err) is not audio
+    assert ("set aside p1" in (err := capsys.readouterr().err)) is not audio and (
+        ("1 recording set aside") in err
+    ) is not audio
     data = targets(root, tmp_path / "out", function)
     assert ("set aside p1" in capsys.readouterr().err) is audio
     assert (np.diff(data.sample_bounds)[1] > 0) == audio
     assert np.diff(data.label_bounds).tolist() == [GRID.frames(16_000), 0, GRID.frames(20_000)]
     crops = Cropper(data, GRID, MaskOptions(0.5, 10, 0.0), crops=20, seconds=0.5)
     assert [set(bucket.recordings) for bucket in crops._buckets] == [{0, 2}]
-    assert fit_targets(teachers(root), of(function), 6).size == 6 and "set aside p1" in capsys.readouterr().err
+    assert (
+        fit_targets(teachers(root), of(function), 6).size == 6
+        and ("set aside p1") in capsys.readouterr().err
+    )
 
 
 def test_targets_that_cannot_be_are_one_sentence(mini_corpus, tmp_path):
@@ -594,8 +766,14 @@ def test_targets_that_cannot_be_are_one_sentence(mini_corpus, tmp_path):
         ("[1]", "is not a JSON object"),
         ('{"id": "p0"}', "not a reference reading"),
         ('{"id": "p0", "audio": "x.flac", "anchors": [[0, 0, 0]]}', "not a reference reading"),
-        ('{"id": "p0", "audio": "x.flac", "anchors": [[0, 0], [1, 1]]}', "x.flac, which does not exist"),
-        ('{"id": "p0", "audio": "../x.flac", "anchors": [[0, 0]]}', "../x.flac, which leads out of"),
+        (
+            '{"id": "p0", "audio": "x.flac", "anchors": [[0, 0], [1, 1]]}',
+            "x.flac, which does not exist",
+        ),
+        (
+            '{"id": "p0", "audio": "../x.flac", "anchors": [[0, 0]]}',
+            "../x.flac, which leads out of",
+        ),
     ],
 )
 def test_a_damaged_reference_is_named(mini_corpus, line, message):
@@ -607,7 +785,10 @@ def test_a_damaged_reference_is_named(mini_corpus, line, message):
 
 def test_a_folder_of_recordings_is_material_too(tmp_path):
     for name in ("b", "a", "c"):
-        write_flac(tmp_path / "voices" / f"{name}.flac", np.random.default_rng(0).uniform(-0.5, 0.5, 16_000))
+        write_flac(
+            tmp_path / "voices" / f"{name}.flac",
+            np.random.default_rng(0).uniform(-0.5, 0.5, 16_000),
+        )
     found = training_data(tmp_path / "voices", recordings=2)
     assert len(found.recordings) == 2 and all(r.path == r.audio for r in found.recordings)
     write_flac(found.recordings[0].path, np.zeros(16_000))
@@ -618,16 +799,28 @@ def test_some_passages_of_a_corpus_are_drawn_by_the_seed_and_are_known_apart(min
     """Not the first ones, which in a list by speaker are a few speakers."""
     root = mini_corpus()
     found = [training_data(root, recordings=2, seed=seed) for seed in range(10)]
-    assert {tuple(r.id for r in f.recordings) for f in found} == {("p0", "p1"), ("p0", "p2"), ("p1", "p2")}
-    assert training_data(root, recordings=2, seed=3) == found[3] and found[3].hash == training_data(root).hash + "-2-3"
+    assert {tuple(r.id for r in f.recordings) for f in found} == {
+        ("p0", "p1"),
+        ("p0", "p2"),
+        ("p1", "p2"),
+    }
+    assert (
+        training_data(root, recordings=2, seed=3) == found[3]
+        and found[3].hash == training_data(root).hash + "-2-3"
+    )
     found = found[0]
     assert found.card == {"manifests": "0123"}
     with_reference(root)
     assert [r.anchors is None for r in training_data(root).recordings] == [True, False, True]
-    assert all(r.anchors is None and r.path == r.audio for r in training_data(root, reference=False).recordings)
+    assert all(
+        r.anchors is None and r.path == r.audio
+        for r in training_data(root, reference=False).recordings
+    )
     for name in ("passages", "questions"):
         (root / f"train/{name}.jsonl").write_text("")
-    with pytest.raises(InputError, match="train has no passages to learn from; prepare the corpus with some"):
+    with pytest.raises(
+        InputError, match=("train has no passages to learn from; prepare the corpus with some")
+    ):
         training_data(root)
 
 
@@ -641,8 +834,14 @@ def test_a_manifest_has_its_reference_readings_beside_it(tmp_path):
     plain = training_data(listed)
     (tmp_path / "list.reference.jsonl").write_text(json.dumps(line) + "\n")
     found = training_data(listed)
-    assert [r.audio.name for r in found.recordings] == ["neutral.flac", "two.flac"] and found.recordings[1].anchors is None
-    assert found.recordings[0].path.name == "one.flac" and found.hash != plain.hash == training_data(listed, reference=False).hash
+    assert [r.audio.name for r in found.recordings] == [
+        "neutral.flac",
+        "two.flac",
+    ] and found.recordings[1].anchors is None
+    assert (
+        found.recordings[0].path.name == "one.flac"
+        and found.hash != plain.hash == training_data(listed, reference=False).hash
+    )
     for damage in ({"anchors": []}, {"id": ["one"]}):
         (tmp_path / "list.reference.jsonl").write_text(json.dumps(line | damage) + "\n")
         with pytest.raises(InputError, match="reference.jsonl:1 is not a reference reading"):

@@ -1,4 +1,5 @@
-"""HuBERT pre-training: masks, crops, the loss against transformers' own forward, and the label head beside the encoder."""
+"""HuBERT pre-training: masks, crops, the loss against transformers' own forward, and the label head
+beside the encoder."""
 
 import copy
 import json
@@ -15,7 +16,13 @@ from safetensors.torch import load_file, save_file
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 from torch.nn import functional
-from transformers import AutoFeatureExtractor, HubertModel, Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
+from transformers import (
+    AutoFeatureExtractor,
+    HubertModel,
+    Wav2Vec2Config,
+    Wav2Vec2ForPreTraining,
+    Wav2Vec2Model,
+)
 
 from speechssl.augment.training import parse_distortions
 from speechssl.config import TrainingOptions
@@ -79,7 +86,9 @@ def test_the_share_that_is_hidden(probability):
 
 @pytest.mark.slow
 @given(st.integers(1, 8), st.integers(20, 300), st.floats(0.1, 0.8), st.integers(0, 10**6))
-def test_rows_are_cut_to_as_many_masked_frames_as_the_row_with_fewest(rows, frames, probability, seed):
+def test_rows_are_cut_to_as_many_masked_frames_as_the_row_with_fewest(
+    rows, frames, probability, seed
+):
     rng = np.random.default_rng(seed)
     masks = np.stack([span_mask(rng, frames, probability, 10) for _ in range(rows)])
     cut = cut_to_same(rng, masks)
@@ -95,9 +104,15 @@ def toy_batch(seed=0):
     labels = np.repeat(rng.integers(0, 3, (4, 10)), 5, axis=1)
     tones = np.sin(np.arange(GRID.samples_for(50)) * np.array([0.05, 0.4, 1.2])[:, None])
     owner = np.clip((np.arange(GRID.samples_for(50)) - GRID.offset) // GRID.hop, 0, 49)
-    samples = tones[labels[:, owner], np.arange(len(owner))] + 0.05 * rng.standard_normal((4, len(owner)))
+    samples = tones[labels[:, owner], np.arange(len(owner))] + 0.05 * rng.standard_normal(
+        (4, len(owner))
+    )
     mask = np.stack([span_mask(rng, 50, 0.5, 5) for _ in range(4)])
-    return {"samples": torch.from_numpy(samples).float(), "labels": torch.from_numpy(labels), "mask": torch.from_numpy(mask)}
+    return {
+        "samples": torch.from_numpy(samples).float(),
+        "labels": torch.from_numpy(labels),
+        "mask": torch.from_numpy(mask),
+    }
 
 
 @pytest.mark.parametrize("visible_weight", [0.0, 1.0])
@@ -123,7 +138,10 @@ def test_hidden_frames_are_not_seen(quiet):
     model = HubertPretraining(quiet().eval(), 3, width=8, visible_weight=1.0)
 
     def loss(seed, hidden):
-        inputs = toy_batch(seed) | {"labels": toy_batch()["labels"], "mask": torch.full((4, 50), hidden)}
+        inputs = toy_batch(seed) | {
+            "labels": toy_batch()["labels"],
+            "mask": torch.full((4, 50), hidden),
+        }
         penalty = model.encoder.feature_extractor(inputs["samples"]).square().mean()
         return float(model(**inputs)["loss"] - 10 * penalty)
 
@@ -134,7 +152,10 @@ def test_hidden_frames_are_not_seen(quiet):
 
 def test_frames_without_a_label_do_not_count(quiet):
     """As if neither they nor their logits were there."""
-    model, inputs = HubertPretraining(quiet().eval(), 3, width=8, visible_weight=1.0, penalty=0.0), toy_batch()
+    model, inputs = (
+        HubertPretraining(quiet().eval(), 3, width=8, visible_weight=1.0, penalty=0.0),
+        toy_batch(),
+    )
     labels = inputs["labels"].clone()
     labels[:, 20:] = -1
     found = model(**inputs | {"labels": labels})
@@ -153,11 +174,15 @@ def test_frames_without_a_label_do_not_count(quiet):
 
 
 @pytest.mark.parametrize(("norm", "attends"), [("layer", True), ("group", False)])
-def test_transformers_is_made_to_leave_padding_out_where_the_encoder_can(hubert_folder, tmp_path, norm, attends):
+def test_transformers_is_made_to_leave_padding_out_where_the_encoder_can(
+    hubert_folder, tmp_path, norm, attends
+):
     encoder = HubertModel.from_pretrained(hubert_folder(norm))
     save_encoder(encoder, tmp_path)
     extractor = AutoFeatureExtractor.from_pretrained(tmp_path)
-    short, long = (np.random.default_rng(0).standard_normal(n).astype(np.float32) for n in (4_000, 8_000))
+    short, long = (
+        np.random.default_rng(0).standard_normal(n).astype(np.float32) for n in (4_000, 8_000)
+    )
     batch = extractor([short, long], sampling_rate=16_000, padding=True, return_tensors="pt")
     assert ("attention_mask" in batch) is attends
     if attends:
@@ -177,7 +202,10 @@ class Model(nn.Module):
 
 
 def same(a, b):
-    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+    return all(
+        torch.equal(x, y)
+        for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
+    )
 
 
 @pytest.fixture
@@ -186,7 +214,9 @@ def start(tmp_path):
     return tmp_path
 
 
-def test_a_shipped_encoder_is_not_given_the_head_of_a_folder_of_its_name(tmp_path, monkeypatch, capsys):
+def test_a_shipped_encoder_is_not_given_the_head_of_a_folder_of_its_name(
+    tmp_path, monkeypatch, capsys
+):
     save_label_head(Model(), tmp_path / "people-en/encoder", "cafe")
     monkeypatch.chdir(tmp_path)
     assert restore_label_head(Model(seed=1), "people-en/encoder", "cafe") is False
@@ -198,16 +228,24 @@ def test_a_shipped_encoder_is_not_given_the_head_of_a_folder_of_its_name(tmp_pat
     [(5, 4, "cafe"), (7, 4, "cafe"), (5, 4, "beef"), (5, 6, "cafe")],
     ids=["same", "clusters", "codebook", "width"],
 )
-def test_the_head_of_the_same_codebook_goes_on_and_another_is_made_anew(start, capsys, clusters, width, codebook):
+def test_the_head_of_the_same_codebook_goes_on_and_another_is_made_anew(
+    start, capsys, clusters, width, codebook
+):
     model, restored = Model(clusters, width, seed=1), (clusters, width, codebook) == (5, 4, "cafe")
     assert restore_label_head(model, str(start), codebook) is restored
     assert same(model, Model() if restored else Model(clusters, width, seed=1))
     assert all(weight.requires_grad for weight in model.parameters())
     anew = f"it was re-made: {clusters} clusters in {width} dimensions for {codebook}"
     err = capsys.readouterr().err
-    assert err == "" if restored else f"is 5 clusters in 4 dimensions for codebook cafe; {anew}" in err
+    assert (
+        err == ""
+        if restored
+        else (f"is 5 clusters in 4 dimensions for codebook cafe; {anew}") in err
+    )
     assert restore_label_head(Model(), str(start / "nothing"), "cafe") is False
-    assert f"{start}/nothing has no label head; one for 5 clusters was made" in capsys.readouterr().err
+    assert (
+        f"{start}/nothing has no label head; one for 5 clusters was made"
+    ) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", ["cut", "labels", "project.weight", "flat"])
@@ -217,18 +255,37 @@ def test_a_damaged_head_is_one_sentence(start, damage):
         path.write_bytes(path.read_bytes()[:40])
     else:
         state = load_file(path)
-        state = state | {"labels": torch.zeros(5)} if damage == "flat" else {k: v for k, v in state.items() if k != damage}
+        state = (
+            state | {"labels": torch.zeros(5)}
+            if damage == "flat"
+            else {k: v for k, v in state.items() if k != damage}
+        )
         save_file(state, path, {"codebook": "cafe"})
-    with pytest.raises(InputError, match=rf"^cannot read the label head .*{NAME} \([^\n]+\); delete it, and a new one is made$"):
+    with pytest.raises(
+        InputError,
+        match=(
+            rf"^cannot read the label head .*{NAME} \([^\n]+\); "
+            r"delete it, and a new one is made$"
+        ),
+    ):
         restore_label_head(Model(), str(start), "cafe")
 
 
-OPTIONS = ContrastiveOptions(codebooks=2, entries=5, width=16, penalty=0.0, feature_gradient=1.0, dropout=0.0)
+OPTIONS = ContrastiveOptions(
+    codebooks=2, entries=5, width=16, penalty=0.0, feature_gradient=1.0, dropout=0.0
+)
 
 
 def config(norm="layer"):
-    heads = {"num_codevector_groups": 2, "num_codevectors_per_group": 5, "codevector_dim": 16, "proj_codevector_dim": 16}
-    return Wav2Vec2Config(**QUIET | TINY | heads, feat_extract_norm=norm, do_stable_layer_norm=norm == "layer")
+    heads = {
+        "num_codevector_groups": 2,
+        "num_codevectors_per_group": 5,
+        "codevector_dim": 16,
+        "proj_codevector_dim": 16,
+    }
+    return Wav2Vec2Config(
+        **QUIET | TINY | heads, feat_extract_norm=norm, do_stable_layer_norm=norm == "layer"
+    )
 
 
 def pair(norm="layer", options=OPTIONS):
@@ -243,13 +300,20 @@ def pair(norm="layer", options=OPTIONS):
 
 def inputs(rows=3, frames=50, seed=0, negatives=7):
     rng = np.random.default_rng(seed)
-    samples = torch.from_numpy(rng.standard_normal((rows, GRID.samples_for(frames))).astype(np.float32))
+    samples = torch.from_numpy(
+        rng.standard_normal((rows, GRID.samples_for(frames))).astype(np.float32)
+    )
     samples *= torch.linspace(0, 6, samples.shape[1]).sin() + 1.1  # not all frames alike
     mask = np.zeros((rows, frames), bool)
     for row in mask:
         row[rng.choice(frames, 20, replace=False)] = True
     drawn = torch.from_numpy(draw_negatives(rng, rows, 20, negatives))
-    return {"samples": samples, "mask": torch.from_numpy(mask), "negatives": drawn, "temperature": torch.tensor(1.3)}
+    return {
+        "samples": samples,
+        "mask": torch.from_numpy(mask),
+        "negatives": drawn,
+        "temperature": torch.tensor(1.3),
+    }
 
 
 def in_frames(made):
@@ -273,7 +337,11 @@ def fixed_noise(monkeypatch):
         def gumbel_softmax(logits, tau=1, hard=False, dim=-1):
             here = noise if logits.numel() == noise.numel() else noise[mask]
             soft = ((logits + here.reshape(logits.shape)) / tau).softmax(dim)
-            return functional.one_hot(soft.argmax(-1), 5).float() - soft.detach() + soft if hard else soft
+            return (
+                functional.one_hot(soft.argmax(-1), 5).float() - soft.detach() + soft
+                if hard
+                else soft
+            )
 
         monkeypatch.setattr(functional, "gumbel_softmax", gumbel_softmax)
         return noise
@@ -285,7 +353,8 @@ def gradients(model, loss):
     model.zero_grad()
     loss.backward()
     renamed = {
-        name.replace("encoder.", "wav2vec2.", 1) if name.startswith("encoder.") else name: p for name, p in model.named_parameters()
+        name.replace("encoder.", "wav2vec2.", 1) if name.startswith("encoder.") else name: p
+        for name, p in model.named_parameters()
     }
     return {name: p.grad for name, p in renamed.items() if p.grad is not None}
 
@@ -299,16 +368,26 @@ def test_loss_and_gradients_are_those_of_transformers(norm, fixed_noise):
     made = inputs()
     fixed_noise(made["mask"])
     theirs.set_gumbel_temperature(1.3)
-    expected = theirs(made["samples"], mask_time_indices=made["mask"], sampled_negative_indices=in_frames(made))
+    expected = theirs(
+        made["samples"], mask_time_indices=made["mask"], sampled_negative_indices=in_frames(made)
+    )
     found, hidden = ours(**made), int(made["mask"].sum())
-    assert found["contrastive_loss"].item() == pytest.approx(expected.contrastive_loss.item() / hidden, rel=1e-5)
+    assert found["contrastive_loss"].item() == pytest.approx(
+        expected.contrastive_loss.item() / hidden, rel=1e-5
+    )
     diversity = (found["loss"] - found["contrastive_loss"]) / OPTIONS.diversity
     assert diversity.item() == pytest.approx(expected.diversity_loss.item() / hidden, abs=2e-5)
     assert found["loss"].item() == pytest.approx(expected.loss.item() / hidden, rel=1e-5)
     right, mine = gradients(theirs, expected.loss / hidden), gradients(ours, found["loss"])
     assert right.keys() == mine.keys() and len(mine) > 40
     for name, gradient in right.items():
-        torch.testing.assert_close(mine[name], gradient, atol=2e-5, rtol=2e-3, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            mine[name],
+            gradient,
+            atol=2e-5,
+            rtol=2e-3,
+            msg=lambda text, name=name: f"{name}: {text}",
+        )
 
 
 @pytest.mark.parametrize("norm", ["layer", "group"])
@@ -317,18 +396,34 @@ def test_hard_choices_are_those_of_transformers_where_negatives_equal_the_positi
     theirs.eval(), ours.eval()
     made = inputs(negatives=40)
     with torch.no_grad():
-        expected = theirs(made["samples"], mask_time_indices=made["mask"], sampled_negative_indices=in_frames(made))
+        expected = theirs(
+            made["samples"],
+            mask_time_indices=made["mask"],
+            sampled_negative_indices=in_frames(made),
+        )
         found = ours(**made)
-        codes = ours.quantise(ours.encoder.feature_extractor(made["samples"]).transpose(1, 2)[made["mask"]]).codes
-    of_negatives = torch.stack([row[chosen] for row, chosen in zip(codes.unflatten(0, (3, 20)), made["negatives"], strict=True)])
+        codes = ours.quantise(
+            ours.encoder.feature_extractor(made["samples"]).transpose(1, 2)[made["mask"]]
+        ).codes
+    of_negatives = torch.stack(
+        [
+            row[chosen]
+            for row, chosen in zip(codes.unflatten(0, (3, 20)), made["negatives"], strict=True)
+        ]
+    )
     again = (of_negatives == codes.view(3, 20, 1, 2)).all(-1)
     assert 0.02 < again.float().mean() < 0.9  # negatives that are the positive once more
-    assert found["contrastive_loss"].item() == pytest.approx(expected.contrastive_loss.item() / 60, rel=1e-5)
-    assert found["code_perplexity"].item() * 2 == pytest.approx(expected.codevector_perplexity.item(), abs=1e-3)
+    assert found["contrastive_loss"].item() == pytest.approx(
+        expected.contrastive_loss.item() / 60, rel=1e-5
+    )
+    assert found["code_perplexity"].item() * 2 == pytest.approx(
+        expected.codevector_perplexity.item(), abs=1e-3
+    )
 
 
 def test_equal_entries_count_for_none_while_training_too(fixed_noise):
-    """Straight-through sums that are one only to rounding would let equal entries pass for different ones."""
+    """Straight-through sums that are one only to rounding would let equal entries pass for
+    different ones."""
     _, ours = pair()
     made = inputs()
     fixed_noise(made["mask"])
@@ -336,14 +431,20 @@ def test_equal_entries_count_for_none_while_training_too(fixed_noise):
         ours.quantizer.weight_proj.weight.zero_()
         ours.quantizer.weight_proj.bias.copy_(torch.tensor([50.0, 0, 0, 0, 0] * 2))
     found = ours(**made)
-    assert found["contrastive_loss"] == found["contrastive_accuracy"] == 0  # nothing to be distinguished from is nothing found
+    # nothing to be distinguished from is nothing found
+    assert found["contrastive_loss"] == found["contrastive_accuracy"] == 0
     assert found["code_perplexity"] == pytest.approx(1.0, abs=1e-4)
-    assert torch.isfinite(torch.cat([g.ravel() for g in gradients(ours, found["loss"]).values()])).all()
+    assert torch.isfinite(
+        torch.cat([g.ravel() for g in gradients(ours, found["loss"]).values()])
+    ).all()
 
 
 def test_the_feature_penalty_is_the_mean_square_before_the_layer_norm():
     made = inputs()
-    with_it, without = (pair(options=ContrastiveOptions(2, 5, 16, penalty=p, dropout=0.0))[1].eval() for p in (10.0, 0.0))
+    with_it, without = (
+        pair(options=ContrastiveOptions(2, 5, 16, penalty=p, dropout=0.0))[1].eval()
+        for p in (10.0, 0.0)
+    )
     with torch.no_grad():
         square = with_it.encoder.feature_extractor(made["samples"]).square().mean()
         found = with_it(**made)
@@ -369,9 +470,13 @@ def test_targets_of_distorted_speech_are_those_of_the_clean(fixed_noise):
     fixed_noise(made["mask"])
     quantised = []
     quantise = ours.quantise
-    ours.quantise = lambda features, temperature: quantised.append(features) or quantise(features, temperature)
+    ours.quantise = lambda features, temperature: (
+        quantised.append(features) or quantise(features, temperature)
+    )
     found, plain = ours(**made, clean_samples=clean), ours(**made)
-    expected = ours.encoder.feature_extractor(clean).transpose(1, 2)[made["mask"]].unflatten(0, (3, -1))
+    expected = (
+        ours.encoder.feature_extractor(clean).transpose(1, 2)[made["mask"]].unflatten(0, (3, -1))
+    )
     torch.testing.assert_close(quantised[0], expected)
     assert quantised[0].requires_grad and not torch.equal(quantised[0], quantised[1])
     assert found["contrastive_loss"] != plain["contrastive_loss"]
@@ -381,7 +486,8 @@ def test_targets_of_distorted_speech_are_those_of_the_clean(fixed_noise):
 
 
 def test_processes_that_share_a_batch_have_its_loss_and_gradient(monkeypatch, fixed_noise):
-    """Two processes are played one after the other: what they would average is known from a first round."""
+    """Two processes are played one after the other: what they would average is known from a first
+    round."""
     _, ours = pair(options=ContrastiveOptions(2, 5, 16, dropout=0.0))
     made = inputs(rows=4)
     noise = fixed_noise(made["mask"])
@@ -395,18 +501,35 @@ def test_processes_that_share_a_batch_have_its_loss_and_gradient(monkeypatch, fi
             fixed_noise(half["mask"], noise[number::2])
             calls = iter(range(100))
             monkeypatch.setattr(room, "processes", lambda: 2)
-            monkeypatch.setattr(room, "mean_of_processes", lambda x, n=number, c=calls: mean(n, next(c), x))
+            monkeypatch.setattr(
+                room, "mean_of_processes", lambda x, n=number, c=calls: mean(n, next(c), x)
+            )
             losses.append(ours(**half))
         return losses
 
-    play(lambda number, call, x: sent[number].append(x.detach().clone()) or x)  # equal counts: the other values are right too
+    # equal counts: the other values are right too
+    play(lambda number, call, x: sent[number].append(x.detach().clone()) or x)
     means = [(a + b) / 2 for a, b in zip(*sent, strict=True)]
     assert len(means) > 4
     found = play(lambda number, call, x: means[call])
-    for name in ("loss", "contrastive_loss", "contrastive_accuracy", "code_perplexity", "feature_penalty"):
-        torch.testing.assert_close((found[0][name] + found[1][name]) / 2, whole[name], atol=1e-5, rtol=1e-4)
+    for name in (
+        "loss",
+        "contrastive_loss",
+        "contrastive_accuracy",
+        "code_perplexity",
+        "feature_penalty",
+    ):
+        torch.testing.assert_close(
+            (found[0][name] + found[1][name]) / 2, whole[name], atol=1e-5, rtol=1e-4
+        )
     for name, gradient in gradients(ours, (found[0]["loss"] + found[1]["loss"]) / 2).items():
-        torch.testing.assert_close(gradient, expected[name], atol=1e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            gradient,
+            expected[name],
+            atol=1e-5,
+            rtol=1e-4,
+            msg=lambda text, name=name: f"{name}: {text}",
+        )
 
 
 # ---- batches
@@ -415,8 +538,12 @@ def test_processes_that_share_a_batch_have_its_loss_and_gradient(monkeypatch, fi
 def crops(frames=100, **changes):
     samples = np.random.default_rng(0).integers(-3000, 3000, 90_000).astype(np.int16)
     bounds = np.cumsum([0, GRID.frames(40_000), GRID.frames(50_000)])
-    data = LabelledAudio(samples, np.array([0, 40_000, 90_000]), np.zeros(bounds[-1], np.int16), bounds)
-    return Cropper(data, GRID, MaskOptions(0.65, 10), **{"crops": 4, "seconds": frames / 50} | changes)
+    data = LabelledAudio(
+        samples, np.array([0, 40_000, 90_000]), np.zeros(bounds[-1], np.int16), bounds
+    )
+    return Cropper(
+        data, GRID, MaskOptions(0.65, 10), **{"crops": 4, "seconds": frames / 50} | changes
+    )
 
 
 def test_a_batch_depends_on_seed_and_step_only():
@@ -436,7 +563,9 @@ def test_all_rows_hide_as_many_frames_and_only_what_the_mask_hid():
         made, cut = make(step), crops()(step)
         assert torch.equal(made["samples"], cut["samples"]) and "labels" not in made
         counts = made["mask"].sum(1)
-        assert (counts == cut["mask"].sum(1).min()).all() and not (made["mask"] & ~cut["mask"]).any()
+        assert (counts == cut["mask"].sum(1).min()).all() and not (
+            made["mask"] & ~cut["mask"]
+        ).any()
         assert made["negatives"].shape == (4, counts[0], 100)
 
 
@@ -449,14 +578,23 @@ def test_all_others_are_drawn_alike():
 
 def test_the_temperature_counts_updates_not_batches():
     make = ContrastiveBatches(crops(), temperature=Temperature(2.0, 0.5, 0.4), accumulation=2)
-    assert [make(step)["temperature"].item() for step in range(6)] == pytest.approx([2, 2, 1, 1, 0.5, 0.5])
+    assert [make(step)["temperature"].item() for step in range(6)] == pytest.approx(
+        [2, 2, 1, 1, 0.5, 0.5]
+    )
     assert make(9)["temperature"].item() == pytest.approx(0.4)
-    assert Temperature()(100_000) == pytest.approx(2 * 0.999995**100_000) and Temperature()(10**6) == 0.5
+    assert (
+        Temperature()(100_000) == pytest.approx(2 * 0.999995**100_000)
+        and Temperature()(10**6) == 0.5
+    )
 
 
 def test_a_crop_that_hides_one_frame_is_refused():
     with pytest.raises(
-        InputError, match="a crop has 1 masked frames, too few for the contrastive loss; give a longer --crop-seconds"
+        InputError,
+        match=(
+            "a crop has 1 masked frames, too few for the contrastive loss; give a "
+            "longer --crop-seconds"
+        ),
     ):
         ContrastiveBatches(crops(1))(0)
 
@@ -471,7 +609,10 @@ def test_a_collapse_is_reported_loudly_and_not_before_it_lasts(capsys):
     assert capsys.readouterr().err == ""
     [guard(1.01) for _ in range(4)]
     err = capsys.readouterr().err
-    assert err.count("a codebook uses 1.01 of 320 entries; start again with a lower learning rate") == 2
+    assert (
+        err.count("a codebook uses 1.01 of 320 entries; start again with a lower learning rate")
+        == 2
+    )
     assert "THE QUANTISER HAS COLLAPSED: for 3 batches" in err and "for 6 batches" in err
 
 
@@ -488,7 +629,9 @@ def test_one_collapsed_codebook_of_two_is_a_collapse(capsys):
 
 
 def test_a_width_that_the_codebooks_cannot_share_is_refused():
-    with pytest.raises(InputError, match="a width of 16 is no multiple of 3 codebooks; give a multiple of 3"):
+    with pytest.raises(
+        InputError, match=("a width of 16 is no multiple of 3 codebooks; give a multiple of 3")
+    ):
         Wav2Vec2Pretraining(Wav2Vec2Model(config()), ContrastiveOptions(codebooks=3, width=16))
 
 
@@ -501,7 +644,9 @@ def quantiser():
 def test_noise_is_drawn_while_training_only(quantiser):
     x = torch.randn(200, 8) / 10
     likely = quantiser.eval()(x, 1.0)
-    assert torch.equal(likely.codes, likely.likely.argmax(-1)) and torch.equal(likely.codes, quantiser(x, 9.0).codes)
+    assert torch.equal(likely.codes, likely.likely.argmax(-1)) and torch.equal(
+        likely.codes, quantiser(x, 9.0).codes
+    )
     first, second = quantiser.train()(x, 1.0), quantiser(x, 1.0)
     assert not torch.equal(first.codes, second.codes) and torch.equal(first.likely, likely.likely)
 
@@ -512,7 +657,9 @@ def test_choices_are_made_in_full_precision_under_bf16(quantiser):
     assert found.vectors.dtype == found.likely.dtype == torch.float32
 
 
-HEAD_OPTIONS = ContrastiveOptions(codebooks=2, entries=6, width=12, kappa=0.2, diversity=0.3, dropout=0.05)
+HEAD_OPTIONS = ContrastiveOptions(
+    codebooks=2, entries=6, width=12, kappa=0.2, diversity=0.3, dropout=0.05
+)
 
 
 @pytest.fixture
@@ -533,18 +680,29 @@ def test_transformers_reads_what_is_saved(model, folder):
     assert same(theirs.wav2vec2, model.encoder) and same(theirs.project_q, model.project_q)
     for name, value in model.quantizer.state_dict().items():
         assert torch.equal(theirs.quantizer.state_dict()[name], value)
-    assert theirs.config.num_codevectors_per_group == 6 and theirs.config.contrastive_logits_temperature == 0.2
+    assert (
+        theirs.config.num_codevectors_per_group == 6
+        and theirs.config.contrastive_logits_temperature == 0.2
+    )
     assert json.loads((folder / "preprocessor_config.json").read_text())["do_normalize"] is False
-    assert same(load_checkpoint(folder).model, model.encoder) and load_encoder(folder).normalise is False
+    assert (
+        same(load_checkpoint(folder).model, model.encoder)
+        and load_encoder(folder).normalise is False
+    )
 
 
-@pytest.mark.parametrize("shape", [None, (2, 9, 12), (4, 6, 12), (4, 3, 12), (2, 6, 8)])  # (4, 3): as many entries in all
-def test_pre_training_goes_on_with_the_heads_that_fit_and_the_others_are_made_anew(model, folder, capsys, shape):
+# (4, 3): as many entries in all
+@pytest.mark.parametrize("shape", [None, (2, 9, 12), (4, 6, 12), (4, 3, 12), (2, 6, 8)])
+def test_pre_training_goes_on_with_the_heads_that_fit_and_the_others_are_made_anew(
+    model, folder, capsys, shape
+):
     again = load_pretraining(folder, ContrastiveOptions(*shape) if shape else None)
     assert same(again.encoder, model.encoder) and again.normalise is False
     assert all(weight.requires_grad for weight in again.parameters()) and again.training
     err, names = capsys.readouterr().err, list(HEADS.values())
-    assert again.quantizer.codevectors.shape == ((1, shape[0] * shape[1], shape[2] // shape[0]) if shape else (1, 12, 6))
+    assert again.quantizer.codevectors.shape == (
+        (1, shape[0] * shape[1], shape[2] // shape[0]) if shape else (1, 12, 6)
+    )
     if shape is None:
         assert same(again, model) and again.options == HEAD_OPTIONS
         assert f"saved, heads of pre-training: {', '.join(names)} as trained\n" in err
@@ -566,24 +724,38 @@ def test_heads_of_which_a_part_is_missing_are_refused(folder):
     weights = load_file(folder / "model.safetensors")
     del weights["quantizer.codevectors"]
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(InputError, match=r"saved lacks 1 weights of its heads \(quantizer.codevectors\); fetch or make it again"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"saved lacks 1 weights of its heads "
+            r"\(quantizer.codevectors\); fetch or make it again"
+        ),
+    ):
         load_pretraining(folder)
 
 
 def test_an_encoder_of_another_kind_is_refused(hubert_folder):
     assert isinstance(load_checkpoint(hubert_folder()).model, HubertModel)
-    with pytest.raises(InputError, match="is a hubert encoder; start contrastive pre-training from a plain wav2vec 2.0"):
+    with pytest.raises(
+        InputError,
+        match=("is a hubert encoder; start contrastive pre-training from a plain wav2vec 2.0"),
+    ):
         load_pretraining(hubert_folder())
 
 
-# ---- auxiliary losses: a teacher that is no part of the student, and an adversary whose gradient makes a domain unlearnt
+# ---- auxiliary losses: a teacher that is no part of the student, and an adversary whose gradient
+# makes a domain unlearnt
 
 ADVERSARY = AdversaryOptions(layers=(2,), schedule="constant", width=8)
 MASK = torch.zeros(4, 6, dtype=torch.bool)
 
 
 def batch(domains=(0, 1, 2, 0), progress=0.5, step=0):
-    return {"domains": torch.tensor(domains), "progress": torch.tensor(progress), "step": torch.tensor(step)}
+    return {
+        "domains": torch.tensor(domains),
+        "progress": torch.tensor(progress),
+        "step": torch.tensor(step),
+    }
 
 
 def layers(seed=0, count=3):
@@ -605,7 +777,8 @@ def gradient(loss, *of):
 
 
 def test_lambda_is_ganins():
-    expected = {0.0: 0.0, 0.1: 0.46211716, 0.5: 0.98661430, 1.0: 0.99990920}  # 2 / (1 + e^(-10 p)) - 1 = tanh(5 p)
+    # 2 / (1 + e^(-10 p)) - 1 = tanh(5 p)
+    expected = {0.0: 0.0, 0.1: 0.46211716, 0.5: 0.98661430, 1.0: 0.99990920}
     for progress, value in expected.items():
         assert value == pytest.approx(math.tanh(5 * progress), abs=1e-7)
         found = adversary(schedule="ganin", weight=0.3)(layers(), MASK, batch(progress=progress))
@@ -616,14 +789,20 @@ def test_lambda_is_ganins():
 def test_the_classifier_learns_and_the_encoder_gets_minus_lambda_of_it(labels):
     """Against the cross-entropy by hand: a classifier without any reversal."""
     model, hidden, given_batch = adversary(labels=labels, weight=0.7), layers(), batch()
-    classifier, wanted = model.classifiers[0], torch.tensor([0, 1, 1, 0] if labels == "binary" else [0, 1, 2, 0])
+    classifier, wanted = (
+        model.classifiers[0],
+        torch.tensor([0, 1, 1, 0] if labels == "binary" else [0, 1, 2, 0]),
+    )
     logits = classifier(hidden[2].mean(1))
     expected = functional.cross_entropy(logits, wanted)
     found = model(hidden, MASK, given_batch)
     assert logits.shape[-1] == (2 if labels == "binary" else 3)
     torch.testing.assert_close(found["loss"], expected)
     right = (logits.argmax(-1) == wanted).float().mean()
-    assert found["domain_accuracy"] == pytest.approx(right.item()) and not found["domain_accuracy"].requires_grad
+    assert (
+        found["domain_accuracy"] == pytest.approx(right.item())
+        and not found["domain_accuracy"].requires_grad
+    )
     straight = gradient(expected, hidden[2], *classifier.parameters())
     turned = gradient(found["loss"], hidden[2], *classifier.parameters())
     torch.testing.assert_close(turned[0], -0.7 * straight[0])
@@ -639,7 +818,10 @@ def test_every_chosen_layer_has_a_classifier_and_the_others_none():
     assert parts[1] is None and all(part.abs().max() > 0 for part in (parts[0], parts[2]))
     alone = adversary(layers=(0,))
     alone.classifiers[0].load_state_dict(model.classifiers[0].state_dict())
-    torch.testing.assert_close(gradient(alone(hidden, MASK, batch())["loss"], hidden[0])[0] / 2, parts[0])  # a mean over layers
+    # a mean over layers
+    torch.testing.assert_close(
+        gradient(alone(hidden, MASK, batch())["loss"], hidden[0])[0] / 2, parts[0]
+    )
 
 
 @pytest.mark.parametrize("step", [0, 1, 6, 7])
@@ -648,9 +830,12 @@ def test_alternating_trains_the_classifier_in_even_steps_and_the_encoder_in_odd_
     found = model(hidden, MASK, batch(step=step))
     into, *own = gradient(found["loss"], hidden[2], *model.classifiers.parameters())
     reference, plain = layers(), adversary(weight=0.4)
-    expected = gradient(plain(reference, MASK, batch())["loss"], reference[2], *plain.classifiers.parameters())
+    expected = gradient(
+        plain(reference, MASK, batch())["loss"], reference[2], *plain.classifiers.parameters()
+    )
     if step % 2:
-        assert own == [None] * 4  # not zero, by which an optimiser would still let momentum and decay move it
+        # not zero, by which an optimiser would still let momentum and decay move it
+        assert own == [None] * 4
         torch.testing.assert_close(into, expected[0])
     else:
         assert into is None
@@ -664,11 +849,19 @@ def test_alternating_trains_the_classifier_in_even_steps_and_the_encoder_in_odd_
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [None, "reversal", "alternating"])
 def test_with_an_adversary_the_domain_is_chance_and_the_task_is_still_learnt(mode):
-    """Four numbers, one of the class and one of the domain, through a linear encoder whose output is noisy. The classifier learns
-    ten times as fast as the encoder: one that lags behind is fled from in circles."""
+    """Four numbers, one of the class and one of the domain, through a linear encoder whose output
+    is noisy. The classifier learns ten times as fast as the encoder: one that lags behind is fled
+    from in circles."""
     torch.manual_seed(1)
-    encoder, head, rng, steps = nn.Linear(4, 6), nn.Linear(6, 2), torch.Generator().manual_seed(2), 500
-    adversary = DomainAdversary(6, 2, AdversaryOptions(layers=(0,), mode=mode or "reversal", width=16, weight=0.5))
+    encoder, head, rng, steps = (
+        nn.Linear(4, 6),
+        nn.Linear(6, 2),
+        torch.Generator().manual_seed(2),
+        500,
+    )
+    adversary = DomainAdversary(
+        6, 2, AdversaryOptions(layers=(0,), mode=mode or "reversal", width=16, weight=0.5)
+    )
 
     def drawn(count, rng):
         classes, domains = (torch.randint(2, (count,), generator=rng) for _ in range(2))
@@ -679,7 +872,9 @@ def test_with_an_adversary_the_domain_is_chance_and_the_task_is_still_learnt(mod
 
     optimiser, accuracies = torch.optim.SGD([*encoder.parameters(), *head.parameters()], lr=0.1), []
     if mode:
-        optimiser.add_param_group({"params": adversary.parameters(), "lr": 1.0, "weight_decay": 0.01})
+        optimiser.add_param_group(
+            {"params": adversary.parameters(), "lr": 1.0, "weight_decay": 0.01}
+        )
     schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, steps)
     for step in range(steps):
         code, classes, domains = drawn(64, rng)
@@ -717,9 +912,15 @@ def states(model, samples, mask=None):
 
 def test_a_student_that_is_the_teacher_and_gets_the_same_has_no_distance(quiet):
     student, teacher = quiet().train(), CleanTeacher(quiet(), (0, 1, 2), weight=3.0)
-    found = teacher(states(student, speech()), torch.zeros_like(HIDDEN), {"clean_samples": speech()})
+    found = teacher(
+        states(student, speech()), torch.zeros_like(HIDDEN), {"clean_samples": speech()}
+    )
     assert found["loss"] == found["distillation"] == 0
-    noisy = teacher(states(student, speech() + 0.5 * speech(1)), torch.zeros_like(HIDDEN), {"clean_samples": speech()})
+    noisy = teacher(
+        states(student, speech() + 0.5 * speech(1)),
+        torch.zeros_like(HIDDEN),
+        {"clean_samples": speech()},
+    )
     assert noisy["distillation"] > 0.01
     torch.testing.assert_close(noisy["loss"], 3 * noisy["distillation"])
 
@@ -728,17 +929,29 @@ def test_the_distance_is_in_variances_and_of_the_chosen_layers(quiet):
     """By hand; what the teacher's mean would get is 1."""
     teacher, student = CleanTeacher(quiet(), (1, 2)), states(quiet(), speech(1))
     wanted, seen = states(quiet().eval(), speech()), ~HIDDEN
-    parts = [(student[i][seen] - wanted[i][seen]).square().mean() / wanted[i][seen].var(0, unbiased=False).mean() for i in range(3)]
+    parts = [
+        (student[i][seen] - wanted[i][seen]).square().mean()
+        / wanted[i][seen].var(0, unbiased=False).mean()
+        for i in range(3)
+    ]
     found = teacher(student, HIDDEN, {"clean_samples": speech()})
     torch.testing.assert_close(found["loss"], (parts[1] + parts[2]) / 2)
     means = [w[seen].mean(0).expand_as(w) for w in wanted]
-    assert teacher(means, HIDDEN, {"clean_samples": speech()})["loss"].item() == pytest.approx(1.0, abs=1e-5)
+    assert teacher(means, HIDDEN, {"clean_samples": speech()})["loss"].item() == pytest.approx(
+        1.0, abs=1e-5
+    )
 
 
 def test_hidden_frames_do_not_count(quiet):
-    teacher, student = CleanTeacher(quiet(), (2,)), [x.detach().requires_grad_() for x in states(quiet(), speech(1))]
+    teacher, student = (
+        CleanTeacher(quiet(), (2,)),
+        [x.detach().requires_grad_() for x in states(quiet(), speech(1))],
+    )
     teacher(student, HIDDEN, {"clean_samples": speech()})["loss"].backward()
-    assert student[2].grad[HIDDEN].abs().max() == 0 and student[2].grad[~HIDDEN].abs().min(1)[0].max() > 0
+    assert (
+        student[2].grad[HIDDEN].abs().max() == 0
+        and student[2].grad[~HIDDEN].abs().min(1)[0].max() > 0
+    )
     student[2].grad = None
     nothing = teacher(student, torch.ones_like(HIDDEN), {"clean_samples": speech()})["loss"]
     nothing.backward()
@@ -752,18 +965,24 @@ def test_the_teacher_is_no_part_of_the_student_and_is_not_trained(quiet):
     assert not list(extra.parameters()) and not extra.hidden[0].training
     before = {name: value.clone() for name, value in extra.hidden[0].state_dict().items()}
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    found = model(speech(1), torch.zeros_like(HIDDEN, dtype=torch.long), HIDDEN, clean_samples=speech())
+    found = model(
+        speech(1), torch.zeros_like(HIDDEN, dtype=torch.long), HIDDEN, clean_samples=speech()
+    )
     found["loss"].backward()
     optimiser.step()
-    assert all(torch.equal(value, before[name]) for name, value in extra.hidden[0].state_dict().items())
+    assert all(
+        torch.equal(value, before[name]) for name, value in extra.hidden[0].state_dict().items()
+    )
     assert all(weight.grad is None for weight in extra.hidden[0].parameters())
     assert not torch.equal(
-        model.encoder.encoder.layers[0].final_layer_norm.weight, before["encoder.layers.0.final_layer_norm.weight"]
+        model.encoder.encoder.layers[0].final_layer_norm.weight,
+        before["encoder.layers.0.final_layer_norm.weight"],
     )
 
 
 def test_processes_that_share_a_batch_have_its_distance_and_gradient(quiet, monkeypatch):
-    """Two processes with unequal numbers of seen frames, played one after the other until what they tell each other stands."""
+    """Two processes with unequal numbers of seen frames, played one after the other until what they
+    tell each other stands."""
     mask = HIDDEN.clone()
     mask[1, 2:18] = True
     teacher, student = CleanTeacher(quiet(), (2,)), [x.detach() for x in states(quiet(), speech(1))]
@@ -787,7 +1006,9 @@ def test_processes_that_share_a_batch_have_its_distance_and_gradient(quiet, monk
 
     monkeypatch.setattr("speechssl.pretrain.model.processes", lambda: 2)
     for number in (0, 1) * 4:  # each round makes one more of the three numbers right
-        monkeypatch.setattr("speechssl.pretrain.model.mean_of_processes", mean(number, iter(range(9))))
+        monkeypatch.setattr(
+            "speechssl.pretrain.model.mean_of_processes", mean(number, iter(range(9)))
+        )
         halves[number] = play(slice(number, number + 1))
     torch.testing.assert_close((halves[0][0] + halves[1][0]) / 2, whole)
     torch.testing.assert_close(torch.cat([halves[0][1], halves[1][1]]) / 2, expected)
@@ -809,17 +1030,35 @@ def added(hubert, **options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"distort": None, "distil": DistilOptions()}, "--distil and --domain-adversary need distorted speech; give --dis"),
-        ({"distort": None, "adversary": AdversaryOptions()}, "need distorted speech; give --distort"),
+        (
+            {"distort": None, "distil": DistilOptions()},
+            "--distil and --domain-adversary need distorted speech; give --dis",
+        ),
+        (
+            {"distort": None, "adversary": AdversaryOptions()},
+            "need distorted speech; give --distort",
+        ),
         (
             {"start": None, "distil": DistilOptions()},
             "--distil compares with the encoder that training starts from; give one with --start",
         ),
-        ({"distil": DistilOptions(1.0, (1, 3))}, "the encoder has the layers 0 to 2, not 1, 3; choose among them"),
-        ({"adversary": AdversaryOptions(layers=(-1,))}, "the encoder has the layers 0 to 2, not -1; choose among them"),
-        ({"adversary": AdversaryOptions("both")}, "domain-adversarial training has no labels 'both'; choose .* or "),
+        (
+            {"distil": DistilOptions(1.0, (1, 3))},
+            "the encoder has the layers 0 to 2, not 1, 3; choose among them",
+        ),
+        (
+            {"adversary": AdversaryOptions(layers=(-1,))},
+            "the encoder has the layers 0 to 2, not -1; choose among them",
+        ),
+        (
+            {"adversary": AdversaryOptions("both")},
+            "domain-adversarial training has no labels 'both'; choose .* or ",
+        ),
         ({"adversary": AdversaryOptions(mode="swapped")}, "has no mode 'swapped'; choose .* or "),
-        ({"adversary": AdversaryOptions(schedule="linear")}, "has no schedule 'linear'; choose .* or "),
+        (
+            {"adversary": AdversaryOptions(schedule="linear")},
+            "has no schedule 'linear'; choose .* or ",
+        ),
     ],
 )
 def test_what_cannot_be_added_is_refused(hubert, options, message):
@@ -829,18 +1068,41 @@ def test_what_cannot_be_added_is_refused(hubert, options, message):
 
 def test_by_default_all_layers_are_taught_and_the_classifier_reads_the_last(hubert):
     assert added(hubert) == [] == added(hubert, distort=None)
-    teacher, adversary = added(hubert, distil=DistilOptions(2.0), adversary=AdversaryOptions("multi"))
+    teacher, adversary = added(
+        hubert, distil=DistilOptions(2.0), adversary=AdversaryOptions("multi")
+    )
     assert teacher.layers == (0, 1, 2) and teacher.weight == 2.0
-    assert adversary.options.layers == (2,) and len(adversary.classifiers) == 1 and adversary.classes == 3
-    teacher, adversary = added(hubert, distil=DistilOptions(1.0, (1,)), adversary=AdversaryOptions("binary", (0, 1)))
+    assert (
+        adversary.options.layers == (2,)
+        and len(adversary.classifiers) == 1
+        and adversary.classes == 3
+    )
+    teacher, adversary = added(
+        hubert, distil=DistilOptions(1.0, (1,)), adversary=AdversaryOptions("binary", (0, 1))
+    )
     assert teacher.layers == (1,) and adversary.options.layers == (0, 1) and adversary.classes == 2
 
 
 def test_a_card_names_what_was_used_and_not_where_it_lay():
-    options = HubertOptions(TrainingOptions(2, 1e-3), "/home/me/exp/one/encoder", codebook="k.safetensors", distort=NOISE)
-    assert plain(options)["teacher"] == "/home/me/exp/one/encoder" and plain(options)["distort"] == NOISE.card
+    options = HubertOptions(
+        TrainingOptions(2, 1e-3),
+        "/home/me/exp/one/encoder",
+        codebook="k.safetensors",
+        distort=NOISE,
+    )
+    assert (
+        plain(options)["teacher"] == "/home/me/exp/one/encoder"
+        and plain(options)["distort"] == NOISE.card
+    )
     found = named(options)
-    assert found["teacher"] == "one/encoder" and found["codebook"] == "k.safetensors" and "start" not in found
+    assert (
+        found["teacher"] == "one/encoder"
+        and found["codebook"] == "k.safetensors"
+        and "start" not in found
+    )
     assert not {"distil", "adversary", "size"} & set(found)
     assert named(HubertOptions(TrainingOptions(2, 1e-3)))["teacher"] == "mfcc"
-    assert named(Wav2Vec2Options(TrainingOptions(2, 1e-3), start="facebook/wav2vec2-base"))["start"] == "facebook/wav2vec2-base"
+    assert (
+        named(Wav2Vec2Options(TrainingOptions(2, 1e-3), start="facebook/wav2vec2-base"))["start"]
+        == "facebook/wav2vec2-base"
+    )

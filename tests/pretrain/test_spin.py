@@ -1,4 +1,5 @@
-"""Spin: the balanced codes, the swapped loss, what is trained, the read-out, and runs that are killed."""
+"""Spin: the balanced codes, the swapped loss, what is trained, the read-out, and runs that are
+killed."""
 
 from dataclasses import replace
 from itertools import combinations
@@ -19,26 +20,40 @@ from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.finetuning import added
 from speechssl.pretrain.config import Spin
-from speechssl.pretrain.spin import LEAST_EPSILON, SpinOptions, SpinPretraining, order_loss, sinkhorn, spin
+from speechssl.pretrain.spin import (
+    LEAST_EPSILON,
+    SpinOptions,
+    SpinPretraining,
+    order_loss,
+    sinkhorn,
+    spin,
+)
 from speechssl.trainer import last_checkpoint
 from speechssl.units.kmeans import Codebook, load_codebook
 
 from ..files import read_lines
 
 pytest.importorskip("parselmouth", reason="needs speechssl[voices]")
-TRAINING = TrainingOptions(4, 1e-3, warmup_steps=1, save_every=2, log_every=1, bf16=False, weight_decay=1e-6)
+TRAINING = TrainingOptions(
+    4, 1e-3, warmup_steps=1, save_every=2, log_every=1, bf16=False, weight_decay=1e-6
+)
 
 
 def options(start, **changes):
-    return SpinOptions(start=str(start), training=TRAINING, codes=12, projection=8, crops=4, seconds=0.4, **changes)
+    return SpinOptions(
+        start=str(start), training=TRAINING, codes=12, projection=8, crops=4, seconds=0.4, **changes
+    )
 
 
 def cosines(frames=40, codes=6, seed=0):
-    return torch.from_numpy(np.random.default_rng(seed).uniform(-1, 1, (frames, codes)).astype(np.float32))
+    return torch.from_numpy(
+        np.random.default_rng(seed).uniform(-1, 1, (frames, codes)).astype(np.float32)
+    )
 
 
 def published_sinkhorn(scores, epsilon, iterations):
-    """The algorithm as SwAV's paper (2006.09882, appendix A.1) writes it: codes x frames, rows to 1/K, columns to 1/B."""
+    """The algorithm as SwAV's paper (2006.09882, appendix A.1) writes it: codes x frames, rows to
+    1/K, columns to 1/B."""
     q = np.exp(scores.double().numpy() / epsilon).T
     q /= q.sum()
     for _ in range(iterations):
@@ -51,7 +66,9 @@ def published_sinkhorn(scores, epsilon, iterations):
 def test_balanced_codes_are_those_of_the_paper(epsilon, iterations):
     scores = cosines()
     np.testing.assert_allclose(
-        sinkhorn(scores, epsilon, iterations).numpy(), published_sinkhorn(scores, epsilon, iterations), atol=1e-5
+        sinkhorn(scores, epsilon, iterations).numpy(),
+        published_sinkhorn(scores, epsilon, iterations),
+        atol=1e-5,
     )
 
 
@@ -64,24 +81,39 @@ def test_rows_are_distributions_and_many_iterations_use_all_codes_alike(frames, 
 
 
 def orders(scores, labels):
-    """-log of the summed probability of every way to give each frame with a label one of the row's labels, in order."""
+    """-log of the summed probability of every way to give each frame with a label one of the row's
+    labels, in order."""
     known = labels >= 0
     frames, row = scores[known].log_softmax(-1), labels[known].tolist()
     order = [label for label, before in zip(row, [None, *row], strict=False) if label != before]
     cuts = ((0, *cut, len(frames)) for cut in combinations(range(1, len(frames)), len(order) - 1))
-    ways = [sum(frames[a:b, k].sum() for a, b, k in zip(cut, cut[1:], order, strict=False)) for cut in cuts]
+    ways = [
+        sum(frames[a:b, k].sum() for a, b, k in zip(cut, cut[1:], order, strict=False))
+        for cut in cuts
+    ]
     return -torch.stack(ways).logsumexp(0)
 
 
-@given(st.lists(st.lists(st.integers(-1, 3), min_size=7, max_size=7), min_size=1, max_size=3), st.integers(0, 1000))
+@given(
+    st.lists(st.lists(st.integers(-1, 3), min_size=7, max_size=7), min_size=1, max_size=3),
+    st.integers(0, 1000),
+)
 @settings(max_examples=30, deadline=None)
 def test_the_order_of_labels_counts_and_not_where_they_begin(rows, seed):
     labels = torch.tensor(rows)
     labels[:, 3] = labels[:, 3].clamp(min=0)  # a row without any label adds nothing
-    scores = torch.randn(*labels.shape, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.double, requires_grad=True)
+    scores = torch.randn(
+        *labels.shape,
+        4,
+        generator=torch.Generator().manual_seed(seed),
+        dtype=torch.double,
+        requires_grad=True,
+    )
     found, expected = order_loss(scores, labels), sum(map(orders, scores, labels))
     torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(loss, scores)[0] for loss in (found, expected)))
+    torch.testing.assert_close(
+        *(torch.autograd.grad(loss, scores)[0] for loss in (found, expected))
+    )
 
 
 def test_labels_without_a_row_that_has_any_cost_nothing():
@@ -92,8 +124,11 @@ def test_the_first_updates_fit_frames_and_the_others_the_order(model):
     model.options = replace(model.options, label_loss="ctc")
     samples = torch.randn(2, 3, 4000, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([[0, 0, 0, 2, 2, 4, 4, 1, 1, 3, 3, -1]] * 3)
-    first, later = (model(*samples, labels, torch.tensor(step))["loss"] for step in (0, 1))  # warmup_steps is 1
-    torch.testing.assert_close(model(*samples, labels.roll(1, 1), torch.tensor(1))["loss"], later, rtol=0.05, atol=0)
+    # warmup_steps is 1
+    first, later = (model(*samples, labels, torch.tensor(step))["loss"] for step in (0, 1))
+    torch.testing.assert_close(
+        model(*samples, labels.roll(1, 1), torch.tensor(1))["loss"], later, rtol=0.05, atol=0
+    )
     plain = SpinPretraining(model.encoder, options("x", trained=1), labels=5)
     plain.load_state_dict(model.state_dict())
     assert plain(*samples, labels, torch.tensor(1))["loss"] == first and later < first
@@ -102,7 +137,16 @@ def test_the_first_updates_fit_frames_and_the_others_the_order(model):
 @pytest.fixture
 def model(hubert_folder):
     torch.manual_seed(0)
-    still = dict.fromkeys(("layerdrop", "hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout"), 0.0)
+    still = dict.fromkeys(
+        (
+            "layerdrop",
+            "hidden_dropout",
+            "attention_dropout",
+            "activation_dropout",
+            "feat_proj_dropout",
+        ),
+        0.0,
+    )
     encoder = load_checkpoint(hubert_folder("layer", **still)).model
     return SpinPretraining(encoder.train(), options("x", trained=1), labels=5)
 
@@ -117,9 +161,14 @@ def test_the_loss_swaps_the_codes_of_the_versions(model):
         scores = [torch.nn.functional.normalize(model.project(x), dim=-1) @ codes.T for x in states]
         targets = [torch.from_numpy(published_sinkhorn(x, 0.02, 3)).float() for x in scores]
         logs = [(x / 0.1).log_softmax(1) for x in scores]
-        expected = -0.5 * ((targets[1] * logs[0]).sum(1).mean() + (targets[0] * logs[1]).sum(1).mean())
+        expected = -0.5 * (
+            (targets[1] * logs[0]).sum(1).mean() + (targets[0] * logs[1]).sum(1).mean()
+        )
         known = labels.flatten() >= 0
-        pseudo = [torch.nn.functional.cross_entropy(model.classify(x[known]), labels.flatten()[known]) for x in states]
+        pseudo = [
+            torch.nn.functional.cross_entropy(model.classify(x[known]), labels.flatten()[known])
+            for x in states
+        ]
         expected = expected + 5 * sum(pseudo) / 2
     assert found["loss"].item() == pytest.approx(float(expected), rel=1e-4)
     assert 0 <= float(found["agreement"]) <= 1 and 1 <= float(found["codes_in_use"]) <= 12
@@ -127,9 +176,19 @@ def test_the_loss_swaps_the_codes_of_the_versions(model):
 
 def test_only_the_layers_asked_for_are_trained(model):
     waves = torch.randn(2, 2, 4000)
-    model(waves[0], waves[1], torch.zeros(2, 12, dtype=torch.long), torch.tensor(0))["loss"].backward()
-    trained = {name for name, value in model.named_parameters() if value.grad is not None and value.grad.abs().sum() > 0}
-    assert {name.split(".layers.")[1][0] for name in trained if ".layers." in name and "encoder.encoder" in name} == {"1"}
+    model(waves[0], waves[1], torch.zeros(2, 12, dtype=torch.long), torch.tensor(0))[
+        "loss"
+    ].backward()
+    trained = {
+        name
+        for name, value in model.named_parameters()
+        if value.grad is not None and value.grad.abs().sum() > 0
+    }
+    assert {
+        name.split(".layers.")[1][0]
+        for name in trained
+        if ".layers." in name and "encoder.encoder" in name
+    } == {"1"}
     assert not any("feature_extractor" in name or "feature_projection" in name for name in trained)
     assert {"codebook", "project.weight", "classify.weight"} <= trained
 
@@ -139,7 +198,9 @@ def test_the_read_out_is_the_arg_max_of_the_codebook(model):
     weights, offsets = model.read_out()
     codes = torch.nn.functional.normalize(model.codebook, dim=-1)
     expected = (torch.nn.functional.normalize(model.project(hidden), dim=-1) @ codes.T).argmax(1)
-    np.testing.assert_array_equal(Codebook(weights, {}, offsets=offsets).assign(hidden), expected.numpy())
+    np.testing.assert_array_equal(
+        Codebook(weights, {}, offsets=offsets).assign(hidden), expected.numpy()
+    )
 
 
 @pytest.mark.slow
@@ -149,9 +210,13 @@ def test_a_run_leaves_an_encoder_and_its_units(mini_corpus, hubert_folder, tmp_p
     codebook = load_codebook(tmp_path / "out/units.safetensors")
     assert codebook.card["encoder"] == encoder.hash != load_encoder(start).hash
     assert (codebook.size, codebook.card["layer"]) == (12, 2)
-    units = codebook.assign(encoder.features(np.random.default_rng(0).normal(0, 0.1, 8000).astype(np.float32), 2))
+    units = codebook.assign(
+        encoder.features(np.random.default_rng(0).normal(0, 0.1, 8000).astype(np.float32), 2)
+    )
     assert units.max() < 12
-    before, after = (load_checkpoint(x).model.state_dict() for x in (start, tmp_path / "out/encoder"))
+    before, after = (
+        load_checkpoint(x).model.state_dict() for x in (start, tmp_path / "out/encoder")
+    )
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved and all(".layers." in name for name in moved)
     assert encoder.card["normalised_over"] == "recording"
@@ -165,7 +230,8 @@ def test_a_run_leaves_an_encoder_and_its_units(mini_corpus, hubert_folder, tmp_p
 @pytest.mark.slow
 def test_training_makes_the_versions_agree(mini_corpus, hubert_folder, tmp_path):
     more = replace(
-        options(hubert_folder("layer"), trained=None), training=replace(TRAINING, steps=60, learning_rate=5e-3, log_every=10)
+        options(hubert_folder("layer"), trained=None),
+        training=replace(TRAINING, steps=60, learning_rate=5e-3, log_every=10),
     )
     spin(mini_corpus(), tmp_path / "out", more)
     lines = read_lines(tmp_path / "out/checkpoints/log.jsonl")
@@ -176,7 +242,9 @@ def test_training_makes_the_versions_agree(mini_corpus, hubert_folder, tmp_path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["hubert", "wav2vec2"])
-def test_r_spin_goes_on_with_noise_and_pseudo_labels_of_either_family(family, mini_corpus, hubert_folder, tmp_path):
+def test_r_spin_goes_on_with_noise_and_pseudo_labels_of_either_family(
+    family, mini_corpus, hubert_folder, tmp_path
+):
     from speechssl.augment.training import parse_distortions
 
     start = hubert_folder("layer")
@@ -184,20 +252,37 @@ def test_r_spin_goes_on_with_noise_and_pseudo_labels_of_either_family(family, mi
         from transformers import Wav2Vec2Config, Wav2Vec2Model
 
         config = load_checkpoint(start).model.config.to_dict()
-        same = {k: v for k, v in config.items() if k not in ("model_type", "architectures", "transformers_version")}
+        same = {
+            k: v
+            for k, v in config.items()
+            if k not in ("model_type", "architectures", "transformers_version")
+        }
         Wav2Vec2Model(Wav2Vec2Config(**same)).save_pretrained(tmp_path / "wav2vec2")
         start = tmp_path / "wav2vec2"
     longer = replace(TRAINING, steps=30, learning_rate=5e-3)  # until several codes are in use
     spin(mini_corpus(), tmp_path / "spin", replace(options(start, trained=None), training=longer))
     noise = parse_distortions("g", probability=(1.0, 1.0), snr=(-10.0, 10.0))
-    labels = {"teacher": str(tmp_path / "spin/encoder"), "codebook": str(tmp_path / "spin/units.safetensors")}
+    labels = {
+        "teacher": str(tmp_path / "spin/encoder"),
+        "codebook": str(tmp_path / "spin/units.safetensors"),
+    }
     labels |= {"label_loss": "ctc"} if family == "hubert" else {}
-    encoder = spin(mini_corpus(), tmp_path / "r-spin", options(tmp_path / "spin/encoder", trained=None, distort=noise, **labels))
+    encoder = spin(
+        mini_corpus(),
+        tmp_path / "r-spin",
+        options(tmp_path / "spin/encoder", trained=None, distort=noise, **labels),
+    )
     card = encoder.card
     head = load_codebook(tmp_path / "r-spin/labels.safetensors")
-    assert head.size == load_codebook(labels["codebook"]).size and head.card["read_out"].startswith("linear head")
-    assert head.card["encoder"] == load_codebook(tmp_path / "r-spin/units.safetensors").card["encoder"]
-    assert card["targets"]["read_out"] == "codebook of Spin" and card["options"]["distort"]["snr"] == [-10.0, 10.0]
+    assert head.size == load_codebook(labels["codebook"]).size and head.card["read_out"].startswith(
+        "linear head"
+    )
+    assert (
+        head.card["encoder"] == load_codebook(tmp_path / "r-spin/units.safetensors").card["encoder"]
+    )
+    assert card["targets"]["read_out"] == ("codebook of Spin") and card["options"]["distort"][
+        "snr"
+    ] == [-10.0, 10.0]
 
 
 @pytest.mark.slow
@@ -214,51 +299,99 @@ def test_a_killed_run_goes_on_to_the_same_weights(mini_corpus, hubert_folder, tm
 
 @pytest.mark.slow
 def test_processes_that_make_batches_change_nothing(mini_corpus, hubert_folder, tmp_path):
-    """Neither the weights nor what the run was made from: it goes on with another number of them."""
+    """Neither the weights nor what the run was made from: it goes on with another number of
+    them."""
     noisy = options(hubert_folder("layer"), trained=None, distort=parse_distortions("g", seed=0))
     two, none = (replace(noisy, training=replace(TRAINING, workers=n)) for n in (2, 0))
     encoder = spin(mini_corpus(), tmp_path / "two", two)
-    assert encoder.hash == spin(mini_corpus(), tmp_path / "none", none).hash == spin(mini_corpus(), tmp_path / "two", none).hash
+    assert (
+        encoder.hash
+        == spin(mini_corpus(), tmp_path / "none", none).hash
+        == spin(mini_corpus(), tmp_path / "two", none).hash
+    )
     more = replace(none, training=replace(none.training, steps=6))
     assert spin(mini_corpus(), tmp_path / "two", more).hash != encoder.hash
 
 
 def test_the_defaults_are_the_authors():
-    """config/spin.yaml of their repository: 4,096,000 samples a batch (to a multiple of 16 crops), crops of at most 272,000."""
+    """config/spin.yaml of their repository: 4,096,000 samples a batch (to a multiple of 16 crops),
+    crops of at most 272,000."""
     options = SpinOptions("e", TRAINING)
-    assert options.seconds * SAMPLE_RATE == 272_000 and options.crops == 16 * round(4_096_000 / 272_000 / 16)
-    assert (options.trained, options.epsilon, options.iterations, options.temperature, options.projection) == (2, 0.02, 3, 0.1, 256)
-    assert (options.codes, options.layer, options.teacher, options.clusters, options.label_weight) == (2048, None, None, 200, 5.0)
+    assert options.seconds * SAMPLE_RATE == 272_000 and options.crops == 16 * round(
+        4_096_000 / 272_000 / 16
+    )
+    assert (
+        options.trained,
+        options.epsilon,
+        options.iterations,
+        options.temperature,
+        options.projection,
+    ) == (2, 0.02, 3, 0.1, 256)
+    assert (
+        options.codes,
+        options.layer,
+        options.teacher,
+        options.clusters,
+        options.label_weight,
+    ) == (2048, None, None, 200, 5.0)
     training = Spin.__dataclass_fields__["training"].default
-    assert (training.steps, training.learning_rate, training.warmup_steps, training.weight_decay) == (5000, 1e-4, 2500, 1e-6)
+    assert (
+        training.steps,
+        training.learning_rate,
+        training.warmup_steps,
+        training.weight_decay,
+    ) == (5000, 1e-4, 2500, 1e-6)
 
 
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
         ([], "--label-loss would have no effect without a --teacher; name one"),
-        (["--teacher", "mfcc", "--steps", "9", "--warmup-steps", "9"], "begins after 9 --warmup-steps, and there are 9 --steps"),
+        (
+            ["--teacher", "mfcc", "--steps", "9", "--warmup-steps", "9"],
+            "begins after 9 --warmup-steps, and there are 9 --steps",
+        ),
     ],
 )
 def test_an_order_of_labels_that_would_never_count_is_refused(typed, message, tmp_path, capsys):
-    command = ["pretrain", "spin", str(tmp_path), str(tmp_path / "out"), "--start", "x", "--label-loss", "ctc"]
+    command = [
+        "pretrain",
+        "spin",
+        str(tmp_path),
+        str(tmp_path / "out"),
+        "--start",
+        "x",
+        "--label-loss",
+        "ctc",
+    ]
     assert main([*command, *typed]) == 2 and message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        (["--clusters", "50", "--reference"], "--clusters and --reference would have no effect without a --teacher"),
-        (["--teacher", "x", "--codebook", "c", "--teacher-layer", "3"], "--teacher-layer would have no effect, since the codebook"),
+        (
+            ["--clusters", "50", "--reference"],
+            "--clusters and --reference would have no effect without a --teacher",
+        ),
+        (
+            ["--teacher", "x", "--codebook", "c", "--teacher-layer", "3"],
+            "--teacher-layer would have no effect, since the codebook",
+        ),
     ],
 )
-def test_options_of_pseudo_labels_that_would_do_nothing_are_refused(typed, message, tmp_path, capsys):
+def test_options_of_pseudo_labels_that_would_do_nothing_are_refused(
+    typed, message, tmp_path, capsys
+):
     command = ["pretrain", "spin", str(tmp_path), str(tmp_path / "out"), "--start", "x"]
     assert main([*command, *typed]) == 2 and message in capsys.readouterr().err
 
 
 def test_an_epsilon_that_overflows_is_refused(mini_corpus, hubert_folder, tmp_path):
-    assert sinkhorn(torch.eye(3), LEAST_EPSILON, 3).isfinite().all() and sinkhorn(torch.eye(3), 0.01, 3).isnan().any()
+    assert (
+        sinkhorn(torch.eye(3), LEAST_EPSILON, 3).isfinite().all()
+        and sinkhorn(torch.eye(3), 0.01, 3).isnan().any()
+    )
     with pytest.raises(InputError, match="--epsilon 0.01 is too small .* give at least 0.0125"):
         spin(mini_corpus(), tmp_path / "out", options(hubert_folder("layer"), epsilon=0.01))
 
@@ -271,11 +404,19 @@ def test_a_layer_that_is_not_there_is_refused(mini_corpus, hubert_folder, tmp_pa
 
 def test_random_weights_are_trained_as_a_whole_with_a_teacher(mini_corpus, tmp_path):
     scratch = replace(options("x"), start=None, size="small")
-    for wrong, message in ((scratch, "give --trained-layers 0"), (options("x", size="small"), "one of the two")):
+    for wrong, message in (
+        (scratch, "give --trained-layers 0"),
+        (options("x", size="small"), "one of the two"),
+    ):
         with pytest.raises(InputError, match=message):
             spin(mini_corpus(), tmp_path / "out", wrong)
-    spin(mini_corpus(), tmp_path / "out", replace(scratch, trained=None, teacher="mfcc", clusters=8))
-    assert load_encoder(tmp_path / "out/encoder").layers == 5 and load_codebook(tmp_path / "out/labels.safetensors").size == 8
+    spin(
+        mini_corpus(), tmp_path / "out", replace(scratch, trained=None, teacher="mfcc", clusters=8)
+    )
+    assert (
+        load_encoder(tmp_path / "out/encoder").layers == 5
+        and load_codebook(tmp_path / "out/labels.safetensors").size == 8
+    )
 
 
 def test_adapters_stay_in_the_encoder(mini_corpus, hubert_folder, adapted, tmp_path):

@@ -1,4 +1,5 @@
-"""Commands of recipes without the time of their imports, and without what this machine happens to have."""
+"""Commands of recipes without the time of their imports, and without what this machine happens to
+have."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def _no_models_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(autouse=True)
 def _no_variables_of_another_test() -> Iterator[None]:
-    """Libraries set some as they are used, such as TORCHINDUCTOR_CACHE_DIR: with these no command would be forked any more."""
+    """Libraries set some as they are used, such as TORCHINDUCTOR_CACHE_DIR: with these no command
+    would be forked any more."""
     before = dict(os.environ)
     yield
     os.environ.clear()

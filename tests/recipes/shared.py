@@ -1,4 +1,5 @@
-"""What the tests of recipes share: scripts that are run or imported, sections against verbs, checkpoints by name."""
+"""What the tests of recipes share: scripts that are run or imported, sections against verbs,
+checkpoints by name."""
 
 from __future__ import annotations
 
@@ -26,12 +27,16 @@ CASCADES = ("cascade-ctc", "cascade-ctc-greedy")  # of one head, with its n-gram
 def needs(*packages: str) -> pytest.MarkDecorator:
     """Skips where one of them is not installed."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
-    return pytest.mark.skipif(bool(missing), reason=f"the recipe needs the packages {', '.join(missing)}")
+    return pytest.mark.skipif(
+        bool(missing), reason=(f"the recipe needs the packages {', '.join(missing)}")
+    )
 
 
 def script(path: str) -> ModuleType:
     """A script of recipes/, imported."""
-    spec = importlib.util.spec_from_file_location(path.replace("/", "_").removesuffix(".py"), ROOT / "recipes" / path)
+    spec = importlib.util.spec_from_file_location(
+        path.replace("/", "_").removesuffix(".py"), ROOT / "recipes" / path
+    )
     assert spec and spec.loader
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -39,39 +44,58 @@ def script(path: str) -> ModuleType:
 
 
 def surroundings(given: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a recipe, without the variables that scripts read but for those that are given."""
+    """The environment of a recipe, without the variables that scripts read but for those that are
+    given."""
     known = "LIBRISPEECH KMEANS TEXT_QA START_UNITS SEED CORPUS TASKS WITHOUT PARTS GLUE".split()
     kept = {k: v for k, v in os.environ.items() if k not in known}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return kept | {"PATH": path, "HF_HUB_OFFLINE": "1"} | dict(given)
 
 
-def run(path: str, *arguments: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    path: str, *arguments: str, code: int = 0, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run a shell script of recipes/ to its end. code: that it must end with."""
     command = ["bash", f"recipes/{path}", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=surroundings(environment), capture_output=True, text=True, timeout=900)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=surroundings(environment),
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
     assert done.returncode == code, (done.stdout + done.stderr)[-3000:]
     return done
 
 
-def run_until(there: Callable[[], bool], log: Path, path: str, *arguments: str, **environment: str) -> None:
+def run_until(
+    there: Callable[[], bool], log: Path, path: str, *arguments: str, **environment: str
+) -> None:
     """Run it until something is there, and kill it and all that it started."""
     command = ["bash", f"recipes/{path}", *arguments]
     with log.open("wb") as file:
         files = {"stdin": subprocess.PIPE, "stdout": file, "stderr": file}
-        running = subprocess.Popen(command, cwd=ROOT, env=surroundings(environment), start_new_session=True, **files)
+        running = subprocess.Popen(
+            command, cwd=ROOT, env=surroundings(environment), start_new_session=True, **files
+        )
     kill_when(there, running, log)
 
 
-def kill_when(there: Callable[[], bool], running: subprocess.Popen[bytes], log: Path | None = None) -> None:
+def kill_when(
+    there: Callable[[], bool], running: subprocess.Popen[bytes], log: Path | None = None
+) -> None:
     """Kill a recipe as soon as something is there, and wait until all that it started is dead.
 
-    running: in a session of its own; its standard input is a pipe, which its commands share. log: to quote if it ends before.
+    running: in a session of its own; its standard input is a pipe, which its commands share. log:
+    to quote if it ends before.
     """
     began = time.monotonic()
     try:
         while not there():
-            assert running.poll() is None and time.monotonic() - began < 900, log and log.read_text(errors="replace")[-3000:]
+            assert running.poll() is None and time.monotonic() - began < 900, (
+                log and log.read_text(errors="replace")[-3000:]
+            )
             time.sleep(0.02)
     finally:
         if running.poll() is None:
@@ -84,15 +108,22 @@ def kill_when(there: Callable[[], bool], running: subprocess.Popen[bytes], log: 
         assert readers.poll(20_000), "a command outlives its recipe"
 
 
-def write_digits(folder: Path, digits: Sequence[int] = range(10), takes: Sequence[int] = (0, 5, 10, 11)) -> Path:
-    """A tone for every digit, by two voices, in files that are called as FSDD's are. Returns the folder."""
+def write_digits(
+    folder: Path, digits: Sequence[int] = range(10), takes: Sequence[int] = (0, 5, 10, 11)
+) -> Path:
+    """A tone for every digit, by two voices, in files that are called as FSDD's are. Returns the
+    folder."""
     rng, seconds = np.random.default_rng(0), np.arange(4_000) / 8_000
     folder.mkdir(parents=True)
     for digit in digits:
         for speaker, pitch in (("ann", 1.0), ("bob", 1.3)):
             tone = 0.3 * np.sin(2 * np.pi * (200 + 90 * digit) * pitch * seconds)
             for take in takes:
-                soundfile.write(folder / f"{digit}_{speaker}_{take}.wav", tone + rng.normal(0, 0.01, 4_000), 8_000)
+                soundfile.write(
+                    folder / f"{digit}_{speaker}_{take}.wav",
+                    tone + rng.normal(0, 0.01, 4_000),
+                    8_000,
+                )
     return folder
 
 

@@ -1,4 +1,5 @@
-"""Tiny checkpoints with random weights under the names that recipes give, of the architectures that these names have.
+"""Tiny checkpoints with random weights under the names that recipes give, of the architectures that
+these names have.
 
 python tests/recipes/stand_ins.py FOLDER      fills FOLDER for SPEECHSSL_MODELS: FOLDER/facebook/hubert-large-ll60k, ...
 """
@@ -31,24 +32,37 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{c}" for
 def hubert_large(folder: Path) -> None:
     """24 layers: recipes read the 22nd."""
     torch.manual_seed(0)
-    transformers.HubertModel(transformers.HubertConfig(**WIDTH, **FRONT, num_hidden_layers=24)).save_pretrained(folder)
+    transformers.HubertModel(
+        transformers.HubertConfig(**WIDTH, **FRONT, num_hidden_layers=24)
+    ).save_pretrained(folder)
     _extractor(folder)
 
 
 def wav2vec_ctc(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "vocab.json").write_text(json.dumps({symbol: i for i, symbol in enumerate(CTC_SYMBOLS)}))
+    (folder / "vocab.json").write_text(
+        json.dumps({symbol: i for i, symbol in enumerate(CTC_SYMBOLS)})
+    )
     transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json")).save_pretrained(folder)
     torch.manual_seed(0)
-    config = transformers.Wav2Vec2Config(**WIDTH, **FRONT, num_hidden_layers=1, vocab_size=len(CTC_SYMBOLS), pad_token_id=0)
+    config = transformers.Wav2Vec2Config(
+        **WIDTH, **FRONT, num_hidden_layers=1, vocab_size=len(CTC_SYMBOLS), pad_token_id=0
+    )
     transformers.Wav2Vec2ForCTC(config).save_pretrained(folder)
     _extractor(folder)
 
 
 def longformer(folder: Path) -> None:
     """The 4,098 positions and windows of 512 of longformer-base-4096, in one layer."""
-    sizes = {"attention_window": 512, "max_position_embeddings": 4098, "type_vocab_size": 1, "pad_token_id": 1}
-    _text(folder, transformers.LongformerConfig(**WIDTH, **sizes, num_hidden_layers=1, vocab_size=600))
+    sizes = {
+        "attention_window": 512,
+        "max_position_embeddings": 4098,
+        "type_vocab_size": 1,
+        "pad_token_id": 1,
+    }
+    _text(
+        folder, transformers.LongformerConfig(**WIDTH, **sizes, num_hidden_layers=1, vocab_size=600)
+    )
 
 
 def bert(folder: Path) -> None:
@@ -56,8 +70,15 @@ def bert(folder: Path) -> None:
 
 
 def deberta(folder: Path) -> None:
-    relative = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False, "type_vocab_size": 0}
-    _text(folder, transformers.DebertaConfig(**WIDTH, **relative, num_hidden_layers=1, vocab_size=600))
+    relative = {
+        "relative_attention": True,
+        "pos_att_type": ["c2p", "p2c"],
+        "position_biased_input": False,
+        "type_vocab_size": 0,
+    }
+    _text(
+        folder, transformers.DebertaConfig(**WIDTH, **relative, num_hidden_layers=1, vocab_size=600)
+    )
 
 
 STAND_INS = {
@@ -72,7 +93,9 @@ STAND_INS = {
 
 
 def _extractor(folder: Path) -> None:
-    transformers.Wav2Vec2FeatureExtractor(sampling_rate=16_000, do_normalize=True).save_pretrained(folder)
+    transformers.Wav2Vec2FeatureExtractor(sampling_rate=16_000, do_normalize=True).save_pretrained(
+        folder
+    )
 
 
 def _text(folder: Path, config: Any) -> None:
@@ -81,7 +104,9 @@ def _text(folder: Path, config: Any) -> None:
     transformers.AutoModel.from_config(config).save_pretrained(folder)
     words = map("".join, itertools.product("abcdefghijk", repeat=3))
     listed = PIECES + list(itertools.islice(words, config.vocab_size - len(PIECES)))
-    core = Tokenizer(models.WordPiece({word: i for i, word in enumerate(listed)}, unk_token="[UNK]"))
+    core = Tokenizer(
+        models.WordPiece({word: i for i, word in enumerate(listed)}, unk_token="[UNK]")
+    )
     core.normalizer = normalizers.BertNormalizer(lowercase=True)
     core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     core.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))

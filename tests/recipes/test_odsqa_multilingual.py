@@ -37,7 +37,9 @@ def test_characters_get_rows_of_words_and_words_keep_theirs(recipe, encoder, tok
     model, found = recipe.with_characters(encoder, ["安娜 lost 灯笼", "安"], 0)
     before = AutoModel.from_pretrained(encoder).get_input_embeddings().weight
     table = model.get_input_embeddings().weight
-    assert len(found) == len(table) == len(tokenizer) + 4 and torch.equal(table[: len(before)], before)
+    assert len(found) == len(table) == len(tokenizer) + 4 and torch.equal(
+        table[: len(before)], before
+    )
     assert {tuple(row.tolist()) for row in table[-4:]} <= {tuple(row.tolist()) for row in before}
     ids = [TextCodec(found).encode([word])[0].tolist() for word in ("安", "娜", "lost")]
     assert [found.convert_ids_to_tokens(i) for i in ids] == [["安"], ["娜"], ["lost"]]
@@ -48,7 +50,11 @@ def test_a_share_of_the_tokens_is_guessed_and_never_the_specials(recipe, tokeniz
     batches = recipe.Masking([[text], [text[:5]]], tokenizer, 40, 0)
     batch = batches(3)
     guessed, mask = batch["targets"] != -100, batch["ids"] == tokenizer.mask_token_id
-    assert 0.1 < guessed[0::2].float().mean() < 0.25 and guessed.any(1).all() and not guessed[:, 0].any()
+    assert (
+        0.1 < guessed[0::2].float().mean() < 0.25
+        and guessed.any(1).all()
+        and not guessed[:, 0].any()
+    )
     assert 0.6 < (mask & guessed).sum() / guessed.sum() < 0.95 and not (mask & ~guessed).any()
     assert torch.equal(batch["targets"][0][guessed[0]], torch.from_numpy(text)[guessed[0][1:31]])
     assert all(torch.equal(batch[name], batches(3)[name]) for name in batch)
@@ -58,11 +64,26 @@ def test_a_share_of_the_tokens_is_guessed_and_never_the_specials(recipe, tokeniz
 def test_it_is_made_once_from_these_corpora_and_can_be_loaded(recipe, encoder, tmp_path):
     english = corpus(tmp_path / "en", "en", "anna lost the silver lantern")
     chinese = corpus(tmp_path / "zh", "zh", "安娜丢了灯笼")
-    arguments = [str(tmp_path / "out"), str(english), str(chinese), "--text-encoder", encoder, "--steps", "2", "--batch", "2"]
+    arguments = [
+        str(tmp_path / "out"),
+        str(english),
+        str(chinese),
+        "--text-encoder",
+        encoder,
+        "--steps",
+        "2",
+        "--batch",
+        "2",
+    ]
     recipe.main([*arguments, "--precision", "fp32"])
-    assert len(AutoTokenizer.from_pretrained(tmp_path / "out")) == AutoModel.from_pretrained(tmp_path / "out").config.vocab_size
+    assert (
+        len(AutoTokenizer.from_pretrained(tmp_path / "out"))
+        == AutoModel.from_pretrained(tmp_path / "out").config.vocab_size
+    )
     before = (tmp_path / "out/model.safetensors").stat().st_mtime_ns
     recipe.main([*arguments, "--precision", "fp32"])
     assert (tmp_path / "out/model.safetensors").stat().st_mtime_ns == before
     assert len(json.loads((tmp_path / "out/card.json").read_text())["made_from"]["data"]) == 2
-    refused("made from other inputs", recipe.main, [*arguments, "--seed", "1", "--precision", "fp32"])
+    refused(
+        "made from other inputs", recipe.main, [*arguments, "--seed", "1", "--precision", "fp32"]
+    )

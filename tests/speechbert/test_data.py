@@ -1,4 +1,5 @@
-"""Questions about audio words: examples from times, answers in seconds, and spans that can be learnt."""
+"""Questions about audio words: examples from times, answers in seconds, and spans that can be
+learnt."""
 
 import numpy as np
 import pytest
@@ -12,7 +13,17 @@ from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.dual.data import ExampleBatches, Layout
 from speechssl.dual.model import SpanModel
 from speechssl.dual.system import Reader
-from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS, span_examples, spans_of, with_texts, word_rows, word_table
+from speechssl.speechbert.data import (
+    CLS,
+    PAD,
+    SEP,
+    SPECIALS,
+    span_examples,
+    spans_of,
+    with_texts,
+    word_rows,
+    word_table,
+)
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import AudioWords, answer_codes
 from speechssl.timing import FrameGrid
@@ -25,7 +36,9 @@ LAYOUT = Layout(CLS, SEP, PAD, size=6, stride=3, question=3, answer=3)
 @pytest.fixture
 def reader(text_encoder):
     torch.manual_seed(0)
-    return Reader(SpanModel(text_encoder("bert"), CodeEmbedding(nn.Embedding(SPECIALS, 32))).eval(), LAYOUT)
+    return Reader(
+        SpanModel(text_encoder("bert"), CodeEmbedding(nn.Embedding(SPECIALS, 32))).eval(), LAYOUT
+    )
 
 
 def audio_words(count, seed=0):
@@ -36,22 +49,32 @@ def audio_words(count, seed=0):
 
 def corpus(*answers):
     passage = Passage("p", "p.flac", 3.0, "a b c", "s", "en")
-    questions = [Question(f"q{i}", "p", f"q{i}.flac", 1.0, "a", "s", "en", a) for i, a in enumerate(answers)]
+    questions = [
+        Question(f"q{i}", "p", f"q{i}.flac", 1.0, "a", "s", "en", a) for i, a in enumerate(answers)
+    ]
     return Corpus(".", "train", {"p": passage}, tuple(questions))
 
 
 def table_of(questions=1, ways=1):
     words = tuple(Span(c, float(i), i + 1.0) for i, c in enumerate("abc"))
     cuts = {"p": [words, (Span("", 0.0, 1.4), Span("", 1.4, 3.0))][:ways]}
-    cuts |= {f"q{i}": [(Span("a", 0.0, 1.0),), (Span("", 0.0, 1.0),)][:ways] for i in range(questions)}
+    cuts |= {
+        f"q{i}": [(Span("a", 0.0, 1.0),), (Span("", 0.0, 1.0),)][:ways] for i in range(questions)
+    }
     bounds = {name: (150 * i, 150 * i + 150) for i, name in enumerate(cuts)}
-    return word_table(np.zeros((150 * len(cuts), 2), np.float16), bounds, cuts, FrameGrid(16_000, 320, 400))
+    return word_table(
+        np.zeros((150 * len(cuts), 2), np.float16), bounds, cuts, FrameGrid(16_000, 320, 400)
+    )
 
 
 def test_the_answer_is_the_words_whose_middle_it_holds():
     (made,), left_out = span_examples(corpus((Answer("b c", 0.9, 3.0),)), table_of())
     assert (made.first, made.last) == (1, 2) and not left_out
-    assert made.passage.tolist() == [SPECIALS, SPECIALS + 1, SPECIALS + 2] and made.question.tolist() == [SPECIALS + 3]
+    assert made.passage.tolist() == [
+        SPECIALS,
+        SPECIALS + 1,
+        SPECIALS + 2,
+    ] and made.question.tolist() == [SPECIALS + 3]
 
 
 def test_every_way_of_cutting_gives_an_example():
@@ -71,7 +94,10 @@ def test_what_cannot_be_learnt_from_is_told():
 def test_an_answer_lasts_from_its_first_word_to_its_last(reader):
     question, passage = audio_words(2), audio_words(15, 1)
     (answer,) = answer_codes(reader, [(question, passage)])
-    first, last = passage.starts.tolist().index(answer.start), passage.ends.tolist().index(answer.end)
+    first, last = (
+        passage.starts.tolist().index(answer.start),
+        passage.ends.tolist().index(answer.end),
+    )
     assert 0 <= last - first < LAYOUT.answer and 0 < answer.confidence <= 1 and answer.text is None
 
 
@@ -100,8 +126,14 @@ def test_an_id_is_a_special_or_a_code_and_codes_are_neither_trained_nor_saved():
     embedding, codes = CodeEmbedding(table), torch.randn(5, 32)
     embedding.codes = codes
     found = embedding(torch.tensor([[CLS, SPECIALS + 4, SEP, SPECIALS]]))
-    assert torch.equal(found[0], torch.stack([table.weight[0], codes[4], table.weight[1], codes[0]]))
-    assert set(embedding.state_dict()) == {name for name, _ in embedding.named_parameters()} == {"weight"}
+    assert torch.equal(
+        found[0], torch.stack([table.weight[0], codes[4], table.weight[1], codes[0]])
+    )
+    assert (
+        set(embedding.state_dict())
+        == {name for name, _ in embedding.named_parameters()}
+        == {"weight"}
+    )
 
 
 @pytest.mark.slow
@@ -123,22 +155,34 @@ def test_a_question_finds_its_own_word_in_the_passage(reader):
     assert losses[-1] < 0.2 * losses[0] and float(result["exact"]) == 1.0
 
 
-# ---- cutting recordings into words: borders, what a word of a recogniser is taken for, rows of features
+# ---- cutting recordings into words: borders, what a word of a recogniser is taken for, rows of
+# features
 
 
 GRID = FrameGrid(16_000, 320, 400)
 
 
 def test_words_come_in_order_of_time_and_none_is_empty():
-    recognised = [TimedWord("b", 0.5, 0.9, 1.0), TimedWord("", 0.2, 0.2, 1.0), TimedWord("a", 0.1, 0.4, 0.5)]
+    recognised = [
+        TimedWord("b", 0.5, 0.9, 1.0),
+        TimedWord("", 0.2, 0.2, 1.0),
+        TimedWord("a", 0.1, 0.4, 0.5),
+    ]
     assert spans_of(recognised) == (Span("a", 0.1, 0.4), Span("b", 0.5, 0.9))
 
 
 def test_a_word_is_taken_for_the_one_it_covers_by_half():
     known = (Span("silver", 0.0, 1.0), Span("lantern", 1.0, 2.0))
-    recognised = (Span("x", 0.05, 0.95), Span("y", 0.6, 1.4), Span("z", 1.0, 1.4), Span("z", 1.4, 2.0))
+    recognised = (
+        Span("x", 0.05, 0.95),
+        Span("y", 0.6, 1.4),
+        Span("z", 1.0, 1.4),
+        Span("z", 1.4, 2.0),
+    )
     assert [w.text for w in with_texts(recognised, known)] == ["silver", "", "", "lantern"]
-    assert [(w.start, w.end) for w in with_texts(recognised, known)] == [(w.start, w.end) for w in recognised]
+    assert [(w.start, w.end) for w in with_texts(recognised, known)] == [
+        (w.start, w.end) for w in recognised
+    ]
     assert [w.text for w in with_texts((Span("x", 0.0, 1.0),), ())] == [""]
     assert with_texts((), (Span("x", 0.0, 1.0),)) == ()
 
@@ -147,17 +191,23 @@ def test_a_word_is_taken_for_the_one_it_covers_by_half():
 def test_every_word_has_rows_of_its_recording(recording, frames):
     rows = word_rows(recording[0], GRID, frames)
     assert rows.shape == (len(recording[0]), 2)
-    assert (rows[:, 0] >= 0).all() and (rows[:, 1] <= frames).all() and (rows[:, 1] > rows[:, 0]).all()
+    assert (
+        (rows[:, 0] >= 0).all() and (rows[:, 1] <= frames).all() and (rows[:, 1] > rows[:, 0]).all()
+    )
 
 
 def test_neighbours_share_no_more_than_the_row_of_their_border():
     rows = word_rows((Span("a", 0.0, 0.1), Span("b", 0.1, 0.3)), GRID, 50)
-    assert rows.tolist() == [[0, 5], [4, 15]]  # sample 1600 lies in frame 4, which owns 1320 to 1639
+    # sample 1600 lies in frame 4, which owns 1320 to 1639
+    assert rows.tolist() == [[0, 5], [4, 15]]
 
 
 def test_a_table_numbers_the_words_of_all_recordings_in_every_way_they_were_cut():
     features = np.zeros((40, 3), np.float16)
-    cuts = {"p": [(Span("a", 0.0, 0.2), Span("b", 0.2, 0.3)), (Span("", 0.0, 0.3),)], "q": [(), (Span("c", 0.0, 0.1),)]}
+    cuts = {
+        "p": [(Span("a", 0.0, 0.2), Span("b", 0.2, 0.3)), (Span("", 0.0, 0.3),)],
+        "q": [(), (Span("c", 0.0, 0.1),)],
+    }
     table = word_table(features, {"p": (0, 20), "q": (20, 40)}, cuts, GRID)
     assert table.texts == ("a", "b", "", "c") and len(table.rows) == 4
     assert [s.numbers.tolist() for s in table.sequences["p"]] == [[0, 1], [2]]

@@ -1,4 +1,5 @@
-"""The code of an audio word: it does not depend on padding, it is drawn to the word's text embedding, and it rebuilds the word."""
+"""The code of an audio word: it does not depend on padding, it is drawn to the word's text
+embedding, and it rebuilds the word."""
 
 from dataclasses import replace
 
@@ -17,14 +18,20 @@ VOCABULARY = ("silver", "lantern", "peter", "london")
 
 @pytest.fixture(scope="module")
 def table(tokenizer):
-    """120 words of four kinds, each with its own features that go from one place to another, at different speeds, with noise."""
+    """120 words of four kinds, each with its own features that go from one place to another, at
+    different speeds, with noise."""
     rng = np.random.default_rng(0)
     ends = rng.normal(size=(len(VOCABULARY), 2, D)) * 2
     kinds, lengths = rng.integers(len(VOCABULARY), size=120), rng.integers(4, 12, size=120)
-    way = [np.linspace(*ends[k], n) + 0.2 * rng.normal(size=(n, D)) for k, n in zip(kinds, lengths, strict=True)]
+    way = [
+        np.linspace(*ends[k], n) + 0.2 * rng.normal(size=(n, D))
+        for k, n in zip(kinds, lengths, strict=True)
+    ]
     stops = np.cumsum(lengths)
     rows = np.stack([stops - lengths, stops], 1)
-    return WordTable(np.concatenate(way).astype(np.float16), rows, tuple(VOCABULARY[k] for k in kinds), {})
+    return WordTable(
+        np.concatenate(way).astype(np.float16), rows, tuple(VOCABULARY[k] for k in kinds), {}
+    )
 
 
 EMBEDDINGS = torch.randn(len(VOCABULARY), E, generator=torch.Generator().manual_seed(1))
@@ -32,7 +39,9 @@ EMBEDDINGS = torch.randn(len(VOCABULARY), E, generator=torch.Generator().manual_
 
 def batches_of(table, count, size, seed=0):
     kinds = torch.tensor([VOCABULARY.index(text) for text in table.texts])
-    return WordBatches(table, np.arange(count), lambda numbers: EMBEDDINGS[kinds[numbers]], size, seed)
+    return WordBatches(
+        table, np.arange(count), lambda numbers: EMBEDDINGS[kinds[numbers]], size, seed
+    )
 
 
 def trained(table, pull, steps=80):
@@ -78,13 +87,20 @@ def test_what_lies_in_the_padding_never_matters(filler):
     lengths, targets = torch.tensor([5, 1, 9]), torch.randn(3, E)
     alone = torch.cat([model.encoder(word[None], torch.tensor([len(word)])) for word in words])
     assert torch.allclose(model.encoder(batch, lengths), alone, atol=1e-5)
-    losses = [model(word[None], torch.tensor([len(word)]), t[None])["loss"] for word, t in zip(words, targets, strict=True)]
-    assert float(model(batch, lengths, targets)["loss"].detach()) == pytest.approx(float(sum(losses).detach() / 3), rel=1e-4)
+    losses = [
+        model(word[None], torch.tensor([len(word)]), t[None])["loss"]
+        for word, t in zip(words, targets, strict=True)
+    ]
+    assert float(model(batch, lengths, targets)["loss"].detach()) == pytest.approx(
+        float(sum(losses).detach() / 3), rel=1e-4
+    )
 
 
 def test_a_batch_depends_on_seed_and_step_only_and_an_epoch_sees_every_word_once(table):
     batches, again, other = (batches_of(table, 96, 24, seed) for seed in (0, 0, 1))
-    assert all(torch.equal(a, b) for a, b in zip(batches(3).values(), again(3).values(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(batches(3).values(), again(3).values(), strict=True)
+    )
     assert not torch.equal(batches(0)["lengths"], other(0)["lengths"])
     lengths = np.concatenate([batches(step)["lengths"] for step in range(4)])
     assert sorted(lengths) == sorted(np.diff(table.rows[:96], axis=1)[:, 0])
@@ -104,10 +120,13 @@ def test_features_are_standardised_by_those_of_the_table(table):
 
 def test_a_word_that_never_ends_is_cut():
     features = np.zeros((400, D), np.float16)
-    assert padded(WordTable(features, np.array([[0, 400]]), ("a",), {}), np.array([0]))["lengths"].tolist() == [LONGEST]
+    assert padded(WordTable(features, np.array([[0, 400]]), ("a",), {}), np.array([0]))[
+        "lengths"
+    ].tolist() == [LONGEST]
 
 
-# ---- masked words: what is chosen, what it becomes, what is to be predicted, and that it can be learnt from text and from speech
+# ---- masked words: what is chosen, what it becomes, what is to be predicted, and that it can be
+# learnt from text and from speech
 
 
 V, N = 40, 30
@@ -127,7 +146,11 @@ def speech(numbers, targets):
 def batches():
     rng = np.random.default_rng(0)
     written = [text(rng.integers(5, V, n)) for n in (3, 40, 90)]
-    spoken = [speech(np.arange(N), [[7, 8] if n % 3 == 0 else [] if n % 3 == 1 else [9] for n in range(N)])]
+    spoken = [
+        speech(
+            np.arange(N), [[7, 8] if n % 3 == 0 else [] if n % 3 == 1 else [9] for n in range(N)]
+        )
+    ]
     return MaskedBatches(written, spoken, SPECIALS, V, N, size=8, window=20, share=0.3)
 
 
@@ -170,7 +193,9 @@ def test_audio_words_are_to_be_predicted_as_their_text_and_not_where_that_is_unk
     for step in range(10):
         batch = batches(step)
         for row in range(4, 8):
-            seen |= {tuple(x for x in wanted if x != NONE) for wanted in batch["targets"][row].tolist()}
+            seen |= {
+                tuple(x for x in wanted if x != NONE) for wanted in batch["targets"][row].tolist()
+            }
     assert seen == {(), (7, 8), (9,)}
 
 
@@ -182,7 +207,9 @@ def test_a_sequence_always_has_something_to_predict(batches):
 
 
 def test_a_batch_depends_on_seed_and_step_only(batches):
-    assert all(torch.equal(a, b) for a, b in zip(batches(5).values(), batches(5).values(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(batches(5).values(), batches(5).values(), strict=True)
+    )
     assert batches(5)["ids"].tolist() != batches(6)["ids"].tolist()
 
 
@@ -191,7 +218,9 @@ def model(text_encoder, tokenizer):
     torch.manual_seed(0)
     encoder = text_encoder("bert")
     table = encoder.get_input_embeddings().weight.detach().clone()[:V] * 10
-    return MaskedWords(SpanModel(encoder, nn.Embedding(3, 32)), table, table[5:35] + 0.01 * torch.randn(N, 32))
+    return MaskedWords(
+        SpanModel(encoder, nn.Embedding(3, 32)), table, table[5:35] + 0.01 * torch.randn(N, 32)
+    )
 
 
 def test_the_loss_is_a_mean_over_sequences_of_means_over_positions_and_pieces(model):
@@ -203,12 +232,15 @@ def test_the_loss_is_a_mean_over_sequences_of_means_over_positions_and_pieces(mo
     hidden = model.reader.encoder(**inputs).last_hidden_state
     logp = ((model.transform(hidden)) @ model.embeddings.T + model.bias).log_softmax(-1)
     wanted = -(logp[0, 1, 6] + ((logp[1, 1, 7] + logp[1, 1, 8]) / 2 + logp[1, 2, 9]) / 2) / 2
-    assert float(model(ids, mask, targets, speech_rows)["loss"].detach()) == pytest.approx(float(wanted.detach()), rel=1e-5)
+    assert float(model(ids, mask, targets, speech_rows)["loss"].detach()) == pytest.approx(
+        float(wanted.detach()), rel=1e-5
+    )
 
 
 @pytest.mark.slow
 def test_masked_words_are_learnt_from_text_and_from_speech(model):
-    """Two sentences, written and spoken: a masked word is known from its place and its neighbours."""
+    """Two sentences, written and spoken: a masked word is known from its place and its
+    neighbours."""
     written = [text(np.arange(k, k + 12)) for k in (5, 20)]
     spoken = [speech(np.arange(k, k + 12), [[5 + n] for n in range(k, k + 12)]) for k in (0, 15)]
     batches = MaskedBatches(written, spoken, SPECIALS, V, N, size=16, window=12)

@@ -1,4 +1,5 @@
-"""The system: it hears recordings as audio words, answers in seconds, and refuses what does not belong together."""
+"""The system: it hears recordings as audio words, answers in seconds, and refuses what does not
+belong together."""
 
 import json
 from dataclasses import replace
@@ -27,13 +28,23 @@ def test_a_corpus_is_heard_and_answered_from_end_to_end(trained, corpus, encoder
     assert (cut.name, aligned.name) == ("speechbert", "speechbert-aligned")
     assert cut.card["boundaries"] == "r" and aligned.card["boundaries"] == "those of the corpus"
     for system in (cut, aligned):
-        encoded = {r.id: system.encode(r, read_audio(data.path(r))) for r in (*data.passages.values(), *data.questions)}
+        encoded = {
+            r.id: system.encode(r, read_audio(data.path(r)))
+            for r in (*data.passages.values(), *data.questions)
+        }
         answers = system.answer_all([(encoded[q.id], encoded[q.passage]) for q in data.questions])
         for question, answer in zip(data.questions, answers, strict=True):
             passage = encoded[question.passage]
-            assert answer.start in passage.starts and answer.end in passage.ends and answer.start < answer.end
+            assert (
+                answer.start in passage.starts
+                and answer.end in passage.ends
+                and answer.start < answer.end
+            )
             assert 0 < answer.confidence <= 1 and answer.text is None
-    assert encoded["p0"].starts.tolist() == [0.05, 0.2, 0.4] and encoded["p0"].codes.shape == (3, 32)
+    assert encoded["p0"].starts.tolist() == [0.05, 0.2, 0.4] and encoded["p0"].codes.shape == (
+        3,
+        32,
+    )
 
 
 def test_only_the_times_of_the_recogniser_are_used(trained, encoder, recogniser):
@@ -49,7 +60,10 @@ def test_only_the_times_of_the_recogniser_are_used(trained, encoder, recogniser)
             words = [type(w)("zebra", w.start, w.end, 0.1) for w in transcript.words]
             return type(transcript)(tuple(words))
 
-    one, two = (load_speechbert(trained, encoder, engine).encode(None, samples) for engine in (recogniser, Other()))
+    one, two = (
+        load_speechbert(trained, encoder, engine).encode(None, samples)
+        for engine in (recogniser, Other())
+    )
     assert np.array_equal(one.codes, two.codes) and np.array_equal(one.starts, two.starts)
 
 
@@ -64,24 +78,41 @@ def test_aligned_words_are_those_of_a_record(trained, corpus, encoder):
 
 def test_words_beyond_the_end_of_the_audio_are_not_heard(trained, corpus, encoder):
     system, record = load_speechbert(trained, encoder), load_corpus(corpus, "train").passages["p0"]
-    assert len(system.encode(record, np.random.default_rng(0).uniform(-0.5, 0.5, 5_000).astype(np.float32)).starts) == 2
+    assert (
+        len(
+            system.encode(
+                record, np.random.default_rng(0).uniform(-0.5, 0.5, 5_000).astype(np.float32)
+            ).starts
+        )
+        == 2
+    )
 
 
 def test_another_encoder_is_refused(trained, hubert_folder):
     from speechssl.encoders.load import load_encoder
 
-    with pytest.raises(InputError, match=r"was trained on the encoder .* \(encoder differs\); load that encoder"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"was trained on the encoder .* \(encoder differs\); "
+            r"load that encoder"
+        ),
+    ):
         load_speechbert(trained, load_encoder(hubert_folder("group")))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["words.safetensors", "model.safetensors", "card.json", "config.json"])
+@pytest.mark.parametrize(
+    "name", ["words.safetensors", "model.safetensors", "card.json", "config.json"]
+)
 @pytest.mark.parametrize("damage", ["missing", "cut", "other"])
 def test_damage_is_named_by_file(trained, encoder, name, damage):
     path = trained / name
     content = path.read_bytes()
     message = {"card.json": "card|SpeechBERT", "config.json": "config|a reader"}.get(name, name)
-    path.unlink() if damage == "missing" else path.write_bytes(content[: len(content) // 2] if damage == "cut" else b"{}")
+    path.unlink() if damage == "missing" else path.write_bytes(
+        content[: len(content) // 2] if damage == "cut" else b"{}"
+    )
     with pytest.raises(InputError, match=message):
         load_speechbert(trained, encoder)
 
@@ -102,7 +133,15 @@ def test_another_kind_of_reader_is_refused(trained, encoder):
         load_speechbert(trained, encoder)
 
 
-def test_a_model_that_has_learnt_no_spans_is_not_asked_for_any(corpus, features, recogniser, options, encoder, tmp_path):
-    train_speechbert(corpus, features, tmp_path / "speechbert", replace(options(1, 1, 1), spans=False), recogniser)
+def test_a_model_that_has_learnt_no_spans_is_not_asked_for_any(
+    corpus, features, recogniser, options, encoder, tmp_path
+):
+    train_speechbert(
+        corpus,
+        features,
+        tmp_path / "speechbert",
+        replace(options(1, 1, 1), spans=False),
+        recogniser,
+    )
     with pytest.raises(InputError, match="was trained with --no-spans"):
         load_systems(tmp_path, ["speechbert-aligned"], encoder=SharedEncoder(encoder))

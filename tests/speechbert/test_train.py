@@ -1,4 +1,5 @@
-"""Training in three stages: what it is made from is written down, other inputs are refused, a killed run goes on."""
+"""Training in three stages: what it is made from is written down, other inputs are refused, a
+killed run goes on."""
 
 import json
 import shutil
@@ -22,7 +23,13 @@ from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.speechbert import train as transfer
 from speechssl.speechbert.config import TransferSpeechBertOptions
-from speechssl.speechbert.data import MaskedBatches, WordBatches, encode_corpus, known_words, recognised
+from speechssl.speechbert.data import (
+    MaskedBatches,
+    WordBatches,
+    encode_corpus,
+    known_words,
+    recognised,
+)
 from speechssl.speechbert.model import load_weights
 from speechssl.speechbert.system import load_speechbert
 from speechssl.speechbert.train import text_model, train_speechbert, transfer_speechbert
@@ -37,15 +44,33 @@ def weights(folder):
 
 
 @pytest.mark.slow
-def test_all_three_stages_are_run_once_and_the_card_says_of_what(corpus, features, recogniser, options, tmp_path):
+def test_all_three_stages_are_run_once_and_the_card_says_of_what(
+    corpus, features, recogniser, options, tmp_path
+):
     out = tmp_path / "speechbert"
     train_speechbert(corpus, features, out, options(), recogniser)
     encoder, reader, layout, card = load_weights(out)
-    assert (encoder.features, encoder.code, reader.embedding.num_embeddings, layout.size) == (32, 32, 3, 16)
+    assert (encoder.features, encoder.code, reader.embedding.num_embeddings, layout.size) == (
+        32,
+        32,
+        3,
+        16,
+    )
     assert layout.start_weight == layout.end_weight == 1
-    assert card["features"] == features.card and card["recogniser"] == "r" and card["text_encoder"] == "minilm"
-    assert {name: stage["steps"] for name, stage in card["training"].items()} == {"words": 4, "masked": 4, "spans": 4}
-    assert card["licences"]["contains"] == ["all-MiniLM-L6-v2, Apache-2.0"] and card["licences"]["trained_on"]
+    assert (
+        card["features"] == features.card
+        and card["recogniser"] == "r"
+        and card["text_encoder"] == "minilm"
+    )
+    assert {name: stage["steps"] for name, stage in card["training"].items()} == {
+        "words": 4,
+        "masked": 4,
+        "spans": 4,
+    }
+    assert (
+        card["licences"]["contains"] == ["all-MiniLM-L6-v2, Apache-2.0"]
+        and card["licences"]["trained_on"]
+    )
     assert card["data"] == data_hash(corpus, "train") and len(card["text_weights"]) == 16
     assert card["examples"] >= 3 and card["audio_words"] > 15
     assert not (out / "features").exists()
@@ -54,24 +79,38 @@ def test_all_three_stages_are_run_once_and_the_card_says_of_what(corpus, feature
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("stage", "batches"), [("words", WordBatches), ("masked", MaskedBatches), ("spans", ExampleBatches)])
-def test_a_killed_run_goes_on_to_the_same_weights(corpus, features, recogniser, options, tmp_path, dies_at, stage, batches):
+@pytest.mark.parametrize(
+    ("stage", "batches"),
+    [("words", WordBatches), ("masked", MaskedBatches), ("spans", ExampleBatches)],
+)
+def test_a_killed_run_goes_on_to_the_same_weights(
+    corpus, features, recogniser, options, tmp_path, dies_at, stage, batches
+):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     train_speechbert(corpus, features, whole, options(), recogniser)
     with dies_at(batches, 3):
         train_speechbert(corpus, features, killed, options(), recogniser)
-    assert (killed / "checkpoints" / stage / "checkpoint-2").is_dir() and not (killed / "card.json").exists()
+    assert (killed / "checkpoints" / stage / "checkpoint-2").is_dir() and not (
+        killed / "card.json"
+    ).exists()
     train_speechbert(corpus, features, killed, options(), recogniser)
     wanted, found = weights(whole), weights(killed)
-    assert wanted.keys() == found.keys() and all(torch.equal(wanted[name], found[name]) for name in wanted)
+    assert wanted.keys() == found.keys() and all(
+        torch.equal(wanted[name], found[name]) for name in wanted
+    )
 
 
 def test_other_inputs_are_refused_and_named(corpus, features, options, tmp_path):
     out = tmp_path / "speechbert"
     train_speechbert(corpus, features, out, options(1, 0, 1))
-    assert list(load_weights(out)[3]["training"]) == ["spans", "words"]  # there are two stages without masked words
+    # there are two stages without masked words
+    assert list(load_weights(out)[3]["training"]) == ["spans", "words"]
     without = replace(options(1, 0, 1), spans=False)
-    changes = (options(1, 0, 1, pull=0.5), "pull"), (options(2, 0, 1), "words.steps"), (without, "spans")
+    changes = (
+        (options(1, 0, 1, pull=0.5), "pull"),
+        (options(2, 0, 1), "words.steps"),
+        (without, "spans"),
+    )
     for changed, name in changes:
         with pytest.raises(InputError, match=rf"made from other inputs \(options\.{name}"):
             train_speechbert(corpus, features, out, changed)
@@ -82,28 +121,47 @@ def test_other_inputs_are_refused_and_named(corpus, features, options, tmp_path)
 def test_mfccs_do_as_well(corpus, options, tmp_path):
     train_speechbert(corpus, load_features("mfcc", 0), tmp_path / "out", options(1, 1, 1))
     encoder, _, _, card = load_weights(tmp_path / "out")
-    assert encoder.features == 39 and card["features"]["encoder"] == "mfcc" and card["recogniser"] is None
+    assert (
+        encoder.features == 39
+        and card["features"]["encoder"] == "mfcc"
+        and card["recogniser"] is None
+    )
 
 
 @pytest.mark.slow
-def test_it_goes_on_from_a_reader_of_words_and_says_so(corpus, features, options, tmp_path, monkeypatch, text_encoder, tokenizer):
-    monkeypatch.setattr(qa_train, "load_text_encoder", lambda name: (text_encoder(max_position_embeddings=256), tokenizer))
+def test_it_goes_on_from_a_reader_of_words_and_says_so(
+    corpus, features, options, tmp_path, monkeypatch, text_encoder, tokenizer
+):
+    monkeypatch.setattr(
+        qa_train,
+        "load_text_encoder",
+        lambda name: (text_encoder(max_position_embeddings=256), tokenizer),
+    )
     train_text(corpus, tmp_path / "text-qa", options().qa)
     reader, embeddings, _, _ = text_model(options().qa, tmp_path / "text-qa")
     rows = embeddings[[tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]]
     assert torch.equal(reader.embedding.weight.detach(), rows) and len(embeddings) == len(tokenizer)
-    train_speechbert(corpus, features, tmp_path / "out", options(1, 1, 1), start=tmp_path / "text-qa")
-    assert load_weights(tmp_path / "out")[3]["start"] == json.loads((tmp_path / "text-qa/card.json").read_text())["weights"]
+    train_speechbert(
+        corpus, features, tmp_path / "out", options(1, 1, 1), start=tmp_path / "text-qa"
+    )
+    assert (
+        load_weights(tmp_path / "out")[3]["start"]
+        == json.loads((tmp_path / "text-qa/card.json").read_text())["weights"]
+    )
 
 
 def test_a_start_that_is_no_reader_of_words_is_refused(corpus, features, options, tmp_path):
     train_speechbert(corpus, features, tmp_path / "other", options(1, 0, 1))
     with pytest.raises(InputError, match="takes a folder of `speechssl train text-qa`"):
-        train_speechbert(corpus, features, tmp_path / "out", options(1, 0, 1), start=tmp_path / "other")
+        train_speechbert(
+            corpus, features, tmp_path / "out", options(1, 0, 1), start=tmp_path / "other"
+        )
     assert not (tmp_path / "out").exists()
 
 
-def test_a_window_that_does_not_fit_is_refused_before_anything_is_heard(corpus, features, options, tmp_path):
+def test_a_window_that_does_not_fit_is_refused_before_anything_is_heard(
+    corpus, features, options, tmp_path
+):
     long = replace(options(), qa=replace(options().qa, window=200))
     with pytest.raises(InputError, match="does not fit into the 256 positions"):
         train_speechbert(corpus, features, tmp_path / "out", long)
@@ -117,7 +175,13 @@ def strip_words(corpus, text=None):
 
 def test_a_corpus_without_times_needs_a_recogniser(corpus, features, options, tmp_path):
     strip_words(corpus)
-    with pytest.raises(InputError, match=r"no recording of 6 .* audio words \(the first, p0: its manifest has no words with times"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"no recording of 6 .* audio words \(the first, p0: its "
+            r"manifest has no words with times"
+        ),
+    ):
         train_speechbert(corpus, features, tmp_path / "out", options())
 
 
@@ -130,20 +194,31 @@ def test_texts_without_times_are_aligned(corpus, recogniser):
     assert all(0 <= w.start < w.end <= len(samples) / 16_000 for w in found)
 
 
-def test_recordings_are_cut_twice_and_what_cannot_be_read_is_set_aside(corpus, features, recogniser, tmp_path, capsys):
+def test_recordings_are_cut_twice_and_what_cannot_be_read_is_set_aside(
+    corpus, features, recogniser, tmp_path, capsys
+):
     (corpus / "train/audio/q1.flac").write_bytes(b"no audio")
     data = load_corpus(corpus, "train")
     table = encode_corpus(data, features, recogniser, tmp_path / "features")
-    assert set(table.sequences) == {"p0", "p1", "p2", "q0", "q2"} and "set aside q1" in capsys.readouterr().err
+    assert (
+        set(table.sequences) == {"p0", "p1", "p2", "q0", "q2"}
+        and ("set aside q1") in capsys.readouterr().err
+    )
     known, segmented = table.sequences["p1"]
-    assert [table.texts[n] for n in known.numbers] == ["lost", "silver", "lantern"] and len(segmented.numbers)
+    assert [table.texts[n] for n in known.numbers] == ["lost", "silver", "lantern"] and len(
+        segmented.numbers
+    )
     samples = read_audio(data.path(data.passages["p1"]))
     assert segmented.starts.tolist() == [w.start for w in recognised(recogniser, samples)]
     again = encode_corpus(data, features, recogniser, tmp_path / "features")
-    assert np.array_equal(again.rows, table.rows) and np.array_equal(again.features[:], table.features[:])
+    assert np.array_equal(again.rows, table.rows) and np.array_equal(
+        again.features[:], table.features[:]
+    )
 
 
-def test_words_alone_can_be_learnt_of_a_corpus_without_questions_that_have_answers(corpus, features, options, tmp_path):
+def test_words_alone_can_be_learnt_of_a_corpus_without_questions_that_have_answers(
+    corpus, features, options, tmp_path
+):
     (corpus / "train/questions.jsonl").write_text("")
     with pytest.raises(InputError, match=r"no usable answerable question.*--no-spans"):
         train_speechbert(
@@ -163,19 +238,33 @@ def with_dev(corpus):
 
 
 def evaluated(made, **changes):
-    qa = replace(made.qa, training=replace(made.qa.training, learning_rate=1e-2, log_every=1), evaluation=EvalOptions(2, "dev", 0))
+    qa = replace(
+        made.qa,
+        training=replace(made.qa.training, learning_rate=1e-2, log_every=1),
+        evaluation=EvalOptions(2, "dev", 0),
+    )
     return replace(made, qa=replace(qa, **changes))
 
 
 @pytest.mark.slow
-def test_it_is_the_checkpoint_that_answers_held_out_questions_best(corpus, features, recogniser, options, tmp_path, encoder):
+def test_it_is_the_checkpoint_that_answers_held_out_questions_best(
+    corpus, features, recogniser, options, tmp_path, encoder
+):
     """With the words of the recogniser, as the system `speechbert`."""
     root, out = with_dev(corpus), tmp_path / "out"
     made = evaluated(options(spans=6))
     train_speechbert(root, features, out, made, recogniser)
     best = load_weights(out)[3]["training"]["spans"]["best"]
-    found = {row["step"]: row["eval_ff1"] for row in read_lines(out / "checkpoints/spans/log.jsonl") if "eval_ff1" in row}
-    assert list(found) == [2, 4, 6] and best["step"] == max(found, key=found.get) and best["items"] == 3
+    found = {
+        row["step"]: row["eval_ff1"]
+        for row in read_lines(out / "checkpoints/spans/log.jsonl")
+        if "eval_ff1" in row
+    }
+    assert (
+        list(found) == [2, 4, 6]
+        and best["step"] == max(found, key=found.get)
+        and best["items"] == 3
+    )
     assert f"of step {best['step']} of 6: FF1" in best_of(out)
     system = load_speechbert(out, encoder, recogniser)
     weights_then = load_file(out / f"checkpoints/spans/checkpoint-{best['step']}/model.safetensors")
@@ -190,10 +279,13 @@ def test_it_is_the_checkpoint_that_answers_held_out_questions_best(corpus, featu
 
 @pytest.mark.slow
 def test_evaluation_gives_the_codes_of_training_back(corpus, features, options, tmp_path):
-    """The last checkpoint is that of a run without evaluation, and so is the model where the last is the best."""
+    """The last checkpoint is that of a run without evaluation, and so is the model where the last
+    is the best."""
     root, last = with_dev(corpus), []
     for name, made in (("without", options(1, 0, 4)), ("with", evaluated(options(1, 0, 4)))):
-        made = replace(made, qa=replace(made.qa, training=replace(made.qa.training, learning_rate=1e-2)))
+        made = replace(
+            made, qa=replace(made.qa, training=replace(made.qa.training, learning_rate=1e-2))
+        )
         train_speechbert(root, features, tmp_path / name, made)
         last.append(load_file(tmp_path / name / "checkpoints/spans/checkpoint-4/model.safetensors"))
     assert all(torch.equal(last[0][name], last[1][name]) for name in last[0])
@@ -210,12 +302,17 @@ def test_more_steps_go_on_with_the_spans_alone(corpus, features, options, tmp_pa
 
 
 @pytest.mark.parametrize("trained", ["biases", "adapters", "lora", "weighted-sum", "none"])
-def test_few_trained_weights_are_of_the_last_stage_alone(corpus, features, options, tmp_path, trained, monkeypatch, encoder, other):
-    """Matrices are those that masked words left; the reader answers as it was trained, and is transferred with what was added."""
+def test_few_trained_weights_are_of_the_last_stage_alone(
+    corpus, features, options, tmp_path, trained, monkeypatch, encoder, other
+):
+    """Matrices are those that masked words left; the reader answers as it was trained, and is
+    transferred with what was added."""
     if trained == "lora":
         pytest.importorskip("peft")
     kept, save = [], transfer.save_speechbert
-    monkeypatch.setattr(transfer, "save_speechbert", lambda *given: kept.append(given[2]) or save(*given))
+    monkeypatch.setattr(
+        transfer, "save_speechbert", lambda *given: kept.append(given[2]) or save(*given)
+    )
     out, made = tmp_path / "out", options(1, 1, 2)
     made = replace(made, qa=replace(made.qa, trained=trained))
     train_speechbert(corpus, features, out, made)
@@ -223,12 +320,19 @@ def test_few_trained_weights_are_of_the_last_stage_alone(corpus, features, optio
     ids = torch.tensor([[0, 1, 1, 0, 2, 1]])
     given = {"mask": torch.ones_like(ids), "segments": torch.tensor([[0, 0, 0, 0, 1, 1]])}
     with torch.no_grad():
-        assert torch.allclose(model.logits(ids, **given), kept[0].eval().logits(ids, **given), atol=2e-2)  # int8
+        # int8
+        assert torch.allclose(
+            model.logits(ids, **given), kept[0].eval().logits(ids, **given), atol=2e-2
+        )
     assert 0 < card["trained_parameters"] < sum(w.numel() for w in model.parameters())
-    assert ("added" in json.loads((out / "config.json").read_text())) == (trained in ("adapters", "weighted-sum"))
+    assert ("added" in json.loads((out / "config.json").read_text())) == (
+        trained in ("adapters", "weighted-sum")
+    )
     masked = load_file(out / "checkpoints/masked/checkpoint-1/model.safetensors")
     matrix = "encoder.layer.0.intermediate.dense.weight"
-    assert torch.equal(kept[0].encoder.state_dict()[matrix].cpu(), masked[f"reader.encoder.{matrix}"])
+    assert torch.equal(
+        kept[0].encoder.state_dict()[matrix].cpu(), masked[f"reader.encoder.{matrix}"]
+    )
     transfer_speechbert(corpus, encoder, out, other, tmp_path / "other", options_of(1))
     assert load_weights(tmp_path / "other")[1].state_dict().keys() == model.state_dict().keys()
 
@@ -240,12 +344,21 @@ def test_adapters_are_drawn_alike_by_a_killed_run(corpus, features, options, tmp
         train_speechbert(corpus, features, tmp_path / "killed", made)
     train_speechbert(corpus, features, tmp_path / "killed", made)
     wanted, found = weights(tmp_path / "whole"), weights(tmp_path / "killed")
-    assert wanted.keys() == found.keys() and all(torch.equal(wanted[name], found[name]) for name in wanted)
+    assert wanted.keys() == found.keys() and all(
+        torch.equal(wanted[name], found[name]) for name in wanted
+    )
 
 
-def test_few_trained_weights_without_the_last_stage_are_refused(corpus, features, options, tmp_path):
+def test_few_trained_weights_without_the_last_stage_are_refused(
+    corpus, features, options, tmp_path
+):
     made = replace(options(), spans=False, qa=replace(options().qa, trained="biases"))
-    with pytest.raises(InputError, match="--trained biases is of the third stage, which --no-spans skips; leave out one of them"):
+    with pytest.raises(
+        InputError,
+        match=(
+            "--trained biases is of the third stage, which --no-spans skips; leave out one of them"
+        ),
+    ):
         train_speechbert(corpus, features, tmp_path / "out", made)
 
 
@@ -254,17 +367,30 @@ def test_a_method_that_does_not_fit_is_refused_before_anything_is_trained(
 ):
     monkeypatch.setattr(transfer, "load_text_encoder", lambda name: (text_encoder("t5"), tokenizer))
     made = replace(options(), qa=replace(options().qa, trained="biases"))
-    with pytest.raises(InputError, match="T5Stack has no biases to train; choose --trained all, frozen or none, or try adapters"):
+    with pytest.raises(
+        InputError,
+        match=(
+            "T5Stack has no biases to train; choose --trained all, frozen or none, or try adapters"
+        ),
+    ):
         train_speechbert(corpus, features, tmp_path / "out", made)
     assert not (tmp_path / "out").exists()
 
 
 def test_evaluation_of_answers_that_are_not_trained_is_refused(corpus, features, options, tmp_path):
-    with pytest.raises(InputError, match="--eval-every evaluates answers, which --no-spans does not train; leave out one of them"):
-        train_speechbert(with_dev(corpus), features, tmp_path / "out", replace(evaluated(options()), spans=False))
+    with pytest.raises(
+        InputError,
+        match=(
+            "--eval-every evaluates answers, which --no-spans does not train; leave out one of them"
+        ),
+    ):
+        train_speechbert(
+            with_dev(corpus), features, tmp_path / "out", replace(evaluated(options()), spans=False)
+        )
 
 
-# ---- SpeechBERT for another encoder: its codes come near the old ones, the reader stays, what does not fit is refused
+# ---- SpeechBERT for another encoder: its codes come near the old ones, the reader stays, what
+# does not fit is refused
 
 
 @pytest.fixture
@@ -280,7 +406,8 @@ def other_folder(hubert_folder, tmp_path_factory):
     shutil.copytree(hubert_folder("layer"), folder)
     torch.manual_seed(1)
     state = {
-        name: w + 0.2 * w.std(correction=0) * torch.randn_like(w) for name, w in load_file(folder / "model.safetensors").items()
+        name: w + 0.2 * w.std(correction=0) * torch.randn_like(w)
+        for name, w in load_file(folder / "model.safetensors").items()
     }
     save_file(state, folder / "model.safetensors", {"format": "pt"})
     return folder
@@ -296,20 +423,36 @@ def options_of(steps=60, **changes):
 
 
 @pytest.mark.slow
-def test_codes_come_near_those_there_were_and_the_reader_stays(corpus, encoder, other, speechbert, tmp_path):
-    little = transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "little", options_of(1))["transferred"]
+def test_codes_come_near_those_there_were_and_the_reader_stays(
+    corpus, encoder, other, speechbert, tmp_path
+):
+    little = transfer_speechbert(
+        corpus, encoder, speechbert, other, tmp_path / "little", options_of(1)
+    )["transferred"]
     card = transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
     made = card["transferred"]
-    assert made["distance"] < 0.5 * little["distance"] and made["audio_words"] == little["audio_words"] > 10
-    assert card["features"]["encoder"] == other.hash and card["what"] == "SpeechBERT" and "scores" not in card
+    assert (
+        made["distance"] < 0.5 * little["distance"]
+        and made["audio_words"] == little["audio_words"] > 10
+    )
+    assert (
+        card["features"]["encoder"] == other.hash
+        and card["what"] == "SpeechBERT"
+        and "scores" not in card
+    )
     _, reader, layout, old = load_weights(speechbert)
     _, found, same, _ = load_weights(tmp_path / "out")
     assert same == layout and card["weights"] == old["weights"] and card["words"] != old["words"]
-    assert all(torch.equal(a, b) for a, b in zip(reader.state_dict().values(), found.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(reader.state_dict().values(), found.state_dict().values(), strict=True)
+    )
     assert not (tmp_path / "out/features").exists()
 
 
-def test_it_takes_the_other_encoder_and_no_longer_the_first(corpus, encoder, other, speechbert, tmp_path):
+def test_it_takes_the_other_encoder_and_no_longer_the_first(
+    corpus, encoder, other, speechbert, tmp_path
+):
     transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of(2))
     assert load_speechbert(tmp_path / "out", other).card["features"]["encoder"] == other.hash
     with pytest.raises(InputError, match="was trained on the encoder"):
@@ -317,7 +460,9 @@ def test_it_takes_the_other_encoder_and_no_longer_the_first(corpus, encoder, oth
 
 
 @pytest.mark.slow
-def test_a_killed_transfer_goes_on_to_the_same_weights(corpus, encoder, other, speechbert, tmp_path, dies_at):
+def test_a_killed_transfer_goes_on_to_the_same_weights(
+    corpus, encoder, other, speechbert, tmp_path, dies_at
+):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     transfer_speechbert(corpus, encoder, speechbert, other, whole, options_of(4))
     with dies_at(WordBatches, 3):
@@ -329,17 +474,24 @@ def test_a_killed_transfer_goes_on_to_the_same_weights(corpus, encoder, other, s
     with untouched(killed):
         transfer_speechbert(corpus, encoder, speechbert, other, killed, options_of(4))
     with pytest.raises(InputError, match=r"made from other inputs \(options.batch"):
-        transfer_speechbert(corpus, encoder, speechbert, other, killed, replace(options_of(4), batch=4))
+        transfer_speechbert(
+            corpus, encoder, speechbert, other, killed, replace(options_of(4), batch=4)
+        )
 
 
 @pytest.mark.slow
 def test_what_does_not_fit_is_refused_before_anything_is_encoded(
     corpus, encoder, other, speechbert, hubert_folder, options, tmp_path
 ):
-    train_speechbert(corpus, encoder_features(encoder, 2, 1), second := tmp_path / "second", options(1, 0, 1))
+    train_speechbert(
+        corpus, encoder_features(encoder, 2, 1), second := tmp_path / "second", options(1, 0, 1)
+    )
     slower = load_encoder(hubert_folder("layer", conv_stride=[5, 2, 2, 2, 2, 2, 4]))
     shallow = load_encoder(hubert_folder("layer", num_hidden_layers=1))
-    with pytest.raises(InputError, match="has other frames than .*, or no layer 2 of their width; train SpeechBERT for it"):
+    with pytest.raises(
+        InputError,
+        match=("has other frames than .*, or no layer 2 of their width; train SpeechBERT for it"),
+    ):
         transfer_speechbert(corpus, encoder, second, shallow, tmp_path / "out", options_of())
     with pytest.raises(InputError, match="has other frames than"):
         transfer_speechbert(corpus, encoder, speechbert, slower, tmp_path / "out", options_of())
@@ -347,32 +499,55 @@ def test_what_does_not_fit_is_refused_before_anything_is_encoded(
         transfer_speechbert(corpus, other, speechbert, encoder, tmp_path / "out", options_of())
     train_speechbert(corpus, load_features("mfcc", 0), tmp_path / "mfcc", options(1, 0, 1))
     with pytest.raises(InputError, match="needs no transfer"):
-        transfer_speechbert(corpus, encoder, tmp_path / "mfcc", other, tmp_path / "out", options_of())
+        transfer_speechbert(
+            corpus, encoder, tmp_path / "mfcc", other, tmp_path / "out", options_of()
+        )
     assert not (tmp_path / "out").exists()
 
 
-def test_a_corpus_without_times_is_refused_before_it_is_encoded(corpus, encoder, other, speechbert, tmp_path):
+def test_a_corpus_without_times_is_refused_before_it_is_encoded(
+    corpus, encoder, other, speechbert, tmp_path
+):
     strip_words(corpus)
-    with pytest.raises(InputError, match="train has no words with times; transfer SpeechBERT on a corpus that has them"):
+    with pytest.raises(
+        InputError,
+        match=("train has no words with times; transfer SpeechBERT on a corpus that has them"),
+    ):
         transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
     assert not (tmp_path / "out").exists()
 
 
-def test_what_one_encoder_alone_could_encode_is_named(corpus, encoder, other, speechbert, tmp_path, monkeypatch):
+def test_what_one_encoder_alone_could_encode_is_named(
+    corpus, encoder, other, speechbert, tmp_path, monkeypatch
+):
     encode = transfer.encode_corpus
 
     def partly(data, features, recogniser, folder):
         found = encode(data, features, recogniser, folder)
-        return found if folder.name == "old" else replace(found, sequences={k: v for k, v in found.sequences.items() if k != "q1"})
+        return (
+            found
+            if folder.name == "old"
+            else replace(found, sequences={k: v for k, v in found.sequences.items() if k != "q1"})
+        )
 
     monkeypatch.setattr(transfer, "encode_corpus", partly)
-    with pytest.raises(InputError, match="q1 of .*train has audio words with one of the encoders only"):
+    with pytest.raises(
+        InputError, match=("q1 of .*train has audio words with one of the encoders only")
+    ):
         transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
 
 
 @pytest.mark.slow
 def test_from_the_command_line(corpus, hubert_folder, other_folder, speechbert, tmp_path, capsys):
-    line = ["train", "transfer-speechbert", corpus, hubert_folder("layer"), speechbert, other_folder, tmp_path / "out"]
+    line = [
+        "train",
+        "transfer-speechbert",
+        corpus,
+        hubert_folder("layer"),
+        speechbert,
+        other_folder,
+        tmp_path / "out",
+    ]
     assert main([*map(str, line), "--steps", "3", "--batch", "8"]) == 0
     assert "SpeechBERT, transferred by" in capsys.readouterr().out
     assert load_weights(tmp_path / "out")[3]["transferred"]["options"]["training"]["steps"] == 3

@@ -5,9 +5,12 @@ import pytest
 
 @pytest.fixture(scope="session")
 def s3prl():
-    """The package with its experts and its runner can be imported, and has the upstream `speechssl`."""
+    """The package with its experts and its runner can be imported, and has the upstream
+    `speechssl`."""
     pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
-    pytest.importorskip("tensorboardX", reason="s3prl's programs need tensorboardX, of the optional extra s3prl")
+    pytest.importorskip(
+        "tensorboardX", reason=("s3prl's programs need tensorboardX, of the optional extra s3prl")
+    )
     pytest.importorskip("pandas", reason="s3prl's experts read their lists with pandas")
     from speechssl.encoders.s3prl import register, stand_in_for_programs
 

@@ -8,7 +8,12 @@ from speechssl.superb.data import Batch
 def alone(batch, i):
     """One recording of a batch, without padding."""
     n = int(batch.lengths[i])
-    return Batch(batch.utterances[i : i + 1], batch.states[i : i + 1, :, :n], batch.lengths[i : i + 1], batch.waves[i : i + 1])
+    return Batch(
+        batch.utterances[i : i + 1],
+        batch.states[i : i + 1, :, :n],
+        batch.lengths[i : i + 1],
+        batch.waves[i : i + 1],
+    )
 
 
 def learn(task, head, batch, steps, rate):

@@ -1,4 +1,5 @@
-"""What heads are trained on: from the cache as from the encoder in the loop; crops; weighted sums."""
+"""What heads are trained on: from the cache as from the encoder in the loop; crops; weighted
+sums."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def data(labelled):
 
 
 def cache_of(data, encoder, folder, pooled, precision="float32", waves=False):
-    cache_states(encoder, recordings_of(data, ("train", "dev")), folder, CacheOptions(pooled, precision))
+    cache_states(
+        encoder, recordings_of(data, ("train", "dev")), folder, CacheOptions(pooled, precision)
+    )
     return CachedLoader(data, folder, pooled, waves)
 
 
@@ -57,12 +60,16 @@ def test_both_give_the_same(data, encoder, tmp_path, pooled):
     a, b = stored.batch(chosen), online.batch(chosen)
     assert a.utterances == b.utterances == chosen and stored.shape == online.shape == (3, 32)
     torch.testing.assert_close(a.states, b.states)
-    assert torch.equal(a.lengths, b.lengths) and all(np.array_equal(x, y) for x, y in zip(a.waves, b.waves, strict=True))
+    assert torch.equal(a.lengths, b.lengths) and all(
+        np.array_equal(x, y) for x, y in zip(a.waves, b.waves, strict=True)
+    )
     assert a.states.shape == ((3, 3, 32) if pooled else (3, 3, 24, 32))
 
 
 def test_frames_in_two_bytes_come_back_as_float32(data, encoder, tmp_path):
-    exact, short = (cache_of(data, encoder, tmp_path / p, False, p) for p in ("float32", "bfloat16"))
+    exact, short = (
+        cache_of(data, encoder, tmp_path / p, False, p) for p in ("float32", "bfloat16")
+    )
     a, b = (s.batch(data.splits["dev"]).states for s in (exact, short))
     assert b.dtype == torch.float32 and (a - b).abs().max() <= 2**-8 * a.abs().max()
 
@@ -81,7 +88,11 @@ def test_unreadable_recordings_are_left_out(data, encoder, tmp_path):
     online = OnlineLoader(encoder, lambda u: read_audio(data.path(u)), True, False, Now())
     dev = data.splits["dev"]
     assert [u.id for u in online.batch(dev).utterances] == ["dev-2", "dev-3"]
-    assert online.batch(dev[:2]) is None and set(online.failed) == {"dev-0", "dev-1"} and len(online.usable(dev)) == 2
+    assert (
+        online.batch(dev[:2]) is None
+        and set(online.failed) == {"dev-0", "dev-1"}
+        and len(online.usable(dev)) == 2
+    )
     stored = cache_of(data, encoder, tmp_path / "f", True)
     assert [u.id for u in stored.usable(dev)] == ["dev-2", "dev-3"]
     with pytest.raises(KeyError):
@@ -89,8 +100,16 @@ def test_unreadable_recordings_are_left_out(data, encoder, tmp_path):
 
 
 def test_padding_is_zero():
-    batch = padded([Utterance("a", "x", 1.0), Utterance("b", "x", 1.0)], [torch.ones(5, 2, 3), torch.ones(2, 2, 3)], ())
-    assert batch.states.shape == (2, 2, 5, 3) and batch.states[1, :, 2:].abs().sum() == 0 and batch.lengths.tolist() == [5, 2]
+    batch = padded(
+        [Utterance("a", "x", 1.0), Utterance("b", "x", 1.0)],
+        [torch.ones(5, 2, 3), torch.ones(2, 2, 3)],
+        (),
+    )
+    assert (
+        batch.states.shape == (2, 2, 5, 3)
+        and batch.states[1, :, 2:].abs().sum() == 0
+        and batch.lengths.tolist() == [5, 2]
+    )
 
 
 def batch(*lengths):
@@ -105,7 +124,11 @@ def test_a_crop_is_of_the_recording():
     seen = set()
     for _ in range(200):
         found, starts = random_crops(batch(12, 5, 3), 5)
-        assert found.states.shape == (3, 2, 5, 1) and found.lengths.tolist() == [5, 5, 3] and starts[1:] == [0, 0]
+        assert (
+            found.states.shape == (3, 2, 5, 1)
+            and found.lengths.tolist() == [5, 5, 3]
+            and starts[1:] == [0, 0]
+        )
         assert found.states[0, 1, :, 0].tolist() == [starts[0] + i for i in range(1, 6)]
         assert found.states[2, 0, :, 0].tolist() == [1, 2, 3, 0, 0]
         seen.add(starts[0])
@@ -158,12 +181,19 @@ def test_means_are_the_means_of_the_hidden_states(encoder, recordings, tmp_path)
     refused("shard-00000.safetensors is missing or damaged", FeatureStore.load, tmp_path / "c")
 
 
-@pytest.mark.parametrize(("precision", "error"), [("float16", 1e-3), ("bfloat16", 8e-3), ("float32", 0)])
+@pytest.mark.parametrize(
+    ("precision", "error"), [("float16", 1e-3), ("bfloat16", 8e-3), ("float32", 0)]
+)
 def test_frames_are_the_hidden_states_to_rounding(encoder, recordings, tmp_path, precision, error):
-    cached = cache_states(encoder, recordings, tmp_path / "c", dataclasses.replace(FRAMES, precision=precision))
+    cached = cache_states(
+        encoder, recordings, tmp_path / "c", dataclasses.replace(FRAMES, precision=precision)
+    )
     for r in recordings:
         exact = encoder.hidden_states(read_audio(r.path)).transpose(0, 1)
-        assert cached[r.id].shape == exact.shape and cached[r.id].dtype == features.PRECISIONS[precision]
+        assert (
+            cached[r.id].shape == exact.shape
+            and cached[r.id].dtype == features.PRECISIONS[precision]
+        )
         assert float((cached[r.id].float() - exact).abs().max()) <= error * float(exact.abs().max())
     assert len(list((tmp_path / "c").glob("shard-*"))) > 1
 
@@ -172,7 +202,9 @@ def test_the_size_is_printed_before_and_is_right(encoder, recordings, tmp_path, 
     cached = cache_states(encoder, recordings, tmp_path / "c", FRAMES)
     printed = next(line for line in capsys.readouterr().err.split("\n") if "GB in" in line)
     written = sum(cached[r.id].numel() * 2 for r in recordings)
-    assert float(printed.partition(": ")[2].split(" GB")[0].split()[-1]) == pytest.approx(written / 1e9, rel=0.01)
+    assert float(printed.partition(": ")[2].split(" GB")[0].split()[-1]) == pytest.approx(
+        written / 1e9, rel=0.01
+    )
 
 
 def test_any_number_of_workers_gives_the_same_bytes(encoder, recordings, tmp_path):
@@ -182,7 +214,9 @@ def test_any_number_of_workers_gives_the_same_bytes(encoder, recordings, tmp_pat
     assert one == three
 
 
-def test_a_killed_run_goes_on_and_a_finished_one_computes_nothing(encoder, recordings, tmp_path, monkeypatch, dies_in):
+def test_a_killed_run_goes_on_and_a_finished_one_computes_nothing(
+    encoder, recordings, tmp_path, monkeypatch, dies_in
+):
     with dies_in(features, "read_audio", 3):
         cache_states(encoder, recordings, tmp_path / "c", FRAMES, workers=1)
     done = len(list((tmp_path / "c").glob("shard-*")))
@@ -195,7 +229,9 @@ def test_a_killed_run_goes_on_and_a_finished_one_computes_nothing(encoder, recor
     cache_states(encoder, recordings, tmp_path / "c", FRAMES)
     assert len(read) == before
     fresh = cache_states(encoder, recordings, tmp_path / "fresh", FRAMES)
-    assert all(torch.equal(fresh[r.id], FeatureStore.load(tmp_path / "c")[r.id]) for r in recordings)
+    assert all(
+        torch.equal(fresh[r.id], FeatureStore.load(tmp_path / "c")[r.id]) for r in recordings
+    )
 
 
 def test_noise_is_in_the_states_and_in_the_card(encoder, recordings, tmp_path):
@@ -204,7 +240,9 @@ def test_noise_is_in_the_states_and_in_the_card(encoder, recordings, tmp_path):
     def noisy(recording):
         return Distorter(3).apply(read_audio(recording.path), condition, recording.id)
 
-    cached = cache_states(encoder, recordings, tmp_path / "c", reader=AudioReader({"seed": 3}, noisy))
+    cached = cache_states(
+        encoder, recordings, tmp_path / "c", reader=AudioReader({"seed": 3}, noisy)
+    )
     assert torch.equal(cached["r1"][0], encoder.hidden_states(noisy(recordings[1])).mean(1))
     for other in (CLEAN, AudioReader({"seed": 4}, noisy)):
         refused("hearing", cache_states, encoder, recordings, tmp_path / "c", reader=other)
@@ -214,7 +252,13 @@ def test_other_inputs_are_refused(encoder, hubert_folder, recordings, tmp_path):
     from speechssl.encoders.load import load_encoder
 
     cache_states(encoder, recordings, tmp_path / "c")
-    refused(r"encoder.encoder", cache_states, load_encoder(hubert_folder("group")), recordings, tmp_path / "c")
+    refused(
+        r"encoder.encoder",
+        cache_states,
+        load_encoder(hubert_folder("group")),
+        recordings,
+        tmp_path / "c",
+    )
     refused("recordings", cache_states, encoder, recordings[:2], tmp_path / "c")
     write_flac(recordings[0].path, np.random.default_rng(1).uniform(-0.5, 0.5, 9_000))
     refused("recordings", cache_states, encoder, recordings, tmp_path / "c")
@@ -229,15 +273,34 @@ def test_what_cannot_be_read_is_set_aside_and_tried_again(encoder, recordings, t
     assert "r1" in cache_states(encoder, recordings, tmp_path / "c")
 
 
-def test_nothing_that_can_be_read_or_one_id_twice_is_one_sentence_and_leaves_nothing(encoder, tmp_path):
+def test_nothing_that_can_be_read_or_one_id_twice_is_one_sentence_and_leaves_nothing(
+    encoder, tmp_path
+):
     none = [Recording("x", tmp_path / "no.flac", 1.0)]
-    refused("no recording of 1 can be used for hidden states", cache_states, encoder, none, tmp_path / "c")
+    refused(
+        "no recording of 1 can be used for hidden states",
+        cache_states,
+        encoder,
+        none,
+        tmp_path / "c",
+    )
     refused("same id", cache_states, encoder, none * 2, tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
 
-def test_too_little_room_is_one_sentence_before_anything_is_computed(encoder, recordings, tmp_path, monkeypatch):
-    monkeypatch.setattr(features, "read_audio", lambda *_: pytest.fail("this should not have begun"))
-    refused("need .* GB and the limit is 1e-09 GB", cache_states, encoder, recordings, tmp_path / "c", CacheOptions(limit_gb=1e-9))
+def test_too_little_room_is_one_sentence_before_anything_is_computed(
+    encoder, recordings, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(
+        features, "read_audio", lambda *_: pytest.fail("this should not have begun")
+    )
+    refused(
+        "need .* GB and the limit is 1e-09 GB",
+        cache_states,
+        encoder,
+        recordings,
+        tmp_path / "c",
+        CacheOptions(limit_gb=1e-9),
+    )
     monkeypatch.setattr(store.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
     refused("need .* GB and 1e-08 GB are free", cache_states, encoder, recordings, tmp_path / "c")

@@ -1,4 +1,5 @@
-"""Training resumes where it was killed, comes to the same head; a sweep keeps the best rate; runs side by side."""
+"""Training resumes where it was killed, comes to the same head; a sweep keeps the best rate; runs
+side by side."""
 
 from __future__ import annotations
 
@@ -60,13 +61,17 @@ class Head(torch.nn.Module):
 
 
 class Loudness:
-    """A toy task: the mean over time of the first number of the second state. Its head has dropout."""
+    """A toy task: the mean over time of the first number of the second state. Its head has
+    dropout."""
 
     name, grid, pooled, wants_waves = "toy", FrameGrid(16_000, 320, 400), False, False
 
     def __init__(self, broken=False):
         splits = {"train": 24, "dev": 8}
-        made = {s: tuple(Utterance(f"{s}-{i}", "x", 0.1 * (i % 5 + 1)) for i in range(n)) for s, n in splits.items()}
+        made = {
+            s: tuple(Utterance(f"{s}-{i}", "x", 0.1 * (i % 5 + 1)) for i in range(n))
+            for s, n in splits.items()
+        }
         self.data, self._broken = UtteranceSet("/none", "toy", made, "hash"), broken
 
     def build(self, states, width):
@@ -95,7 +100,9 @@ class Invented:
     def batch(self, utterances):
         states = []
         for u in utterances:
-            generator = torch.Generator().manual_seed(int(u.id.split("-")[1]) + 100 * (u.id[0] == "d"))
+            generator = torch.Generator().manual_seed(
+                int(u.id.split("-")[1]) + 100 * (u.id[0] == "d")
+            )
             states.append(torch.randn(round(u.seconds * 50), 3, 4, generator=generator))
         return padded(utterances, states, ())
 
@@ -115,7 +122,11 @@ def test_it_learns_and_leaves_the_random_state_alone(run):
     before = torch.get_rng_state()
     first, last = advance(replace(run, folder=run.folder / "a"), 10), advance(run, 40)
     assert torch.equal(torch.get_rng_state(), before)
-    assert last.value < first.value and last.steps == 40 and best_models(run)["head"].featurizer.shares.argmax() == 1
+    assert (
+        last.value < first.value
+        and last.steps == 40
+        and best_models(run)["head"].featurizer.shares.argmax() == 1
+    )
 
 
 @pytest.mark.parametrize("stops", [(10, 40), (20, 20, 30, 40)])
@@ -140,7 +151,8 @@ def test_a_folder_belongs_to_its_run_and_damage_is_reported(run):
     advance(replace(run, settings=replace(SETTINGS, steps=50)), 50)  # a run may be made longer
     path = run.folder / STATE
     whole = path.read_bytes()
-    for at in (len(whole) - 1, len(whole) // 2, whole.index(b"steps") + 12):  # weights, and the number of a step
+    # weights, and the number of a step
+    for at in (len(whole) - 1, len(whole) // 2, whole.index(b"steps") + 12):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         refused(r"state.safetensors is damaged", advance, run, 50)
     path.write_bytes(path.read_bytes()[:100])
@@ -184,7 +196,10 @@ def test_equals_are_decided_by_the_tie_then_by_nearness():
     def attempt(rate, value, tie=0.0):
         return Attempt(rate, value, tie, 1, 1)
 
-    assert better_half([attempt(1e-1, 90), attempt(1e-3, 90), attempt(1e-6, 90)], "acc", 1e-4) == [1e-3, 1e-6]
+    assert better_half([attempt(1e-1, 90), attempt(1e-3, 90), attempt(1e-6, 90)], "acc", 1e-4) == [
+        1e-3,
+        1e-6,
+    ]
     assert better_half([attempt(1e-1, 90, 0.2), attempt(1e-3, 90, 0.3)], "acc", 1e-4) == [1e-1]
     assert better_half([attempt(1e-1, 5), attempt(1e-3, 9)], "eer", 1e-4) == [1e-1]
     assert better_half([attempt(1e-1, math.nan), attempt(1e-6, 3)], "acc", 1e-1) == [1e-6]
@@ -207,7 +222,9 @@ def test_batches_go_through_all_utterances(count, size, by_length, seed):
     size = min(size, count)
     epoch = [next(stream) for _ in range(count // size)]
     names = [u.id for batch in epoch for u in batch]
-    assert len(set(names)) == len(names) == count // size * size and all(len(batch) == size for batch in epoch)
+    assert len(set(names)) == len(names) == count // size * size and all(
+        len(batch) == size for batch in epoch
+    )
 
 
 def test_drawn_batches_balance_the_classes():
@@ -225,13 +242,21 @@ def test_drawn_batches_balance_the_classes():
 def test_side_by_side_is_one_after_another(labelled, encoder, tmp_path):
     data = load_labelled(labelled())
     cache_states(encoder, recordings_of(data, ("train", "dev")), tmp_path / "features")
-    loader, task = CachedLoader(data, tmp_path / "features", True, False), Classification("ks", data, encoder.grid)
-    runs = [HeadRun(task, loader, HeadSettings(1e-2, 30, 4, 10), seed, tmp_path / f"{seed}") for seed in (0, 1)]
+    loader, task = (
+        CachedLoader(data, tmp_path / "features", True, False),
+        Classification("ks", data, encoder.grid),
+    )
+    runs = [
+        HeadRun(task, loader, HeadSettings(1e-2, 30, 4, 10), seed, tmp_path / f"{seed}")
+        for seed in (0, 1)
+    ]
     with parallel_training(2, "heads") as train_runs:
         found = train_runs(runs, 30)
         refused("trained with other settings", train_runs, [replace(runs[0], seed=5)], 30)
     alone = [advance(replace(run, folder=tmp_path / f"alone-{run.seed}"), 30) for run in runs]
-    reported = [[json.dumps(vars(replace(a, seconds=0))) for a in attempts] for attempts in (found, alone)]
+    reported = [
+        [json.dumps(vars(replace(a, seconds=0))) for a in attempts] for attempts in (found, alone)
+    ]
     assert reported[0] == reported[1] and found[0].steps == 30
 
 

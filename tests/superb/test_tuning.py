@@ -1,4 +1,5 @@
-"""Heads trained with their upstream, on distorted speech, against a domain classifier: states, rates, gradients, killed runs."""
+"""Heads trained with their upstream, on distorted speech, against a domain classifier: states,
+rates, gradients, killed runs."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -45,8 +46,12 @@ def run(labelled, hubert_folder, pool, tmp_path):
         source = hubert_folder(norm, **(changes or {}))
         encoder = load_encoder(source)
         task = task or Classification("ks", load_labelled(labelled()), encoder.grid, 16)
-        loader = OnlineLoader(encoder, lambda u: read_audio(task.data.path(u)), task.pooled, False, pool)
-        return HeadRun(task, loader, SETTINGS, 0, tmp_path / name, tuning=Tuning(str(source), **tuning))
+        loader = OnlineLoader(
+            encoder, lambda u: read_audio(task.data.path(u)), task.pooled, False, pool
+        )
+        return HeadRun(
+            task, loader, SETTINGS, 0, tmp_path / name, tuning=Tuning(str(source), **tuning)
+        )
 
     return make
 
@@ -71,14 +76,18 @@ def phones(tmp_path, encoder):
     for split in ("train", "dev", "test"):
         for i in range(4):
             write_flac(root / f"{split}-{i}.flac", rng.normal(0, 0.1, 4_000 + 1_777 * i))
-        lines = [{"id": f"{split}-{i}", "audio": f"{split}-{i}.flac", "phones": "ab"[i % 2]} for i in range(4)]
+        lines = [
+            {"id": f"{split}-{i}", "audio": f"{split}-{i}.flac", "phones": "ab"[i % 2]}
+            for i in range(4)
+        ]
         (root / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return Phones(load_set(root, "pr"), encoder.grid)
 
 
 @pytest.mark.parametrize("norm", ["layer", "group"])
 def test_the_head_reads_what_the_encoder_gives_alone(run, phones, norm):
-    """All hidden states, numbered as `SpeechEncoder` numbers them, of recordings of several lengths in a batch."""
+    """All hidden states, numbered as `SpeechEncoder` numbers them, of recordings of several lengths
+    in a batch."""
     trainer = run(norm=norm, task=phones, rate=0.1).trainer()
     trainer.models.eval()
     _, waves = first_batch(trainer)
@@ -97,11 +106,16 @@ def test_the_upstream_goes_along_at_a_tenth_of_the_rate(run):
     trainer = run(rate=0.1, distort=NOISE, adversary=DAT).trainer()
     before = weights(trainer.models)
     assert trainer.update(first_batch(trainer)[1], 1)
-    moved = {name: (weight - before[name]).abs().max() for name, weight in trainer.models.state_dict().items()}
+    moved = {
+        name: (weight - before[name]).abs().max()
+        for name, weight in trainer.models.state_dict().items()
+    }
     assert {"head", "upstream", "adversary"} == {name.partition(".")[0] for name in moved}
     for name, rate in (("head.output.weight", 1e-2), ("adversary.classifiers.0.2.weight", 1e-2)):
         assert moved[name] == pytest.approx(rate, rel=1e-2)
-    assert moved["upstream.encoder.layers.1.feed_forward.output_dense.weight"] == pytest.approx(1e-3, rel=1e-2)
+    assert moved["upstream.encoder.layers.1.feed_forward.output_dense.weight"] == pytest.approx(
+        1e-3, rel=1e-2
+    )
     assert moved["upstream.feature_extractor.conv_layers.0.conv.weight"] > 5e-4
 
 
@@ -119,19 +133,25 @@ def test_a_frozen_upstream_stays_and_the_head_learns_on_distorted_speech(run):
 @pytest.mark.slow
 @pytest.mark.parametrize("labels", ["binary", "multi"])
 def test_the_gradient_of_the_domain_classifier_is_turned_round(run, labels):
-    """Upstream: the task's gradient less lambda times that of domain_loss domains apart; classifier: the latter as it is."""
+    """Upstream: the task's gradient less lambda times that of domain_loss domains apart;
+    classifier: the latter as it is."""
     trainer = run(rate=0.1, distort=NOISE, adversary=replace(DAT, labels=labels)).trainer()
     _, waves = first_batch(trainer)
     domains = torch.tensor([wave.result()[1] for wave in waves.waves])
     assert len(set(domains.tolist())) > 1
-    upstream, adversary = list(trainer.upstream.encoder.layers.parameters()), trainer.models["adversary"]
+    upstream, adversary = (
+        list(trainer.upstream.encoder.layers.parameters()),
+        trainer.models["adversary"],
+    )
     batch, means = trainer.encode(waves)
     wanted = domains.clamp(max=1) if labels == "binary" else domains
     (classifier,) = adversary.classifiers
     logits = classifier(trainer.head.featurizer(means))
     domain_loss = torch.nn.functional.cross_entropy(logits, wanted)
     assert logits.shape[1] == (2 if labels == "binary" else 3)
-    of_domains = torch.autograd.grad(domain_loss, [*upstream, *adversary.parameters()], retain_graph=True, allow_unused=True)
+    of_domains = torch.autograd.grad(
+        domain_loss, [*upstream, *adversary.parameters()], retain_graph=True, allow_unused=True
+    )
     of_task = torch.autograd.grad(trainer.run.task.loss(trainer.head, batch), upstream)
     found = torch.autograd.grad(trainer.loss(waves, 1), [*upstream, *adversary.parameters()])
     for mine, task, domain_loss in zip(found, of_task, of_domains, strict=False):
@@ -143,7 +163,11 @@ def test_the_gradient_of_the_domain_classifier_is_turned_round(run, labels):
 
 KINDS = {
     "finetuned": {"rate": 0.1},
-    "alternating": {"rate": 0.1, "distort": NOISE, "adversary": AdversaryOptions(mode="alternating", weight=0.1, width=8)},
+    "alternating": {
+        "rate": 0.1,
+        "distort": NOISE,
+        "adversary": AdversaryOptions(mode="alternating", weight=0.1, width=8),
+    },
     "head": {"distort": NOISE},
     "bf16": {"rate": 0.1, "distort": NOISE, "bf16": True},
     "biases": {"rate": 0.1, "trained": "biases"},
@@ -171,10 +195,15 @@ def test_a_killed_run_comes_to_the_same_weights(run, kind, monkeypatch):
 
 
 def test_lengths_that_the_encoder_computes_are_few(run, phones, monkeypatch):
-    """oneDNN keeps its programs for every length: 12 GB after 1,000 steps where batches were as long as they were."""
+    """oneDNN keeps its programs for every length: 12 GB after 1,000 steps where batches were as
+    long as they were."""
     met = []
     forward = tuning.training_states
-    monkeypatch.setattr(tuning, "training_states", lambda model, x, **rest: met.append(x.shape[1]) or forward(model, x, **rest))
+    monkeypatch.setattr(
+        tuning,
+        "training_states",
+        lambda model, x, **rest: met.append(x.shape[1]) or forward(model, x, **rest),
+    )
     trainer = run(task=phones, rate=0.1).trainer()
     for utterance in phones.data.splits["train"]:
         batch = trainer.dev_loaders()[0].batch([utterance])
@@ -184,7 +213,8 @@ def test_lengths_that_the_encoder_computes_are_few(run, phones, monkeypatch):
 
 @pytest.mark.slow
 def test_training_starts_from_heads_on_clean_speech(run, tmp_path):
-    """The head begins as that of the task and seed in the folder; which heads they were decides what is trained."""
+    """The head begins as that of the task and seed in the folder; which heads they were decides
+    what is trained."""
     first = replace(run("clean/ks/seed-0", rate=0.1), settings=replace(SETTINGS, steps=5))
     train_head(first, encoder_card(first.loader.encoder), (1e-2,), "acc")
     after = run("after", rate=0.1, distort=NOISE, heads=tmp_path / "clean")
@@ -197,24 +227,39 @@ def test_training_starts_from_heads_on_clean_speech(run, tmp_path):
 
 @pytest.mark.slow
 def test_a_head_comes_with_its_encoder(run):
-    """Which says what it was trained on, is another than it began as, and gives the head the states that it was chosen on."""
+    """Which says what it was trained on, is another than it began as, and gives the head the states
+    that it was chosen on."""
     tuned = replace(run(rate=0.1, distort=NOISE), settings=replace(SETTINGS, steps=10))
     start = tuned.loader.encoder
     head = train_head(tuned, encoder_card(start) | {"tuning": tuned.tuning.card}, (1e-2,), "acc")
     mine = load_encoder(head.upstream)
-    assert head.upstream == tuned.folder / "encoder" and not (tuned.folder / "encoder-default").exists()
+    assert (
+        head.upstream == tuned.folder / "encoder"
+        and not (tuned.folder / "encoder-default").exists()
+    )
     assert mine.hash != start.hash and mine.normalise == start.normalise and mine.grid == start.grid
     assert mine.card["options"]["distort"] == NOISE.card and mine.card["from"] == start.hash
     utterances = tuned.task.data.splits["dev"]
     batch = replace(tuned.loader, encoder=mine).batch(utterances)
-    clean = tuned.task.evaluate("dev", dict(zip([u.id for u in utterances], head.task.predict(head.head, batch), strict=True)), 0)
+    clean = tuned.task.evaluate(
+        "dev",
+        dict(zip([u.id for u in utterances], head.task.predict(head.head, batch), strict=True)),
+        0,
+    )
     assert 0 < clean.measures[0].value <= 100
-    assert head.card["dev"]["acc"] <= (clean.measures[0].value + 100) / 2  # the mean of clean and distorted
+    # the mean of clean and distorted
+    assert head.card["dev"]["acc"] <= (clean.measures[0].value + 100) / 2
     again = train_head(tuned, encoder_card(start) | {"tuning": tuned.tuning.card}, (1e-2,), "acc")
     assert again.weights == head.weights
     path = head.upstream / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1]))
-    with pytest.raises(InputError, match=r"model.safetensors is not the file that its card describes"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"model.safetensors is not the file that its card "
+            r"describes"
+        ),
+    ):
         load_encoder(head.upstream)
 
 
@@ -230,7 +275,8 @@ def test_a_domain_classifier_needs_domains_and_an_upstream_that_learns(options, 
 
 
 def test_a_recording_that_is_too_short_is_named(run):
-    found = run(rate=0.1, changes={"conv_stride": (5, 4, 4, 2, 2, 2, 2)})  # a frame of 1,500 samples
+    # a frame of 1,500 samples
+    found = run(rate=0.1, changes={"conv_stride": (5, 4, 4, 2, 2, 2, 2)})
     write_flac(found.task.data.path(found.task.data.splits["train"][0]), np.full(1_000, 0.1))
     refused(r"train-0.flac cannot be trained on \(1000 samples are fewer", advance, found, 5)
 
@@ -240,12 +286,25 @@ def test_few_weights_of_an_encoder_are_trained_and_saved_with_it(run):
     pytest.importorskip("peft")
     counts = {}
     for trained in ("all", "biases", "adapters", "lora"):
-        tuned = replace(run(trained, rate=0.1, trained=trained), settings=replace(SETTINGS, steps=10))
+        tuned = replace(
+            run(trained, rate=0.1, trained=trained), settings=replace(SETTINGS, steps=10)
+        )
         start = tuned.loader.encoder
-        head = train_head(tuned, encoder_card(start) | {"tuning": tuned.tuning.card}, (1e-2,), "acc")
+        head = train_head(
+            tuned, encoder_card(start) | {"tuning": tuned.tuning.card}, (1e-2,), "acc"
+        )
         counts[trained] = head.card["trained_parameters"]
         assert load_encoder(head.upstream).hash != start.hash
-        assert added(load_checkpoint(head.upstream).model) == ({"adapters": BOTTLENECK} if trained == "adapters" else {})
+        assert added(load_checkpoint(head.upstream).model) == (
+            {"adapters": BOTTLENECK} if trained == "adapters" else {}
+        )
         assert tuned.tuning.name == ("+finetuned" if trained == "all" else f"+{trained}")
-    assert counts["biases"] < counts["all"] and counts["lora"] < counts["all"] and "adapters" in counts
-    refused("--trained none trains nothing of a speech encoder; choose all, frozen, biases, adapters", run, "none", trained="none")
+    assert (
+        counts["biases"] < counts["all"] and counts["lora"] < counts["all"] and "adapters" in counts
+    )
+    refused(
+        "--trained none trains nothing of a speech encoder; choose all, frozen, biases, adapters",
+        run,
+        "none",
+        trained="none",
+    )

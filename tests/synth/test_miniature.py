@@ -1,4 +1,5 @@
-"""Miniatures of published corpora: prepared as the corpora are, with their oddities and times; the same for the same seed."""
+"""Miniatures of published corpora: prepared as the corpora are, with their oddities and times; the
+same for the same seed."""
 
 from __future__ import annotations
 
@@ -18,14 +19,17 @@ from speechssl.synth.miniature import CORPORA, make_miniature
 from ..files import refused, remarks, same_files, untouched
 
 pytestmark = [
-    pytest.mark.skipif(not find_spec("espeakng_loader"), reason='needs pip install "speechssl[synth]"'),
+    pytest.mark.skipif(
+        not find_spec("espeakng_loader"), reason=('needs pip install "speechssl[synth]"')
+    ),
     pytest.mark.slow,
 ]
 FEW = {"train": 1, "dev": 1, "test": 1}
 REAL = Path(__file__).parents[3] / "shared/data"
 ODD = {  # corpus -> a split, and what is odd about it as about the published one
     "nmsqa": ("dev", "questions about a later segment whose audio_full_* repeat audio_segment_*"),
-    "odsqa": ("test-spokenq", "questions with an empty transcript"),  # as in the published one, it has no recording
+    # as in the published one, it has no recording
+    "odsqa": ("test-spokenq", "questions with an empty transcript"),
     "toefl-qa": ("dev", "questions with several right options"),
 }
 
@@ -50,54 +54,95 @@ def test_a_miniature_is_prepared_as_the_corpus_is_and_says_that_it_is_invented(
     assert main(["prepare", name, str(made[name]), str(out)]) == 0
     note, printed = synthetic_note(out), capsys.readouterr()
     spoken = name in ("nmsqa", "odsqa", "slue-sqa5")  # miniatures with recordings
-    assert note.startswith("Synthetic speech: an invented miniature" if spoken else "An invented miniature.")
+    assert note.startswith(
+        ("Synthetic speech: an invented miniature") if spoken else "An invented miniature."
+    )
     assert ("its recordings spoken by espeak-ng" in note) == spoken
-    assert f"{name}, an invented miniature of it, to which published counts do not apply:" in printed.out
-    assert "DIFFERENT" not in printed.out and "; published" not in printed.out and ": 0passage" not in printed.err
+    assert (
+        f"{name}, an invented miniature of it, to which published counts do not apply:"
+    ) in printed.out
+    assert (
+        "DIFFERENT" not in printed.out
+        and "; published" not in printed.out
+        and ": 0passage" not in printed.err
+    )
     splits = read_json(out / "data_report.json")["splits"]
     for split, facts in splits.items():
-        assert facts["set_aside"] == ({"it has no recording, and others have": 1} if split == "test-spokenq" else {})
-        assert facts["questions"]["kept"] + len(facts["set_aside"]) == facts["questions"]["read"] > 0
+        assert facts["set_aside"] == (
+            {("it has no recording, and others have"): 1} if split == "test-spokenq" else {}
+        )
+        assert (
+            facts["questions"]["kept"] + len(facts["set_aside"]) == facts["questions"]["read"] > 0
+        )
         if name in ("nmsqa", "slue-sqa5"):
-            assert facts["with_times"] == facts["answerable"] and not any("out" in f["done"] for f in facts["found"])
+            assert facts["with_times"] == facts["answerable"] and not any(
+                "out" in f["done"] for f in facts["found"]
+            )
     if name in ODD:
         assert remarks(splits[ODD[name][0]])[ODD[name][1]]
 
 
-def test_slue_words_and_answers_lie_where_they_are_heard(made: dict[str, Path], tmp_path: Path) -> None:
+def test_slue_words_and_answers_lie_where_they_are_heard(
+    made: dict[str, Path], tmp_path: Path
+) -> None:
     assert main(["prepare", "slue-sqa5", str(made["slue-sqa5"]), str(tmp_path / "corpus")]) == 0
     corpus = load_corpus(tmp_path / "corpus", "dev")
     (passage,) = corpus.passages.values()
     sound = np.abs(read_audio(corpus.path(passage)))
-    loud = np.mean([sound[round(w.start * 16_000) : round(w.end * 16_000)].mean() for w in passage.words])
-    pauses = [(a.end, b.start) for a, b in itertools.pairwise(passage.words) if b.start - a.end > 0.2]
-    assert np.mean([sound[round(a * 16_000) : round(b * 16_000)].mean() for a, b in pauses]) < 0.02 * loud
+    loud = np.mean(
+        [sound[round(w.start * 16_000) : round(w.end * 16_000)].mean() for w in passage.words]
+    )
+    pauses = [
+        (a.end, b.start) for a, b in itertools.pairwise(passage.words) if b.start - a.end > 0.2
+    ]
+    assert (
+        np.mean([sound[round(a * 16_000) : round(b * 16_000)].mean() for a, b in pauses])
+        < 0.02 * loud
+    )
     for question in corpus.questions:
         (answer,) = question.answers
-        inside = [w.text for w in passage.words if w.start >= answer.start - 1e-4 and w.end <= answer.end + 1e-4]
+        inside = [
+            w.text
+            for w in passage.words
+            if w.start >= answer.start - 1e-4 and w.end <= answer.end + 1e-4
+        ]
         assert " ".join(inside) == answer.text
 
 
-def test_spoken_squad_keeps_offsets_where_they_hold_and_those_of_squad_elsewhere(made: dict[str, Path]) -> None:
-    paragraphs = {p.name: read_json(p)["data"][0]["paragraphs"][0] for p in made["spoken-squad"].glob("*.json")}
+def test_spoken_squad_keeps_offsets_where_they_hold_and_those_of_squad_elsewhere(
+    made: dict[str, Path],
+) -> None:
+    paragraphs = {
+        p.name: read_json(p)["data"][0]["paragraphs"][0]
+        for p in made["spoken-squad"].glob("*.json")
+    }
     assert len(paragraphs) == 5
     for name in ("spoken_train-v1.1.json", "spoken_test-v1.1.json", "dev-v1.1.json"):
-        for answer in (answer for question in paragraphs[name]["qas"] for answer in question["answers"]):
+        for answer in (
+            answer for question in paragraphs[name]["qas"] for answer in question["answers"]
+        ):
             assert paragraphs[name]["context"][answer["answer_start"] :].startswith(answer["text"])
     original = {q["id"]: q["answers"] for q in paragraphs["dev-v1.1.json"]["qas"]}
     for name in ("spoken_test-v1.1_WER44.json", "spoken_test-v1.1_WER54.json"):
         assert {q["id"]: q["answers"] for q in paragraphs[name]["qas"]} == original
 
 
-@pytest.mark.skipif(not (REAL / "nmsqa/dev.parquet").is_file(), reason="the real files of NMSQA are not here")
+@pytest.mark.skipif(
+    not (REAL / "nmsqa/dev.parquet").is_file(), reason=("the real files of NMSQA are not here")
+)
 def test_nmsqa_has_the_schema_of_the_real_file(made: dict[str, Path]) -> None:
     from pyarrow import parquet
 
-    real, mine = (parquet.read_schema(p) for p in (REAL / "nmsqa/dev.parquet", made["nmsqa"] / "data.parquet/dev.parquet"))
+    real, mine = (
+        parquet.read_schema(p)
+        for p in (REAL / "nmsqa/dev.parquet", made["nmsqa"] / "data.parquet/dev.parquet")
+    )
     assert real.remove_metadata().equals(mine.remove_metadata())
 
 
-def test_the_same_seed_gives_the_same_tree_and_what_is_there_is_left_alone(made: dict[str, Path], tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_tree_and_what_is_there_is_left_alone(
+    made: dict[str, Path], tmp_path: Path
+) -> None:
     there = made["toefl-qa"]
     with untouched(there):
         assert not make_miniature(there, "toefl-qa", FEW, 2)
@@ -118,15 +163,38 @@ def test_an_empty_folder_is_filled_whatever_it_is_called(
     monkeypatch.chdir(tmp_path / "here")
     for place in (Path("../link"), Path()):
         inode = place.stat().st_ino
-        assert make_miniature(place, "toefl-qa", FEW, 2) and not make_miniature(place, "toefl-qa", FEW, 2)
+        assert make_miniature(place, "toefl-qa", FEW, 2) and not make_miniature(
+            place, "toefl-qa", FEW, 2
+        )
         assert place.stat().st_ino == inode and same_files(made["toefl-qa"], place)
     assert (tmp_path / "link").is_symlink() and len(list(tmp_path.iterdir())) == 3
 
 
-def test_bad_requests_are_one_sentence_and_leave_nothing(made: dict[str, Path], tmp_path: Path) -> None:
-    refused("no miniature of squad; choose from nmsqa, odsqa", make_miniature, tmp_path / "out", "squad", FEW)
-    refused("at least one passage a split", make_miniature, tmp_path / "out", "nmsqa", FEW | {"train": 0})
+def test_bad_requests_are_one_sentence_and_leave_nothing(
+    made: dict[str, Path], tmp_path: Path
+) -> None:
+    refused(
+        "no miniature of squad; choose from nmsqa, odsqa",
+        make_miniature,
+        tmp_path / "out",
+        "squad",
+        FEW,
+    )
+    refused(
+        "at least one passage a split",
+        make_miniature,
+        tmp_path / "out",
+        "nmsqa",
+        FEW | {"train": 0},
+    )
     (tmp_path / "mine.txt").write_text("mine")
     for place in (tmp_path, tmp_path / "mine.txt", made["nmsqa"]):
-        refused("exists and is not this miniature; choose another folder", make_miniature, place, "toefl-qa", FEW, 2)
+        refused(
+            "exists and is not this miniature; choose another folder",
+            make_miniature,
+            place,
+            "toefl-qa",
+            FEW,
+            2,
+        )
     assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.txt"]

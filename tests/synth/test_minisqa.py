@@ -45,7 +45,11 @@ each_language = pytest.mark.parametrize("code", CODES)
 def universe(code, value_type, held_out=False):
     """Every value of a type, all splits together."""
     words = load_language(code, held_out)
-    return {words.joiner.join(v) for pattern in words.values[value_type] for v in itertools.product(*pattern)}
+    return {
+        words.joiner.join(v)
+        for pattern in words.values[value_type]
+        for v in itertools.product(*pattern)
+    }
 
 
 @cache
@@ -65,7 +69,11 @@ def read_fact(code, sentence, held_out=False):
     people = universe(code, "person", held_out)
     for relation, pattern in readers(code, "facts", held_out):
         match = pattern.fullmatch(sentence)
-        if match and match["name"] in people and match["value"] in universe(code, relation.value_type, held_out):
+        if (
+            match
+            and match["name"] in people
+            and match["value"] in universe(code, relation.value_type, held_out)
+        ):
             found.add((match["name"], relation.name, match["value"]))
     assert len(found) <= 1, f"{sentence!r} can be read in several ways: {found}"
     return found.pop() if found else None
@@ -76,13 +84,15 @@ def read_question(code, question, held_out=False):
     found = {
         (match["name"], relation.name)
         for relation, pattern in readers(code, "questions", held_out)
-        if (match := pattern.fullmatch(question.text)) and match["name"] in universe(code, "person", held_out)
+        if (match := pattern.fullmatch(question.text))
+        and match["name"] in universe(code, "person", held_out)
     }
     assert len(found) == 1, f"{question.text!r} can be read in {len(found)} ways: {found}"
     return found.pop()
 
 
-# ---- a passage: its text is frozen with the models that were trained on it, so that what it is like is in two hashes
+# ---- a passage: its text is frozen with the models that were trained on it, so that what it is
+# like is in two hashes
 
 
 @each_language
@@ -103,8 +113,15 @@ def test_the_text_is_what_was_trained_and_measured_on(code, of, known):
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
-@given(st.sampled_from(CODES), st.sampled_from(tuple(SPLITS)), st.fixed_dictionaries(WHICH | ASKED), st.booleans())
-def test_an_answer_stands_where_it_should_and_nowhere_else_among_decoys_or_is_left_out(language, split, options, held_out):
+@given(
+    st.sampled_from(CODES),
+    st.sampled_from(tuple(SPLITS)),
+    st.fixed_dictionaries(WHICH | ASKED),
+    st.booleans(),
+)
+def test_an_answer_stands_where_it_should_and_nowhere_else_among_decoys_or_is_left_out(
+    language, split, options, held_out
+):
     passage = generate_passage(language, split, **options, held_out=held_out)
     again = generate_passage(language, split, options["index"], options["seed"], held_out=held_out)
     assert passage.sentences == again.sentences
@@ -115,11 +132,19 @@ def test_an_answer_stands_where_it_should_and_nowhere_else_among_decoys_or_is_le
     facts = [fact for fact in stated.values() if fact]
     for question in passage.questions:
         name, relation = read_question(language, question, held_out)
-        # another person has this relation, and this person another fact: neither name nor relation alone finds the answer
+        # another person has this relation, and this person another fact: neither name nor relation
+        # alone finds the answer
         assert relation == question.relation
-        assert any(n != name and r == relation for n, r, _ in facts) and any(n == name and r != relation for n, r, _ in facts)
+        assert any(n != name and r == relation for n, r, _ in facts) and any(
+            n == name and r != relation for n, r, _ in facts
+        )
         if question.answer is None:
-            assert (question.sentence, question.start, question.options, question.correct) == (-1, -1, (), -1)
+            assert (question.sentence, question.start, question.options, question.correct) == (
+                -1,
+                -1,
+                (),
+                -1,
+            )
             assert not any((n, r) == (name, relation) for n, r, _ in facts)
             continue
         sentence = passage.sentences[question.sentence]
@@ -155,19 +180,30 @@ GRAMMAR = {"after", "at", "before", "of", "the"}  # words in held-out values tha
 
 
 def value_words(language):
-    """The words that values are made of: of Mandarin the entries of its lists, whose characters recur."""
-    entries = {entry for patterns in language.values.values() for p in patterns for slot in p for entry in slot}
+    """The words that values are made of: of Mandarin the entries of its lists, whose characters
+    recur."""
+    entries = {
+        entry
+        for patterns in language.values.values()
+        for p in patterns
+        for slot in p
+        for entry in slot
+    }
     return {word for entry in entries for word in entry.split()}
 
 
 def templates(language):
-    return [t for r in language.relations for t in (*r.facts, *r.questions)] + list(language.fillers)
+    return [t for r in language.relations for t in (*r.facts, *r.questions)] + list(
+        language.fillers
+    )
 
 
 @each_language
 def test_no_word_of_a_held_out_value_occurs_in_the_ordinary_texts(code):
     known, new = load_language(code), load_language(code, held_out=True)
-    assert {r.name: r.value_type for r in new.relations} == {r.name: r.value_type for r in known.relations}
+    assert {r.name: r.value_type for r in new.relations} == {
+        r.name: r.value_type for r in known.relations
+    }
     assert len(value_words(new)) > 0.95 * len(value_words(known)) > 800
     if code == "en":
         said = {word for text in templates(known) for word in re.findall(r"[a-z']+", text)}
@@ -175,7 +211,9 @@ def test_no_word_of_a_held_out_value_occurs_in_the_ordinary_texts(code):
     else:
         said = "\n".join([*value_words(known), *templates(known)])
         assert not [word for word in value_words(new) if word in said]
-        assert not [(a, b) for a in value_words(new) for b in value_words(known) if len(b) > 1 and b in a]
+        assert not [
+            (a, b) for a in value_words(new) for b in value_words(known) if len(b) > 1 and b in a
+        ]
 
 
 @each_language
@@ -192,7 +230,9 @@ def test_no_held_out_sentence_has_four_parts_in_a_row_of_an_ordinary_one(code):
 
 
 @pytest.mark.parametrize(("code", "unit"), [("en", "words"), ("zh", "characters")])
-def test_the_share_of_unknown_words_is_that_of_a_count_and_the_ordinary_test_has_next_to_none(code, unit):
+def test_the_share_of_unknown_words_is_that_of_a_count_and_the_ordinary_test_has_next_to_none(
+    code, unit
+):
     known = Counter()
     for index in range(2000):
         passage = generate_passage(code, "train", index, 0)
@@ -200,11 +240,17 @@ def test_the_share_of_unknown_words_is_that_of_a_count_and_the_ordinary_test_has
             known.update(text.split() if code == "en" else text)
     for held_out, least in ((False, 0), (True, 45)):
         words, answers = [], []
-        passages = [generate_passage(code, "test", index, 0, held_out=held_out) for index in range(140)]
+        passages = [
+            generate_passage(code, "test", index, 0, held_out=held_out) for index in range(140)
+        ]
         for passage in passages:
             for text in (*passage.sentences, *(q.text for q in passage.questions)):
                 words += text.split() if code == "en" else list(text)
-            answers += [q.answer.split() if code == "en" else list(q.answer) for q in passage.questions if q.answer]
+            answers += [
+                q.answer.split() if code == "en" else list(q.answer)
+                for q in passage.questions
+                if q.answer
+            ]
         counted = {
             unit: [w not in known for w in words],
             f"different {unit}": [w not in known for w in set(words)],
@@ -248,7 +294,9 @@ def test_wrong_arguments_are_refused(arguments, message):
         generate_passage(*arguments)
 
 
-pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
+pytest.importorskip(
+    "espeakng_loader", reason=('the synthesiser needs: pip install "speechssl[synth]"')
+)
 
 SMALL = {"train": 3, "dev": 1, "test": 1}
 JOINER = {"en": " ", "zh": ""}
@@ -259,54 +307,109 @@ DRAWN = [  # of the seventh passage and its questions, in train and dev, since v
 
 
 @pytest.mark.parametrize(("passages", "questions"), [(140, 5), (48, 5), (32, 3)])
-def test_the_test_has_16_voices_that_are_dealt_evenly_in_passages_questions_and_pairs(passages, questions):
+def test_the_test_has_16_voices_that_are_dealt_evenly_in_passages_questions_and_pairs(
+    passages, questions
+):
     wanted = corpus_settings(passages=SMALL | {"test": passages}, questions=questions)
     dealt = [assign_voices(wanted, "test", index) for index in range(passages)]
-    readers_, askers = Counter(reader for reader, *_ in dealt), Counter(v for _, *asking in dealt for v in asking)
+    readers_, askers = (
+        Counter(reader for reader, *_ in dealt),
+        Counter(v for _, *asking in dealt for v in asking),
+    )
     pairs = Counter((reader, voice) for reader, *asking in dealt for voice in asking)
     assert set(readers_) == set(askers) == set(speakers("en", "test")) and len(askers) == 16
     assert all(reader != voice for reader, voice in pairs)
     assert max(readers_.values()) - min(readers_.values()) <= 1
     assert max(askers.values()) - min(askers.values()) <= questions
-    assert len(pairs) >= min(240, passages * questions) and max(pairs.values()) - min(pairs.values()) <= 1
-    assert dealt != [assign_voices(corpus_settings(questions=questions, seed=4), "test", index) for index in range(passages)]
+    assert (
+        len(pairs) >= min(240, passages * questions)
+        and max(pairs.values()) - min(pairs.values()) <= 1
+    )
+    assert dealt != [
+        assign_voices(corpus_settings(questions=questions, seed=4), "test", index)
+        for index in range(passages)
+    ]
 
 
 def test_the_voices_of_before_are_among_those_of_the_test_and_no_other_split_has_changed():
     names = {split: [v.name for v in speakers("en", split)] for split in SPLITS}
-    assert names["test"][:8] == [f"en-{name}" for name in "caleb grandpa klatt6 m5 m7 paul rob andrea".split()]
-    assert {split: len(of_split) for split, of_split in names.items()} == {"train": 48, "dev": 8, "test": 16}
-    drawn = [[voice.name for voice in assign_voices(corpus_settings(), split, 7)] for split in ("train", "dev")]
+    assert names["test"][:8] == [
+        f"en-{name}" for name in ("caleb grandpa klatt6 m5 m7 paul rob andrea").split()
+    ]
+    assert {split: len(of_split) for split, of_split in names.items()} == {
+        "train": 48,
+        "dev": 8,
+        "test": 16,
+    }
+    drawn = [
+        [voice.name for voice in assign_voices(corpus_settings(), split, 7)]
+        for split in ("train", "dev")
+    ]
     assert drawn == DRAWN
 
 
-@pytest.mark.parametrize(("numbers", "sizes"), [([], (0, 0, 2)), (["--passages", "1", "--dev-passages", "1"], (1, 1, 2))])
-def test_a_held_out_corpus_is_a_test_alone_unless_numbers_are_given_and_says_what_is_unknown(tmp_path, capsys, numbers, sizes):
+@pytest.mark.parametrize(
+    ("numbers", "sizes"), [([], (0, 0, 2)), (["--passages", "1", "--dev-passages", "1"], (1, 1, 2))]
+)
+def test_a_held_out_corpus_is_a_test_alone_unless_numbers_are_given_and_says_what_is_unknown(
+    tmp_path, capsys, numbers, sizes
+):
     out = tmp_path / "corpus"
-    assert main(["prepare", "minisqa", str(out), "--held-out", "--test-passages", "2", "--workers", "1", *numbers]) == 0
-    made = {split: load_corpus(out, split) for split, size in zip(SPLITS, sizes, strict=True) if size}
+    assert (
+        main(
+            [
+                "prepare",
+                "minisqa",
+                str(out),
+                "--held-out",
+                "--test-passages",
+                "2",
+                "--workers",
+                "1",
+                *numbers,
+            ]
+        )
+        == 0
+    )
+    made = {
+        split: load_corpus(out, split) for split, size in zip(SPLITS, sizes, strict=True) if size
+    }
     assert tuple(len(made[split].passages) if split in made else 0 for split in SPLITS) == sizes
     card, printed = read_json(out / "card.json"), capsys.readouterr().out
-    assert card["corpus"] == "minisqa held-out" and "--held-out" in card["made_by"] and "MiniSQA held-out en" in printed
+    assert (
+        card["corpus"] == "minisqa held-out"
+        and "--held-out" in card["made_by"]
+        and ("MiniSQA held-out en") in printed
+    )
     assert set(card["unknown_words"]) == set(made)
     texts = {
-        split: [generate_passage("en", split, i, 0, held_out=True) for i in range(len(c.passages))] for split, c in made.items()
+        split: [generate_passage("en", split, i, 0, held_out=True) for i in range(len(c.passages))]
+        for split, c in made.items()
     }
     for split, passages in texts.items():
-        assert [p.text for p in made[split].passages.values()] == [" ".join(p.sentences) for p in passages]
+        assert [p.text for p in made[split].passages.values()] == [
+            " ".join(p.sentences) for p in passages
+        ]
         shares = card["unknown_words"][split]
         assert shares == speech.unknown_words("en", passages)
-        line = f"in {split}: {shares['words']} % of the words, {shares['different words']} % of the different words, "
+        line = (
+            f"in {split}: {shares['words']} % of the words, {shares['different words']} % of "
+            "the different words, "
+        )
         assert line + f"{shares['answers']} % of the answers" in printed
 
 
 def corpus_settings(language="en", **changes):
-    return MiniSqaSettings(**{"language": language, "passages": SMALL, "seed": 3, "questions": 3, "unanswerable": 0.3} | changes)
+    return MiniSqaSettings(
+        **{"language": language, "passages": SMALL, "seed": 3, "questions": 3, "unanswerable": 0.3}
+        | changes
+    )
 
 
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory):
-    """A finished corpus a language, made by one process, the English one with a reference reading."""
+    """A finished corpus a language, made by one process, the English one with a reference
+    reading."""
     made = {}
     for language in CODES:
         made[language] = tmp_path_factory.mktemp(language) / "corpus"
@@ -320,14 +423,18 @@ def test_a_corpus_has_what_was_asked_for(corpora, language):
     for split, count in SMALL.items():
         corpus = load_corpus(corpora[language], split)
         assert list(corpus.passages) == [f"{split}-{i:06d}" for i in range(count)]
-        assert [q.passage for q in corpus.questions] == [p for p in corpus.passages for _ in range(3)]
+        assert [q.passage for q in corpus.questions] == [
+            p for p in corpus.passages for _ in range(3)
+        ]
         for passage in corpus.passages.values():
             text = generate_passage(language, split, int(passage.id[-6:]), 3, 3, 0.3)
             assert passage.text == JOINER[language].join(text.sentences)
             asked = [q for q in corpus.questions if q.passage == passage.id]
             assert [q.text for q in asked] == [q.text for q in text.questions]
             assert [q.relation for q in asked] == [q.relation for q in text.questions]
-            assert [q.answers[0].text if q.answers else None for q in asked] == [q.answer for q in text.questions]
+            assert [q.answers[0].text if q.answers else None for q in asked] == [
+                q.answer for q in text.questions
+            ]
             assert [q.options for q in asked] == [q.options for q in text.questions]
     asked = load_corpus(corpora[language], "train").questions
     assert any(q.answers for q in asked) and any(not q.answers for q in asked)
@@ -335,7 +442,9 @@ def test_a_corpus_has_what_was_asked_for(corpora, language):
 
 
 @pytest.mark.parametrize("language", CODES)
-def test_times_are_those_of_the_audio_words_those_of_the_text_and_speakers_those_of_the_split(corpora, language):
+def test_times_are_those_of_the_audio_words_those_of_the_text_and_speakers_those_of_the_split(
+    corpora, language
+):
     found, answered = {}, 0
     for split in SPLITS:
         corpus = load_corpus(corpora[language], split)
@@ -353,19 +462,29 @@ def test_times_are_those_of_the_audio_words_those_of_the_text_and_speakers_those
             passage = corpus.passages[question.passage]
             assert question.speaker != passage.speaker
             for answer in question.answers:  # its time is that of its words
-                inside = [w for w in passage.words if answer.start - 1e-4 <= w.start and w.end <= answer.end + 1e-4]
+                inside = [
+                    w
+                    for w in passage.words
+                    if answer.start - 1e-4 <= w.start and w.end <= answer.end + 1e-4
+                ]
                 assert JOINER[language].join(w.text for w in inside) == answer.text
                 assert (answer.start, answer.end) == (inside[0].start, inside[-1].end)
-                assert passage.text[answer.char_start : answer.char_start + len(answer.text)] == answer.text
+                assert (
+                    passage.text[answer.char_start : answer.char_start + len(answer.text)]
+                    == answer.text
+                )
                 assert question.options[question.correct[0]] == answer.text
                 answered += 1
-    assert answered >= 5 and not any(found[a] & found[b] for a, b in itertools.combinations(SPLITS, 2))
+    assert answered >= 5 and not any(
+        found[a] & found[b] for a, b in itertools.combinations(SPLITS, 2)
+    )
     variants = [{c: {v.variant for v in speakers(c, s)} for c in CODES} for s in SPLITS]
     assert not any(a["en"] & b["zh"] for a, b in itertools.combinations(variants, 2))
 
 
 def test_sentences_are_a_pause_apart(corpora):
-    """Between the last word of a sentence and the first of the next there is silence of at least PAUSE seconds."""
+    """Between the last word of a sentence and the first of the next there is silence of at least
+    PAUSE seconds."""
     corpus = load_corpus(corpora["en"], "train")
     for passage in corpus.passages.values():
         samples = read_audio(corpus.path(passage))
@@ -374,7 +493,9 @@ def test_sentences_are_a_pause_apart(corpora):
             at += len(sentence.split())
             gap = passage.words[at - 1].end, passage.words[at].start
             assert gap[1] - gap[0] >= PAUSE - 1e-4
-            quiet = samples[round((gap[1] - PAUSE + 0.03) * SAMPLE_RATE) : round((gap[1] - 0.03) * SAMPLE_RATE)]
+            quiet = samples[
+                round((gap[1] - PAUSE + 0.03) * SAMPLE_RATE) : round((gap[1] - 0.03) * SAMPLE_RATE)
+            ]
             assert np.abs(quiet).max() < 0.01
 
 
@@ -389,7 +510,11 @@ def test_anchors_run_from_end_to_end_of_both_readings(corpora):
         assert (np.diff(anchors, axis=0) >= 0).all()
         assert anchors[0].tolist() == [0, 0]
         assert anchors[-1].tolist() == pytest.approx([corpus.passages[row["id"]].seconds, length])
-        starts = [mark.start for marks in (corpus.passages[row["id"]].phones, corpus.passages[row["id"]].words) for mark in marks]
+        starts = [
+            mark.start
+            for marks in (corpus.passages[row["id"]].phones, corpus.passages[row["id"]].words)
+            for mark in marks
+        ]
         assert set(np.round(anchors[1:-1, 0], 5)) <= set(np.round(starts, 5))
         assert len(anchors) > len(corpus.passages[row["id"]].words)
 
@@ -398,18 +523,36 @@ def test_anchors_run_from_end_to_end_of_both_readings(corpora):
 def test_two_workers_write_the_same_bytes(corpora, tmp_path):
     card = prepare(tmp_path / "corpus", corpus_settings(reference=True), workers=2)
     assert contents(tmp_path / "corpus") == contents(corpora["en"])
-    assert card == read_json(corpora["en"] / "card.json") and (card["corpus"], card["version"]) == ("minisqa", speech.VERSION)
-    audio = {f"{s}/audio/{s}-{i:06d}{q}.flac" for s, n in SMALL.items() for i in range(n) for q in ("", "-0", "-1", "-2")}
+    assert card == read_json(corpora["en"] / "card.json") and (card["corpus"], card["version"]) == (
+        "minisqa",
+        speech.VERSION,
+    )
+    audio = {
+        f"{s}/audio/{s}-{i:06d}{q}.flac"
+        for s, n in SMALL.items()
+        for i in range(n)
+        for q in ("", "-0", "-1", "-2")
+    }
     manifests = {f"{split}/{kind}.jsonl" for split in SPLITS for kind in ("passages", "questions")}
-    reference = {"train/reference.jsonl", *(f"train/reference/train-{i:06d}.flac" for i in range(3))}
-    assert set(contents(tmp_path / "corpus")) == audio | manifests | reference | {"card.json", "settings.json"}
+    reference = {
+        "train/reference.jsonl",
+        *(f"train/reference/train-{i:06d}.flac" for i in range(3)),
+    }
+    assert set(contents(tmp_path / "corpus")) == audio | manifests | reference | {
+        "card.json",
+        "settings.json",
+    }
 
 
 @pytest.mark.slow
-def test_a_killed_run_speaks_no_passage_again_and_ends_with_the_same_bytes(corpora, tmp_path, monkeypatch, dies_in):
+def test_a_killed_run_speaks_no_passage_again_and_ends_with_the_same_bytes(
+    corpora, tmp_path, monkeypatch, dies_in
+):
     root, done, speak_one = tmp_path / "corpus", [], speech._speak_passage
     with monkeypatch.context() as patched:
-        patched.setattr(speech, "_speak_passage", lambda *job: (speak_one(*job), done.append(job[2])))
+        patched.setattr(
+            speech, "_speak_passage", lambda *job: (speak_one(*job), done.append(job[2]))
+        )
         for call in (3, 2):
             with dies_in(speech, "_speak_passage", call):
                 prepare(root, corpus_settings(reference=True))
@@ -422,7 +565,9 @@ def test_a_killed_run_speaks_no_passage_again_and_ends_with_the_same_bytes(corpo
     assert contents(root) == contents(corpora["en"])
 
 
-def test_what_was_spoken_before_a_late_error_is_kept_and_the_same_command_goes_on(corpora, tmp_path, monkeypatch):
+def test_what_was_spoken_before_a_late_error_is_kept_and_the_same_command_goes_on(
+    corpora, tmp_path, monkeypatch
+):
     root, spoken, speak_one = tmp_path / "corpus", [], speech._speak_passage
 
     def failing(out, split, *job):
@@ -437,8 +582,16 @@ def test_what_was_spoken_before_a_late_error_is_kept_and_the_same_command_goes_o
             refused("has gone", prepare, failed, corpus_settings(reference=True))
         assert failed.exists() == (failed == root)
     assert spoken == ["train", "train", "train", "dev"]
-    refused(r"\(settings.seed differs\), see settings.json in it", prepare, root, corpus_settings(reference=True, seed=4))
-    monkeypatch.setattr(speech, "_speak_passage", lambda *job: (spoken.append(job[1]), speak_one(*job)))
+    refused(
+        r"\(settings.seed differs\), see settings.json "
+        r"in it",
+        prepare,
+        root,
+        corpus_settings(reference=True, seed=4),
+    )
+    monkeypatch.setattr(
+        speech, "_speak_passage", lambda *job: (spoken.append(job[1]), speak_one(*job))
+    )
     prepare(root, corpus_settings(reference=True))
     assert spoken[4:] == ["test"] and contents(root) == contents(corpora["en"])
 
@@ -447,13 +600,26 @@ def raising(*job):
     raise InputError("festival has gone")
 
 
-def test_a_finished_corpus_is_left_alone_and_one_of_other_settings_or_something_else_refused(corpora, tmp_path, monkeypatch):
+def test_a_finished_corpus_is_left_alone_and_one_of_other_settings_or_something_else_refused(
+    corpora, tmp_path, monkeypatch
+):
     before = contents(corpora["en"])
     monkeypatch.setattr(speech, "speak", lambda *_: pytest.fail("this was spoken before"))
     assert prepare(corpora["en"], corpus_settings(reference=True))["settings"]["seed"] == 3
-    for change in {"seed": 4}, {"questions": 4}, {"reference": False}, {"passages": SMALL | {"test": 2}}:
+    for change in (
+        {"seed": 4},
+        {"questions": 4},
+        {"reference": False},
+        {"passages": SMALL | {"test": 2}},
+    ):
         other = corpus_settings(**{"reference": True} | change)
-        refused(r"made from other inputs \(.*; choose another folder", prepare, corpora["en"], other)
+        refused(
+            r"made from other inputs \(.*; choose another "
+            r"folder",
+            prepare,
+            corpora["en"],
+            other,
+        )
     assert contents(corpora["en"]) == before
     (tmp_path / "notes.txt").write_text("mine")
     refused("holds other files; choose another folder$", prepare, tmp_path, corpus_settings())
@@ -468,7 +634,9 @@ def test_a_finished_corpus_is_left_alone_and_one_of_other_settings_or_something_
         ({"passages": {"train": 1}}, "train, dev, test"),
     ],
 )
-def test_an_unknown_language_or_split_is_refused_before_anything_is_written(tmp_path, change, message):
+def test_an_unknown_language_or_split_is_refused_before_anything_is_written(
+    tmp_path, change, message
+):
     refused(message, prepare, tmp_path / "corpus", corpus_settings(**change))
     assert not (tmp_path / "corpus").exists()
 
@@ -479,5 +647,9 @@ def test_pairs_are_one_question_by_two_voices(language):
     assert len(pairs) == 3
     for (a, b), (c, d) in zip(pairs, again, strict=True):
         assert np.array_equal(a.samples, c.samples) and np.array_equal(b.samples, d.samples)
-        assert a.samples.dtype == np.float32 and len(a.samples) > 8_000 and not np.array_equal(a.samples, b.samples)
+        assert (
+            a.samples.dtype == np.float32
+            and len(a.samples) > 8_000
+            and not np.array_equal(a.samples, b.samples)
+        )
         assert [w.text for w in a.words] == [w.text for w in b.words] and a.phones

@@ -1,4 +1,5 @@
-"""MiniSUPERB: every task is drawn as ever, made to the same bytes however it is made, with nothing of the test in training."""
+"""MiniSUPERB: every task is drawn as ever, made to the same bytes however it is made, with nothing
+of the test in training."""
 
 import json
 import re
@@ -12,7 +13,15 @@ import numpy as np
 import pytest
 
 from speechssl.audio import read_audio, to_int16
-from speechssl.data.superb import DOCUMENTS, SPLITS, SPLITS_OF, load_labelled, load_set, load_trials, speakers_of
+from speechssl.data.superb import (
+    DOCUMENTS,
+    SPLITS,
+    SPLITS_OF,
+    load_labelled,
+    load_set,
+    load_trials,
+    speakers_of,
+)
 from speechssl.errors import InputError
 from speechssl.io import CHECKSUM, hash_json
 from speechssl.signal import active_level, rms_level
@@ -46,10 +55,15 @@ from speechssl.synth.synthesisers import Voice, speak
 
 from ..files import contents, read_lines, refused
 
-pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
+pytest.importorskip(
+    "espeakng_loader", reason=('the synthesiser needs: pip install "speechssl[synth]"')
+)
 
 LABELLED = ("ks", "ic", "sid", "style")
-SMALL = MiniSuperbSettings({task: (8, 3, 3) for task in USUAL} | {"ks": (12, 3, 12), "sid": (40, 3, 3), "ic": (31, 3, 3)}, seed=5)
+SMALL = MiniSuperbSettings(
+    {task: (8, 3, 3) for task in USUAL} | {"ks": (12, 3, 12), "sid": (40, 3, 3), "ic": (31, 3, 3)},
+    seed=5,
+)
 DRAWN_AS = {  # train (or documents) and dev, as in version 1; test, of 16 voices, as in version 2
     "pr": ("f0b88d10f9d8ccff", "1729b1e35e197c85"),
     "asr": ("69e64f372051038a", "0ccdd6fe0fa4c241"),
@@ -95,23 +109,33 @@ def test_what_is_drawn_is_as_ever(task):
 @pytest.mark.parametrize("task", sorted(set(DRAWN) - {"ks", "ic", "sid", "style"}))
 def test_a_split_is_decided_by_its_seed_and_grows_without_change(task):
     assert draw(task, "dev", 20, 1)[:5] == draw(task, "dev", 5, 1)
-    assert [replace(d, seed=0) for d in draw(task, "dev", 5, 1)] != [replace(d, seed=0) for d in draw(task, "dev", 5, 2)]
+    assert [replace(d, seed=0) for d in draw(task, "dev", 5, 1)] != [
+        replace(d, seed=0) for d in draw(task, "dev", 5, 2)
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", sorted(set(DRAWN) - {"sid"}))
 def test_voices_and_open_sentences_of_the_test_are_not_those_of_training(task):
-    parts = {split: [part for d in draw(task, split, 24, 0) for part in spoken(d)] for split in SPLITS}
+    parts = {
+        split: [part for d in draw(task, split, 24, 0) for part in spoken(d)] for split in SPLITS
+    }
     for split, found in parts.items():
         assert {d.voice.name for d in found} <= {voice.name for voice in speakers("en", split)}
     if task not in ("ks", "ic", "sf"):  # their words are meant to be the same
         texts = {split: {d.text for d in found} for split, found in parts.items()}
-        assert not texts["train"] & texts["test"] and not texts["dev"] & texts["test"] and not texts["train"] & texts["dev"]
+        assert (
+            not texts["train"] & texts["test"]
+            and not texts["dev"] & texts["test"]
+            and not texts["train"] & texts["dev"]
+        )
 
 
 def spoken(drawn):
     """The voices that speak in a recording."""
-    turns = getattr(drawn, "turns", None) or [getattr(drawn, name, None) for name in ("first", "second", "clean")]
+    turns = getattr(drawn, "turns", None) or [
+        getattr(drawn, name, None) for name in ("first", "second", "clean")
+    ]
     return [part for part in turns if part] or [drawn]
 
 
@@ -120,26 +144,51 @@ def spoken(drawn):
 
 @pytest.mark.slow
 def test_every_set_is_there_and_lines_have_what_their_task_asks_for_and_no_more(corpus):
-    spoken, mixed = {"id", "audio", "seconds", "speaker", "text"}, {"id", "audio", "seconds", "speaker", "sources"}
-    fields = {"pr": spoken | {"phones"}, "asr": spoken, "qbe": spoken | {"matches"}, "asv": spoken, "sf": spoken | {"slots"}}
+    spoken, mixed = (
+        {"id", "audio", "seconds", "speaker", "text"},
+        {"id", "audio", "seconds", "speaker", "sources"},
+    )
+    fields = {
+        "pr": spoken | {"phones"},
+        "asr": spoken,
+        "qbe": spoken | {"matches"},
+        "asv": spoken,
+        "sf": spoken | {"slots"},
+    }
     fields |= {"sd": {"id", "audio", "seconds", "speaker", "turns"}, "se": mixed, "ss": mixed}
     voices = {voice.name for voice in speakers("en", "test")}
     for task, sizes in SMALL.sizes.items():
         data = load_labelled(corpus / task) if task in LABELLED else load_set(corpus / task, task)
-        assert data.task == task and tuple(len(data.splits[split]) for split in SPLITS_OF.get(task, SPLITS)) == sizes
+        assert (
+            data.task == task
+            and tuple(len(data.splits[split]) for split in SPLITS_OF.get(task, SPLITS)) == sizes
+        )
         assert {frozenset(line) for line in read_lines(corpus / task / "test.jsonl")} == {
             frozenset(fields.get(task, spoken | {"labels"}))
         }
         for u in (u for utterances in data.splits.values() for u in utterances):
             samples = read_audio(data.path(u))
-            assert len(samples) / 16_000 == pytest.approx(u.seconds, abs=1e-9) and u.seconds >= (1.0 if task == "ks" else 0.3)
-            assert u.labels.get("keyword") != "silence" or 0.005 < np.abs(samples).max() < 0.11  # faint noise that can be read
+            assert len(samples) / 16_000 == pytest.approx(u.seconds, abs=1e-9) and u.seconds >= (
+                1.0 if task == "ks" else 0.3
+            )
+            # faint noise that can be read
+            assert u.labels.get("keyword") != "silence" or 0.005 < np.abs(samples).max() < 0.11
         if task in ("sd", "ss"):
-            assert all(len(speakers_of(u)) == 2 and set(speakers_of(u)) <= voices for u in data.splits["test"])
+            assert all(
+                len(speakers_of(u)) == 2 and set(speakers_of(u)) <= voices
+                for u in data.splits["test"]
+            )
     names = {"card.json", "settings.json", "audio", *(f"{split}.jsonl" for split in SPLITS)}
     assert {p.name for p in (corpus / "ks").iterdir()} == names
-    assert {p.name for p in (corpus / "asv").iterdir()} == names | {"dev.trials.jsonl", "test.trials.jsonl"}
-    assert {p.name for p in (corpus / "qbe").iterdir()} >= {f"{DOCUMENTS}.jsonl", "dev.jsonl", "test.jsonl"}
+    assert {p.name for p in (corpus / "asv").iterdir()} == names | {
+        "dev.trials.jsonl",
+        "test.trials.jsonl",
+    }
+    assert {p.name for p in (corpus / "qbe").iterdir()} >= {
+        f"{DOCUMENTS}.jsonl",
+        "dev.jsonl",
+        "test.jsonl",
+    }
 
 
 def test_loudness_and_brightness_are_as_drawn():
@@ -147,7 +196,10 @@ def test_loudness_and_brightness_are_as_drawn():
     assert np.abs(render(drawn)).max() == pytest.approx(10 ** (drawn.gain / 20), rel=1e-4)
 
     def centre(tilt):
-        power = np.abs(np.fft.rfft(render(PlannedUtterance("x", drawn.text, drawn.voice, tilt=tilt)))) ** 2
+        power = (
+            np.abs(np.fft.rfft(render(PlannedUtterance("x", drawn.text, drawn.voice, tilt=tilt))))
+            ** 2
+        )
         return float((power * np.arange(len(power))).sum() / power.sum())
 
     assert centre(-0.5) < centre(0.0) < centre(0.5)
@@ -158,8 +210,13 @@ def test_pr_and_asr_have_the_same_recordings(corpus):
     pr, asr = (load_set(corpus / task) for task in ("pr", "asr"))
     for split in SPLITS:
         assert [replace(u, phones="") for u in pr.splits[split]] == list(asr.splits[split])
-        assert [pr.path(u).resolve() for u in pr.splits[split]] == [asr.path(u).resolve() for u in asr.splits[split]]
-    assert not (corpus / "pr/audio").exists() and len(list((corpus / "sentences/audio").iterdir())) == 14
+        assert [pr.path(u).resolve() for u in pr.splits[split]] == [
+            asr.path(u).resolve() for u in asr.splits[split]
+        ]
+    assert (
+        not (corpus / "pr/audio").exists()
+        and len(list((corpus / "sentences/audio").iterdir())) == 14
+    )
 
 
 @pytest.mark.slow
@@ -174,7 +231,8 @@ def test_order_kills_and_workers_change_no_byte(corpus, tmp_path, dies_in):
     prepare(tmp_path, settings, workers=2)
     for folder in (*some, "sentences"):
         assert contents(tmp_path / folder) == contents(corpus / folder)
-    for path in (tmp_path / "ss/card.json", next((tmp_path / "ss/sources").glob("*-2.flac"))):  # a kill within a recording
+    # a kill within a recording
+    for path in (tmp_path / "ss/card.json", next((tmp_path / "ss/sources").glob("*-2.flac"))):
         path.unlink()
     prepare(tmp_path, settings)
     assert contents(tmp_path / "ss") == contents(corpus / "ss")
@@ -184,7 +242,11 @@ def test_order_kills_and_workers_change_no_byte(corpus, tmp_path, dies_in):
 def test_a_finished_corpus_is_left_alone_and_its_card_names_all_manifests(corpus, monkeypatch):
     monkeypatch.setattr(speech, "_make", lambda *_: pytest.fail("this was spoken before"))
     cards = prepare(corpus, SMALL)
-    assert cards["sid"]["seed"] == 5 and set(cards["asv"]["manifests"]) == {*SPLITS, "dev.trials", "test.trials"}
+    assert cards["sid"]["seed"] == 5 and set(cards["asv"]["manifests"]) == {
+        *SPLITS,
+        "dev.trials",
+        "test.trials",
+    }
     assert {t.same for t in load_trials(load_set(corpus / "asv"), "dev")} == {True, False}
 
 
@@ -200,7 +262,9 @@ def test_what_was_spoken_before_a_late_error_is_kept(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(speech, "_make", failing)
         refused("has gone", prepare, tmp_path, settings)
-    monkeypatch.setattr(speech, "_make", lambda out, planned: (made.append(planned.id), make(out, planned)))
+    monkeypatch.setattr(
+        speech, "_make", lambda out, planned: (made.append(planned.id), make(out, planned))
+    )
     prepare(tmp_path, settings)
     assert len(made) == len(set(made)) == 4
 
@@ -233,7 +297,11 @@ def test_what_cannot_be_made_is_one_sentence(tmp_path, sizes, message):
 
 
 def test_a_share_is_never_less_than_will_do():
-    assert some_of(["asr", "asv", "qbe"], 0.1) == {"asr": (90, 10, 20), "asv": (80, 16, 16), "qbe": (30, 4, 4)}
+    assert some_of(["asr", "asv", "qbe"], 0.1) == {
+        "asr": (90, 10, 20),
+        "asv": (80, 16, 16),
+        "qbe": (30, 4, 4),
+    }
     tiny = some_of(list(USUAL), 1e-6)
     assert {task: tiny[task] for task in LEAST} == LEAST and tiny["sd"] == (1, 1, 1)
     refused("there is no set er; choose from pr, asr, ks", some_of, ["er"], 1.0)
@@ -247,7 +315,8 @@ def test_the_command_makes_all_of_them():
     )
 
 
-# ---- the labels of MiniSUPERB are those of its recordings: phones, slots, matches, turns, sources, SNRs, trials
+# ---- the labels of MiniSUPERB are those of its recordings: phones, slots, matches, turns,
+# sources, SNRs, trials
 
 
 def phones(text):
@@ -273,13 +342,24 @@ def test_every_word_of_minisqa_has_phones_which_are_those_of_the_cmu_dictionary(
     assert len(PHONES) == 39 and {"AA", "AO", "ER", "NG", "ZH"} <= set(PHONES)
     assert all(set(names) <= set(PHONES) for names in PHONE_NAMES.values())
     language = load_language("en")
-    parts = [part for patterns in language.values.values() for pattern in patterns for slot in pattern for part in slot]
-    parts += [re.sub(r"\{\w+\}", "", fact) for relation in language.relations for fact in relation.facts]
+    parts = [
+        part
+        for patterns in language.values.values()
+        for pattern in patterns
+        for slot in pattern
+        for part in slot
+    ]
+    parts += [
+        re.sub(r"\{\w+\}", "", fact) for relation in language.relations for fact in relation.facts
+    ]
     words = sorted({word for part in parts for word in part.split()})
     lines = [" ".join(words[at : at + 20]) for at in range(0, len(words), 20)]
     spoken = [phones(line) for line in lines]
     assert len(words) > 1000 and {phone for line in spoken for phone in line.split()} == set(PHONES)
-    assert all(len(of_line.split()) > 2 * len(line.split()) for of_line, line in zip(spoken, lines, strict=True))
+    assert all(
+        len(of_line.split()) > 2 * len(line.split())
+        for of_line, line in zip(spoken, lines, strict=True)
+    )
 
 
 def test_trials_are_even_and_of_different_words():
@@ -287,14 +367,20 @@ def test_trials_are_even_and_of_different_words():
     voice, text = {d.id: d.voice.name for d in drawn}, {d.id: d.text for d in drawn}
     found = trials("test", drawn, 0)
     assert Counter(t.same for t in found) == {True: 240, False: 240}  # 16 voices, 6 recordings each
-    assert all((voice[t.first] == voice[t.second]) == t.same and text[t.first] != text[t.second] for t in found)
+    assert all(
+        (voice[t.first] == voice[t.second]) == t.same and text[t.first] != text[t.second]
+        for t in found
+    )
     assert len({frozenset((t.first, t.second)) for t in found}) == len(found)
     assert trials("test", drawn, 0) == found != trials("test", drawn, 1)
     assert len({t.same for t in found[:10]}) == 2
 
 
 def test_the_fewest_recordings_make_both_kinds_of_trial():
-    assert Counter(t.same for t in trials("dev", draw("asv", "dev", 3, 0), 0)) == {True: 1, False: 1}
+    assert Counter(t.same for t in trials("dev", draw("asv", "dev", 3, 0), 0)) == {
+        True: 1,
+        False: 1,
+    }
     with pytest.raises(ValueError, match="2 recordings make no trials"):
         trials("dev", draw("asv", "dev", 2, 0), 0)
 
@@ -302,7 +388,9 @@ def test_the_fewest_recordings_make_both_kinds_of_trial():
 def test_slots_are_found_where_they_were_filled_in():
     """The first place of a value after the slots before it is its own, for every phrase."""
     for number in range(40):
-        for phrase in (phrase for phrases in CONTENT["slot_commands"].values() for phrase in listed(phrases)):
+        for phrase in (
+            phrase for phrases in CONTENT["slot_commands"].values() for phrase in listed(phrases)
+        ):
             text, slots = speech.fill(Random(number), phrase, "test")
             at, filled = 0, phrase
             for slot in slots:
@@ -319,13 +407,19 @@ def test_matches_are_the_documents_that_have_the_words():
         for query in found[split]:
             holders = [d.id for d in documents if re.search(rf"\b{query.text}\b", d.text)]
             assert list(query.matches) == holders and 1 <= len(holders) <= 12
-            assert [d.id for d in documents if query.text in d.text] == holders  # in none as a part of a word
+            # in none as a part of a word
+            assert [d.id for d in documents if query.text in d.text] == holders
     voices = {name: {d.voice.name for d in found[name]} for name in found}
-    assert not voices[DOCUMENTS] & (voices["dev"] | voices["test"]) and not voices["dev"] & voices["test"]
+    assert (
+        not voices[DOCUMENTS] & (voices["dev"] | voices["test"])
+        and not voices["dev"] & voices["test"]
+    )
 
 
 def test_too_few_documents_are_refused():
-    with pytest.raises(InputError, match="8 documents contain .* queries for dev, not 100; give more documents"):
+    with pytest.raises(
+        InputError, match=("8 documents contain .* queries for dev, not 100; give more documents")
+    ):
         speech.plan_queries({DOCUMENTS: 8, "dev": 100, "test": 1}, 0)
 
 
@@ -340,8 +434,14 @@ def test_there_is_silence_outside_the_turns_and_speech_at_both_ends_of_each(talk
         active = np.zeros(len(samples), bool)
         for turn in turns:
             start, end = (round(edge * 16_000) for edge in (turn.start, turn.end))
-            assert (start / 16_000, end / 16_000) == (turn.start, turn.end) and 0 <= start < end <= len(samples)
-            assert np.abs(samples[start : start + 160]).max() > 0 and np.abs(samples[end - 160 : end]).max() > 0
+            assert (start / 16_000, end / 16_000) == (
+                turn.start,
+                turn.end,
+            ) and 0 <= start < end <= len(samples)
+            assert (
+                np.abs(samples[start : start + 160]).max() > 0
+                and np.abs(samples[end - 160 : end]).max() > 0
+            )
             assert rms_level(samples[start:end]) > -50
             active[start:end] = True
         assert not samples[~active].any() and np.abs(samples).max() <= 1
@@ -361,7 +461,8 @@ def test_two_people_talk_in_turn_with_some_overlap(talks):
     for samples, turns in talks:
         assert 7 < len(samples) / 16_000 < 16.5 and len({t.speaker for t in turns}) == 2
         for one, next_, other in zip(turns, turns[1:], turns[2:], strict=False):
-            assert one.speaker == other.speaker != next_.speaker and one.end <= other.start  # nobody talks twice at once
+            # nobody talks twice at once
+            assert one.speaker == other.speaker != next_.speaker and one.end <= other.start
             assert one.start < next_.start and one.end < next_.end
         overlap = sum(max(a.end - b.start, 0) for a, b in pairwise(turns))
         shares.append(overlap / (sum(t.end - t.start for t in turns) - overlap))
@@ -372,18 +473,25 @@ def test_two_people_talk_in_turn_with_some_overlap(talks):
 def test_the_sum_of_two_voices_is_the_mixture(tmp_path):
     for drawn in draw("ss", "test", 6, 0):
         made = drawn.make(tmp_path)
-        mixture, first, second = (to_int16(read_audio(tmp_path / name)).astype(int) for name in (made.audio, *made.sources))
+        mixture, first, second = (
+            to_int16(read_audio(tmp_path / name)).astype(int)
+            for name in (made.audio, *made.sources)
+        )
         np.testing.assert_array_equal(mixture, first + second)
         assert drawn.first.voice.name != drawn.second.voice.name and 1.5 < made.seconds < 6
         ratio = active_level(first / 32768) - active_level(second / 32768)
-        assert ratio == pytest.approx(drawn.ratio, abs=0.1) and RATIOS[0] <= ratio <= RATIOS[1] + 0.1
+        assert (
+            ratio == pytest.approx(drawn.ratio, abs=0.1) and RATIOS[0] <= ratio <= RATIOS[1] + 0.1
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("split", "kind"), [("train", SEEN), ("dev", SEEN), ("test", UNSEEN)])
 def test_noise_is_added_at_the_snr_that_was_drawn(split, kind, tmp_path):
     drawn = draw("se", split, 8, 1)
-    assert Counter(d.snr for d in drawn) == dict.fromkeys(SNRS[split], 2) and {d.noise for d in drawn} == {kind}
+    assert Counter(d.snr for d in drawn) == dict.fromkeys(SNRS[split], 2) and {
+        d.noise for d in drawn
+    } == {kind}
     for one in drawn:
         made = one.make(tmp_path)
         (source,) = made.sources
@@ -397,8 +505,13 @@ def test_every_mixture_has_noise_of_its_own(tmp_path):
     noises = []
     for one in draw("se", "train", 3, 1):
         made = one.make(tmp_path)
-        noises.append(read_audio(tmp_path / made.audio)[:16_000] - read_audio(tmp_path / made.sources[0])[:16_000])
-    assert all(abs(np.corrcoef(noises[i], noises[j])[0, 1]) < 0.5 for i, j in ((0, 1), (0, 2), (1, 2)))
+        noises.append(
+            read_audio(tmp_path / made.audio)[:16_000]
+            - read_audio(tmp_path / made.sources[0])[:16_000]
+        )
+    assert all(
+        abs(np.corrcoef(noises[i], noises[j])[0, 1]) < 0.5 for i, j in ((0, 1), (0, 2), (1, 2))
+    )
 
 
 def test_trimming_leaves_what_is_loud():

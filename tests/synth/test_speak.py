@@ -1,4 +1,5 @@
-"""--speak: texts read aloud with the time of every token, and corpora without audio; what is spoken in place of what is written."""
+"""--speak: texts read aloud with the time of every token, and corpora without audio; what is spoken
+in place of what is written."""
 
 import json
 from dataclasses import replace
@@ -35,11 +36,15 @@ from speechssl.synth.synthesisers import Voice
 from ..files import contents, read_lines, remarks
 from .test_synthesisers import NEEDS
 
-pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
+pytest.importorskip(
+    "espeakng_loader", reason=('the synthesiser needs: pip install "speechssl[synth]"')
+)
 
 VOICES = {language: speakers(language, "dev")[0] for language in ("en", "zh")}
 PIECES = [*"the of i 1990 $5 Dr. — , x/y U.S. 中 國 兒 ， 。 ? é ж 😀".split(), "\n", "\u200b"]
-TEXTS = st.one_of(st.lists(st.sampled_from(PIECES), max_size=25).map(" ".join), st.text(max_size=40))
+TEXTS = st.one_of(
+    st.lists(st.sampled_from(PIECES), max_size=25).map(" ".join), st.text(max_size=40)
+)
 
 
 def read(text, language="en"):
@@ -66,10 +71,15 @@ def test_words_are_those_of_the_text_in_order_and_inside_the_audio(text, languag
     edges = [t for w in words for t in (w.start, w.end)]
     assert edges == sorted(edges) and edges[0] >= 0 and edges[-1] <= reading.seconds
     assert len(words) == len(reading.offsets) == len(reading.spoken)
-    assert all(w.start == w.end for w, spoken in zip(words, reading.spoken, strict=True) if not spoken)
+    assert all(
+        w.start == w.end for w, spoken in zip(words, reading.spoken, strict=True) if not spoken
+    )
 
 
-@pytest.mark.parametrize(("language", "text", "short"), [("zh", "1999年的人 , 他有25%。", "人"), ("en", "it was 1999 then", "was")])
+@pytest.mark.parametrize(
+    ("language", "text", "short"),
+    [("zh", "1999年的人 , 他有25%。", "人"), ("en", "it was 1999 then", "was")],
+)
 def test_a_number_lasts_as_long_as_it_is_said(language, text, short):
     found = times(read(text, language))
     assert found["1999"][1] - found["1999"][0] > 2 * (found[short][1] - found[short][0])
@@ -85,11 +95,15 @@ def test_words_are_where_there_is_sound():
 
 
 def test_word_times_agree_with_a_word_read_alone():
-    """The last word of a sentence sounds the same and is as long, whatever sentences came before."""
+    """The last word of a sentence sounds the same and is as long, whatever sentences came
+    before."""
     alone, after = read("banana."), read("Mr. Smith has 25 $ here. banana.")
-    assert times(after)["banana."][1] - times(after)["banana."][0] == pytest.approx(times(alone)["banana."][1], abs=1e-6)
+    assert times(after)["banana."][1] - times(after)["banana."][0] == pytest.approx(
+        times(alone)["banana."][1], abs=1e-6
+    )
     size = len(alone.samples)
-    assert np.abs(after.samples[-size + 400 :] - alone.samples[400:]).max() < 0.05  # resampled from another phase
+    # resampled from another phase
+    assert np.abs(after.samples[-size + 400 :] - alone.samples[400:]).max() < 0.05
 
 
 @pytest.mark.slow
@@ -97,11 +111,18 @@ def test_a_long_sentence_is_read_whole_and_in_order():
     text = ", ".join(f"word number {i}" for i in range(150))
     reading = read(text)
     lengths = [w.end - w.start for w in reading.words if w.text == "number"]
-    assert len(text) > 2**11 > 5 * LONGEST and len(lengths) == 150 and min(lengths) > 0.1 and max(lengths) < 2 * min(lengths)
+    assert (
+        len(text) > 2**11 > 5 * LONGEST
+        and len(lengths) == 150
+        and min(lengths) > 0.1
+        and max(lengths) < 2 * min(lengths)
+    )
     assert reading.words[-1].end == pytest.approx(reading.seconds, abs=0.6)
 
 
-@pytest.mark.parametrize(("text", "why"), [("", "empty"), (" \n", "empty"), ("—", "nothing"), ("中文", "nothing")])
+@pytest.mark.parametrize(
+    ("text", "why"), [("", "empty"), (" \n", "empty"), ("—", "nothing"), ("中文", "nothing")]
+)
 def test_what_cannot_be_spoken_is_refused(text, why):
     with pytest.raises(ValueError, match=why):
         read(text)
@@ -138,13 +159,21 @@ def test_answers_have_the_times_of_their_words(answer, words):
     reading = read(LINES)
     (start, end), why = timed(answer, LINES, reading, "en")
     spans = {w.text: w for w in reading.words}
-    assert why == "" and (start, end) == (round(spans[words[0]].start, 5), round(spans[words[-1]].end, 5))
+    assert why == "" and (start, end) == (
+        round(spans[words[0]].start, 5),
+        round(spans[words[-1]].end, 5),
+    )
 
 
 def test_answers_without_a_place_or_sound_have_no_time():
     reading = read(LINES)
     assert reading.skipped == 1
-    for answer, why in (("art", "several"), ("cat", "do not occur"), (" ", "empty"), ("Παρά", "of which nothing can be spoken")):
+    for answer, why in (
+        ("art", "several"),
+        ("cat", "do not occur"),
+        (" ", "empty"),
+        ("Παρά", "of which nothing can be spoken"),
+    ):
         times, reason = timed(Answer(answer), LINES, reading, "en")
         assert times is None and why in reason
     assert timed(Answer("art", char_start=17), LINES, reading, "en")[0] is None
@@ -162,10 +191,18 @@ def question(name="q", of="p", text="When did Rome fall?", language="en", **more
 
 
 def records():
-    answers = (Answer("476", char_start=TEXT.index("476")), Answer("fell"), Answer("Rome"), Answer("Carthage"))
+    answers = (
+        Answer("476", char_start=TEXT.index("476")),
+        Answer("fell"),
+        Answer("Rome"),
+        Answer("Carthage"),
+    )
     choice = question("c", options=("in 476", "never"), correct=(0,))
     chinese = passage("z/1", "", "zh", transcript="羅馬在476年滅亡。")
-    return SplitRecords([passage(), chinese], [question(answers=answers), choice, question("q-z", "z/1", "何時？", "zh-TW")])
+    return SplitRecords(
+        [passage(), chinese],
+        [question(answers=answers), choice, question("q-z", "z/1", "何時？", "zh-TW")],
+    )
 
 
 def prepare(out, by_split, workers=1, **options):
@@ -189,13 +226,24 @@ def test_everything_has_audio_and_says_that_it_is_synthetic(made):
     out, _ = made
     corpus = load_corpus(out, "train")
     for record in corpus.records:
-        assert record.synthetic and record.speaker and len(read_audio(corpus.path(record))) == round(record.seconds * SAMPLE_RATE)
+        assert (
+            record.synthetic
+            and record.speaker
+            and len(read_audio(corpus.path(record))) == round(record.seconds * SAMPLE_RATE)
+        )
         assert "".join(w.text for w in record.words) == "".join(record.written.split())
     choice = corpus.questions[1]
     assert [len(read_audio(out / a)) > 4000 for a in choice.option_audio] == [True, True]
-    assert read_json(out / "card.json")["synthetic"] == "4 of 4 passages, 6 of 6 questions and 4 of 4 options spoken by espeak-ng"
+    assert read_json(out / "card.json")["synthetic"] == (
+        "4 of 4 passages, 6 of 6 questions and 4 of 4 options spoken by espeak-ng"
+    )
     transcript = corpus.passages["z/1"]  # spoken where there is no text
-    assert transcript.text == "" and [w.text for w in transcript.words[:4]] == ["羅", "馬", "在", "476"]
+    assert transcript.text == "" and [w.text for w in transcript.words[:4]] == [
+        "羅",
+        "馬",
+        "在",
+        "476",
+    ]
 
 
 def test_answers_have_times_by_offset_or_as_the_only_ones(made):
@@ -206,7 +254,11 @@ def test_answers_have_times_by_offset_or_as_the_only_ones(made):
     assert (year.start, year.end) == spans["476."] and (only.start, only.end) == spans["Rome"]
     assert several.start is None and absent.start is None
     found = remarks(report["splits"]["train"])
-    assert found["answers without offset that occur several times"] == found["answers that do not occur in the passage"] == 1
+    assert (
+        found["answers without offset that occur several times"]
+        == found["answers that do not occur in the passage"]
+        == 1
+    )
     assert found["passages without audio"] == found["options without audio"] == 2
 
 
@@ -222,29 +274,65 @@ def test_voices_of_the_splits_are_apart_and_those_of_a_passage_too(made):
 
 
 def test_what_has_audio_is_left_alone(tmp_path):
-    write_flac(tmp_path / "real.flac", np.random.default_rng(0).normal(0, 0.1, SAMPLE_RATE).astype(np.float32))
-    real = replace(passage(), audio=str(tmp_path / "real.flac"), seconds=1.0, speaker="her", words=(Span("Rome", 0, 1),))
+    write_flac(
+        tmp_path / "real.flac",
+        np.random.default_rng(0).normal(0, 0.1, SAMPLE_RATE).astype(np.float32),
+    )
+    real = replace(
+        passage(),
+        audio=str(tmp_path / "real.flac"),
+        seconds=1.0,
+        speaker="her",
+        words=(Span("Rome", 0, 1),),
+    )
     answered = question(answers=(Answer("Rome", 0.0, 1.0, 0),))
-    recorded = replace(answered, id="recorded", audio=str(tmp_path / "real.flac"), seconds=1.0, speaker="him")
+    recorded = replace(
+        answered, id="recorded", audio=str(tmp_path / "real.flac"), seconds=1.0, speaker="him"
+    )
     optioned = replace(recorded, id="optioned", options=("yes", "no"), correct=(0,))
-    report, spoken = prepare(tmp_path / "out", {"dev": SplitRecords([real], [answered, recorded, optioned])})
+    report, spoken = prepare(
+        tmp_path / "out", {"dev": SplitRecords([real], [answered, recorded, optioned])}
+    )
     assert spoken["dev"].passages == [real] and spoken["dev"].questions[1] == recorded
     asked, _, choice = spoken["dev"].questions
     assert asked.synthetic and asked.answers == answered.answers
-    assert choice.audio == recorded.audio and choice.speaker == "him" and len(choice.option_audio) == 2 and choice.synthetic
+    assert (
+        choice.audio == recorded.audio
+        and choice.speaker == "him"
+        and len(choice.option_audio) == 2
+        and choice.synthetic
+    )
     assert "passages without audio" not in remarks(report["splits"]["dev"])
     load_corpus(tmp_path / "out", "dev")
 
 
 def test_what_cannot_be_spoken_is_set_aside_with_its_questions(tmp_path):
-    passages = [passage(text="Rome (Ρώμη) fell."), passage("empty", ""), passage("greek", "Ρώμη"), passage("german", "Rom", "de")]
-    questions = [question(), question("none", text=" "), question("of-empty", "empty"), question("de", language="de")]
-    questions += [question("blank", options=("yes", ""), correct=(0,)), question("of-german", "german")]
+    passages = [
+        passage(text="Rome (Ρώμη) fell."),
+        passage("empty", ""),
+        passage("greek", "Ρώμη"),
+        passage("german", "Rom", "de"),
+    ]
+    questions = [
+        question(),
+        question("none", text=" "),
+        question("of-empty", "empty"),
+        question("de", language="de"),
+    ]
+    questions += [
+        question("blank", options=("yes", ""), correct=(0,)),
+        question("of-german", "german"),
+    ]
     report, spoken = prepare(tmp_path, {"dev": SplitRecords(passages, questions)})
     reasons = {line["id"]: line["reason"] for line in read_lines(tmp_path / "set_aside.jsonl")}
-    assert [p.id for p in spoken["dev"].passages] == ["p"] and [q.id for q in spoken["dev"].questions] == ["q"]
+    assert [p.id for p in spoken["dev"].passages] == ["p"] and [
+        q.id for q in spoken["dev"].questions
+    ] == ["q"]
     assert reasons["empty"] == "the passage cannot be spoken: it is empty"
-    assert "nothing in it can be spoken" in reasons["greek"] and "one of its options" in reasons["blank"]
+    assert (
+        "nothing in it can be spoken" in reasons["greek"]
+        and ("one of its options") in reasons["blank"]
+    )
     assert "language 'de'" in reasons["german"] and "language 'de'" in reasons["de"]
     assert reasons["of-empty"] == reasons["of-german"] == "its passage cannot be spoken"
     assert report["splits"]["dev"]["passages"] == {"read": 4, "kept": 1, "set_aside": 3}
@@ -269,20 +357,31 @@ def test_a_slice_sounds_as_the_whole_and_a_seed_changes_the_voices(made, tmp_pat
     one = SplitRecords(records().passages[:1], records().questions[1:2])
     prepare(tmp_path / "slice", {"train": one})
     names = ["train/spoken/passages/p.flac", "train/spoken/questions/c.option-1.flac"]
-    assert [(tmp_path / "slice" / n).read_bytes() for n in names] == [(whole / n).read_bytes() for n in names]
+    assert [(tmp_path / "slice" / n).read_bytes() for n in names] == [
+        (whole / n).read_bytes() for n in names
+    ]
     _, other = prepare(tmp_path / "other", {"train": one}, seed=5)
     assert other["train"].passages[0].speaker != load_corpus(whole, "train").passages["p"].speaker
 
 
 def test_a_killed_run_goes_on(made, tmp_path, monkeypatch, dies_in):
-    out, by_split, speak = tmp_path / "corpus", {"train": records(), "test-noisy": records()}, speaking._speak_group
+    out, by_split, speak = (
+        tmp_path / "corpus",
+        {"train": records(), "test-noisy": records()},
+        speaking._speak_group,
+    )
     with dies_in(speaking, "_speak_group", 3):
         prepare(out, by_split)
     assert not (out / "card.json").exists()
-    assert all(CHECKSUM in json.loads(part.read_text()) for part in (out / "train" / speaking.PARTS).iterdir())
+    assert all(
+        CHECKSUM in json.loads(part.read_text())
+        for part in (out / "train" / speaking.PARTS).iterdir()
+    )
     (out / "train/spoken/passages/p.flac").unlink()  # of a part that says it is done
     done = []
-    monkeypatch.setattr(speaking, "_speak_group", lambda group: (done.append(group.passage.id), speak(group)))
+    monkeypatch.setattr(
+        speaking, "_speak_group", lambda group: (done.append(group.passage.id), speak(group))
+    )
     prepare(out, by_split)
     assert len(done) == 3 and contents(out) == contents(made[0])
 
@@ -291,7 +390,11 @@ def test_a_part_of_another_text_is_spoken_again(tmp_path):
     first = {"train": SplitRecords([passage()], [])}
     write_json(tmp_path / "settings.json", {"corpus": "tried", "source": "here"})
     speak_drafts(tmp_path, first, PrepareReport("tried"))
-    changed = speak_drafts(tmp_path, {"train": SplitRecords([passage(text="Carthage fell.")], [])}, PrepareReport("tried"))
+    changed = speak_drafts(
+        tmp_path,
+        {"train": SplitRecords([passage(text="Carthage fell.")], [])},
+        PrepareReport("tried"),
+    )
     assert [w.text for w in changed["train"].passages[0].words] == ["Carthage", "fell."]
 
 
@@ -300,7 +403,9 @@ def test_nothing_to_speak_has_no_bar(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("synthesiser", [pytest.param(name, marks=NEEDS[name]) for name in ("flite", "kokoro")])
+@pytest.mark.parametrize(
+    "synthesiser", [pytest.param(name, marks=NEEDS[name]) for name in ("flite", "kokoro")]
+)
 def test_another_synthesiser_speaks_and_gives_times(tmp_path: Path, synthesiser: str):
     report = PrepareReport("tried")
     asked = question(text="Where did he go?", answers=(Answer("Berlin", char_start=16),))
@@ -310,7 +415,10 @@ def test_another_synthesiser_speaks_and_gives_times(tmp_path: Path, synthesiser:
     answer, last = spoken.questions[0].answers[0], spoken.passages[0].words[-1]
     assert (answer.start, answer.end) == pytest.approx((last.start, last.end), abs=1e-4)
     assert 0.2 < answer.end - answer.start < answer.end <= spoken.passages[0].seconds
-    assert report.remarks["test", ("passages without audio", f"spoken by {synthesiser} (synthetic)")] == 1
+    assert (
+        report.remarks["test", ("passages without audio", f"spoken by {synthesiser} (synthetic)")]
+        == 1
+    )
 
 
 # ---- what is spoken in place of what is written
@@ -323,7 +431,8 @@ def spoken_text(text, language):
 @pytest.mark.parametrize(
     ("digits", "words"),
     [
-        ("0", "zero"), ("13", "thirteen"), ("40", "forty"), ("101", "one hundred one"), ("007", "zero zero seven"),
+        ("0", "zero"), ("13", "thirteen"), ("40", "forty"), ("101", "one hundred one"), ("007", "zero zero "
+                                                                                                "seven"),
         ("11000", "eleven thousand"), ("1000001", "one million one"), ("1" * 16, " ".join(["one"] * 16)),
     ],
 )  # fmt: skip
@@ -333,14 +442,19 @@ def test_cardinals(digits, words):
 
 def test_every_number_below_a_million_is_said_differently():
     numbers = [str(n) for n in (*range(3000), *range(3000, 1_000_000, 997))]
-    assert all(len(set(map(said, numbers))) == len(numbers) for said in (cardinal, mandarin, ordinal))
+    assert all(
+        len(set(map(said, numbers))) == len(numbers) for said in (cardinal, mandarin, ordinal)
+    )
 
 
 @pytest.mark.parametrize(
     ("digits", "words"),
     [
-        ("1922", "nineteen twenty two"), ("1905", "nineteen oh five"), ("1900", "nineteen hundred"), ("2005", "two thousand five"),
-        ("2022", "twenty twenty two"), ("1066", "one thousand sixty six"), ("4000", "four thousand"),
+        ("1922", "nineteen twenty two"), ("1905", "nineteen oh "
+                                                  "five"), ("1900", "nineteen hundred"), ("2005", "two thousand "
+                                                                                                  "five"),
+        ("2022", "twenty twenty two"), ("1066", "one thousand "
+                                                "sixty six"), ("4000", "four thousand"),
     ],
 )  # fmt: skip
 def test_years(digits, words):
@@ -349,7 +463,9 @@ def test_years(digits, words):
 
 def test_ordinals_and_decades():
     numbers = ("1", "2", "3", "5", "8", "9", "12", "20")
-    assert " ".join(map(ordinal, numbers)) == "first second third fifth eighth ninth twelfth twentieth"
+    assert " ".join(map(ordinal, numbers)) == (
+        "first second third fifth eighth ninth twelfth twentieth"
+    )
     assert (ordinal("145"), ordinal("100")) == ("one hundred forty fifth", "one hundredth")
     assert [plural(w) for w in ("ninety", "hundred")] == ["nineties", "hundreds"]
 
@@ -369,12 +485,18 @@ def test_mandarin_numbers(digits, words):
 @pytest.mark.parametrize(
     ("written", "spoken"),
     [
-        ("$25 million, or 25 $ (3.5%) .", "twenty five million dollars, or twenty five dollars three point five percent,"),
+        (
+            "$25 million, or 25 $ (3.5%) .",
+            "twenty five million dollars, or twenty five dollars three point five percent,",
+        ),
         ("the 1990s, the 19th century", "the nineteen nineties, the nineteenth century"),
         ("Dr. Smith vs. the U.S. e.g. here", "doctor Smith versus the U S for example here"),
         ("St. Louis is no. Really", "saint Louis is no. Really"),
         ("World War II 1914-1918", "World War two nineteen fourteen to nineteen eighteen"),
-        ("co2 in8 X.25 .5 1973's", "co two in eight X twenty five zero point five nineteen seventy three's"),
+        (
+            "co2 in8 X.25 .5 1973's",
+            "co two in eight X twenty five zero point five nineteen seventy three's",
+        ),
         ("this—of −4 3—4", "this of minus four three four"),
         ("α-helix A&B 10:30 1,024", "alpha helix A and B ten thirty one thousand twenty four"),
         ("“don’t” rock'n'roll café Şile", "don't rock'n'roll café Sile"),
@@ -384,7 +506,10 @@ def test_mandarin_numbers(digits, words):
         ("١٢٣", "one hundred twenty three"),
         ("½ 5½ 2¾ ⅔", "one half five and one half two and three quarters two thirds"),
         ("10² 10¹² x²", "ten two ten twelve x two"),
-        ("$1 $1.50 50%-60%", "one dollar one point five zero dollars fifty percent to sixty percent"),
+        (
+            "$1 $1.50 50%-60%",
+            "one dollar one point five zero dollars fifty percent to sixty percent",
+        ),
         ("", ""),
     ],
 )
@@ -415,7 +540,11 @@ def test_mandarin(written, spoken):
 def test_sentences_end_where_they_do():
     text = "Mr. J. Smith, of the U.S. Army, left... He did! Did he?\nno stop here\nlast"
     assert [w.text for w in normalise(text, "en") if w.ends] == ["left...", "did!", "he?", "here"]
-    assert [w.text for w in normalise("他說：「好。」然後？走了；", "zh") if w.ends] == ["。」", "？", "；"]
+    assert [w.text for w in normalise("他說：「好。」然後？走了；", "zh") if w.ends] == [
+        "。」",
+        "？",
+        "；",
+    ]
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

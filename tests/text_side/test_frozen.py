@@ -37,7 +37,9 @@ from speechssl.textlm import load_text_encoder
 
 
 def options(steps: int = 2, **changes: Any) -> ComputeOptions:
-    training = TrainingOptions(steps=steps, learning_rate=3e-3, warmup_steps=1, save_every=50, bf16=False)
+    training = TrainingOptions(
+        steps=steps, learning_rate=3e-3, warmup_steps=1, save_every=50, bf16=False
+    )
     return ComputeOptions(training, **{"batch": 8, "test": 12} | changes)
 
 
@@ -48,7 +50,9 @@ def test_bit_memory_shows_the_string_once_whole_and_once_masked() -> None:
     strings, masked = shown[:, :10].reshape(4, 5, 100), shown[:, 10:].reshape(4, 100)
     bits = 2 * wanted - 1
     assert all((strings[i] == bits[i]).all(1).any() for i in range(4))
-    assert np.array_equal(masked[masked != 0], bits[masked != 0]) and 0.3 < (masked == 0).mean() < 0.7
+    assert (
+        np.array_equal(masked[masked != 0], bits[masked != 0]) and 0.3 < (masked == 0).mean() < 0.7
+    )
 
 
 def test_bit_xor_is_one() -> None:
@@ -70,7 +74,11 @@ def read(signs: list[str]) -> int:
         ranked = sorted(values)
         name = stack.pop()
         middle = (ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) // 2
-        stack.append({"[MIN": ranked[0], "[MAX": ranked[-1], "[MED": middle, "[SUM_MOD": sum(values) % 10}[name])
+        stack.append(
+            {"[MIN": ranked[0], "[MAX": ranked[-1], "[MED": middle, "[SUM_MOD": sum(values) % 10}[
+                name
+            ]
+        )
     (value,) = stack
     return int(value)
 
@@ -102,7 +110,9 @@ def shown_expression(written: str, places: int = 14) -> np.ndarray:
     """(1, T, F) as `listops` shows it."""
     signs = [*map(str, range(10)), "[MIN", "[MAX", "[MED", "[SUM_MOD", "]"]
     numbers = [signs.index(sign) for sign in written.split()]
-    return np.eye(len(signs) + 1, dtype=np.float32)[[len(signs)] * (places - len(numbers)) + numbers][None]
+    return np.eye(len(signs) + 1, dtype=np.float32)[
+        [len(signs)] * (places - len(numbers)) + numbers
+    ][None]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +124,9 @@ def shown_expression(written: str, places: int = 14) -> np.ndarray:
         ("[MED 1 4 ]", 2, 1, 2),
     ],
 )
-def test_the_floor_of_listops_is_the_outer_operator_over_all_digits(written: str, guess: int, deep: int, count: int) -> None:
+def test_the_floor_of_listops_is_the_outer_operator_over_all_digits(
+    written: str, guess: int, deep: int, count: int
+) -> None:
     shown = shown_expression(written)
     signs = written_signs(shown[0])
     assert operated(shown).tolist() == [[guess]]
@@ -123,13 +135,15 @@ def test_the_floor_of_listops_is_the_outer_operator_over_all_digits(written: str
 
 def test_the_floors_of_bit_memory_copy_what_is_shown_and_vote_where_it_is_masked() -> None:
     strings = [[1, 1, -1, -1], [1, -1, 1, -1], [1, -1, -1, 1], [-1, 1, -1, -1], [-1, 1, 1, -1]]
-    shown = np.array([[*strings, [0, -1, 0, -1]]], np.float32)  # the second string, of which two bits are masked
+    # the second string, of which two bits are masked
+    shown = np.array([[*strings, [0, -1, 0, -1]]], np.float32)
     assert copied(shown).tolist() == [[0, 0, 0, 0]] and voted(shown).tolist() == [[1, 0, 0, 0]]
     shown, wanted = load_puzzle("bit-memory", 40).tested(500)
     masked = shown[:, 5] == 0
     assert (copied(shown) == wanted)[~masked].all() and (voted(shown) == wanted)[~masked].all()
     assert (copied(shown) == wanted).mean() == pytest.approx(0.75, abs=0.01)
-    assert (voted(shown) == wanted)[masked].mean() == pytest.approx(11 / 16, abs=0.01)  # the string itself is one of five
+    # the string itself is one of five
+    assert (voted(shown) == wanted)[masked].mean() == pytest.approx(11 / 16, abs=0.01)
 
 
 def test_the_floor_of_images_is_the_class_with_the_nearest_mean() -> None:
@@ -137,52 +151,95 @@ def test_the_floor_of_images_is_the_class_with_the_nearest_mean() -> None:
     assert puzzle.train and puzzle.test
     images, labels = puzzle.train
     means = [images[labels[:, 0] == n].mean(0) for n in range(10)]
-    nearest = [min(range(10), key=lambda n: float(((means[n] - image) ** 2).sum())) for image in puzzle.test[0][:50]]
+    nearest = [
+        min(range(10), key=lambda n: float(((means[n] - image) ** 2).sum()))
+        for image in puzzle.test[0][:50]
+    ]
     assert puzzle.floors["nearest-mean"](puzzle.test[0][:50])[:, 0].tolist() == nearest
 
 
 def test_the_commonest_answers_are_those_of_training() -> None:
     puzzle = load_puzzle("digits")
-    assert puzzle.train and puzzle.commonest().tolist() == [int(np.bincount(puzzle.train[1][:, 0]).argmax())]
+    assert puzzle.train and puzzle.commonest().tolist() == [
+        int(np.bincount(puzzle.train[1][:, 0]).argmax())
+    ]
     assert load_puzzle("bit-xor").commonest().shape == (5,)
 
 
-def test_every_task_is_scored_with_its_floors_on_the_same_examples(checkpoint: Any, tmp_path: Path) -> None:
-    compute("listops", tmp_path, "frozen", Setting(str(checkpoint("BERT")), "pretrained", "frozen"), options(size=12), ())
-    runs = {path.parent.name: read_json(path) for path in tmp_path.glob("runs/listops/*/scores.json")}
+def test_every_task_is_scored_with_its_floors_on_the_same_examples(
+    checkpoint: Any, tmp_path: Path
+) -> None:
+    compute(
+        "listops",
+        tmp_path,
+        "frozen",
+        Setting(str(checkpoint("BERT")), "pretrained", "frozen"),
+        options(size=12),
+        (),
+    )
+    runs = {
+        path.parent.name: read_json(path) for path in tmp_path.glob("runs/listops/*/scores.json")
+    }
     assert runs.keys() == {"frozen-0", "majority-0", "outer-operator-0"}
-    assert {r.encoder for r in read_rows(tmp_path / "results.jsonl")} == {"frozen", "majority", "outer-operator"}
+    assert {r.encoder for r in read_rows(tmp_path / "results.jsonl")} == {
+        "frozen",
+        "majority",
+        "outer-operator",
+    }
     shown, wanted = load_puzzle("listops", 12).tested(12)
     expected = (operated(shown) == wanted)[:, 0].astype(float)
-    assert {int(i): share for i, (_, share) in runs["outer-operator-0"]["items"].items()} == dict(enumerate(expected))
+    assert {int(i): share for i, (_, share) in runs["outer-operator-0"]["items"].items()} == dict(
+        enumerate(expected)
+    )
     assert runs["frozen-0"]["items"].keys() == runs["outer-operator-0"]["items"].keys()
-    assert runs["majority-0"]["expressions"]["3"] == [depth(written_signs(shown[3])), len(digits(written_signs(shown[3])))]
+    assert runs["majority-0"]["expressions"]["3"] == [
+        depth(written_signs(shown[3])),
+        len(digits(written_signs(shown[3]))),
+    ]
 
 
 def test_dev_is_of_neither_training_nor_test() -> None:
     puzzle = load_puzzle("digits")
     less, dev = puzzle.with_dev(5)
     assert puzzle.train and less.train and less.test is puzzle.test
-    assert np.array_equal(np.concatenate([less.train[0], dev[0]]), puzzle.train[0]) and len(dev[0]) == 135
+    assert (
+        np.array_equal(np.concatenate([less.train[0], dev[0]]), puzzle.train[0])
+        and len(dev[0]) == 135
+    )
     puzzle = load_puzzle("bit-memory", 40)
     same, dev = puzzle.with_dev(30)
-    assert same is puzzle and dev[0].shape == (30, 6, 40) and not np.array_equal(dev[0], puzzle.tested(30)[0])
+    assert (
+        same is puzzle
+        and dev[0].shape == (30, 6, 40)
+        and not np.array_equal(dev[0], puzzle.tested(30)[0])
+    )
 
 
-def test_the_learning_rate_is_the_best_on_dev_and_the_card_says_so(checkpoint: Any, tmp_path: Path) -> None:
+def test_the_learning_rate_is_the_best_on_dev_and_the_card_says_so(
+    checkpoint: Any, tmp_path: Path
+) -> None:
     start = Setting(str(checkpoint("BERT")), "pretrained", "all")
     rates = (1e-9, 3e-3, 2e-9)
     compute("bit-xor", tmp_path, "full", start, options(60, size=1, batch=16), rates)
     card = read_json(tmp_path / "runs/bit-xor/full-0/scores.json")
-    assert card["learning_rate"] == 3e-3 and [tried["learning_rate"] for tried in card["sweep"]] == list(rates)
+    assert card["learning_rate"] == 3e-3 and [
+        tried["learning_rate"] for tried in card["sweep"]
+    ] == list(rates)
     assert card["sweep"][1]["score"] > max(card["sweep"][0]["score"], card["sweep"][2]["score"])
-    assert card["chosen_on"] == {"split": "dev", "items": 12} and card["options"]["learning_rates"] == list(rates)
+    assert card["chosen_on"] == {"split": "dev", "items": 12} and card["options"][
+        "learning_rates"
+    ] == list(rates)
     (run,) = (run for run in read_runs(tmp_path) if run.arm == "full")
     assert (run.learning_rate, run.rates) == (3e-3, rates)
 
 
 def idx(values: np.ndarray) -> bytes:
-    return b"\0\0\x08" + bytes([values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape) + values.astype(np.uint8).tobytes()
+    return (
+        b"\0\0\x08"
+        + bytes([values.ndim])
+        + struct.pack(f">{values.ndim}I", *values.shape)
+        + values.astype(np.uint8).tobytes()
+    )
 
 
 def test_mnist_and_cifar_are_read_from_their_files(tmp_path: Path) -> None:
@@ -203,7 +260,9 @@ def test_mnist_and_cifar_are_read_from_their_files(tmp_path: Path) -> None:
     puzzle = load_puzzle(str(cifar))
     assert puzzle.test and puzzle.name == "cifar-10"
     assert puzzle.test[0].shape == (2, 64, 48) and puzzle.test[1].ravel().tolist() == [7, 7]
-    assert puzzle.test[0][0, 0].reshape(4, 4, 3)[0, 1, 2] * 255 == pytest.approx(row[1 + 2 * 1024 + 1])
+    assert puzzle.test[0][0, 0].reshape(4, 4, 3)[0, 1, 2] * 255 == pytest.approx(
+        row[1 + 2 * 1024 + 1]
+    )
     (mnist / "train-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x09\0")
     with pytest.raises(InputError, match="train-labels-idx1-ubyte is not a whole idx file"):
         load_puzzle(str(mnist))
@@ -211,25 +270,44 @@ def test_mnist_and_cifar_are_read_from_their_files(tmp_path: Path) -> None:
 
 def test_statistics_keep_mean_and_variance_of_each_matrix_and_nothing_else(checkpoint: Any) -> None:
     folder = str(checkpoint("BERT", hidden_size=64, intermediate_size=256))
-    before, after = load_text_encoder(folder)[0], begin(load_text_encoder(folder)[0], "statistics", 1)
+    before, after = (
+        load_text_encoder(folder)[0],
+        begin(load_text_encoder(folder)[0], "statistics", 1),
+    )
     name = "encoder.layer.0.intermediate.dense.weight"
     a, b = before.state_dict()[name], after.state_dict()[name]
     assert not torch.allclose(a, b) and float(b.std()) == pytest.approx(float(a.std()), rel=0.05)
     other = begin(load_text_encoder(folder)[0], "default", 1).state_dict()[name]
-    assert not torch.equal(other, a) and torch.equal(begin(load_text_encoder(folder)[0], "pretrained", 1).state_dict()[name], a)
+    assert not torch.equal(other, a) and torch.equal(
+        begin(load_text_encoder(folder)[0], "pretrained", 1).state_dict()[name], a
+    )
 
 
 @pytest.mark.slow
-def test_bit_xor_is_learnt_and_fewer_weights_are_trained_where_layers_are_frozen(checkpoint: Any, tmp_path: Path) -> None:
+def test_bit_xor_is_learnt_and_fewer_weights_are_trained_where_layers_are_frozen(
+    checkpoint: Any, tmp_path: Path
+) -> None:
     encoder = str(checkpoint("BERT"))
     whole, few = (Setting(encoder, "pretrained", trained) for trained in ("all", "frozen"))
-    said = compute("bit-xor", tmp_path, "full", whole, options(100, size=1, batch=16, evaluate_every=60))
+    said = compute(
+        "bit-xor", tmp_path, "full", whole, options(100, size=1, batch=16, evaluate_every=60)
+    )
     compute("bit-xor", tmp_path, "frozen", few, options(2, size=1))
-    full, frozen = (read_json(tmp_path / f"runs/bit-xor/{arm}-0/scores.json") for arm in ("full", "frozen"))
+    full, frozen = (
+        read_json(tmp_path / f"runs/bit-xor/{arm}-0/scores.json") for arm in ("full", "frozen")
+    )
     shares = [share for _, share in full["items"].values()]
-    assert np.mean(shares) == 1 and [p["step"] for p in full["curve"]] == [60, 100] and "100.0 % right" in said
+    assert (
+        np.mean(shares) == 1
+        and [p["step"] for p in full["curve"]] == [60, 100]
+        and "100.0 % right" in said
+    )
     assert full["trained_parameters"] > 2 * frozen["trained_parameters"]
-    assert {r.encoder for r in read_rows(tmp_path / "results.jsonl")} == {"frozen", "full", "majority"}
+    assert {r.encoder for r in read_rows(tmp_path / "results.jsonl")} == {
+        "frozen",
+        "full",
+        "majority",
+    }
 
 
 def test_tasks_that_cannot_be_had_are_one_sentence(checkpoint: Any, tmp_path: Path) -> None:
@@ -241,6 +319,18 @@ def test_tasks_that_cannot_be_had_are_one_sentence(checkpoint: Any, tmp_path: Pa
     ):
         with pytest.raises(InputError, match=message):
             load_puzzle(task, size)
-    with pytest.raises(InputError, match=r"sequences of 9999 places \(listops\) .* positions .* give a smaller --length"):
-        compute("listops", tmp_path / "r", "x", Setting(str(checkpoint("BERT")), "pretrained", "frozen"), options(size=9999))
+    with pytest.raises(
+        InputError,
+        match=(
+            r"sequences of 9999 places \(listops\) .* positions .* "
+            r"give a smaller --length"
+        ),
+    ):
+        compute(
+            "listops",
+            tmp_path / "r",
+            "x",
+            Setting(str(checkpoint("BERT")), "pretrained", "frozen"),
+            options(size=9999),
+        )
     assert not list(tmp_path.glob("r/runs/*/*"))

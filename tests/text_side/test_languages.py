@@ -1,4 +1,5 @@
-"""Languages in one space: ranks, chance, words in their context, language vectors, and shifts that readers take."""
+"""Languages in one space: ranks, chance, words in their context, language vectors, and shifts that
+readers take."""
 
 from __future__ import annotations
 
@@ -38,12 +39,24 @@ from speechssl.text_side.languages import (
 )
 from speechssl.text_side.pretrain import pretrain_text
 from speechssl.text_side.tables import gains_tables
-from speechssl.textlm import Shift, changed, layers_of, listening, load_shift, load_text_encoder, make_encoder
+from speechssl.textlm import (
+    Shift,
+    changed,
+    layers_of,
+    listening,
+    load_shift,
+    load_text_encoder,
+    make_encoder,
+)
 from speechssl.timing import FrameGrid, RunLength
 
 from ..files import change_lines, untouched
 
-ENGLISH = ("the red lamp of anna is old", "anna bought a red lamp", "the cat is grey and the dog is red")
+ENGLISH = (
+    "the red lamp of anna is old",
+    "anna bought a red lamp",
+    "the cat is grey and the dog is red",
+)
 MANDARIN = ("红色的台灯很旧", "小猫是灰色的", "小狗和台灯是红色的")
 OPTIONS = LanguageOptions(length=16, batch=2)
 
@@ -60,7 +73,14 @@ def texts(tmp_path_factory: Any) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def bilingual(texts: tuple[Path, Path], tmp_path_factory: Any) -> Path:
     training = TrainingOptions(steps=3, learning_rate=1e-3, warmup_steps=1, bf16=False)
-    size: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "length": 16, "batch": 4, "vocabulary": 120}
+    size: dict[str, Any] = {
+        "layers": 2,
+        "width": 16,
+        "heads": 2,
+        "length": 16,
+        "batch": 4,
+        "vocabulary": 120,
+    }
     options = TextPretraining(training, text=texts[0], second_text=texts[1], **size)
     return pretrain_text(tmp_path_factory.mktemp("made") / "out", options)
 
@@ -71,14 +91,21 @@ def bilingual(texts: tuple[Path, Path], tmp_path_factory: Any) -> Path:
 def test_ranks_are_those_of_the_nearest_right_word_and_equals_are_wrong_first() -> None:
     first = np.array([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
     second = np.array([[3.0, 0.1], [0.1, 1.0], [-1.0, 0.0]])
-    assert reciprocal_ranks(first, second, {0: [0], 1: [0], 2: [0, 2]}) == {0: 1, 1: 1 / 2, 2: 1 / 2}
+    assert reciprocal_ranks(first, second, {0: [0], 1: [0], 2: [0, 2]}) == {
+        0: 1,
+        1: 1 / 2,
+        2: 1 / 2,
+    }
     alike = np.ones((4, 2))
-    assert reciprocal_ranks(alike, alike, {0: [0], 1: [1, 2]}) == {0: 1 / 4, 1: 1 / 3}  # a collapsed encoder knows nothing
+    # a collapsed encoder knows nothing
+    assert reciprocal_ranks(alike, alike, {0: [0], 1: [1, 2]}) == {0: 1 / 4, 1: 1 / 3}
 
 
 @pytest.mark.parametrize(("candidates", "right"), [(1, 1), (4, 1), (5, 2), (5, 5)])
 def test_chance_is_the_mean_over_all_orders(candidates: int, right: int) -> None:
-    places = [min(order.index(i) for i in range(right)) + 1 for order in permutations(range(candidates))]
+    places = [
+        min(order.index(i) for i in range(right)) + 1 for order in permutations(range(candidates))
+    ]
     assert chance(candidates, right) == pytest.approx(np.mean([1 / place for place in places]))
 
 
@@ -88,8 +115,18 @@ def test_chance_is_the_mean_over_all_orders(candidates: int, right: int) -> None
 def test_every_word_of_the_lexicon_is_in_the_grammar_of_its_language() -> None:
     for side, code in enumerate(("en", "zh")):
         language = load_language(code)
-        said = [word for patterns in language.values.values() for pattern in patterns for slot in pattern for word in slot]
-        said += [text for relation in language.relations for text in (*relation.facts, *relation.questions)]
+        said = [
+            word
+            for patterns in language.values.values()
+            for pattern in patterns
+            for slot in pattern
+            for word in slot
+        ]
+        said += [
+            text
+            for relation in language.relations
+            for text in (*relation.facts, *relation.questions)
+        ]
         said += language.fillers
         words = [pair[side] for pair in lexicon()]
         find = finder(words)
@@ -99,31 +136,49 @@ def test_every_word_of_the_lexicon_is_in_the_grammar_of_its_language() -> None:
 
 
 def test_whole_words_are_found_and_the_longest_first() -> None:
-    assert finder(["art", "fire", "fire fighter"])("Artful art of a fire fighter") == [(0, 7, 10), (2, 16, 28)]
+    assert finder(["art", "fire", "fire fighter"])("Artful art of a fire fighter") == [
+        (0, 7, 10),
+        (2, 16, 28),
+    ]
     assert finder(["一月", "十一月"])("十一月和一月") == [(1, 0, 3), (0, 4, 6)]
     assert finder([])("anything") == []
 
 
-def test_words_of_a_text_are_the_tokens_that_cover_them(bilingual: Path, texts: tuple[Path, Path]) -> None:
+def test_words_of_a_text_are_the_tokens_that_cover_them(
+    bilingual: Path, texts: tuple[Path, Path]
+) -> None:
     tokenizer = load_text_encoder(str(bilingual))[1]
     text = load_text(texts[0])
     sequences = text_sequences(text, ["red", "lamp"], tokenizer, 14, 99)
-    found = [(word, tokenizer.decode(ids[a:b])) for ids, places in sequences for word, a, b in places]
+    found = [
+        (word, tokenizer.decode(ids[a:b])) for ids, places in sequences for word, a, b in places
+    ]
     assert found == [(0, "red"), (1, "lamp"), (0, "red"), (1, "lamp"), (0, "red")]
     whole, cut = (text_sequences(text, ["red lamp"], tokenizer, room, 99) for room in (14, 2))
-    assert sum(len(places) for _, places in whole) == 2 > sum(len(places) for _, places in cut)  # one lies on a border
-    assert np.concatenate([ids for ids, _ in cut]).tolist() == np.concatenate([ids for ids, _ in whole]).tolist()
+    # one lies on a border
+    assert sum(len(places) for _, places in whole) == 2 > sum(len(places) for _, places in cut)
+    assert (
+        np.concatenate([ids for ids, _ in cut]).tolist()
+        == np.concatenate([ids for ids, _ in whole]).tolist()
+    )
 
 
-def test_words_of_speech_are_the_units_between_their_times(mini_corpus: Any, save_units: Any, tmp_path: Path) -> None:
+def test_words_of_speech_are_the_units_between_their_times(
+    mini_corpus: Any, save_units: Any, tmp_path: Path
+) -> None:
     root, grid = mini_corpus((16_000, 16_000)), FrameGrid(16_000, 320, 400)
-    timed = {"text": "a fire fighter", "words": [["a", 0.0, 0.2], ["fire", 0.2, 0.4], ["fighter", 0.4, 0.8]]}
+    timed = {
+        "text": "a fire fighter",
+        "words": [["a", 0.0, 0.2], ["fire", 0.2, 0.4], ["fighter", 0.4, 0.8]],
+    }
     change_lines(root / "train/passages.jsonl", timed)
     frames = np.arange(grid.frames(16_000)) // 5  # a unit is 0.1 s
     units = {name: RunLength.of_frames(frames) for name in ("p0", "p1")}
     save_units(units, {"codebook": "b", "corpus": data_hash(root, "train")})
     tokens = 100 + np.arange(int(frames.max()) + 1)
-    ((ids, places), _) = unit_sequences(root, tmp_path / "units", "train", ["fire fighter"], tokens, 50, 9)
+    ((ids, places), _) = unit_sequences(
+        root, tmp_path / "units", "train", ["fire fighter"], tokens, 50, 9
+    )
     ((_, first, stop),) = places
     assert ids[first:stop].tolist() == [102, 103, 104, 105, 106, 107]
 
@@ -149,7 +204,9 @@ def test_a_lexicon_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", ["BERT", "DistilBERT", "T5", "ModernBERT"])
-def test_layers_are_those_that_transformers_gives_and_can_be_changed(family: str, checkpoint: Any) -> None:
+def test_layers_are_those_that_transformers_gives_and_can_be_changed(
+    family: str, checkpoint: Any
+) -> None:
     encoder = load_text_encoder(str(checkpoint(family)))[0].eval()
     ids = torch.tensor([[5, 6, 7, 8]])
     with torch.inference_mode():
@@ -163,8 +220,11 @@ def test_layers_are_those_that_transformers_gives_and_can_be_changed(family: str
         for layer in (0, 1):
             with changed(encoder, layer, lambda hidden: hidden + by), listening(encoder) as moved:
                 other = encoder(input_ids=ids).last_hidden_state
-            assert torch.allclose(moved[layer], states[layer] + by) and not torch.allclose(other, made.last_hidden_state, atol=1e-3)
-        assert torch.equal(encoder(input_ids=ids).last_hidden_state, made.last_hidden_state)  # as before
+            assert torch.allclose(moved[layer], states[layer] + by) and not torch.allclose(
+                other, made.last_hidden_state, atol=1e-3
+            )
+        # as before
+        assert torch.equal(encoder(input_ids=ids).last_hidden_state, made.last_hidden_state)
 
 
 def test_states_of_words_are_means_over_their_occurrences(bilingual: Path) -> None:
@@ -173,13 +233,18 @@ def test_states_of_words_are_means_over_their_occurrences(bilingual: Path) -> No
     read = states_of(body, [(one, ((0, 0, 2),)), (other, ((0, 1, 2),))], 2, 2)
     cls, sep = (body.tokenizer.convert_tokens_to_ids(t) for t in ("[CLS]", "[SEP]"))
     with torch.inference_mode():
-        alone = [body(torch.tensor([[cls, *ids, sep]]), torch.ones(1, len(ids) + 2))[0, 1:-1].numpy() for ids in (one, other)]
+        alone = [
+            body(torch.tensor([[cls, *ids, sep]]), torch.ones(1, len(ids) + 2))[0, 1:-1].numpy()
+            for ids in (one, other)
+        ]
     assert read.counts.tolist() == [2, 0] and read.words.shape == (3, 2, 16)
     assert np.allclose(read.words[-1, 0], (alone[0][:2].mean(0) + alone[1][1]) / 2, atol=1e-5)
     assert np.allclose(read.mean[-1], np.concatenate(alone).mean(0), atol=1e-5)
 
 
-def test_a_shift_brings_one_mean_to_the_other(bilingual: Path, texts: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_shift_brings_one_mean_to_the_other(
+    bilingual: Path, texts: tuple[Path, Path], tmp_path: Path
+) -> None:
     path = tmp_path / "shifts/mean-difference.safetensors"
     language_vector(*texts, str(bilingual), path, 1, "mean-difference", OPTIONS)
     shift, about = load_shift(path)
@@ -188,17 +253,24 @@ def test_a_shift_brings_one_mean_to_the_other(bilingual: Path, texts: tuple[Path
     read = [text_sequences(load_text(folder), (), body.tokenizer, 14, 99) for folder in texts]
     before = [states_of(body, some, 0, 2).mean[1] for some in read]
     shift.attach(body.encoder)
-    assert np.allclose(states_of(body, read[1], 0, 2).mean[1], before[0], atol=1e-4) and not np.allclose(*before, atol=1e-2)
+    assert np.allclose(
+        states_of(body, read[1], 0, 2).mean[1], before[0], atol=1e-4
+    ) and not np.allclose(*before, atol=1e-2)
     with untouched(path.parent):
         language_vector(*texts, str(bilingual), path, 1, "mean-difference", OPTIONS)
     with pytest.raises(InputError, match="was made from other inputs"):
         language_vector(*texts, str(bilingual), path, 1, "zero-mean", OPTIONS)
     with pytest.raises(InputError, match="the encoder has no layer 3; choose 0"):
-        language_vector(*texts, str(bilingual), tmp_path / "far.safetensors", 3, "zero-mean", OPTIONS)
+        language_vector(
+            *texts, str(bilingual), tmp_path / "far.safetensors", 3, "zero-mean", OPTIONS
+        )
     with pytest.raises(InputError, match="has 4 numbers and the encoder a width of 16"):
         Shift(1, torch.ones(4)).attach(body.encoder)
     whole = path.read_bytes()
-    for damaged, why in ((whole[:-1] + bytes([whole[-1] ^ 1]), "changed after it was made"), (b"x", "is no shift")):
+    for damaged, why in (
+        (whole[:-1] + bytes([whole[-1] ^ 1]), "changed after it was made"),
+        (b"x", "is no shift"),
+    ):
         path.write_bytes(damaged)
         with pytest.raises(InputError, match=why):
             load_shift(path)
@@ -208,57 +280,98 @@ def test_layers_that_are_one_are_refused(checkpoint: Any) -> None:
     with pytest.raises(InputError, match="albert.* are not 2 modules"):
         layers_of(load_text_encoder(str(checkpoint("ALBERT")))[0])
     sizes = {"d_model": 8, "n_head": 1, "d_head": 8, "d_inner": 8, "vocab_size": 9}
-    blocks = {"architectures": ["FunnelModel"], "block_sizes": [1, 1], "block_repeats": [1, 1], "num_decoder_layers": 1}
+    blocks = {
+        "architectures": ["FunnelModel"],
+        "block_sizes": [1, 1],
+        "block_repeats": [1, 1],
+        "num_decoder_layers": 1,
+    }
     with pytest.raises(InputError, match="funnel.* are not 2 modules"):
         layers_of(make_encoder(FunnelConfig(**sizes, **blocks).to_dict()))
-    for config in (XLMConfig, FlaubertConfig):  # lists of attentions, norms and feed-forwards side by side
+    # lists of attentions, norms and feed-forwards side by side
+    for config in (XLMConfig, FlaubertConfig):
         with pytest.raises(InputError, match=r"(xlm|flaubert).* are not 2 modules"):
-            layers_of(make_encoder(config(vocab_size=30, emb_dim=16, n_layers=2, n_heads=2).to_dict()))
+            layers_of(
+                make_encoder(config(vocab_size=30, emb_dim=16, n_layers=2, n_heads=2).to_dict())
+            )
 
 
 @pytest.mark.parametrize("family", [name for name in TEXT_FAMILIES if name != "ALBERT"])
 def test_every_other_family_has_its_layers_in_one_list(family: str, checkpoint: Any) -> None:
     encoder = load_text_encoder(str(checkpoint(family)))[0]
-    assert [type(layer) for layer in layers_of(encoder)] == [type(layers_of(encoder)[0])] * encoder.config.num_hidden_layers
+    assert [type(layer) for layer in layers_of(encoder)] == [
+        type(layers_of(encoder)[0])
+    ] * encoder.config.num_hidden_layers
 
 
 def test_layers_that_do_not_show_their_outputs_are_refused(bilingual: Path) -> None:
     tokenizer = load_body(str(bilingual)).tokenizer
-    sizes = {"hidden_size": 16, "embedding_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 16}
+    sizes = {
+        "hidden_size": 16,
+        "embedding_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "intermediate_size": 16,
+    }
     encoder = make_encoder(SqueezeBertConfig(vocab_size=len(tokenizer), **sizes).to_dict())
     with pytest.raises(InputError, match="the layers of a squeezebert do not show what they give"):
-        states_of(Body(encoder, nn.Embedding(len(tokenizer), 16), tokenizer), [(np.array([5, 6]), ())], 0, 1)
+        states_of(
+            Body(encoder, nn.Embedding(len(tokenizer), 16), tokenizer),
+            [(np.array([5, 6]), ())],
+            0,
+            1,
+        )
 
 
 # ---- verbs
 
 
-def test_alignment_leaves_rows_of_every_layer_and_a_table(bilingual: Path, texts: tuple[Path, Path], tmp_path: Path) -> None:
+def test_alignment_leaves_rows_of_every_layer_and_a_table(
+    bilingual: Path, texts: tuple[Path, Path], tmp_path: Path
+) -> None:
     assert "2 layers" not in align(*texts, str(bilingual), tmp_path, "bilingual", OPTIONS)
     card = read_json(tmp_path / "runs/alignment/bilingual-0/card.json")
-    assert card["pairs"] == 5 and len(card["layers"]) == 3 and card["chance"] == pytest.approx(chance(5))
+    assert (
+        card["pairs"] == 5
+        and len(card["layers"]) == 3
+        and card["chance"] == pytest.approx(chance(5))
+    )
     rows = {row.system: row for row in read_rows(tmp_path / "results.jsonl")}
     assert set(rows) == {f"alignment-{n}{less}" for n in range(3) for less in ("", "-zero-mean")}
-    assert rows["alignment-2"].value == pytest.approx(100 * card["layers"][2][""]) and rows["alignment-2"].n == 10
-    assert (rows["alignment-2"].drawn, rows["alignment-2"].groups) == ("word", 5)  # both directions together
+    assert (
+        rows["alignment-2"].value == pytest.approx(100 * card["layers"][2][""])
+        and rows["alignment-2"].n == 10
+    )
+    # both directions together
+    assert (rows["alignment-2"].drawn, rows["alignment-2"].groups) == ("word", 5)
     (table,) = gains_tables(tmp_path, (), "scratch", 0)
-    assert table.columns[4:] == ("layer 0", "layer 1", "layer 2") and [row[1] for row in table.rows] == ["as they are", "zero-mean"]
+    assert table.columns[4:] == ("layer 0", "layer 1", "layer 2") and [
+        row[1] for row in table.rows
+    ] == ["as they are", "zero-mean"]
     with untouched(tmp_path):
         align(*texts, str(bilingual), tmp_path, "bilingual", OPTIONS)
 
 
-def test_a_copy_of_the_language_is_aligned_with_itself(bilingual: Path, texts: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_copy_of_the_language_is_aligned_with_itself(
+    bilingual: Path, texts: tuple[Path, Path], tmp_path: Path
+) -> None:
     align(texts[0], texts[0], str(bilingual), tmp_path, "same", replace(OPTIONS, lexicon="same"))
-    values = [layer[""] for layer in read_json(tmp_path / "runs/alignment/same-0/card.json")["layers"]]
+    values = [
+        layer[""] for layer in read_json(tmp_path / "runs/alignment/same-0/card.json")["layers"]
+    ]
     assert values == [1.0] * 3
 
 
-def test_a_lexicon_of_other_texts_is_refused(bilingual: Path, texts: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_lexicon_of_other_texts_is_refused(
+    bilingual: Path, texts: tuple[Path, Path], tmp_path: Path
+) -> None:
     (tmp_path / "words.txt").write_text("unicorn\t独角兽\nred\t红色\n", encoding="utf-8")
     lexicon = replace(OPTIONS, lexicon=str(tmp_path / "words.txt"))
     with pytest.raises(InputError, match="has 1 pairs whose words both texts hold 1 times or more"):
         align(*texts, str(bilingual), tmp_path / "out", "x", lexicon)
-    with pytest.raises(InputError, match="--length 2 is too short for a token between two specials"):
+    with pytest.raises(
+        InputError, match=("--length 2 is too short for a token between two specials")
+    ):
         align(*texts, str(bilingual), tmp_path / "out", "x", replace(OPTIONS, length=2))
     with pytest.raises(InputError, match="give --units and --second-units"):
         align(*texts, str(bilingual), tmp_path / "out", "x", replace(OPTIONS, units=tmp_path))
@@ -284,14 +397,18 @@ def test_the_language_vector_turns_tokens_into_the_other_language(
         return logits
 
     monkeypatch.setattr(languages, "load_predictor", lambda _: (body, predict))
-    said = languages.translate(*texts, str(bilingual), tmp_path, "bilingual", (2,), (0.0, 20.0), OPTIONS)
+    said = languages.translate(
+        *texts, str(bilingual), tmp_path, "bilingual", (2,), (0.0, 20.0), OPTIONS
+    )
     plain, moved = read_json(tmp_path / "runs/translation/bilingual-0/card.json")["cells"]
     assert moved["converted"] == 100 > plain["converted"] and "one token everywhere" in said
     # red lamp old; red lamp; cat grey dog red: one token of each is 红
     assert moved["precision"] == pytest.approx(100 * np.mean([1 / 3, 1 / 2, 1 / 4]))
     assert moved["examples"][0] == ["the red lamp of anna is old", " ".join(["红"] * 7)]
     tables = {table.title: table for table in gains_tables(tmp_path, (), "scratch", 0)}
-    assert [row[2] for row in tables["Token translation"].rows] == ["0", "20"] and "Token translation: examples" in tables
+    assert [row[2] for row in tables["Token translation"].rows] == ["0", "20"] and (
+        "Token translation: examples"
+    ) in tables
     with pytest.raises(InputError, match="has no layer 9"):
         languages.translate(*texts, str(bilingual), tmp_path, "far", (9,), (1.0,), OPTIONS)
 
@@ -304,7 +421,11 @@ def test_heads_of_checkpoints_predict_as_transformers_has_it(family: str, checkp
     body, predict = load_predictor(str(folder))
     ids, mask = torch.tensor([[5, 6, 7, 8]]), torch.ones(1, 4, dtype=torch.long)
     with torch.inference_mode():
-        expected = AutoModelForMaskedLM.from_pretrained(folder).eval()(input_ids=ids, attention_mask=mask).logits
+        expected = (
+            AutoModelForMaskedLM.from_pretrained(folder)
+            .eval()(input_ids=ids, attention_mask=mask)
+            .logits
+        )
         assert torch.allclose(predict(ids, mask), expected, atol=1e-5)
         with changed(body.encoder, 1, lambda hidden: hidden + 1 * torch.arange(hidden.shape[-1])):
             assert not torch.allclose(predict(ids, mask), expected, atol=1e-3)
@@ -312,5 +433,11 @@ def test_heads_of_checkpoints_predict_as_transformers_has_it(family: str, checkp
 
 @pytest.mark.parametrize("family", ["BERT", "T5"])
 def test_an_encoder_without_such_a_head_is_refused(family: str, checkpoint: Any) -> None:
-    with pytest.raises(InputError, match=r"has no head that predicts tokens \(.*; give one that was pre-trained by masked tokens"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"has no head that predicts tokens \(.*; give one that "
+            r"was pre-trained by masked tokens"
+        ),
+    ):
         load_predictor(str(checkpoint(family)))

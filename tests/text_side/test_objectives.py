@@ -48,10 +48,16 @@ def source(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarra
 
 
 def batches(objective: str, **more: Any) -> PretrainingBatches:
-    return PretrainingBatches(source, objective, SPECIALS, np.arange(4, V), **{"batch": 8, "length": 32, "seed": 1} | more)
+    return PretrainingBatches(
+        source, objective, SPECIALS, np.arange(4, V), **{"batch": 8, "length": 32, "seed": 1} | more
+    )
 
 
-@given(st.lists(st.booleans(), min_size=1, max_size=80), st.integers(0, 10**6), st.sampled_from(OBJECTIVES))
+@given(
+    st.lists(st.booleans(), min_size=1, max_size=80),
+    st.integers(0, 10**6),
+    st.sampled_from(OBJECTIVES),
+)
 def test_pieces_are_whole_and_apart(begins: list[bool], seed: int, objective: str) -> None:
     words = np.array(begins)
     pieces = choose_tokens(np.random.default_rng(seed), words, 0.15, objective)
@@ -76,9 +82,16 @@ def test_of_the_chosen_tokens_most_are_masked_some_replaced_some_left() -> None:
     made = batches("mlm", batch=400, length=34)(0)
     asked = made["labels"] != IGNORE
     seen, gold = made["ids"][asked], made["labels"][asked]
-    shares = [float((seen == MASK).float().mean()), float(((seen != MASK) & (seen != gold)).float().mean())]
+    shares = [
+        float((seen == MASK).float().mean()),
+        float(((seen != MASK) & (seen != gold)).float().mean()),
+    ]
     assert shares == pytest.approx([0.8, 0.1], abs=0.03) and int(asked.sum()) == 400 * 5
-    assert bool((made["ids"][~asked] >= 0).all()) and made["ids"][:, 0].eq(CLS).all() and made["ids"][:, -1].eq(SEP).all()
+    assert (
+        bool((made["ids"][~asked] >= 0).all())
+        and made["ids"][:, 0].eq(CLS).all()
+        and made["ids"][:, -1].eq(SEP).all()
+    )
     assert not torch.equal(batches("mlm")(0)["labels"], batches("mlm")(1)["labels"])  # dynamic
     assert torch.equal(batches("mlm")(3)["ids"], batches("mlm")(3)["ids"])
 
@@ -89,19 +102,25 @@ def test_edges_of_a_span_lie_beside_it_and_places_count_from_its_beginning() -> 
         for at in (labels != IGNORE).nonzero()[:, 0].tolist():
             left, right = edges[at].tolist()
             assert left < at < right and labels[left] == labels[right] == IGNORE
-            assert all(labels[i] != IGNORE for i in range(left + 1, right)) and place[at] == at - left - 1
+            assert (
+                all(labels[i] != IGNORE for i in range(left + 1, right))
+                and place[at] == at - left - 1
+            )
 
 
 def test_exchanged_pieces_are_cut_where_a_sentence_begins() -> None:
     made = batches("sentence-order", batch=60, length=33, share=0.01)(0)
     assert 0.3 < made["swapped"].float().mean() < 0.7
-    for ids, labels, segments, swapped in zip(made["ids"], made["labels"], made["segments"], made["swapped"], strict=True):
+    for ids, labels, segments, swapped in zip(
+        made["ids"], made["labels"], made["segments"], made["swapped"], strict=True
+    ):
         whole = torch.where(labels == IGNORE, ids, labels)
         at = int((whole == SEP).nonzero()[0])
         assert segments[: at + 1].eq(0).all() and segments[at + 1 : 33].eq(1).all()
         first, second = whole[1:at], whole[at + 1 : -1]
         a, b = (second, first) if swapped else (first, second)
-        assert len(a) % 6 == 0 and (int(a[-1]) - 4 + 1) % 36 == int(b[0]) - 4  # the text goes on, from a sentence's beginning
+        # the text goes on, from a sentence's beginning
+        assert len(a) % 6 == 0 and (int(a[-1]) - 4 + 1) % 36 == int(b[0]) - 4
 
 
 @pytest.mark.parametrize("objective", [o for o in OBJECTIVES if o != CAUSAL])
@@ -118,7 +137,8 @@ def test_an_objective_is_learnt_and_reaches_every_weight(objective: str, text_en
         optimiser.step()
         losses.append(float(found["masked"]))
     without = {n for n, p in model.named_parameters() if p.grad is None and "set_input" not in n}
-    assert all("embeddings.word" in n or "place" in n for n in without), without  # the tables that are empty
+    # the tables that are empty
+    assert all("embeddings.word" in n or "place" in n for n in without), without
     assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 1  # of the same batches; dropout alone: 0.2
     extra = {"span": "edge", "sentence-order": "order", "replaced-token": "replaced"}.get(objective)
     assert extra is None or torch.isfinite(found[extra])
@@ -132,9 +152,12 @@ def tiny(kind: str) -> dict[str, Any]:
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     return {
         "gpt2": lambda: gpt2_values(50, 1, 16, 2, 32),
-        "opt": lambda: OPTConfig(**sizes, ffn_dim=32, word_embed_proj_dim=8, max_position_embeddings=32).to_dict(),
+        "opt": lambda: OPTConfig(
+            **sizes, ffn_dim=32, word_embed_proj_dim=8, max_position_embeddings=32
+        ).to_dict(),
         "llama": lambda: LlamaConfig(**sizes, intermediate_size=32).to_dict(),
-        "gpt_neox": lambda: GPTNeoXConfig(**sizes, intermediate_size=32).to_dict(),  # what writes is not what reads
+        # what writes is not what reads
+        "gpt_neox": lambda: GPTNeoXConfig(**sizes, intermediate_size=32).to_dict(),
     }[kind]()
 
 
@@ -148,9 +171,14 @@ def test_new_rows_read_and_write_in_every_kind(kind: str, tmp_path: Path) -> Non
     mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
     logits = trained.logits(ids, mask)
     save_causal(model, trained, tmp_path / "model")
-    assert logits.shape == (2, 4, 9) and torch.allclose(model(input_ids=ids).logits[0], logits[0], atol=1e-5)
+    assert logits.shape == (2, 4, 9) and torch.allclose(
+        model(input_ids=ids).logits[0], logits[0], atol=1e-5
+    )
     again = load_causal(str(tmp_path / "model")).eval()
-    assert torch.allclose(again(input_ids=ids).logits[0], logits[0], atol=1e-5) and again.config.eos_token_id == 8
+    assert (
+        torch.allclose(again(input_ids=ids).logits[0], logits[0], atol=1e-5)
+        and again.config.eos_token_id == 8
+    )
 
 
 def test_the_loss_is_of_what_comes_next_without_padding() -> None:
@@ -162,7 +190,9 @@ def test_the_loss_is_of_what_comes_next_without_padding() -> None:
     scores = trained.logits(ids, mask)[0].log_softmax(-1)
     wanted = float(-(scores[0, 1] + scores[1, 2]).detach() / 2)
     assert trained(ids, mask)["loss"].item() == pytest.approx(wanted, abs=1e-5)
-    assert trained(torch.tensor([[8, 1, 2, 5]]), mask)["loss"].item() == pytest.approx(wanted, abs=1e-5)
+    assert trained(torch.tensor([[8, 1, 2, 5]]), mask)["loss"].item() == pytest.approx(
+        wanted, abs=1e-5
+    )
 
 
 def test_a_model_that_sees_both_ways_is_one_sentence(checkpoint: Any, tmp_path: Path) -> None:
@@ -179,25 +209,48 @@ def test_batches_are_a_function_of_the_step() -> None:
         return rng.integers(5, size=length), None, None
 
     batches = CausalBatches(source, 7, 8, 2, 6, 0)
-    assert batches(3)["ids"].equal(batches(3)["ids"]) and not batches(3)["ids"].equal(batches(4)["ids"])
+    assert batches(3)["ids"].equal(batches(3)["ids"]) and not batches(3)["ids"].equal(
+        batches(4)["ids"]
+    )
     assert batches(0)["ids"].shape == (2, 6) and (batches(0)["ids"][:, 0] == 7).all()
 
 
 @pytest.mark.slow
 def test_a_language_model_of_text_is_pre_trained_and_goes_on(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("The silver lake is old. Nobody named the lost lake! " * 8)
-    training = TrainingOptions(steps=40, learning_rate=1e-2, warmup_steps=1, log_every=10, bf16=False)
-    sizes: dict[str, Any] = {"vocabulary": 120, "layers": 1, "width": 16, "heads": 2, "positions": 32, "length": 12, "batch": 4}
+    training = TrainingOptions(
+        steps=40, learning_rate=1e-2, warmup_steps=1, log_every=10, bf16=False
+    )
+    sizes: dict[str, Any] = {
+        "vocabulary": 120,
+        "layers": 1,
+        "width": 16,
+        "heads": 2,
+        "positions": 32,
+        "length": 12,
+        "batch": 4,
+    }
     sizes |= {"objective": CAUSAL, "text": tmp_path / "text.txt"}
     folder = pretrain_text(tmp_path / "gpt", TextPretraining(training, **sizes))
     card = read_json(tmp_path / "gpt/card.json")
-    assert card["what"] == "text language model" and card["training"]["loss"] < 2.5  # log(120) is 4.8
-    assert load_causal(str(folder)).config.vocab_size == len(load_causal(str(folder)).get_input_embeddings().weight)
+    # log(120) is 4.8
+    assert card["what"] == "text language model" and card["training"]["loss"] < 2.5
+    assert load_causal(str(folder)).config.vocab_size == len(
+        load_causal(str(folder)).get_input_embeddings().weight
+    )
     more = pretrain_text(tmp_path / "more", TextPretraining(training, start=str(folder), **sizes))
-    assert read_json(tmp_path / "more/card.json")["training"]["loss"] < card["training"]["loss"] and more.is_dir()
+    assert (
+        read_json(tmp_path / "more/card.json")["training"]["loss"] < card["training"]["loss"]
+        and more.is_dir()
+    )
 
 
 def test_an_encoder_without_a_smaller_kin_has_no_generator() -> None:
     sizes = {"d_model": 8, "n_head": 1, "d_head": 8, "d_inner": 8, "vocab_size": 9}
-    with pytest.raises(InputError, match="replaced-token needs a generator of fewer layers, which a funnel cannot have"):
-        smaller(FunnelConfig(**sizes, block_sizes=[1, 1], block_repeats=[1, 1], num_decoder_layers=1))
+    with pytest.raises(
+        InputError,
+        match=("replaced-token needs a generator of fewer layers, which a funnel cannot have"),
+    ):
+        smaller(
+            FunnelConfig(**sizes, block_sizes=[1, 1], block_repeats=[1, 1], num_decoder_layers=1)
+        )

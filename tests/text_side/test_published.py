@@ -13,7 +13,9 @@ def runs(task, arm, share, metric="accuracy", seeds=3, symbols=False):
     names = tuple(f"i{n}" for n in range(200))
     units = BootstrapUnits("item", tuple((name,) for name in names))
     right = (np.arange(200) < 200 * share)[:, None].astype(float)
-    return [Run(task, arm, seed, metric, right, names, units, symbols=symbols) for seed in range(seeds)]
+    return [
+        Run(task, arm, seed, metric, right, names, units, symbols=symbols) for seed in range(seeds)
+    ]
 
 
 def verdicts(made):
@@ -42,11 +44,17 @@ def test_the_interval_decides(sign, low, high, expected):
 
 
 def test_claims_are_of_what_was_run_and_of_the_seeds_that_both_have():
-    made = runs("order", "scratch", 0.5) + runs("order", "random", 0.8) + runs("order", "shuffle-64", 0.3) + runs("order", "x", 1)
+    made = (
+        runs("order", "scratch", 0.5)
+        + runs("order", "random", 0.8)
+        + runs("order", "shuffle-64", 0.3)
+        + runs("order", "x", 1)
+    )
     made += runs("topic", "scratch", 0.5) + runs("topic", "shuffle-64", 0.69)
     made += runs("h3", "random", 0.5, symbols=True) + runs("h3", "bert", 0.9, symbols=True)
     made += runs("listops", "frozen", 0.5, "share") + runs("listops", "default", 0.5, "share")
-    made += runs("bit-xor", "frozen", 0.5, "share") + runs("bit-xor", "default", 0.1, "share")  # published: both 100
+    # published: both 100
+    made += runs("bit-xor", "frozen", 0.5, "share") + runs("bit-xor", "default", 0.1, "share")
     made += runs("dual", "text", 0.5, "ff1")[:1] + runs("dual", "text.scratch", 0.1, "ff1")[1:]
     assert verdicts(made) == {
         "order: random against scratch": ("≈ 0", "no"),
@@ -61,14 +69,19 @@ def test_claims_are_of_what_was_run_and_of_the_seeds_that_both_have():
 
 def test_a_start_that_is_not_above_the_floor_of_its_task_agrees_with_nothing_by_itself():
     made = runs("listops", "frozen", 0.5, "share") + runs("listops", "default", 0.3, "share")
-    made += runs("listops", "majority", 0.1, "share") + runs("listops", "outer-operator", 0.5, "share")
+    made += runs("listops", "majority", 0.1, "share") + runs(
+        "listops", "outer-operator", 0.5, "share"
+    )
     made += (
         runs("digits", "frozen", 0.5, "share")
         + runs("digits", "default", 0.3, "share")
         + runs("digits", "nearest-mean", 0.2, "share")
     )
     assert verdicts(made) == {
-        "listops: frozen against default": ("38.4 against 34.3", "yes; frozen is not above the floor outer-operator"),
+        "listops: frozen against default": (
+            "38.4 against 34.3",
+            "yes; frozen is not above the floor outer-operator",
+        ),
         "listops: frozen against outer-operator": ("–", "within the interval"),
         "digits: frozen against default": ("–", "yes"),
         "digits: frozen against nearest-mean": ("–", "yes"),
@@ -79,7 +92,9 @@ def test_readers_of_english_by_any_encoder_are_asked_in_another_language():
     zh, made = "text-qa zh", []
     for reader, itself, share in (("bilingual", "mandarin", 0.1), ("e5", "mandarin.e5", 0.6)):
         made += runs(zh, reader, share, "f1") + runs(zh, itself, 0.9, "f1")
-        made += runs(zh, f"{reader}~mean-difference", share + 0.2, "f1") + runs(zh, f"{reader}.zero-mean~zero-mean", share, "f1")
+        made += runs(zh, f"{reader}~mean-difference", share + 0.2, "f1") + runs(
+            zh, f"{reader}.zero-mean~zero-mean", share, "f1"
+        )
     found = verdicts(made)
     assert {start: verdict for start, (_, verdict) in found.items()} == {
         f"{zh}: mandarin against bilingual": "yes",
@@ -94,6 +109,9 @@ def test_readers_of_english_by_any_encoder_are_asked_in_another_language():
 def test_a_hill_is_a_height_and_nats_have_three_digits():
     made = runs("dual-hill", "english", 0.25, "nats") + runs("dual-rise", "english", 0.1, "nats")
     made += runs("dual-rise", "scratch", 0.5, "nats")
-    assert verdicts(made) == {"dual-rise: english against scratch": ("pictures", "yes"), "dual-hill: english": ("pictures", "no")}
+    assert verdicts(made) == {
+        ("dual-rise: english against scratch"): ("pictures", "yes"),
+        ("dual-hill: english"): ("pictures", "no"),
+    }
     (table,) = agreement(made)
     assert table.rows[1][4].startswith("+0.250 [")

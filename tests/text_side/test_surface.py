@@ -1,4 +1,5 @@
-"""Loss surfaces: directions, what is taken of lines, starts that are made again, killed runs, and the figures of the page."""
+"""Loss surfaces: directions, what is taken of lines, starts that are made again, killed runs, and
+the figures of the page."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ SMALL = SurfaceOptions(line=3, plane=2, windows=2, dev="train")
 
 
 def options(encoder: str, rate: float = 1e-3, seed: int = 0, steps: int = 2) -> QaOptions:
-    training = TrainingOptions(steps=steps, learning_rate=rate, warmup_steps=0, log_every=1, bf16=False, seed=seed)
+    training = TrainingOptions(
+        steps=steps, learning_rate=rate, warmup_steps=0, log_every=1, bf16=False, seed=seed
+    )
     return QaOptions(training, encoder, batch=2, window=40, stride=20, question=20, answer=20)
 
 
@@ -43,39 +46,69 @@ def options(encoder: str, rate: float = 1e-3, seed: int = 0, steps: int = 2) -> 
 def corpus(mini_corpus: Any, save_units: Any) -> Path:
     root = Path(mini_corpus((16_000, 24_123, 20_000)))
     for name, more in (
-        ("questions", {"text": "who", "answers": [{"text": "silver", "start": 0.3, "end": 0.6, "char_start": 4}]}),
+        (
+            "questions",
+            {
+                "text": "who",
+                "answers": [{"text": "silver", "start": 0.3, "end": 0.6, "char_start": 4}],
+            },
+        ),
         ("passages", {"text": "the silver lantern"}),
     ):
         change_lines(root / f"train/{name}.jsonl", more)
     rng, data = np.random.default_rng(0), load_corpus(root, "train")
-    frames = {r.id: GRID.frames(round(r.seconds * 16_000)) for r in (*data.passages.values(), *data.questions)}
-    units = {name: RunLength.of_frames(np.repeat(rng.integers(0, 6, 200), 3)[:count]) for name, count in frames.items()}
+    frames = {
+        r.id: GRID.frames(round(r.seconds * 16_000))
+        for r in (*data.passages.values(), *data.questions)
+    }
+    units = {
+        name: RunLength.of_frames(np.repeat(rng.integers(0, 6, 200), 3)[:count])
+        for name, count in frames.items()
+    }
     save_units(units, {"codebook": "b", "precision": "fp32", "corpus": data_hash(root, "train")})
     return root
 
 
 def test_random_directions_are_as_long_as_the_weights_row_by_row() -> None:
-    end = {"matrix": torch.tensor([[3.0, 4.0], [0.0, 0.5]]), "bias": torch.tensor([1.0, 2.0]), "dead": torch.zeros(2, 2)}
+    end = {
+        "matrix": torch.tensor([[3.0, 4.0], [0.0, 0.5]]),
+        "bias": torch.tensor([1.0, 2.0]),
+        "dead": torch.zeros(2, 2),
+    }
     found, again, other = (random_direction(end, seed) for seed in (0, 0, 1))
-    assert found["matrix"].norm(dim=1).tolist() == pytest.approx([5.0, 0.5]) and not found["bias"].any() and not found["dead"].any()
+    assert (
+        found["matrix"].norm(dim=1).tolist() == pytest.approx([5.0, 0.5])
+        and not found["bias"].any()
+        and not found["dead"].any()
+    )
     assert found["matrix"].equal(again["matrix"]) and not found["matrix"].equal(other["matrix"])
 
 
 def test_hill_and_rise_of_curves_that_are_known() -> None:
     at = np.array([-0.5, 0.0, 0.5, 1.0])
-    path = np.stack([[9.0, 4.0, 5.0, 2.0], [9.0, 2.0, 1.0, 0.0]], axis=1)  # a hill of 2 in the first window, none in the second
+    # a hill of 2 in the first window, none in the second
+    path = np.stack([[9.0, 4.0, 5.0, 2.0], [9.0, 2.0, 1.0, 0.0]], axis=1)
     random = {"at": np.array([-1.0, 0.0, 1.0]), "train": np.array([[3.0], [2.0], [5.0]])}
     lines = {"path": {"at": at, "train": path, "dev": path + 1}, "random": random}
     found = numbers(lines, "dual", "train", "dev")
     assert [v for _, v in found[f"dual-{HILL}"].values()] == [2.0, 0.0]
-    assert [v for _, v in found[f"dual-{END_TRAIN}"].values()] == [2.0, 0.0] and found["dual-loss-dev"]["0"] == (0.0, 3.0)
-    assert [v for _, v in found[f"dual-{RISE}"].values()] == [2.0] and all(map(has_own_table, found))
+    assert [v for _, v in found[f"dual-{END_TRAIN}"].values()] == [2.0, 0.0] and found[
+        "dual-loss-dev"
+    ]["0"] == (0.0, 3.0)
+    assert [v for _, v in found[f"dual-{RISE}"].values()] == [2.0] and all(
+        map(has_own_table, found)
+    )
     assert not has_own_table("dual") and not has_own_table("text-qa")
 
 
-@pytest.mark.parametrize(("kind", "trained"), [("dual", "all"), ("text-qa", "all"), ("dual", "adapters")])
-def test_the_start_is_made_again_as_training_had_it(kind: str, trained: Any, corpus: Path, checkpoint: Any, tmp_path: Path) -> None:
-    made, reader = options(str(checkpoint("BERT")), rate=1e-12, seed=3), tmp_path / "reader"  # so that it stays where it was
+@pytest.mark.parametrize(
+    ("kind", "trained"), [("dual", "all"), ("text-qa", "all"), ("dual", "adapters")]
+)
+def test_the_start_is_made_again_as_training_had_it(
+    kind: str, trained: Any, corpus: Path, checkpoint: Any, tmp_path: Path
+) -> None:
+    # so that it stays where it was
+    made, reader = options(str(checkpoint("BERT")), rate=1e-12, seed=3), tmp_path / "reader"
     made = replace(made, trained=trained)
     if kind == "dual":
         train_dual(corpus, tmp_path / "units", reader, "random", made)
@@ -87,7 +120,9 @@ def test_the_start_is_made_again_as_training_had_it(kind: str, trained: Any, cor
         error = (first[name] - value).abs().max()
         assert error <= first[name].abs().max() / 100 + 1e-9, name  # int8
     assert any(value.ndim > 1 and value.abs().max() > 0 for value in first.values())
-    write_json(reader / "made_from.json", read_json(reader / "made_from.json") | {"text_weights": "others"})
+    write_json(
+        reader / "made_from.json", read_json(reader / "made_from.json") | {"text_weights": "others"}
+    )
     with pytest.raises(InputError, match="has other weights than when the reader"):
         start_of(corpus, reader, card, model, None)
 
@@ -110,33 +145,56 @@ def test_points_leave_rows_figures_and_are_not_taken_twice(
     kept = f"{first}\n{third}\n"
     capsys.readouterr()
     said = surface(corpus, tmp_path / "random", results, "random", units, None, SMALL)
-    assert "points.jsonl: 2 lines are damaged or cut short by a kill; their points" in capsys.readouterr().err
-    assert (folder / "points.jsonl").read_text().startswith(kept) and "16 points" in said  # 5 + 3 of lines, 2 planes of 4
+    assert (
+        "points.jsonl: 2 lines are damaged or cut short by a kill; their points"
+    ) in capsys.readouterr().err
+    # 5 + 3 of lines, 2 planes of 4
+    assert (folder / "points.jsonl").read_text().startswith(kept) and "16 points" in said
     arrays = np.load(folder / "surface.npz")
     assert arrays["path/train"].shape == (5, 2) and arrays["plane/train"].shape == (2, 2, 2)
     end = arrays["path/train"][list(arrays["path/at"]).index(1.0)]
-    assert end == pytest.approx(arrays["random/train"][list(arrays["random/at"]).index(0.0)], abs=1e-5)
+    assert end == pytest.approx(
+        arrays["random/train"][list(arrays["random/at"]).index(0.0)], abs=1e-5
+    )
     model, layout, card = load_reader(tmp_path / "random")
-    windows = room.windows_of(corpus, "train", units, tmp_path / "random", model, layout, card["options"], SMALL)
+    windows = room.windows_of(
+        corpus, "train", units, tmp_path / "random", model, layout, card["options"], SMALL
+    )
     assert end == pytest.approx([float(model(**w)["loss"]) for w in windows], abs=1e-4)
     rows = {(r.system, r.encoder): r for r in read_rows(results / "results.jsonl")}
-    assert rows["dual-loss-train", "random"].value == pytest.approx(end.mean()) and rows["dual-hill", "random"].metric == "nats"
+    assert (
+        rows["dual-loss-train", "random"].value == pytest.approx(end.mean())
+        and rows["dual-hill", "random"].metric == "nats"
+    )
     (table,) = gains_tables(results, (), "scratch", 0)
-    assert table.title == "Loss surfaces: dual" and [row[0] for row in table.rows] == ["random", "random over scratch", "scratch"]
+    assert table.title == "Loss surfaces: dual" and [row[0] for row in table.rows] == [
+        "random",
+        "random over scratch",
+        "scratch",
+    ]
     figures = surface_figures(read_surfaces(results))
-    assert len(figures) == 3 and all(drawing and "<svg" in drawing.svg and "random" in drawing.alt for *_, drawing in figures)
+    assert len(figures) == 3 and all(
+        drawing and "<svg" in drawing.svg and "random" in drawing.alt for *_, drawing in figures
+    )
     write_json(folder / "surface.json", {"kind": "dual"})
     with pytest.raises(InputError, match="is not what `speechssl text surface` leaves"):
         read_surfaces(results)
 
 
-def test_readers_without_their_start_are_one_sentence(corpus: Path, checkpoint: Any, tmp_path: Path) -> None:
+def test_readers_without_their_start_are_one_sentence(
+    corpus: Path, checkpoint: Any, tmp_path: Path
+) -> None:
     encoder, units, results = str(checkpoint("BERT")), tmp_path / "units", tmp_path / "results"
     first, second = tmp_path / "first", tmp_path / "second"
     train_dual(corpus, units, first, "random", options(encoder))
     train_dual(corpus, units, second, "random", options(encoder, seed=1), start=first)
     take = (corpus, second, results, "x", units)
-    with pytest.raises(InputError, match="went on from another reader, which is not here by itself; give its folder with --start"):
+    with pytest.raises(
+        InputError,
+        match=(
+            "went on from another reader, which is not here by itself; give its folder with --start"
+        ),
+    ):
         surface(*take, None, SMALL)
     with pytest.raises(InputError, match="did not go on from .*second"):
         surface(*take, str(second), SMALL)
@@ -145,8 +203,16 @@ def test_readers_without_their_start_are_one_sentence(corpus: Path, checkpoint: 
     with pytest.raises(InputError, match="which reads units; give them with --units"):
         surface(corpus, first, results, "x", None, None, SMALL)
     card = read_json(first / "card.json")
-    write_json(first / "card.json", card | {"options": card["options"] | {"text_encoder": "gone/away"}})
-    with pytest.raises(InputError, match=r"began as gone/away, which cannot be used \(found no text encoder.*give it with --start"):
+    write_json(
+        first / "card.json", card | {"options": card["options"] | {"text_encoder": "gone/away"}}
+    )
+    with pytest.raises(
+        InputError,
+        match=(
+            r"began as gone/away, which cannot be used \(found no "
+            r"text encoder.*give it with --start"
+        ),
+    ):
         surface(corpus, first, results, "y", units, None, SMALL)
     write_json(first / "card.json", card | {"units": card["units"] | {"codebook": "other"}})
     with pytest.raises(InputError, match="of another codebook than those of the reader"):
@@ -156,33 +222,70 @@ def test_readers_without_their_start_are_one_sentence(corpus: Path, checkpoint: 
         surface(corpus, first, results, "y", units, None, SMALL)
 
 
-def test_a_curve_ends_in_the_score_of_its_items(corpus: Path, checkpoint: Any, tmp_path: Path) -> None:
+def test_a_curve_ends_in_the_score_of_its_items(
+    corpus: Path, checkpoint: Any, tmp_path: Path
+) -> None:
     encoder, results = str(checkpoint("BERT")), tmp_path / "results"
     for seed in (0, 1):
         for arm in ("scratch", "random"):
-            plateau(corpus, tmp_path / "units", results, arm, arm, options(encoder, seed=seed, steps=4), "train", 2)
+            plateau(
+                corpus,
+                tmp_path / "units",
+                results,
+                arm,
+                arm,
+                options(encoder, seed=seed, steps=4),
+                "train",
+                2,
+            )
     scores = read_json(results / "runs/dual/random-0/scores.json")
     shares = [share for _, share in scores["items"].values()]
-    assert [p["step"] for p in scores["curve"]] == [2, 4] and len(shares) == 3 and scores["unit"] == "passage"
+    assert (
+        [p["step"] for p in scores["curve"]] == [2, 4]
+        and len(shares) == 3
+        and scores["unit"] == "passage"
+    )
     assert scores["curve"][-1]["score"] == pytest.approx(np.mean(shares))
-    (row,) = (r for r in read_rows(results / "results.jsonl") if (r.encoder, r.seed) == ("random", 0))
+    (row,) = (
+        r for r in read_rows(results / "results.jsonl") if (r.encoder, r.seed) == ("random", 0)
+    )
     assert row.metric == "ff1" and row.value == pytest.approx(100 * np.mean(shares))
     for steps, score in zip(gains_tables(results, (), "scratch", 0)[-2:], (0.25, 0.5), strict=True):
         assert steps.title == f"Steps of DUAL to FF1 {100 * score:.0f}"
         assert steps.columns == ("start", "seed 0", "seed 1", "mean", "later than text")
         reached = {row[0]: row[1] for row in steps.rows}
-        assert reached["random"] == str(steps_to(scores["curve"], score) or "–") and len(reached) == 2
+        assert (
+            reached["random"] == str(steps_to(scores["curve"], score) or "–") and len(reached) == 2
+        )
 
 
 def test_questions_without_units_count_as_wrong(
     corpus: Path, checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    every, lost = room.load_units(tmp_path / "units/train"), load_corpus(corpus, "train").questions[0].id
-    monkeypatch.setattr(room, "load_units", lambda folder: {name: runs for name, runs in every.items() if name != lost})
-    plateau(corpus, tmp_path / "units", tmp_path / "r", "x", "random", options(str(checkpoint("BERT"))), "train", 1)
+    every, lost = (
+        room.load_units(tmp_path / "units/train"),
+        load_corpus(corpus, "train").questions[0].id,
+    )
+    monkeypatch.setattr(
+        room,
+        "load_units",
+        lambda folder: {name: runs for name, runs in every.items() if name != lost},
+    )
+    plateau(
+        corpus,
+        tmp_path / "units",
+        tmp_path / "r",
+        "x",
+        "random",
+        options(str(checkpoint("BERT"))),
+        "train",
+        1,
+    )
     scores = read_json(tmp_path / "r/runs/dual/x-0/scores.json")
     assert len(scores["items"]) == 3 and scores["items"][lost] == [1.0, 0.0]
-    assert scores["curve"][-1]["score"] == pytest.approx(np.mean([share for _, share in scores["items"].values()]))
+    assert scores["curve"][-1]["score"] == pytest.approx(
+        np.mean([share for _, share in scores["items"].values()])
+    )
 
 
 def test_the_score_is_ff1_of_what_the_reader_points_at(
@@ -197,9 +300,21 @@ def test_the_score_is_ff1_of_what_the_reader_points_at(
             return [type("Span", (), {"first": e.first, "last": e.last}) for e in examples]
 
     monkeypatch.setattr(room, "Reader", Knows)
-    said = plateau(corpus, tmp_path / "units", tmp_path / "r", "x", "random", options(str(checkpoint("BERT"))), "train", 1)
+    said = plateau(
+        corpus,
+        tmp_path / "units",
+        tmp_path / "r",
+        "x",
+        "random",
+        options(str(checkpoint("BERT"))),
+        "train",
+        1,
+    )
     scores = read_json(tmp_path / "r/runs/dual/x-0/scores.json")
-    assert min(share for _, share in scores["items"].values()) > 0.8 and "FF1 50 after 1 steps" in said
+    assert (
+        min(share for _, share in scores["items"].values()) > 0.8
+        and ("FF1 50 after 1 steps") in said
+    )
 
 
 def test_steps_are_those_of_the_first_score_that_is_half() -> None:
@@ -207,11 +322,17 @@ def test_steps_are_those_of_the_first_score_that_is_half() -> None:
     assert steps_to(curve) == 100 and steps_to(curve, 0.6) is None
 
 
-def test_units_that_do_not_fit_are_one_sentence(corpus: Path, checkpoint: Any, tmp_path: Path) -> None:
+def test_units_that_do_not_fit_are_one_sentence(
+    corpus: Path, checkpoint: Any, tmp_path: Path
+) -> None:
     encoder = str(checkpoint("BERT"))
     with pytest.raises(InputError, match="has no finished units"):
-        plateau(corpus, tmp_path / "units", tmp_path / "r", "x", "random", options(encoder), "test", 1)
+        plateau(
+            corpus, tmp_path / "units", tmp_path / "r", "x", "random", options(encoder), "test", 1
+        )
     change_json(tmp_path / "units/train/_card.json", made_from={"corpus": "other"})
     with pytest.raises(InputError, match="made from another corpus"):
-        plateau(corpus, tmp_path / "units", tmp_path / "r", "x", "random", options(encoder), "train", 1)
+        plateau(
+            corpus, tmp_path / "units", tmp_path / "r", "x", "random", options(encoder), "train", 1
+        )
     assert not (tmp_path / "r").exists()

@@ -1,4 +1,5 @@
-"""Language models of units: what they learn, how they score and go on; what is asked of them, on words whose answers are known."""
+"""Language models of units: what they learn, how they score and go on; what is asked of them, on
+words whose answers are known."""
 
 from __future__ import annotations
 
@@ -50,8 +51,18 @@ CYCLE = np.tile([0, 3, 1, 4, 2, 5], 12)
 
 
 def options(**changes: Any) -> UnitLmOptions:
-    training = TrainingOptions(steps=changes.pop("steps", 2), learning_rate=1e-2, warmup_steps=1, log_every=5, bf16=False)
-    sizes = {"layers": 1, "width": 16, "heads": 2, "positions": 32, "length": 20, "batch": 4, "scored": "train"}
+    training = TrainingOptions(
+        steps=changes.pop("steps", 2), learning_rate=1e-2, warmup_steps=1, log_every=5, bf16=False
+    )
+    sizes = {
+        "layers": 1,
+        "width": 16,
+        "heads": 2,
+        "positions": 32,
+        "length": 20,
+        "batch": 4,
+        "scored": "train",
+    }
     return UnitLmOptions(**{"training": training} | sizes | changes)
 
 
@@ -67,7 +78,11 @@ def test_it_learns_what_follows_what_and_goes_on_with_it(units: Path, tmp_path: 
     train_unit_lm(units, trained, options(steps=60, evaluate_every=30))
     card = read_json(trained / "card.json")
     first, last = card["curve"]
-    assert (first["step"], last["step"]) == (30, 60) and last["score"] < first["score"] < 6 and last["score"] < 1.5
+    assert (
+        (first["step"], last["step"]) == (30, 60)
+        and last["score"] < first["score"] < 6
+        and last["score"] < 1.5
+    )
     lm = load_unit_lm(trained)
     assert lm.generate(CYCLE[:9], 6, 0.0, torch.Generator()).tolist() == CYCLE[9:15].tolist()
     scores = lm.log_probs([CYCLE[:10], CYCLE[:3]])
@@ -90,10 +105,14 @@ def test_long_recordings_are_scored_whole_in_windows(units: Path, tmp_path: Path
     sequence = CYCLE[:50]
     (short,), (long,) = lm.log_probs([sequence[:31]]), lm.log_probs([sequence])
     assert lm.positions == 32 and len(long) == 50 and np.allclose(long[:31], short, atol=1e-5)
-    (_, logits, _), *_ = UnitLm(lm.model, 6, 32).read([sequence[15:46]], [int(sequence[14])])  # the second window begins at 15,
-    later = logits.log_softmax(-1)[torch.arange(31), torch.as_tensor(sequence[15:46])].numpy()  # where no recording does
+    # the second window begins at 15,
+    (_, logits, _), *_ = UnitLm(lm.model, 6, 32).read([sequence[15:46]], [int(sequence[14])])
+    # where no recording does
+    later = logits.log_softmax(-1)[torch.arange(31), torch.as_tensor(sequence[15:46])].numpy()
     assert np.allclose(long[31:46], later[16:], atol=1e-5)
-    with pytest.raises(InputError, match="a sequence of 32 units does not fit into the 32 positions"):
+    with pytest.raises(
+        InputError, match=("a sequence of 32 units does not fit into the 32 positions")
+    ):
         lm.next_units([CYCLE[:32]])
 
 
@@ -109,7 +128,10 @@ def test_positions_that_training_never_saw_score_nothing(units: Path, tmp_path: 
 
 def test_a_text_start_lends_layers_and_may_lend_rows(checkpoint: Any) -> None:
     start = str(checkpoint("GPT2", "AutoModelForCausalLM"))
-    new, same, scratch = (begin(options(start=start, assignment=way), 6) for way in ("re-init", "most-frequent", "scratch"))
+    new, same, scratch = (
+        begin(options(start=start, assignment=way), 6)
+        for way in ("re-init", "most-frequent", "scratch")
+    )
     layer = [model.base_model.h[0].mlp.c_fc.weight for model in (new, same, scratch)]
     assert layer[0].equal(layer[1]) and not layer[0].equal(layer[2])
     from transformers import AutoModelForCausalLM
@@ -128,7 +150,9 @@ def test_recordings_follow_each_other_behind_the_symbol_between_them() -> None:
         Recordings([np.array([], int)], 6, Path("x"))
 
 
-def test_units_stay_on_disk_in_their_order(units: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_units_stay_on_disk_in_their_order(
+    units: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given: list[np.ndarray] = []
 
     def recordings(spoken: list[np.ndarray], symbols: int, place: Path) -> Recordings:
@@ -143,19 +167,28 @@ def test_units_stay_on_disk_in_their_order(units: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(UnitLm, "log_probs", log_probs)
     train_unit_lm(units, tmp_path / "lm", options(evaluate_every=2))
     assert all(isinstance(some, np.memmap) for some in given)
-    assert [some.tolist() for some in given] == 2 * [u.runs.units.tolist() for u in iterate_units(units / "train")]
+    assert [some.tolist() for some in given] == 2 * [
+        u.runs.units.tolist() for u in iterate_units(units / "train")
+    ]
 
 
 def test_pairs_of_units_alone() -> None:
     floor = Bigram([np.array([0, 1, 0, 1])], 2)
     (scores,) = floor.log_probs([np.array([0, 1])])
-    assert np.exp(scores) == pytest.approx([2 / 4, 3 / 5])  # counts 1, 0, 0 behind the beginning, 0, 2, 0 behind 0; one more each
+    # counts 1, 0, 0 behind the beginning, 0, 2, 0 behind 0; one more each
+    assert np.exp(scores) == pytest.approx([2 / 4, 3 / 5])
     assert floor.states([np.array([0, 1, 1, 1])]).tolist() == [[0.25, 0.75]]
 
 
 def test_what_does_not_fit_is_one_sentence(units: Path, checkpoint: Any, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="sequences of 131 symbols do not fit into the 130 positions"):
-        train_unit_lm(units, tmp_path / "a", options(start=str(checkpoint("GPT2", "AutoModelForCausalLM")), length=131))
+    with pytest.raises(
+        InputError, match=("sequences of 131 symbols do not fit into the 130 positions")
+    ):
+        train_unit_lm(
+            units,
+            tmp_path / "a",
+            options(start=str(checkpoint("GPT2", "AutoModelForCausalLM")), length=131),
+        )
     with pytest.raises(InputError, match="it sees what follows"):
         train_unit_lm(units, tmp_path / "a", options(start=str(checkpoint("BERT"))))
     with pytest.raises(InputError, match="has no finished units"):
@@ -164,7 +197,13 @@ def test_what_does_not_fit_is_one_sentence(units: Path, checkpoint: Any, tmp_pat
     train_unit_lm(units, tmp_path / "lm", options())
     lm, card = load_unit_lm(tmp_path / "lm"), read_json(units / "train/_card.json")
     write_json(units / "train/_card.json", card | {"K": 50})
-    with pytest.raises(InputError, match=r"are of a codebook of 50, the model .*lm of one of 6; extract them with that codebook"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"are of a codebook of 50, the model .*lm of one of 6; "
+            r"extract them with that codebook"
+        ),
+    ):
         utterances(units / "train", lm, tmp_path / "lm")
     write_json(units / "train/_card.json", card | {"codebooks": ["other"]})
     with pytest.raises(InputError, match="of another codebook than the model"):
@@ -179,7 +218,10 @@ def test_what_does_not_fit_is_one_sentence(units: Path, checkpoint: Any, tmp_pat
 READ = {"one": [0, 1, 2], "two": [3, 4, 3], "ten": [5, 1, 5]}
 VOICES = ("a", "b", "c")
 LISTED = [
-    (SpokenWord(f"{word}-{real}-{voice}", "", word, real, voice, ""), np.array(units if real else units[::-1]))
+    (
+        SpokenWord(f"{word}-{real}-{voice}", "", word, real, voice, ""),
+        np.array(units if real else units[::-1]),
+    )
     for word, units in READ.items()
     for real in (True, False)
     for voice in VOICES
@@ -188,7 +230,8 @@ LISTED = [
 
 def test_the_likelier_of_two_is_spotted_and_a_draw_is_half_right() -> None:
     items, words = spot_the_word(Bigram([np.array(READ["one"])] * 9, 6), LISTED)
-    assert items["one-a"] == (1.0, 1.0) and items["two-a"] == (1.0, 0.5)  # its non-word is the same backwards
+    # its non-word is the same backwards
+    assert items["one-a"] == (1.0, 1.0) and items["two-a"] == (1.0, 0.5)
     assert len(items) == 9 and words[0] == "one"
     with pytest.raises(InputError, match="no word has units with its non-word"):
         spot_the_word(Bigram([], 6), [pair for pair in LISTED if pair[0].real])
@@ -197,7 +240,8 @@ def test_the_likelier_of_two_is_spotted_and_a_draw_is_half_right() -> None:
 def test_the_same_word_by_another_voice_is_nearer_than_another_word() -> None:
     items, _ = same_different(Bigram([], 6), LISTED, 0)
     assert len(items) == 9 and {score for _, score in items.values()} == {1.0}
-    assert {score for _, score in same_different(Bigram([], 6), LISTED, None)[0].values()} == {0.5}  # the same units backwards
+    # the same units backwards
+    assert {score for _, score in same_different(Bigram([], 6), LISTED, None)[0].values()} == {0.5}
     with pytest.raises(InputError, match="two words and two voices"):
         same_different(Bigram([], 6), [pair for pair in LISTED if pair[0].voice == "a"], 0)
 
@@ -219,7 +263,12 @@ def test_few_shot_asks_for_the_unit_behind_the_same_word() -> None:
     options = ProbeOptions(ways=2, shots=2, queries=30)
     items, words = few_shot(Copies(), LISTED, options)  # type: ignore[arg-type]
     right = np.mean([gold == found for gold, found in items.values()])
-    assert len(items) == 30 and right > 0.9 and {gold for gold, _ in items.values()} == {0.0, 1.0} and set(words) == set(READ)
+    assert (
+        len(items) == 30
+        and right > 0.9
+        and {gold for gold, _ in items.values()} == {0.0, 1.0}
+        and set(words) == set(READ)
+    )
     with pytest.raises(InputError, match="of which there are 3; give smaller --ways or --shots"):
         few_shot(Copies(), LISTED, ProbeOptions(ways=4, shots=2))  # type: ignore[arg-type]
 
@@ -236,7 +285,10 @@ def test_units_that_stand_for_words_are_distinct_and_follow_no_equal_unit(seed: 
             return np.tile(np.arange(10.0), (len(prompts), 1))
 
     readings = [(f"{word}{voice}", word, voice) for word in "ab" for voice in "xyz"]
-    listed = [(replace(LISTED[0][0], id=i, word=word, voice=voice), np.array([ord(word) % 3, 4, 2])) for i, word, voice in readings]
+    listed = [
+        (replace(LISTED[0][0], id=i, word=word, voice=voice), np.array([ord(word) % 3, 4, 2]))
+        for i, word, voice in readings
+    ]
     likes = Likes()
     few_shot(likes, listed, ProbeOptions(ways=2, shots=2, queries=50, seed=seed))  # type: ignore[arg-type]
     for prompt in likes.prompts:
@@ -251,11 +303,17 @@ def spoken(save_units: Any, tmp_path: Path) -> Path:
     write_lines(tmp_path / "words/words.jsonl", [asdict(word) for word, _ in LISTED])
     folder = tmp_path / "word-units"
     folder.mkdir()
-    rows = [UtteranceUnits(word.id, 1.0, RunLength(units, np.ones(3, int)), "") for word, units in LISTED]
+    rows = [
+        UtteranceUnits(word.id, 1.0, RunLength(units, np.ones(3, int)), "")
+        for word, units in LISTED
+    ]
     content = encode(Part(rows, {}))
     (folder / part_name(0)).write_bytes(content)
     card = read_json(tmp_path / "units/train/_card.json")
-    write_json(folder / "_card.json", card | {"parts": [{"file": part_name(0), "hash": hash_bytes(content)}]})
+    write_json(
+        folder / "_card.json",
+        card | {"parts": [{"file": part_name(0), "hash": hash_bytes(content)}]},
+    )
     return folder
 
 
@@ -269,14 +327,24 @@ def test_rows_and_a_table_of_a_floor(spoken: Path, tmp_path: Path) -> None:
     for a, b in zip([6, 0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 1, 2, 6], strict=True):
         counts[a, b] += 1
     logs = np.log(counts / counts.sum(1, keepdims=True))
-    wanted = np.exp(-np.mean([logs[a, b] for a, b in zip([6, 0, 1, 2, 0, 1], [0, 1, 2, 0, 1, 2], strict=True)]))
-    assert rows["perplexity", "text"].value == pytest.approx(wanted) and rows["spot-the-word", "text"].drawn == "word"
+    wanted = np.exp(
+        -np.mean([logs[a, b] for a, b in zip([6, 0, 1, 2, 0, 1], [0, 1, 2, 0, 1, 2], strict=True)])
+    )
+    assert (
+        rows["perplexity", "text"].value == pytest.approx(wanted)
+        and rows["spot-the-word", "text"].drawn == "word"
+    )
     _, table = gains_tables(results, (), "scratch", 0)
     assert table.title == "A language model of units"
     assert [row[0] for row in table.rows[:3]] == ["scratch", "text", "text over scratch"]
     assert table.rows[2][1] == "+0.00" and "2 words, 1 examples of each; chance 50 %" in table.note
     gains = [r for r in read_rows(results / "results.jsonl") if r.metric == "gain"]
-    assert {r.system for r in gains} == {"spot-the-word", "same-different", "same-non-word", "few-shot"}
+    assert {r.system for r in gains} == {
+        "spot-the-word",
+        "same-different",
+        "same-non-word",
+        "few-shot",
+    }
 
 
 def test_units_of_another_codebook_are_one_sentence(spoken: Path, tmp_path: Path) -> None:
@@ -289,8 +357,13 @@ def test_units_of_another_codebook_are_one_sentence(spoken: Path, tmp_path: Path
         probe(*arguments, None, ProbeOptions(split="train"))
 
 
-needs_espeak = pytest.mark.skipif(importlib.util.find_spec("espeakng_loader") is None, reason="needs espeak-ng")
-WORDS = "silver garden market lantern winter summer river letter dinner number paper table bottle candle carpet pocket".split()
+needs_espeak = pytest.mark.skipif(
+    importlib.util.find_spec("espeakng_loader") is None, reason="needs espeak-ng"
+)
+WORDS = (
+    "silver garden market lantern winter summer river letter dinner number paper table "
+    "bottle candle carpet pocket"
+).split()
 
 
 def test_one_phone_becomes_another_of_its_kind_whose_neighbours_are_known() -> None:
@@ -299,7 +372,13 @@ def test_one_phone_becomes_another_of_its_kind_whose_neighbours_are_known() -> N
     found = non_word("", word, pairs, {("p", "a", "t")})
     assert found and found.other == ("b", "'a", "t") and found.place == 0  # of equals the first
     assert non_word("", word, pairs, {("p", "a", "t"), ("b", "a", "t"), ("p", "a", "d")}) is None
-    frequent = pairs | {("#", "p"): 50, ("p", "a"): 50, ("t", "#"): 50, ("d", "#"): 50, ("a", "d"): 1}
+    frequent = pairs | {
+        ("#", "p"): 50,
+        ("p", "a"): 50,
+        ("t", "#"): 50,
+        ("d", "#"): 50,
+        ("a", "d"): 1,
+    }
     nearest = non_word("", word, frequent, {("p", "a", "t")})
     assert nearest and nearest.other == ("p", "'a", "d")
 
@@ -309,7 +388,9 @@ def test_the_commonest_words_get_non_words_that_no_word_sounds_like() -> None:
     pairs = choose_pairs({word: 20 - i for i, word in enumerate(WORDS)}, 4, 4, [])
     known = {bare(phones) for phones in pronounce(WORDS, "en-us", stress=True)}
     for pair in pairs:
-        changed = [i for i, (a, b) in enumerate(zip(pair.phones, pair.other, strict=True)) if a != b]
+        changed = [
+            i for i, (a, b) in enumerate(zip(pair.phones, pair.other, strict=True)) if a != b
+        ]
         a, b = bare(pair.phones)[pair.place], bare(pair.other)[pair.place]
         assert changed == [pair.place] and any({a, b} <= set(kind) for kind in KINDS)
         assert bare(pair.phones) in known and bare(pair.other) not in known
@@ -318,7 +399,9 @@ def test_the_commonest_words_get_non_words_that_no_word_sounds_like() -> None:
 
 
 def test_spoken_words_lie_in_their_folder(tmp_path: Path) -> None:
-    line = '{"id": "a", "audio": "../a.flac", "word": "a", "real": true, "voice": "v", "phones": "a"}'
+    line = (
+        '{"id": "a", "audio": "../a.flac", "word": "a", "real": true, "voice": "v", "phones": "a"}'
+    )
     (tmp_path / "words.jsonl").write_text(line + "\n")
     with pytest.raises(InputError, match=r"words.jsonl:1 names ../a.flac, which leads out of"):
         read_spoken_words(tmp_path)
@@ -335,7 +418,8 @@ def test_words_and_non_words_are_spoken_by_the_same_voices(
     assert "2 words and as many non-words by 2 voices" in make_spoken_words(made)
     listed = read_spoken_words(tmp_path / "words")
     assert len(listed) == 8 and len({(w.real, w.voice) for w in listed}) == 4
-    samples = [read_audio(tmp_path / "words" / w.audio) for w in listed[:3:2]]  # the word and its non-word by one voice
+    # the word and its non-word by one voice
+    samples = [read_audio(tmp_path / "words" / w.audio) for w in listed[:3:2]]
     assert 3_000 < len(samples[0]) < 24_000 and samples[0].tolist() != samples[1].tolist()
     with pytest.raises(InputError, match="give --voices 16 at most"):
         make_spoken_words(SpokenWords(corpus=root, out=tmp_path / "x", voices=17))

@@ -6,7 +6,11 @@ import pytest
 
 def same(a, b):
     """Whether two RunLengths hold the same units as often, of recordings of one length."""
-    return np.array_equal(a.units, b.units) and np.array_equal(a.lengths, b.lengths) and a.seconds == b.seconds
+    return (
+        np.array_equal(a.units, b.units)
+        and np.array_equal(a.lengths, b.lengths)
+        and a.seconds == b.seconds
+    )
 
 
 @pytest.fixture
@@ -16,20 +20,25 @@ def recordings(tmp_path):
 
     rng = np.random.default_rng(0)
     for i in range(7):
-        write_flac(tmp_path / f"audio/{i}.flac", rng.uniform(-0.5, 0.5, 3_000 + 4_517 * (i * 3 % 7)))
+        write_flac(
+            tmp_path / f"audio/{i}.flac", rng.uniform(-0.5, 0.5, 3_000 + 4_517 * (i * 3 % 7))
+        )
     return tmp_path / "audio"
 
 
 @pytest.fixture(scope="session")
 def codebook_for():
-    """A function (encoder, seed, **more of the card) -> a Codebook: eight frames of noise as centroids."""
+    """A function (encoder, seed, **more of the card) -> a Codebook: eight frames of noise as
+    centroids."""
     from speechssl.units.kmeans import Codebook
 
     def make(model, seed=0, **card):
         noise = np.random.default_rng(99).uniform(-0.5, 0.5, 8_000).astype(np.float32)
         features = model.features(noise, 1).numpy()
         chosen = np.random.default_rng(seed).choice(len(features), 8, replace=False)
-        return Codebook(features[chosen], {"encoder": model.hash, "layer": 1, "frame_rate": 50.0} | card)
+        return Codebook(
+            features[chosen], {"encoder": model.hash, "layer": 1, "frame_rate": 50.0} | card
+        )
 
     return make
 

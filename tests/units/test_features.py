@@ -1,4 +1,5 @@
-"""MFCCs at the right time on any grid; from audio to units: the same however it is cut and whoever asks, the right encoder only."""
+"""MFCCs at the right time on any grid; from audio to units: the same however it is cut and whoever
+asks, the right encoder only."""
 
 import threading
 from dataclasses import replace
@@ -61,11 +62,17 @@ def test_differences_are_slopes_at_100_hz():
     wave = torch.from_numpy(samples)[None] * 32768
     first = differences(kaldi.mfcc(wave, sample_frequency=16_000, use_energy=False, dither=0.0))
     rows, second = mfcc(samples, HUBERT), differences(first)
-    torch.testing.assert_close(rows[2:-2, 13:26], first[2 : 2 * len(rows) - 6 : 2], atol=1e-3, rtol=1e-4)
-    torch.testing.assert_close(rows[2:-2, 26:], second[: 2 * len(rows) - 8 : 2], atol=1e-3, rtol=1e-4)
+    torch.testing.assert_close(
+        rows[2:-2, 13:26], first[2 : 2 * len(rows) - 6 : 2], atol=1e-3, rtol=1e-4
+    )
+    torch.testing.assert_close(
+        rows[2:-2, 26:], second[: 2 * len(rows) - 8 : 2], atol=1e-3, rtol=1e-4
+    )
 
 
-@pytest.mark.parametrize("grid", [HUBERT, SMALL, FrameGrid(16_000, 160, 400), FrameGrid(16_000, 640, 1_000)])
+@pytest.mark.parametrize(
+    "grid", [HUBERT, SMALL, FrameGrid(16_000, 160, 400), FrameGrid(16_000, 640, 1_000)]
+)
 def test_the_row_nearest_to_the_middle_of_a_frame_is_taken(grid):
     frames = np.arange(grid.frames(16_000))
     rows = mfcc_rows(grid, frames, 98)
@@ -76,11 +83,14 @@ def test_the_row_nearest_to_the_middle_of_a_frame_is_taken(grid):
     assert rows.min() >= 0 and rows.max() <= 97
 
 
-@pytest.mark.parametrize("grid", [HUBERT, SMALL, FrameGrid(16_000, 160, 400), FrameGrid(16_000, 640, 1_000)])
+@pytest.mark.parametrize(
+    "grid", [HUBERT, SMALL, FrameGrid(16_000, 160, 400), FrameGrid(16_000, 640, 1_000)]
+)
 @pytest.mark.parametrize("piece", [1, 7, 50, 99])
 def test_pieces_are_the_whole(grid, piece, monkeypatch):
-    """To rounding (1e-5 here): MKL sums a product of one row otherwise than one of many, and which it does so with depends on the
-    processor. A piece that sees one row too few of its neighbours is off by 0.4 or more."""
+    """To rounding (1e-5 here): MKL sums a product of one row otherwise than one of many, and which
+    it does so with depends on the processor. A piece that sees one row too few of its neighbours is
+    off by 0.4 or more."""
     samples = noise(24_000)
     whole = mfcc(samples, grid)
     monkeypatch.setattr("speechssl.units.features._PIECE", piece)
@@ -116,20 +126,33 @@ def test_the_codebook_says_how_much_to_smooth(encoder, codebook_for):
     expected = torch.stack([features[max(t - 2, 0) : t + 3].mean(0) for t in range(len(features))])
     assert np.array_equal(smoothed.frames(samples), plain.assign(expected))
     assert not np.array_equal(smoothed.frames(samples), plain.assign(features))
-    pieces, samples = replace(encoder, chunking=Chunking(1.0, 0.5)), noise(70_123)  # it goes on across the pieces of long audio
-    whole = torch.nn.functional.avg_pool1d(pieces.features(samples, 1).T[None], 5, 1, 2, count_include_pad=False)[0].T
-    assert np.array_equal(extractor_of(pieces, codebook_for(encoder, smooth=5)).frames(samples), plain.assign(whole))
+    # it goes on across the pieces of long audio
+    pieces, samples = replace(encoder, chunking=Chunking(1.0, 0.5)), noise(70_123)
+    whole = torch.nn.functional.avg_pool1d(
+        pieces.features(samples, 1).T[None], 5, 1, 2, count_include_pad=False
+    )[0].T
+    assert np.array_equal(
+        extractor_of(pieces, codebook_for(encoder, smooth=5)).frames(samples), plain.assign(whole)
+    )
 
 
 def test_an_encoder_that_remembers_gives_the_same_units(encoder, extractor):
     shared, samples = extractor_of(SharedEncoder(encoder), extractor.codebook), noise(50_000)
-    assert np.array_equal(shared.frames(samples), extractor.frames(samples)) and shared.card == extractor.card
-    assert np.array_equal(shared.frames(samples), extractor.frames(samples))  # from what it remembers
+    assert (
+        np.array_equal(shared.frames(samples), extractor.frames(samples))
+        and shared.card == extractor.card
+    )
+    # from what it remembers
+    assert np.array_equal(shared.frames(samples), extractor.frames(samples))
 
 
-@pytest.mark.parametrize("card", [{"encoder": "0123456789abcdef"}, {"encoder": "mfcc"}, {"encoder": None}])
+@pytest.mark.parametrize(
+    "card", [{"encoder": "0123456789abcdef"}, {"encoder": "mfcc"}, {"encoder": None}]
+)
 def test_a_codebook_of_another_encoder_is_refused(encoder, codebook_for, card):
-    with pytest.raises(InputError, match=f"{card['encoder']}, not on {encoder.name} .*fit one for this encoder"):
+    with pytest.raises(
+        InputError, match=(f"{card['encoder']}, not on {encoder.name} .*fit one for this encoder")
+    ):
         extractor_of(encoder, codebook_for(encoder, **card))
 
 
@@ -144,7 +167,13 @@ def test_features_that_are_not_finite_give_no_units(extractor):
 def test_cards_tell_units_apart_and_an_extractor_is_loaded_in_the_precision_asked_for(
     encoder, extractor, codebook_for, hubert_folder, tmp_path
 ):
-    facts = {"encoder": encoder.hash, "layer": 1, "smooth": 3, "codebook": extractor.codebook.hash, "precision": "fp32"}
+    facts = {
+        "encoder": encoder.hash,
+        "layer": 1,
+        "smooth": 3,
+        "codebook": extractor.codebook.hash,
+        "precision": "fp32",
+    }
     assert extractor.card == facts
     for card in ({"seed": 1}, {"layer": 2}):
         assert extractor_of(encoder, codebook_for(encoder, smooth=3, **card)).card != facts
@@ -157,23 +186,36 @@ def test_cards_tell_units_apart_and_an_extractor_is_loaded_in_the_precision_aske
 
 
 @pytest.mark.parametrize("has", [False, True])
-def test_auto_is_bf16_where_there_is_such_arithmetic_and_the_codebook_agrees(has, extractor, hubert_folder, tmp_path, monkeypatch):
+def test_auto_is_bf16_where_there_is_such_arithmetic_and_the_codebook_agrees(
+    has, extractor, hubert_folder, tmp_path, monkeypatch
+):
     if has and not has_bf16(True):
         pytest.skip("this processor has no bf16 arithmetic")
     monkeypatch.setattr("speechssl.encoders.load.has_bf16", lambda on_cpu: has)
     folder, found = str(hubert_folder("layer")), "bf16" if has else "fp32"
-    assert load_features(folder, 1, precision="auto").card["precision"] == load_encoder(folder, "auto").precision == found
+    assert (
+        load_features(folder, 1, precision="auto").card["precision"]
+        == load_encoder(folder, "auto").precision
+        == found
+    )
     for its, expected in {"fp32": "fp32", "bf16": found}.items():
         book = replace(extractor.codebook, card=extractor.codebook.card | {"precision": its})
         book.save(tmp_path / f"{its}.safetensors")
-        assert load_extractor(folder, tmp_path / f"{its}.safetensors", "auto").card["precision"] == expected
+        assert (
+            load_extractor(folder, tmp_path / f"{its}.safetensors", "auto").card["precision"]
+            == expected
+        )
 
 
-def test_every_worker_has_one_thread_threads_are_given_back_and_what_has_not_begun_is_not_begun(set_threads):
+def test_every_worker_has_one_thread_threads_are_given_back_and_what_has_not_begun_is_not_begun(
+    set_threads,
+):
     barrier, begun = threading.Barrier(3), threading.Event()
     set_threads(2)
     with pytest.raises(KeyboardInterrupt), single_threaded(3) as pool:
-        asked = [pool.submit(lambda: (barrier.wait() and 0) or torch.get_num_threads()) for _ in range(3)]
+        asked = [
+            pool.submit(lambda: (barrier.wait() and 0) or torch.get_num_threads()) for _ in range(3)
+        ]
         assert [future.result() for future in asked] == [1, 1, 1]
         others = [pool.submit(begun.wait, 0.2) for _ in range(50)]
         raise KeyboardInterrupt
@@ -205,32 +247,46 @@ FSDD = Path(__file__).parents[3] / "shared/data/fsdd/recordings"
 def test_the_shipped_units_of_people_are_those_of_the_word_and_not_of_the_voice():
     extractor = load_extractor("people-en/encoder", Path("people-en/words.safetensors"))
     names = [(digit, who) for digit in range(4) for who in ("george", "jackson", "theo")]
-    runs = [extractor.units(read_audio(FSDD / f"{digit}_{who}_0.wav")).units for digit, who in names]
+    runs = [
+        extractor.units(read_audio(FSDD / f"{digit}_{who}_0.wav")).units for digit, who in names
+    ]
     pairs = [(a, b) for a in range(len(names)) for b in range(a) if names[a][1] != names[b][1]]
     far = {(a, b): normalised_distance(runs[a], runs[b]) for a, b in pairs}
-    same, other = ([d for (a, b), d in far.items() if (names[a][0] == names[b][0]) is wanted] for wanted in (True, False))
+    same, other = (
+        [d for (a, b), d in far.items() if (names[a][0] == names[b][0]) is wanted]
+        for wanted in (True, False)
+    )
     assert np.mean([s < o for s in same for o in other]) > 0.9
 
 
 @pytest.mark.parametrize("margin", [0, 2])
-def test_hours_in_a_file_have_the_units_of_memory(encoder, codebook_for, margin, tmp_path, monkeypatch):
+def test_hours_in_a_file_have_the_units_of_memory(
+    encoder, codebook_for, margin, tmp_path, monkeypatch
+):
     write_flac(tmp_path / "a.flac", np.random.default_rng(0).uniform(-0.5, 0.5, 300_000))
     extractor = extractor_of(encoder, codebook_for(encoder, smooth=3, margin=margin))
     wanted = extractor.frames(read_audio(tmp_path / "a.flac"))
     for module in ("audio", "encoders.load"):
         monkeypatch.setattr(f"speechssl.{module}.LONG", 100_000)
     forgotten = []
-    monkeypatch.setattr("speechssl.encoders.load.forget", lambda samples: forgotten.append(type(samples)) or forget(samples))
+    monkeypatch.setattr(
+        "speechssl.encoders.load.forget",
+        lambda samples: forgotten.append(type(samples)) or forget(samples),
+    )
     assert np.array_equal(extractor.frames(read_audio(tmp_path / "a.flac")), wanted)
     assert set(forgotten) == {np.memmap}
 
 
 @pytest.mark.parametrize(("kind", "width"), [("fbank", 80), ("mfcc", 39)])
 def test_spectral_features_are_an_encoder_of_one_state(kind, width):
-    encoder, samples = spectral_encoder(kind), np.random.default_rng(0).normal(0, 0.1, 16_123).astype(np.float32)
+    encoder, samples = (
+        spectral_encoder(kind),
+        np.random.default_rng(0).normal(0, 0.1, 16_123).astype(np.float32),
+    )
     states = encoder.hidden_states(samples)
     assert states.shape == (1, encoder.grid.frames(16_123), width) == (1, 99, width)
-    assert torch.allclose(encoder.hidden_states(3 * samples), states, atol=1e-2)  # loudness is no cue
+    # loudness is no cue
+    assert torch.allclose(encoder.hidden_states(3 * samples), states, atol=1e-2)
     assert encoder.hash != spectral_encoder("mfcc" if kind == "fbank" else "fbank").hash
     with pytest.raises(ValueError, match="399 samples are fewer than the 400"):
         encoder.hidden_states(samples[:399])
@@ -239,4 +295,5 @@ def test_spectral_features_are_an_encoder_of_one_state(kind, width):
 def test_log_mel_is_kaldis_above_the_floor():
     tone = np.sin(2 * np.pi * 1_000 * np.arange(16_000) / 16_000).astype(np.float32)
     found = log_mel(tone)
-    assert found.shape == (98, 80) and 25 <= int(found.mean(0).argmax()) <= 32  # 1 kHz is mel 28 of 80 below 8 kHz
+    # 1 kHz is mel 28 of 80 below 8 kHz
+    assert found.shape == (98, 80) and 25 <= int(found.mean(0).argmax()) <= 32

@@ -1,4 +1,5 @@
-"""Fitting on corpora, manifests and folders: what is chosen, what is set aside, and what the card remembers."""
+"""Fitting on corpora, manifests and folders: what is chosen, what is set aside, and what the card
+remembers."""
 
 import json
 from dataclasses import replace
@@ -44,7 +45,10 @@ def folder(tmp_path):
     """Six recordings in two folders, of another loudness each."""
     rng, root = np.random.default_rng(0), tmp_path / "audio"
     for i in range(6):
-        write_flac(root / f"s{i % 2}" / f"{i}.flac", rng.uniform(-0.5, 0.5, 8_000 + 1_000 * i) * (i + 1) / 6)
+        write_flac(
+            root / f"s{i % 2}" / f"{i}.flac",
+            rng.uniform(-0.5, 0.5, 8_000 + 1_000 * i) * (i + 1) / 6,
+        )
     return root
 
 
@@ -58,8 +62,20 @@ def test_a_folder_is_clustered(folder, hubert_folder, tmp_path):
     features = [smooth(encoder.features(x, 1), 3).numpy() for x in samples_of(folder)]
     assert np.array_equal(book.centroids, fit_kmeans(features, 4, {}).centroids)
     card = read_json(out.with_suffix(".card.json"))
-    wanted = {"encoder": encoder.hash, "layer": 1, "smooth": 3, "K": 4, "frame_rate": 50.0, "precision": "fp32", "padding": "none"}
-    assert wanted.items() <= card.items() and card["frames"] == sum(map(len, features)) and len(card["data"]) == 16
+    wanted = {
+        "encoder": encoder.hash,
+        "layer": 1,
+        "smooth": 3,
+        "K": 4,
+        "frame_rate": 50.0,
+        "precision": "fp32",
+        "padding": "none",
+    }
+    assert (
+        wanted.items() <= card.items()
+        and card["frames"] == sum(map(len, features))
+        and len(card["data"]) == 16
+    )
     assert np.array_equal(
         UnitExtractor(features_of(book, name), book).frames(samples_of(folder)[2]),
         extractor_of(encoder, book).frames(samples_of(folder)[2]),
@@ -67,17 +83,22 @@ def test_a_folder_is_clustered(folder, hubert_folder, tmp_path):
 
 
 def test_hours_pass_in_pieces(folder, hubert_folder, tmp_path, monkeypatch):
-    """The same codebook whatever length the pieces of the features have, where those have the same bits in all pieces.
+    """The same codebook whatever length the pieces of the features have, where those have the same
+    bits in all pieces.
 
-    MFCCs have them but for the rounding of their products, which on some processors depends on the rows of a piece
-    (test_features.py measures it). So windows of samples stand in for them here.
+    MFCCs have them but for the rounding of their products, which on some processors depends on the
+    rows of a piece (test_features.py measures it). So windows of samples stand in for them here.
     """
     strided = lambda x: torch.from_numpy(x).unfold(0, 400, 160)[:, :390:10]  # noqa: E731
     monkeypatch.setitem(SPECTRAL, "mfcc", (strided, 39))
     book = fit_units(folder, "mfcc", tmp_path / "a.safetensors", FitOptions(clusters=4, smooth=5))
     monkeypatch.setattr("speechssl.units.features._PIECE", 17)
     again = fit_units(folder, "mfcc", tmp_path / "b.safetensors", FitOptions(clusters=4, smooth=5))
-    assert book.hash == again.hash and book.card["encoder"] == "mfcc" and book.centroids.shape == (4, 39)
+    assert (
+        book.hash == again.hash
+        and book.card["encoder"] == "mfcc"
+        and book.centroids.shape == (4, 39)
+    )
     whole = [torch.cat(list(spectral_stream(x, MFCC_GRID, "mfcc"))) for x in samples_of(folder)]
     plain = fit_kmeans([smooth(x, 5).numpy() for x in whole], 4, {})
     assert plain.hash == book.hash
@@ -88,12 +109,15 @@ def test_of_a_corpus_passages_are_drawn(mini_corpus, tmp_path):
     corpus, found = mini_corpus(lengths), []
     for seed in range(10):
         out = tmp_path / f"{seed}.safetensors"
-        found.append(fit_units(corpus, "mfcc", out, FitOptions(clusters=2, recordings=2, seed=seed)).card)
+        found.append(
+            fit_units(corpus, "mfcc", out, FitOptions(clusters=2, recordings=2, seed=seed)).card
+        )
     assert {(card["recordings"], card["drawn_from"]) for card in found} == {(2, 3)}
     total = sum(map(MFCC_GRID.frames, lengths))
     assert {card["frames"] for card in found} == {total - MFCC_GRID.frames(n) for n in lengths}
     whole = fit_units(corpus, "mfcc", tmp_path / "whole.safetensors", FitOptions(clusters=2))
-    assert (whole.card["recordings"], whole.card["frames"]) == (3, total)  # a tenth, but 400 at least, where there are as many
+    # a tenth, but 400 at least, where there are as many
+    assert (whole.card["recordings"], whole.card["frames"]) == (3, total)
 
 
 def of_mfcc(folder, out, **options):
@@ -105,7 +129,12 @@ def test_fitting_again_is_nothing_to_do_and_other_inputs_are_refused(folder, tmp
     first = of_mfcc(folder, out)
     monkeypatch.setattr("speechssl.units.fit.fit_kmeans", None)
     assert of_mfcc(folder, out).hash == first.hash
-    others = (("smooth", {"smooth": 3}), ("K", {"clusters": 5}), ("seed", {"seed": 1}), ("budget", {"budget": 9}))
+    others = (
+        ("smooth", {"smooth": 3}),
+        ("K", {"clusters": 5}),
+        ("seed", {"seed": 1}),
+        ("budget", {"budget": 9}),
+    )
     for name, options in (*others, ("starts", {"starts": 3}), ("data, recordings", {"share": 0.5})):
         refused(rf"made from other inputs \({name} differs?\)", of_mfcc, folder, out, **options)
     content = (folder / "s0/0.flac").read_bytes()
@@ -122,7 +151,9 @@ def test_a_codebook_is_used_in_the_precision_it_was_fitted_in(folder, hubert_fol
     book = fit_units(folder, name, out, replace(OPTIONS, precision="bf16"))
     assert book.card["precision"] == features_of(book, name).precision == "bf16"
     refused(r"\(precision differs\)", fit_units, folder, name, out, OPTIONS)
-    refused("there is no precision fp8", fit_units, folder, name, out, replace(OPTIONS, precision="fp8"))
+    refused(
+        "there is no precision fp8", fit_units, folder, name, out, replace(OPTIONS, precision="fp8")
+    )
 
 
 def test_bad_recordings_are_listed_and_left_out(folder, tmp_path, capsys):
@@ -130,7 +161,12 @@ def test_bad_recordings_are_listed_and_left_out(folder, tmp_path, capsys):
     write_flac(folder / "s1/5.flac", np.zeros(9_000))
     book = of_mfcc(folder, tmp_path / "units.safetensors")
     err = capsys.readouterr().err
-    assert "set aside s0/2" in err and "set aside s1/5" in err and "2 recordings set aside" in err and "x real time" in err
+    assert (
+        "set aside s0/2" in err
+        and "set aside s1/5" in err
+        and ("2 recordings set aside") in err
+        and "x real time" in err
+    )
     assert book.card["frames"] == sum(MFCC_GRID.frames(8_000 + 1_000 * i) for i in (0, 1, 3, 4))
 
 
@@ -147,18 +183,44 @@ def test_bad_recordings_are_listed_and_left_out(folder, tmp_path, capsys):
         ("audio", "mfcc", {"device": "cuda"}, "leave out --device"),
         ("audio", "mfcc", {"share": 0.0}, "a share of 0 of the recordings cannot be drawn"),
         ("audio", "mfcc", {"share": 1.5}, "a share of 1.5 of the recordings cannot be drawn"),
-        ("audio", "mfcc", {"share": 0.5, "recordings": 3}, "--share and --recordings exclude each other"),
-        ("audio", "mfcc", {"clusters": 60, "budget": 50}, "60 clusters; give fewer --clusters or a larger --budget"),
+        (
+            "audio",
+            "mfcc",
+            {"share": 0.5, "recordings": 3},
+            "--share and --recordings exclude each other",
+        ),
+        (
+            "audio",
+            "mfcc",
+            {"clusters": 60, "budget": 50},
+            "60 clusters; give fewer --clusters or a larger --budget",
+        ),
     ],
 )
-def test_what_cannot_be_fitted_is_one_sentence(folder, hubert_folder, tmp_path, mini_corpus, source, encoder, options, message):
+def test_what_cannot_be_fitted_is_one_sentence(
+    folder, hubert_folder, tmp_path, mini_corpus, source, encoder, options, message
+):
     mini_corpus(), (tmp_path / "empty").mkdir()
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(InputError, match=message):
-        fit_units(tmp_path / source, encoder or str(hubert_folder("layer")), tmp_path / "a.safetensors", FitOptions(**options))
+        fit_units(
+            tmp_path / source,
+            encoder or str(hubert_folder("layer")),
+            tmp_path / "a.safetensors",
+            FitOptions(**options),
+        )
     for name in ("km.4", "audio"):
-        refused("must end in .safetensors", fit_units, folder, "mfcc", tmp_path / name, FitOptions())
-    refused("is not a writable folder", fit_units, folder, "mfcc", folder / "s0/0.flac/a.safetensors", FitOptions())
+        refused(
+            "must end in .safetensors", fit_units, folder, "mfcc", tmp_path / name, FitOptions()
+        )
+    refused(
+        "is not a writable folder",
+        fit_units,
+        folder,
+        "mfcc",
+        folder / "s0/0.flac/a.safetensors",
+        FitOptions(),
+    )
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -166,11 +228,21 @@ def test_without_a_good_recording_nothing_is_written(folder, tmp_path, monkeypat
     good, load = load_features("mfcc", 0), load_features
     nan = replace(good, raw=lambda samples: iter([torch.full((3, 39), torch.nan)]))
     monkeypatch.setattr("speechssl.units.fit.load_features", lambda *a: nan)
-    refused("none of 6 recordings can be used .*not finite", of_mfcc, folder, tmp_path / "out/units.safetensors")
+    refused(
+        "none of 6 recordings can be used .*not finite",
+        of_mfcc,
+        folder,
+        tmp_path / "out/units.safetensors",
+    )
     monkeypatch.setattr("speechssl.units.fit.load_features", load)
     for path in folder.rglob("*.flac"):
         path.write_bytes(b"")
-    refused("none of 6 recordings can be used .*0 bytes", of_mfcc, folder, tmp_path / "out/units.safetensors")
+    refused(
+        "none of 6 recordings can be used .*0 bytes",
+        of_mfcc,
+        folder,
+        tmp_path / "out/units.safetensors",
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -185,23 +257,37 @@ def test_a_codebook_goes_with_its_encoder_only(folder, hubert_folder, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("long", [600.0, 0.6])
-def test_threads_and_workers_do_not_change_a_codebook(folder, hubert_folder, tmp_path, monkeypatch, set_threads, long):
+def test_threads_and_workers_do_not_change_a_codebook(
+    folder, hubert_folder, tmp_path, monkeypatch, set_threads, long
+):
     """Long recordings (here: of more than 0.6 s) are streamed in order among the short ones."""
     monkeypatch.setattr("speechssl.units.features.LONG", long)
     books = []
     for threads, workers in ((1, 1), (2, 1), (2, 3)):
         set_threads(threads)
         out = tmp_path / f"{threads}-{workers}.safetensors"
-        books.append(fit_units(folder, str(hubert_folder("group")), out, replace(OPTIONS, workers=workers, budget=60)).hash)
+        books.append(
+            fit_units(
+                folder,
+                str(hubert_folder("group")),
+                out,
+                replace(OPTIONS, workers=workers, budget=60),
+            ).hash
+        )
         assert torch.get_num_threads() == threads
     assert len(set(books)) == 1
 
 
 def test_no_more_features_than_can_be_used_wait(folder, monkeypatch):
     begun, taken, recordings = [], 0, list_recordings(folder)
-    monkeypatch.setattr("speechssl.units.features.read_audio", lambda path: begun.append(path) or np.full(1, recordings_at(path)))
+    monkeypatch.setattr(
+        "speechssl.units.features.read_audio",
+        lambda path: begun.append(path) or np.full(1, recordings_at(path)),
+    )
     recordings_at = [r.path for r in recordings].index
-    features = replace(load_features("mfcc", 0), raw=lambda samples: iter([torch.full((1, 39), float(samples[0]))]))
+    features = replace(
+        load_features("mfcc", 0), raw=lambda samples: iter([torch.full((1, 39), float(samples[0]))])
+    )
     with single_threaded(2) as pool:
         for frames in frames_of(recordings, features, pool, 2):
             assert frames[0, 0] == taken and len(begun) <= taken + 3
@@ -209,7 +295,8 @@ def test_no_more_features_than_can_be_used_wait(folder, monkeypatch):
     assert taken == 6
 
 
-# ---- a codebook of another encoder: its units keep their numbers and their meaning, and what cannot be transferred is refused
+# ---- a codebook of another encoder: its units keep their numbers and their meaning, and what
+# cannot be transferred is refused
 
 
 @pytest.fixture
@@ -217,27 +304,42 @@ def voices(tmp_path):
     """Recordings of two sounds that alternate."""
     rng = np.random.default_rng(0)
     for number in range(4):
-        tones = np.concatenate([np.sin(np.arange(2_000) * rng.choice([0.05, 0.4, 1.2])) for _ in range(6)])
-        write_flac(tmp_path / f"voices/{number}.flac", 0.3 * tones + 0.02 * rng.standard_normal(len(tones)))
+        tones = np.concatenate(
+            [np.sin(np.arange(2_000) * rng.choice([0.05, 0.4, 1.2])) for _ in range(6)]
+        )
+        write_flac(
+            tmp_path / f"voices/{number}.flac", 0.3 * tones + 0.02 * rng.standard_normal(len(tones))
+        )
     return tmp_path / "voices"
 
 
 def features(encoder, voices):
     """Smoothed features of all recordings."""
-    return [smooth(encoder.features(read_audio(path), 1), 3) for path in sorted(voices.glob("*.flac"))]
+    return [
+        smooth(encoder.features(read_audio(path), 1), 3) for path in sorted(voices.glob("*.flac"))
+    ]
 
 
 @pytest.fixture
 def old(hubert_folder, voices, tmp_path):
-    """Folder of an encoder and a codebook of it, of which every centroid is the mean of its frames: k-means that has converged."""
+    """Folder of an encoder and a codebook of it, of which every centroid is the mean of its frames:
+    k-means that has converged."""
     folder = hubert_folder("layer")
     encoder = load_encoder(folder)
     frames = torch.cat(features(encoder, voices)).double().numpy()
     centroids = frames[np.random.default_rng(1).choice(len(frames), 4, replace=False)]
     for _ in range(100):
-        nearest = Codebook(centroids.astype(np.float32), {}).assign(torch.from_numpy(frames).float())
+        nearest = Codebook(centroids.astype(np.float32), {}).assign(
+            torch.from_numpy(frames).float()
+        )
         centroids = np.stack([frames[nearest == k].mean(0) for k in range(4)])
-    card = {"encoder": encoder.hash, "layer": 1, "smooth": 3, "frame_rate": 50.0, "precision": "fp32"}
+    card = {
+        "encoder": encoder.hash,
+        "layer": 1,
+        "smooth": 3,
+        "frame_rate": 50.0,
+        "precision": "fp32",
+    }
     Codebook(centroids.astype(np.float32), card).save(tmp_path / "old.safetensors")
     return str(folder), tmp_path / "old.safetensors"
 
@@ -260,33 +362,70 @@ def transferred(voices, old, other, out, **options):
 
 
 @pytest.mark.slow
-def test_a_centroid_is_the_mean_of_the_other_encoders_features_where_the_unit_was(voices, old, changed, tmp_path, monkeypatch):
+def test_a_centroid_is_the_mean_of_the_other_encoders_features_where_the_unit_was(
+    voices, old, changed, tmp_path, monkeypatch
+):
     before, out = load_codebook(old[1]), tmp_path / "new.safetensors"
     found = transferred(voices, old, changed, out)
     units = np.concatenate([before.assign(x) for x in features(load_encoder(old[0]), voices)])
     others = torch.cat(features(load_encoder(changed), voices))
     for k in range(4):
-        np.testing.assert_allclose(found.centroids[k], others[torch.from_numpy(units == k)].mean(0), atol=1e-5)
+        np.testing.assert_allclose(
+            found.centroids[k], others[torch.from_numpy(units == k)].mean(0), atol=1e-5
+        )
     assert not np.allclose(found.centroids, before.centroids, atol=1e-4)
     assert found.card["agreement"] == round(float((found.assign(others) == units).mean()), 4) > 0.8
     kept = load_codebook(out)
     assert kept.hash == found.hash and kept.names == (found.hash, before.hash)
-    wanted = {"encoder": load_encoder(changed).hash, "layer": 1, "smooth": 3, "K": 4, "carried_from": before.hash}
+    wanted = {
+        "encoder": load_encoder(changed).hash,
+        "layer": 1,
+        "smooth": 3,
+        "K": 4,
+        "carried_from": before.hash,
+    }
     assert wanted.items() <= kept.card.items()
     monkeypatch.setattr("speechssl.units.fit.read_audio", None)  # once, and not over another
     assert transferred(voices, old, changed, out).hash == found.hash
-    refused(r"made from other inputs \(.*encoder.* differs?\)", transferred, voices, old, old[0], out)
+    refused(
+        r"made from other inputs \(.*encoder.* "
+        r"differs?\)",
+        transferred,
+        voices,
+        old,
+        old[0],
+        out,
+    )
 
 
 @pytest.mark.slow
-def test_a_linear_head_keeps_more_units_than_means_and_learns_from_distorted_speech(voices, old, changed, tmp_path):
+def test_a_linear_head_keeps_more_units_than_means_and_learns_from_distorted_speech(
+    voices, old, changed, tmp_path
+):
     means = transferred(voices, old, changed, tmp_path / "means.safetensors")
     found = transferred(voices, old, changed, tmp_path / "linear.safetensors", read_out="linear")
-    assert found.card["agreement"] >= means.card["agreement"] and found.names == (found.hash, *means.names[1:])
+    assert found.card["agreement"] >= means.card["agreement"] and found.names == (
+        found.hash,
+        *means.names[1:],
+    )
     others = torch.cat(features(load_encoder(changed), voices))
-    np.testing.assert_array_equal(found.assign(others), (others @ found.centroids.T + found.offsets).argmax(1))
-    noisy = transferred(voices, old, changed, tmp_path / "noisy.safetensors", read_out="linear", distort="g", margin=4)
-    assert noisy.hash != found.hash and noisy.card["distort"]["kinds"][0]["name"] == "g" and noisy.card["margin"] == 4
+    np.testing.assert_array_equal(
+        found.assign(others), (others @ found.centroids.T + found.offsets).argmax(1)
+    )
+    noisy = transferred(
+        voices,
+        old,
+        changed,
+        tmp_path / "noisy.safetensors",
+        read_out="linear",
+        distort="g",
+        margin=4,
+    )
+    assert (
+        noisy.hash != found.hash
+        and noisy.card["distort"]["kinds"][0]["name"] == "g"
+        and noisy.card["margin"] == 4
+    )
     other = transferred(voices, old, changed, tmp_path / "other.safetensors", layer=2)
     assert other.card["layer"] == 2 and other.hash != means.hash
     with pytest.raises(InputError, match="leave out --distort, or give --read-out linear"):
@@ -309,7 +448,9 @@ def test_a_linear_head_separates_what_is_separable_and_never_gives_an_unseen_uni
 @pytest.mark.slow
 def test_units_transferred_twice_are_those_of_the_first_codebook(voices, old, changed, tmp_path):
     once = transferred(voices, old, changed, tmp_path / "once.safetensors")
-    twice = transferred(voices, (changed, tmp_path / "once.safetensors"), old[0], tmp_path / "twice.safetensors")
+    twice = transferred(
+        voices, (changed, tmp_path / "once.safetensors"), old[0], tmp_path / "twice.safetensors"
+    )
     names = (twice.hash, once.hash, load_codebook(old[1]).hash)
     assert twice.names == names and load_codebook(tmp_path / "twice.safetensors").names == names
 
@@ -321,38 +462,56 @@ def test_neither_workers_nor_bad_recordings_change_it(voices, old, changed, tmp_
     for number in range(60):
         (voices / f"0-{number:02d}.flac").write_bytes(b"no audio")
     again = transferred(voices, old, changed, tmp_path / "two.safetensors", workers=3)
-    assert np.array_equal(again.centroids, found.centroids) and again.card["agreement"] == found.card["agreement"]
+    assert (
+        np.array_equal(again.centroids, found.centroids)
+        and again.card["agreement"] == found.card["agreement"]
+    )
     assert "set aside 60, such as 0-00" in capsys.readouterr().err
 
 
-def test_a_unit_that_never_occurs_has_no_mean_and_a_linear_head_never_gives_it(voices, old, tmp_path, capsys):
+def test_a_unit_that_never_occurs_has_no_mean_and_a_linear_head_never_gives_it(
+    voices, old, tmp_path, capsys
+):
     before = load_codebook(old[1])
     far = np.vstack([before.centroids, np.full((2, 32), 99, np.float32)])
     Codebook(far, before.card).save(old[1])
-    with pytest.raises(InputError, match="2 of 6 units never occur in these recordings; give more of them with --recordings"):
+    with pytest.raises(
+        InputError,
+        match=("2 of 6 units never occur in these recordings; give more of them with --recordings"),
+    ):
         transferred(voices, old, old[0], tmp_path / "new.safetensors")
     assert not (tmp_path / "new.safetensors").exists()
     found = transferred(voices, old, old[0], tmp_path / "new.safetensors", read_out="linear")
-    assert "2 of 6 units never occur in these recordings, and the new codebook never gives them" in capsys.readouterr().err
+    assert (
+        "2 of 6 units never occur in these recordings, and the new codebook never gives them"
+    ) in capsys.readouterr().err
     assert found.size == 6 and set(found.assign(torch.randn(5000, 32) * 3).tolist()) == {0, 1, 2, 3}
 
 
 @pytest.mark.slow
 def test_what_cannot_be_transferred_is_refused(voices, old, changed, hubert_folder, tmp_path):
     wide = hubert_folder("layer", conv_kernel=(10, 3, 3, 3, 3, 4, 4))
-    with pytest.raises(InputError, match="has other frames than .*; fit a codebook for it with `speechssl units fit`"):
+    with pytest.raises(
+        InputError,
+        match=("has other frames than .*; fit a codebook for it with `speechssl units fit`"),
+    ):
         transferred(voices, old, str(wide), tmp_path / "new.safetensors")
     with pytest.raises(InputError, match=r"old\.safetensors was fitted on encoder .*, not on"):
         transferred(voices, (changed, old[1]), old[0], tmp_path / "new.safetensors")
     refused(r"must end in \.safetensors", transferred, voices, old, "nowhere", tmp_path / "new")
-    assert json.loads(old[1].with_suffix(".card.json").read_text())["K"] == 4 and not list(tmp_path.glob("new*"))
+    assert json.loads(old[1].with_suffix(".card.json").read_text())["K"] == 4 and not list(
+        tmp_path.glob("new*")
+    )
 
 
 # ---- a published codebook
 
 
 def write_joblib(path, width=32):
-    joblib.dump(MiniBatchKMeans(6, n_init=1).fit(np.random.default_rng(0).standard_normal((200, width))), path)
+    joblib.dump(
+        MiniBatchKMeans(6, n_init=1).fit(np.random.default_rng(0).standard_normal((200, width))),
+        path,
+    )
 
 
 @pytest.mark.slow
@@ -364,10 +523,21 @@ def test_an_imported_codebook_gives_scikit_learns_units(tmp_path, encoder, huber
     name, out = str(hubert_folder("layer")), tmp_path / "units.safetensors"
     made = import_codebook(tmp_path / "km.bin", out, name, 2)
     book = load_codebook(out)
-    assert book.hash == made.hash and np.array_equal(book.assign(features), model.predict(features.numpy()))
-    assert np.array_equal(UnitExtractor(features_of(book, name), book).frames(samples), model.predict(features.numpy()))
+    assert book.hash == made.hash and np.array_equal(
+        book.assign(features), model.predict(features.numpy())
+    )
+    assert np.array_equal(
+        UnitExtractor(features_of(book, name), book).frames(samples),
+        model.predict(features.numpy()),
+    )
     card = read_json(out.with_suffix(".card.json"))
-    assert {"encoder": load_encoder(name).hash, "layer": 2, "K": 5, "smooth": 1, "padding": "none"}.items() <= card.items()
+    assert {
+        "encoder": load_encoder(name).hash,
+        "layer": 2,
+        "K": 5,
+        "smooth": 1,
+        "padding": "none",
+    }.items() <= card.items()
     assert card["imported"]["file"] == "km.bin" and len(card["imported"]["hash"]) == 16
 
 
@@ -377,9 +547,26 @@ def test_an_imported_codebook_is_written_once_and_no_other_is_overwritten(tmp_pa
     write_joblib(tmp_path / "km.bin")
     first = import_codebook(tmp_path / "km.bin", out, name, 1)
     written = out.stat().st_mtime_ns
-    assert import_codebook(tmp_path / "km.bin", out, name, 1).hash == first.hash and out.stat().st_mtime_ns == written
-    refused(r"was made from other inputs \(layer differs\)", import_codebook, tmp_path / "km.bin", out, name, 2)
-    refused(r"must end in .safetensors", import_codebook, tmp_path / "km.bin", tmp_path / "km.4", name, 1)
+    assert (
+        import_codebook(tmp_path / "km.bin", out, name, 1).hash == first.hash
+        and out.stat().st_mtime_ns == written
+    )
+    refused(
+        r"was made from other inputs \(layer differs\)",
+        import_codebook,
+        tmp_path / "km.bin",
+        out,
+        name,
+        2,
+    )
+    refused(
+        r"must end in .safetensors",
+        import_codebook,
+        tmp_path / "km.bin",
+        tmp_path / "km.4",
+        name,
+        1,
+    )
 
 
 @pytest.mark.slow
@@ -387,7 +574,14 @@ def test_a_codebook_that_does_not_fit_is_refused(tmp_path, hubert_folder):
     out, name = tmp_path / "units.safetensors", str(hubert_folder("layer"))
     refused("does not fit mfcc, as fairseq", import_codebook, tmp_path / "km.bin", out, "mfcc", 0)
     write_joblib(tmp_path / "km.bin", width=7)
-    refused("have 7 dimensions, the layers of .* 32; give the encoder", import_codebook, tmp_path / "km.bin", out, name, 1)
+    refused(
+        "have 7 dimensions, the layers of .* 32; give the encoder",
+        import_codebook,
+        tmp_path / "km.bin",
+        out,
+        name,
+        1,
+    )
     write_joblib(tmp_path / "km.bin")
     refused("has the layers 0 to 2, not 22", import_codebook, tmp_path / "km.bin", out, name, 22)
     assert not out.exists()

@@ -1,4 +1,5 @@
-"""Codebooks: assignment against brute force, the reservoir against chance, files against tampering."""
+"""Codebooks: assignment against brute force, the reservoir against chance, files against
+tampering."""
 
 import json
 
@@ -39,7 +40,9 @@ def test_smoothing_is_the_mean_over_the_neighbours_there_are(frames, width, seed
     features = np.random.default_rng(seed).standard_normal((frames, 3)).astype(np.float32)
     half = width // 2
     expected = np.stack([features[max(t - half, 0) : t + half + 1].mean(0) for t in range(frames)])
-    np.testing.assert_allclose(smooth(torch.from_numpy(features), width).numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        smooth(torch.from_numpy(features), width).numpy(), expected, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("width", [0, 2, -1, 4])
@@ -52,9 +55,13 @@ def test_smoothing_takes_an_odd_number(width):
 
 @given(st.lists(st.integers(0, 9), max_size=8), st.sampled_from([1, 3, 5, 9]), st.integers(0, 99))
 def test_smoothing_a_stream_is_smoothing_the_whole(sizes, width, seed):
-    whole = torch.from_numpy(np.random.default_rng(seed).standard_normal((sum(sizes), 3)).astype(np.float32))
+    whole = torch.from_numpy(
+        np.random.default_rng(seed).standard_normal((sum(sizes), 3)).astype(np.float32)
+    )
     pieces = list(smooth_stream(whole.split(sizes) if sizes else [], width))
-    assert torch.equal(torch.cat([whole[:0], *pieces]), smooth(whole, width) if len(whole) else whole)
+    assert torch.equal(
+        torch.cat([whole[:0], *pieces]), smooth(whole, width) if len(whole) else whole
+    )
 
 
 # ---- the reservoir
@@ -82,7 +89,9 @@ class OneByOne(Reservoir):
             self.seen += 1
 
 
-@given(st.integers(1, 40), st.lists(st.integers(0, 60), min_size=1, max_size=8), st.integers(0, 999))
+@given(
+    st.integers(1, 40), st.lists(st.integers(0, 60), min_size=1, max_size=8), st.integers(0, 999)
+)
 def test_a_reservoir_does_not_depend_on_how_the_stream_is_cut(budget, sizes, seed):
     one = OneByOne(budget, seed)
     one.add(np.arange(sum(sizes), dtype=np.float32)[:, None])
@@ -107,11 +116,14 @@ def test_a_budget_without_end_takes_memory_for_what_there_is():
 @pytest.mark.slow
 def test_every_frame_is_as_likely_as_every_other():
     budget, sizes, runs = 10, (3, 9, 1, 20, 7), 4_000
-    counts = np.bincount(np.concatenate([kept(budget, sizes, seed) for seed in range(runs)]), minlength=40)
+    counts = np.bincount(
+        np.concatenate([kept(budget, sizes, seed) for seed in range(runs)]), minlength=40
+    )
     expected = runs * budget / 40
     spread = (expected * (1 - budget / 40)) ** 0.5
     assert np.abs(counts - expected).max() < 4.5 * spread
-    assert ((counts - expected) ** 2 / spread**2).sum() < 75  # chi-square, 39 degrees of freedom: p = 0.0005
+    # chi-square, 39 degrees of freedom: p = 0.0005
+    assert ((counts - expected) ** 2 / spread**2).sum() < 75
 
 
 # ---- fitting
@@ -120,7 +132,9 @@ def test_every_frame_is_as_likely_as_every_other():
 def blobs(seed=0, count=60):
     rng = np.random.default_rng(seed)
     centres = np.array([[0, 0], [10, 0], [0, 10], [10, 10]], np.float32)
-    return centres, [centres[i % 4] + rng.normal(0, 0.3, (20, 2)).astype(np.float32) for i in range(count)]
+    return centres, [
+        centres[i % 4] + rng.normal(0, 0.3, (20, 2)).astype(np.float32) for i in range(count)
+    ]
 
 
 def test_clusters_are_found():
@@ -129,23 +143,47 @@ def test_clusters_are_found():
     distances = np.linalg.norm(book.centroids[:, None] - centres[None], axis=-1)
     assert sorted(distances.argmin(1)) == [0, 1, 2, 3] and distances.min(1).max() < 0.2
     assert book.centroids.dtype == np.float32 and book.size == 4
-    assert {"encoder": "abc", "layer": 1, "frames": 1_200, "budget": 500, "seed": 0}.items() <= book.card.items()
-    assert book.card["inertia"] == pytest.approx(2 * 0.3**2, rel=0.2) and book.card["padding"] == "none"
+    assert {
+        "encoder": "abc",
+        "layer": 1,
+        "frames": 1_200,
+        "budget": 500,
+        "seed": 0,
+    }.items() <= book.card.items()
+    assert (
+        book.card["inertia"] == pytest.approx(2 * 0.3**2, rel=0.2)
+        and book.card["padding"] == "none"
+    )
     assert {"speechssl", "torch", "scikit-learn", "numpy"} == set(book.card["versions"])
-    first, again, other = (fit_kmeans(iter(stream), 7, CARD, budget=300, seed=seed).hash for seed in (1, 1, 2))
+    first, again, other = (
+        fit_kmeans(iter(stream), 7, CARD, budget=300, seed=seed).hash for seed in (1, 1, 2)
+    )
     assert first == again != other
-    refused("3 frames of speech cannot make 4 clusters; give fewer --clusters", fit_kmeans, [np.zeros((3, 2))], 4, CARD)
+    refused(
+        "3 frames of speech cannot make 4 clusters; give fewer --clusters",
+        fit_kmeans,
+        [np.zeros((3, 2))],
+        4,
+        CARD,
+    )
     with pytest.raises(ValueError, match="no frames were added"):
         print(Reservoir(5, 0).sample)
 
 
 def test_passes_over_all_frames_end_within_a_hundredth_of_scikit_learn():
     rng = np.random.default_rng(3)
-    frames = (rng.standard_normal((60, 12))[rng.integers(0, 60, 3_000)] + 0.5 * rng.standard_normal((3_000, 12))).astype(np.float32)
+    frames = (
+        rng.standard_normal((60, 12))[rng.integers(0, 60, 3_000)]
+        + 0.5 * rng.standard_normal((3_000, 12))
+    ).astype(np.float32)
     centroids, inertia = lloyd(frames, 80, 0, 3)
     units = truth(torch.from_numpy(frames), centroids)
-    assert inertia == pytest.approx(np.square(frames.astype(np.float64) - centroids[units]).sum(1).mean(), rel=1e-5)
-    theirs = MiniBatchKMeans(80, batch_size=500, n_init=3, max_no_improvement=100, reassignment_ratio=0.0, random_state=0)
+    assert inertia == pytest.approx(
+        np.square(frames.astype(np.float64) - centroids[units]).sum(1).mean(), rel=1e-5
+    )
+    theirs = MiniBatchKMeans(
+        80, batch_size=500, n_init=3, max_no_improvement=100, reassignment_ratio=0.0, random_state=0
+    )
     assert inertia < 1.01 * theirs.fit(frames).inertia_ / len(frames)
     again, other = (lloyd(frames, 80, seed, 3)[0] for seed in (0, 1))
     assert np.array_equal(centroids, again) and not np.array_equal(centroids, other)
@@ -154,7 +192,11 @@ def test_passes_over_all_frames_end_within_a_hundredth_of_scikit_learn():
 def test_many_clusters_may_be_as_many_as_frames_and_frames_may_be_equal():
     frames = np.repeat(normal(5, 40, 3), 2, axis=0)
     centroids, inertia = lloyd(frames, 80, 0, 1)
-    assert centroids.shape == (80, 3) and np.isfinite(centroids).all() and inertia == pytest.approx(0, abs=1e-5)
+    assert (
+        centroids.shape == (80, 3)
+        and np.isfinite(centroids).all()
+        and inertia == pytest.approx(0, abs=1e-5)
+    )
 
 
 def test_a_thousand_clusters_are_fitted_by_passes_and_the_card_says_so():
@@ -226,14 +268,29 @@ def test_a_shipped_codebook_is_found_by_its_name_and_a_wrong_path_is_called_one(
 
     name = "people-en/units.safetensors"
     assert load_codebook(name).hash == load_codebook(SHIPPED / name).hash
-    with pytest.raises(InputError, match="cannot read the codebook minisqa-xx/units.safetensors .*check the path$"):
+    with pytest.raises(
+        InputError,
+        match=("cannot read the codebook minisqa-xx/units.safetensors .*check the path$"),
+    ):
         load_codebook("minisqa-xx/units.safetensors")
-    with pytest.raises(InputError, match=r"people-en/word.safetensors .*; people-en has units.safetensors, words.safetensors$"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"people-en/word.safetensors .*; people-en has "
+            r"units.safetensors, words.safetensors$"
+        ),
+    ):
         load_codebook("people-en/word.safetensors")
-    refused(r"people-en/encoder has no codebook; give the .safetensors file", load_codebook, "people-en/encoder")
+    refused(
+        r"people-en/encoder has no codebook; give the .safetensors "
+        r"file",
+        load_codebook,
+        "people-en/encoder",
+    )
 
 
-# ---- assignment: the argmin of the true distances, whatever is close, and whatever else is in the call
+# ---- assignment: the argmin of the true distances, whatever is close, and whatever else is in the
+# call
 
 
 def truth(features, centroids):
@@ -246,17 +303,28 @@ def normal(seed, *shape):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-@given(st.integers(0, 10**6), st.sampled_from([0.0, 3.0, 1e3]), st.sampled_from([1e-3, 1.0, 50.0]), st.integers(1, 40))
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([0.0, 3.0, 1e3]),
+    st.sampled_from([1e-3, 1.0, 50.0]),
+    st.integers(1, 40),
+)
 def test_it_is_the_argmin_of_float64(seed, offset, scale, clusters):
     centroids = (offset + scale * normal(seed, clusters, 24)).astype(np.float32)
     features = (offset + scale * normal(seed + 1, 150, 24)).astype(np.float32)
-    assert np.array_equal(Nearest(centroids)(torch.from_numpy(features)), truth(features, centroids))
+    assert np.array_equal(
+        Nearest(centroids)(torch.from_numpy(features)), truth(features, centroids)
+    )
 
 
 def test_of_centroids_that_are_equally_near_it_is_the_first():
     """Of small integers all arithmetic is exact, and ties are frequent."""
-    features, centroids = (np.random.default_rng(n).integers(-2, 3, (n, 3)).astype(np.float32) for n in (300, 20))
-    assert np.array_equal(Nearest(centroids)(torch.from_numpy(features)), truth(features, centroids))
+    features, centroids = (
+        np.random.default_rng(n).integers(-2, 3, (n, 3)).astype(np.float32) for n in (300, 20)
+    )
+    assert np.array_equal(
+        Nearest(centroids)(torch.from_numpy(features)), truth(features, centroids)
+    )
 
 
 def test_what_float32_cannot_decide_is_decided_in_float64():
@@ -273,14 +341,20 @@ def test_what_float32_cannot_decide_is_decided_in_float64():
 @pytest.mark.slow
 @given(st.integers(0, 999), st.lists(st.integers(0, 400), min_size=1, max_size=6))
 def test_a_frame_does_not_depend_on_the_others(seed, sizes):
-    features, find = torch.from_numpy(normal(seed, sum(sizes), 48)), Nearest(normal(seed + 1, 64, 48))
+    features, find = (
+        torch.from_numpy(normal(seed, sum(sizes), 48)),
+        Nearest(normal(seed + 1, 64, 48)),
+    )
     pieces = np.concatenate([find(piece) for piece in features.split(sizes)])
     assert np.array_equal(find(features), pieces)
 
 
 def test_neither_blocks_nor_threads_nor_the_kind_of_product_change_it(monkeypatch, set_threads):
     centroids = normal(0, 40, 32)
-    features = torch.from_numpy(centroids[np.random.default_rng(1).integers(0, 40, (900, 2))].mean(1))  # all of them close calls
+    # all of them close calls
+    features = torch.from_numpy(
+        centroids[np.random.default_rng(1).integers(0, 40, (900, 2))].mean(1)
+    )
     expected = truth(features, centroids)
     assert np.array_equal(Nearest(centroids)(features), expected)
     set_threads(2)
@@ -292,12 +366,17 @@ def test_neither_blocks_nor_threads_nor_the_kind_of_product_change_it(monkeypatc
     assert small.products[0].block == 64 and np.array_equal(small(features), expected)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     plain = Nearest(centroids)
-    assert len(plain.products) == 1 and not plain.products[0].packed and np.array_equal(plain(features), expected)
+    assert (
+        len(plain.products) == 1
+        and not plain.products[0].packed
+        and np.array_equal(plain(features), expected)
+    )
 
 
 @pytest.fixture
 def packs_bf16():
-    """`Nearest` makes this product only on a processor that computes it; elsewhere oneDNN refuses to pack its weights."""
+    """`Nearest` makes this product only on a processor that computes it; elsewhere oneDNN refuses
+    to pack its weights."""
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         pytest.skip("this processor has no bf16 arithmetic")
 
@@ -319,7 +398,9 @@ def test_every_product_leaves_the_nearest_among_its_candidates(monkeypatch, dtyp
         "far": 1e4 + normal(1, 600, 32),
         "ints": rng.integers(-3, 4, (600, 32)).astype(np.float32),
     }[kind]
-    assert np.array_equal(Nearest(centroids)(torch.from_numpy(features)), truth(features, centroids))
+    assert np.array_equal(
+        Nearest(centroids)(torch.from_numpy(features)), truth(features, centroids)
+    )
 
 
 def test_bf16_alone_would_be_wrong_and_settles_most_of_what_is_clear(packs_bf16):
@@ -332,7 +413,10 @@ def test_bf16_alone_would_be_wrong_and_settles_most_of_what_is_clear(packs_bf16)
     assert (np.bincount(frames) == 1).mean() > 0.8
 
 
-@pytest.mark.skipif(not hasattr(torch.backends.mkldnn, "matmul"), reason="torch before 2.9 has one precision for all devices")
+@pytest.mark.skipif(
+    not hasattr(torch.backends.mkldnn, "matmul"),
+    reason=("torch before 2.9 has one precision for all devices"),
+)
 def test_a_looser_float32_of_torch_does_not_change_it(monkeypatch):
     centroids, features = normal(0, 40, 32), torch.from_numpy(normal(1, 500, 32))
     exact = torch.from_numpy(centroids - centroids.astype(np.float64).mean(0)).float()
@@ -361,16 +445,21 @@ def test_standardised_clusters_are_not_decided_by_one_dimension_of_huge_variance
     assert len(set(books[1].assign(probes))) == 4 > len(set(books[0].assign(probes)))
     sample = np.concatenate(wide).astype(np.float64)
     scale = sample.std(0)
-    scaled = books[1].centroids * scale  # the argmax of its scores is the nearest centroid of scaled features
+    # the argmax of its scores is the nearest centroid of scaled features
+    scaled = books[1].centroids * scale
     distances = np.square((sample / scale)[:, None] - scaled[None]).sum(-1)
-    assert (books[1].assign(torch.from_numpy(sample.astype(np.float32))) == distances.argmin(1)).mean() > 0.999
+    assert (
+        books[1].assign(torch.from_numpy(sample.astype(np.float32))) == distances.argmin(1)
+    ).mean() > 0.999
     assert books[1].card["standardise"] and not books[0].card["standardise"]
 
 
 def test_what_features_may_be():
     book, wide = Codebook(normal(0, 9, 8), {"layer": 1}), torch.from_numpy(normal(1, 50, 16))
     assert np.array_equal(book.assign(wide[:, ::2]), truth(wide[:, ::2], book.centroids))
-    assert np.array_equal(book.assign(wide[:, :8].bfloat16()), truth(wide[:, :8].bfloat16().float(), book.centroids))
+    assert np.array_equal(
+        book.assign(wide[:, :8].bfloat16()), truth(wide[:, :8].bfloat16().float(), book.centroids)
+    )
     assert Nearest(book.centroids)(torch.zeros(0, 8)).shape == (0,)
     with pytest.raises(ValueError, match="features have 3 dimensions, the codebook 8"):
         book.assign(torch.zeros(2, 3))

@@ -1,5 +1,5 @@
-"""Unit quality: the measures against brute force and scikit-learn; the table, with phones as the topline and MFCC as the floor; the
-picture.
+"""Unit quality: the measures against brute force and scikit-learn; the table, with phones as the
+topline and MFCC as the floor; the picture.
 """
 
 import itertools
@@ -59,7 +59,9 @@ sequences = st.lists(st.integers(0, 4), max_size=8).map(lambda x: np.array(x, np
 @given(sequences, sequences)
 def test_distance_is_edits_over_the_longer_length(a, b):
     longer = max(len(a), len(b))
-    assert normalised_distance(a, b) == pytest.approx(edit_distance(list(a), list(b)) / longer if longer else 0)
+    assert normalised_distance(a, b) == pytest.approx(
+        edit_distance(list(a), list(b)) / longer if longer else 0
+    )
     assert normalised_distance(a, b) == normalised_distance(b, a)
     assert normalised_distance(a, a) == 0
 
@@ -70,11 +72,19 @@ def test_distance_is_edits_over_the_longer_length(a, b):
 def test_one_unit_for_all_says_nothing():
     phones = np.repeat([0, 1], [30, 10])
     found = purity([np.zeros(40, int)], [phones])
-    assert found["phone_purity"] == 0.75 and found["cluster_purity"] == 1 and found["pnmi"] == pytest.approx(0)
-    assert list(purity([phones * 7 + 3], [phones]).values()) == pytest.approx([1, 1, 1])  # units that are phones
-    half = purity([np.array([4, 4, 4, 9, 9, 9])], [np.array([0, 0, 1, 1, 1, 1])])  # I = H(phone) - H(phone | unit)
+    assert (
+        found["phone_purity"] == 0.75
+        and found["cluster_purity"] == 1
+        and found["pnmi"] == pytest.approx(0)
+    )
+    # units that are phones
+    assert list(purity([phones * 7 + 3], [phones]).values()) == pytest.approx([1, 1, 1])
+    # I = H(phone) - H(phone | unit)
+    half = purity([np.array([4, 4, 4, 9, 9, 9])], [np.array([0, 0, 1, 1, 1, 1])])
     phone, given = (-(p * math.log(p) + (1 - p) * math.log(1 - p)) for p in (1 / 3, 2 / 3))
-    assert half == pytest.approx({"phone_purity": 5 / 6, "cluster_purity": 5 / 6, "pnmi": 1 - given / 2 / phone})
+    assert half == pytest.approx(
+        {"phone_purity": 5 / 6, "cluster_purity": 5 / 6, "pnmi": 1 - given / 2 / phone}
+    )
     assert math.isnan(purity([np.arange(3)], [np.zeros(3, int)])["pnmi"])
     for nothing in ([], [np.zeros(0, int)]):
         with pytest.raises(ValueError):
@@ -101,7 +111,10 @@ def test_frames_outside_every_phone_are_silence():
     assert names == {"a": 0, "b": 1, "sil": 2}
     assert np.array_equal(found, np.repeat([2, 0, 2, 1, 2], [5, 5, 5, 5, 10]))
     assert np.bincount(phone_frames([("a", 0.1, 0.2)], GRID, 10, {})).tolist() == [5, 5]
-    assert phone_frames([("sil", 0.0, 0.1), ("a", 0.1, 0.2)], GRID, 12, {}).tolist() == [0] * 5 + [1] * 5 + [0] * 2
+    assert (
+        phone_frames([("sil", 0.0, 0.1), ("a", 0.1, 0.2)], GRID, 12, {}).tolist()
+        == [0] * 5 + [1] * 5 + [0] * 2
+    )
     assert phone_frames([], GRID, 2, {}).tolist() == [0, 0]
 
 
@@ -110,11 +123,18 @@ def test_of_phones_that_tile_a_recording_every_frame_has_the_last_that_began(len
     """What corpora without gaps have always been given."""
     borders = np.r_[0, np.cumsum(lengths)] / 16_000
     text = np.random.default_rng(seed).choice(list("abcd"), len(lengths))
-    phones = [(str(n), round(a, 5), round(b, 5)) for n, a, b in zip(text, borders, borders[1:], strict=False)]
+    phones = [
+        (str(n), round(a, 5), round(b, 5))
+        for n, a, b in zip(text, borders, borders[1:], strict=False)
+    ]
     frames, names = GRID.frames(sum(lengths)), {}
     middles = (np.arange(frames) * 320 + 200) / 16_000
-    began = [max(i for i, (_, start, _) in enumerate(phones) if start <= middle) for middle in middles]
-    assert [list(names)[i] for i in phone_frames(phones, GRID, frames, names)] == [text[i] for i in began]
+    began = [
+        max(i for i, (_, start, _) in enumerate(phones) if start <= middle) for middle in middles
+    ]
+    assert [list(names)[i] for i in phone_frames(phones, GRID, frames, names)] == [
+        text[i] for i in began
+    ]
     assert "sil" not in names
 
 
@@ -128,38 +148,63 @@ def runs(*frames):
 def test_usage_counts_frames():
     used = usage([runs(0, 0, 0, 1), runs(3, 3, 1, 1)], 8)
     bits = -(2 * 0.375 * np.log2(0.375) + 0.25 * np.log2(0.25))
-    assert used["usage_entropy_bits"] == pytest.approx(bits) and used["usage_entropy_share"] == pytest.approx(bits / 3)
+    assert used["usage_entropy_bits"] == pytest.approx(bits) and used[
+        "usage_entropy_share"
+    ] == pytest.approx(bits / 3)
     assert used["unused_units"] == 5
-    assert used["most_used"] == [{"unit": 0, "share": 0.375}, {"unit": 1, "share": 0.375}, {"unit": 3, "share": 0.25}]
+    assert used["most_used"] == [
+        {"unit": 0, "share": 0.375},
+        {"unit": 1, "share": 0.375},
+        {"unit": 3, "share": 0.25},
+    ]
     assert usage([runs(*range(8))], 8)["usage_entropy_share"] == pytest.approx(1)
-    assert usage([runs(0)], 1)["usage_entropy_share"] == 1 and usage([runs(2, 2)], 4)["usage_entropy_bits"] == 0
+    assert (
+        usage([runs(0)], 1)["usage_entropy_share"] == 1
+        and usage([runs(2, 2)], 4)["usage_entropy_bits"] == 0
+    )
 
 
 def test_the_bit_rate_is_symbols_a_second_times_their_entropy():
     found = bit_rate([runs(0, 0, 1, 0), runs(1, 1, 1, 1)], 2.0)  # 0 x2, 1, 0 | 1 x4
     # two units, equally often; four different (unit, length)
-    assert found == pytest.approx({"units_a_second": 2.0, "bits_a_second": 4 / 2 * 1.0, "bits_a_second_timed": 4 / 2 * 2.0})
+    assert found == pytest.approx(
+        {"units_a_second": 2.0, "bits_a_second": 4 / 2 * 1.0, "bits_a_second_timed": 4 / 2 * 2.0}
+    )
     assert bit_rate([runs(5, 5, 5)], 1.0)["bits_a_second"] == 0
 
 
-@given(st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=12), min_size=1, max_size=5), st.integers(0, 99))
+@given(
+    st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=12), min_size=1, max_size=5),
+    st.integers(0, 99),
+)
 def test_stability_is_edits_over_clean_units(clean, seed):
     rng = np.random.default_rng(seed)
     noisy = [np.where(rng.random(len(x)) < 0.4, rng.integers(0, 5, len(x)), x) for x in clean]
     found = stability([runs(*x) for x in clean], [runs(*x) for x in noisy])
-    pairs = [(runs(*a).units.tolist(), runs(*b).units.tolist()) for a, b in zip(clean, noisy, strict=True)]
-    assert found["unit_error_rate"] == pytest.approx(sum(edit_distance(b, a) for a, b in pairs) / sum(len(a) for a, _ in pairs))
-    assert found["frames_changed"] == pytest.approx(np.mean(np.concatenate(clean) != np.concatenate(noisy)))
+    pairs = [
+        (runs(*a).units.tolist(), runs(*b).units.tolist())
+        for a, b in zip(clean, noisy, strict=True)
+    ]
+    assert found["unit_error_rate"] == pytest.approx(
+        sum(edit_distance(b, a) for a, b in pairs) / sum(len(a) for a, _ in pairs)
+    )
+    assert found["frames_changed"] == pytest.approx(
+        np.mean(np.concatenate(clean) != np.concatenate(noisy))
+    )
 
 
 def test_the_same_units_are_stable_and_none_are_an_error():
-    assert stability([runs(1, 2, 2)], [runs(1, 2, 2)]) == {"unit_error_rate": 0.0, "frames_changed": 0.0}
+    assert stability([runs(1, 2, 2)], [runs(1, 2, 2)]) == {
+        "unit_error_rate": 0.0,
+        "frames_changed": 0.0,
+    }
     for nothing in (lambda: stability([runs()], [runs()]), lambda: usage([runs()], 4)):
         with pytest.raises(ValueError, match="there are no"):
             nothing()
 
 
-# ---- alignments as aligners write them: TextGrids long and short, JSONL; gaps, names, and what is wrong with a file
+# ---- alignments as aligners write them: TextGrids long and short, JSONL; gaps, names, and what is
+# wrong with a file
 
 
 LONG = """File type = "ooTextFile"
@@ -256,7 +301,12 @@ def test_both_formats_of_a_textgrid_are_read(tmp_path, text, encoding, end):
         (SHORT, '"whatever"', '"whatever" ! the 3 "phones" of p1'),
         (LONG, '"NAME - phones"', '"IntervalTier phones"'),
         (LONG, '"3 ""quoted"" [9] = 7"', '"IntervalTier"'),
-        (LONG, 'points: size = 1\n        points [1]:\n            number = 0.5\n            mark = "x"', "points: size = 0"),
+        (
+            LONG,
+            "points: size = 1\n        points [1]:\n            number = 0.5\n            "
+            'mark = "x"',
+            "points: size = 0",
+        ),
     ],
 )
 def test_a_textgrid_is_read_as_far_as_it_goes_whatever_it_counts(tmp_path, text, old, new):
@@ -270,14 +320,19 @@ def test_a_textgrid_is_read_as_far_as_it_goes_whatever_it_counts(tmp_path, text,
     [
         (SHORT.replace("\n3\n0\n", "\n4\n0\n"), "its tier whatever counts 4 and 3 follow"),
         (SHORT[: SHORT.index("0.5\n0.75")], "its tier whatever counts 3 and 2 follow"),
-        (LONG[: LONG.index("        intervals [3]")], "its tier NAME - phones counts 3 and 2 follow"),
+        (
+            LONG[: LONG.index("        intervals [3]")],
+            "its tier NAME - phones counts 3 and 2 follow",
+        ),
         (LONG[: LONG.index("    item [3]")], "it counts 3 tiers and 2 follow"),
         (SHORT.replace('\n"s"\n', "\n"), "its tier whatever counts 3 and 2 follow"),
     ],
 )
 def test_a_textgrid_that_was_cut_off_says_what_is_missing(tmp_path, text, why):
     (tmp_path / "a.TextGrid").write_text(text)
-    refused(f"cannot read .*a.TextGrid as a TextGrid .{why}", read_alignment, tmp_path / "a.TextGrid")
+    refused(
+        f"cannot read .*a.TextGrid as a TextGrid .{why}", read_alignment, tmp_path / "a.TextGrid"
+    )
 
 
 times = st.floats(-9, 9)
@@ -291,12 +346,24 @@ def test_what_is_written_as_a_textgrid_is_read(tiers, long):
 
     parts = ['"ooTextFile"', '"TextGrid"', "0 9 <exists>", str(len(tiers))]
     for name, rows in tiers:
-        parts += ['class = "IntervalTier"' if long else '"IntervalTier"', quoted(name), "0", "9", str(len(rows))]
+        parts += [
+            'class = "IntervalTier"' if long else '"IntervalTier"',
+            quoted(name),
+            "0",
+            "9",
+            str(len(rows)),
+        ]
         for i, (label, start, end) in enumerate(rows, 1):
-            parts += [f"intervals [{i}]:"] * long + [f"xmin = {start!r}" if long else repr(start), repr(end), quoted(label)]
+            parts += [f"intervals [{i}]:"] * long + [
+                f"xmin = {start!r}" if long else repr(start),
+                repr(end),
+                quoted(label),
+            ]
     with TemporaryDirectory() as folder:
         Path(folder, "a.TextGrid").write_text("\n".join(parts), encoding="utf-16")
-        assert read_tiers(Path(folder, "a.TextGrid")) == [(name, [tuple(row) for row in rows]) for name, rows in tiers]
+        assert read_tiers(Path(folder, "a.TextGrid")) == [
+            (name, [tuple(row) for row in rows]) for name, rows in tiers
+        ]
 
 
 def test_a_folder_is_read_by_the_paths_in_it(tmp_path):
@@ -314,10 +381,13 @@ def test_jsonl_is_read_gaps_are_silence_and_small_overlaps_are_clipped(tmp_path)
             1: [["a", 0.1, 0.2], ["b", 0.4, 0.5]],
             "x": [["", 0, 0.5]],
             "pauses": [["a", 0, 0.2], ["_", 0.2, 0.3], ["b", 0.5, 0.6]],
-            "overlap": [["a", 0, 0.2], ["b", 0.19, 0.3], ["c", 0.3, 0.3], ["d", 0.3, 0.4]],  # c has no length
+            # c has no length
+            "overlap": [["a", 0, 0.2], ["b", 0.19, 0.3], ["c", 0.3, 0.3], ["d", 0.3, 0.4]],
         },
     )
-    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"id": i, "phones": p, "more": 1}) for i, p in given.items()))
+    (tmp_path / "a.jsonl").write_text(
+        "\n".join(json.dumps({"id": i, "phones": p, "more": 1}) for i, p in given.items())
+    )
     assert read_alignment(tmp_path / "a.jsonl") == {
         "1": [(sil, 0.0, 0.1), ("a", 0.1, 0.2), (sil, 0.2, 0.4), ("b", 0.4, 0.5)],
         "x": [(sil, 0.0, 0.5)],
@@ -332,7 +402,11 @@ def test_a_recording_that_cannot_be_used_is_set_aside(tmp_path, capsys):
     (tmp_path / "none.TextGrid").write_text("")
     assert read_alignment(tmp_path) == {"good": PHONES}
     err = capsys.readouterr().err
-    assert "set aside bad: " in err and "phones must be in order" in err and "2 recordings set aside" in err
+    assert (
+        "set aside bad: " in err
+        and ("phones must be in order") in err
+        and "2 recordings set aside" in err
+    )
 
 
 @pytest.mark.parametrize(
@@ -346,7 +420,10 @@ def test_a_recording_that_cannot_be_used_is_set_aside(tmp_path, capsys):
         ('{"id": "x", "phones": [["a", 0, 1], ["b", 0.5, 2]]}', "phones must be in order"),
         ('{"id": "x", "phones": [["a", 1, 1]]}', "a.jsonl:1 has no phones"),
         ('{"id": "x", "phones": [["a", 1, 0.5]]}', "phones must be in order"),
-        ('{"id": "x", "phones": [["a", 0, 1]]}\n{"id": "x", "phones": [["b", 0, 1]]}', "a.jsonl:2 has the id x, as line 1 has"),
+        (
+            '{"id": "x", "phones": [["a", 0, 1]]}\n{"id": "x", "phones": [["b", 0, 1]]}',
+            "a.jsonl:2 has the id x, as line 1 has",
+        ),
         ('{"id": "x", "phones": [["a", 0, NaN]]}', "phones must be in order"),
         ("{", "is not JSON"),
     ],
@@ -357,7 +434,15 @@ def test_a_bad_line_is_named(tmp_path, line, message):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"no grid", LONG[:600].encode(), SHORT[:-20].encode(), b"\xff\xff\xff", SHORT[40:].encode()]
+    "content",
+    [
+        b"",
+        b"no grid",
+        LONG[:600].encode(),
+        SHORT[:-20].encode(),
+        b"\xff\xff\xff",
+        SHORT[40:].encode(),
+    ],
 )
 def test_a_bad_textgrid_is_named(tmp_path, content):
     (tmp_path / "a.TextGrid").write_bytes(content)
@@ -369,16 +454,25 @@ def test_what_is_no_alignment_of_phones_is_named(tmp_path):
     refused("contains no alignment", read_alignment, tmp_path / "none.TextGrid")
     refused("cannot read the manifest", read_alignment, tmp_path / "none.jsonl")
     (tmp_path / "a.TextGrid").write_text(LONG.replace("NAME - phones", "lines"))
-    refused("has the interval tiers words, lines; name one of them phones", read_alignment, tmp_path / "a.TextGrid")
+    refused(
+        "has the interval tiers words, lines; name one of them phones",
+        read_alignment,
+        tmp_path / "a.TextGrid",
+    )
     (tmp_path / "a.TextGrid").write_text(LONG.replace('"words"', '"NAME - phones"'))
-    message = "has the interval tiers NAME - phones, NAME - phones; name one of them phones, and no other"
+    message = (
+        "has the interval tiers NAME - phones, NAME - phones; name one of them phones, and no other"
+    )
     refused(message, read_alignment, tmp_path / "a.TextGrid")
-    (tmp_path / "a.TextGrid").write_text(LONG.replace("IntervalTier", "TextTier").replace("intervals", "points"))
+    (tmp_path / "a.TextGrid").write_text(
+        LONG.replace("IntervalTier", "TextTier").replace("intervals", "points")
+    )
     refused("cannot read .*a.TextGrid as a TextGrid", read_alignment, tmp_path / "a.TextGrid")
 
 
 def words(rng, texts=6, speakers=4, tokens=2, own=0):
-    """Units of `tokens` recordings of every text by every speaker, alike but for `own` units of the speaker at the front."""
+    """Units of `tokens` recordings of every text by every speaker, alike but for `own` units of the
+    speaker at the front."""
     spoken = {t: rng.integers(10, 40, 12) for t in range(texts)}
     rows = [(t, s) for t in range(texts) for s in range(speakers) for _ in range(tokens)]
     units = [np.concatenate([np.full(own, s), spoken[t], rng.integers(10, 40, 1)]) for t, s in rows]
@@ -394,7 +488,9 @@ def test_same_text_of_many_speakers_is_that_of_all_pairs_by_two_of_them():
     same, other = [], []
     for i, j in itertools.combinations(range(len(units)), 2):
         if speakers[i] != speakers[j]:
-            (same if texts[i] == texts[j] else other).append(normalised_distance(units[i], units[j]))
+            (same if texts[i] == texts[j] else other).append(
+                normalised_distance(units[i], units[j])
+            )
     every = same_text(units, texts, speakers)[0]
     assert every["same_text_distance"] == pytest.approx(np.mean(same))
     assert every["other_text_distance"] == pytest.approx(np.mean(other))
@@ -424,9 +520,19 @@ def test_abx_tells_words_apart_within_and_across_speakers():
 
 def test_the_probe_finds_speakers_where_units_tell_them():
     rng = np.random.default_rng(2)
-    found = [speaker_probe([RunLength.of_frames(u) for u in words(rng, own=own)[0]], words(rng)[2], 40) for own in (0, 4)]
-    assert found[0]["speaker_accuracy"] < 0.6 < 0.9 < found[1]["speaker_accuracy"] and found[0]["speaker_chance"] == 0.25
-    assert math.isnan(speaker_probe([RunLength.of_frames(np.arange(3))] * 3, ["a", "a", "b"], 5)["speaker_accuracy"])
+    found = [
+        speaker_probe([RunLength.of_frames(u) for u in words(rng, own=own)[0]], words(rng)[2], 40)
+        for own in (0, 4)
+    ]
+    assert (
+        found[0]["speaker_accuracy"] < 0.6 < 0.9 < found[1]["speaker_accuracy"]
+        and found[0]["speaker_chance"] == 0.25
+    )
+    assert math.isnan(
+        speaker_probe([RunLength.of_frames(np.arange(3))] * 3, ["a", "a", "b"], 5)[
+            "speaker_accuracy"
+        ]
+    )
 
 
 def test_unit_edit_distance_is_a_mean_over_recordings_of_any_lengths():
@@ -466,11 +572,28 @@ def test_phones_are_alike_for_two_voices_and_mfcc_units_are_not(corpus, tmp_path
 
 
 def test_what_quality_cannot_be_measured_on_is_one_sentence(corpus, tmp_path):
-    refused("give --same-text 2 or more", evaluate_units, corpus, "phones", None, EvaluateOptions("dev", pairs=1))
-    refused("test has no passages", evaluate_units, corpus, "phones", None, EvaluateOptions("test", pairs=2))
+    refused(
+        "give --same-text 2 or more",
+        evaluate_units,
+        corpus,
+        "phones",
+        None,
+        EvaluateOptions("dev", pairs=1),
+    )
+    refused(
+        "test has no passages",
+        evaluate_units,
+        corpus,
+        "phones",
+        None,
+        EvaluateOptions("test", pairs=2),
+    )
     copy = tmp_path / "corpus"
     shutil.copytree(corpus, copy)
-    change_lines(copy / "dev/passages.jsonl", lambda record: {k: v for k, v in record.items() if k != "phones"})
+    change_lines(
+        copy / "dev/passages.jsonl",
+        lambda record: {k: v for k, v in record.items() if k != "phones"},
+    )
     refused("passages without phones", evaluate_units, copy, "phones", None, DEV)
 
 
@@ -486,7 +609,14 @@ def test_a_bad_passage_is_set_aside(corpus, hubert_folder, tmp_path, capsys):
     assert audio and evaluate_units(copy, folder, tmp_path / "units.safetensors", DEV)["K"] == 8
     assert f"set aside {passages[0]['id']}" in capsys.readouterr().err
     (copy / passages[1]["audio"]).write_bytes(b"no audio")
-    refused("corpus can be read .of the first of 2", evaluate_units, copy, folder, tmp_path / "units.safetensors", DEV)
+    refused(
+        "corpus can be read .of the first of 2",
+        evaluate_units,
+        copy,
+        folder,
+        tmp_path / "units.safetensors",
+        DEV,
+    )
 
 
 def test_gaps_of_a_corpus_are_silence_and_bad_phones_are_left_out(corpus, tmp_path, capsys):
@@ -512,11 +642,16 @@ def test_gaps_of_a_corpus_are_silence_and_bad_phones_are_left_out(corpus, tmp_pa
 def test_an_encoder_is_inspected_in_another_precision(corpus, hubert_folder, tmp_path):
     folder, book = str(hubert_folder("layer")), tmp_path / "units.safetensors"
     fit_units(corpus, folder, book, FIT)
-    found = [evaluate_units(corpus, folder, book, replace(DEV, pairs=0, precision=p)) for p in (None, "fp32", "int8")]
+    found = [
+        evaluate_units(corpus, folder, book, replace(DEV, pairs=0, precision=p))
+        for p in (None, "fp32", "int8")
+    ]
     assert found[0] == found[1] != found[2] and found[0]["K"] == 8
     assert [one["precision"] for one in found] == ["fp32", "fp32", "int8"]
     assert load_encoder(folder).hash in (tmp_path / "units.card.json").read_text()
-    refused("there is no device tpu9", evaluate_units, corpus, folder, book, replace(DEV, device="tpu9"))
+    refused(
+        "there is no device tpu9", evaluate_units, corpus, folder, book, replace(DEV, device="tpu9")
+    )
 
 
 # ---- any audio
@@ -537,29 +672,52 @@ def folder(tmp_path):
 
 def measured(source, **options):
     """The quality of the units of MFCCs, by the codebook beside the source."""
-    return evaluate_units(source, "mfcc", source.with_name("book.safetensors"), EvaluateOptions(**options))
+    return evaluate_units(
+        source, "mfcc", source.with_name("book.safetensors"), EvaluateOptions(**options)
+    )
 
 
 @pytest.mark.slow
 def test_a_folder_is_inspected(folder, tmp_path, capsys):
-    found = evaluate_units(folder, "mfcc", tmp_path / "book.safetensors", EvaluateOptions(), tmp_path / "out.json")
+    found = evaluate_units(
+        folder, "mfcc", tmp_path / "book.safetensors", EvaluateOptions(), tmp_path / "out.json"
+    )
     assert json.loads((tmp_path / "out.json").read_text()) == found
-    assert (found["K"], found["precision"]) == (6, "fp32") and found["unused_units"] == 0 and 0 < found["usage_entropy_share"] <= 1
-    assert found["bits_a_second"] < found["bits_a_second_timed"] and "same_text_distance" not in found and "pnmi" not in found
+    assert (
+        (found["K"], found["precision"]) == (6, "fp32")
+        and found["unused_units"] == 0
+        and 0 < found["usage_entropy_share"] <= 1
+    )
+    assert (
+        found["bits_a_second"] < found["bits_a_second_timed"]
+        and "same_text_distance" not in found
+        and "pnmi" not in found
+    )
     rows = found["stability"]
-    assert [r["snr_db"] for r in rows[:4]] == [20, 10, 5, 0] and {r["recordings"] for r in rows} == {3}
+    assert [r["snr_db"] for r in rows[:4]] == [20, 10, 5, 0] and {
+        r["recordings"] for r in rows
+    } == {3}
     assert rows[0]["frames_changed"] < rows[3]["frames_changed"] <= 1
     others = ["reverb", "pitch +2", "mp3 16 kbps", "opus 8 kbps", "stretch 1.2"]
-    assert [r["condition"] for r in rows[4:]] == others and all(0 <= r["unit_edit_distance"] <= 1 for r in rows)
-    assert "frames_changed" not in rows[-1] and rows[-1]["unit_edit_distance"] > 0.05  # there are fewer of them
-    assert "3 of 3 recordings have no --alignment and are left out of purity" in capsys.readouterr().err
+    assert [r["condition"] for r in rows[4:]] == others and all(
+        0 <= r["unit_edit_distance"] <= 1 for r in rows
+    )
+    # there are fewer of them
+    assert "frames_changed" not in rows[-1] and rows[-1]["unit_edit_distance"] > 0.05
+    assert (
+        "3 of 3 recordings have no --alignment and are left out of purity"
+    ) in capsys.readouterr().err
     printed = lines(found)
-    assert any("unit error rate, pink 5 dB  0." in line for line in printed) and printed[0].split() == ["K", "6"]
+    assert any("unit error rate, pink 5 dB  0." in line for line in printed) and printed[
+        0
+    ].split() == ["K", "6"]
     assert measured(folder, first=1, conditions=("pink@0",))["stability"][0]["recordings"] == 1
 
 
 def test_two_formats_of_a_recording_are_two_lines_of_a_list(tmp_path):
-    (tmp_path / "list.csv").write_text("audio,text,speaker\nd/a.wav,one,x\nd/a.mp3,one,y\nd/b.wav,two,x\n")
+    (tmp_path / "list.csv").write_text(
+        "audio,text,speaker\nd/a.wav,one,x\nd/a.mp3,one,y\nd/b.wav,two,x\n"
+    )
     assert list(read_labelled(tmp_path / "list.csv")) == ["d/a.wav", "d/a.mp3", "d/b"]
 
 
@@ -572,30 +730,55 @@ def test_a_list_is_measured_across_speakers_and_groups(folder, tmp_path):
         samples = read_audio(folder / f"r{i}.flac")
         for speaker, gain in (("ann", 1.0), ("bob", 0.5), ("eva", 0.25)):
             write_flac(folder / f"{speaker}-{i}.flac", gain * samples)
-            lines_of.append(f"audio/{speaker}-{i}.flac,{text},{speaker},{'people' if speaker != 'eva' else 'machine'}")
+            lines_of.append(
+                f"audio/{speaker}-{i}.flac,{text},{speaker},{'people' if speaker != 'eva' else 'machine'}"
+            )
     listed = tmp_path / "list.csv"
     listed.write_text("\n".join(lines_of) + "\n")
     found = measured(listed, conditions=(), violins=tmp_path / "v.svg")
     assert [row["groups"] for row in found["same_text"]] == ["machine - people", "people"]
-    assert all(row["same_text_auc"] > 0.9 for row in found["same_text"]) and found["abx_across"] < 0.1
+    assert (
+        all(row["same_text_auc"] > 0.9 for row in found["same_text"]) and found["abx_across"] < 0.1
+    )
     assert "the same text" in (tmp_path / "v.svg").read_text()
-    assert any("AUC, machine - people" in line for line in lines(found)) and "stability" not in found
+    assert (
+        any("AUC, machine - people" in line for line in lines(found)) and "stability" not in found
+    )
 
 
-@pytest.mark.parametrize(("suffix", "between"), [(".csv", ","), (".csv", "; "), (".tsv", "\t"), (".tsv", ",")])
+@pytest.mark.parametrize(
+    ("suffix", "between"), [(".csv", ","), (".csv", "; "), (".tsv", "\t"), (".tsv", ",")]
+)
 def test_why_a_value_of_a_list_is_missing_is_said(suffix, between, folder, tmp_path, capsys):
     rows = [("r0", "low", "ann", "a"), ("r1", "high", "ann", "a"), ("r2", "low", "bob", "b")]
-    cells = [("audio", "text", "speaker", "group"), *((f"audio/{name}.flac", *rest) for name, *rest in rows)]
+    cells = [
+        ("audio", "text", "speaker", "group"),
+        *((f"audio/{name}.flac", *rest) for name, *rest in rows),
+    ]
     listed, phones = tmp_path / f"list{suffix}", tmp_path / "phones.jsonl"
     listed.write_text("".join(f"{between.join(row)}\n" for row in cells))
-    phones.write_text('{"id": "audio/r0", "phones": [["a", 0, 0.1], ["b", 0.1, 0.3]]}\n')  # ids are those of a manifest
-    typed = ["units", "evaluate", str(listed), "mfcc", str(tmp_path / "book.safetensors"), "--alignment", str(phones)]
+    # ids are those of a manifest
+    phones.write_text('{"id": "audio/r0", "phones": [["a", 0, 0.1], ["b", 0.1, 0.3]]}\n')
+    typed = [
+        "units",
+        "evaluate",
+        str(listed),
+        "mfcc",
+        str(tmp_path / "book.safetensors"),
+        "--alignment",
+        str(phones),
+    ]
     assert main([*typed, "--conditions"]) == 0
     printed, told = capsys.readouterr()
-    assert "abx_within  nan (no speaker reads a text twice" in printed and "abx_across  nan" not in printed
+    assert (
+        "abx_within  nan (no speaker reads a text twice" in printed
+        and ("abx_across  nan") not in printed
+    )
     assert "pnmi  0." in printed and "2 of 3 recordings have no --alignment" in told
     assert printed.count("nan (fewer than two speakers have five recordings)") == 2
-    assert "same-text distance, a: nan (no text is spoken by two" in told and "same-text distance, a - b" not in told
+    assert (
+        "same-text distance, a: nan (no text is spoken by two"
+    ) in told and "same-text distance, a - b" not in told
 
 
 def test_a_csv_of_recordings_alone_is_a_manifest(folder, tmp_path):
@@ -610,7 +793,9 @@ def test_a_recording_that_is_too_short_when_it_is_faster_is_set_aside(folder, tm
     write_flac(folder / "short.flac", read_audio(folder / "r0.flac")[:800])
     fast = ("pink@10", "stretch@2.5")
     assert [row["recordings"] for row in measured(folder, conditions=fast)["stability"]] == [3, 3]
-    assert "set aside short: 320 samples are fewer than the 745 that one frame needs" in capsys.readouterr().err
+    assert (
+        "set aside short: 320 samples are fewer than the 745 that one frame needs"
+    ) in capsys.readouterr().err
     for path in folder.glob("r*.flac"):
         path.unlink()
     assert measured(folder, conditions=fast)["stability"] == []
@@ -619,16 +804,31 @@ def test_a_recording_that_is_too_short_when_it_is_faster_is_set_aside(folder, tm
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("audio,text\na.wav,b\n", "has no column speaker, but audio, text; begin it with the line audio,text,speaker"),
+        (
+            "audio,text\na.wav,b\n",
+            "has no column speaker, but audio, text; begin it with the line audio,text,speaker",
+        ),
         ("audio,text,speaker\na.wav,,c\n", "line 2 of .* lacks audio, text or speaker"),
         ("audio,text,speaker\na.wav,b,c\na.wav,b,c\n", "line 3 of .* has a.wav again"),
-        ("audio,text,speaker\na.wav,b,c\nb.wav,d,c\n", "of .*list.csv have the speaker c, .* add the same texts"),
-        ("audio,text,speaker\na.wav,b,c\nb.wav,b,d\n", "of .*list.csv have the text b, .* add other texts"),
-        ("audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,d,e\n", "no text is spoken by two speakers, who say another"),
+        (
+            "audio,text,speaker\na.wav,b,c\nb.wav,d,c\n",
+            "of .*list.csv have the speaker c, .* add the same texts",
+        ),
+        (
+            "audio,text,speaker\na.wav,b,c\nb.wav,b,d\n",
+            "of .*list.csv have the text b, .* add other texts",
+        ),
+        (
+            "audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,d,e\n",
+            "no text is spoken by two speakers, who say another",
+        ),
         ("audio,text,speaker\n", "list.csv has no rows; give it a line audio,text,speaker"),
         ("audio,text,speaker\na.wav,b, d,c\n", "row 1 has 4 cells and the header 3"),
         ("audio,text,speaker\n../a.wav,b,c\n", "line 2 of .* names ../a.wav, which leads out of"),
-        ("audio,text,speaker\nr0.flac,b,c\nr1.flac,d,e\n", "no recording of .*list.csv can be read"),
+        (
+            "audio,text,speaker\nr0.flac,b,c\nr1.flac,d,e\n",
+            "no recording of .*list.csv can be read",
+        ),
     ],
 )
 def test_a_bad_list_is_one_sentence(folder, tmp_path, text, message):
@@ -661,13 +861,23 @@ def test_an_alignment_gives_purity(folder, tmp_path, capsys):
     assert 0 < found["pnmi"] < 1 and 0 < found["cluster_purity"] <= 1 and "stability" not in found
     assert "1 of 3 recordings have no --alignment" in capsys.readouterr().err
     (tmp_path / "b.jsonl").write_text(json.dumps(lines[0] | {"id": "other"}))
-    refused("b.jsonl has no recording of .*its first id is other", measured, folder, alignment=tmp_path / "b.jsonl")
+    refused(
+        "b.jsonl has no recording of .*its first id is other",
+        measured,
+        folder,
+        alignment=tmp_path / "b.jsonl",
+    )
 
 
-def test_phones_a_second_are_those_of_the_measured_recordings_that_have_phones(mini_corpus, tmp_path):
+def test_phones_a_second_are_those_of_the_measured_recordings_that_have_phones(
+    mini_corpus, tmp_path
+):
     root = mini_corpus((16_000, 32_000, 48_000))
     phones = {"p0": [["a", 0, 0.5], ["b", 0.5, 1.0]], "p1": [["a", 0, 1.0], ["b", 1.0, 2.0]]}
-    change_lines(root / "train/passages.jsonl", lambda record: record | {"phones": phones.get(record["id"], [])})
+    change_lines(
+        root / "train/passages.jsonl",
+        lambda record: record | {"phones": phones.get(record["id"], [])},
+    )
     fit_units(root, "mfcc", tmp_path / "book.safetensors", FitOptions(clusters=6))
     for first, expected in ((None, 4 / 3), (1, 2.0)):
         found = measured(root, split="train", first=first, conditions=())
@@ -684,16 +894,25 @@ def test_a_picture_is_drawn(folder, tmp_path):
     [
         ({"conditions": ("babble@5",)}, "needs the speech of other people"),
         ({"conditions": ("nothing.wav@5",)}, "there is no noise nothing.wav"),
-        ({"conditions": ("stretch@x",)}, "stretch@x is no time-stretch; write one like stretch@1.2"),
+        (
+            {"conditions": ("stretch@x",)},
+            "stretch@x is no time-stretch; write one like stretch@1.2",
+        ),
         ({"conditions": ("codec@aac:8",)}, "aac"),
-        ({"violins": Path("v.svg")}, "give a .csv or .tsv with the columns audio, text and speaker"),
+        (
+            {"violins": Path("v.svg")},
+            "give a .csv or .tsv with the columns audio, text and speaker",
+        ),
         ({"pairs": 4}, "is not a MiniSQA corpus"),
         ({"split": "dev"}, "is not a prepared corpus and has no split dev"),
         ({"span": (0.0, 1.0)}, "need --picture; give the file"),
         ({"recording": "r0"}, "need --picture; give the file"),
         ({"precision": "int8"}, "mfcc is computed in fp32, not in int8"),
         ({"device": "cuda"}, "mfcc is computed on the CPU, not on cuda"),
-        ({"first": 1, "picture": Path("a.png"), "recording": "r1"}, "has no recording r1 .*its first is r0"),
+        (
+            {"first": 1, "picture": Path("a.png"), "recording": "r1"},
+            "has no recording r1 .*its first is r0",
+        ),
         ({"picture": Path("units.txt")}, "cannot draw a picture as units.txt"),
     ],
 )
@@ -707,7 +926,9 @@ def test_phones_need_a_corpus_and_units_a_codebook(folder):
 
 
 @pytest.mark.slow
-def test_without_voices_the_same_text_distance_is_left_out_unless_it_is_asked_for(corpus, tmp_path, monkeypatch, capsys):
+def test_without_voices_the_same_text_distance_is_left_out_unless_it_is_asked_for(
+    corpus, tmp_path, monkeypatch, capsys
+):
     from speechssl.errors import MissingExtra
 
     def none(*_):
@@ -716,15 +937,23 @@ def test_without_voices_the_same_text_distance_is_left_out_unless_it_is_asked_fo
 
     fit_units(corpus, "mfcc", tmp_path / "book.safetensors", FitOptions(clusters=6))
     monkeypatch.setattr("speechssl.units.quality.speak_pairs", none)
-    found = evaluate_units(corpus, "mfcc", tmp_path / "book.safetensors", EvaluateOptions("dev", conditions=()))
+    found = evaluate_units(
+        corpus, "mfcc", tmp_path / "book.safetensors", EvaluateOptions("dev", conditions=())
+    )
     assert "same_text_distance" not in found and found["pnmi"] > 0
     assert "the same-text distance is left out" in capsys.readouterr().err
     for options in (EvaluateOptions("dev", pairs=2), EvaluateOptions("dev")):
         with pytest.raises(MissingExtra):
-            evaluate_units(corpus, "mfcc" if options.pairs else "phones", tmp_path / "book.safetensors", options)
+            evaluate_units(
+                corpus,
+                "mfcc" if options.pairs else "phones",
+                tmp_path / "book.safetensors",
+                options,
+            )
 
 
-# ---- the picture: everything at its time, to the frame grid, and only where there is something to show
+# ---- the picture: everything at its time, to the frame grid, and only where there is something to
+# show
 
 
 RUNS = RunLength(np.array([7, 3, 7]), np.array([10, 30, 59]))  # 99 frames: 31,760 samples
@@ -734,11 +963,15 @@ SPOKEN = [("sil", 0.0, 0.5), ("AH0", 0.5, 1.99)]
 
 def test_units_stand_over_the_samples_they_own():
     blocks = list(unit_blocks(RUNS, GRID))
-    assert [b[0] for b in blocks] == ["7", "3", "7"] and blocks[0][3] == blocks[2][3] != blocks[1][3]
+    assert [b[0] for b in blocks] == ["7", "3", "7"] and blocks[0][3] == blocks[2][3] != blocks[1][
+        3
+    ]
     assert [b[1:3] for b in blocks] == [interval_of_units(GRID, RUNS, i, i) for i in range(3)]
     assert list(unit_blocks(RUNS, GRID, (0.3, 0.5))) == blocks[1:2]
     assert list(unit_blocks(RUNS, GRID, (blocks[1][2], 9.0))) == blocks[2:]
-    assert len({colour(i) for i in range(500)}) > 480 and all(len(colour(i)) == 7 for i in range(2_000))
+    assert len({colour(i) for i in range(500)}) > 480 and all(
+        len(colour(i)) == 7 for i in range(2_000)
+    )
 
 
 def test_a_column_of_the_spectrogram_is_centred_on_its_sample():
@@ -753,8 +986,11 @@ def test_a_column_of_the_spectrogram_is_centred_on_its_sample():
 def test_a_span_of_the_spectrogram_is_that_of_the_whole(monkeypatch, piece, first, last):
     from torchaudio.transforms import MelSpectrogram
 
-    samples = SAMPLES * np.linspace(0.1, 2, len(SAMPLES), dtype=np.float32)  # the loudest is outside most spans
-    power = MelSpectrogram(16_000, n_fft=1024, win_length=400, hop_length=80, n_mels=80, f_min=40.0)(torch.from_numpy(samples))
+    # the loudest is outside most spans
+    samples = SAMPLES * np.linspace(0.1, 2, len(SAMPLES), dtype=np.float32)
+    power = MelSpectrogram(
+        16_000, n_fft=1024, win_length=400, hop_length=80, n_mels=80, f_min=40.0
+    )(torch.from_numpy(samples))
     whole = np.maximum(10 * np.log10(np.maximum(power, 1e-20) / power.max()), -70).numpy()
     monkeypatch.setattr(quality, "PIECE", piece)
     found = log_mel(samples, first, last)
@@ -762,7 +998,9 @@ def test_a_span_of_the_spectrogram_is_that_of_the_whole(monkeypatch, piece, firs
 
 
 def test_names_that_no_font_has_are_no_warning(tmp_path, recwarn):
-    draw_units(tmp_path / "a.png", SAMPLES, RUNS, GRID, [("\u8bed", 0.0, 1.0)], "\u8bed\u97f3 \U000e0fff")
+    draw_units(
+        tmp_path / "a.png", SAMPLES, RUNS, GRID, [("\u8bed", 0.0, 1.0)], "\u8bed\u97f3 \U000e0fff"
+    )
     assert not [w for w in recwarn if "Glyph" in str(w.message)] and (tmp_path / "a.png").is_file()
 
 
@@ -776,7 +1014,12 @@ def test_a_picture_is_written(tmp_path, phones, suffix):
     assert len(content) > 5_000 and content[:5] in (b"\x89PNG\r", b"<?xml", b"%PDF-")
     if suffix == ".svg":
         text = content.decode()
-        assert "some $title$" in text and ">7<" in text and ">3<" in text and (">AH0<" in text) == bool(phones)
+        assert (
+            "some $title$" in text
+            and ">7<" in text
+            and ">3<" in text
+            and (">AH0<" in text) == bool(phones)
+        )
         again = tmp_path / "again.svg"
         draw_units(again, SAMPLES, RUNS, GRID, phones, "some $title$")
         assert again.read_text() == text
@@ -792,8 +1035,25 @@ def test_a_long_recording_takes_rows_and_a_very_long_one_a_span(tmp_path, monkey
     draw_units(tmp_path / "a.png", SAMPLES, RUNS, GRID, SPOKEN, span=(0.5, 0.75))
     assert rows[3:] == [(0.5, 0.75)]
     monkeypatch.setattr(quality, "ROWS", 2)
-    refused("2.0 s are too long for a picture; name at most 1 s with --span", draw_units, tmp_path / "b.png", SAMPLES, RUNS, GRID)
+    refused(
+        "2.0 s are too long for a picture; name at most 1 s with --span",
+        draw_units,
+        tmp_path / "b.png",
+        SAMPLES,
+        RUNS,
+        GRID,
+    )
     for span in ((3.0, 4.0), (1.0, 1.0), (1.5, 1.0), (0.0, float("nan"))):
-        refused("is outside a recording of 1.99 s; change --span", draw_units, tmp_path / "b.png", SAMPLES, RUNS, GRID, span=span)
-    refused(r"end its name in .png, .svg, .pdf", draw_units, tmp_path / "a.bmp", SAMPLES, RUNS, GRID)
+        refused(
+            "is outside a recording of 1.99 s; change --span",
+            draw_units,
+            tmp_path / "b.png",
+            SAMPLES,
+            RUNS,
+            GRID,
+            span=span,
+        )
+    refused(
+        r"end its name in .png, .svg, .pdf", draw_units, tmp_path / "a.bmp", SAMPLES, RUNS, GRID
+    )
     assert [p.name for p in tmp_path.iterdir()] == ["a.png"]

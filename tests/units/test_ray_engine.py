@@ -1,4 +1,5 @@
-"""A local Ray with two workers: the same bytes as threads give, what is bad comes back as a sentence, and nothing stays behind."""
+"""A local Ray with two workers: the same bytes as threads give, what is bad comes back as a
+sentence, and nothing stays behind."""
 
 import json
 import os
@@ -19,7 +20,9 @@ from speechssl.units.ray_engine import RayEngine
 
 from ..files import contents, read_lines, refused
 
-needs_ray = pytest.mark.skipif(util.find_spec("ray") is None, reason="extraction on a cluster needs speechssl[ray]")
+needs_ray = pytest.mark.skipif(
+    util.find_spec("ray") is None, reason=("extraction on a cluster needs speechssl[ray]")
+)
 
 
 @pytest.fixture
@@ -32,14 +35,17 @@ def listed(recordings):
 
 @pytest.mark.slow
 @needs_ray
-def test_two_workers_of_ray_give_the_bytes_that_threads_give(extractor, hubert_folder, listed, tmp_path, monkeypatch):
+def test_two_workers_of_ray_give_the_bytes_that_threads_give(
+    extractor, hubert_folder, listed, tmp_path, monkeypatch
+):
     import ray
 
     extractor.codebook.save(tmp_path / "book.safetensors")
     extract_corpus(ShardMaker(extractor, tmp_path / "threads", 2), listed, LocalEngine(2))
     whole, out = contents(tmp_path / "threads"), tmp_path / "ray"
     out.mkdir()
-    (out / "part-00000.parquet").write_bytes(whole["part-00000.parquet"])  # it goes on where a kill left it
+    # it goes on where a kill left it
+    (out / "part-00000.parquet").write_bytes(whole["part-00000.parquet"])
     (out / "part-00001.parquet").write_bytes(whole["part-00001.parquet"][:99])
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     lost = partial(load_extractor, str(tmp_path / "no-encoder"), tmp_path / "book.safetensors")
@@ -48,9 +54,16 @@ def test_two_workers_of_ray_give_the_bytes_that_threads_give(extractor, hubert_f
         extract_corpus(ShardMaker(extractor, tmp_path / "none", 2), listed, RayEngine(lost, 2))
     assert not ray.is_initialized()  # it ends the cluster that it began
     left = {t.name for t in set(threading.enumerate()) - threads}
-    assert left <= set(ray_engine.FOR_GOOD)  # one that asks Ray for something after `ray.shutdown` ends the program
+    # one that asks Ray for something after `ray.shutdown` ends the program
+    assert left <= set(ray_engine.FOR_GOOD)
     monkeypatch.delenv("RAY_DATA_USAGE_DISABLED")
-    ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=False)
+    ray.init(
+        "local",
+        num_cpus=2,
+        include_dashboard=False,
+        object_store_memory=100_000_000,
+        log_to_driver=False,
+    )
     try:
         arguments = [tmp_path / "audio", hubert_folder("layer"), tmp_path / "book.safetensors", out]
         options = ["--shard-size", "2", "--engine", "ray", "--workers", "2"]
@@ -66,7 +79,11 @@ def test_two_workers_of_ray_give_the_bytes_that_threads_give(extractor, hubert_f
 @needs_ray
 @pytest.mark.parametrize(
     ("address", "error"),
-    [(None, RuntimeError("Version mismatch:\n    Ray: 2.9")), ("10.0.0.1:6379", ValueError("no node")), (None, ConnectionError())],
+    [
+        (None, RuntimeError("Version mismatch:\n    Ray: 2.9")),
+        ("10.0.0.1:6379", ValueError("no node")),
+        (None, ConnectionError()),
+    ],
 )
 def test_whatever_ray_fails_with_at_its_start_is_one_sentence(monkeypatch, address, error):
     import ray
@@ -78,9 +95,15 @@ def test_whatever_ray_fails_with_at_its_start_is_one_sentence(monkeypatch, addre
     monkeypatch.setenv("RAY_ADDRESS", address or "")
     with pytest.raises(InputError) as caught, ray_engine._cluster(2):
         pytest.fail("connected")
-    what = f"cannot join the Ray cluster at {address} (" if address else "cannot start Ray on this machine ("
+    what = (
+        f"cannot join the Ray cluster at {address} ("
+        if address
+        else ("cannot start Ray on this machine (")
+    )
     assert str(caught.value).startswith(what)
-    assert "\n" not in str(caught.value) and (" ".join(str(error).split()) or "ConnectionError") in str(caught.value)
+    assert "\n" not in str(caught.value) and (
+        " ".join(str(error).split()) or "ConnectionError"
+    ) in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -107,20 +130,32 @@ def test_an_actor_makes_shards_and_reports_what_was_computed(extractor, listed, 
     from speechssl.units.corpus import plan
 
     shards, reported = plan(listed, 4), []
-    actor = ray_engine._Actor(lambda: extractor, tmp_path / "units", 4, ShardMaker(extractor, tmp_path, 4).card, os.getcwd())
+    actor = ray_engine._Actor(
+        lambda: extractor,
+        tmp_path / "units",
+        4,
+        ShardMaker(extractor, tmp_path, 4).card,
+        os.getcwd(),
+    )
     for wanted in (["0", "1", "2", "3"], []):  # the second time everything is there
         (answer,) = actor(Batch(shards[:1]))["made"]
         assert sorted(json.loads(answer)["computed"]) == wanted
     tell = lambda recording, fresh: reported.append((recording.id, fresh))  # noqa: E731
     made = ray_engine._received(json.loads(answer), dict(enumerate(shards)), tell)
-    assert (made.index, made.recordings, made.failed) == (0, 4, {}) and reported == [(str(i), False) for i in range(4)]
+    assert (made.index, made.recordings, made.failed) == (0, 4, {}) and reported == [
+        (str(i), False) for i in range(4)
+    ]
 
 
 def test_what_an_actor_cannot_do_is_a_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     for folder, wanted in ((tmp_path / "gone", "gone"), (tmp_path / "file", "file")):
         actor = ray_engine._Actor(lambda: pytest.fail("loaded"), tmp_path, 4, {}, str(folder))
-        answer = json.loads(actor(type("Batch", (), {"to_pylist": lambda _: [{"index": 0, "ids": [], "paths": []}]})())["made"][0])
+        answer = json.loads(
+            actor(
+                type("Batch", (), {"to_pylist": lambda _: [{"index": 0, "ids": [], "paths": []}]})()
+            )["made"][0]
+        )
         assert wanted in answer["error"]
         refused("(check its|give another) path", ray_engine._received, answer, {}, print)
 

@@ -1,4 +1,5 @@
-"""Parquet parts: what goes in comes out, the same bytes for the same rows, and nothing that was damaged is believed."""
+"""Parquet parts: what goes in comes out, the same bytes for the same rows, and nothing that was
+damaged is believed."""
 
 import json
 import subprocess
@@ -14,17 +15,33 @@ from hypothesis import strategies as st
 
 from speechssl.io import hash_bytes, write_json
 from speechssl.timing import RunLength
-from speechssl.units.storage import Part, UtteranceUnits, decode, encode, iterate_units, load_units, part_name
+from speechssl.units.storage import (
+    Part,
+    UtteranceUnits,
+    decode,
+    encode,
+    iterate_units,
+    load_units,
+    part_name,
+)
 
 from ..files import refused
 from .conftest import same
 
-ROWS = st.lists(st.tuples(st.text(st.characters(codec="utf-8")), st.floats(0, 1e5), st.lists(st.integers(0, 3), max_size=40)))
+ROWS = st.lists(
+    st.tuples(
+        st.text(st.characters(codec="utf-8")),
+        st.floats(0, 1e5),
+        st.lists(st.integers(0, 3), max_size=40),
+    )
+)
 
 
 def utterances(rows):
     return [
-        UtteranceUnits(name, seconds, RunLength.of_frames(np.array(frames, np.int64), seconds), "0123")
+        UtteranceUnits(
+            name, seconds, RunLength.of_frames(np.array(frames, np.int64), seconds), "0123"
+        )
         for name, seconds, frames in rows
     ]
 
@@ -58,9 +75,22 @@ def test_the_folder_is_one_table_of_plain_columns_for_other_readers(tmp_path):
     write_json(folder / "_failed.jsonl", {})
     assert pq.read_table(folder)["id"].to_pylist() == ["a", "b"]
     table = pq.read_table(folder / "part-00000.parquet")
-    row = {"id": "a", "seconds": 0.1, "frames": 3, "units": [1, 2], "lengths": [2, 1], "audio_hash": "0123"}
+    row = {
+        "id": "a",
+        "seconds": 0.1,
+        "frames": 3,
+        "units": [1, 2],
+        "lengths": [2, 1],
+        "audio_hash": "0123",
+    }
     assert table.to_pylist() == [row]
-    assert [str(t) for t in table.schema.types] == ["string", "double", "int32", *["list<element: int32>"] * 2, "string"]
+    assert [str(t) for t in table.schema.types] == [
+        "string",
+        "double",
+        "int32",
+        *["list<element: int32>"] * 2,
+        "string",
+    ]
     assert json.loads(table.schema.metadata[b"speechssl"]) == {"K": 4}
     pandas = pytest.importorskip("pandas")
     assert pandas.read_parquet(folder)["audio_hash"].tolist() == ["0123", "0123"]
@@ -79,9 +109,12 @@ def test_a_corpus_is_read_in_order_and_part_by_part(tmp_path):
 @given(st.lists(st.lists(st.integers(0, 3), max_size=9), max_size=5))
 def test_loaded_units_are_those_of_the_parts(sequences):
     with tempfile.TemporaryDirectory() as folder:
-        units = write(Path(folder) / "units", *([(f"{n}", 1.0, units)] for n, units in enumerate(sequences)))
+        units = write(
+            Path(folder) / "units", *([(f"{n}", 1.0, units)] for n, units in enumerate(sequences))
+        )
         loaded, read = load_units(units), {u.id: u.runs for u in iterate_units(units)}
-    assert list(loaded) == list(read) and all(same(loaded[name], read[name]) for name in read)  # the folder is gone, they are not
+    # the folder is gone, they are not
+    assert list(loaded) == list(read) and all(same(loaded[name], read[name]) for name in read)
 
 
 LOADED = """
@@ -101,7 +134,9 @@ print(own() - before)
 def test_loaded_units_lie_on_disk(tmp_path):
     write(tmp_path / "small", [("a", 1.0, [1])])
     write(tmp_path / "large", *([(f"{n}", 1.0, np.arange(400_000) % 3)] for n in range(20)))
-    done = subprocess.run([sys.executable, "-c", LOADED, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, str(tmp_path)], capture_output=True, text=True, timeout=120
+    )
     assert float(done.stdout) < 64, done.stderr  # MB; 128 as int64
 
 
@@ -167,7 +202,10 @@ def test_a_parquet_file_of_something_else_is_refused(tmp_path):
     import pyarrow as pa
 
     folder = write(tmp_path / "units", [("a", 1.0, [1])])
-    pq.write_table(pa.table({"x": [1]}, pa.schema({"x": pa.int64()}, {"speechssl": "{}"})), folder / "part-00000.parquet")
+    pq.write_table(
+        pa.table({"x": [1]}, pa.schema({"x": pa.int64()}, {"speechssl": "{}"})),
+        folder / "part-00000.parquet",
+    )
     content = (folder / "part-00000.parquet").read_bytes()
     with pytest.raises(ValueError, match="its columns are x"):
         decode(content)

@@ -1,8 +1,10 @@
-"""The tasks by their short names: how their data is read, which head they have, and how it is trained.
+"""The tasks by their short names: how their data is read, which head they have, and how it is
+trained.
 
-published: sizes and settings of s3prl 0.4.18 (downstream/*/config.yaml; of SE and SS those of the second versions, _stft2).
-small: for an hour or two of speech and a CPU, chosen on the dev sets of the synthetic SUPERB: the same heads and losses with fewer
-units and steps, ended early where dev does not improve.
+published: sizes and settings of s3prl 0.4.18 (downstream/*/config.yaml; of SE and SS those of the
+second versions, _stft2).
+small: for an hour or two of speech and a CPU, chosen on the dev sets of the synthetic SUPERB: the
+same heads and losses with fewer units and steps, ended early where dev does not improve.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class Entry:
     folders: tuple[str, ...] = ()
 
 
-def _classes(name: str, about: str, published: HeadSettings, folders: tuple[str, ...] = ()) -> Entry:
+def _classes(
+    name: str, about: str, published: HeadSettings, folders: tuple[str, ...] = ()
+) -> Entry:
     small = HeadSettings(1e-3, 3000, 32, 100, patience=8)
     return Entry(about, METRIC, partial(Classification, name), published, small, folders=folders)
 

@@ -1,8 +1,11 @@
-"""Classification of utterances (KS, SID, IC, ER): one or several labels each, from the mean over time of every hidden state.
+"""Classification of utterances (KS, SID, IC, ER): one or several labels each, from the mean over
+time of every hidden state.
 
-The head has no non-linearity (s3prl `downstream/{speech_commands,voxceleb1,fluent_commands,emotion}`), so the mean over time may be
-taken first: of a frozen encoder it needs only the mean of every hidden state, (S, D) a recording, and a training set is one array.
-s3prl crops the training utterances of SID to 8 s at random; here the mean is over the whole of each.
+The head has no non-linearity (s3prl
+`downstream/{speech_commands,voxceleb1,fluent_commands,emotion}`), so the mean over time may be
+taken first: of a frozen encoder it needs only the mean of every hidden state, (S, D) a recording,
+and a training set is one array. s3prl crops the training utterances of SID to 8 s at random; here
+the mean is over the whole of each.
 Letters: B batch, S hidden states, T frames, D width, C classes of all slots together.
 """
 
@@ -30,7 +33,9 @@ class UtteranceClassifier(nn.Module):
     classes: of every slot (IC: action, object and location in one head).
     """
 
-    def __init__(self, states: int, width: int, classes: tuple[int, ...], projection: int = 256) -> None:
+    def __init__(
+        self, states: int, width: int, classes: tuple[int, ...], projection: int = 256
+    ) -> None:
         super().__init__()
         self.classes = classes
         self.featurizer = Featurizer(states)
@@ -38,7 +43,8 @@ class UtteranceClassifier(nn.Module):
         self.output = nn.Linear(projection, sum(classes))
 
     def forward(self, means: Tensor) -> Tensor:
-        """Logits (B, C), of the slots one after another. means: (B, S, D) over the real frames of every hidden state."""
+        """Logits (B, C), of the slots one after another. means: (B, S, D) over the real frames of
+        every hidden state."""
         return self.output(self.projection(self.featurizer(means)))  # type: ignore[no-any-return]
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -60,7 +66,9 @@ class Classification:
     wants_waves = False
 
     def build(self, states: int, width: int) -> UtteranceClassifier:
-        return UtteranceClassifier(states, width, tuple(map(len, self.data.classes.values())), self.projection)
+        return UtteranceClassifier(
+            states, width, tuple(map(len, self.data.classes.values())), self.projection
+        )
 
     def loss(self, head: nn.Module, batch: Batch) -> Tensor:
         assert isinstance(head, UtteranceClassifier)
@@ -70,35 +78,57 @@ class Classification:
         """The log-probabilities of all classes, of the slots one after another."""
         assert isinstance(head, UtteranceClassifier)
         slots = head(batch.states).split(head.classes, 1)
-        log_probs: list[list[float]] = torch.cat([logits.log_softmax(1) for logits in slots], 1).tolist()
+        log_probs: list[list[float]] = torch.cat(
+            [logits.log_softmax(1) for logits in slots], 1
+        ).tolist()
         return log_probs
 
-    def evaluate(self, split: str, predicted: Mapping[str, list[float]], resamples: int) -> HeadEvaluation:
+    def evaluate(
+        self, split: str, predicted: Mapping[str, list[float]], resamples: int
+    ) -> HeadEvaluation:
         """acc with its interval; the confusion of every slot, and the mean loss."""
         usable = [u for u in self.data.splits[split] if u.id in predicted]
         right = dict.fromkeys((u.id for u in self.data.splits[split]), 0.0)
         detail: dict[str, Any] = {}
         if usable:
             truth = self.labels(usable)
-            slots = torch.tensor([predicted[u.id] for u in usable]).split([len(names) for names in self.data.classes.values()], 1)
+            slots = torch.tensor([predicted[u.id] for u in usable]).split(
+                [len(names) for names in self.data.classes.values()], 1
+            )
             chosen = torch.stack([of_slot.argmax(1) for of_slot in slots], 1)
-            right |= {u.id: float(ok) for u, ok in zip(usable, (chosen == truth).all(1).tolist(), strict=True)}
-            losses = [-of_slot.gather(1, t[:, None]).mean() for of_slot, t in zip(slots, truth.T, strict=True)]
+            right |= {
+                u.id: float(ok)
+                for u, ok in zip(usable, (chosen == truth).all(1).tolist(), strict=True)
+            }
+            losses = [
+                -of_slot.gather(1, t[:, None]).mean()
+                for of_slot, t in zip(slots, truth.T, strict=True)
+            ]
             confusion = {}
             for number, (slot, names) in enumerate(self.data.classes.items()):
                 # a cell of the matrix is one number, true class times classes plus predicted class
-                counts = torch.bincount(truth[:, number] * len(names) + chosen[:, number], minlength=len(names) ** 2)
-                confusion[slot] = {"classes": list(names), "counts": counts.reshape(-1, len(names)).tolist()}
+                counts = torch.bincount(
+                    truth[:, number] * len(names) + chosen[:, number], minlength=len(names) ** 2
+                )
+                confusion[slot] = {
+                    "classes": list(names),
+                    "counts": counts.reshape(-1, len(names)).tolist(),
+                }
             detail = {"loss": float(torch.stack(losses).sum()), "confusion": confusion}
-        return HeadEvaluation((rate_measure(METRIC, list(right.values()), None, self.data, split, resamples),), detail)
+        return HeadEvaluation(
+            (rate_measure(METRIC, list(right.values()), None, self.data, split, resamples),), detail
+        )
 
     def labels(self, utterances: Sequence[Utterance]) -> Tensor:
         """(B, slots) numbers of classes. Raises ValueError for a label that is no class."""
         classes = self.data.classes.items()
-        return torch.tensor([[names.index(u.labels[slot]) for slot, names in classes] for u in utterances])
+        return torch.tensor(
+            [[names.index(u.labels[slot]) for slot, names in classes] for u in utterances]
+        )
 
     def weights(self, utterances: Sequence[Utterance]) -> Tensor:
-        """(B,) sampling weights by which all classes come equally often: one over the number with the same labels."""
+        """(B,) sampling weights by which all classes come equally often: one over the number with
+        the same labels."""
         counts = Counter(tuple(sorted(u.labels.items())) for u in utterances)
         return torch.tensor([1 / counts[tuple(sorted(u.labels.items()))] for u in utterances])
 

@@ -1,15 +1,19 @@
-"""Speaker diarisation (SD): which of a recording's speakers speaks when (Libri2Mix; s3prl `downstream/diarization`).
+"""Speaker diarisation (SD): which of a recording's speakers speaks when (Libri2Mix; s3prl
+`downstream/diarization`).
 
-A head gives the probability that each of K speakers speaks in a frame. A speaker is active where it is above a threshold, after a
-median filter over frames (`make_rttm.py`); turns lie where the encoder's frames do. The error is that of dscore with its defaults,
-by which the published rows were made: no collar, overlapping speech counted.
-The published number is the least of ten, thresholds .3 to .7 with and without the filter, on the test data themselves (`score.sh`);
-here threshold and filter are .5 and 11 frames or what is best on dev (`tuned`), and `decisions` in the detail holds all ten.
-Two more differences. s3prl cuts a test recording into chunks of 2,000 frames, each of which may name the speakers anew; here it is
-taken whole. It cuts training recordings into all their chunks; here a random one is taken whenever a recording's turn comes.
-pyannote.metrics gives the same error rates and is the reference of the tests; it would bring pandas, pyannote.core and
-pyannote.database.
-Letters: B batch, S hidden states, T frames, D width, K outputs or predicted speakers, R true speakers, P pieces of time.
+A head gives the probability that each of K speakers speaks in a frame. A speaker is active where it
+is above a threshold, after a median filter over frames (`make_rttm.py`); turns lie where the
+encoder's frames do. The error is that of dscore with its defaults, by which the published rows were
+made: no collar, overlapping speech counted.
+The published number is the least of ten, thresholds .3 to .7 with and without the filter, on the
+test data themselves (`score.sh`); here threshold and filter are .5 and 11 frames or what is best on
+dev (`tuned`), and `decisions` in the detail holds all ten.
+Two more differences. s3prl cuts a test recording into chunks of 2,000 frames, each of which may
+name the speakers anew; here it is taken whole. It cuts training recordings into all their chunks;
+here a random one is taken whenever a recording's turn comes. pyannote.metrics gives the same error
+rates and is the reference of the tests; it would bring pandas, pyannote.core and pyannote.database.
+Letters: B batch, S hidden states, T frames, D width, K outputs or predicted speakers, R true
+speakers, P pieces of time.
 """
 
 from __future__ import annotations
@@ -37,7 +41,9 @@ MEDIANS = (1, 11)
 class SpeakerActivity(nn.Module):
     """Weighted sum, LSTM, linear. It reads no future, so that padding at the end never matters."""
 
-    def __init__(self, states: int, width: int, speakers: int, hidden: int = 512, layers: int = 1) -> None:
+    def __init__(
+        self, states: int, width: int, speakers: int, hidden: int = 512, layers: int = 1
+    ) -> None:
         super().__init__()
         self.featurizer = Featurizer(states)
         self.lstm = nn.LSTM(width, hidden, layers, batch_first=True)
@@ -50,12 +56,14 @@ class SpeakerActivity(nn.Module):
 
 
 def permutation_free_loss(logits: Tensor, truth: Tensor, lengths: Tensor) -> Tensor:
-    """Mean binary cross-entropy of the real frames and outputs, nats, with the best assignment of speakers to outputs.
+    """Mean binary cross-entropy of the real frames and outputs, nats, with the best assignment of
+    speakers to outputs.
 
-    Permutation-invariant training (Fujita et al. 2019). The loss is linear in its target, so the cost of every pair of output and
-    speaker is known at once, and the best assignment needs no search through K! permutations. Outputs without a speaker (R < K) are
-    to be silent; of more speakers than outputs (R > K) the costliest are left out. truth: (B, T, R) of 0 and 1; lengths: (B,) real
-    frames, beyond which nothing matters.
+    Permutation-invariant training (Fujita et al. 2019). The loss is linear in its target, so the
+    cost of every pair of output and speaker is known at once, and the best assignment needs no
+    search through K! permutations. Outputs without a speaker (R < K) are to be silent; of more
+    speakers than outputs (R > K) the costliest are left out. truth: (B, T, R) of 0 and 1; lengths:
+    (B,) real frames, beyond which nothing matters.
     """
     outputs, lengths = logits.shape[2], lengths.to(logits.device)
     real = torch.arange(logits.shape[1], device=logits.device)[:, None] < lengths[:, None, None]
@@ -70,11 +78,13 @@ def permutation_free_loss(logits: Tensor, truth: Tensor, lengths: Tensor) -> Ten
 
 @dataclass(frozen=True)
 class Diarisation:
-    """The task `sd`. Raises InputError where nobody speaks in a split, or a filter has no middle."""
+    """The task `sd`. Raises InputError where nobody speaks in a split, or a filter has no
+    middle."""
 
     data: UtteranceSet
     grid: FrameGrid
-    speakers: int | None = None  # outputs K; None: as many as a training recording has at most (Libri2Mix: 2)
+    # outputs K; None: as many as a training recording has at most (Libri2Mix: 2)
+    speakers: int | None = None
     hidden: int = 512
     layers: int = 1
     chunk: int = 2_000  # frames of a training recording in a step
@@ -89,21 +99,31 @@ class Diarisation:
     def __post_init__(self) -> None:
         for split, utterances in self.data.splits.items():
             if not any(u.turns for u in utterances):
-                raise InputError(f"{self.data.root / split}.jsonl has no speech; add the turns of its speakers")
+                raise InputError(
+                    f"{self.data.root / split}.jsonl has no speech; add the turns of its speakers"
+                )
         if self.median < 1 or self.median % 2 == 0:
             raise InputError(f"a median filter of {self.median} frames is even; give an odd number")
 
     def build(self, states: int, width: int) -> SpeakerActivity:
-        outputs = self.speakers or max(len({turn.speaker for turn in u.turns}) for u in self.data.splits["train"])
+        outputs = self.speakers or max(
+            len({turn.speaker for turn in u.turns}) for u in self.data.splits["train"]
+        )
         return SpeakerActivity(states, width, outputs, self.hidden, self.layers)
 
     def loss(self, head: Any, batch: Batch) -> Tensor:
         """Of a random chunk of every recording, nats a frame and output."""
-        whole = [active_frames(u.turns, self.grid, int(n)) for u, n in zip(batch.utterances, batch.lengths, strict=True)]
+        whole = [
+            active_frames(u.turns, self.grid, int(n))
+            for u, n in zip(batch.utterances, batch.lengths, strict=True)
+        ]
         batch, starts = random_crops(batch, self.chunk)
         frames = batch.states.shape[2]
         speakers = max(truth.shape[1] for truth in whole)
-        crops = [pad(x[start : start + frames], (0, speakers - x.shape[1])) for x, start in zip(whole, starts, strict=True)]
+        crops = [
+            pad(x[start : start + frames], (0, speakers - x.shape[1]))
+            for x, start in zip(whole, starts, strict=True)
+        ]
         truth = pad_sequence(crops, batch_first=True)
         truth = pad(truth, (0, 0, 0, frames - truth.shape[1])).to(batch.states.device)
         return permutation_free_loss(head(batch.states), truth, batch.lengths)
@@ -119,10 +139,17 @@ class Diarisation:
         errors = self._errors(split, predicted)
         total = sum(errors, DiarisationErrors())
         if not total.speech:
-            raise InputError(f"a collar of {self.collar} s leaves no speech in {self.data.root / split}.jsonl; give a smaller one")
+            raise InputError(
+                f"a collar of {self.collar} s leaves no speech in "
+                f"{self.data.root / split}.jsonl; give a smaller one"
+            )
         wrong, speech = [e.wrong for e in errors], [e.speech for e in errors]
         measure = rate_measure("der", wrong, speech, self.data, split, resamples)
-        parts = {"miss": total.missed, "false_alarm": total.false_alarms, "confusion": total.confused}
+        parts = {
+            "miss": total.missed,
+            "false_alarm": total.false_alarms,
+            "confusion": total.confused,
+        }
         percent = {name: 100 * seconds / total.speech for name, seconds in parts.items()}
         detail: dict[str, Any] = {"timeline": self._timeline(split, predicted), "parts": percent}
         if resamples:
@@ -135,7 +162,13 @@ class Diarisation:
         for median in MEDIANS:
             for threshold in THRESHOLDS:
                 errors = replace(self, threshold=threshold, median=median)._errors(split, predicted)
-                decisions.append({"threshold": threshold, "median": median, "der": 100 * sum(errors, DiarisationErrors()).rate})
+                decisions.append(
+                    {
+                        "threshold": threshold,
+                        "median": median,
+                        "der": 100 * sum(errors, DiarisationErrors()).rate,
+                    }
+                )
         return decisions
 
     def tuned(self, predicted: Mapping[str, Any]) -> Diarisation:
@@ -156,20 +189,35 @@ class Diarisation:
         """Of every recording."""
         utterances = self.data.splits[split]
         turns = [self.turns(u, predicted[u.id]) if u.id in predicted else () for u in utterances]
-        return [diarisation_errors(u.turns, hypothesis, self.collar) for u, hypothesis in zip(utterances, turns, strict=True)]
+        return [
+            diarisation_errors(u.turns, hypothesis, self.collar)
+            for u, hypothesis in zip(utterances, turns, strict=True)
+        ]
 
     def _timeline(self, split: str, predicted: Mapping[str, Any]) -> dict[str, Any]:
-        """Of the first recording; predicted speakers are named after the true ones they match, or `?` and their number."""
+        """Of the first recording; predicted speakers are named after the true ones they match, or
+        `?` and their number."""
         first = self.data.splits[split][0]
         turns = self.turns(first, predicted[first.id]) if first.id in predicted else ()
         names = matching_names(first.turns, turns, self.collar)
-        hypothesis = [replace(turn, speaker=names.get(turn.speaker, f"?{turn.speaker}")) for turn in turns]
-        as_json = [[{"speaker": t.speaker, "start": t.start, "end": t.end} for t in side] for side in (first.turns, hypothesis)]
-        return {"id": first.id, "seconds": first.seconds, "truth": as_json[0], "predicted": as_json[1]}
+        hypothesis = [
+            replace(turn, speaker=names.get(turn.speaker, f"?{turn.speaker}")) for turn in turns
+        ]
+        as_json = [
+            [{"speaker": t.speaker, "start": t.start, "end": t.end} for t in side]
+            for side in (first.turns, hypothesis)
+        ]
+        return {
+            "id": first.id,
+            "seconds": first.seconds,
+            "truth": as_json[0],
+            "predicted": as_json[1],
+        }
 
 
 def active_frames(turns: Sequence[Turn], grid: FrameGrid, frames: int) -> Tensor:
-    """(T, R) of 0 and 1: whether a speaker speaks in the middle of what a frame owns. Speakers are in the order of their names."""
+    """(T, R) of 0 and 1: whether a speaker speaks in the middle of what a frame owns. Speakers are
+    in the order of their names."""
     middles = np.array([grid.first_sample(frame) for frame in range(frames)]) + grid.hop // 2
     names = sorted({turn.speaker for turn in turns})
     active = np.zeros((frames, len(names)), np.float32)
@@ -180,8 +228,10 @@ def active_frames(turns: Sequence[Turn], grid: FrameGrid, frames: int) -> Tensor
 
 
 def smoothed(active: np.ndarray, median: int) -> np.ndarray:
-    """(T, K) bool, the median of so many frames around each; nobody speaks beyond the ends (scipy's `medfilt`)."""
-    # the median of zeros and ones is 1 where more than half of them are: a difference of two running sums
+    """(T, K) bool, the median of so many frames around each; nobody speaks beyond the ends (scipy's
+    `medfilt`)."""
+    # the median of zeros and ones is 1 where more than half of them are: a difference of two
+    # running sums
     half = median // 2
     sums = np.pad(active, ((half + 1, half), (0, 0))).cumsum(0)
     return (sums[median:] - sums[:-median]) > half
@@ -190,13 +240,16 @@ def smoothed(active: np.ndarray, median: int) -> np.ndarray:
 def intervals(active: np.ndarray, grid: FrameGrid, seconds: float) -> list[tuple[float, float]]:
     """[start, end) in seconds of every run of frames in which somebody speaks. active: (T,) bool.
 
-    The last frame owns all up to the end of the recording, at `seconds` as far as T frames leave it open.
+    The last frame owns all up to the end of the recording, at `seconds` as far as T frames leave it
+    open.
     """
     if not len(active):
         return []
     runs, count = RunLength.of_frames(active), len(active)
     least, most = (grid.samples_for(n) / grid.sample_rate for n in (count, count + 1))
-    borders = [grid.seconds(int(frame)) for frame in runs.borders[:-1]] + [min(max(seconds, least), most)]
+    borders = [grid.seconds(int(frame)) for frame in runs.borders[:-1]] + [
+        min(max(seconds, least), most)
+    ]
     return [(borders[i], borders[i + 1]) for i, speaks in enumerate(runs.units) if speaks]
 
 
@@ -222,17 +275,24 @@ class DiarisationErrors:
         return self.wrong / self.speech if self.speech else float("nan")
 
     def __add__(self, other: DiarisationErrors) -> DiarisationErrors:
-        return DiarisationErrors(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return DiarisationErrors(
+            *(a + b for a, b in zip(astuple(self), astuple(other), strict=True))
+        )
 
 
-def diarisation_errors(truth: Sequence[Turn], predicted: Sequence[Turn], collar: float = 0.0) -> DiarisationErrors:
-    """The errors of one recording, exactly. Turns of one speaker may touch or overlap: they are merged.
+def diarisation_errors(
+    truth: Sequence[Turn], predicted: Sequence[Turn], collar: float = 0.0
+) -> DiarisationErrors:
+    """The errors of one recording, exactly. Turns of one speaker may touch or overlap: they are
+    merged.
 
-    Time is cut at every border of a turn, so that in each piece the same persons speak all the while. Of a piece with R true and K
-    predicted speakers, max(R - K, 0) are missed, max(K - R, 0) are false alarms, and of the min(R, K) others those are confused
-    whose names do not match. Names match one to one so that the least is confused (Fiscus et al., NIST RT-06S). A collar leaves out
-    what is nearer than so many seconds to a border of the truth (`md-eval.pl -c`; the collar of pyannote.metrics is both sides
-    together); names are matched on what is left, as pyannote does it.
+    Time is cut at every border of a turn, so that in each piece the same persons speak all the
+    while. Of a piece with R true and K predicted speakers, max(R - K, 0) are missed, max(K - R, 0)
+    are false alarms, and of the min(R, K) others those are confused whose names do not match. Names
+    match one to one so that the least is confused (Fiscus et al., NIST RT-06S). A collar leaves out
+    what is nearer than so many seconds to a border of the truth (`md-eval.pl -c`; the collar of
+    pyannote.metrics is both sides together); names are matched on what is left, as pyannote does
+    it.
     """
     durations, reference, hypothesis = _pieces(truth, predicted, collar)
     persons, predictions = reference.sum(0), hypothesis.sum(0)
@@ -246,7 +306,9 @@ def diarisation_errors(truth: Sequence[Turn], predicted: Sequence[Turn], collar:
     )
 
 
-def matching_names(truth: Sequence[Turn], predicted: Sequence[Turn], collar: float = 0.0) -> dict[str, str]:
+def matching_names(
+    truth: Sequence[Turn], predicted: Sequence[Turn], collar: float = 0.0
+) -> dict[str, str]:
     """Predicted name -> the true one that it matches, where they speak at once at all."""
     durations, reference, hypothesis = _pieces(truth, predicted, collar)
     persons, voices = (sorted({turn.speaker for turn in turns}) for turns in (truth, predicted))
@@ -254,12 +316,17 @@ def matching_names(truth: Sequence[Turn], predicted: Sequence[Turn], collar: flo
     return {voices[k]: persons[r] for r, k in pairs if durations @ (reference[r] & hypothesis[k])}
 
 
-def _pieces(truth: Sequence[Turn], predicted: Sequence[Turn], collar: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _pieces(
+    truth: Sequence[Turn], predicted: Sequence[Turn], collar: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(P,) scored seconds, (R, P) who speaks, (K, P) who is predicted to."""
-    borders = np.unique(np.array([x for turn in (*truth, *predicted) for x in (turn.start, turn.end)], np.float64))
+    borders = np.unique(
+        np.array([x for turn in (*truth, *predicted) for x in (turn.start, turn.end)], np.float64)
+    )
     around = np.zeros(0)
     if collar and len(borders):
-        active = np.pad(_speaking(truth, borders), ((0, 0), (1, 1)))  # touching turns of one person are one here
+        # touching turns of one person are one here
+        active = np.pad(_speaking(truth, borders), ((0, 0), (1, 1)))
         around = borders[(active[:, 1:] != active[:, :-1]).any(0)]
         borders = np.unique(np.r_[borders, around - collar, around + collar])
     durations, middles = np.diff(borders), (borders[1:] + borders[:-1]) / 2
@@ -278,7 +345,11 @@ def _speaking(turns: Sequence[Turn], borders: np.ndarray) -> np.ndarray:
     return active
 
 
-def _matched(durations: np.ndarray, reference: np.ndarray, hypothesis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _matched(
+    durations: np.ndarray, reference: np.ndarray, hypothesis: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of true and of predicted speakers that match: with the most seconds in common."""
-    rows, columns = linear_sum_assignment((reference * durations) @ hypothesis.T.astype(np.float64), maximize=True)
+    rows, columns = linear_sum_assignment(
+        (reference * durations) @ hypothesis.T.astype(np.float64), maximize=True
+    )
     return rows, columns

@@ -1,10 +1,13 @@
-"""SE and SS: clean speech from noisy speech, and two speakers from their mixture, by masks of the mixture's spectrum.
+"""SE and SS: clean speech from noisy speech, and two speakers from their mixture, by masks of the
+mixture's spectrum.
 
-Settings of s3prl's `downstream/{enhancement_stft2,separation_stft2}`, those with three BiLSTM-256 and log spectra. Recordings are
-taken whole, as there. The mixture is the encoder's input: where noise was added, improvements are over the noisy mixture, and the
-target stays the clean source.
-SI-SDR is not torchmetrics': that would be a dependency more for six lines, and gives silence no bounded value.
-Letters: B batch, S hidden states, T frames, D width, N samples, F frames of the spectrum, K bins, M sources.
+Settings of s3prl's `downstream/{enhancement_stft2,separation_stft2}`, those with three BiLSTM-256
+and log spectra. Recordings are taken whole, as there. The mixture is the encoder's input: where
+noise was added, improvements are over the noisy mixture, and the target stays the clean source.
+SI-SDR is not torchmetrics': that would be a dependency more for six lines, and gives silence no
+bounded value.
+Letters: B batch, S hidden states, T frames, D width, N samples, F frames of the spectrum, K bins, M
+sources.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ RECORDINGS = 256  # clean ones that are kept in memory: 160 MB of ten seconds ea
 OVERLAP = 2.5  # hops in a window, at least: 400 / 160 of the published settings
 EPSILON = 1e-10  # beside a magnitude that is divided by
 
-Score = Callable[[np.ndarray, np.ndarray, np.ndarray], float]  # clean (M, N), estimates (M, N), mixture (N,) -> value
+# clean (M, N), estimates (M, N), mixture (N,) -> value
+Score = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
 
 
 # ---- head
@@ -41,7 +45,8 @@ Score = Callable[[np.ndarray, np.ndarray, np.ndarray], float]  # clean (M, N), e
 
 @dataclass(frozen=True)
 class Stft:
-    """Short-time spectra with a Hann window, frame f centred on sample f * hop; beyond the recording lies silence."""
+    """Short-time spectra with a Hann window, frame f centred on sample f * hop; beyond the
+    recording lies silence."""
 
     size: int  # samples of a transform
     window: int  # samples, at most size
@@ -57,16 +62,28 @@ class Stft:
         return 1 + samples // self.hop
 
     def spectrum(self, waves: Tensor) -> Tensor:
-        """(..., N) -> complex (..., F, K). Zeros behind a shorter recording leave its frames as they are."""
+        """(..., N) -> complex (..., F, K). Zeros behind a shorter recording leave its frames as
+        they are."""
         flat, window = waves.reshape(-1, waves.shape[-1]), self._hann(waves)
         sizes = (self.size, self.hop, self.window, window)
         spectra = torch.stft(flat, *sizes, center=True, pad_mode="constant", return_complex=True)
-        return spectra.transpose(1, 2).reshape(*waves.shape[:-1], spectra.shape[2], spectra.shape[1])
+        return spectra.transpose(1, 2).reshape(
+            *waves.shape[:-1], spectra.shape[2], spectra.shape[1]
+        )
 
     def wave(self, spectrum: Tensor, samples: int) -> Tensor:
-        """Complex (M, F, K) -> (M, N). s3prl leaves the last N mod hop samples silent; here they are as the frames have them."""
+        """Complex (M, F, K) -> (M, N). s3prl leaves the last N mod hop samples silent; here they
+        are as the frames have them."""
         window = self._hann(spectrum.real)
-        return torch.istft(spectrum.transpose(1, 2), self.size, self.hop, self.window, window, center=True, length=samples)
+        return torch.istft(
+            spectrum.transpose(1, 2),
+            self.size,
+            self.hop,
+            self.window,
+            window,
+            center=True,
+            length=samples,
+        )
 
     def _hann(self, like: Tensor) -> Tensor:
         return torch.hann_window(self.window, dtype=like.dtype, device=like.device)
@@ -75,27 +92,40 @@ class Stft:
 class Masker(nn.Module):
     """Weighted sum, BiLSTMs, dropout, and a linear layer with a sigmoid for each of M sources.
 
-    As s3prl's `SepRNN` (`downstream/{enhancement_stft2,separation_stft2}/model.py`); the default sizes are those published.
+    As s3prl's `SepRNN` (`downstream/{enhancement_stft2,separation_stft2}/model.py`); the default
+    sizes are those published.
     hidden: of every direction.
     """
 
     def __init__(
-        self, states: int, width: int, bins: int, sources: int, hidden: int = 256, layers: int = 3, dropout: float = 0.1
+        self,
+        states: int,
+        width: int,
+        bins: int,
+        sources: int,
+        hidden: int = 256,
+        layers: int = 3,
+        dropout: float = 0.1,
     ) -> None:
         super().__init__()
         self.featurizer = Featurizer(states)
         between = dropout * (layers > 1)
-        self.recurrent = nn.LSTM(width, hidden, layers, batch_first=True, bidirectional=True, dropout=between)
+        self.recurrent = nn.LSTM(
+            width, hidden, layers, batch_first=True, bidirectional=True, dropout=between
+        )
         self.dropout = nn.Dropout(dropout)
         self.outputs = nn.ModuleList(nn.Linear(2 * hidden, bins) for _ in range(sources))
 
     def forward(self, states: Tensor, lengths: Tensor, frames: Tensor, repeat: int = 1) -> Tensor:
         """(B, M, F, K) within 0 and 1, without meaning beyond a recording's frames.
 
-        states: (B, S, T, D); lengths: (B,) real ones of the T; frames: (B,) of the F, at least 1; repeat: of each frame.
+        states: (B, S, T, D); lengths: (B,) real ones of the T; frames: (B,) of the F, at least 1;
+        repeat: of each frame.
         """
         features = fitted(self.featurizer(states), lengths, frames, repeat)
-        packed = pack_padded_sequence(features, frames.cpu(), batch_first=True, enforce_sorted=False)
+        packed = pack_padded_sequence(
+            features, frames.cpu(), batch_first=True, enforce_sorted=False
+        )
         hidden, _ = pad_packed_sequence(self.recurrent(packed)[0], batch_first=True)
         hidden = self.dropout(hidden)
         return torch.stack([output(hidden).sigmoid() for output in self.outputs], 1)
@@ -104,12 +134,16 @@ class Masker(nn.Module):
 def fitted(features: Tensor, lengths: Tensor, frames: Tensor, repeat: int) -> Tensor:
     """Frames of the encoder to those of the spectrum, as in s3prl: (B, T, D) -> (B, F, D).
 
-    Every frame is repeated; surplus ones are cut off at the end and missing ones are 0. What the padding holds never matters.
+    Every frame is repeated; surplus ones are cut off at the end and missing ones are 0. What the
+    padding holds never matters.
     """
     features = features.repeat_interleave(repeat, 1)
     most = int(frames.max())
     features = pad(features, (0, 0, 0, max(most - features.shape[1], 0)))[:, :most]
-    real = torch.arange(most, device=features.device) < torch.minimum(lengths * repeat, frames).to(features.device)[:, None]
+    real = (
+        torch.arange(most, device=features.device)
+        < torch.minimum(lengths * repeat, frames).to(features.device)[:, None]
+    )
     return features.masked_fill(~real[..., None], 0)
 
 
@@ -127,23 +161,37 @@ def masked(masks: Tensor, mixture: Tensor) -> Tensor:
 
 
 def build_masker(task: Enhancement | Separation, states: int, width: int) -> Masker:
-    return Masker(states, width, task.stft.bins, task.sources, task.hidden, task.layers, task.dropout)
+    return Masker(
+        states, width, task.stft.bins, task.sources, task.hidden, task.layers, task.dropout
+    )
 
 
-def mask(task: Enhancement | Separation, head: nn.Module, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+def mask(
+    task: Enhancement | Separation, head: nn.Module, batch: Batch
+) -> tuple[Tensor, Tensor, Tensor]:
     """Masks (B, M, F, K), the complex spectrum of the mixture (B, F, K), and real frames (B,)."""
     device = batch.states.device
-    mixture = task.stft.spectrum(pad_sequence([torch.from_numpy(wave) for wave in batch.waves], batch_first=True).to(device))
+    mixture = task.stft.spectrum(
+        pad_sequence([torch.from_numpy(wave) for wave in batch.waves], batch_first=True).to(device)
+    )
     frames = torch.tensor([task.stft.frames(len(wave)) for wave in batch.waves], device=device)
-    masks: Tensor = head(batch.states, batch.lengths.to(device), frames, task.grid.hop // task.stft.hop)
+    masks: Tensor = head(
+        batch.states, batch.lengths.to(device), frames, task.grid.hop // task.stft.hop
+    )
     return masks, mixture, frames
 
 
-def training_spectra(task: Enhancement | Separation, head: nn.Module, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Masks (B, M, F, K), complex spectra of the mixture (B, F, K) and of the clean sources (B, M, F, K), and frames (B,)."""
+def training_spectra(
+    task: Enhancement | Separation, head: nn.Module, batch: Batch
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Masks (B, M, F, K), complex spectra of the mixture (B, F, K) and of the clean sources (B, M,
+    F, K), and frames (B,)."""
     masks, mixture, frames = mask(task, head, batch)
     pairs = zip(batch.utterances, batch.waves, strict=True)
-    clean = pad_sequence([torch.from_numpy(clean_sources(task.data, u, len(wave))).T for u, wave in pairs], batch_first=True)
+    clean = pad_sequence(
+        [torch.from_numpy(clean_sources(task.data, u, len(wave))).T for u, wave in pairs],
+        batch_first=True,
+    )
     return masks, mixture, task.stft.spectrum(clean.transpose(1, 2).to(mixture.device)), frames
 
 
@@ -152,7 +200,9 @@ def estimate(task: Enhancement | Separation, head: nn.Module, batch: Batch) -> l
     """(1 + M, N) float32 each: the mixture, and the estimates (of several sources in no order)."""
     masks, mixture, frames = mask(task, head, batch)
     estimates = []
-    for wave, spectra, count in zip(batch.waves, masked(masks, mixture), frames.tolist(), strict=True):
+    for wave, spectra, count in zip(
+        batch.waves, masked(masks, mixture), frames.tolist(), strict=True
+    ):
         estimated = task.stft.wave(spectra[:, :count], len(wave)).cpu().numpy()
         # the mixture goes along, for the improvement over it is what is scored
         estimates.append(np.concatenate([wave[None], estimated]).astype(np.float32))
@@ -160,7 +210,13 @@ def estimate(task: Enhancement | Separation, head: nn.Module, batch: Batch) -> l
 
 
 def mean_score(
-    data: UtteranceSet, split: str, predicted: Mapping[str, np.ndarray], name: str, score: Score, worst: float, resamples: int
+    data: UtteranceSet,
+    split: str,
+    predicted: Mapping[str, np.ndarray],
+    name: str,
+    score: Score,
+    worst: float,
+    resamples: int,
 ) -> Measure:
     """The mean over all utterances of a split; one without a prediction has the worst value."""
     values = []
@@ -169,7 +225,11 @@ def mean_score(
         if estimated is None:
             values.append(worst)
         else:
-            values.append(score(clean_sources(data, utterance, estimated.shape[1]), estimated[1:], estimated[0]))
+            values.append(
+                score(
+                    clean_sources(data, utterance, estimated.shape[1]), estimated[1:], estimated[0]
+                )
+            )
     return rate_measure(name, values, None, data, split, resamples, scale=1)
 
 
@@ -185,7 +245,8 @@ def check_sources(data: UtteranceSet, count: int) -> None:
         for utterance in utterances:
             if len(utterance.sources) != count:
                 raise InputError(
-                    f"{data.root / split}.jsonl, utterance {utterance.id}, has {len(utterance.sources)} sources; "
+                    f"{data.root / split}.jsonl, utterance {utterance.id}, has "
+                    f"{len(utterance.sources)} sources; "
                     f"name {count} clean recording{'s' * (count > 1)} as its sources"
                 )
 
@@ -205,7 +266,8 @@ def _recording(path: Path) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Enhancement:
-    """One clean source. Raises InputError for an utterance without it, or an encoder whose hop is no multiple of the spectrum's."""
+    """One clean source. Raises InputError for an utterance without it, or an encoder whose hop is
+    no multiple of the spectrum's."""
 
     data: UtteranceSet
     grid: FrameGrid
@@ -224,7 +286,8 @@ class Enhancement:
         check_sources(self.data, self.sources)
         if self.grid.hop % self.stft.hop:
             raise InputError(
-                f"{self.data.root} is enhanced in steps of {self.stft.hop} samples, and the encoder's hop of "
+                f"{self.data.root} is enhanced in steps of {self.stft.hop} samples, and the "
+                "encoder's hop of "
                 f"{self.grid.hop} is no multiple; leave the task out"
             )
 
@@ -234,11 +297,14 @@ class Enhancement:
         error = masks * mixture.abs().log1p()[:, None] - clean.abs().log1p()
         return (real(error.abs(), frames).sum((1, 2, 3)) / frames).mean()
 
-    def evaluate(self, split: str, predicted: Mapping[str, np.ndarray], resamples: int) -> HeadEvaluation:
-        """PESQ, STOI (percent) and the improvement in SI-SDR (dB); with 0 resamples, to choose heads as s3prl does, PESQ alone.
+    def evaluate(
+        self, split: str, predicted: Mapping[str, np.ndarray], resamples: int
+    ) -> HeadEvaluation:
+        """PESQ, STOI (percent) and the improvement in SI-SDR (dB); with 0 resamples, to choose
+        heads as s3prl does, PESQ alone.
 
-        A recording without a prediction has the worst PESQ, STOI 0 and an improvement of SILENT. Raises MissingExtra without the
-        libraries.
+        A recording without a prediction has the worst PESQ, STOI 0 and an improvement of SILENT.
+        Raises MissingExtra without the libraries.
         """
         scores: dict[str, tuple[Score, float]] = {
             "pesq": (lambda clean, estimated, _: pesq_wideband(clean[0], estimated[0]), WORST_PESQ),
@@ -247,13 +313,17 @@ class Enhancement:
         }
         metrics = scores if resamples else {"pesq": scores["pesq"]}
         return HeadEvaluation(
-            tuple(mean_score(self.data, split, predicted, name, *score, resamples) for name, score in metrics.items())
+            tuple(
+                mean_score(self.data, split, predicted, name, *score, resamples)
+                for name, score in metrics.items()
+            )
         )
 
 
 @dataclass(frozen=True)
 class Separation:
-    """Two speakers. The spectrum has the encoder's frames. Raises InputError for an utterance that is no mixture of two."""
+    """Two speakers. The spectrum has the encoder's frames. Raises InputError for an utterance that
+    is no mixture of two."""
 
     data: UtteranceSet
     grid: FrameGrid
@@ -272,7 +342,8 @@ class Separation:
         check_sources(self.data, self.sources)
         if OVERLAP * self.grid.hop > self.size:
             raise InputError(
-                f"{self.data.root} is separated in windows of {self.size} samples, too few for the encoder's hop of "
+                f"{self.data.root} is separated in windows of {self.size} samples, too few for "
+                "the encoder's hop of "
                 f"{self.grid.hop}; leave the task out"
             )
 
@@ -281,68 +352,100 @@ class Separation:
         return Stft(self.size, self.size, self.grid.hop)
 
     def loss(self, head: nn.Module, batch: Batch) -> Tensor:
-        """Mean squared error of log(1 + magnitude), summed over the bins, in the order of the sources that is best in a recording.
+        """Mean squared error of log(1 + magnitude), summed over the bins, in the order of the
+        sources that is best in a recording.
 
-        The target magnitude is that of the source times the cosine of its phase to the mixture's, where positive (NPSM).
+        The target magnitude is that of the source times the cosine of its phase to the mixture's,
+        where positive (NPSM).
         """
         masks, mixture, clean, frames = training_spectra(self, head, batch)
-        aligned = (clean * mixture[:, None].conj()).real / (mixture.abs()[:, None] + torch.finfo(torch.float32).tiny)
+        aligned = (clean * mixture[:, None].conj()).real / (
+            mixture.abs()[:, None] + torch.finfo(torch.float32).tiny
+        )
         estimated, targets = masks * mixture.abs().log1p()[:, None], aligned.relu().log1p()
         orders = [targets[:, list(order)] for order in permutations(range(self.sources))]
-        errors = torch.stack([real((estimated - order).square(), frames).sum((1, 2, 3)) for order in orders])
+        errors = torch.stack(
+            [real((estimated - order).square(), frames).sum((1, 2, 3)) for order in orders]
+        )
         return (errors.amin(0) / (frames * self.sources)).mean()
 
-    def evaluate(self, split: str, predicted: Mapping[str, np.ndarray], resamples: int) -> HeadEvaluation:
-        """The improvement in SI-SDR (dB) in the better order of the two; SILENT without a prediction."""
-        return HeadEvaluation((mean_score(self.data, split, predicted, "si_sdri", si_sdr_improvement, SILENT, resamples),))
+    def evaluate(
+        self, split: str, predicted: Mapping[str, np.ndarray], resamples: int
+    ) -> HeadEvaluation:
+        """The improvement in SI-SDR (dB) in the better order of the two; SILENT without a
+        prediction."""
+        return HeadEvaluation(
+            (
+                mean_score(
+                    self.data, split, predicted, "si_sdri", si_sdr_improvement, SILENT, resamples
+                ),
+            )
+        )
 
 
 # ---- measures, at 16 kHz
 
 LIMIT = 100.0  # dB, either way: what would be infinite, or hangs on the last bits of the samples
-SILENT = -50.0  # dB of an estimate without any sound: below that of noise that is unrelated to the source
+# dB of an estimate without any sound: below that of noise that is unrelated to the source
+SILENT = -50.0
 WORST_PESQ = 1.0  # the lower end of its scale: of an estimate in which no utterance is found
 EXTRA = "superb"
 
 
 def si_sdr(reference: np.ndarray, estimate: np.ndarray) -> float:
-    """dB within [-LIMIT, LIMIT]: how much of the estimate is the reference, at any level; SILENT for silence or NaN. Both (N,).
+    """dB within [-LIMIT, LIMIT]: how much of the estimate is the reference, at any level; SILENT
+    for silence or NaN. Both (N,).
 
-    Le Roux et al. (arXiv 1811.02508) without removal of the mean, as pb_bss_eval has it, which s3prl uses.
+    Le Roux et al. (arXiv 1811.02508) without removal of the mean, as pb_bss_eval has it, which
+    s3prl uses.
     Raises ValueError for a silent reference or another length.
     """
     reference, estimate = np.asarray(reference, np.float64), np.asarray(estimate, np.float64)
     if reference.shape != estimate.shape or not reference.any():
-        raise ValueError(f"a reference {reference.shape} of an estimate {estimate.shape} must be as long and not silent")
+        raise ValueError(
+            f"a reference {reference.shape} of an estimate {estimate.shape} must be "
+            "as long and not silent"
+        )
     if not np.isfinite(estimate).all() or not estimate.any():
         return SILENT
     projection = (estimate @ reference) / (reference @ reference) * reference
     error = estimate - projection
     with np.errstate(divide="ignore"):
-        return float(np.clip(10 * np.log10((projection @ projection) / (error @ error)), -LIMIT, LIMIT))
+        return float(
+            np.clip(10 * np.log10((projection @ projection) / (error @ error)), -LIMIT, LIMIT)
+        )
 
 
 def si_sdr_improvement(references: np.ndarray, estimates: np.ndarray, mixture: np.ndarray) -> float:
-    """dB that the estimates are better than the mixture itself: the mean over the sources, in the order that is best.
+    """dB that the estimates are better than the mixture itself: the mean over the sources, in the
+    order that is best.
 
     references, estimates: (K, N); mixture: (N,).
     """
-    table = np.array([[si_sdr(reference, estimate) for estimate in estimates] for reference in references])
-    best = max(np.mean([table[i, j] for i, j in enumerate(order)]) for order in permutations(range(len(estimates))))
+    table = np.array(
+        [[si_sdr(reference, estimate) for estimate in estimates] for reference in references]
+    )
+    best = max(
+        np.mean([table[i, j] for i, j in enumerate(order)])
+        for order in permutations(range(len(estimates)))
+    )
     return float(best - np.mean([si_sdr(reference, mixture) for reference in references]))
 
 
 def check_installed() -> None:
-    """Call it before a long run. Raises MissingExtra without the packages that `pesq_wideband` and `stoi_percent` need."""
+    """Call it before a long run. Raises MissingExtra without the packages that `pesq_wideband` and
+    `stoi_percent` need."""
     for package, measure in (("pesq", "PESQ"), ("pystoi", "STOI")):
         if find_spec(package) is None:
             raise MissingExtra(f"the task se (its measure {measure})", EXTRA)
 
 
 def pesq_wideband(reference: np.ndarray, estimate: np.ndarray) -> float:
-    """MOS-LQO of ITU-T P.862.2, 1.0 to 4.64 (package `pesq`, which compiles the ITU's C code when it is installed). Both (N,).
+    """MOS-LQO of ITU-T P.862.2, 1.0 to 4.64 (package `pesq`, which compiles the ITU's C code when
+    it is installed). Both (N,).
 
-    WORST_PESQ where no utterance is found (silence) or N is below a quarter of a second. Raises MissingExtra without the package.
+    WORST_PESQ where no utterance is found (silence) or N is below a quarter of a second. Raises
+    MissingExtra without the package.
     """
     try:
         from pesq import BufferTooShortError, NoUtterancesError, pesq
@@ -352,14 +455,16 @@ def pesq_wideband(reference: np.ndarray, estimate: np.ndarray) -> float:
         return WORST_PESQ
     try:
         return float(pesq(SAMPLE_RATE, reference, estimate, "wb"))
-    except (BufferTooShortError, NoUtterancesError, ValueError):  # the last where silence makes it NaN
+    except (BufferTooShortError, NoUtterancesError, ValueError):
+        # the last where silence makes it NaN
         return WORST_PESQ
 
 
 def stoi_percent(reference: np.ndarray, estimate: np.ndarray) -> float:
     """Percent (Taal et al. 2011, not extended; package `pystoi`). Both (N,).
 
-    0 (0.001) where less than 0.4 s of the reference is speech, which is too little for it. Raises MissingExtra without the package.
+    0 (0.001) where less than 0.4 s of the reference is speech, which is too little for it. Raises
+    MissingExtra without the package.
     """
     try:
         from pystoi import stoi

@@ -1,11 +1,13 @@
-"""QbE: which recordings hold a spoken query? Nothing is trained; layers of the encoder are compared by DTW (SUPERB, section 3).
+"""QbE: which recordings hold a spoken query? Nothing is trained; layers of the encoder are compared
+by DTW (SUPERB, section 3).
 
-As s3prl's `downstream/quesst14_dtw`: every dimension is normalised over all frames of the queries and documents together, a pair's
-score is minus its cost, scores are normalised over the documents of a query, and a score above 2 is a detection. Queries of fewer
-than five frames have 0 everywhere. Silence is not cut out (its configuration names no `silence_frame`). MTWV is found for every
-layer on dev; the test set is evaluated with the best of them.
-Letters: T frames, n frames of a query, S hidden states, D width, L layers that are compared, Q queries, R documents, B documents
-side by side, K thresholds.
+As s3prl's `downstream/quesst14_dtw`: every dimension is normalised over all frames of the queries
+and documents together, a pair's score is minus its cost, scores are normalised over the documents
+of a query, and a score above 2 is a detection. Queries of fewer than five frames have 0 everywhere.
+Silence is not cut out (its configuration names no `silence_frame`). MTWV is found for every layer
+on dev; the test set is evaluated with the best of them.
+Letters: T frames, n frames of a query, S hidden states, D width, L layers that are compared, Q
+queries, R documents, B documents side by side, K thresholds.
 """
 
 from __future__ import annotations
@@ -22,22 +24,33 @@ from torch.nn.utils.rnn import pad_sequence
 from speechssl.data.superb import DOCUMENTS, Utterance, UtteranceSet, recording_units
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError
-from speechssl.stats import FEWEST, BootstrapUnits, Interval, drawn_counts, interval_ends, mean_interval
+from speechssl.stats import (
+    FEWEST,
+    BootstrapUnits,
+    Interval,
+    drawn_counts,
+    interval_ends,
+    mean_interval,
+)
 from speechssl.superb.data import HeadEvaluation, Measure
 
-StatesOf = Callable[[str], Tensor]  # id -> (T, S, D) of any precision; raises KeyError for a recording that could not be read
-BLOCK = 1 << 26  # numbers of hidden states of documents, and of queries, held at a time: 256 MB each
+# id -> (T, S, D) of any precision; raises KeyError for a recording that could not be read
+StatesOf = Callable[[str], Tensor]
+# numbers of hidden states of documents, and of queries, held at a time: 256 MB each
+BLOCK = 1 << 26
 PAIRS = 1 << 23  # numbers of distances held at a time by every worker
 DECISION = 2.0  # standard deviations above which a score is a detection
 SHORTEST = 5  # frames; a shorter query has 0 for every document
-PRIOR, MISS = 0.0008, 100.0  # of QUESST 2014: of a document's holding a query; cost of a miss, in false alarms
+# of QUESST 2014: of a document's holding a query; cost of a miss, in false alarms
+PRIOR, MISS = 0.0008, 100.0
 BETA = (1 - PRIOR) / (MISS * PRIOR)
 FLAT = 1e-5  # distances, which lie in [0, 6.4], are equal when they differ by no more
 
 
 @dataclass(frozen=True)
 class SpokenTerms:
-    """Raises InputError for a query that matches an unknown document, or a split in which no query matches any."""
+    """Raises InputError for a query that matches an unknown document, or a split in which no query
+    matches any."""
 
     data: UtteranceSet
     name = "qbe"
@@ -49,34 +62,53 @@ class SpokenTerms:
             for query in queries:
                 if unknown := set(query.matches) - document_ids:
                     raise InputError(
-                        f"{path}, query {query.id}, matches {min(unknown)!r}, which is not in {DOCUMENTS}.jsonl; correct the id"
+                        f"{path}, query {query.id}, matches {min(unknown)!r}, which is not in "
+                        f"{DOCUMENTS}.jsonl; correct the id"
                     )
             if not any(query.matches for query in queries):
-                raise InputError(f"{path} has no query with matches; list the documents that contain each query as its matches")
+                raise InputError(
+                    f"{path} has no query with matches; list the documents that "
+                    "contain each query as its matches"
+                )
 
-    def choose_layer(self, states_of: StatesOf, layers: int, workers: int = 2) -> tuple[int, list[float]]:
-        """The best layer on dev (of equals the first), and the MTWV of every layer in percent. layers: S.
+    def choose_layer(
+        self, states_of: StatesOf, layers: int, workers: int = 2
+    ) -> tuple[int, list[float]]:
+        """The best layer on dev (of equals the first), and the MTWV of every layer in percent.
+        layers: S.
 
-        states_of is called from this thread alone: once for everything, then once for every query and, where all queries fit
+        states_of is called from this thread alone: once for everything, then once for every query
+        and, where all queries fit
         BLOCK, once for every document.
         """
         scores, truth = self.scores(states_of, "dev", range(layers), workers), self.truth("dev")
         mtwvs = [100 * term_curves(of_layer, truth).mtwv for of_layer in scores]
         return int(np.argmax(mtwvs)), mtwvs
 
-    def evaluate(self, states_of: StatesOf, split: str, layer: int, resamples: int, workers: int = 2) -> HeadEvaluation:
-        """MTWV, and the value at the published decision (`atwv`), in percent; intervals over the queries, by their speakers.
+    def evaluate(
+        self, states_of: StatesOf, split: str, layer: int, resamples: int, workers: int = 2
+    ) -> HeadEvaluation:
+        """MTWV, and the value at the published decision (`atwv`), in percent; intervals over the
+        queries, by their speakers.
 
         detail: {"layer", "threshold": the best one, None where no detection is best}.
         Raises InputError where no document could be read.
         """
         scores, truth = self.scores(states_of, split, [layer], workers)[0], self.truth(split)
-        curves, units = term_curves(scores, truth), recording_units(self.data, self.queries(split), "query")
+        curves, units = (
+            term_curves(scores, truth),
+            recording_units(self.data, self.queries(split), "query"),
+        )
         actual = values_at(scores, truth, np.nextafter(DECISION, np.inf))  # more than 2, not 2
-        mtwv, atwv = max_term_value(curves, units, resamples), mean_interval(actual, units, resamples=resamples)
+        mtwv, atwv = (
+            max_term_value(curves, units, resamples),
+            mean_interval(actual, units, resamples=resamples),
+        )
         measures = (Measure.of("mtwv", mtwv.percent), Measure.of("atwv", atwv.percent))
         best = float(curves.thresholds[curves.best])
-        return HeadEvaluation(measures, {"layer": layer, "threshold": best if np.isfinite(best) else None})
+        return HeadEvaluation(
+            measures, {"layer": layer, "threshold": best if np.isfinite(best) else None}
+        )
 
     def queries(self, split: str) -> list[Utterance]:
         """Q: those that some document holds; the others count in no measure."""
@@ -84,15 +116,22 @@ class SpokenTerms:
 
     def truth(self, split: str) -> np.ndarray:
         """(Q, R) whether the document holds the query."""
-        return np.array([[d.id in q.matches for d in self.data.splits[DOCUMENTS]] for q in self.queries(split)])
+        return np.array(
+            [[d.id in q.matches for d in self.data.splits[DOCUMENTS]] for q in self.queries(split)]
+        )
 
-    def scores(self, states_of: StatesOf, split: str, layers: Sequence[int], workers: int = 2) -> np.ndarray:
-        """(L, Q, R) float64; -inf where query or document could not be read. Raises InputError where no document could be.
+    def scores(
+        self, states_of: StatesOf, split: str, layers: Sequence[int], workers: int = 2
+    ) -> np.ndarray:
+        """(L, Q, R) float64; -inf where query or document could not be read. Raises InputError
+        where no document could be.
 
-        Normalised to mean 0 and deviation 1 over the finite scores of a query; 0 where all are equal.
+        Normalised to mean 0 and deviation 1 over the finite scores of a query; 0 where all are
+        equal.
         """
         documents, queries, layers = self.data.splits[DOCUMENTS], self.queries(split), list(layers)
-        # mean and standard deviation of every dimension, (L, D), over all frames of what can be read
+        # mean and standard deviation of every dimension, (L, D), over all frames of what can be
+        # read
         frames: dict[str, int] = {}  # id -> T of what could be read and has a frame
         sums = torch.zeros(2, 1, 1, dtype=torch.float64)
         for name in (u.id for u in (*documents, *self.data.splits[split])):
@@ -105,7 +144,12 @@ class SpokenTerms:
                 sums = sums + torch.stack([states.sum(0), states.square().sum(0)])
         count = max(sum(frames.values()), 1)
         mean = sums[0] / count
-        deviation = ((sums[1] - count * mean.square()).clamp(min=0) / max(count - 1, 1)).sqrt().float().clamp(min=1e-9)
+        deviation = (
+            ((sums[1] - count * mean.square()).clamp(min=0) / max(count - 1, 1))
+            .sqrt()
+            .float()
+            .clamp(min=1e-9)
+        )
         mean, size = mean.float(), mean.numel()
 
         def normalised(name: str) -> Tensor:
@@ -115,7 +159,9 @@ class SpokenTerms:
         columns = [i for i, d in enumerate(documents) if d.id in frames]
         if not columns:
             path = self.data.root / f"{DOCUMENTS}.jsonl"
-            raise InputError(f"no recording of {path} could be read; fix them or prepare the set again")
+            raise InputError(
+                f"no recording of {path} could be read; fix them or prepare the set again"
+            )
         scores = np.full((len(layers), len(queries), len(documents)), -np.inf)
         rows = [i for i, q in enumerate(queries) if q.id in frames]
         scores[np.ix_(range(len(layers)), rows, columns)] = 0
@@ -129,18 +175,26 @@ class SpokenTerms:
                     costs = np.empty((len(layers), len(part), len(block)))
                     for layer in range(len(layers)):
                         batch = side_by_side([x[layer] for x in read])
-                        of_queries = pool.map(lambda q, at=layer, batch=batch: subsequence_costs(q[at], *batch), spoken)
+                        of_queries = pool.map(
+                            lambda q, at=layer, batch=batch: subsequence_costs(q[at], *batch),
+                            spoken,
+                        )
                         costs[layer] = torch.stack(list(of_queries)).numpy()
                     scores[np.ix_(range(len(layers)), part, block)] = -costs
         finite = np.isfinite(scores)
         number = np.maximum(finite.sum(2, keepdims=True), 1)
         centred = np.where(finite, scores, 0)
         centred = np.where(finite, centred - centred.sum(2, keepdims=True) / number, 0)
-        return np.where(finite, centred / np.maximum(np.sqrt(np.square(centred).sum(2, keepdims=True) / number), 1e-9), -np.inf)
+        return np.where(
+            finite,
+            centred / np.maximum(np.sqrt(np.square(centred).sum(2, keepdims=True) / number), 1e-9),
+            -np.inf,
+        )
 
 
 def _parts(items: Sequence[int], lengths: Sequence[int], most: int) -> Iterator[list[int]]:
-    """The items, the shortest first, in parts that take at most so many frames when padded, or are one recording."""
+    """The items, the shortest first, in parts that take at most so many frames when padded, or are
+    one recording."""
     part: list[int] = []
     for length, item in sorted(zip(lengths, items, strict=True), key=lambda pair: pair[0]):
         if part and (len(part) + 1) * length > most:
@@ -155,23 +209,31 @@ def _parts(items: Sequence[int], lengths: Sequence[int], most: int) -> Iterator[
 
 
 def side_by_side(documents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """B of (T, D) -> (B, T, D) float32 of length 1, zeros beyond an end, and (B, T) whether a frame is beyond it."""
+    """B of (T, D) -> (B, T, D) float32 of length 1, zeros beyond an end, and (B, T) whether a frame
+    is beyond it."""
     frames = pad_sequence([normalize(x.float(), dim=1) for x in documents], batch_first=True)
-    return frames, torch.arange(frames.shape[1]) >= torch.tensor([len(x) for x in documents])[:, None]
+    return frames, torch.arange(frames.shape[1]) >= torch.tensor([len(x) for x in documents])[
+        :, None
+    ]
 
 
 def subsequence_costs(query: Tensor, frames: Tensor, beyond: Tensor) -> Tensor:
-    """(B,) cost of the query where it fits best, 0 to 1. query: (n, D); frames, beyond: of `side_by_side`. Holds n B T numbers.
+    """(B,) cost of the query where it fits best, 0 to 1. query: (n, D); frames, beyond: of
+    `side_by_side`. Holds n B T numbers.
 
-    The local distance is e^(1 - cosine) - 1, scaled to [0, 1] for every frame of the query over the frames of the document. A path
-    takes every frame of the query once, may begin and end anywhere in the document, and advances by 0, 1 or 2 of its frames:
-    Rabiner and Juang's asymmetric step pattern (dtw-python's `asymmetric`, open begin and end). Its cost is the mean distance.
-    s3prl does the same, one pair at a time (`downstream/quesst14_dtw`), but for one thing: there a frame of the query that is
-    equally far from all frames of the document costs nothing, so that a document of one frame fits every query; here it costs 1.
-    librosa's `sequence.dtw` finds the same costs, one pair at a time in 1.5 times the time, and saves no line.
+    The local distance is e^(1 - cosine) - 1, scaled to [0, 1] for every frame of the query over the
+    frames of the document. A path takes every frame of the query once, may begin and end anywhere
+    in the document, and advances by 0, 1 or 2 of its frames: Rabiner and Juang's asymmetric step
+    pattern (dtw-python's `asymmetric`, open begin and end). Its cost is the mean distance. s3prl
+    does the same, one pair at a time (`downstream/quesst14_dtw`), but for one thing: there a frame
+    of the query that is equally far from all frames of the document costs nothing, so that a
+    document of one frame fits every query; here it costs 1. librosa's `sequence.dtw` finds the same
+    costs, one pair at a time in 1.5 times the time, and saves no line.
     """
     # (n, B, T); a frame of zeros is at right angles to all
-    distances = torch.einsum("nd,btd->nbt", normalize(query.float(), dim=1), frames).neg_().add_(1).expm1_()
+    distances = (
+        torch.einsum("nd,btd->nbt", normalize(query.float(), dim=1), frames).neg_().add_(1).expm1_()
+    )
     # scaled over T; infinite beyond the end of a document
     highest = distances.masked_fill_(beyond, -torch.inf).amax(2, keepdim=True)
     lowest = distances.masked_fill_(beyond, torch.inf).amin(2, keepdim=True)
@@ -191,7 +253,8 @@ def subsequence_costs(query: Tensor, frames: Tensor, beyond: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class TwvCurves:
-    """The value of every query at every threshold at which the mean can be highest, highest threshold first."""
+    """The value of every query at every threshold at which the mean can be highest, highest
+    threshold first."""
 
     thresholds: np.ndarray  # (K,), the first is inf
     values: np.ndarray  # (Q, K)
@@ -208,10 +271,12 @@ class TwvCurves:
 
 
 def values_at(scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray | float) -> np.ndarray:
-    """(Q,) or, of (K,) thresholds, (Q, K): 1 - P_miss - β P_fa of every query. scores: (Q, R); truth: (Q, R) bool.
+    """(Q,) or, of (K,) thresholds, (Q, K): 1 - P_miss - β P_fa of every query. scores: (Q, R);
+    truth: (Q, R) bool.
 
-    A score of at least the threshold is a detection; -inf never is. β = C_fa (1 - P) / (C_miss P). Every pair of query and document
-    is a trial, as in MediaEval's scorer, so that P_fa is the share of detections among the documents without the query.
+    A score of at least the threshold is a detection; -inf never is. β = C_fa (1 - P) / (C_miss P).
+    Every pair of query and document is a trial, as in MediaEval's scorer, so that P_fa is the share
+    of detections among the documents without the query.
     """
 
     def reached(of_query: np.ndarray) -> np.ndarray:
@@ -227,7 +292,8 @@ def values_at(scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray | fl
 
 
 def term_curves(scores: np.ndarray, truth: np.ndarray) -> TwvCurves:
-    """scores: (Q, R); truth: (Q, R) bool. Thresholds between two true scores add false alarms alone, so those at true ones do.
+    """scores: (Q, R); truth: (Q, R) bool. Thresholds between two true scores add false alarms
+    alone, so those at true ones do.
 
     Queries that no document holds are left out beforehand, as NIST does.
     """
@@ -247,5 +313,6 @@ def max_term_value(curves: TwvCurves, units: BootstrapUnits, resamples: int) -> 
     sums, sizes = of_group @ curves.values, of_group.sum(1)
     blocks = drawn_counts(len(order), (queries + thresholds) / 2, 0, resamples)
     drawn = np.concatenate([(counts @ sums).max(1) / (counts @ sizes) for counts in blocks])
-    ends = interval_ends(curves.mtwv, drawn, len(order), within=(0.0, 1.0))  # nothing found is worth 0
+    # nothing found is worth 0
+    ends = interval_ends(curves.mtwv, drawn, len(order), within=(0.0, 1.0))
     return Interval(curves.mtwv, *ends, queries, len(order) >= FEWEST, units.text, len(order))

@@ -1,7 +1,8 @@
 """The tasks of SUPERB that transcribe speech: phones (PR), words (ASR), words with slots (SF).
 
-Settings, heads and metrics: s3prl 0.4.18, `downstream/{asr,ctc}` (config.yaml, libriphone.yaml, snips.yaml). Symbols are those of
-the training split, sorted. Others, in dev or test, cannot be predicted and count as errors.
+Settings, heads and metrics: s3prl 0.4.18, `downstream/{asr,ctc}` (config.yaml, libriphone.yaml,
+snips.yaml). Symbols are those of the training split, sorted. Others, in dev or test, cannot be
+predicted and count as errors.
 Letters: B batch, S hidden states, T frames, D width, V symbols, N frames of one recording.
 """
 
@@ -35,11 +36,12 @@ SEPARATOR = "|"  # between words
 
 @dataclass(frozen=True)
 class SpecAugment:
-    """SpecAugment (arXiv 1904.08779) on the weighted sum of hidden states; the defaults are those of SUPERB's ASR and SF.
+    """SpecAugment (arXiv 1904.08779) on the weighted sum of hidden states; the defaults are those
+    of SUPERB's ASR and SF.
 
-    s3prl 0.4.18 (`downstream/specaug.py`) draws masks over the frames of the padded batch, so that a short recording may get none
-    or vanish, and depends on the rest of the batch. Here each recording has masks over its own frames; for a batch of one both draw
-    the same numbers.
+    s3prl 0.4.18 (`downstream/specaug.py`) draws masks over the frames of the padded batch, so that
+    a short recording may get none or vanish, and depends on the rest of the batch. Here each
+    recording has masks over its own frames; for a batch of one both draw the same numbers.
     """
 
     warp: int = 5  # frames by which a place in time is moved at most; 0: none
@@ -47,28 +49,42 @@ class SpecAugment:
     frequency_width: int = 50  # of a mask; less than this
     time_masks: int = 2
     time_width: int = 40  # less than this
-    adaptive: bool = False  # number and width of time masks grow with N, up to `most` and `time_width`
+    # number and width of time masks grow with N, up to `most` and `time_width`
+    adaptive: bool = False
     share: float = 0.04  # of N: how many masks, and how wide, where they grow
     most: int = 20
 
     def __call__(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """(B, T, D), zeros beyond a length. Random numbers come from torch's generator of the CPU."""
-        frames = features.shape[1]  # taken apart and stacked: gradients of rows that are written in place cost B times as much
-        changed = [self._one(one[:n]) for one, n in zip(features.unbind(), lengths.tolist(), strict=True)]
+        """(B, T, D), zeros beyond a length. Random numbers come from torch's generator of the
+        CPU."""
+        # taken apart and stacked: gradients of rows that are written in place cost B times as much
+        frames = features.shape[1]
+        changed = [
+            self._one(one[:n]) for one, n in zip(features.unbind(), lengths.tolist(), strict=True)
+        ]
         return torch.stack([pad(one, (0, 0, 0, frames - len(one))) for one in changed])
 
     def _one(self, features: Tensor) -> Tensor:
         """(N, D)."""
         n, width = features.shape
-        if self.warp and n > 2 * self.warp:  # a frame is moved; what lies before and after it is resampled (bicubic)
+        # a frame is moved; what lies before and after it is resampled (bicubic)
+        if self.warp and n > 2 * self.warp:
             place = int(torch.randint(self.warp, n - self.warp, (1,)))
             moved = int(torch.randint(place - self.warp, place + self.warp, (1,))) + 1
             parts = ((features[:place], moved), (features[place:], n - moved))
-            features = torch.cat([interpolate(x[None, None], (size, width), mode="bicubic")[0, 0] for x, size in parts])
+            features = torch.cat(
+                [
+                    interpolate(x[None, None], (size, width), mode="bicubic")[0, 0]
+                    for x, size in parts
+                ]
+            )
         dimensions = _masked(width, self.frequency_masks, self.frequency_width)
         count, widest = self.time_masks, self.time_width
         if self.adaptive:
-            count, widest = min(int(self.share * n), self.most), min(int(self.share * n), self.time_width)
+            count, widest = (
+                min(int(self.share * n), self.most),
+                min(int(self.share * n), self.time_width),
+            )
         hidden = dimensions[None] | _masked(n, count, widest)[:, None]
         return features.masked_fill(hidden.to(features.device), 0.0)
 
@@ -86,9 +102,10 @@ def _masked(size: int, count: int, widest: int) -> Tensor:
 class TranscriptionHead(nn.Module):
     """Weighted sum of hidden states, SpecAugment in training, projection, LSTM, CTC.
 
-    Source: s3prl 0.4.18, `downstream/asr/model.py` (`RNNs`) and `downstream/model.py` (`FrameLevel`) behind a projector. Outputs
-    are equal for real frames. Two things are left out: the end of a sentence is no symbol (CTC does not need it), and padded frames
-    are never read (s3prl's greedy decoding reads them, which does no harm at its batch size of 1).
+    Source: s3prl 0.4.18, `downstream/asr/model.py` (`RNNs`) and `downstream/model.py`
+    (`FrameLevel`) behind a projector. Outputs are equal for real frames. Two things are left out:
+    the end of a sentence is no symbol (CTC does not need it), and padded frames are never read
+    (s3prl's greedy decoding reads them, which does no harm at its batch size of 1).
     shape: of what follows the weighted sum, which is one state. masks: None for no SpecAugment.
     """
 
@@ -99,11 +116,13 @@ class TranscriptionHead(nn.Module):
         self.masks = masks
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """Log-probabilities (B, T, V). states: (B, S, T, D); lengths: (B,) real frames, at least 1."""
+        """Log-probabilities (B, T, V). states: (B, S, T, D); lengths: (B,) real frames, at least
+        1."""
         return self.ctc(self._features(states, lengths), lengths)
 
     def loss(self, states: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]) -> Tensor:
-        """CTC, nats a symbol, the mean over the batch; targets (numbers of symbols) too long for their frames add nothing."""
+        """CTC, nats a symbol, the mean over the batch; targets (numbers of symbols) too long for
+        their frames add nothing."""
         return self.ctc.loss(self._features(states, lengths), lengths, targets)["loss"]
 
     def _features(self, states: Tensor, lengths: Tensor) -> Tensor:
@@ -129,7 +148,11 @@ def ctc_loss(task: Phones | Speech | SlotFilling, head: nn.Module, batch: Batch)
 
 
 def recurrent_head(task: Speech | SlotFilling, states: int, width: int) -> TranscriptionHead:
-    sizes = {"lstm_width": task.lstm_width, "lstm_layers": task.lstm_layers, "dropout": task.dropout}
+    sizes = {
+        "lstm_width": task.lstm_width,
+        "lstm_layers": task.lstm_layers,
+        "dropout": task.dropout,
+    }
     shape = HeadShape(width, len(task.vocabulary), projection=task.projection, **sizes)  # type: ignore[arg-type]
     return TranscriptionHead(states, shape, task.masks)
 
@@ -156,27 +179,38 @@ class Phones:
         return CtcVocabulary.of_symbols(map(self.symbols, self.data.splits["train"]))
 
     def build(self, states: int, width: int) -> TranscriptionHead:
-        return TranscriptionHead(states, HeadShape(width, len(self.vocabulary), projection=self.projection, lstm_layers=0))
+        return TranscriptionHead(
+            states,
+            HeadShape(width, len(self.vocabulary), projection=self.projection, lstm_layers=0),
+        )
 
     loss = ctc_loss
 
     def predict(self, head: nn.Module, batch: Batch) -> list[str]:
         """Phones, separated by spaces."""
-        return [" ".join(greedy_symbols(log_probs, self.vocabulary)) for log_probs in log_probabilities(head, batch)]
+        return [
+            " ".join(greedy_symbols(log_probs, self.vocabulary))
+            for log_probs in log_probabilities(head, batch)
+        ]
 
     def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> HeadEvaluation:
         """PER, pooled over the split."""
         utterances = self.data.splits[split]
         truth = {u.id: " ".join(u.phones.split()) for u in utterances}
         texts = {u.id: predicted.get(u.id, "") for u in utterances}
-        return HeadEvaluation((rate_measure("per", *edits(truth, texts), self.data, split, resamples),), examples(truth, texts))
+        return HeadEvaluation(
+            (rate_measure("per", *edits(truth, texts), self.data, split, resamples),),
+            examples(truth, texts),
+        )
 
 
 @dataclass(frozen=True)
 class Speech:
-    """Speech recognition by letters, in texts as `spelt` writes them. Raises InputError where a split has no words.
+    """Speech recognition by letters, in texts as `spelt` writes them. Raises InputError where a
+    split has no words.
 
-    language_model: for decoding beside greedy decoding (`wer_lm`); None for greedy decoding alone, which is fast.
+    language_model: for decoding beside greedy decoding (`wer_lm`); None for greedy decoding alone,
+    which is fast.
     """
 
     data: UtteranceSet
@@ -204,7 +238,11 @@ class Speech:
 
     @cached_property
     def _decoder(self) -> BeamDecoder | None:
-        return None if self.language_model is None else BeamDecoder(self.language_model, self.vocabulary, self.beam)
+        return (
+            None
+            if self.language_model is None
+            else BeamDecoder(self.language_model, self.vocabulary, self.beam)
+        )
 
     build, loss = recurrent_head, ctc_loss
 
@@ -213,16 +251,27 @@ class Speech:
         decoded = []
         for log_probs in log_probabilities(head, batch):
             texts = {"greedy": greedy_decode(log_probs, self.vocabulary)}
-            decoded.append(texts if self._decoder is None else texts | {"lm": self._decoder.decode(log_probs)})
+            decoded.append(
+                texts if self._decoder is None else texts | {"lm": self._decoder.decode(log_probs)}
+            )
         return decoded
 
-    def evaluate(self, split: str, predicted: Mapping[str, Mapping[str, str]], resamples: int) -> HeadEvaluation:
-        """WER of the greedy texts and, with a language model, of those decoded with it (`wer_lm`), pooled over the split."""
+    def evaluate(
+        self, split: str, predicted: Mapping[str, Mapping[str, str]], resamples: int
+    ) -> HeadEvaluation:
+        """WER of the greedy texts and, with a language model, of those decoded with it (`wer_lm`),
+        pooled over the split."""
         utterances = self.data.splits[split]
         truth = {u.id: spelt(u.text) for u in utterances}
         ways = {"wer": "greedy"} | ({"wer_lm": "lm"} if self.language_model else {})
-        texts = {metric: {u.id: predicted.get(u.id, {}).get(way, "") for u in utterances} for metric, way in ways.items()}
-        measures = [rate_measure(metric, *edits(truth, decoded), self.data, split, resamples) for metric, decoded in texts.items()]
+        texts = {
+            metric: {u.id: predicted.get(u.id, {}).get(way, "") for u in utterances}
+            for metric, way in ways.items()
+        }
+        measures = [
+            rate_measure(metric, *edits(truth, decoded), self.data, split, resamples)
+            for metric, decoded in texts.items()
+        ]
         return HeadEvaluation(tuple(measures), examples(truth, texts["wer"]))
 
 
@@ -230,7 +279,8 @@ class Speech:
 class SlotFilling:
     """Letters with a symbol before and after the value of each slot.
 
-    Raises InputError where a split has no slots, or a text does not have the values of its slots in their order.
+    Raises InputError where a split has no slots, or a text does not have the values of its slots in
+    their order.
     """
 
     data: UtteranceSet
@@ -252,7 +302,9 @@ class SlotFilling:
                     self.symbols(u)
                 except ValueError as error:
                     place = f"{self.data.root / split}.jsonl, utterance {u.id}"
-                    raise InputError(f"{place}: the slot {error}; correct the text or the slots") from error
+                    raise InputError(
+                        f"{place}: the slot {error}; correct the text or the slots"
+                    ) from error
 
     def symbols(self, utterance: Utterance) -> list[str]:
         return slot_symbols(utterance.text, utterance.slots)
@@ -265,22 +317,30 @@ class SlotFilling:
 
     def predict(self, head: nn.Module, batch: Batch) -> list[str]:
         """Texts with their slots, as in "play B-artist madonna E-artist"."""
-        return [marked_text(greedy_symbols(log_probs, self.vocabulary)) for log_probs in log_probabilities(head, batch)]
+        return [
+            marked_text(greedy_symbols(log_probs, self.vocabulary))
+            for log_probs in log_probabilities(head, batch)
+        ]
 
     def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> HeadEvaluation:
         """F1 of the slots' types, the mean over utterances, and CER of their values, pooled."""
         utterances = self.data.splits[split]
         truth = {u.id: marked_text(slot_symbols(u.text, u.slots)) for u in utterances}
         texts = {u.id: predicted.get(u.id, "") for u in utterances}
-        types = [slot_type_f1(texts[name], truth[name]) if name in predicted else 0.0 for name in truth]
-        errors, lengths = zip(*(slot_value_errors(texts[name], truth[name]) for name in truth), strict=True)
+        types = [
+            slot_type_f1(texts[name], truth[name]) if name in predicted else 0.0 for name in truth
+        ]
+        errors, lengths = zip(
+            *(slot_value_errors(texts[name], truth[name]) for name in truth), strict=True
+        )
         f1 = rate_measure("slot_f1", types, None, self.data, split, resamples)
         cer = rate_measure("slot_cer", errors, lengths, self.data, split, resamples)
         return HeadEvaluation((f1, cer), examples(truth, texts))
 
 
 def train_language_model(data: UtteranceSet) -> NgramModel:
-    """4-grams of the training texts of a set, spelt as `Speech` spells them; it has no other words."""
+    """4-grams of the training texts of a set, spelt as `Speech` spells them; it has no other
+    words."""
     return train_ngram((spelt(u.text) for u in data.splits["train"]), 4)
 
 
@@ -288,7 +348,10 @@ def _check(data: UtteranceSet, what: str, has: Callable[[Utterance], bool]) -> N
     """Raises InputError for a split of which no utterance has what the task asks for."""
     for split, utterances in data.splits.items():
         if not any(map(has, utterances)):
-            raise InputError(f'{data.root / split}.jsonl has no "{what}", which {data.task} needs; add it to its lines')
+            raise InputError(
+                f'{data.root / split}.jsonl has no "{what}", which {data.task} '
+                "needs; add it to its lines"
+            )
 
 
 # ---- measures
@@ -297,38 +360,60 @@ def _check(data: UtteranceSet, what: str, has: Callable[[Utterance], bool]) -> N
 def edits(truth: Mapping[str, str], predicted: Mapping[str, str]) -> tuple[list[int], list[int]]:
     """Errors and lengths of the texts, in words or whatever is separated by spaces. Both by id."""
     words = [(text.split(), predicted[name].split()) for name, text in truth.items()]
-    return [Levenshtein.distance(*pair) for pair in words], [len(reference) for reference, _ in words]
+    return [Levenshtein.distance(*pair) for pair in words], [
+        len(reference) for reference, _ in words
+    ]
 
 
 def examples(truth: Mapping[str, str], predicted: Mapping[str, str]) -> dict[str, Any]:
     """The first texts beside what was recognised."""
-    return {"examples": [{"id": name, "truth": truth[name], "predicted": predicted[name]} for name in list(truth)[:EXAMPLES]]}
+    return {
+        "examples": [
+            {"id": name, "truth": truth[name], "predicted": predicted[name]}
+            for name in list(truth)[:EXAMPLES]
+        ]
+    }
 
 
-# ---- slots: "play B-artist madonna E-artist" is a text with its slots, made of letters, "|" between words, and the markers
+# ---- slots: "play B-artist madonna E-artist" is a text with its slots, made of letters, "|"
+# between words, and the markers
 
-_SLOT = re.compile(r"B-(\S+) (.+?) E-\1")  # of s3prl's metric: a value ends at the next E- of its type, whatever stands between
+# of s3prl's metric: a value ends at the next E- of its type, whatever stands between
+_SLOT = re.compile(r"B-(\S+) (.+?) E-\1")
 
 
 def slot_symbols(text: str, slots: Sequence[Slot]) -> list[str]:
-    """The symbols of a text with its slots. Raises ValueError where the text does not have their values in their order."""
+    """The symbols of a text with its slots. Raises ValueError where the text does not have their
+    values in their order."""
     words, pieces, at = spelt(text).split(), list[list[str]](), 0
     for slot in slots:
         value = spelt(slot.value).split()
         places = range(at, len(words) - len(value) + 1) if value else ()
         first = next((i for i in places if words[i : i + len(value)] == value), None)
         if first is None:
-            raise ValueError(f"{slot.type} {slot.value!r} does not occur in {text!r} after the slots before it")
+            raise ValueError(
+                f"{slot.type} {slot.value!r} does not occur in {text!r} after the slots before it"
+            )
         name = "_".join(slot.type.split()) or "slot"
         pieces += [*map(list, words[at:first]), [f"B-{name}", *SEPARATOR.join(value), f"E-{name}"]]
         at = first + len(value)
     pieces += map(list, words[at:])
-    return [symbol for i, piece in enumerate(pieces) for symbol in ([SEPARATOR, *piece] if i else piece)]
+    return [
+        symbol for i, piece in enumerate(pieces) for symbol in ([SEPARATOR, *piece] if i else piece)
+    ]
 
 
 def marked_text(symbols: Sequence[str]) -> str:
-    """A text with its slots from its symbols: spaces around the values as s3prl's encoder writes them."""
-    spaced = (f"{s} " if s.startswith("B-") else f" {s}" if s.startswith("E-") else s.replace(SEPARATOR, " ") for s in symbols)
+    """A text with its slots from its symbols: spaces around the values as s3prl's encoder writes
+    them."""
+    spaced = (
+        f"{s} "
+        if s.startswith("B-")
+        else f" {s}"
+        if s.startswith("E-")
+        else s.replace(SEPARATOR, " ")
+        for s in symbols
+    )
     return re.sub(" +", " ", "".join(spaced)).strip()
 
 
@@ -342,7 +427,8 @@ def slots_in(marked: str, recognised: bool) -> dict[str, list[str]]:
 
 
 def slot_type_f1(predicted: str, truth: str) -> float:
-    """F1 of the types of one utterance's slots, each counted once; 1 where there are none in either (s3prl `slot_filling.py`)."""
+    """F1 of the types of one utterance's slots, each counted once; 1 where there are none in either
+    (s3prl `slot_filling.py`)."""
     types, true_types = set(slots_in(predicted, True)), set(slots_in(truth, False))
     if not types and not true_types:
         return 1.0
@@ -350,11 +436,16 @@ def slot_type_f1(predicted: str, truth: str) -> float:
 
 
 def slot_value_errors(predicted: str, truth: str) -> tuple[int, int]:
-    """Edits and characters of the true slots' values; each is compared with the nearest of its type, or with nothing."""
+    """Edits and characters of the true slots' values; each is compared with the nearest of its
+    type, or with nothing."""
     recognised, errors, characters = slots_in(predicted, True), 0, 0
     for kind, values in slots_in(truth, False).items():
         for value in values:
-            nearest = min((Levenshtein.distance(one, value) for one in recognised.get(kind, [])), default=len(value))
-            errors += nearest if nearest < 100 * len(value) else len(value)  # s3prl ignores values a hundred times as long
+            nearest = min(
+                (Levenshtein.distance(one, value) for one in recognised.get(kind, [])),
+                default=len(value),
+            )
+            # s3prl ignores values a hundred times as long
+            errors += nearest if nearest < 100 * len(value) else len(value)
             characters += len(value)
     return errors, characters

@@ -1,11 +1,14 @@
-"""Speaker verification (ASV): does one person speak in both of two recordings? By the cosine of their x-vectors.
+"""Speaker verification (ASV): does one person speak in both of two recordings? By the cosine of
+their x-vectors.
 
-Heads are trained to tell the speakers of the training data apart, on a random crop of 8 s of a recording, and tested on other
-speakers (VoxCeleb1, s3prl `downstream/sv_voxceleb1`). s3prl evaluates on no dev data: it tests every checkpoint on the test trials
-and keeps the best; here the head that is best on the trials of dev is tested on those of test.
-The error curve is not torchmetrics': its EER takes the nearest threshold instead of the interpolated crossing, and no weights, by
-which all resamples of the bootstrap are computed at once.
-Letters: B batch, S hidden states, T frames, D width, E embedding, C speakers, N trials, P points of a curve, R resamples.
+Heads are trained to tell the speakers of the training data apart, on a random crop of 8 s of a
+recording, and tested on other speakers (VoxCeleb1, s3prl `downstream/sv_voxceleb1`). s3prl
+evaluates on no dev data: it tests every checkpoint on the test trials and keeps the best; here the
+head that is best on the trials of dev is tested on those of test.
+The error curve is not torchmetrics': its EER takes the nearest threshold instead of the
+interpolated crossing, and no weights, by which all resamples of the bootstrap are computed at once.
+Letters: B batch, S hidden states, T frames, D width, E embedding, C speakers, N trials, P points of
+a curve, R resamples.
 """
 
 from __future__ import annotations
@@ -28,8 +31,10 @@ from speechssl.stats import FEWEST, Interval, drawn_weights, interval_ends
 from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, random_crops
 from speechssl.timing import FrameGrid
 
-CONTEXTS = ((5, 1), (3, 2), (3, 3), (1, 1), (1, 1))  # of every TDNN layer: frames in its window, how far apart
-CONTEXT = sum((frames - 1) * apart for frames, apart in CONTEXTS)  # 14 frames fewer come out than go in
+# of every TDNN layer: frames in its window, how far apart
+CONTEXTS = ((5, 1), (3, 2), (3, 3), (1, 1), (1, 1))
+# 14 frames fewer come out than go in
+CONTEXT = sum((frames - 1) * apart for frames, apart in CONTEXTS)
 LEAST = CONTEXT + 2  # a standard deviation needs two
 DET_POINTS = 200
 TARGET = 0.01
@@ -38,10 +43,12 @@ TARGET = 0.01
 class XVector(nn.Module):
     """X-vectors (Snyder et al. 2018), trained by additive-margin softmax (Wang et al. 2018).
 
-    Weighted sum, projection, five layers over time (TDNN), mean and standard deviation over time, and two layers: as s3prl's
-    `downstream/sv_voxceleb1/model.py` (XVector, SP, UtteranceExtractor, AMSoftmaxLoss) with its `configs/amsoftmax.yaml`, but for
-    three things. Its pooling includes one padded frame where the batch is longer; here padding is never read. Its deviation of
-    a single frame is NaN and recordings within the context of the TDNN make it fail; here a recording of fewer than LEAST frames
+    Weighted sum, projection, five layers over time (TDNN), mean and standard deviation over time,
+    and two layers: as s3prl's `downstream/sv_voxceleb1/model.py` (XVector, SP, UtteranceExtractor,
+    AMSoftmaxLoss) with its `configs/amsoftmax.yaml`, but for three things. Its pooling includes one
+    padded frame where the batch is longer; here padding is never read. Its deviation of
+    a single frame is NaN and recordings within the context of the TDNN make it fail; here a
+    recording of fewer than LEAST frames
     is repeated up to LEAST. Its softmax overflows for large s; here it does not.
     """
 
@@ -61,48 +68,61 @@ class XVector(nn.Module):
         self.projection = nn.Linear(width, projection)
         outputs = [projection] * (len(CONTEXTS) - 1) + [last]
         self.layers = nn.ModuleList(
-            nn.Conv1d(projection, output, frames, dilation=apart) for output, (frames, apart) in zip(outputs, CONTEXTS, strict=True)
+            nn.Conv1d(projection, output, frames, dilation=apart)
+            for output, (frames, apart) in zip(outputs, CONTEXTS, strict=True)
         )
         self.embedding = nn.Linear(2 * last, projection)
         self.second = nn.Linear(projection, projection)
         self.speakers = nn.Parameter(nn.init.xavier_normal_(torch.empty(projection, speakers)))
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """(B, E) embeddings, compared by their cosine. states: (B, S, T, D); lengths: (B,) real frames, at least 1."""
-        frames, lengths = repeated(self.projection(self.featurizer(states)), lengths.to(states.device), LEAST)
+        """(B, E) embeddings, compared by their cosine. states: (B, S, T, D); lengths: (B,) real
+        frames, at least 1."""
+        frames, lengths = repeated(
+            self.projection(self.featurizer(states)), lengths.to(states.device), LEAST
+        )
         hidden = frames.transpose(1, 2)
         for layer in self.layers:
             hidden = relu(layer(hidden))
         return relu(self.embedding(statistics(hidden, lengths - CONTEXT)))
 
     def loss(self, embeddings: Tensor, speakers: Tensor) -> Tensor:
-        """Mean of -log of the softmax over s cos(speaker), the right one's cosine less m, in nats. speakers: (B,) numbers."""
+        """Mean of -log of the softmax over s cos(speaker), the right one's cosine less m, in nats.
+        speakers: (B,) numbers."""
         cosines = normalize(relu(self.second(embeddings)), dim=1) @ normalize(self.speakers, dim=0)
         right = nn.functional.one_hot(speakers, self.speakers.shape[1])
         return cross_entropy(self.scale * (cosines - self.margin * right), speakers)
 
 
 def repeated(frames: Tensor, lengths: Tensor, least: int) -> tuple[Tensor, Tensor]:
-    """(B, T, E) with their (B,) lengths; those shorter than `least` are repeated from their beginning up to it."""
+    """(B, T, E) with their (B,) lengths; those shorter than `least` are repeated from their
+    beginning up to it."""
     if not (lengths < least).any():
         return frames, lengths
     times = torch.arange(max(frames.shape[1], least), device=frames.device)
-    around = torch.where(lengths[:, None] < least, times % lengths[:, None], times.clamp(max=frames.shape[1] - 1))
-    return frames.gather(1, around[..., None].expand(-1, -1, frames.shape[2])), lengths.clamp(min=least)
+    around = torch.where(
+        lengths[:, None] < least, times % lengths[:, None], times.clamp(max=frames.shape[1] - 1)
+    )
+    return frames.gather(1, around[..., None].expand(-1, -1, frames.shape[2])), lengths.clamp(
+        min=least
+    )
 
 
 def statistics(frames: Tensor, lengths: Tensor) -> Tensor:
-    """(B, E, T) -> (B, 2E): means and standard deviations (over T - 1) of the real frames. lengths: (B,), at least 2."""
+    """(B, E, T) -> (B, 2E): means and standard deviations (over T - 1) of the real frames. lengths:
+    (B,), at least 2."""
     real = (torch.arange(frames.shape[2], device=frames.device) < lengths[:, None])[:, None]
     frames = frames.masked_fill(~real, 0)
     mean = frames.sum(2) / lengths[:, None]
     squares = (frames - mean[..., None]).square().masked_fill(~real, 0).sum(2)
-    return torch.cat([mean, (squares / (lengths[:, None] - 1)).clamp(min=1e-12).sqrt()], 1)  # the root of 0 has no gradient
+    # the root of 0 has no gradient
+    return torch.cat([mean, (squares / (lengths[:, None] - 1)).clamp(min=1e-12).sqrt()], 1)
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The task `asv`. Raises InputError for training data without two speakers, or a split without trials of both kinds."""
+    """The task `asv`. Raises InputError for training data without two speakers, or a split without
+    trials of both kinds."""
 
     data: UtteranceSet
     grid: FrameGrid
@@ -124,7 +144,9 @@ class Verification:
         """Number of every speaker of the training data."""
         path, train = self.data.root / "train.jsonl", self.data.splits["train"]
         if nameless := [u.id for u in train if not u.speaker]:
-            raise InputError(f"{path}, utterance {nameless[0]}, has no speaker; add one to every line")
+            raise InputError(
+                f"{path}, utterance {nameless[0]}, has no speaker; add one to every line"
+            )
         names = sorted({u.speaker for u in train})
         if len(names) < 2:
             raise InputError(f"{path} has one speaker only ({names[0]}); add recordings of others")
@@ -135,12 +157,17 @@ class Verification:
         return {split: load_trials(self.data, split) for split in ("dev", "test")}
 
     def build(self, states: int, width: int) -> XVector:
-        return XVector(states, width, len(self._speakers), self.projection, self.last, self.scale, self.margin)
+        return XVector(
+            states, width, len(self._speakers), self.projection, self.last, self.scale, self.margin
+        )
 
     def loss(self, head: Any, batch: Batch) -> Tensor:
-        """Of a random crop of every recording, in nats. Raises KeyError for a speaker who is not in the training data."""
+        """Of a random crop of every recording, in nats. Raises KeyError for a speaker who is not in
+        the training data."""
         batch, _ = random_crops(batch, max(1, self.grid.frames(self.grid.sample(self.crop))))
-        speakers = torch.tensor([self._speakers[u.speaker] for u in batch.utterances], device=batch.states.device)
+        speakers = torch.tensor(
+            [self._speakers[u.speaker] for u in batch.utterances], device=batch.states.device
+        )
         return head.loss(head(batch.states, batch.lengths), speakers)
 
     @torch.no_grad()
@@ -149,7 +176,8 @@ class Verification:
         return list(head(batch.states, batch.lengths).cpu().numpy())
 
     def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> HeadEvaluation:
-        """predicted: embeddings. A trial of a recording that could not be read is wrong at any threshold."""
+        """predicted: embeddings. A trial of a recording that could not be read is wrong at any
+        threshold."""
         trials, utterances = self._trials[split], self.data.splits[split]
         scores, same = score_trials(trials, predicted), np.array([t.same for t in trials])
         units = recording_units(self.data, utterances)
@@ -162,11 +190,15 @@ class Verification:
             for name, interval in (("eer", eer.percent), ("min_dcf", cost))
         )
         curve = ErrorCurve.of_scores(scores, same).thinned()
-        return HeadEvaluation(measures, {"det": {"false_alarms": curve.false_alarms.tolist(), "misses": curve.misses.tolist()}})
+        return HeadEvaluation(
+            measures,
+            {"det": {"false_alarms": curve.false_alarms.tolist(), "misses": curve.misses.tolist()}},
+        )
 
 
 def score_trials(trials: Sequence[Trial], embeddings: Mapping[str, np.ndarray]) -> np.ndarray:
-    """(N,) cosines. Trials without one are always wrong: -inf for those of one speaker, inf for those of two.
+    """(N,) cosines. Trials without one are always wrong: -inf for those of one speaker, inf for
+    those of two.
 
     They have none where an embedding is missing or not finite.
     """
@@ -186,18 +218,23 @@ def score_trials(trials: Sequence[Trial], embeddings: Mapping[str, np.ndarray]) 
 
 @dataclass(frozen=True)
 class ErrorCurve:
-    """From a threshold that rejects all trials to one that accepts all. Both (..., P), one curve or several of as many points.
+    """From a threshold that rejects all trials to one that accepts all. Both (..., P), one curve or
+    several of as many points.
 
-    A trial is accepted where its score is at least the threshold. A score of -inf is rejected and one of inf accepted at any finite
-    threshold.
+    A trial is accepted where its score is at least the threshold. A score of -inf is rejected and
+    one of inf accepted at any finite threshold.
     """
 
-    false_alarms: np.ndarray  # share of the trials of two speakers that are accepted: rises from 0 to 1
+    # share of the trials of two speakers that are accepted: rises from 0 to 1
+    false_alarms: np.ndarray
     misses: np.ndarray  # share of the trials of one speaker that are rejected: falls from 1 to 0
 
     @classmethod
-    def of_scores(cls, scores: ArrayLike, same: ArrayLike, weights: ArrayLike | None = None) -> ErrorCurve:
-        """scores: (N,), higher is likelier. same: (N,) whether one person speaks in both. weights: (..., N), counts of trials.
+    def of_scores(
+        cls, scores: ArrayLike, same: ArrayLike, weights: ArrayLike | None = None
+    ) -> ErrorCurve:
+        """scores: (N,), higher is likelier. same: (N,) whether one person speaks in both. weights:
+        (..., N), counts of trials.
 
         Every curve needs weight on both kinds of trial.
         """
@@ -206,7 +243,8 @@ class ErrorCurve:
         scores, same = scores[order], same[order]
         # of resamples: a trial that was drawn twice counts twice, and one sort does for all of them
         weights = np.ones(len(scores)) if weights is None else np.asarray(weights)[..., order]
-        ends = np.flatnonzero(np.r_[scores[1:] != scores[:-1], True])  # equal scores are accepted together
+        # equal scores are accepted together
+        ends = np.flatnonzero(np.r_[scores[1:] != scores[:-1], True])
 
         def accepted(weights: np.ndarray) -> np.ndarray:
             """(..., P) 0, and the share of the weight up to every end."""
@@ -218,48 +256,63 @@ class ErrorCurve:
 
     @property
     def eer(self) -> Any:
-        """The equal error rate in [0, 1], interpolated linearly between two points. A float, or (...) of them.
+        """The equal error rate in [0, 1], interpolated linearly between two points. A float, or
+        (...) of them.
 
         This is where 1 - FPR crosses the interpolated TPR (s3prl `sv_voxceleb1/utils.py`).
         """
         more = self.misses - self.false_alarms  # falls from 1 to -1
         crossing = np.argmax(more <= 0, -1)[..., None].clip(min=1)
         above, below = (np.take_along_axis(more, at, -1)[..., 0] for at in (crossing - 1, crossing))
-        before, after = (np.take_along_axis(self.false_alarms, at, -1)[..., 0] for at in (crossing - 1, crossing))
+        before, after = (
+            np.take_along_axis(self.false_alarms, at, -1)[..., 0] for at in (crossing - 1, crossing)
+        )
         return before + (after - before) * above / (above - below)
 
     @property
     def min_dcf(self) -> Any:
-        """The least cost of detection at any threshold, over that of deciding without listening (NIST SRE 2016, section 3).
+        """The least cost of detection at any threshold, over that of deciding without listening
+        (NIST SRE 2016, section 3).
 
-        The prior probability of one person is TARGET, and both errors cost the same. A float, or (...) of them.
+        The prior probability of one person is TARGET, and both errors cost the same. A float, or
+        (...) of them.
         """
         return (TARGET * self.misses + (1 - TARGET) * self.false_alarms).min(-1) / TARGET
 
     def thinned(self) -> ErrorCurve:
-        """At most DET_POINTS of a curve, spread evenly as a DET plot (normal deviates on both axes) shows them."""
+        """At most DET_POINTS of a curve, spread evenly as a DET plot (normal deviates on both axes)
+        shows them."""
         if len(self.misses) <= DET_POINTS:
             return self
-        deviates = [norm.ppf(shares.clip(1e-5, 1 - 1e-5)) for shares in (self.false_alarms, self.misses)]
+        deviates = [
+            norm.ppf(shares.clip(1e-5, 1 - 1e-5)) for shares in (self.false_alarms, self.misses)
+        ]
         along = deviates[0] - deviates[1]  # never falls
         chosen = np.unique(np.searchsorted(along, np.linspace(along[0], along[-1], DET_POINTS)))
         return ErrorCurve(self.false_alarms[chosen], self.misses[chosen])
 
 
 def verification_intervals(
-    scores: np.ndarray, same: np.ndarray, first: Sequence[str], second: Sequence[str], resamples: int
+    scores: np.ndarray,
+    same: np.ndarray,
+    first: Sequence[str],
+    second: Sequence[str],
+    resamples: int,
 ) -> tuple[Interval, Interval]:
-    """The equal error rate and the least cost with their 95 % intervals; [value, value] without resamples or with too few groups.
+    """The equal error rate and the least cost with their 95 % intervals; [value, value] without
+    resamples or with too few groups.
 
-    scores, same: (N,) as `ErrorCurve.of_scores` takes them. first, second: the speaker of either recording, N each. Trials that
-    share a speaker are not independent: speakers are drawn, and trials count as `stats.drawn_weights` says.
+    scores, same: (N,) as `ErrorCurve.of_scores` takes them. first, second: the speaker of either
+    recording, N each. Trials that share a speaker are not independent: speakers are drawn, and
+    trials count as `stats.drawn_weights` says.
     """
     groups = len({*first, *second})
     order = np.argsort(-scores, kind="stable")
     ranked, right = scores[order], same[order]
     pairs, drawn = [tuple(dict.fromkeys((first[i], second[i]))) for i in order], [np.zeros((0, 2))]
     for weights in drawn_weights(pairs, [*first, *second], 0, resamples):
-        weights = weights[(weights * right).any(1) & (weights * ~right).any(1)]  # resamples that have trials of both kinds
+        # resamples that have trials of both kinds
+        weights = weights[(weights * right).any(1) & (weights * ~right).any(1)]
         curve = ErrorCurve.of_scores(ranked, right, weights)
         drawn.append(np.stack([curve.eer, curve.min_dcf], 1))
     curve, resampled = ErrorCurve.of_scores(scores, same), np.concatenate(drawn)

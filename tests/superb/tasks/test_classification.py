@@ -15,7 +15,14 @@ from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.io import Stage
 from speechssl.superb import train
-from speechssl.superb.data import TRAINING, CachedLoader, HeadSettings, cache_states, encoder_card, recordings_of
+from speechssl.superb.data import (
+    TRAINING,
+    CachedLoader,
+    HeadSettings,
+    cache_states,
+    encoder_card,
+    recordings_of,
+)
 from speechssl.superb.export import TASKS
 from speechssl.superb.tasks.classification import Classification, UtteranceClassifier
 from speechssl.superb.train import HeadRun, load_head, train_head
@@ -31,16 +38,24 @@ def run(labelled, encoder, tmp_path_factory):
     cache_states(encoder, recordings_of(data, TRAINING), folder / "features")
     task = Classification("ks", data, encoder.grid)
     return HeadRun(
-        task, CachedLoader(data, folder / "features", True, False), HeadSettings(1e-3, 60, 32, 20, patience=3), 0, folder
+        task,
+        CachedLoader(data, folder / "features", True, False),
+        HeadSettings(1e-3, 60, 32, 20, patience=3),
+        0,
+        folder,
     )
 
 
 def trained(run, folder, encoder, rates=(1e-3, 1e-2)):
-    return train_head(replace(run, folder=folder), encoder_card(encoder), rates, "acc", halving=False)
+    return train_head(
+        replace(run, folder=folder), encoder_card(encoder), rates, "acc", halving=False
+    )
 
 
 def evaluated(made, loader, split="dev"):
-    predicted = train.predictions({"it": (made.task, made.head)}, loader, made.task.data.splits[split], 3)["it"]
+    predicted = train.predictions(
+        {"it": (made.task, made.head)}, loader, made.task.data.splits[split], 3
+    )["it"]
     return predicted, made.task.evaluate(split, predicted, 0)
 
 
@@ -52,8 +67,14 @@ def test_a_head_is_trained_once_saved_and_loaded(run, encoder, tmp_path):
     assert sum(card["layer_weights"]) == pytest.approx(1) and card["default_learning_rate"] == 1e-3
     predicted, found = evaluated(made, run.loader)
     assert found.measures[0].value == 100 and found.measures[0].n == 4
-    assert found.detail["confusion"]["keyword"] == {"classes": ["high", "low"], "counts": [[2, 0], [0, 2]]}
-    assert [made.task.choose(predicted[f"dev-{i}"]) for i in (0, 1)] == [{"keyword": "low"}, {"keyword": "high"}]
+    assert found.detail["confusion"]["keyword"] == {
+        "classes": ["high", "low"],
+        "counts": [[2, 0], [0, 2]],
+    }
+    assert [made.task.choose(predicted[f"dev-{i}"]) for i in (0, 1)] == [
+        {"keyword": "low"},
+        {"keyword": "high"},
+    ]
     assert not list((tmp_path / "head").glob("lr-*"))
     with untouched(tmp_path / "head"):
         again = trained(run, tmp_path / "head", encoder)
@@ -69,39 +90,71 @@ def test_all_slots_must_be_right(labelled, encoder):
     task = Classification("ic", data, encoder.grid)
     right, half = [-0.1, -3.0, -0.1, -3.0], [-0.1, -3.0, -3.0, -0.1]
     truth = {u.id: (u.labels["action"], u.labels["object"]) for u in data.splits["dev"]}
-    predicted = {name: half if labels == ("high", "low") else right for name, labels in truth.items()}
-    expected = 100 * sum(task.choose(predicted[n]) == {"action": a, "object": o} for n, (a, o) in truth.items()) / len(truth)
+    predicted = {
+        name: half if labels == ("high", "low") else right for name, labels in truth.items()
+    }
+    expected = (
+        100
+        * sum(
+            task.choose(predicted[n]) == {"action": a, "object": o} for n, (a, o) in truth.items()
+        )
+        / len(truth)
+    )
     assert task.evaluate("dev", predicted, 0).measures[0].value == expected
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("owner", "name", "call"), [(train.Trainer, "update", 100), (Stage, "finish", 1)])
+@pytest.mark.parametrize(
+    ("owner", "name", "call"), [(train.Trainer, "update", 100), (Stage, "finish", 1)]
+)
 def test_a_killed_run_makes_the_same_head(run, encoder, tmp_path, dies_in, owner, name, call):
-    """In the training of the second rate, behind an evaluation; and with the heads written and their card not."""
+    """In the training of the second rate, behind an evaluation; and with the heads written and
+    their card not."""
     trained(run, tmp_path / "whole", encoder)
     with dies_in(owner, name, call):
         trained(run, tmp_path / "cut", encoder)
-    assert [(tmp_path / f"cut/lr-{rate}/state.safetensors").exists() for rate in ("0.001", "0.01")] == [True, True]
-    assert (tmp_path / "cut/head.safetensors").exists() is (name == "finish") and not (tmp_path / "cut/card.json").exists()
+    assert [
+        (tmp_path / f"cut/lr-{rate}/state.safetensors").exists() for rate in ("0.001", "0.01")
+    ] == [True, True]
+    assert (tmp_path / "cut/head.safetensors").exists() is (name == "finish") and not (
+        tmp_path / "cut/card.json"
+    ).exists()
     trained(run, tmp_path / "cut", encoder)
-    assert same_files(tmp_path / "whole", tmp_path / "cut", "head.safetensors", "default.safetensors")
+    assert same_files(
+        tmp_path / "whole", tmp_path / "cut", "head.safetensors", "default.safetensors"
+    )
 
 
 def test_other_inputs_and_damage_are_refused(run, encoder, hubert_folder, tmp_path):
     short = replace(run, settings=replace(run.settings, steps=2))
     made = trained(short, tmp_path / "head", encoder, (1e-3,))
     other = load_encoder(hubert_folder("group"))
-    refused("trained on another encoder", load_head, tmp_path / "head", made.task, encoder_card(other))
+    refused(
+        "trained on another encoder", load_head, tmp_path / "head", made.task, encoder_card(other)
+    )
     refused("encoder", trained, short, tmp_path / "head", other, (1e-3,))
     with pytest.raises(InputError, match="task.data"):
-        trained(replace(short, task=replace(run.task, data=replace(run.task.data, hash="0"))), tmp_path / "head", encoder, (1e-3,))
+        trained(
+            replace(short, task=replace(run.task, data=replace(run.task.data, hash="0"))),
+            tmp_path / "head",
+            encoder,
+            (1e-3,),
+        )
     weights = tmp_path / "head/head.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    refused("does not have the weights of its card", load_head, tmp_path / "head", made.task, encoder_card(encoder))
+    refused(
+        "does not have the weights of its card",
+        load_head,
+        tmp_path / "head",
+        made.task,
+        encoder_card(encoder),
+    )
     (tmp_path / "head/card.json").write_text("{}")
-    refused("not the card of a head", load_head, tmp_path / "head", made.task, encoder_card(encoder))
+    refused(
+        "not the card of a head", load_head, tmp_path / "head", made.task, encoder_card(encoder)
+    )
 
 
 def test_a_split_of_which_nothing_can_be_read_is_refused(run, encoder, tmp_path):
@@ -111,7 +164,13 @@ def test_a_split_of_which_nothing_can_be_read_is_refused(run, encoder, tmp_path)
         def usable(self, utterances):
             return [u for u in utterances if not u.id.startswith("dev")]
 
-    refused(r"dev.jsonl could be read", trained, replace(run, loader=NoDev()), tmp_path / "head", encoder)
+    refused(
+        r"dev.jsonl could be read",
+        trained,
+        replace(run, loader=NoDev()),
+        tmp_path / "head",
+        encoder,
+    )
     assert not (tmp_path / "head").exists()
 
 
@@ -122,12 +181,14 @@ def test_classes_come_equally_often_where_that_is_wanted(labelled, encoder):
 
 
 HOP = 320
-SHAPES = [(1, 2, [1], 1), (3, 7, [13, 5, 1], 5), (2, 25, [1, 1], 64), (4, 3, [2, 31, 30, 7], 3)]  # B, S, lengths, D
+# B, S, lengths, D
+SHAPES = [(1, 2, [1], 1), (3, 7, [13, 5, 1], 5), (2, 25, [1, 1], 64), (4, 3, [2, 31, 30, 7], 3)]
 CLASSES = {"ks": (12,), "sid": (1251,), "ic": (6, 14, 4), "er": (4,)}
 
 
 class Upstream(nn.Module):
-    """Gives the states that it was made with, but for the second of sound that their featurizer begins with."""
+    """Gives the states that it was made with, but for the second of sound that their featurizer
+    begins with."""
 
     def __init__(self, states):
         super().__init__()
@@ -148,7 +209,9 @@ def their_expert(name, width, classes):
     expert = module.DownstreamExpert.__new__(module.DownstreamExpert)
     nn.Module.__init__(expert)
     expert.projector = nn.Linear(width, head["projector_dim"])
-    expert.model = module.UtteranceLevel(head["projector_dim"], sum(classes), **head["UtteranceLevel"])
+    expert.model = module.UtteranceLevel(
+        head["projector_dim"], sum(classes), **head["UtteranceLevel"]
+    )
     expert.objective = nn.CrossEntropyLoss()
     if name == "ic":
         expert.values_per_slot = list(classes)
@@ -180,7 +243,9 @@ def test_logits_loss_accuracy_and_gradients_are_the_experts(s3prl, name, shape):
 
     features = theirs(waves, Upstream(states)(waves))
     wanted, records = labels.numpy() if name == "ic" else labels[:, 0].tolist(), defaultdict(list)
-    their_loss = expert("train", features, list(wanted), [str(i) for i in range(batch)], records=records)
+    their_loss = expert(
+        "train", features, list(wanted), [str(i) for i in range(batch)], records=records
+    )
     # the mean may be taken first, as there is no non-linearity
     logits = ours(torch.stack([x[:, :n].mean(1) for x, n in zip(states, lengths, strict=True)]))
     loss = ours.loss(logits, labels)
@@ -192,4 +257,6 @@ def test_logits_loss_accuracy_and_gradients_are_the_experts(s3prl, name, shape):
     pairs = [(ours.projection, expert.projector), (ours.output, expert.model.post_net.linear)]
     for mine, other in pairs:
         torch.testing.assert_close(mine.weight.grad, other.weight.grad, atol=1e-5, rtol=1e-3)
-    torch.testing.assert_close(ours.featurizer.weights.grad, theirs.weights.grad, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(
+        ours.featurizer.weights.grad, theirs.weights.grad, atol=1e-4, rtol=1e-3
+    )

@@ -1,4 +1,5 @@
-"""Diarisation: frames and seconds, the head and its loss, the task, and the error rate of pyannote.metrics."""
+"""Diarisation: frames and seconds, the head and its loss, the task, and the error rate of
+pyannote.metrics."""
 
 import json
 import math
@@ -38,13 +39,18 @@ GRIDS = [GRID, FrameGrid(16_000, 160, 400), FrameGrid(16_000, 160, 160)]
 def recording(name, seed, speakers=("ann", "bob"), seconds=6.0):
     rng = np.random.default_rng(seed)
     borders = [np.sort(rng.uniform(0, seconds, 4)) for _ in speakers]
-    turns = [Turn(who, float(b[i]), float(b[i + 1])) for who, b in zip(speakers, borders, strict=True) for i in (0, 2)]
+    turns = [
+        Turn(who, float(b[i]), float(b[i + 1]))
+        for who, b in zip(speakers, borders, strict=True)
+        for i in (0, 2)
+    ]
     return Utterance(name, f"{name}.flac", seconds, turns=tuple(turns))
 
 
 def data(**changes):
     splits = {
-        split: tuple(recording(f"{split}-{i}", 10 * n + i) for i in range(6)) for n, split in enumerate(("train", "dev", "test"))
+        split: tuple(recording(f"{split}-{i}", 10 * n + i) for i in range(6))
+        for n, split in enumerate(("train", "dev", "test"))
     }
     return UtteranceSet(Path("sets/sd"), "sd", splits | changes, "hash")
 
@@ -59,7 +65,9 @@ def batch_of(found, seed=0):
     voices, truths = torch.randn(2, 8, generator=generator), [truth_of(u) for u in found]
     states = torch.zeros(len(found), 2, max(len(t) for t in truths), 8)
     for i, truth in enumerate(truths):
-        states[i, :, : len(truth)] = truth @ voices + 0.3 * torch.randn(2, len(truth), 8, generator=rng)
+        states[i, :, : len(truth)] = truth @ voices + 0.3 * torch.randn(
+            2, len(truth), 8, generator=rng
+        )
     return Batch(tuple(found), states, torch.tensor([len(t) for t in truths]))
 
 
@@ -70,7 +78,13 @@ def perfect(found):
 def test_the_published_task():
     task = Diarisation(data(), GRID)
     assert (task.name, task.pooled) == ("sd", False)
-    assert (task.hidden, task.chunk, task.threshold, task.median, task.collar) == (512, 2_000, 0.5, 11, 0)
+    assert (task.hidden, task.chunk, task.threshold, task.median, task.collar) == (
+        512,
+        2_000,
+        0.5,
+        11,
+        0,
+    )
     assert task.build(13, 768).output.out_features == 2  # from the data
     three = Diarisation(data(train=(recording("x", 0, ("ann", "bob", "cem")),)), GRID)
     assert three.build(1, 4).output.out_features == 3
@@ -88,21 +102,33 @@ def test_it_learns():
     evaluated = task.evaluate("test", predicted, 100)
     (der,) = evaluated.measures
     assert (der.metric, der.n) == ("der", 6) and der.low <= der.value <= der.high and der.value < 25
-    assert sum(evaluated.detail["parts"].values()) == pytest.approx(der.value) and json.dumps(evaluated.detail)
+    assert sum(evaluated.detail["parts"].values()) == pytest.approx(der.value) and json.dumps(
+        evaluated.detail
+    )
     timeline = evaluated.detail["timeline"]
     assert (timeline["id"], timeline["seconds"], len(timeline["truth"])) == ("test-0", 6.0, 4)
-    assert {turn["speaker"] for turn in timeline["predicted"]} == {"ann", "bob"}  # by the names of those they belong to
+    # by the names of those they belong to
+    assert {turn["speaker"] for turn in timeline["predicted"]} == {"ann", "bob"}
 
 
 @pytest.mark.parametrize("grid", GRIDS)
 def test_perfect_frames_are_as_good_as_frames_allow(grid):
     task = Diarisation(data(), grid, median=1)
-    der = task.evaluate("test", {u.id: truth_of(u, grid).numpy() for u in task.data.splits["test"]}, 0).measures[0]
+    der = task.evaluate(
+        "test", {u.id: truth_of(u, grid).numpy() for u in task.data.splits["test"]}, 0
+    ).measures[0]
     borders = sum(2 * len(u.turns) for u in task.data.splits["test"])
     speech = sum(turn.end - turn.start for u in task.data.splits["test"] for turn in u.turns)
     assert 0 < der.value <= 100 * borders * grid.hop / grid.sample_rate / 2 / speech * 1.2
     collar = Diarisation(task.data, grid, median=1, collar=0.03)
-    assert collar.evaluate("test", {u.id: truth_of(u, grid).numpy() for u in task.data.splits["test"]}, 0).measures[0].value < 1e-6
+    assert (
+        collar.evaluate(
+            "test", {u.id: truth_of(u, grid).numpy() for u in task.data.splits["test"]}, 0
+        )
+        .measures[0]
+        .value
+        < 1e-6
+    )
 
 
 @given(st.sampled_from(GRIDS), st.integers(1, 200), st.integers(0, 99))
@@ -110,7 +136,9 @@ def test_frames_to_seconds_and_back(grid, frames, seed):
     active = np.random.default_rng(seed).random(frames) < 0.5
     found = intervals(active, grid, grid.samples_for(frames) / grid.sample_rate)
     again = active_frames([Turn("a", *interval) for interval in found], grid, frames)
-    assert again.shape == (frames, int(active.any())) and (not active.any() or np.array_equal(again[:, 0].numpy() > 0, active))
+    assert again.shape == (frames, int(active.any())) and (
+        not active.any() or np.array_equal(again[:, 0].numpy() > 0, active)
+    )
 
 
 @pytest.mark.parametrize(("predicted", "end"), [(0.5, 0.505), (0.5125, 0.5125), (9.0, 0.525)])
@@ -121,7 +149,9 @@ def test_the_last_frame_ends_with_the_recording(predicted, end):
 
 
 def test_labels_by_hand():
-    found = active_frames([Turn("bob", 0.0, 0.03), Turn("ann", 0.02, 0.06), Turn("ann", 0.5, 9.0)], GRID, 5)
+    found = active_frames(
+        [Turn("bob", 0.0, 0.03), Turn("ann", 0.02, 0.06), Turn("ann", 0.5, 9.0)], GRID, 5
+    )
     assert found.T.tolist() == [
         [0, 1, 1, 0, 0],
         [1, 0, 0, 0, 0],
@@ -132,17 +162,26 @@ def test_labels_by_hand():
 @given(st.integers(1, 60), st.integers(1, 3), st.sampled_from([1, 3, 11, 51]), st.integers(0, 99))
 def test_the_filter_is_scipys(frames, speakers, median, seed):
     active = np.random.default_rng(seed).random((frames, speakers)) < 0.5
-    assert np.array_equal(smoothed(active, median), medfilt(active.astype(float), (median, 1)) > 0.5)
+    assert np.array_equal(
+        smoothed(active, median), medfilt(active.astype(float), (median, 1)) > 0.5
+    )
 
 
 def test_a_prediction_is_the_recordings_own():
     task = Diarisation(data(), GRID, hidden=8)
-    head, found = task.build(2, 8), [recording("x", 0, seconds=3.0), recording("y", 1, seconds=0.03), recording("z", 2)]
+    head, found = (
+        task.build(2, 8),
+        [recording("x", 0, seconds=3.0), recording("y", 1, seconds=0.03), recording("z", 2)],
+    )
     batch = batch_of(found)
     for i, together in enumerate(task.predict(head, batch)):
         (own,) = task.predict(head, alone(batch, i))
         shape = (int(batch.lengths[i]), 2)
-        assert together.shape == shape and together.dtype == np.float32 and np.allclose(own, together, atol=1e-6)
+        assert (
+            together.shape == shape
+            and together.dtype == np.float32
+            and np.allclose(own, together, atol=1e-6)
+        )
 
 
 def test_labels_follow_the_chunk():
@@ -156,15 +195,21 @@ def test_labels_follow_the_chunk():
 
 
 def test_more_and_fewer_speakers_than_outputs():
-    task = Diarisation(data(test=(recording("t", 5, ("ann", "bob", "cem", "dan")),)), GRID, median=1)
+    task = Diarisation(
+        data(test=(recording("t", 5, ("ann", "bob", "cem", "dan")),)), GRID, median=1
+    )
     truth = perfect(task.data.splits["test"])["t"]
-    batch = Batch(task.data.splits["test"], torch.randn(1, 2, len(truth), 8), torch.tensor([len(truth)]))
+    batch = Batch(
+        task.data.splits["test"], torch.randn(1, 2, len(truth), 8), torch.tensor([len(truth)])
+    )
     assert task.loss(task.build(2, 8), batch) > 0
     evaluated = task.evaluate("test", {"t": truth[:, :2]}, 50)
     assert evaluated.detail["parts"]["miss"] > 10 and evaluated.detail["parts"]["confusion"] < 3
     assert {turn["speaker"] for turn in evaluated.detail["timeline"]["predicted"]} == {"ann", "bob"}
     task = Diarisation(data(), GRID, speakers=5, median=1)
-    wide = {name: np.pad(x, ((0, 0), (2, 1))) for name, x in perfect(task.data.splits["test"]).items()}
+    wide = {
+        name: np.pad(x, ((0, 0), (2, 1))) for name, x in perfect(task.data.splits["test"]).items()
+    }
     assert task.evaluate("test", wide, 0).measures[0].value < 3
     assert task.loss(task.build(2, 8), batch_of(task.data.splits["train"])).isfinite()
 
@@ -173,10 +218,18 @@ def test_more_and_fewer_speakers_than_outputs():
 def test_unreadable_recordings_are_missed(broken):
     task = Diarisation(data(), GRID, median=1)
     found = perfect(task.data.splits["test"])
-    evaluated = task.evaluate("test", {name: x for name, x in found.items() if name != "test-0"} | broken, 0)
+    evaluated = task.evaluate(
+        "test", {name: x for name, x in found.items() if name != "test-0"} | broken, 0
+    )
     speech = [sum(turn.end - turn.start for turn in u.turns) for u in task.data.splits["test"]]
-    assert evaluated.detail["parts"]["miss"] > 100 * speech[0] / sum(speech) and evaluated.measures[0].n == 6
-    assert evaluated.detail["timeline"]["predicted"] == [] and evaluated.measures[0].low == evaluated.measures[0].high
+    assert (
+        evaluated.detail["parts"]["miss"] > 100 * speech[0] / sum(speech)
+        and evaluated.measures[0].n == 6
+    )
+    assert (
+        evaluated.detail["timeline"]["predicted"] == []
+        and evaluated.measures[0].low == evaluated.measures[0].high
+    )
     assert task.evaluate("test", {}, 0).measures[0].value == pytest.approx(100)
 
 
@@ -184,29 +237,47 @@ def test_a_recording_in_which_nobody_speaks():
     task = Diarisation(data(test=(Utterance("quiet", "q.flac", 2.0), recording("t", 5))), GRID)
     predicted = perfect(task.data.splits["test"]) | {"quiet": np.ones((99, 2), np.float32)}
     evaluated = task.evaluate("test", predicted, 50)
-    assert evaluated.detail["parts"]["false_alarm"] > 10 and evaluated.detail["timeline"]["truth"] == []
+    assert (
+        evaluated.detail["parts"]["false_alarm"] > 10
+        and evaluated.detail["timeline"]["truth"] == []
+    )
     assert {turn["speaker"] for turn in evaluated.detail["timeline"]["predicted"]} == {"?1", "?2"}
 
 
 def test_threshold_and_filter_are_chosen_on_dev():
     task = Diarisation(data(), GRID)
     rng = np.random.default_rng(0)
-    dull = {name: 0.25 * x + 0.11 + rng.uniform(0, 0.1, x.shape) for name, x in perfect(task.data.splits["dev"]).items()}
+    dull = {
+        name: 0.25 * x + 0.11 + rng.uniform(0, 0.1, x.shape)
+        for name, x in perfect(task.data.splits["dev"]).items()
+    }
     assert task.evaluate("dev", dull, 0).measures[0].value > 99
     tuned = task.tuned(dull)
     assert tuned.threshold == 0.3 and task.threshold == 0.5
     assert tuned.evaluate("dev", dull, 0).measures[0].value < 10
     decisions = task.evaluate("test", perfect(task.data.splits["test"]), 10).detail["decisions"]
-    assert [(d["median"], d["threshold"]) for d in decisions] == [(m, t) for m in (1, 11) for t in (0.3, 0.4, 0.5, 0.6, 0.7)]
+    assert [(d["median"], d["threshold"]) for d in decisions] == [
+        (m, t) for m in (1, 11) for t in (0.3, 0.4, 0.5, 0.6, 0.7)
+    ]
     assert decisions[0]["der"] < decisions[5]["der"]  # perfect frames need no filter
 
 
 @pytest.mark.parametrize(
     ("changes", "sizes", "message"),
     [
-        ({"dev": (Utterance("x", "x.flac", 1.0),)}, {}, r"dev.jsonl has no speech; add the turns of its speakers$"),
+        (
+            {"dev": (Utterance("x", "x.flac", 1.0),)},
+            {},
+            r"dev.jsonl has no speech; add the turns "
+            r"of its speakers$",
+        ),
         ({}, {"median": 4}, r"a median filter of 4 frames is even; give an odd number$"),
-        ({}, {"collar": 60.0}, r"a collar of 60.0 s leaves no speech in .*test.jsonl; give a smaller one$"),
+        (
+            {},
+            {"collar": 60.0},
+            r"a collar of 60.0 s leaves no speech in .*test.jsonl; give a "
+            r"smaller one$",
+        ),
     ],
 )
 def test_what_cannot_be_a_task(changes, sizes, message):
@@ -223,13 +294,19 @@ def head_of(states=3, width=6, speakers=2, hidden=8, layers=1):
 
 
 @pytest.mark.parametrize("lengths", [[1], [2, 1], [37], [5, 31, 17], [1, 40]])
-@pytest.mark.parametrize(("width", "hidden", "speakers", "layers"), [(6, 8, 2, 1), (1, 3, 3, 1), (13, 5, 4, 2), (2, 1, 1, 1)])
+@pytest.mark.parametrize(
+    ("width", "hidden", "speakers", "layers"),
+    [(6, 8, 2, 1), (1, 3, 3, 1), (13, 5, 4, 2), (2, 1, 1, 1)],
+)
 def test_the_head_is_s3prls(s3prl, lengths, width, hidden, speakers, layers):
     """`downstream/diarization`: logits, loss and gradients."""
     from s3prl.downstream.diarization.model import Model
     from s3prl.downstream.diarization.utils import pit_loss
 
-    head, frames = head_of(width=width, hidden=hidden, speakers=speakers, layers=layers), torch.tensor(lengths)
+    head, frames = (
+        head_of(width=width, hidden=hidden, speakers=speakers, layers=layers),
+        torch.tensor(lengths),
+    )
     model = Model(width, speakers, layers, hidden)
     model.rnn.load_state_dict(head.lstm.state_dict())
     model.linear.load_state_dict(head.output.state_dict())
@@ -240,7 +317,9 @@ def test_the_head_is_s3prls(s3prl, lengths, width, hidden, speakers, layers):
     loss, expected = permutation_free_loss(ours, truth, frames), pit_loss(theirs, truth, frames)[0]
     assert torch.allclose(loss, expected, atol=1e-5)
     weights = head.featurizer.weights
-    assert torch.allclose(*(torch.autograd.grad(x, weights)[0] for x in (loss, expected)), atol=1e-5)
+    assert torch.allclose(
+        *(torch.autograd.grad(x, weights)[0] for x in (loss, expected)), atol=1e-5
+    )
 
 
 @given(
@@ -265,14 +344,24 @@ def test_who_is_who_does_not_matter_nor_what_is_beyond_a_length(outputs, speaker
 def test_the_loss_by_hand():
     truth = torch.tensor([[[1.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 1]]])
     logits = 200 * truth[..., [1, 0]] - 100
-    assert permutation_free_loss(logits, truth, torch.tensor([4])) == pytest.approx(0, abs=1e-4)  # the third is left out
+    # the third is left out
+    assert permutation_free_loss(logits, truth, torch.tensor([4])) == pytest.approx(0, abs=1e-4)
     truth = torch.tensor([[[1.0], [0]]])
     logits = torch.tensor([[[-100.0, 100, -100], [-100, -100, -100]]])
     assert permutation_free_loss(logits, truth, torch.tensor([2])) == pytest.approx(0, abs=1e-4)
     noisy = logits + torch.tensor([200.0, 0, 0])
-    assert permutation_free_loss(noisy, truth, torch.tensor([2])) == pytest.approx(200 / 6, rel=1e-4)  # that must be silent
-    assert permutation_free_loss(logits, torch.zeros(1, 2, 0), torch.tensor([2])) == pytest.approx(100 / 6, rel=1e-4)
-    assert torch.isnan(permutation_free_loss(torch.full((1, 3, 2), float("nan")), torch.ones(1, 3, 2), torch.tensor([3])))
+    # that must be silent
+    assert permutation_free_loss(noisy, truth, torch.tensor([2])) == pytest.approx(
+        200 / 6, rel=1e-4
+    )
+    assert permutation_free_loss(logits, torch.zeros(1, 2, 0), torch.tensor([2])) == pytest.approx(
+        100 / 6, rel=1e-4
+    )
+    assert torch.isnan(
+        permutation_free_loss(
+            torch.full((1, 3, 2), float("nan")), torch.ones(1, 3, 2), torch.tensor([3])
+        )
+    )
 
 
 @st.composite
@@ -301,7 +390,10 @@ def test_it_is_pyannotes(truth, predicted, collar):
     )
     found = diarisation_errors(truth, predicted, collar)
     ours = [found.speech, found.missed, found.false_alarms, found.confused]
-    assert ours == pytest.approx([theirs[name] for name in ("total", "missed detection", "false alarm", "confusion")], abs=1e-6)
+    assert ours == pytest.approx(
+        [theirs[name] for name in ("total", "missed detection", "false alarm", "confusion")],
+        abs=1e-6,
+    )
     if found.speech:
         assert found.rate == pytest.approx(theirs["diarization error rate"])
 
@@ -313,7 +405,9 @@ def test_errors_by_hand():
     assert (found.speech, found.missed, found.false_alarms, found.confused) == (7, 2, 1, 1)
     assert found.rate == 4 / 7 and matching_names(truth, predicted) == {"1": "ann", "2": "bob"}
     assert diarisation_errors(truth, ()).missed == diarisation_errors(truth, ()).wrong == 7
-    assert diarisation_errors((), predicted).false_alarms == 6 and math.isnan(diarisation_errors((), predicted).rate)
+    assert diarisation_errors((), predicted).false_alarms == 6 and math.isnan(
+        diarisation_errors((), predicted).rate
+    )
     assert diarisation_errors((), ()) == DiarisationErrors() == diarisation_errors((), (), 0.25)
     truth, predicted = (Turn("ann", 1, 2), Turn("ann", 2, 3)), (Turn("1", 1.2, 3.1),)
     found = diarisation_errors(truth, predicted, 0.25)  # at 2 s nobody begins

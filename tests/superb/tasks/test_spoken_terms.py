@@ -35,24 +35,35 @@ def utterance(name, **fields):
 
 
 def made(tmp_path, queries=6, documents=14, seed=0, width=4):
-    """A task, and states of which layer 1 alone knows the words: a query lies in document i and i + 1, in noise."""
+    """A task, and states of which layer 1 alone knows the words: a query lies in document i and i +
+    1, in noise."""
     rng = np.random.default_rng(seed)
     words = [rng.standard_normal((int(rng.integers(5, 12)), width)) for _ in range(queries)]
     states, split = {}, {"documents": [], "dev": [], "test": []}
     for i in range(documents):
         held = [words[j] for j in range(queries) if i in (j, j + 1)]
-        parts = [rng.standard_normal((int(rng.integers(3, 20)), width)), *held, rng.standard_normal((4, width))]
+        parts = [
+            rng.standard_normal((int(rng.integers(3, 20)), width)),
+            *held,
+            rng.standard_normal((4, width)),
+        ]
         known = np.concatenate(parts)
         noise = rng.standard_normal((2, *known.shape))
-        states[f"d{i}"] = torch.tensor(np.stack([noise[0], known, noise[1]], 1), dtype=torch.float32)
+        states[f"d{i}"] = torch.tensor(
+            np.stack([noise[0], known, noise[1]], 1), dtype=torch.float32
+        )
         split["documents"].append(utterance(f"d{i}"))
     for name in ("dev", "test"):
         for j, word in enumerate(words):
             known = word + 0.3 * rng.standard_normal(word.shape)
             noise = rng.standard_normal((2, *word.shape))
-            states[f"{name}{j}"] = torch.tensor(np.stack([noise[0], known, noise[1]], 1), dtype=torch.float32)
+            states[f"{name}{j}"] = torch.tensor(
+                np.stack([noise[0], known, noise[1]], 1), dtype=torch.float32
+            )
             split[name].append(utterance(f"{name}{j}", matches=(f"d{j}", f"d{j + 1}")))
-    data = UtteranceSet(tmp_path, "qbe", {name: tuple(found) for name, found in split.items()}, "hash")
+    data = UtteranceSet(
+        tmp_path, "qbe", {name: tuple(found) for name, found in split.items()}, "hash"
+    )
     return SpokenTerms(data), states
 
 
@@ -63,14 +74,23 @@ def test_the_layer_that_knows_is_chosen_and_evaluated(tmp_path):
     evaluated = task.evaluate(states.__getitem__, "test", layer, resamples=200)
     assert [m.metric for m in evaluated.measures] == ["mtwv", "atwv"]
     best, actual = evaluated.measures
-    assert best.low <= best.value <= best.high and best.value >= actual.value and best.n == actual.n == 6
-    assert best.value > 60 and evaluated.detail["layer"] == 1 and 0 < evaluated.detail["threshold"] < 6
-    alone = [task.evaluate(states.__getitem__, "dev", layer, 1).measures[0].value for layer in range(3)]
+    assert (
+        best.low <= best.value <= best.high
+        and best.value >= actual.value
+        and best.n == actual.n == 6
+    )
+    assert (
+        best.value > 60 and evaluated.detail["layer"] == 1 and 0 < evaluated.detail["threshold"] < 6
+    )
+    alone = [
+        task.evaluate(states.__getitem__, "dev", layer, 1).measures[0].value for layer in range(3)
+    ]
     assert alone == pytest.approx(found)
 
 
 def test_it_is_s3prls(s3prl, tmp_path, monkeypatch):
-    """Its expert writes scores with four digits into an XML file; its query of under five frames and its order of things too."""
+    """Its expert writes scores with four digits into an XML file; its query of under five frames
+    and its order of things too."""
     pytest.importorskip("dtw", reason="dtw-python is not installed")
     expert = s3prls_expert(monkeypatch)
     task, states = made(tmp_path, queries=5, documents=9, seed=3)
@@ -78,8 +98,12 @@ def test_it_is_s3prls(s3prl, tmp_path, monkeypatch):
     queries, documents = ([u.id for u in task.data.splits[name]] for name in ("dev", "documents"))
     ours = task.scores(states.__getitem__, "dev", [0, 1, 2])
     for layer in range(3):
-        theirs = theirs_of(expert, tmp_path, queries, documents, lambda name, at=layer: states[name][:, at])
-        assert ours[layer] == pytest.approx(np.array([[theirs[q][d][0] for d in documents] for q in queries]), abs=1e-4)
+        theirs = theirs_of(
+            expert, tmp_path, queries, documents, lambda name, at=layer: states[name][:, at]
+        )
+        assert ours[layer] == pytest.approx(
+            np.array([[theirs[q][d][0] for d in documents] for q in queries]), abs=1e-4
+        )
         decided = np.array([[theirs[q][d][1] for d in documents] for q in queries])
         assert ((ours[layer] > spoken_terms.DECISION) == decided).all()
     assert not ours[:, 2].any()
@@ -106,8 +130,19 @@ def s3prls_expert(monkeypatch):
 
 def theirs_of(module, folder, queries, documents, features):
     """query -> document -> (score, whether it is decided to be there)."""
-    rules = {"dist_method": "cosine_exp", "minmax_norm": True, "step_pattern": "asymmetric", "subsequence": True}
-    config = {"max_workers": 1, "feature_normalization": True, "silence_frame": None, "datarc": {}, "dtwrc": rules}
+    rules = {
+        "dist_method": "cosine_exp",
+        "minmax_norm": True,
+        "step_pattern": "asymmetric",
+        "subsequence": True,
+    }
+    config = {
+        "max_workers": 1,
+        "feature_normalization": True,
+        "silence_frame": None,
+        "datarc": {},
+        "dtwrc": rules,
+    }
     expert = module.DownstreamExpert(4, config, folder)
     expert.test_dataset = types.SimpleNamespace(n_queries=len(queries), n_docs=len(documents))
     records, names = defaultdict(list), [*queries, *documents]
@@ -115,17 +150,25 @@ def theirs_of(module, folder, queries, documents, features):
     expert.log_records("dev", records)
     tree = ElementTree.parse(folder / "benchmark.stdlist.xml").getroot()
     return {
-        terms.get("termid"): {t.get("file"): (float(t.get("score")), t.get("decision") == "YES") for t in terms} for terms in tree
+        terms.get("termid"): {
+            t.get("file"): (float(t.get("score")), t.get("decision") == "YES") for t in terms
+        }
+        for terms in tree
     }
 
 
 def test_little_memory_changes_nothing_and_bfloat16_states_are_near(tmp_path, monkeypatch):
     task, states = made(tmp_path)
     whole = task.scores(states.__getitem__, "test", range(3))
-    assert np.abs(whole - task.scores(lambda name: states[name].bfloat16(), "test", range(3)))[1].max() < 0.1
+    assert (
+        np.abs(whole - task.scores(lambda name: states[name].bfloat16(), "test", range(3)))[1].max()
+        < 0.1
+    )
     monkeypatch.setattr(spoken_terms, "BLOCK", 40 * 12)
     monkeypatch.setattr(spoken_terms, "PAIRS", 100)
-    assert np.allclose(task.scores(states.__getitem__, "test", range(3), workers=1), whole, atol=1e-5)
+    assert np.allclose(
+        task.scores(states.__getitem__, "test", range(3), workers=1), whole, atol=1e-5
+    )
 
 
 def test_unreadable_recordings_are_missed_and_never_left_out(tmp_path):
@@ -135,11 +178,20 @@ def test_unreadable_recordings_are_missed_and_never_left_out(tmp_path):
     states["d12"] = states["d12"][:0]  # no frame
     scores = task.scores(states.__getitem__, "test", [1])[0]
     assert (scores[0] == -np.inf).all() and (scores[:, [12, 13]] == -np.inf).all()
-    assert scores[1:, :12].mean(1) == pytest.approx(0, abs=1e-9) and scores[1:, :12].std(1) == pytest.approx(1)
+    assert scores[1:, :12].mean(1) == pytest.approx(0, abs=1e-9) and scores[1:, :12].std(
+        1
+    ) == pytest.approx(1)
     after = task.evaluate(states.__getitem__, "test", 1, 1).measures[0]
     assert after.n == before.n and after.value < before.value
     with pytest.raises(InputError, match=r"documents\.jsonl could be read"):
-        task.evaluate({name: s for name, s in states.items() if "d" not in name[:1] or "dev" in name}.__getitem__, "dev", 1, 1)
+        task.evaluate(
+            {
+                name: s for name, s in states.items() if "d" not in name[:1] or "dev" in name
+            }.__getitem__,
+            "dev",
+            1,
+            1,
+        )
 
 
 def test_queries_without_matches_count_in_nothing_but_the_statistics(tmp_path):
@@ -166,7 +218,9 @@ def test_bad_sets(tmp_path):
 
 
 def frames(count, seed, width=5):
-    return torch.tensor(np.random.default_rng(seed).standard_normal((count, width)), dtype=torch.float32)
+    return torch.tensor(
+        np.random.default_rng(seed).standard_normal((count, width)), dtype=torch.float32
+    )
 
 
 def by_dtw_python(query, document):
@@ -175,13 +229,20 @@ def by_dtw_python(query, document):
     found = np.exp(cdist(query, document, "cosine")) - 1
     low, high = found.min(1, keepdims=True), found.max(1, keepdims=True)
     found = (found - low) / np.clip(high - low, 1e-9, np.inf)
-    return dtw.dtw(found, step_pattern="asymmetric", open_begin=True, open_end=True).normalizedDistance
+    return dtw.dtw(
+        found, step_pattern="asymmetric", open_begin=True, open_end=True
+    ).normalizedDistance
 
 
 @pytest.mark.slow
-@given(st.integers(1, 30), st.lists(st.integers(2, 40), min_size=1, max_size=6), st.integers(0, 999))
+@given(
+    st.integers(1, 30), st.lists(st.integers(2, 40), min_size=1, max_size=6), st.integers(0, 999)
+)
 def test_it_is_dtw_pythons(length, lengths, seed):
-    query, documents = frames(length, seed), [frames(n, seed + 1 + i) for i, n in enumerate(lengths)]
+    query, documents = (
+        frames(length, seed),
+        [frames(n, seed + 1 + i) for i, n in enumerate(lengths)],
+    )
     ours = subsequence_costs(query, *side_by_side(documents))
     alone = torch.cat([subsequence_costs(query, *side_by_side([d])) for d in documents])
     assert torch.allclose(ours, alone, atol=1e-5)  # no neighbour and no padding matters
@@ -203,7 +264,11 @@ def brute_force(scores, truth):
             detected = of_query >= threshold
             misses = sum(not s and w for s, w in zip(detected, wanted, strict=True)) / sum(wanted)
             others = len(wanted) - sum(wanted)
-            alarms = sum(s and not w for s, w in zip(detected, wanted, strict=True)) / others if others else 0
+            alarms = (
+                sum(s and not w for s, w in zip(detected, wanted, strict=True)) / others
+                if others
+                else 0
+            )
             values.append(1 - misses - BETA * alarms)
         best = max(best, sum(values) / len(values))
     return best
@@ -218,30 +283,45 @@ def drawn(queries, documents, seed, ties=False, informed=2.0):
 
 
 @pytest.mark.slow
-@given(st.integers(1, 6), st.integers(1, 25), st.integers(0, 999), st.booleans(), st.sampled_from([0.0, 2.0, 6.0]))
+@given(
+    st.integers(1, 6),
+    st.integers(1, 25),
+    st.integers(0, 999),
+    st.booleans(),
+    st.sampled_from([0.0, 2.0, 6.0]),
+)
 def test_mtwv_is_the_definition(queries, documents, seed, ties, informed):
     scores, truth = drawn(queries, documents, seed, ties, informed)
     curves = term_curves(scores, truth)
     assert curves.mtwv == pytest.approx(brute_force(scores, truth))
-    assert values_at(scores, truth, curves.thresholds[curves.best]).mean() == pytest.approx(curves.mtwv)
+    assert values_at(scores, truth, curves.thresholds[curves.best]).mean() == pytest.approx(
+        curves.mtwv
+    )
 
 
 def test_values_by_hand():
-    assert BETA == pytest.approx(12.49)  # 1 / 0.0741289 - 1: the effective prior that MediaEval's scorer is given
+    # 1 / 0.0741289 - 1: the effective prior that MediaEval's scorer is given
+    assert BETA == pytest.approx(12.49)
     truth = np.array([[True, False, False], [False, True, True]])
     assert term_curves(truth * 2.0, truth).mtwv == 1
     assert term_curves(-1.0 * truth, truth).mtwv == 0  # no detection is best
     assert term_curves(-1.0 * truth, truth).thresholds[0] == np.inf
-    scores, truth = np.array([[3.0, 0.0, 0.0], [-np.inf] * 3]), np.array([[True, False, False], [True, True, False]])
+    scores, truth = (
+        np.array([[3.0, 0.0, 0.0], [-np.inf] * 3]),
+        np.array([[True, False, False], [True, True, False]]),
+    )
     assert term_curves(scores, truth).mtwv == 0.5
-    assert values_at(scores, truth, -1e9)[1] == 0  # a score of minus infinity is missed even at the lowest threshold
+    # a score of minus infinity is missed even at the lowest threshold
+    assert values_at(scores, truth, -1e9)[1] == 0
 
 
 @pytest.mark.slow
 def test_the_interval_is_that_of_resampled_queries():
     scores, truth = drawn(40, 60, 1, informed=3.0)
     curves = term_curves(scores, truth)
-    found = max_term_value(curves, BootstrapUnits("query", tuple((str(i),) for i in range(40))), 500)
+    found = max_term_value(
+        curves, BootstrapUnits("query", tuple((str(i),) for i in range(40))), 500
+    )
     assert found.n == 40 and found.low < found.value < found.high
     rng = np.random.default_rng(9)
     again = []

@@ -21,19 +21,30 @@ def test_all_tasks_are_in_superbs_order():
 
 
 RECIPES = {
-    **{"pr": "asr", "asr": "asr", "sf": "asr", "ks": "common", "sid": "common", "ic": "common", "er": "common"},
+    **{
+        "pr": "asr",
+        "asr": "asr",
+        "sf": "asr",
+        "ks": "common",
+        "sid": "common",
+        "ic": "common",
+        "er": "common",
+    },
     **{"asv": "asv", "sd": "diarization"},  # 0.4.18 has no such recipe of SE and SS
 }
 
 
 def recipe(task):
-    """s3prl 0.4.18's settings of a task. Its config.yaml files are not in the package, its recipes in Python are; they are read
-    without being imported, as they need more than the package brings along."""
+    """s3prl 0.4.18's settings of a task. Its config.yaml files are not in the package, its recipes
+    in Python are; they are read without being imported, as they need more than the package brings
+    along."""
     found = find_spec("s3prl")
     if found is None:
         pytest.skip("the optional extra s3prl is not installed")
     file = Path(found.origin).parent / "problem" / RECIPES[task] / f"superb_{task}.py"
-    functions = (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.FunctionDef))
+    functions = (
+        node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.FunctionDef)
+    )
     function = next(f for f in functions if f.name == "default_config")
     scope = {"MISSING": None}
     exec(compile(ast.Module([function], []), str(file), "exec"), scope)
@@ -46,7 +57,8 @@ def test_published_settings_are_those_of_s3prls_own_recipe(task):
     train, optimiser = theirs["train"], theirs["build_optimizer"]
     assert (ours.steps, ours.clip) == (train["total_steps"], train["gradient_clipping"])
     assert (ours.optimiser, ours.learning_rate) == (optimiser["name"], optimiser["conf"]["lr"])
-    every = train["save_step"] if task == "asv" else train["eval_step"]  # ASV has no dev: all checkpoints are tested
+    # ASV has no dev: all checkpoints are tested
+    every = train["save_step"] if task == "asv" else train["eval_step"]
     assert ours.every == every
     if batch := theirs["build_batch_sampler"]["train"].get("batch_size"):
         assert ours.batch == batch * train["gradient_accumulate"]
@@ -56,29 +68,53 @@ def test_published_settings_are_those_of_s3prls_own_recipe(task):
 def test_specaugment_is_that_of_s3prls_own_recipe(task):
     """2 time masks shorter than 40 frames, however long a recording is: `adaptive` is false."""
     masks = inspect.signature(TASKS[task].make).parameters["masks"].default
-    mine = dict(freq_mask_width_range=(0, masks.frequency_width), num_freq_mask=masks.frequency_masks)
+    mine = dict(
+        freq_mask_width_range=(0, masks.frequency_width), num_freq_mask=masks.frequency_masks
+    )
     mine |= dict(time_mask_width_range=(0, masks.time_width), num_time_mask=masks.time_masks)
     exported = next(t.specaug for t in export.TASKS if t.name == task)
-    assert (masks.time_masks, masks.time_width, masks.adaptive, exported["adaptive"]) == (2, 40, False, False)
-    assert {name: tuple(value) if isinstance(value, list) else value for name, value in exported.items() if name in mine} == mine
+    assert (masks.time_masks, masks.time_width, masks.adaptive, exported["adaptive"]) == (
+        2,
+        40,
+        False,
+        False,
+    )
+    assert {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in exported.items()
+        if name in mine
+    } == mine
     assert recipe(task)["build_downstream"]["specaug_conf"] == mine
 
 
 def test_small_is_smaller():
     for entry in TASKS.values():
         assert entry.small.steps < entry.published.steps and entry.small.patience
-    assert {entry.metric for entry in TASKS.values()} & LOWER_IS_BETTER == {"per", "wer", "eer", "der"}
+    assert {entry.metric for entry in TASKS.values()} & LOWER_IS_BETTER == {
+        "per",
+        "wer",
+        "eer",
+        "der",
+    }
 
 
 def test_the_preset_follows_the_hours(labelled):
     folder = labelled()
-    assert [parts_of("ks", folder, wanted)[0].preset for wanted in ("auto", "published")] == ["small", "published"]
+    assert [parts_of("ks", folder, wanted)[0].preset for wanted in ("auto", "published")] == [
+        "small",
+        "published",
+    ]
 
 
 def test_a_set_of_styles_is_one_of_emotions(labelled, encoder):
     (part,) = parts_of("er", labelled("style"), "published")
     task, settings = part.make(encoder.grid)
-    assert (task.name, part.data.task, settings.steps, task.projection) == ("er", "style", 30_000, 256)
+    assert (task.name, part.data.task, settings.steps, task.projection) == (
+        "er",
+        "style",
+        30_000,
+        256,
+    )
     refused("is a set of the task ks, not of er", parts_of, "er", labelled("ks"), "published")
 
 

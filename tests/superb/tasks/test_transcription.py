@@ -45,11 +45,23 @@ LINES = [
 def made_set(task="asr", lines=LINES, dev=None, test=None):
     def some(split, lines):
         return tuple(
-            Utterance(f"{split}{i}", "x.flac", 1.0, f"{split}-{i % 2}", text=text, phones=phones, slots=tuple(slots))
+            Utterance(
+                f"{split}{i}",
+                "x.flac",
+                1.0,
+                f"{split}-{i % 2}",
+                text=text,
+                phones=phones,
+                slots=tuple(slots),
+            )
             for i, (text, phones, slots) in enumerate(lines)
         )
 
-    splits = {"train": some("train", lines), "dev": some("dev", dev or lines), "test": some("test", test or lines)}
+    splits = {
+        "train": some("train", lines),
+        "dev": some("dev", dev or lines),
+        "test": some("test", test or lines),
+    }
     return UtteranceSet(Path("set"), task, splits, "0")
 
 
@@ -64,7 +76,11 @@ def batch_of(utterances, width=8, states=3, frames=60, seed=0, shortest=20):
 
 def tasks(data=None, **changes):
     data = data or made_set()
-    return [Phones(data, GRID, 24, **changes), Speech(data, GRID, **SMALL, **changes), SlotFilling(data, GRID, **SMALL, **changes)]
+    return [
+        Phones(data, GRID, 24, **changes),
+        Speech(data, GRID, **SMALL, **changes),
+        SlotFilling(data, GRID, **SMALL, **changes),
+    ]
 
 
 def built(task, states=3, width=8, seed=0):
@@ -79,16 +95,33 @@ def test_heads_have_the_published_sizes(make, name):
         head = task.build(13, 768)
     shape = head.ctc.shape
     sizes = (shape.projection, shape.lstm_layers, shape.lstm_width, shape.dropout)
-    assert sizes == (1024, 2, 1024, 0.2) if name != "pr" else sizes[:2] == (256, 0) and shape.dropout == 0
-    assert task.name == name and (head.masks is None) == (name == "pr") and len(head.featurizer.weights) == 13
+    assert (
+        sizes == (1024, 2, 1024, 0.2)
+        if name != "pr"
+        else sizes[:2] == (256, 0) and shape.dropout == 0
+    )
+    assert (
+        task.name == name
+        and (head.masks is None) == (name == "pr")
+        and len(head.featurizer.weights) == 13
+    )
 
 
 def test_symbols_are_those_of_the_training_split_sorted():
     phones, speech, slots = tasks(made_set(dev=[("zebra", "ZH", [Slot("animal", "zebra")])]))
-    assert phones.vocabulary.symbols == ("<blank>", *sorted({"T", "ER", "N", "AA", "AO", "F", "IH", "S", "P", "L", "EY"}))
-    assert speech.vocabulary.symbols == ("<blank>", *sorted({*"turnonthelightofradio'splaynewyork|"}))
+    assert phones.vocabulary.symbols == (
+        "<blank>",
+        *sorted({"T", "ER", "N", "AA", "AO", "F", "IH", "S", "P", "L", "EY"}),
+    )
+    assert speech.vocabulary.symbols == (
+        "<blank>",
+        *sorted({*"turnonthelightofradio'splaynewyork|"}),
+    )
     markers = {"B-what", "E-what", "B-city", "E-city"}
-    assert slots.vocabulary.symbols == ("<blank>", *sorted({*speech.vocabulary.symbols[1:]} | markers))
+    assert slots.vocabulary.symbols == (
+        "<blank>",
+        *sorted({*speech.vocabulary.symbols[1:]} | markers),
+    )
 
 
 @pytest.mark.parametrize("i", range(3))
@@ -109,20 +142,33 @@ def test_predictions_depend_on_neither_padding_nor_mates_nor_training_mode(i):
 @pytest.mark.parametrize("frames", [1, 2, 7, 60])
 def test_targets_that_do_not_fit_give_a_finite_loss_and_gradients(i, frames):
     task = tasks()[i]
-    head, batch = built(task).train(), batch_of(task.data.splits["train"], frames=frames, shortest=1)
+    head, batch = (
+        built(task).train(),
+        batch_of(task.data.splits["train"], frames=frames, shortest=1),
+    )
     loss = task.loss(head, batch)
     loss.backward()
-    assert loss.isfinite() and all(p.grad is None or p.grad.isfinite().all() for p in head.parameters())
+    assert loss.isfinite() and all(
+        p.grad is None or p.grad.isfinite().all() for p in head.parameters()
+    )
 
 
 def test_unknown_symbols_and_empty_texts_in_dev_are_errors_not_crashes():
-    data = made_set(dev=[("ζ über 7", "XX T", [Slot("odd type", "7")]), ("", "", []), ("on", "AA N", [])])
+    data = made_set(
+        dev=[("ζ über 7", "XX T", [Slot("odd type", "7")]), ("", "", []), ("on", "AA N", [])]
+    )
     for task in tasks(data):
         head, batch = built(task), batch_of(data.splits["dev"])
         assert task.loss(head, batch).isfinite()
         predicted = dict(zip(("dev0", "dev1", "dev2"), task.predict(head, batch), strict=True))
         assert np.isfinite(task.evaluate("dev", predicted, 0).measures[0].value)
-    assert Phones(data, GRID).evaluate("dev", {"dev0": "T", "dev1": "", "dev2": "AA N"}, 0).measures[0].value == 25.0
+    assert (
+        Phones(data, GRID)
+        .evaluate("dev", {"dev0": "T", "dev1": "", "dev2": "AA N"}, 0)
+        .measures[0]
+        .value
+        == 25.0
+    )
 
 
 @pytest.mark.slow
@@ -136,7 +182,11 @@ def test_a_head_learns_its_targets(i):
     codes = torch.randn(len(task.vocabulary), 12, generator=torch.Generator().manual_seed(0))
     frames = [codes[symbols(one)].repeat_interleave(3, 0) for one in targets]
     summed = torch.nn.utils.rnn.pad_sequence(frames, batch_first=True)
-    batch = Batch(train, torch.stack([torch.zeros_like(summed), summed], 1), torch.tensor([len(f) for f in frames]))
+    batch = Batch(
+        train,
+        torch.stack([torch.zeros_like(summed), summed], 1),
+        torch.tensor([len(f) for f in frames]),
+    )
     head = built(task, 2, 12)
     learn(task, head, batch, 160, 1e-2 if i else 5e-2)
     predicted = dict(zip((u.id for u in train), task.predict(head, batch), strict=True))
@@ -151,8 +201,14 @@ def test_a_head_learns_its_targets(i):
 
 def test_per_and_wer_are_pooled_and_unreadable_recordings_are_missing():
     data = made_set()
-    per = Phones(data, GRID).evaluate("dev", {"dev0": "T ER N AA N", "dev1": "T ER AO F F", "dev2": "IH"}, 0).measures[0]
-    assert (per.metric, per.n) == ("per", 4) and per.value == per.low == per.high == pytest.approx(100 * (0 + 2 + 4 + 3) / 18)
+    per = (
+        Phones(data, GRID)
+        .evaluate("dev", {"dev0": "T ER N AA N", "dev1": ("T ER AO F F"), "dev2": "IH"}, 0)
+        .measures[0]
+    )
+    assert (per.metric, per.n) == ("per", 4) and per.value == per.low == per.high == pytest.approx(
+        100 * (0 + 2 + 4 + 3) / 18
+    )
     speech = Speech(data, GRID)
     predicted = {
         "dev0": {"greedy": "turn on the light"},
@@ -160,8 +216,15 @@ def test_per_and_wer_are_pooled_and_unreadable_recordings_are_missing():
         "dev3": {"greedy": "play new york city"},
     }
     wer = speech.evaluate("dev", predicted, 0)
-    assert wer.measures[0].value == pytest.approx(100 * (0 + 2 + 2 + 1) / 13) and len(wer.measures) == 1
-    assert wer.detail["examples"][0] == {"id": "dev0", "truth": "turn on the light", "predicted": "turn on the light"}
+    assert (
+        wer.measures[0].value == pytest.approx(100 * (0 + 2 + 2 + 1) / 13)
+        and len(wer.measures) == 1
+    )
+    assert wer.detail["examples"][0] == {
+        "id": "dev0",
+        "truth": ("turn on the light"),
+        "predicted": ("turn on the light"),
+    }
 
 
 def test_slots_are_measured_by_type_and_by_value():
@@ -173,11 +236,18 @@ def test_slots_are_measured_by_type_and_by_value():
     }
     f1, cer = task.evaluate("dev", predicted, 0).measures
     assert (f1.metric, cer.metric) == ("slot_f1", "slot_cer")
-    assert f1.value == pytest.approx(100 * (1 + 2 / 3 + 1 + 0) / 4) and cer.value == pytest.approx(100 * (0 + 1 + 8) / 22)
+    assert f1.value == pytest.approx(100 * (1 + 2 / 3 + 1 + 0) / 4) and cer.value == pytest.approx(
+        100 * (0 + 1 + 8) / 22
+    )
     without_slots = dict(predicted) | {"dev3": "play new york"}
-    assert task.evaluate("dev", without_slots, 0).measures == task.evaluate("dev", predicted, 0).measures
+    assert (
+        task.evaluate("dev", without_slots, 0).measures
+        == task.evaluate("dev", predicted, 0).measures
+    )
     del predicted["dev2"]  # it has no slots, but could not be read: wrong all the same
-    assert task.evaluate("dev", predicted, 0).measures[0].value == pytest.approx(100 * (1 + 2 / 3) / 4)
+    assert task.evaluate("dev", predicted, 0).measures[0].value == pytest.approx(
+        100 * (1 + 2 / 3) / 4
+    )
 
 
 def test_intervals_are_drawn_by_speaker_and_hold_the_value():
@@ -190,13 +260,19 @@ def test_intervals_are_drawn_by_speaker_and_hold_the_value():
     def spoken_by(name):
         dev = tuple(replace(u, speaker=name(i)) for i, u in enumerate(data.splits["dev"]))
         return (
-            Phones(UtteranceSet(data.root, "pr", data.splits | {"dev": dev}, "0"), GRID).evaluate("dev", predicted, 500).measures[0]
+            Phones(UtteranceSet(data.root, "pr", data.splits | {"dev": dev}, "0"), GRID)
+            .evaluate("dev", predicted, 500)
+            .measures[0]
         )
 
     measure = spoken_by(lambda i: f"s{i % 5}")
-    assert measure.low < measure.value < measure.high and (measure.drawn, measure.groups) == ("voice", 5)
+    assert measure.low < measure.value < measure.high and (measure.drawn, measure.groups) == (
+        "voice",
+        5,
+    )
     alone = spoken_by(lambda i: "ann")
-    assert (alone.drawn, alone.groups) == ("recording (about this 1 voice)", 40)  # four voices and fewer say nothing of others
+    # four voices and fewer say nothing of others
+    assert (alone.drawn, alone.groups) == ("recording (about this 1 voice)", 40)
     marked = {f"dev{i}": "B-what light E-what" for i in range(0, 40, 3)}
     for measure in SlotFilling(data, GRID).evaluate("dev", marked, 200).measures:
         assert measure.low <= measure.value <= measure.high
@@ -207,13 +283,23 @@ def test_intervals_are_drawn_by_speaker_and_hold_the_value():
 
 def test_a_language_model_adds_its_texts_and_its_measure():
     data = made_set()
-    task = replace(Speech(data, GRID, **SMALL), language_model=train_language_model(data), beam=BeamOptions(beam=8))
+    task = replace(
+        Speech(data, GRID, **SMALL),
+        language_model=train_language_model(data),
+        beam=BeamOptions(beam=8),
+    )
     head, batch = built(task), batch_of(data.splits["dev"])
     predicted = task.predict(head, batch)
     assert all(set(one) == {"greedy", "lm"} for one in predicted)
-    known = {word for u in data.splits["train"] for word in "turn on off the light radio it's play new york".split()}
+    known = {
+        word
+        for u in data.splits["train"]
+        for word in ("turn on off the light radio it's play new york").split()
+    }
     assert all(set(one["lm"].split()) <= known for one in predicted)
-    evaluated = task.evaluate("dev", dict(zip((u.id for u in data.splits["dev"]), predicted, strict=True)), 0)
+    evaluated = task.evaluate(
+        "dev", dict(zip((u.id for u in data.splits["dev"]), predicted, strict=True)), 0
+    )
     assert [m.metric for m in evaluated.measures] == ["wer", "wer_lm"]
     assert evaluated.measures[1].value <= 100 < 1000
 
@@ -232,7 +318,9 @@ def test_the_language_model_mends_what_letters_alone_get_wrong():
             return scores.log_softmax(-1)
 
     batch = Batch(data.splits["dev"][:1], torch.zeros(1, 1, 34, 1), torch.tensor([34]))
-    assert task.predict(Saying(), batch) == [{"greedy": "turn on the right", "lm": "turn on the light"}]
+    assert task.predict(Saying(), batch) == [
+        {"greedy": ("turn on the right"), "lm": "turn on the light"}
+    ]
 
 
 # -- bad data
@@ -247,18 +335,35 @@ def test_a_split_without_what_the_task_asks_for_is_refused(task, split):
 
 
 def test_slots_that_the_text_does_not_have_are_refused():
-    with pytest.raises(InputError, match=r"test.jsonl, utterance test0: the slot city 'rome' does not occur"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"test.jsonl, utterance test0: the slot city 'rome' "
+            r"does not occur"
+        ),
+    ):
         SlotFilling(made_set(test=[("fly to paris", "", [Slot("city", "rome")])]), GRID)
 
 
 LENGTHS = [[1], [37], [1, 1, 1], [50, 1, 23], [8, 9, 10, 2]]
-RNN_SETTINGS = {"module": "LSTM", "bidirection": True, "layer_norm": [False] * 2, "proj": [False] * 2, "sample_rate": [1, 1]}
+RNN_SETTINGS = {
+    "module": "LSTM",
+    "bidirection": True,
+    "layer_norm": [False] * 2,
+    "proj": [False] * 2,
+    "sample_rate": [1, 1],
+}
 
 
 def rnns(projection, hidden, symbols, rate=320, dropout=0.2):
     from s3prl.downstream.asr.model import RNNs
 
-    rest = {"total_rate": -1, "sample_style": "concat", "dropout": [dropout] * 2, "dim": [hidden] * 2}
+    rest = {
+        "total_rate": -1,
+        "sample_style": "concat",
+        "dropout": [dropout] * 2,
+        "dim": [hidden] * 2,
+    }
     return RNNs(projection, symbols, rate, **RNN_SETTINGS, **rest)
 
 
@@ -276,7 +381,14 @@ def with_our_weights(head, model):
 
 def head_of(states, width, projection, hidden, symbols, layers=2):
     torch.manual_seed(0)
-    shape = HeadShape(width, symbols, projection=projection, lstm_width=hidden, lstm_layers=layers, dropout=0.2 if layers else 0.0)
+    shape = HeadShape(
+        width,
+        symbols,
+        projection=projection,
+        lstm_width=hidden,
+        lstm_layers=layers,
+        dropout=0.2 if layers else 0.0,
+    )
     head = TranscriptionHead(states, shape)
     torch.nn.init.normal_(head.featurizer.weights)
     return head
@@ -298,7 +410,10 @@ def their_log_probs(head, projector, model, states, lengths):
 def assert_same(head, projector, model, lengths, states, width):
     features, numbers = random_states(lengths, states, width), torch.tensor(lengths)
     with torch.no_grad():
-        ours, wanted = head(features, numbers), their_log_probs(head, projector, model, features, numbers)
+        ours, wanted = (
+            head(features, numbers),
+            their_log_probs(head, projector, model, features, numbers),
+        )
     for one, other, n in zip(ours, wanted, lengths, strict=True):
         assert torch.allclose(one[:n], other[:n], atol=1e-5)
 
@@ -319,19 +434,28 @@ def test_the_linear_head_of_pr_is_s3prls(s3prl, lengths, sizes):
     from s3prl.downstream.model import FrameLevel
 
     head = head_of(states, width, projection, 1, symbols, layers=0).eval()
-    assert_same(head, *with_our_weights(head, FrameLevel(projection, symbols)), lengths, states, width)
+    assert_same(
+        head, *with_our_weights(head, FrameLevel(projection, symbols)), lengths, states, width
+    )
 
 
 def test_training_draws_dropout_in_the_same_places(s3prl):
-    """After each layer of the LSTM: where all that a layer says is dropped, what came before it does not matter."""
+    """After each layer of the LSTM: where all that a layer says is dropped, what came before it
+    does not matter."""
     head = head_of(2, 6, 8, 5, 4).train()
     projector, model = with_our_weights(head, rnns(8, 5, 4))
     features, lengths = random_states([9, 4], 2, 6), torch.tensor([9, 4])
-    for first, second in ((1.0, 1.0), (1.0, 0.0), (0.0, 0.0)):  # at last nothing is dropped: not after the projection either
+    # at last nothing is dropped: not after the projection either
+    for first, second in ((1.0, 1.0), (1.0, 0.0), (0.0, 0.0)):
         head.ctc.lstm.dropout = model.rnns[0].dp.p = first
         head.ctc.dropout.p = model.rnns[1].dp.p = second
-        ours, wanted = head(features, lengths), their_log_probs(head, projector, model.train(), features, lengths)
-        assert torch.allclose(ours[0], wanted[0], atol=1e-6) and torch.allclose(ours[1, :4], wanted[1, :4], atol=1e-6)
+        ours, wanted = (
+            head(features, lengths),
+            their_log_probs(head, projector, model.train(), features, lengths),
+        )
+        assert torch.allclose(ours[0], wanted[0], atol=1e-6) and torch.allclose(
+            ours[1, :4], wanted[1, :4], atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("lengths", [[30, 17, 23], [5]])
@@ -343,7 +467,9 @@ def test_the_loss_is_s3prls(s3prl, lengths):
     log_probs = their_log_probs(head, projector, model.eval(), features, numbers)
     labels = torch.nn.utils.rnn.pad_sequence([torch.tensor(t) for t in targets], batch_first=True)
     sizes = torch.tensor([len(t) for t in targets])
-    wanted = torch.nn.CTCLoss(blank=0, zero_infinity=True)(log_probs.transpose(0, 1), labels, numbers, sizes)
+    wanted = torch.nn.CTCLoss(blank=0, zero_infinity=True)(
+        log_probs.transpose(0, 1), labels, numbers, sizes
+    )
     assert torch.allclose(head.loss(features, numbers, targets), wanted, atol=1e-5)
 
 
@@ -357,9 +483,12 @@ def test_a_text_with_slots_becomes_symbols_and_a_marked_text():
     marked = marked_text(slot_symbols(PLAY, [Slot("sort", "New song"), Slot("artist", "madonna")]))
     assert marked == "play the B-sort new song E-sort by B-artist madonna E-artist please"
     twice = [Slot("city", "rome"), Slot("city", "rome")]
-    assert marked_text(slot_symbols("from rome to rome", twice)) == "from B-city rome E-city to B-city rome E-city"
+    assert marked_text(slot_symbols("from rome to rome", twice)) == (
+        "from B-city rome E-city to B-city rome E-city"
+    )
     assert slot_symbols("", []) == [] and marked_text([]) == ""
-    assert marked_text(["E-x", "|", "|", "a", "B-x", "B-x"]) == "E-x aB-x B-x"  # symbols out of order
+    # symbols out of order
+    assert marked_text(["E-x", "|", "|", "a", "B-x", "B-x"]) == "E-x aB-x B-x"
     for slots in ([Slot("a", "moon")], [Slot("a", "madonna"), Slot("b", "song")], [Slot("a", "")]):
         with pytest.raises(ValueError, match="does not occur"):
             slot_symbols(PLAY, slots)
@@ -372,7 +501,22 @@ def s3prls_slots():
     return slot_filling, metric
 
 
-PIECES = ["B-city", "E-city", "B-city_name", "E-city_name", "B-x", "E-x", "rome", "new", "york", "a", "", " ", "E-", "B-"]
+PIECES = [
+    "B-city",
+    "E-city",
+    "B-city_name",
+    "E-city_name",
+    "B-x",
+    "E-x",
+    "rome",
+    "new",
+    "york",
+    "a",
+    "",
+    " ",
+    "E-",
+    "B-",
+]
 
 
 def random_marked(rng):
@@ -381,7 +525,8 @@ def random_marked(rng):
 
 def random_truth(rng):
     kinds = ["city", "x", "city_name"]
-    parts = [rng.choice(["play", "to", f"B-{kind} {rng.choice(['rome', 'new york', 'a'])} E-{kind}"]) for kind in
+    parts = [rng.choice(["play", "to", f"B-{kind} {rng.choice(['rome', 'new york', 'a'])} "
+                                       f"E-{kind}"]) for kind in
              rng.choices(kinds, k=rng.randint(0, 5))]  # fmt: skip
     return " ".join(parts)
 
@@ -409,20 +554,29 @@ def test_metrics_are_s3prls_on_random_predictions(s3prl, seed):
     for _ in range(60):
         truth = [random_truth(rng) for _ in range(rng.randint(1, 8))]
         truth.append("B-x a E-x")  # theirs divides by the length of all values
-        predicted = [random_marked(rng) if rng.random() < 0.4 else damaged(rng, text) for text in truth]
+        predicted = [
+            random_marked(rng) if rng.random() < 0.4 else damaged(rng, text) for text in truth
+        ]
         pairs = list(zip(predicted, truth, strict=True))
         f1 = sum(slot_type_f1(*pair) for pair in pairs) / len(pairs)
-        edits, characters = map(sum, zip(*(slot_value_errors(*pair) for pair in pairs), strict=True))
+        edits, characters = map(
+            sum, zip(*(slot_value_errors(*pair) for pair in pairs), strict=True)
+        )
         for theirs in modules:
             assert f1 == pytest.approx(theirs.slot_type_f1(predicted, truth), abs=1e-12)
-            assert edits / characters == pytest.approx(theirs.slot_value_cer(predicted, truth), abs=1e-12)
+            assert edits / characters == pytest.approx(
+                theirs.slot_value_cer(predicted, truth), abs=1e-12
+            )
 
 
 def test_odd_ones_are_s3prls_too(s3prl):
-    odd = ["", " ", "B-x", "E-x B-x", "B-x B-x a E-x", f"B-x {'a' * 500} E-x", "B-x a E-xy"]  # 500 letters: see `slot_value_errors`
+    # 500 letters: see `slot_value_errors`
+    odd = ["", " ", "B-x", "E-x B-x", "B-x B-x a E-x", f"B-x {'a' * 500} E-x", "B-x a E-xy"]
     for predicted, theirs in itertools.product(odd, s3prls_slots()):
         for truth in ["B-x a E-x", "B-x a E-x B-x b c E-x B-y d E-y"]:
-            assert slot_type_f1(predicted, truth) == pytest.approx(theirs.slot_type_f1([predicted], [truth]))
+            assert slot_type_f1(predicted, truth) == pytest.approx(
+                theirs.slot_type_f1([predicted], [truth])
+            )
             edits, characters = slot_value_errors(predicted, truth)
             assert edits / characters == pytest.approx(theirs.slot_value_cer([predicted], [truth]))
 
@@ -430,7 +584,9 @@ def test_odd_ones_are_s3prls_too(s3prl):
 def test_texts_are_marked_as_s3prls_encoder_marks_them(s3prl):
     from s3prl.dataio.encoder.tokenizer import CharacterSlotTokenizer
 
-    theirs = CharacterSlotTokenizer(list(" 'abcdefghijklmnopqrstuvwxyz"), ["B-sort", "E-sort", "B-artist", "E-artist"])
+    theirs = CharacterSlotTokenizer(
+        list(" 'abcdefghijklmnopqrstuvwxyz"), ["B-sort", "E-sort", "B-artist", "E-artist"]
+    )
     text, iobs = "play the new song by madonna", "O O sort sort O artist"
     ours = marked_text(slot_symbols(text, [Slot("sort", "new song"), Slot("artist", "madonna")]))
     assert ours == theirs.decode(theirs.encode(text, iobs))
@@ -442,13 +598,28 @@ ASR, ADAPTIVE = SpecAugment(), SpecAugment(adaptive=True)
 def s3prls_masks(options):
     from s3prl.downstream.specaug import SpecAug
 
-    sizes = {"freq_mask_width_range": (0, options.frequency_width), "num_freq_mask": options.frequency_masks}
+    sizes = {
+        "freq_mask_width_range": (0, options.frequency_width),
+        "num_freq_mask": options.frequency_masks,
+    }
     sizes |= {"time_mask_width_range": (0, options.time_width), "num_time_mask": options.time_masks}
-    grown = {"adaptive_number_ratio": options.share, "adaptive_size_ratio": options.share, "max_n_time_masks": options.most}
-    return SpecAug(apply_time_warp=options.warp > 0, time_warp_window=options.warp, adaptive=options.adaptive, **sizes, **grown)
+    grown = {
+        "adaptive_number_ratio": options.share,
+        "adaptive_size_ratio": options.share,
+        "max_n_time_masks": options.most,
+    }
+    return SpecAug(
+        apply_time_warp=options.warp > 0,
+        time_warp_window=options.warp,
+        adaptive=options.adaptive,
+        **sizes,
+        **grown,
+    )
 
 
-@pytest.mark.parametrize("options", [ASR, ADAPTIVE, SpecAugment(warp=0), SpecAugment(3, 10, 10, 10, 10)])
+@pytest.mark.parametrize(
+    "options", [ASR, ADAPTIVE, SpecAugment(warp=0), SpecAugment(3, 10, 10, 10, 10)]
+)
 @pytest.mark.parametrize("shape", [(60, 768), (10, 33), (11, 80), (200, 7), (1234, 60)])
 def test_a_single_recording_is_masked_as_by_s3prl(s3prl, options, shape):
     if options.adaptive and shape[0] < 25:

@@ -1,4 +1,5 @@
-"""Speaker verification: the task, the x-vector head beside s3prl's, and the curve of errors with its bootstrap."""
+"""Speaker verification: the task, the x-vector head beside s3prl's, and the curve of errors with
+its bootstrap."""
 
 import json
 
@@ -31,7 +32,9 @@ SMALL = {"projection": 16, "last": 24, "crop": 0.6}
 
 def utterances(split, speakers, each):
     names = [(f"{split}{s}", i) for s in range(speakers) for i in range(each)]
-    return tuple(Utterance(f"{name}-{i}", f"{name}-{i}.flac", 1.0, speaker=name) for name, i in names)
+    return tuple(
+        Utterance(f"{name}-{i}", f"{name}-{i}.flac", 1.0, speaker=name) for name, i in names
+    )
 
 
 @pytest.fixture
@@ -39,11 +42,18 @@ def made(tmp_path):
     """A function (**splits) -> data set with all trials of dev and test."""
 
     def make(**changes):
-        splits = {"train": utterances("a", 4, 6), "dev": utterances("b", 3, 4), "test": utterances("c", 6, 3)} | changes
+        splits = {
+            "train": utterances("a", 4, 6),
+            "dev": utterances("b", 3, 4),
+            "test": utterances("c", 6, 3),
+        } | changes
         for split in ("dev", "test"):
             found = splits[split]
             pairs = [(x, y) for i, x in enumerate(found) for y in found[:i]]
-            lines = [json.dumps({"first": x.id, "second": y.id, "same": x.speaker == y.speaker}) + "\n" for x, y in pairs]
+            lines = [
+                json.dumps({"first": x.id, "second": y.id, "same": x.speaker == y.speaker}) + "\n"
+                for x, y in pairs
+            ]
             (tmp_path / f"{split}.trials.jsonl").write_text("".join(lines))
         return UtteranceSet(tmp_path, "asv", splits, "hash")
 
@@ -57,7 +67,9 @@ def batch_of(found, lengths=None, seed=0):
     states = torch.zeros(len(found), 2, max(lengths), 8)
     for i, (u, n) in enumerate(zip(found, lengths, strict=True)):
         own = torch.Generator().manual_seed(sum(map(ord, u.speaker)) * 7)
-        states[i, :, :n] = torch.randn(8, generator=own) + 0.7 * torch.randn(2, n, 8, generator=generator)
+        states[i, :, :n] = torch.randn(8, generator=own) + 0.7 * torch.randn(
+            2, n, 8, generator=generator
+        )
     return Batch(tuple(found), states, torch.tensor(lengths))
 
 
@@ -72,7 +84,13 @@ def test_the_published_task(made):
     head = task.build(13, 8)
     assert head.speakers.shape == (512, 4) and len(head.featurizer.weights) == 13
     sizes = [(x.in_channels, x.out_channels, x.kernel_size[0], x.dilation[0]) for x in head.layers]
-    assert sizes == [(512, 512, 5, 1), (512, 512, 3, 2), (512, 512, 3, 3), (512, 512, 1, 1), (512, 1500, 1, 1)]
+    assert sizes == [
+        (512, 512, 5, 1),
+        (512, 512, 3, 2),
+        (512, 512, 3, 3),
+        (512, 512, 1, 1),
+        (512, 1500, 1, 1),
+    ]
     assert (CONTEXT, head.embedding.in_features, head.scale, head.margin) == (14, 3000, 30, 0.4)
 
 
@@ -86,10 +104,16 @@ def test_it_learns_to_tell_people_apart_that_it_never_met(made):
     evaluated = task.evaluate("test", predictions(task, head, "test"), 100)
     eer, cost = evaluated.measures
     assert (eer.metric, cost.metric, eer.n) == ("eer", "min_dcf", 18 * 17 // 2)
-    assert eer.value < 0.6 * before and eer.low <= eer.value <= eer.high and cost.low <= cost.value <= cost.high <= 1
+    assert (
+        eer.value < 0.6 * before
+        and eer.low <= eer.value <= eer.high
+        and cost.low <= cost.value <= cost.high <= 1
+    )
     det = evaluated.detail["det"]
     assert len(det["misses"]) == len(det["false_alarms"]) <= 200 and json.dumps(evaluated.detail)
-    assert ErrorCurve(np.array(det["false_alarms"]), np.array(det["misses"])).eer == pytest.approx(eer.value / 100, abs=0.02)
+    assert ErrorCurve(np.array(det["false_alarms"]), np.array(det["misses"])).eer == pytest.approx(
+        eer.value / 100, abs=0.02
+    )
 
 
 def test_a_prediction_is_the_recordings_own(made):
@@ -97,7 +121,11 @@ def test_a_prediction_is_the_recordings_own(made):
     head, batch = task.build(2, 8), batch_of(utterances("c", 4, 1), [1, 14, 33, 60])
     for i, together in enumerate(task.predict(head, batch)):
         (own,) = task.predict(head, alone(batch, i))
-        assert together.shape == (16,) and together.dtype == np.float32 and np.allclose(own, together, atol=1e-5)
+        assert (
+            together.shape == (16,)
+            and together.dtype == np.float32
+            and np.allclose(own, together, atol=1e-5)
+        )
 
 
 def test_training_takes_a_crop_that_the_seed_decides(made):
@@ -122,7 +150,11 @@ def test_scores_are_cosines(made):
     task = Verification(made(), GRID)
     found, trials = embeddings(task, "test"), task._trials["test"]
     pairs = [(found[t.first], found[t.second]) for t in trials]
-    assert np.allclose(score_trials(trials, found), [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in pairs], atol=1e-5)
+    assert np.allclose(
+        score_trials(trials, found),
+        [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in pairs],
+        atol=1e-5,
+    )
     found[task.data.splits["test"][0].id] = np.zeros(16)  # like nobody
     assert 0 <= task.evaluate("test", found, 0).measures[0].value < 50
     assert task.evaluate("test", dict.fromkeys(found, np.zeros(16)), 0).measures[0].value == 50
@@ -134,12 +166,18 @@ def test_unreadable_recordings_are_wrong_at_any_threshold(made, broken):
     found = embeddings(task, "test")
     assert task.evaluate("test", found, 0).measures[0].value == 0
     lost = task.data.splits["test"][0].id
-    found = {name: e for name, e in found.items() if name != lost} | ({} if broken is None else {lost: broken})
+    found = {name: e for name, e in found.items() if name != lost} | (
+        {} if broken is None else {lost: broken}
+    )
     evaluated, count = task.evaluate("test", found, 0), 18 * 17 // 2
     eer = evaluated.measures[0]
     assert eer.n == count and eer.low == eer.value == eer.high
-    assert eer.value == pytest.approx(100 * 2 / 18)  # 2 of the 18 trials of one person; 15 of 135 of two, as many
-    assert task.evaluate("test", {}, 0).measures[0].value == 100 and task.evaluate("test", {}, 0).measures[1].value == 1
+    # 2 of the 18 trials of one person; 15 of 135 of two, as many
+    assert eer.value == pytest.approx(100 * 2 / 18)
+    assert (
+        task.evaluate("test", {}, 0).measures[0].value == 100
+        and task.evaluate("test", {}, 0).measures[1].value == 1
+    )
 
 
 def test_speakers_are_drawn_where_there_are_enough(made):
@@ -148,13 +186,20 @@ def test_speakers_are_drawn_where_there_are_enough(made):
     assert [(m.drawn, m.groups) for m in test] == [("voice", 6)] * 2
     dev = task.evaluate("dev", embeddings(task, "dev", noise=2.0), 100).measures[0]
     assert dev.low < dev.value < dev.high
-    assert (dev.drawn, dev.groups) == ("recording (about these 3 voices)", len(task.data.splits["dev"]))
+    assert (dev.drawn, dev.groups) == (
+        "recording (about these 3 voices)",
+        len(task.data.splits["dev"]),
+    )
 
 
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        (utterances("a", 1, 5), r"train.jsonl has one speaker only \(a0\); add recordings of others$"),
+        (
+            utterances("a", 1, 5),
+            r"train.jsonl has one speaker only \(a0\); add recordings of "
+            r"others$",
+        ),
         (
             (*utterances("a", 2, 2), Utterance("x", "x.flac", 1.0)),
             r"train.jsonl, utterance x, has no speaker; add one to every line",
@@ -168,7 +213,8 @@ def test_data_that_cannot_be_learnt_from_is_refused_at_once(made, train, message
     refused(r"test.trials.jsonl", Verification, data, GRID)
 
 
-ODD = [[16], [17, 40, 23], [31, 31], [399], [16, 90]]  # frames; one more than 15, of which s3prl's deviation is NaN
+# frames; one more than 15, of which s3prl's deviation is NaN
+ODD = [[16], [17, 40, 23], [31, 31], [399], [16, 90]]
 
 
 def head_of(states=3, width=6, speakers=5, projection=7, last=11, seed=0):
@@ -180,7 +226,9 @@ def head_of(states=3, width=6, speakers=5, projection=7, last=11, seed=0):
 
 def states_of(lengths, states=3, width=6, seed=1):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(len(lengths), states, max(lengths), width, generator=generator), torch.tensor(lengths)
+    return torch.randn(
+        len(lengths), states, max(lengths), width, generator=generator
+    ), torch.tensor(lengths)
 
 
 def s3prls_model(head):
@@ -191,7 +239,8 @@ def s3prls_model(head):
     settings = {"agg_dim": last, "dropout_p": 0.0, "batch_norm": False}
     model = Model(projection, last, "SP", "XVector", "UtteranceExtractor", settings)
     for theirs, ours in zip(model.framelevel_feature_extractor.module, head.layers, strict=True):
-        weight = ours.weight.permute(0, 2, 1).flatten(1)  # theirs is a linear layer over the frames one after another
+        # theirs is a linear layer over the frames one after another
+        weight = ours.weight.permute(0, 2, 1).flatten(1)
         theirs.kernel.load_state_dict({"weight": weight, "bias": ours.bias})
     model.utterancelevel_feature_extractor.linear1.load_state_dict(head.embedding.state_dict())
     model.utterancelevel_feature_extractor.linear2.load_state_dict(head.second.state_dict())
@@ -201,12 +250,18 @@ def s3prls_model(head):
 
 
 @pytest.mark.parametrize("lengths", ODD)
-@pytest.mark.parametrize(("width", "projection", "last", "speakers"), [(6, 7, 11, 5), (1, 2, 3, 2), (13, 32, 9, 40)])
+@pytest.mark.parametrize(
+    ("width", "projection", "last", "speakers"), [(6, 7, 11, 5), (1, 2, 3, 2), (13, 32, 9, 40)]
+)
 def test_the_head_is_s3prls(s3prl, lengths, width, projection, last, speakers):
-    """`downstream/sv_voxceleb1`: embeddings, loss and gradients, of every recording by itself: their pooling takes padding in."""
+    """`downstream/sv_voxceleb1`: embeddings, loss and gradients, of every recording by itself:
+    their pooling takes padding in."""
     head = head_of(width=width, projection=projection, last=last, speakers=speakers)
     model, softmax = s3prls_model(head)
-    (states, frames), numbers = states_of(lengths, width=width), torch.arange(len(lengths)) % speakers
+    (states, frames), numbers = (
+        states_of(lengths, width=width),
+        torch.arange(len(lengths)) % speakers,
+    )
     embedded, trained = [], []
     for x, n in zip(states, lengths, strict=True):
         features, mask = head.projection(head.featurizer(x[None, :, :n])), torch.zeros(1, n - 14)
@@ -217,7 +272,11 @@ def test_the_head_is_s3prls(s3prl, lengths, width, projection, last, speakers):
     loss, expected = head.loss(ours, numbers), softmax(torch.cat(trained), numbers)
     assert torch.allclose(loss, expected, atol=1e-4)
     parameters = [head.projection.weight, head.featurizer.weights]
-    for mine, his in zip(torch.autograd.grad(loss, parameters), torch.autograd.grad(expected, parameters), strict=True):
+    for mine, his in zip(
+        torch.autograd.grad(loss, parameters),
+        torch.autograd.grad(expected, parameters),
+        strict=True,
+    ):
         assert torch.allclose(mine, his, atol=1e-3, rtol=1e-3)
 
 
@@ -227,7 +286,9 @@ def test_a_short_recording_is_repeated(frames):
     states, lengths = states_of([frames])
     around = states.repeat(1, 1, LEAST, 1)[:, :, :LEAST]
     found = head(states, lengths)
-    assert torch.isfinite(found).all() and torch.allclose(found, head(around, torch.tensor([LEAST])), atol=1e-6)
+    assert torch.isfinite(found).all() and torch.allclose(
+        found, head(around, torch.tensor([LEAST])), atol=1e-6
+    )
     head.loss(found, torch.tensor([0])).backward()
     assert all(torch.isfinite(p.grad).all() for p in head.parameters())
 
@@ -240,7 +301,11 @@ def trials(count, seed, apart=1.0, digits=8):
 
 
 random_trials = st.builds(
-    trials, st.integers(2, 400), st.integers(0, 10**6), st.sampled_from([-1.0, 0.0, 1.0, 3.0]), st.sampled_from([0, 1, 8])
+    trials,
+    st.integers(2, 400),
+    st.integers(0, 10**6),
+    st.sampled_from([-1.0, 0.0, 1.0, 3.0]),
+    st.sampled_from([0, 1, 8]),
 )
 
 
@@ -284,7 +349,12 @@ def test_a_det_curve_of_few_points(count):
     thin = curve.thinned()
     assert len(thin.misses) == len(thin.false_alarms) <= 200
     assert (np.diff(thin.false_alarms) >= 0).all() and (np.diff(thin.misses) <= 0).all()
-    assert (thin.false_alarms[0], thin.misses[0], thin.false_alarms[-1], thin.misses[-1]) == (0, 1, 1, 0)
+    assert (thin.false_alarms[0], thin.misses[0], thin.false_alarms[-1], thin.misses[-1]) == (
+        0,
+        1,
+        1,
+        0,
+    )
     assert thin.eer == pytest.approx(curve.eer, abs=0.02)
 
 
@@ -292,7 +362,12 @@ def trials_of(persons, count, seed):
     rng = np.random.default_rng(seed)
     first, same = rng.integers(0, persons, count), rng.random(count) < 0.5
     second = np.where(same, first, (first + rng.integers(1, persons, count)) % persons)
-    return rng.normal(size=count) + 2 * same, same, [str(i) for i in first], [str(i) for i in second]
+    return (
+        rng.normal(size=count) + 2 * same,
+        same,
+        [str(i) for i in first],
+        [str(i) for i in second],
+    )
 
 
 def test_the_bootstrap_draws_speakers():
@@ -306,17 +381,25 @@ def test_the_bootstrap_draws_speakers():
     order = np.random.default_rng(0).permutation(300)
     names = [list(np.array(side)[order]) for side in (first, second)]
     assert verification_intervals(scores[order], same[order], *names, 0)[0] == still
-    one = verification_intervals(np.array([2.0, 1.0, 0.0]), np.array([True, False, True]), ["a"] * 3, ["a"] * 3, 50)[0]
+    one = verification_intervals(
+        np.array([2.0, 1.0, 0.0]), np.array([True, False, True]), ["a"] * 3, ["a"] * 3, 50
+    )[0]
     assert one.low == one.high  # one speaker has no spread
 
 
 def test_a_resample_by_hand():
     scores, same, first, second = trials_of(5, 60, 3)
-    times = np.random.default_rng(0).multinomial(5, np.full(5, 0.2), 1)[0]  # the first that is drawn
+    # the first that is drawn
+    times = np.random.default_rng(0).multinomial(5, np.full(5, 0.2), 1)[0]
     index = {name: i for i, name in enumerate(dict.fromkeys([*first, *second]))}
     pairs = [(index[a], index[b]) for a, b in zip(first, second, strict=True)]
     weights = np.array([times[a] if a == b else times[a] * times[b] for a, b in pairs])
     expected = ErrorCurve.of_scores(scores.repeat(weights), same.repeat(weights))
-    eer, cost = verification_intervals(scores, same, first, second, 1)  # the interval of one resample ends there
-    assert sorted({eer.low, eer.value, eer.high}) == pytest.approx(sorted({eer.value, float(expected.eer)}))
-    assert sorted({cost.low, cost.value, cost.high}) == pytest.approx(sorted({cost.value, float(expected.min_dcf)}))
+    # the interval of one resample ends there
+    eer, cost = verification_intervals(scores, same, first, second, 1)
+    assert sorted({eer.low, eer.value, eer.high}) == pytest.approx(
+        sorted({eer.value, float(expected.eer)})
+    )
+    assert sorted({cost.low, cost.value, cost.high}) == pytest.approx(
+        sorted({cost.value, float(expected.min_dcf)})
+    )
