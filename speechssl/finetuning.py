@@ -24,8 +24,8 @@ from typing import Any, get_args
 import torch
 from torch import nn
 
-from speechssl.config import Trained
 from speechssl.errors import InputError, MissingExtra
+from speechssl.options import Trained
 
 METHODS = get_args(Trained)
 OTHERS = "--trained all, frozen or none"  # that suit every encoder

@@ -31,8 +31,8 @@ import numpy as np
 
 from speechssl.audio import SAMPLE_RATE, length
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import Transcript
+from speechssl.cascade.options import ReaderOptions
 from speechssl.data.asked import LONGEST_QUESTION, read_speech
 from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.report.figures import PALETTE

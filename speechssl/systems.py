@@ -24,7 +24,6 @@ import numpy as np
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import Recogniser
 from speechssl.cascade.decode import NGRAM_FOLDER
 from speechssl.cascade.local import (
@@ -36,6 +35,7 @@ from speechssl.cascade.local import (
     recognisers,
     trained_on,
 )
+from speechssl.cascade.options import ReaderOptions
 from speechssl.cascade.readers import TextQa, find_reader, load_text_qa
 from speechssl.cascade.system import (
     SIMULATED,
@@ -47,7 +47,6 @@ from speechssl.cascade.system import (
     load_simulated,
     load_text,
 )
-from speechssl.config import shipped
 from speechssl.data.asked import read_question, read_speech
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
@@ -66,6 +65,7 @@ from speechssl.io import (
     read_json,
     stage,
 )
+from speechssl.options import shipped
 from speechssl.text import NGRAM, language_of
 from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import load_codebook

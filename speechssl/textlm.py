@@ -31,7 +31,6 @@ from safetensors.torch import save_file
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import nn
 
-from speechssl.config import TEXT_FAMILIES
 from speechssl.encoders.training import KEPT, AttentionFunction
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import (
@@ -43,6 +42,7 @@ from speechssl.io import (
     read_json,
     replacing,
 )
+from speechssl.options import TEXT_FAMILIES
 from speechssl.synth.synthesisers import pronounce
 from speechssl.text import parts
 

@@ -31,9 +31,9 @@ from tqdm import tqdm
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import TensorBoardCallback
 
-from speechssl.config import EvalOptions, TrainingOptions
 from speechssl.errors import InputError
 from speechssl.io import hash_files, parse_json, read_json, write_json, write_lines
+from speechssl.options import EvalOptions, TrainingOptions
 from speechssl.processes import (
     agreed,
     is_main,

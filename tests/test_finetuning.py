@@ -23,7 +23,6 @@ from transformers import (
     WavLMModel,
 )
 
-from speechssl.config import TEXT_FAMILIES
 from speechssl.errors import InputError, MissingExtra
 from speechssl.finetuning import (
     BOTTLENECK,
@@ -36,6 +35,7 @@ from speechssl.finetuning import (
     train_only,
     trained_parameters,
 )
+from speechssl.options import TEXT_FAMILIES
 from speechssl.text_side.frozen import Computer, load_puzzle
 from speechssl.textlm import load_text_encoder, make_encoder
 

@@ -24,7 +24,6 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from speechssl.cascade.data import text_examples
 from speechssl.cascade.train import train_text
-from speechssl.config import TrainingOptions
 from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
 from speechssl.dual.model import load_reader
 from speechssl.dual.system import Reader
@@ -32,6 +31,7 @@ from speechssl.dual.train import QaOptions
 from speechssl.encoders.training import AttentionFunction
 from speechssl.errors import InputError
 from speechssl.io import SHIPPED
+from speechssl.options import TrainingOptions
 from speechssl.textlm import (
     ASSIGNMENTS,
     MINILM,

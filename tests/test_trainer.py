@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from speechssl.config import EvalOptions, TrainingOptions, settings
-from speechssl.dual.config import QaOptions
+from speechssl.dual.options import QaOptions
 from speechssl.errors import MissingExtra
 from speechssl.io import read_json, write_json
+from speechssl.options import EvalOptions, TrainingOptions, settings
 from speechssl.trainer import Evaluation, fit
 
 from .files import read_lines, refused

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from speechssl.cli import main
-from speechssl.config import TrainingOptions
+from speechssl.options import TrainingOptions
 from speechssl.pretrain.data import Cropper
 from speechssl.processes import agreed, main_first, mean_of_processes, rank
 from speechssl.trainer import fit

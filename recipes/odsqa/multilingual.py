@@ -23,10 +23,10 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speechssl.cli.parser import parse
-from speechssl.config import BERT, Count, TrainingOptions, argument, group, option
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.io import stage, write_json
+from speechssl.options import BERT, Count, TrainingOptions, argument, group, option
 from speechssl.text import pieces
 from speechssl.textlm import (
     TextCodec,

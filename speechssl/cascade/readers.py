@@ -22,15 +22,15 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.data import TimedWord, Transcript
-from speechssl.config import TEXT_FAMILIES, shipped
+from speechssl.cascade.options import ReaderOptions
 from speechssl.dual.data import Window
 from speechssl.dual.model import load_reader
 from speechssl.dual.system import Reader, best_span_of_windows, device_of, most_alike, run_model
 from speechssl.encoders.hubert import for_inference
 from speechssl.errors import InputError
 from speechssl.io import FILES, WEIGHTS, checkpoint_folder, hash_files, read_json
+from speechssl.options import TEXT_FAMILIES, shipped
 from speechssl.textlm import (
     SHIFT,
     TextCodec,

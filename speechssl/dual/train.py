@@ -22,7 +22,6 @@ from torch import nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from speechssl.config import EvalOptions, settings
 from speechssl.data.records import (
     Corpus,
     Question,
@@ -32,7 +31,6 @@ from speechssl.data.records import (
     first_passages,
     load_corpus,
 )
-from speechssl.dual.config import QaOptions
 from speechssl.dual.data import (
     Example,
     ExampleBatches,
@@ -44,11 +42,13 @@ from speechssl.dual.data import (
     unit_source,
 )
 from speechssl.dual.model import SpanModel, load_reader, save_reader
+from speechssl.dual.options import QaOptions
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader, answer_units
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import merged, train_only, trained_parameters
 from speechssl.io import CARD, MADE_FROM, hash_of_weights, locked, read_json, stage, write_json
 from speechssl.metrics import frame_f1, token_f1
+from speechssl.options import EvalOptions, settings
 from speechssl.processes import is_main, main_first
 from speechssl.textlm import (
     checkpoint_gradients,

@@ -19,10 +19,9 @@ from rapidfuzz.distance import Levenshtein
 from tqdm import tqdm
 
 from speechssl.audio import read_audio
-from speechssl.cascade.config import CtcOptions, ReaderOptions
 from speechssl.cascade.model import CtcRecogniser, greedy_decode
+from speechssl.cascade.options import CtcOptions, ReaderOptions
 from speechssl.cascade.train import train_ctc
-from speechssl.config import PLAIN, TrainingOptions
 from speechssl.data.files import list_recordings, source_card
 from speechssl.data.records import (
     Corpus,
@@ -43,7 +42,7 @@ from speechssl.encoders.load import (
     shared_encoder,
 )
 from speechssl.errors import InputError, report_set_aside
-from speechssl.eval.config import Robustness
+from speechssl.eval.options import Robustness
 from speechssl.eval.run import (
     Encoded,
     Encoding,
@@ -67,6 +66,7 @@ from speechssl.eval.spoken_qa import (
 )
 from speechssl.io import SHIPPED, hash_json, read_json
 from speechssl.metrics import word_error_rate
+from speechssl.options import PLAIN, TrainingOptions
 from speechssl.stats import ItemScore, unknown_voice
 from speechssl.superb.data import (
     TRAINING,

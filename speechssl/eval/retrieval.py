@@ -37,7 +37,7 @@ from speechssl.dual.model import load_reader
 from speechssl.dual.system import check_units_of, device_of, run_model
 from speechssl.encoders.load import hash_weights, remember_last, shared_encoder
 from speechssl.errors import InputError
-from speechssl.eval.config import Retrieval
+from speechssl.eval.options import Retrieval
 from speechssl.eval.run import Encoding
 from speechssl.eval.scores import question_lines
 from speechssl.eval.spoken_qa import (

@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 
 from speechssl.augment import Distorter
-from speechssl.config import noise_folders, parse_named
 from speechssl.data.records import synthetic_note
 from speechssl.errors import InputError
-from speechssl.eval.config import Robustness
 from speechssl.eval.grid import MAKERS, TEST, GridCell, GridTask, Maker, load_tested, run_grid
+from speechssl.eval.options import Robustness
 from speechssl.eval.run import (
     Setting,
     check_conditions,
@@ -32,6 +31,7 @@ from speechssl.eval.run import (
     settings_of,
 )
 from speechssl.io import write_json, write_text
+from speechssl.options import noise_folders, parse_named
 from speechssl.results import (
     CASCADE,
     LOWER_IS_BETTER,

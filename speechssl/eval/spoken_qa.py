@@ -46,7 +46,7 @@ from speechssl.data.records import (
 )
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, report_set_aside
-from speechssl.eval.config import Choice, Conditions, Confusions, Predictions, Qa
+from speechssl.eval.options import Choice, Conditions, Confusions, Predictions, Qa
 from speechssl.eval.run import (
     Encoded,
     Encoding,

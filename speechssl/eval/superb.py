@@ -33,11 +33,10 @@ from tqdm import tqdm
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter
 from speechssl.cascade.decode import read_arpa
-from speechssl.config import noise_folders
 from speechssl.data.superb import DOCUMENTS, UtteranceSet, load_labelled, load_set
 from speechssl.encoders.load import SpeechEncoder, load_encoder, single_threaded
 from speechssl.errors import InputError, report_set_aside
-from speechssl.eval.config import LEADERBOARD, Data, Superb
+from speechssl.eval.options import LEADERBOARD, Data, Superb
 from speechssl.eval.run import (
     Encoded,
     FrozenMixtures,
@@ -55,6 +54,7 @@ from speechssl.eval.run import (
     trained_noises,
 )
 from speechssl.io import hash_bytes, hash_json, read_json, write_json, write_text
+from speechssl.options import noise_folders
 from speechssl.results import (
     DEFAULT,
     LOWER_IS_BETTER,

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from speechssl.config import settings
 from speechssl.data.records import Corpus, corpus_card, data_facts, data_hash, load_corpus
 from speechssl.dual.data import Layout, codebooks_of, unit_source
 from speechssl.dual.model import load_reader
@@ -30,7 +29,6 @@ from speechssl.dual.train import (
 )
 from speechssl.errors import InputError, report_set_aside
 from speechssl.io import read_json, stage
-from speechssl.multiple_choice.config import ChoiceOptions
 from speechssl.multiple_choice.data import (
     ChoiceBatches,
     ChoiceExample,
@@ -47,6 +45,8 @@ from speechssl.multiple_choice.model import (
     chosen,
     load_choice,
 )
+from speechssl.multiple_choice.options import ChoiceOptions
+from speechssl.options import settings
 from speechssl.processes import is_main
 from speechssl.speechbert.data import CLS, PAD, SEP
 from speechssl.speechbert.model import CodeEmbedding

@@ -38,9 +38,9 @@ from speechssl.io import (
 from speechssl.processes import is_main, processes
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch
-from speechssl.units.config import BUDGET, STARTS
 from speechssl.units.features import Features, frames_of
 from speechssl.units.kmeans import Codebook, fit_kmeans
+from speechssl.units.options import BUDGET, STARTS
 
 # ---- recordings and targets
 #

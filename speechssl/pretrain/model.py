@@ -45,8 +45,8 @@ from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.finetuning import added
 from speechssl.io import SHIPPED, checkpoint_folder, replacing
-from speechssl.pretrain.config import Labels, Mode, Schedule
 from speechssl.pretrain.data import cut_to_same
+from speechssl.pretrain.options import Labels, Mode, Schedule
 from speechssl.processes import is_main, mean_of_processes, processes
 from speechssl.trainer import Batch
 

@@ -10,9 +10,9 @@ import yaml
 from transformers import HubertConfig, Wav2Vec2Config
 
 from speechssl.augment.training import TrainingDistortions
-from speechssl.config import TrainingOptions
 from speechssl.encoders.load import small_config
 from speechssl.errors import InputError
+from speechssl.options import TrainingOptions
 from speechssl.pretrain.data import MaskOptions
 from speechssl.pretrain.model import (
     PENALTY,

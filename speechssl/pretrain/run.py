@@ -18,7 +18,6 @@ import torch
 from transformers import HubertModel, Wav2Vec2Model
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.config import settings
 from speechssl.encoders.hubert import check_known
 from speechssl.encoders.load import (
     SpeechEncoder,
@@ -29,6 +28,7 @@ from speechssl.encoders.load import (
 )
 from speechssl.errors import InputError
 from speechssl.io import hash_json, stage, write_json
+from speechssl.options import settings
 from speechssl.pretrain.data import (
     Cropper,
     LabelledAudio,
@@ -53,9 +53,9 @@ from speechssl.pretrain.presets import HUBERT, WAV2VEC2, HubertOptions, Options
 from speechssl.processes import is_main, main_first
 from speechssl.timing import FrameGrid
 from speechssl.trainer import check_share, fit
-from speechssl.units.config import BUDGET, STARTS
 from speechssl.units.features import Features, features_of, load_features, spectral_stream
 from speechssl.units.kmeans import Codebook, load_codebook
+from speechssl.units.options import BUDGET, STARTS
 
 
 def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:

@@ -32,7 +32,6 @@ from transformers import HubertModel
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.augment.training import TrainingDistortions, parse_distortions
-from speechssl.config import TrainingOptions, settings
 from speechssl.encoders.hubert import check_known
 from speechssl.encoders.load import (
     SpeechEncoder,
@@ -44,7 +43,7 @@ from speechssl.encoders.load import (
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.io import stage, write_json
-from speechssl.pretrain.config import Codes, PseudoLabels, Spin, Versions
+from speechssl.options import TrainingOptions, settings
 from speechssl.pretrain.data import (
     Cropper,
     LabelledAudio,
@@ -53,6 +52,7 @@ from speechssl.pretrain.data import (
     pack_audio,
     training_data,
 )
+from speechssl.pretrain.options import Codes, PseudoLabels, Spin, Versions
 from speechssl.pretrain.presets import HUBERT, HubertOptions
 from speechssl.pretrain.run import hashes, make_targets
 from speechssl.processes import is_main, main_first, mean_of_processes, processes

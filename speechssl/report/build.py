@@ -32,12 +32,12 @@ from speechssl.data.records import (
 from speechssl.encoders.load import load_encoder, single_threaded
 from speechssl.errors import InputError
 from speechssl.eval.compare import Scores, read_results
-from speechssl.eval.config import CORES
+from speechssl.eval.options import CORES
 from speechssl.eval.scores import answer_type
 from speechssl.eval.spoken_qa import METRICS, by_length, rows_of, score_questions
 from speechssl.io import model_folder, read_json
-from speechssl.report.config import Report
 from speechssl.report.figures import ShownCondition, arrange, decibels
+from speechssl.report.options import Report
 from speechssl.report.page import (
     ListeningExample,
     Prediction,

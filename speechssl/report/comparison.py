@@ -33,8 +33,8 @@ from speechssl.eval.compare import (
     tables_of,
 )
 from speechssl.io import read_json, write_json, write_text
-from speechssl.report.config import Compare
 from speechssl.report.figures import Drawing, Series, arrange, draw_interval, panels_in, svg_of
+from speechssl.report.options import Compare
 from speechssl.report.page import Section, grid_of, write_page
 from speechssl.report.spoken_qa import error_table, explorer_of, methods_of, predictions_path
 from speechssl.results import (

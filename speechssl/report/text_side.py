@@ -30,8 +30,8 @@ from speechssl.report.figures import (
 )
 from speechssl.report.page import Section
 from speechssl.results import INK, MUTED, Row, Table, interval_text, listed, table_of
-from speechssl.text_side.config import Objective
 from speechssl.text_side.data import dependency
+from speechssl.text_side.options import Objective
 from speechssl.text_side.published import (
     ALIGNMENT,
     ARTIFICIAL,

@@ -24,7 +24,6 @@ from transformers import PreTrainedTokenizerBase
 
 from speechssl.audio import read_audio
 from speechssl.cascade.model import CtcRecogniser
-from speechssl.config import settings
 from speechssl.data.records import (
     Corpus,
     corpus_card,
@@ -33,9 +32,9 @@ from speechssl.data.records import (
     first_passages,
     load_corpus,
 )
-from speechssl.dual.config import QaOptions
 from speechssl.dual.data import check_times
 from speechssl.dual.model import SpanModel, load_reader
+from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
 from speechssl.dual.train import (
     answer_in_batches,
@@ -52,8 +51,8 @@ from speechssl.encoders.load import SpeechEncoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import merged, train_only, trained_parameters
 from speechssl.io import hash_bytes, hash_json, read_json, stage
+from speechssl.options import settings
 from speechssl.processes import is_main, main_first
-from speechssl.speechbert.config import SpeechBertOptions, TransferSpeechBertOptions
 from speechssl.speechbert.data import (
     SPECIAL_IDS,
     SPECIALS,
@@ -73,6 +72,7 @@ from speechssl.speechbert.model import (
     load_weights,
     save_speechbert,
 )
+from speechssl.speechbert.options import SpeechBertOptions, TransferSpeechBertOptions
 from speechssl.speechbert.system import SpeechBertSystem, answer_codes, speechbert_features
 from speechssl.text import pieces
 from speechssl.textlm import (

@@ -19,15 +19,15 @@ from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from speechssl.config import settings
 from speechssl.dual.data import collate, draw_batch
 from speechssl.dual.model import EncoderInputs
 from speechssl.dual.system import run_model
 from speechssl.errors import InputError
 from speechssl.finetuning import train_only, trained_parameters
 from speechssl.io import stage
-from speechssl.text_side.config import ClassifyOptions
+from speechssl.options import settings
 from speechssl.text_side.objectives import check_length
+from speechssl.text_side.options import ClassifyOptions
 from speechssl.text_side.runs import (
     columns,
     encoder_named,

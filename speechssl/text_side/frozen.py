@@ -27,14 +27,14 @@ from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from speechssl.config import settings
 from speechssl.dual.data import draw_batch
 from speechssl.dual.model import EncoderInputs
 from speechssl.errors import InputError
 from speechssl.finetuning import train_only, trained_parameters
 from speechssl.io import hash_bytes, stage
-from speechssl.text_side.config import ComputeOptions
+from speechssl.options import settings
 from speechssl.text_side.objectives import check_length
+from speechssl.text_side.options import ComputeOptions
 from speechssl.text_side.published import COPY, MAJORITY, NEAREST, OUTER, VOTE
 from speechssl.text_side.runs import encoder_named, fit_and_score, run_folder, write_scores
 from speechssl.textlm import load_text_encoder, make_encoder, without_dropout

@@ -48,9 +48,9 @@ from speechssl.io import checkpoint_folder, hash_json, read_json, read_text, sta
 from speechssl.stats import BootstrapUnits
 from speechssl.synth.minisqa import lexicon
 from speechssl.text import joiner
-from speechssl.text_side.config import LanguageOptions
 from speechssl.text_side.data import Text, load_text, respell
 from speechssl.text_side.objectives import MLM_HEAD, TokenHead
+from speechssl.text_side.options import LanguageOptions
 from speechssl.text_side.published import ALIGNMENT, CONVERTED, PRECISION
 from speechssl.text_side.runs import encoder_named, run_folder, write_scores
 from speechssl.textlm import (

@@ -24,11 +24,10 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoConfig, BertConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from speechssl.config import settings
 from speechssl.errors import InputError
 from speechssl.io import checkpoint_folder, hash_of_others, replacing, stage
+from speechssl.options import settings
 from speechssl.processes import is_main, main_first
-from speechssl.text_side.config import TextPretraining
 from speechssl.text_side.data import (
     Stream,
     Text,
@@ -58,6 +57,7 @@ from speechssl.text_side.objectives import (
     save_causal,
     set_rows,
 )
+from speechssl.text_side.options import TextPretraining
 from speechssl.text_side.runs import encoder_named
 from speechssl.text_side.tasks import TextTask, load_task
 from speechssl.textlm import (

@@ -37,9 +37,7 @@ from tqdm import tqdm
 
 from speechssl.cascade.data import text_examples
 from speechssl.cascade.train import begin_text
-from speechssl.config import settings
 from speechssl.data.records import data_hash, load_corpus, passage_units, synthetic_note
-from speechssl.dual.config import QaOptions
 from speechssl.dual.data import (
     Example,
     ExampleBatches,
@@ -49,6 +47,7 @@ from speechssl.dual.data import (
     unit_source,
 )
 from speechssl.dual.model import SpanModel, load_reader, without_pooler
+from speechssl.dual.options import QaOptions
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader
 from speechssl.dual.train import check_positions, example_batches, layout_of, unit_encoder
 from speechssl.errors import InputError, report_set_aside
@@ -65,8 +64,9 @@ from speechssl.io import (
     write_text,
 )
 from speechssl.metrics import frame_f1
+from speechssl.options import settings
 from speechssl.stats import BootstrapUnits
-from speechssl.text_side.config import SurfaceOptions
+from speechssl.text_side.options import SurfaceOptions
 from speechssl.text_side.published import END_DEV, END_TRAIN, HILL, RISE, SURFACE
 from speechssl.text_side.runs import (
     NATS,

@@ -37,8 +37,8 @@ from speechssl.io import (
     write_json,
     write_text,
 )
-from speechssl.text_side.config import SentenceTasks, Symbols
 from speechssl.text_side.data import load_text, sentences
+from speechssl.text_side.options import SentenceTasks, Symbols
 
 SPLITS = ("train", "dev", "test")
 METRICS = ACCURACY, MCC, SPEARMAN = "accuracy", "mcc", "spearman"

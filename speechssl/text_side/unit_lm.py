@@ -7,7 +7,7 @@ rows for the units; `--assignment` has the other ways in which DUAL gives rows t
 `scratch`. OUT/model is a checkpoint of transformers.
 
     train_unit_lm      trains one
-    probe              perplexity, spot-the-word, same-different, few-shot by prompts (`Probe` in `config.py` has what they are)
+    probe              perplexity, spot-the-word, same-different, few-shot by prompts (`Probe` in `options.py` has what they are)
     make_spoken_words  real words and non-words, spoken, for spot-the-word (sWUGGY, arXiv 2011.11588) and its kin. sWUGGY's
                        non-words are Wuggy's; here a word of a corpus and its non-word differ in one
                        phone, by the rule in `SpokenWords`. Both go to the synthesiser as phones, so
@@ -58,7 +58,6 @@ from speechssl.synth.minisqa import speakers
 from speechssl.synth.minisuperb import trimmed
 from speechssl.synth.synthesisers import Voice, pronounce, speak_phones
 from speechssl.text import ngrams
-from speechssl.text_side.config import ProbeOptions, SpokenWords, TextContinue, UnitLmOptions
 from speechssl.text_side.data import load_vocabulary
 from speechssl.text_side.objectives import (
     CausalBatches,
@@ -71,6 +70,7 @@ from speechssl.text_side.objectives import (
     save_causal,
     set_rows,
 )
+from speechssl.text_side.options import ProbeOptions, SpokenWords, TextContinue, UnitLmOptions
 from speechssl.text_side.pretrain import not_empty, whole
 from speechssl.text_side.published import FEW_SHOT, SAME_DIFFERENT, SAME_NON_WORD, SPOT_THE_WORD
 from speechssl.text_side.runs import (

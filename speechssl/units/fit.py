@@ -25,7 +25,6 @@ from speechssl.data.records import data_hash
 from speechssl.encoders.load import load_encoder, single_threaded
 from speechssl.encoders.unpickle import read_centroids
 from speechssl.errors import InputError, report_set_aside
-from speechssl.units.config import FitOptions, TransferOptions
 from speechssl.units.features import (
     SPECTRAL,
     encoder_features,
@@ -43,6 +42,7 @@ from speechssl.units.kmeans import (
     load_codebook,
     versions,
 )
+from speechssl.units.options import FitOptions, TransferOptions
 
 ITERATIONS = 100  # of L-BFGS
 COMPARED = 50  # recordings at most whose units by both codebooks are compared

@@ -38,7 +38,7 @@ from speechssl.io import (
     unlike,
     write_json,
 )
-from speechssl.units.config import BUDGET, STARTS
+from speechssl.units.options import BUDGET, STARTS
 
 CACHED = 1 << 18  # scores of a block: one megabyte, which stays in the second-level cache
 EXACT = 1 << 20  # numbers that are taken to float64 at a time

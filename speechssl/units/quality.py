@@ -53,9 +53,9 @@ from speechssl.timing import (
     unit_samples,
     units_of_interval,
 )
-from speechssl.units.config import EvaluateOptions
 from speechssl.units.features import UnitExtractor, load_extractor
 from speechssl.units.fit import check_spectral
+from speechssl.units.options import EvaluateOptions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

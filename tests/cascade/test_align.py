@@ -871,10 +871,10 @@ def test_minisqa_without_times_is_aligned_and_trains_dual(
     pytest.importorskip(
         "espeakng_loader", reason=('the synthesiser needs: pip install "speechssl[synth]"')
     )
-    from speechssl.config import TrainingOptions
     from speechssl.dual import train
-    from speechssl.dual.config import QaOptions
+    from speechssl.dual.options import QaOptions
     from speechssl.dual.train import train_dual
+    from speechssl.options import TrainingOptions
 
     source, bare, out = tmp_path / "minisqa", tmp_path / "bare", tmp_path / "timed"
     counts = [

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedTokenizerFast
 
-from speechssl.cascade.config import ReaderOptions
+from speechssl.cascade.options import ReaderOptions
 from speechssl.cascade.readers import (
     cut_at_words,
     join_text,
@@ -28,7 +28,6 @@ from speechssl.cascade.readers import (
 )
 from speechssl.cascade.train import train_text
 from speechssl.cli import main
-from speechssl.config import TEXT_FAMILIES, TrainingOptions
 from speechssl.data.records import (
     Answer,
     Passage,
@@ -38,11 +37,12 @@ from speechssl.data.records import (
     training_data,
     write_records,
 )
-from speechssl.dual.config import QaOptions
+from speechssl.dual.options import QaOptions
 from speechssl.errors import InputError
-from speechssl.eval.config import Qa
+from speechssl.eval.options import Qa
 from speechssl.eval.spoken_qa import run_evaluation
 from speechssl.io import MODELS, hash_files, model_folder, read_json
+from speechssl.options import TEXT_FAMILIES, TrainingOptions
 from speechssl.results import read_rows
 from speechssl.systems import load_systems
 from speechssl.textlm import Shift

@@ -10,16 +10,16 @@ import torch
 
 from speechssl.audio import read_audio
 from speechssl.cascade import train
-from speechssl.cascade.config import TrainNgram
 from speechssl.cascade.decode import SPECIAL
 from speechssl.cascade.model import CtcRecogniser, CtcVocabulary
+from speechssl.cascade.options import TrainNgram
 from speechssl.cascade.system import load_recogniser
 from speechssl.cascade.train import CropBatches, CtcOptions, choose_ngram, spell, train_ctc
-from speechssl.config import EvalOptions, TrainingOptions
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.train import best_of
 from speechssl.errors import InputError
 from speechssl.metrics import word_error_rate
+from speechssl.options import EvalOptions, TrainingOptions
 
 from ..files import change_lines, read_lines, refused, same_files, untouched
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from speechssl.cli import PATIENCE, VERBS, main, parse_arguments, versions
-from speechssl.cli.config import script
+from speechssl.cli.options import script
 from speechssl.cli.parser import Manner, as_typed, take_manner
-from speechssl.config import option
 from speechssl.errors import InputError, report_set_aside
 from speechssl.io import write_json
+from speechssl.options import option
 from speechssl.results import Row, append_rows
 from speechssl.timing import shown_length
 
@@ -46,6 +46,7 @@ class Verb:
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     def run(verb: Verb, *words: str) -> tuple[int, str, str]:
         monkeypatch.setattr("speechssl.cli.parse_arguments", lambda *_: verb)
+        monkeypatch.setattr("speechssl.cli.function_of", lambda options: type(options).run)
         code = main(["report", *words])
         return code, *capsys.readouterr()
 

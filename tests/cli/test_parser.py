@@ -12,7 +12,7 @@ import yaml
 
 from speechssl.cli import main, parse_arguments
 from speechssl.cli.parser import parse, parser_of
-from speechssl.config import (
+from speechssl.options import (
     Amount,
     Count,
     Portion,

@@ -19,9 +19,9 @@ from tqdm import tqdm
 
 from speechssl.cli import GROUPS, VERBS, Lines, config_of, main, overview, parse_arguments
 from speechssl.cli.parser import options_of, parser_of
-from speechssl.config import BERT, HUBERT, PLAIN, Adam, TrainingOptions
 from speechssl.data.prepare import described
 from speechssl.io import model_folder, read_json, write_json
+from speechssl.options import BERT, HUBERT, PLAIN, Adam, TrainingOptions
 
 ROOT = Path(__file__).parents[2]
 MODELS = model_folder("people-en")
@@ -347,12 +347,14 @@ def test_parts_that_do_not_fit_are_one_sentence(
 # Corpora
 
 QA = [
-    verb for verb in VERBS if VERBS[verb].startswith("data:") and hasattr(config_of(verb), "speak")
+    verb
+    for verb in VERBS
+    if VERBS[verb].options.startswith("data.") and hasattr(config_of(verb), "speak")
 ]
 SETS = [
     verb
     for verb in VERBS
-    if VERBS[verb].startswith("data:") and hasattr(config_of(verb), "any_count")
+    if VERBS[verb].options.startswith("data.") and hasattr(config_of(verb), "any_count")
 ]
 
 

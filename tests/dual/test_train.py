@@ -14,7 +14,6 @@ from transformers import ViTConfig, ViTModel
 from speechssl.cascade import train as cascade_train
 from speechssl.cascade.data import answer_words
 from speechssl.cascade.train import train_text
-from speechssl.config import TEXT_FAMILIES, EvalOptions, TrainingOptions
 from speechssl.data.records import Answer, Passage, Question, data_hash, load_corpus
 from speechssl.dual import train
 from speechssl.dual.data import ExampleBatches, unit_examples
@@ -24,6 +23,7 @@ from speechssl.dual.train import QaOptions, best_of, swept, train_dual
 from speechssl.errors import InputError
 from speechssl.eval.spoken_qa import score_questions
 from speechssl.io import dequantise, quantise
+from speechssl.options import TEXT_FAMILIES, EvalOptions, TrainingOptions
 from speechssl.textlm import load_text_encoder, symbol_encoder
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.storage import load_units

@@ -21,7 +21,7 @@ from speechssl.io import differing, model_folder, read_json, write_json
 from speechssl.multiple_choice.system import Baseline, WrittenChoice, load_choice_systems
 from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
-from speechssl.report.config import Compare, Report
+from speechssl.report.options import Compare, Report
 from speechssl.results import append_rows, published_choice, read_rows
 from speechssl.textlm import TextCodec
 

@@ -21,11 +21,11 @@ from speechssl.eval.compare import (
     reads_reference,
     zero,
 )
-from speechssl.eval.config import Predictions
+from speechssl.eval.options import Predictions
 from speechssl.eval.spoken_qa import import_predictions
 from speechssl.io import hash_bytes
 from speechssl.report.comparison import run_comparison
-from speechssl.report.config import Compare
+from speechssl.report.options import Compare
 from speechssl.results import read_rows
 
 from ..files import change_lines, read_lines, refused, write_lines

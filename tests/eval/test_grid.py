@@ -15,16 +15,14 @@ import pytest
 
 from speechssl.audio import read_audio, write_flac
 from speechssl.augment import Distorter, parse_condition
-from speechssl.cascade.config import ReaderOptions
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
+from speechssl.cascade.options import ReaderOptions
 from speechssl.cascade.train import CtcOptions, train_ctc
-from speechssl.config import TrainingOptions
 from speechssl.data.records import load_corpus
 from speechssl.data.superb import load_labelled
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval import grid
-from speechssl.eval.config import Robustness
 from speechssl.eval.grid import (
     MAKERS,
     GridTask,
@@ -37,7 +35,9 @@ from speechssl.eval.grid import (
     train_classifier,
     units_task,
 )
+from speechssl.eval.options import Robustness
 from speechssl.eval.run import Item, Setting, freeze_mixtures, name_utterances
+from speechssl.options import TrainingOptions
 from speechssl.stats import ItemScore
 from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import Codebook

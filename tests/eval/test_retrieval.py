@@ -27,7 +27,7 @@ from speechssl.eval.spoken_qa import Setup
 from speechssl.io import model_folder, read_json
 from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
-from speechssl.report.config import Compare, Report
+from speechssl.report.options import Compare, Report
 from speechssl.results import append_rows, read_rows
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.speak import read_aloud

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from speechssl import stats as bootstrap
 from speechssl.augment import parse_condition
-from speechssl.cascade.config import ReaderOptions
-from speechssl.config import parse_named
+from speechssl.cascade.options import ReaderOptions
 from speechssl.errors import InputError
-from speechssl.eval.config import Noisy, Robustness
 from speechssl.eval.grid import MAKERS, GridCell
+from speechssl.eval.options import Noisy, Robustness
 from speechssl.eval.robustness import (
     against_cascade,
     clean_gain,
@@ -39,8 +38,9 @@ from speechssl.eval.robustness import (
 )
 from speechssl.eval.run import Setting, settings_of
 from speechssl.io import read_json
+from speechssl.options import parse_named
 from speechssl.report.build import write_report
-from speechssl.report.config import Report
+from speechssl.report.options import Report
 from speechssl.results import read_rows
 from speechssl.stats import ItemScore
 

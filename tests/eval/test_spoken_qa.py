@@ -23,7 +23,6 @@ from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cascade.readers import TextQa, WordSpan
 from speechssl.cascade.system import CascadeSystem
 from speechssl.cascade.train import train_text
-from speechssl.config import TrainingOptions
 from speechssl.data.records import (
     Answer,
     Passage,
@@ -37,7 +36,7 @@ from speechssl.dual.system import TimedAnswer
 from speechssl.dual.train import QaOptions
 from speechssl.errors import InputError
 from speechssl.eval import spoken_qa
-from speechssl.eval.config import Confusions, Predictions, Qa
+from speechssl.eval.options import Confusions, Predictions, Qa
 from speechssl.eval.spoken_qa import (
     Setup,
     append_results,
@@ -50,10 +49,11 @@ from speechssl.eval.spoken_qa import (
     score_questions,
 )
 from speechssl.io import read_json, write_json
+from speechssl.options import TrainingOptions
 from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
-from speechssl.report.config import Compare, Report
 from speechssl.report.figures import arrange
+from speechssl.report.options import Compare, Report
 from speechssl.results import Row, append_rows, read_rows, results_table
 from speechssl.textlm import character_tokenizer
 

@@ -16,7 +16,7 @@ from speechssl.cli import main
 from speechssl.encoders import store
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
-from speechssl.eval.config import Data, Superb
+from speechssl.eval.options import Data, Superb
 from speechssl.eval.superb import (
     combine_folds,
     compare_cached,

@@ -26,7 +26,7 @@ from speechssl.encoders.store import FeatureStore
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 from speechssl.superb.data import CacheOptions, cache_states
-from speechssl.text_side.config import Symbols, TextPretraining
+from speechssl.text_side.options import Symbols, TextPretraining
 from speechssl.text_side.pretrain import pretrain_text
 from speechssl.text_side.runs import read_runs, write_scores
 from speechssl.text_side.tables import gains_tables

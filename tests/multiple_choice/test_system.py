@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from speechssl.audio import write_flac
-from speechssl.config import EvalOptions, TrainingOptions
 from speechssl.data.records import load_corpus
 from speechssl.dual.data import Layout, windows
 from speechssl.dual.model import SpanModel, save_reader
@@ -25,6 +24,7 @@ from speechssl.multiple_choice.data import (
 from speechssl.multiple_choice.model import ChoiceModel, ChoiceReader, chosen, load_choice
 from speechssl.multiple_choice.system import EncodedQuestion, SpokenChoice
 from speechssl.multiple_choice.train import ChoiceOptions, train_choice_speechbert
+from speechssl.options import EvalOptions, TrainingOptions
 from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import AudioWords

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.config import EvalOptions, TrainingOptions
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual import train as reader_train
 from speechssl.dual.model import SpanModel, save_reader
@@ -18,6 +17,7 @@ from speechssl.multiple_choice import train as choice_train
 from speechssl.multiple_choice.data import text_examples
 from speechssl.multiple_choice.model import ChoiceReader, chosen, load_choice
 from speechssl.multiple_choice.train import ChoiceOptions, train_choice_text, train_choice_units
+from speechssl.options import EvalOptions, TrainingOptions
 from speechssl.textlm import TextCodec, load_tokenizer
 from speechssl.timing import RunLength
 

@@ -25,10 +25,10 @@ from transformers import (
 )
 
 from speechssl.augment.training import parse_distortions
-from speechssl.config import TrainingOptions
 from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
+from speechssl.options import TrainingOptions
 from speechssl.pretrain import model as room
 from speechssl.pretrain.data import Cropper, LabelledAudio, MaskOptions, cut_to_same, span_mask
 from speechssl.pretrain.model import (

@@ -12,7 +12,6 @@ from transformers.optimization import get_scheduler
 from speechssl.cli import main
 from speechssl.encoders.load import small_config
 from speechssl.errors import InputError
-from speechssl.pretrain.config import CONTINUED, continued_preset, with_options
 from speechssl.pretrain.data import MaskOptions
 from speechssl.pretrain.model import (
     ContrastiveBatches,
@@ -20,6 +19,7 @@ from speechssl.pretrain.model import (
     Wav2Vec2Pretraining,
     save_pretraining,
 )
+from speechssl.pretrain.options import CONTINUED, continued_preset, with_options
 from speechssl.pretrain.presets import (
     HUBERT,
     WAV2VEC2,

@@ -12,11 +12,11 @@ from safetensors.torch import load_file
 from transformers import HubertModel, Wav2Vec2ForPreTraining
 
 from speechssl.augment.training import parse_distortions
-from speechssl.config import TrainingOptions
 from speechssl.data.records import data_hash
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.errors import InputError
 from speechssl.finetuning import added
+from speechssl.options import TrainingOptions
 from speechssl.pretrain import run as iteration
 from speechssl.pretrain.data import Cropper, MaskOptions
 from speechssl.pretrain.model import NAME, AdversaryOptions, DistilOptions, Wav2Vec2Pretraining

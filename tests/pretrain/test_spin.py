@@ -14,12 +14,12 @@ from safetensors.torch import load_file
 from speechssl.audio import SAMPLE_RATE
 from speechssl.augment.training import parse_distortions
 from speechssl.cli import main
-from speechssl.config import TrainingOptions
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.finetuning import added
-from speechssl.pretrain.config import Spin
+from speechssl.options import TrainingOptions
+from speechssl.pretrain.options import Spin
 from speechssl.pretrain.spin import (
     LEAST_EPSILON,
     SpinOptions,

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from speechssl.data.records import load_corpus
-from speechssl.eval.config import Predictions
+from speechssl.eval.options import Predictions
 from speechssl.eval.spoken_qa import import_predictions
 from speechssl.metrics import frame_f1
 from speechssl.report import build
-from speechssl.report.config import Report
+from speechssl.report.options import Report
 from speechssl.results import Row
 from speechssl.timing import FrameGrid, RunLength
 

@@ -7,7 +7,7 @@ import pytest
 
 from speechssl.data.records import load_corpus
 from speechssl.eval.compare import read_results
-from speechssl.eval.config import Predictions
+from speechssl.eval.options import Predictions
 from speechssl.eval.scores import ERRORS
 from speechssl.eval.spoken_qa import import_predictions
 from speechssl.io import model_folder

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from speechssl.data.superb import Turn
 from speechssl.report.build import build_report, write_report
-from speechssl.report.config import Report
+from speechssl.report.options import Report
 from speechssl.report.superb import (
     MOST,
     Artefacts,

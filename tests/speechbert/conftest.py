@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
-from speechssl.config import TrainingOptions
 from speechssl.dual.train import QaOptions
+from speechssl.options import TrainingOptions
 from speechssl.speechbert import train
 from speechssl.speechbert.train import SpeechBertOptions
 from speechssl.units.features import encoder_features

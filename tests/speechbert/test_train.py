@@ -15,14 +15,13 @@ from speechssl.audio import read_audio
 from speechssl.cascade import train as qa_train
 from speechssl.cascade.train import train_text
 from speechssl.cli import main
-from speechssl.config import EvalOptions
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.data import ExampleBatches
 from speechssl.dual.train import best_of, mean_ff1
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
+from speechssl.options import EvalOptions
 from speechssl.speechbert import train as transfer
-from speechssl.speechbert.config import TransferSpeechBertOptions
 from speechssl.speechbert.data import (
     MaskedBatches,
     WordBatches,
@@ -31,6 +30,7 @@ from speechssl.speechbert.data import (
     recognised,
 )
 from speechssl.speechbert.model import load_weights
+from speechssl.speechbert.options import TransferSpeechBertOptions
 from speechssl.speechbert.system import load_speechbert
 from speechssl.speechbert.train import text_model, train_speechbert, transfer_speechbert
 from speechssl.units.features import encoder_features, load_features

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.data.superb import Utterance, UtteranceSet, load_labelled
-from speechssl.eval.config import Superb
+from speechssl.eval.options import Superb
 from speechssl.superb.data import (
     CachedLoader,
     Featurizer,

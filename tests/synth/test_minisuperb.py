@@ -26,7 +26,6 @@ from speechssl.errors import InputError
 from speechssl.io import CHECKSUM, hash_json
 from speechssl.signal import active_level, rms_level
 from speechssl.synth import minisuperb as speech
-from speechssl.synth.config import TASKS, MiniSuperb
 from speechssl.synth.minisqa import listed, load_language, speakers
 from speechssl.synth.minisuperb import (
     CONTENT,
@@ -51,6 +50,7 @@ from speechssl.synth.minisuperb import (
     trials,
     trimmed,
 )
+from speechssl.synth.options import TASKS, MiniSuperb
 from speechssl.synth.synthesisers import Voice, speak
 
 from ..files import contents, read_lines, refused

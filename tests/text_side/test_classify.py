@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.config import TrainingOptions
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
+from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.text_side.classify import TaskBatches, classify, starts
-from speechssl.text_side.config import ClassifyOptions, TextPretraining
+from speechssl.text_side.options import ClassifyOptions, TextPretraining
 from speechssl.text_side.pretrain import pretrain_text
 from speechssl.text_side.tasks import SPLITS, load_task
 from speechssl.textlm import load_text_encoder, special_tokens

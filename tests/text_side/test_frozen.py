@@ -13,11 +13,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.config import TrainingOptions
 from speechssl.errors import InputError
 from speechssl.io import read_json
+from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
-from speechssl.text_side.config import ComputeOptions
 from speechssl.text_side.frozen import (
     Setting,
     begin,
@@ -32,6 +31,7 @@ from speechssl.text_side.frozen import (
     voted,
     written_signs,
 )
+from speechssl.text_side.options import ComputeOptions
 from speechssl.text_side.runs import read_runs
 from speechssl.textlm import load_text_encoder
 

@@ -14,14 +14,13 @@ import torch
 from torch import nn
 from transformers import FlaubertConfig, FunnelConfig, SqueezeBertConfig, XLMConfig
 
-from speechssl.config import TEXT_FAMILIES, TrainingOptions
 from speechssl.data.records import data_hash
 from speechssl.errors import InputError
 from speechssl.io import read_json
+from speechssl.options import TEXT_FAMILIES, TrainingOptions
 from speechssl.results import read_rows
 from speechssl.synth.minisqa import lexicon, load_language
 from speechssl.text_side import languages
-from speechssl.text_side.config import LanguageOptions, TextPretraining
 from speechssl.text_side.data import Text, load_text, respell
 from speechssl.text_side.languages import (
     Body,
@@ -37,6 +36,7 @@ from speechssl.text_side.languages import (
     text_sequences,
     unit_sequences,
 )
+from speechssl.text_side.options import LanguageOptions, TextPretraining
 from speechssl.text_side.pretrain import pretrain_text
 from speechssl.text_side.tables import gains_tables
 from speechssl.textlm import (

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import FunnelConfig
 
-from speechssl.config import TrainingOptions
 from speechssl.errors import InputError
 from speechssl.io import read_json
-from speechssl.text_side.config import Objective, TextPretraining
+from speechssl.options import TrainingOptions
 from speechssl.text_side.objectives import (
     CAUSAL,
     IGNORE,
@@ -34,6 +33,7 @@ from speechssl.text_side.objectives import (
     set_rows,
     smaller,
 )
+from speechssl.text_side.options import Objective, TextPretraining
 from speechssl.text_side.pretrain import pretrain_text
 
 OBJECTIVES = get_args(Objective)

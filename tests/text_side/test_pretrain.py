@@ -10,12 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from speechssl.config import TrainingOptions
 from speechssl.errors import InputError
 from speechssl.io import hash_files, read_json, write_json
-from speechssl.text_side.config import TextPretraining
+from speechssl.options import TrainingOptions
 from speechssl.text_side.data import load_vocabulary, plain_ids, symbol_vocabulary
 from speechssl.text_side.objectives import PretrainingBatches
+from speechssl.text_side.options import TextPretraining
 from speechssl.text_side.pretrain import RandomCrops, by_turns, pretrain_text, source_of, whole
 from speechssl.textlm import assign_tokens, load_text_encoder
 from speechssl.timing import RunLength

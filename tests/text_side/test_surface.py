@@ -12,17 +12,17 @@ import pytest
 import torch
 
 from speechssl.cascade.train import train_text
-from speechssl.config import TrainingOptions
 from speechssl.data.records import data_hash, load_corpus
-from speechssl.dual.config import QaOptions
 from speechssl.dual.model import load_reader
+from speechssl.dual.options import QaOptions
 from speechssl.dual.train import train_dual
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
+from speechssl.options import TrainingOptions
 from speechssl.report.text_side import read_surfaces, surface_figures
 from speechssl.results import read_rows
 from speechssl.text_side import surface as room
-from speechssl.text_side.config import SurfaceOptions
+from speechssl.text_side.options import SurfaceOptions
 from speechssl.text_side.published import END_TRAIN, HILL, RISE, has_own_table
 from speechssl.text_side.runs import steps_to
 from speechssl.text_side.surface import numbers, plateau, random_direction, start_of, surface

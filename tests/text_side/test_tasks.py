@@ -16,7 +16,7 @@ import pytest
 
 from speechssl.errors import InputError, MissingExtra
 from speechssl.text_side import tasks
-from speechssl.text_side.config import SentenceTasks, Symbols
+from speechssl.text_side.options import SentenceTasks, Symbols
 from speechssl.text_side.tasks import (
     BOXES,
     EXCERPT,

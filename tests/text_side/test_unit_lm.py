@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from speechssl.audio import read_audio
-from speechssl.config import TrainingOptions
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, read_json, write_json
+from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.synth.synthesisers import pronounce
-from speechssl.text_side.config import ProbeOptions, SpokenWords, TextContinue, UnitLmOptions
+from speechssl.text_side.options import ProbeOptions, SpokenWords, TextContinue, UnitLmOptions
 from speechssl.text_side.tables import gains_tables, read_continuations
 from speechssl.text_side.unit_lm import (
     KINDS,

@@ -7,11 +7,11 @@ from dataclasses import MISSING, asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from speechssl.cascade.config import ReaderOptions
-from speechssl.cli import GROUPS, VERBS, config_of
+from speechssl.cascade.options import ReaderOptions
 from speechssl.cli.parser import parser_of
-from speechssl.config import DEVICE, ENCODERS, Amount, Range, argument, group, option, use_device
+from speechssl.cli.verbs import GROUPS, VERBS, config_of
 from speechssl.errors import InputError
+from speechssl.options import DEVICE, ENCODERS, Amount, Range, argument, group, option, use_device
 
 LISTENS = "can only listen; record the question"
 

@@ -6,8 +6,8 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from speechssl.config import Count, argument, option
 from speechssl.errors import InputError
+from speechssl.options import Count, argument, option
 
 
 @dataclass(frozen=True, kw_only=True)

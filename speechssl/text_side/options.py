@@ -6,7 +6,15 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Literal
 
-from speechssl.config import (
+from speechssl.dual.options import (
+    ASSIGNMENT,
+    BATCH,
+    CHECKPOINTING,
+    DROPOUT,
+    TEXT_ENCODER,
+    QaOptions,
+)
+from speechssl.options import (
     BERT,
     DEVICE,
     PLAIN,
@@ -23,7 +31,6 @@ from speechssl.config import (
     option,
     use_device,
 )
-from speechssl.dual.config import ASSIGNMENT, BATCH, CHECKPOINTING, DROPOUT, TEXT_ENCODER, QaOptions
 
 Objective = Literal["mlm", "whole-word", "span", "sentence-order", "replaced-token", "causal"]
 Letters = Literal["own", "apart", "pinyin"]

@@ -11,7 +11,8 @@ from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from speechssl.config import (
+from speechssl.errors import InputError
+from speechssl.options import (
     CHECKPOINTS,
     DEVICE,
     DRAWN,
@@ -38,7 +39,6 @@ from speechssl.config import (
     unset,
     use_device,
 )
-from speechssl.errors import InputError
 
 if TYPE_CHECKING:
     from speechssl.pretrain.presets import Options

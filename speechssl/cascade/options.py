@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from speechssl.config import (
+from speechssl.dual.options import BATCH, EVALUATION, LEARNING_RATES, QaOptions
+from speechssl.errors import InputError
+from speechssl.options import (
     DEVICE,
     ENCODERS,
     PLAIN,
@@ -25,8 +27,6 @@ from speechssl.config import (
     shipped,
     use_device,
 )
-from speechssl.dual.config import BATCH, EVALUATION, LEARNING_RATES, QaOptions
-from speechssl.errors import InputError
 
 
 @dataclass(frozen=True)

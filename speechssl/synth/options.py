@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from speechssl.config import Count, Share, Whole, argument, option
-from speechssl.data.config import CORES, PROCESSES
+from speechssl.data.options import CORES, PROCESSES
+from speechssl.options import Count, Share, Whole, argument, option
 
 TASKS = ("pr", "asr", "ks", "qbe", "sid", "asv", "sd", "ic", "sf", "style", "se", "ss")
 

@@ -8,8 +8,10 @@ from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from speechssl.cascade.config import ReaderOptions
-from speechssl.config import (
+from speechssl.cascade.options import ReaderOptions
+from speechssl.errors import InputError
+from speechssl.io import alone
+from speechssl.options import (
     BF16,
     CHECKPOINTS,
     DEVICE,
@@ -31,9 +33,7 @@ from speechssl.config import (
     refuse_ineffective,
     use_device,
 )
-from speechssl.errors import InputError
-from speechssl.io import alone
-from speechssl.pretrain.config import DOMAINS, MODE, Labels, Mode, Schedule, adversary_options
+from speechssl.pretrain.options import DOMAINS, MODE, Labels, Mode, Schedule, adversary_options
 from speechssl.results import rows_in
 
 CORES = os.cpu_count() or 1

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from speechssl.config import (
+from speechssl.options import (
     DEVICE,
     PLAIN,
     TEXT_FAMILIES,

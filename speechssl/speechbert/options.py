@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from speechssl.config import (
+from speechssl.dual.options import LEARNING_RATES, QaOptions
+from speechssl.errors import InputError
+from speechssl.options import (
     BERT,
     DEVICE,
     ENCODERS,
@@ -21,8 +23,6 @@ from speechssl.config import (
     shipped,
     use_device,
 )
-from speechssl.dual.config import LEARNING_RATES, QaOptions
-from speechssl.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechssl.config import Whole, argument, option
-from speechssl.eval.config import SPLIT
+from speechssl.eval.options import SPLIT
 from speechssl.io import alone, read_json
+from speechssl.options import Whole, argument, option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from speechssl.config import (
+from speechssl.dual.options import (
+    ASSIGNMENT,
+    CHECKPOINTING,
+    DROPOUT,
+    EVALUATION,
+    LEARNING_RATES,
+    RANDOM_UNITS,
+    TEXT_ENCODER,
+)
+from speechssl.errors import InputError
+from speechssl.options import (
     BERT,
     DEVICE,
     ENCODERS,
@@ -24,16 +34,6 @@ from speechssl.config import (
     shipped,
     use_device,
 )
-from speechssl.dual.config import (
-    ASSIGNMENT,
-    CHECKPOINTING,
-    DROPOUT,
-    EVALUATION,
-    LEARNING_RATES,
-    RANDOM_UNITS,
-    TEXT_ENCODER,
-)
-from speechssl.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from speechssl.config import Count, Whole, argument, option
+from speechssl.options import Count, Whole, argument, option
 
 CORES = os.cpu_count() or 1
 PROCESSES = "number of processes; the output does not depend on it"

@@ -8,7 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from speechssl.config import (
+from speechssl.errors import InputError
+from speechssl.io import alone
+from speechssl.options import (
     DEVICE,
     DRAWN,
     ENCODERS,
@@ -24,8 +26,6 @@ from speechssl.config import (
     group,
     option,
 )
-from speechssl.errors import InputError
-from speechssl.io import alone
 
 BUDGET = 300_000  # frames that are kept of all that pass by
 STARTS = 20  # fairseq's `n_init`

