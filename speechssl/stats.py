@@ -9,7 +9,7 @@ voices, each by itself (the pigeonhole bootstrap; Owen 2007, Annals of Applied S
 groups every item is its own.
 
 `interval_ends` makes every interval. Percentiles of the bootstrap are too narrow where there are
-few groups (eight cover the truth in 88 % of cases in the place of 95, five in 82), and those of the
+few groups (eight cover the truth in 89 % of cases in the place of 95, five in 84), and those of the
 pigeonhole bootstrap too wide. So the resamples give the shape of the interval, and the jackknife
 gives its width: Student's t with G - 1 degrees of freedom times the standard error V^(1/2),
 
