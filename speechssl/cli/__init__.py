@@ -56,7 +56,7 @@ USAGE = "SPEECHSSL_USAGE"  # environment variable: a file that gets what every v
 # options that are a file or a folder which is there already, and never a name on the hub or of what
 # ships
 INPUTS = (
-    "alignment", "answers", "corpus", "data", "errors", "file", "first", "joblib", "lm", "manifest", "second", "second_text",
+    "alignment", "answers", "corpus", "data", "errors", "file", "first", "joblib", "lm", "manifest", "passage", "second", "second_text",
     "second_units", "shift", "source", "symbols", "text", "units", "voices", "word_units", "words",
 )  # fmt: skip
 PACKAGES = (
@@ -125,7 +125,7 @@ def _attempt(
     try:
         config = read()
         if config is not None:
-            _run(function or function_of(config), config, manner)
+            _run(config, manner, function)
             leave()
     except BrokenPipeError:  # `| head` has read enough
         # what is left in the buffer goes nowhere
@@ -165,9 +165,10 @@ def _attempt(
     return 0
 
 
-def _run(function: Callable[[Any], Any], config: Any, manner: Manner) -> None:
+def _run(config: Any, manner: Manner, function: Callable[[Any], Any] | None) -> None:
     """Run a verb, and print what it says, or with --json what it returns; where that is nothing,
-    what it made."""
+    what it made. function: as of `_attempt`; that of a verb is imported when its inputs are there
+    and its device is chosen."""
     set_aside()  # of a call before, in one process
     _quiet(manner.verbose)
     started, out = time.monotonic(), sys.stdout
@@ -187,7 +188,7 @@ def _run(function: Callable[[Any], Any], config: Any, manner: Manner) -> None:
             _check_inputs(config)
             if device := getattr(config, "device", None):
                 use_device(device)
-            result = function(config)
+            result = (function or function_of(config))(config)
     if os.environ.get(USAGE) and is_main():
         _record(config, time.monotonic() - started)
     if manner.json:

@@ -102,10 +102,9 @@ VERBS = {
     "text gains": Verb("text_side.options:TextGains"),
     "text devices": Verb("text_side.options:DeviceTable"),
     "report": Verb("report.options:Report"),
-    "answer": Verb("cli.options:AnswerQuestions"),
-    "serve": Verb("cli.options:Serve"),
-    "bundle": Verb("cli.options:Bundle"),
-    "completion": Verb("cli.options:Completion"),
+    "answer": Verb("cli.options:AnswerQuestions", "cli.answer:answer_questions"),
+    "serve": Verb("serve.options:Serve", "serve.page:serve"),
+    "bundle": Verb("cli.options:Bundle", "cli.bundle:bundle_parts"),
 }
 
 
