@@ -1,7 +1,7 @@
 """First-stage retrieval: which passage is a question about? Systems rank passages by what they have
 in common with a question.
 
-`eval.config.Retrieval` says what systems there are. Embeddings are means of a text encoder's output
+`eval.options.Retrieval` says what systems there are. Embeddings are means of a text encoder's output
 over all tokens, as the model card of sentence-transformers/all-MiniLM-L6-v2 has it; of units the
 means of their rows in DUAL's embedding table (DUAL's reader always sees question and passage
 together; what it makes of either alone says nothing). Those of a passage are of windows of N
@@ -50,8 +50,8 @@ from speechssl.eval.spoken_qa import (
     rounds_of,
     table_of_rows,
 )
-from speechssl.io import model_folder
-from speechssl.results import Row
+from speechssl.io import alone, model_folder
+from speechssl.results import Row, rows_in
 from speechssl.text import NGRAM, Terms, bm25, ngrams, normalise, tfidf, tokens
 from speechssl.textlm import MINILM, load_text_encoder, longest_sequence, special_tokens
 from speechssl.timing import RunLength
@@ -272,6 +272,14 @@ METRICS = ("r1", "r10", "mrr")
 BEST = 10  # passages that predictions list
 
 
+def evaluate_retrieval(o: Retrieval) -> list[dict[str, Any]]:
+    """Evaluate the systems, print the table, and return the rows of `o.out`. Raises InputError for
+    systems, a corpus or conditions that there are not."""
+    with alone(o.out):
+        print(run_retrieval(o))
+        return rows_in(o.out)
+
+
 def run_retrieval(o: Retrieval) -> str:
     conditions = [parse_condition(c) for c in o.conditions]
     folder = model_folder(o.models)
@@ -279,12 +287,12 @@ def run_retrieval(o: Retrieval) -> str:
     loaded = load_retrievers(folder, o.systems, o.text_encoder, o.bf16, data.language)
     append_results(
         o.out,
-        evaluate_retrieval(loaded, data, conditions, Setup.of(o, models_name(folder), folder)),
+        retrieve(loaded, data, conditions, Setup.of(o, models_name(folder), folder)),
     )
     return table_of_rows(o, conditions)
 
 
-def evaluate_retrieval(
+def retrieve(
     systems: Sequence[Retriever],
     corpus: Corpus,
     conditions: Sequence[Condition],

@@ -16,10 +16,10 @@ from speechssl.data.records import Passage, load_corpus
 from speechssl.eval.retrieval import (
     Embedder,
     embedder_of_words,
-    evaluate_retrieval,
     load_retrievers,
     mean_pooled,
     rank,
+    retrieve,
     score_ranks,
     shared_terms,
 )
@@ -88,7 +88,7 @@ class Table:
 
 
 def run(systems, corpus, out, conditions=("clean",)):
-    rows = evaluate_retrieval(
+    rows = retrieve(
         systems,
         load_corpus(corpus, "test"),
         [*map(parse_condition, conditions)],

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from speechssl import stats as bootstrap
 from speechssl.augment import parse_condition
+from speechssl.augment.options import Noisy
 from speechssl.cascade.options import ReaderOptions
 from speechssl.errors import InputError
 from speechssl.eval.grid import MAKERS, GridCell
-from speechssl.eval.options import Noisy, Robustness
+from speechssl.eval.options import Robustness
 from speechssl.eval.robustness import (
     against_cascade,
     clean_gain,
