@@ -23,8 +23,7 @@ GROUPS = {  # first words of verbs -> what these are about
     "units": "fit, import, transfer and evaluate codebooks; extract units",
     "train": "train DUAL, SpeechBERT, the CTC head, the cascade's text QA, or multiple choice",
     "evaluate": (
-        "evaluate spoken QA, multiple choice, retrieval, and predictions of other "
-        "systems; the robustness grid"
+        "evaluate spoken QA, multiple choice, and predictions of other systems; the robustness grid"
     ),
     "superb": "the SUPERB benchmark: small heads on a frozen encoder",
     "text": "experiments on text-pre-trained encoders: what do they know that units can use? "
@@ -83,7 +82,6 @@ VERBS = {
     "evaluate predictions": Verb("eval.options:Predictions", "eval.spoken_qa:evaluate_predictions"),
     "evaluate robustness": Verb("eval.options:Robustness", "eval.robustness:evaluate_robustness"),
     "evaluate choice": Verb("eval.options:Choice", "eval.spoken_qa:evaluate_choice"),
-    "evaluate retrieval": Verb("eval.options:Retrieval", "eval.retrieval:evaluate_retrieval"),
     "evaluate confusions": Verb("eval.options:Confusions", "eval.spoken_qa:evaluate_confusions"),
     "compare": Verb("report.options:Compare", "report.comparison:compare_systems"),
     "superb run": Verb("superb.options:Superb", "eval.superb:evaluate_superb"),

@@ -153,33 +153,6 @@ class Choice(Conditions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retrieval(Conditions):
-    """evaluate first-stage retrieval under conditions: every question ranks all passages of the
-    split
-
-    Reports R@1, R@10 and MRR (times 100). Systems: METHOD-SOURCE or METHOD-SOURCE@N.
-    Methods: bm25 and tfidf (shared words; zh: characters; with @N n-grams of N letters; of units
-    n-grams, 3 without @N), embeddings (cosines of averaged vectors of a text encoder, of units of
-    those of dual/ in --models; the best window of N tokens counts, 254 without @N).
-    Sources: units, ctc, ctc-NAME, pocketsphinx, MODEL (of Hugging Face). Without audio, in the
-    condition clean alone: text (the reference), given (the corpus's own transcripts). Conditions
-    are those of `evaluate qa`.
-
-      speechssl evaluate retrieval corpus exp/mine \\
-        --systems bm25-text bm25-ctc tfidf-ctc@3 tfidf-units --conditions clean pink@5
-    """
-
-    models: str = option("people-en", "shipped set or model folder")
-    systems: tuple[str, ...] = option(
-        ("bm25-text", "bm25-ctc", "tfidf-units"), "systems, from those above", least=1
-    )
-    passages: Whole | None = option(None, "use only the first N passages, to ask about and to rank")
-    text_encoder: str = option(
-        "minilm", "text encoder for embeddings of words: minilm, a folder or a hub id"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Predictions:
     """score the answers of your own system in the same way
 
