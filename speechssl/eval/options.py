@@ -6,7 +6,6 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
-from speechssl.augment.options import Noisy
 from speechssl.cascade.options import ReaderOptions
 from speechssl.errors import InputError
 from speechssl.options import (
@@ -21,6 +20,7 @@ from speechssl.options import (
     group,
     option,
 )
+from speechssl.superb.options import Noisy
 
 SPLIT = "split of the corpus: train, dev, test, or any other that it has"
 ROWS = (

@@ -6,16 +6,17 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Literal
 
-from speechssl.augment.options import Noisy
 from speechssl.data.options import CORES
 from speechssl.errors import InputError
 from speechssl.options import (
     CHECKPOINTS,
     DEVICE,
+    SNR_OVER,
     Amount,
     Count,
     Precision,
     Share,
+    SnrOver,
     Trained,
     Weight,
     Whole,
@@ -27,6 +28,7 @@ from speechssl.options import (
 )
 from speechssl.pretrain.options import DOMAINS, MODE, Labels, Mode, Schedule
 
+SNRS = "SNRs in dB for conditions that name none"
 HEADS, CACHE = "heads", "cache of hidden states"  # titles in the help
 # the rates of SUPERB's rules for its constrained track
 LEADERBOARD = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
@@ -34,6 +36,25 @@ UPSTREAM = (
     "fbank, mfcc, a model folder with encoder/ in it, or an encoder folder, .pt file, hub "
     "id, shipped or torchaudio:NAME"
 )
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """Conditions of an evaluation in noise."""
+
+    seen: tuple[str, ...] = option((), "conditions that were used in training, as in `evaluate qa`")
+    unseen: tuple[str, ...] = option(
+        (), "noise that was not used in training: held-out, dev, kitchen.wav, a NAME of --noise"
+    )
+    snr: tuple[float, ...] = option((20.0, 10.0, 5.0, 0.0), SNRS)
+    snr_over: SnrOver = option("active", SNR_OVER)
+    at: float = option(5.0, "SNR in dB for the table clean | seen | unseen")
+    noise: tuple[str, ...] = option(
+        (), "folders of noise recordings: musan, fsd50k, ...", metavar="NAME=FOLDER"
+    )
+    voices: tuple[Path, ...] = option(
+        (), "recordings of other people, from which babble is mixed", name="babble"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

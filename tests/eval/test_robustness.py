@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from speechssl import stats as bootstrap
 from speechssl.augment import parse_condition
-from speechssl.augment.options import Noisy
 from speechssl.cascade.options import ReaderOptions
 from speechssl.errors import InputError
 from speechssl.eval.grid import MAKERS, GridCell
@@ -44,6 +43,7 @@ from speechssl.report.build import write_report
 from speechssl.report.options import Report
 from speechssl.results import read_rows
 from speechssl.stats import ItemScore
+from speechssl.superb.options import Noisy
 
 from ..files import refused
 from .test_grid import Roughness, recordings
