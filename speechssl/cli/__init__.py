@@ -56,8 +56,8 @@ USAGE = "SPEECHSSL_USAGE"  # environment variable: a file that gets what every v
 # options that are a file or a folder which is there already, and never a name on the hub or of what
 # ships
 INPUTS = (
-    "alignment", "answers", "corpus", "data", "errors", "file", "first", "joblib", "lm", "manifest", "passage", "second",
-    "second_text", "second_units", "shift", "source", "symbols", "text", "units", "voices", "word_units", "words",
+    "alignment", "answers", "corpus", "data", "errors", "file", "first", "joblib", "lm", "manifest", "second", "second_text",
+    "second_units", "shift", "source", "symbols", "text", "units", "voices", "word_units", "words",
 )  # fmt: skip
 PACKAGES = (
     "torch",

@@ -6,17 +6,18 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from speechssl.audio import check_clip, quiet_decoders, write_clip
-from speechssl.cascade.data import Transcript
 from speechssl.cli.options import AnswerQuestions
 from speechssl.data.asked import read_question, read_speech
 from speechssl.errors import InputError
-from speechssl.systems import QA, Detail
 from speechssl.text import language_of
+
+if TYPE_CHECKING:
+    from speechssl.systems import Detail
 
 LISTENS = "can only listen; record the question"
 
@@ -29,6 +30,8 @@ def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
     with quiet_decoders():
         passage = read_speech(o.passage)
         asked = [read_question(question) for question in o.question]
+    from speechssl.systems import QA  # loads torch, which takes seconds
+
     qa = QA(o.models, o.systems, o.reading.reader, o.language, o.reading.null_threshold)
     details = qa.details(passage, asked, str(o.passage))
 
@@ -76,6 +79,8 @@ def clips_of(o: AnswerQuestions) -> Sequence[Path]:
 
 def print_answer(name: str, detail: Detail, spoken: bool) -> dict[str, Any]:
     """Print the answer of a system, and what it recognised of a spoken question; return both."""
+    from speechssl.cascade.data import Transcript  # loads torch
+
     answer = detail.answer
     words = "" if answer.text is None else f'  "{answer.text}"'
     times = f"{answer.start:7.2f} to {answer.end:7.2f} s  confidence {answer.confidence:.2f}{words}"

@@ -75,7 +75,7 @@ def test_a_reader_that_has_enough_ends_the_command_without_a_word() -> None:
 def test_an_input_that_is_not_there_is_named_before_torch_is_loaded(tmp_path: Path) -> None:
     calls = {
         "answer --passage none.wav --question Who?": (
-            "none.wav does not exist; check --passage (recording of the passage:"
+            "the audio file none.wav does not exist; check the path"
         ),
         "evaluate qa none out": "none does not exist; check corpus (prepared corpus)",
         "pretrain text out --text none": (
