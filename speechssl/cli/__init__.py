@@ -125,7 +125,7 @@ def _attempt(
     try:
         config = read()
         if config is not None:
-            _run(config, manner, function)
+            _run(function, config, manner)
             leave()
     except BrokenPipeError:  # `| head` has read enough
         # what is left in the buffer goes nowhere
@@ -165,10 +165,9 @@ def _attempt(
     return 0
 
 
-def _run(config: Any, manner: Manner, function: Callable[[Any], Any] | None) -> None:
+def _run(function: Callable[[Any], Any] | None, config: Any, manner: Manner) -> None:
     """Run a verb, and print what it says, or with --json what it returns; where that is nothing,
-    what it made. function: as of `_attempt`; that of a verb is imported when its inputs are there
-    and its device is chosen."""
+    what it made."""
     set_aside()  # of a call before, in one process
     _quiet(manner.verbose)
     started, out = time.monotonic(), sys.stdout
@@ -188,6 +187,7 @@ def _run(config: Any, manner: Manner, function: Callable[[Any], Any] | None) -> 
             _check_inputs(config)
             if device := getattr(config, "device", None):
                 use_device(device)
+            # imported no sooner, for most import torch, which takes seconds
             result = (function or function_of(config))(config)
     if os.environ.get(USAGE) and is_main():
         _record(config, time.monotonic() - started)
