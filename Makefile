@@ -10,7 +10,7 @@ OTHERS := tests $(addprefix --ignore=,$(FOLDERS) tests/recipes)
 LONG := $(patsubst %,tests/recipes/test_%.py,minisqa robustness units)
 SHORT := tests/recipes $(addprefix --ignore=,$(LONG))
 
-.PHONY: help demo test test-short test-others test-long test-folders test-fast fast-folders fast-others faults check package docs
+.PHONY: help size demo test test-short test-others test-long test-folders test-fast fast-folders fast-others faults check package docs
 
 help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12]"
@@ -52,6 +52,9 @@ faults: export OMP_NUM_THREADS = 1
 
 faults: .venv/ready ## all of tests/faults, of which `make test` runs a sample, and a table of what happened: half an hour (CASES=100000)
 	FAULTS=$(or $(CASES),100000) $(BIN)/python -m pytest tests/faults
+
+size: .venv/ready ## lines, tokens, options and refusals, room by room
+	$(BIN)/python dev/size.py
 
 check: .venv/ready ## ruff, mypy and import contracts
 	$(BIN)/ruff check .

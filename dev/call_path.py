@@ -1,4 +1,4 @@
-"""Which files of the package a call passes: python tests/call_path.py VERB ARGUMENT ... (as
+"""Which files of the package a call passes: python dev/call_path.py VERB ARGUMENT ... (as
 `speechssl` takes them)
 
 Prints those in which a function runs, in the order of the first call. What runs while a module is

@@ -1,0 +1,69 @@
+"""How large the house is: python dev/size.py
+
+Prints, for every room of the package and for what recipes and tests add to it, the lines and the
+tokens of Python (without line ends and indentation, with comments and docstrings), the places that
+raise an InputError, the verbs and their options. `python dev/call_path.py VERB ...` prints the
+files that a verb passes.
+"""
+
+from __future__ import annotations
+
+import tokenize
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LAYOUT = (
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENCODING,
+    tokenize.ENDMARKER,
+)
+
+
+def measure(files: Iterable[Path]) -> Counter[str]:
+    """Count the files, lines, tokens and InputErrors of Python files."""
+    sums: Counter[str] = Counter()
+    for path in files:
+        text = path.read_text("utf-8")
+        with path.open("rb") as source:
+            tokens = [t for t in tokenize.tokenize(source.readline) if t.type not in LAYOUT]
+        sums["files"] += 1
+        sums["lines"] += text.count("\n")
+        sums["tokens"] += len(tokens)
+        sums["InputErrors"] += text.count("raise InputError")
+    return sums
+
+
+def count_options() -> tuple[int, int]:
+    """Count the verbs, and the options of all of them together, positional ones included."""
+    from speechssl.cli.parser import options_of
+    from speechssl.cli.verbs import VERBS, config_of
+
+    return len(VERBS), sum(len(list(options_of(config_of(verb)))) for verb in VERBS)
+
+
+def main() -> None:
+    package = ROOT / "speechssl"
+    rooms = sorted(p for p in package.iterdir() if p.is_dir() and any(p.rglob("*.py")))
+    rows = {f"speechssl/{room.name}": measure(room.rglob("*.py")) for room in rooms}
+    rows["speechssl/*.py"] = measure(package.glob("*.py"))
+    rows["speechssl, whole"] = measure(package.rglob("*.py"))
+    rows["recipes"] = measure((ROOT / "recipes").rglob("*.py"))
+    rows["tests"] = measure((ROOT / "tests").rglob("*.py"))
+    print(f"{'':28}{'files':>7}{'lines':>9}{'tokens':>9}{'a line':>8}{'InputErrors':>13}")
+    for name, row in rows.items():
+        a_line = row["tokens"] / max(row["lines"], 1)
+        print(
+            f"{name:28}{row['files']:7}{row['lines']:9,}{row['tokens']:9,}{a_line:8.1f}"
+            f"{row['InputErrors']:13}"
+        )
+    verbs, options = count_options()
+    print(f"{verbs} verbs with {options} options")
+
+
+if __name__ == "__main__":
+    main()
