@@ -35,12 +35,12 @@ from speechssl.io import (
     replacing,
     write_json,
 )
+from speechssl.pretrain.options import Batches, Masks, Targets
 from speechssl.processes import is_main, processes
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch
 from speechssl.units.features import Features, frames_of
 from speechssl.units.kmeans import Codebook, fit_kmeans
-from speechssl.units.options import BUDGET, STARTS
 
 # ---- recordings and targets
 #
@@ -194,26 +194,23 @@ def pack_audio(data: TrainingData, out: Path) -> Path:
 def fit_targets(
     recordings: Sequence[TrainingRecording],
     features: Features,
-    clusters: int,
+    targets: Targets,
     seed: int = 0,
-    share: float | None = None,
-    budget: int = BUDGET,
-    starts: int = STARTS,
 ) -> Codebook:
     """K-means on the features of recordings drawn at random by the seed, as HuBERT does on 10 % of
-    them (arXiv 2106.07447, section IV-A); share: see `draw`. `budget` of their frames are kept,
-    where fairseq keeps all.
+    them (arXiv 2106.07447, section IV-A). `targets.budget` of their frames are kept, where fairseq
+    keeps all.
 
     The card says how many recordings were drawn from how many. Recordings that cannot be used are
     listed and left out. Raises InputError where none is left, for a share that cannot be drawn, and
     for more clusters than labels can name.
     """
-    _check_clusters(clusters)
-    chosen, drawn = draw(recordings, seed, share)
+    _check_clusters(targets.clusters)
+    chosen, drawn = draw(recordings, seed, targets.share)
     card = features.card | drawn | {"reference_reading": any(r.anchors is not None for r in chosen)}
     with single_threaded(WORKERS) as pool:
         frames = frames_of([Recording(r.id, r.audio) for r in chosen], features, pool, WORKERS)
-        return fit_kmeans(frames, clusters, card, budget, seed, starts)
+        return fit_kmeans(frames, targets.clusters, card, targets.budget, seed, targets.starts)
 
 
 def write_targets(
@@ -345,20 +342,9 @@ NO_LABEL = -1
 FLOOR = 1e-7  # beside a variance, as in transformers' feature extractor
 
 
-@dataclass(frozen=True)
-class MaskOptions:
-    """Spans of frames to hide: `probability` times the frames, were there no overlap (`span_mask`;
-    HuBERT: 0.80, length 10)."""
-
-    probability: float = 0.65
-    length: int = 10
-    visible_weight: float = 0.0  # weight of frames that are not masked
-    same_masks: bool = False  # all rows of a batch have equally many masked frames (`cut_to_same`)
-
-
 def span_mask(rng: np.random.Generator, frames: int, probability: float, length: int) -> np.ndarray:
     """(T,) bool; frames * probability / length spans of `length` frames, at least two, that may
-    overlap (fairseq's rule)."""
+    overlap (fairseq's rule; HuBERT: 0.80, length 10)."""
     count = max(int(frames * probability / length + rng.random()), 2)
     places = max(frames - length, 1)
     mask = np.zeros(frames, bool)
@@ -428,7 +414,7 @@ class Cropper:
     """Batches of random crops, a function of (seed, step) only.
 
     A batch is drawn from recordings of like length (`buckets`): where none is shorter than
-    `seconds`, from all of them.
+    `crop_seconds`, from all of them.
     Labels are always those of the clean signal. With `distort` the encoder gets a distorted crop,
     and the batch says which domain it is of; with `clean` the batch holds the undistorted crops,
     too, for a teacher.
@@ -440,9 +426,8 @@ class Cropper:
 
     data: LabelledAudio
     grid: FrameGrid
-    mask: MaskOptions
-    crops: int = 10  # B of a batch of full length; a batch of shorter crops has more
-    seconds: float = 4.0  # the longest crop
+    masks: Masks
+    batches: Batches
     seed: int = 0
     normalise: bool = True  # as the encoder wants its input
     distort: TrainingDistortions | None = None
@@ -466,10 +451,9 @@ class Cropper:
         stacked = partial(self._stacked, recordings, [crop for crop, _ in crops])
         if self.silence:
             crops = [self._silenced(rng, *crop) for crop in crops]
-        masks = np.stack(
-            [span_mask(rng, frames, self.mask.probability, self.mask.length) for _ in crops]
-        )
-        if self.mask.same_masks:
+        span = self.masks.mask_probability, self.masks.mask_length
+        masks = np.stack([span_mask(rng, frames, *span) for _ in crops])
+        if self.masks.same_masks:
             masks = cut_to_same(rng, masks)
         batch = {
             "labels": torch.from_numpy(np.stack([labels for _, labels in crops])),
@@ -514,9 +498,10 @@ class Cropper:
 
     @cached_property
     def _buckets(self) -> list[Bucket]:
-        frames = round(self.seconds * self.grid.frame_rate)
+        frames = round(self.batches.crop_seconds * self.grid.frame_rate)
         shortest = shortest_crop(frames, self.grid.frame_rate)
-        by_length = buckets(np.diff(self.data.label_bounds), frames, self.crops, shortest)
+        counts = np.diff(self.data.label_bounds)
+        by_length = buckets(counts, frames, self.batches.crops, shortest)
         if not by_length:
             raise InputError(_too_short(shortest / self.grid.frame_rate))
         return by_length
@@ -607,15 +592,14 @@ def moments(samples: np.ndarray) -> tuple[float, float]:
     return float(mean), float(max(np.square(samples).mean() - mean**2, 0.0))
 
 
-def check_crops(lengths: Sequence[int], grid: FrameGrid, seconds: float) -> None:
+def check_crops(lengths: Sequence[int], grid: FrameGrid, crop_seconds: float) -> None:
     """Report on stderr how many recordings are too short for the shortest crop. Raises InputError
     where all are.
 
-    lengths: samples of every recording, 0 for those that were set aside. seconds: of the longest
-    crop.
+    lengths: samples of every recording, 0 for those that were set aside.
     """
     hours = np.array([n for n in lengths if n]) / grid.sample_rate / 3600
-    shortest = shortest_crop(round(seconds * grid.frame_rate), grid.frame_rate)
+    shortest = shortest_crop(round(crop_seconds * grid.frame_rate), grid.frame_rate)
     used = np.array([grid.frames(n) >= shortest for n in lengths if n], bool)
     if not used.any():
         raise InputError(_too_short(shortest / grid.frame_rate))
