@@ -556,7 +556,6 @@ def test_a_killed_run_speaks_no_passage_again_and_ends_with_the_same_bytes(
             with dies_in(speech, "_speak_passage", call):
                 prepare(root, corpus_settings(reference=True))
     assert done == [0, 1, 2]
-    assert [*root.glob("*/parts/*.json")]
     with dies_in(speech, "write_lines", 3):  # the manifest of passages and not that of questions
         prepare(root, corpus_settings(reference=True))
     assert not (root / "card.json").exists()
