@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
@@ -28,7 +28,6 @@ from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, report_set_aside
 from speechssl.io import (
     check_inside,
-    check_kept,
     hash_files,
     read_json,
     read_lines,
@@ -149,18 +148,20 @@ def training_data(
     )
 
 
+def _is_made_from(folder: Path, inputs: Mapping[str, Any]) -> bool:
+    """Whether a folder is finished and its card names these inputs."""
+    card = folder / "card.json"
+    return card.is_file() and inputs.items() <= read_json(card).items()
+
+
 def pack_audio(data: TrainingData, out: Path) -> Path:
     """The folder of a run's audio: one raw array, samples.s16 (int16), with bounds.npy; written
     once, beside `out`, for all runs.
 
-    Raises InputError where no recording can be read, and where a file that was written before has
-    changed since.
+    Raises InputError where no recording can be read.
     """
     folder, made_from = out.parent / f"packed-{data.hash}", {"corpus": data.hash}
-    if (folder / "card.json").is_file() and made_from.items() <= (
-        card := read_json(folder / "card.json")
-    ).items():
-        check_kept(folder, card)
+    if _is_made_from(folder, made_from):
         return folder
     bounds, failed = [0], {}
 
@@ -186,8 +187,7 @@ def pack_audio(data: TrainingData, out: Path) -> Path:
             f"({next(iter(failed.values()))}); give others"
         )
     _save(folder / "bounds.npy", np.array(bounds))
-    files = {name: hash_files([folder / name]) for name in ("samples.s16", "bounds.npy")}
-    write_json(folder / "card.json", made_from | {"files": files})
+    write_json(folder / "card.json", made_from)
     return folder
 
 
@@ -226,8 +226,8 @@ def write_targets(
     card; once.
 
     lengths: samples of every recording as `pack_audio` found it, 0 for those it set aside.
-    Raises InputError for labels at another rate than the frames they are for, where hardly any
-    cluster is used, and where a file that was written before has changed since.
+    Raises InputError for labels at another rate than the frames they are for, and where hardly any
+    cluster is used.
     """
     _check_clusters(codebook.size)
     rate = codebook.card.get("frame_rate", grid.frame_rate)
@@ -238,10 +238,7 @@ def write_targets(
             f"give a teacher or codebook of {grid.frame_rate:g} a second"
         )
     made_from = {"codebook": codebook.hash} | made_from
-    if (out / "card.json").is_file() and made_from.items() <= (
-        card := read_json(out / "card.json")
-    ).items():
-        check_kept(out, card)
+    if _is_made_from(out, made_from):
         return
     failed: dict[str, str] = {}
     uses = Counter(recording.audio for recording in recordings)
@@ -274,10 +271,9 @@ def write_targets(
         )
     _save(out / "labels.npy", np.concatenate(labels))
     _save(out / "bounds.npy", np.cumsum([0] + [len(x) for x in labels]))
-    files = {name: hash_files([out / name]) for name in ("labels.npy", "bounds.npy")}
     write_json(
         out / "card.json",
-        made_from | {"frame_rate": grid.frame_rate, "card": codebook.card, "files": files},
+        made_from | {"frame_rate": grid.frame_rate, "card": codebook.card},
     )
 
 
