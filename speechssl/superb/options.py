@@ -11,6 +11,7 @@ from speechssl.errors import InputError
 from speechssl.options import (
     CHECKPOINTS,
     DEVICE,
+    SNR,
     SNR_OVER,
     Amount,
     Count,
@@ -18,15 +19,14 @@ from speechssl.options import (
     Share,
     SnrOver,
     Trained,
-    Weight,
     Whole,
     argument,
-    flat,
+    changed,
     group,
     option,
     refuse_ineffective,
 )
-from speechssl.pretrain.options import DOMAINS, MODE, Labels, Mode, Schedule
+from speechssl.pretrain.options import Adversary
 
 SNRS = "SNRs in dB for conditions that name none"
 HEADS, CACHE = "heads", "cache of hidden states"  # titles in the help
@@ -91,14 +91,13 @@ class HeadTraining:
     """How heads, and the encoder with them, are trained on distorted speech."""
 
     finetune: bool = option(False, "train the encoder with each head; default: keep it frozen")
-    upstream_rate: Amount | None = option(
-        None, "learning rate of the encoder, as a factor of the head's; default: 0.1"
-    )
-    trained: Trained | None = option(
-        None,
+    # the authors' repository: "at least ten times smaller"
+    upstream_rate: Amount = option(0.1, "learning rate of the encoder, as a factor of the head's")
+    trained: Trained = option(
+        "all",
         "with --finetune, weights of the encoder that are trained: all, frozen (norms and "
         "positions alone), biases (BitFit), "
-        "adapters (which stay in the encoder) or lora (needs speechssl[peft]); default: all",
+        "adapters (which stay in the encoder) or lora (needs speechssl[peft])",
     )
     start: Path | None = option(
         None,
@@ -110,23 +109,13 @@ class HeadTraining:
         "train on distorted speech: kinds of distortion, such as m+g+r, also NAMEs of "
         "--noise; default: clean speech",
     )
-    distorted: Share | None = option(
-        None, "share of the training recordings to distort; default: 0.5"
-    )
-    snr_range: tuple[float, float] | None = option(
-        None, "range of the SNR in dB, drawn uniformly; default: 10 19", metavar=("LOW", "HIGH")
+    distorted: Share = option(0.5, "share of the training recordings to distort")
+    snr_range: tuple[float, float] = option(
+        SNR, "range of the SNR in dB, drawn uniformly", metavar=("LOW", "HIGH")
     )
     noise_cache: Path | None = option(
         None, "folder to cache generated noise in; default: noise/ beside OUT"
     )
-    domain_adversary: Labels | None = option(
-        None, f"domain-adversarial training (arXiv 2203.16104): {DOMAINS}"
-    )
-    domain_adversary_weight: Weight | None = option(
-        None, "largest lambda of the domain classifier; default: 1"
-    )
-    domain_adversary_mode: Mode | None = option(None, MODE)
-    domain_adversary_schedule: Schedule | None = option(None, "schedule of lambda; default: ganin")
 
 
 NEEDED = {  # option -> options that mean nothing without it
@@ -202,16 +191,19 @@ class Superb:
     )
     noise: Noisy = group(Noisy(), "evaluation in noise")
     training: HeadTraining = group(HeadTraining(), "training on distorted speech")
+    adversary: Adversary = group(
+        Adversary(), "training on distorted speech", without=("domain_adversary_layers",)
+    )
 
     def __post_init__(self) -> None:
         """Raises InputError for options of the training that need others."""
-        o = self.training
-        refuse_ineffective(flat(o), NEEDED)
-        if o.domain_adversary and not o.distort:
+        o, adversary = self.training, self.adversary.domain_adversary
+        refuse_ineffective(changed(self), NEEDED)
+        if adversary and not o.distort:
             raise InputError(
                 "--domain-adversary needs distorted speech; give --distort, such as m+g+r"
             )
-        if o.domain_adversary and not o.finetune:
+        if adversary and not o.finetune:
             raise InputError("--domain-adversary trains the encoder; give --finetune as well")
         if o.start and not (o.finetune or o.distort):
             raise InputError("--start needs --finetune or --distort; give one of them as well")

@@ -39,7 +39,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.audio import read_audio
-from speechssl.augment.training import SNR, TrainingDistortions, parse_distortions
+from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.data.superb import Utterance
 from speechssl.encoders.hubert import before_end, check_known, frames_of_samples
 from speechssl.encoders.load import file_hashes, load_checkpoint, save_encoder
@@ -47,15 +47,13 @@ from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.finetuning import merged, train_only
 from speechssl.io import hash_files, write_json
-from speechssl.options import flat, noise_folders
-from speechssl.pretrain.model import AdversaryOptions, DomainAdversary
-from speechssl.pretrain.options import adversary_options
+from speechssl.options import noise_folders
+from speechssl.pretrain.model import DomainAdversary
+from speechssl.pretrain.options import Adversary
 from speechssl.superb.data import Batch, Loader, OnlineLoader
 from speechssl.superb.options import Superb
 from speechssl.superb.train import HeadRun, Trainer
 
-UPSTREAM_RATE = 0.1  # of the head's; the authors' repository: "at least ten times smaller"
-SHARE = 0.5  # of the training recordings that are distorted; ours
 NO_HEADS = ("qbe", "se", "ss")  # tasks without a head, or whose targets are the waves themselves
 # of `finetuning`: those that train something of an encoder
 TRAINED = ("all", "frozen", "biases", "adapters", "lora")
@@ -76,7 +74,7 @@ class Tuning:
     source: str = ""
     rate: float | None = None
     distort: TrainingDistortions | None = None
-    adversary: AdversaryOptions | None = None
+    adversary: Adversary | None = None
     bf16: bool = False
     heads: Path | None = None
     trained: str = "all"
@@ -94,7 +92,8 @@ class Tuning:
         """Suffix of the encoder's name, such as "+distorted"."""
         if self.adversary:
             a = self.adversary
-            return f"+dat-{a.labels}-{a.mode}-{a.weight:g}"
+            kind = f"{a.domain_adversary}-{a.domain_adversary_mode}"
+            return f"+dat-{kind}-{a.domain_adversary_weight:g}"
         if self.distort:
             return "+distorted" if self.rate else "+distorted-head"
         return "+finetuned" if self.trained == "all" else f"+{self.trained}"
@@ -102,15 +101,10 @@ class Tuning:
     @property
     def card(self) -> dict[str, Any]:
         """What decides the head, in JSON values."""
-        adversary = (
-            None
-            if self.adversary is None
-            else asdict(self.adversary) | {"layers": list(self.adversary.layers)}
-        )
         facts = {
             "upstream_rate": self.rate,
             "distort": getattr(self.distort, "card", None),
-            "adversary": adversary,
+            "adversary": None if self.adversary is None else asdict(self.adversary),
         }
         start = (
             {"heads": hash_files(sorted(self.heads.glob("*/seed-*/head.safetensors")))}
@@ -148,23 +142,22 @@ def tuning_of(o: Superb) -> Tuning | None:
         return None
     distort = None
     if training.distort:
-        share = SHARE if training.distorted is None else training.distorted
         distort = parse_distortions(
             training.distort,
             noise_folders(o.noise.noise),
             seed=o.seed[0],
-            probability=(share, share),
-            snr=training.snr_range or SNR,
+            probability=(training.distorted, training.distorted),
+            snr=training.snr_range,
             cache=training.noise_cache or o.out.parent / "noise",
             snr_over=o.noise.snr_over,
         )
     return Tuning(
-        rate=(training.upstream_rate or UPSTREAM_RATE) if training.finetune else None,
+        rate=training.upstream_rate if training.finetune else None,
         distort=distort,
-        adversary=adversary_options(flat(training)) if training.domain_adversary else None,
+        adversary=o.adversary if o.adversary.domain_adversary else None,
         bf16=o.sets.precision == "bf16",
         heads=training.start,
-        trained=training.trained or "all",
+        trained=training.trained,
     )
 
 
@@ -200,10 +193,9 @@ class TuningTrainer(Trainer):
         self.upstream: Any = load_checkpoint(tuning.source).model
         check_known(self.upstream, tuning.source)
         if tuning.adversary and tuning.distort:
-            options = replace(tuning.adversary, layers=(0,))  # one input, the weighted sum
-            models["adversary"] = DomainAdversary(
-                self.loader.encoder.width, len(tuning.distort.domains), options
-            )
+            width, domains = self.loader.encoder.width, len(tuning.distort.domains)
+            # one input, the weighted sum
+            models["adversary"] = DomainAdversary(width, domains, tuning.adversary, (0,))
         if tuning.rate is None:
             self.upstream.to(self.run.device)
         else:
