@@ -51,7 +51,7 @@ from speechssl.options import settings, shipped
 from speechssl.processes import is_main
 from speechssl.speechbert.data import CLS, PAD, SEP
 from speechssl.speechbert.model import CodeEmbedding
-from speechssl.speechbert.system import load_speechbert
+from speechssl.speechbert.system import SpeechBertSystem, load_speechbert
 from speechssl.textlm import (
     TextCodec,
     licences,
@@ -204,12 +204,8 @@ class AudioWords:
     what = "multiple choice on audio words"
 
     def __init__(self, o: TrainChoice) -> None:
-        assert o.speechbert and o.encoder and o.ctc
-        self.o, self.start = o, o.speechbert
-        # SpeechBERT and recogniser read the same layers of one recording
-        encoder = SharedEncoder(load_encoder(o.encoder))
-        recogniser = CtcRecogniser.load(o.ctc, encoder)
-        self.system = load_speechbert(o.speechbert, encoder, recogniser)
+        assert o.speechbert is not None
+        self.o, self.start, self.system = o, o.speechbert, load_system(o)
         # its spans are not used here
         self.facts = {name: self.system.card[name] for name in self.system.card if name != "layout"}
         inputs = data_inputs(o.corpus, SPLIT, o.qa.evaluation)
@@ -233,6 +229,14 @@ class AudioWords:
         text_encoder = read_json(self.start / CARD).get("text_encoder")
         facts = licences(self.o.corpus, start=self.start)
         return {"speechbert": self.facts, "text_encoder": text_encoder} | facts
+
+
+def load_system(o: TrainChoice) -> SpeechBertSystem:
+    """Load SpeechBERT with its encoder and its recogniser, which read the same layers of one
+    recording."""
+    assert o.speechbert and o.encoder and o.ctc
+    encoder = SharedEncoder(load_encoder(o.encoder))
+    return load_speechbert(o.speechbert, encoder, CtcRecogniser.load(o.ctc, encoder))
 
 
 Symbols = Units | Words | AudioWords
