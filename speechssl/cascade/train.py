@@ -31,7 +31,7 @@ from speechssl.cascade.decode import (
     train_ngram,
 )
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape, greedy_decode
-from speechssl.cascade.options import TrainCtc, TrainNgram, TrainTextQa
+from speechssl.cascade.options import CtcOptions, TrainCtc, TrainNgram, TrainTextQa
 from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import given_words, load_text
 from speechssl.data.records import (
@@ -121,15 +121,7 @@ def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
             encoder.width, len(vocabulary), states, o.head.projection, o.head.lstm_width
         )
         recogniser = CtcRecogniser(encoder, CtcHead(shape), vocabulary, "ctc", layer=layer)
-        batches = CropBatches(
-            features,
-            words,
-            vocabulary,
-            encoder.grid,
-            o.head.batch,
-            o.head.crop_seconds,
-            o.head.training.seed,
-        )
+        batches = CropBatches(features, words, vocabulary, encoder.grid, o.head)
         evaluation = None
         if dev is not None:
             evaluation = recognition(recogniser, dev, o.head.evaluation, folder / dev.split)
@@ -378,24 +370,21 @@ class CropBatches:
     recordings: Mapping[str, tuple[Span, ...]]  # their words
     vocabulary: CtcVocabulary
     grid: FrameGrid
-    batch: int
-    longest: float  # seconds
-    seed: int
+    options: CtcOptions
 
     def __call__(self, step: int) -> Batch:
-        rng = np.random.default_rng([self.seed, step])
-        names, frames = (
-            list(self.recordings),
-            [self.features.places[name].length for name in self.recordings],
-        )
+        """features (B, T, D) or (B, T, L, D), lengths (B,), targets (B, symbols), sizes (B,)."""
+        rng = np.random.default_rng([self.options.training.seed, step])
+        names = list(self.recordings)
+        frames = [self.features.places[name].length for name in names]
         weights = np.array(frames, float)
         rows, targets = [], []
-        for chosen in rng.choice(len(names), size=self.batch, p=weights / weights.sum()):
+        drawn = rng.choice(len(names), size=self.options.batch, p=weights / weights.sum())
+        for chosen in drawn:
             words = self.recordings[names[chosen]]
             first = last = int(rng.integers(len(words)))
-            while (
-                last + 1 < len(words) and words[last + 1].end - words[first].start <= self.longest
-            ):
+            longest, start = self.options.crop_seconds, words[first].start
+            while last + 1 < len(words) and words[last + 1].end - start <= longest:
                 last += 1
             begin = self.grid.frame_at(
                 self.grid.sample(words[first].start - MARGIN), frames[chosen]

@@ -175,7 +175,9 @@ class ExampleBatches:
     size: int = 16  # B
     empty: float = 0.1
     seed: int = 0
-    noise: float = 0.0  # share of the tokens that are replaced by others, see `replace_tokens`
+    random_units: float = (
+        0.0  # share of the tokens that are replaced by others, see `replace_tokens`
+    )
     short_window: int = 0
     short_size: int = 0
     short_steps: int = 0
@@ -198,7 +200,7 @@ class ExampleBatches:
             sequence, offset = self.layout.sequence(
                 example.question, example.passage[start : start + length]
             )
-            replace_tokens(rng, sequence, self.noise, self.layout.symbols)
+            replace_tokens(rng, sequence, self.random_units, self.layout.symbols)
             inside = start <= example.first and example.last < start + length
             firsts.append(offset + example.first - start if inside else 0)
             lasts.append(offset + example.last - start if inside else 0)
