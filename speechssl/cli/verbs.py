@@ -23,8 +23,7 @@ GROUPS = {  # first words of verbs -> what these are about
     "units": "fit, import, transfer and evaluate codebooks; extract units",
     "train": "train DUAL, SpeechBERT, the CTC head, the cascade's text QA, or multiple choice",
     "evaluate": (
-        "evaluate spoken QA, multiple choice, retrieval, and predictions of other "
-        "systems; the robustness grid"
+        "evaluate spoken QA, multiple choice, and predictions of other systems; the robustness grid"
     ),
     "superb": "the SUPERB benchmark: small heads on a frozen encoder",
     "text": "experiments on text-pre-trained encoders: what do they know that units can use? "
@@ -85,16 +84,15 @@ VERBS = {
     "train choice": Verb(
         "multiple_choice.options:TrainChoice", "multiple_choice.train:train_choice"
     ),
-    "evaluate qa": Verb("eval.options:Qa"),
-    "evaluate predictions": Verb("eval.options:Predictions"),
-    "evaluate robustness": Verb("eval.options:Robustness"),
-    "evaluate choice": Verb("eval.options:Choice"),
-    "evaluate retrieval": Verb("eval.options:Retrieval"),
-    "evaluate confusions": Verb("eval.options:Confusions"),
-    "compare": Verb("report.options:Compare"),
-    "superb run": Verb("eval.options:Superb"),
-    "superb speed": Verb("eval.options:SuperbSpeed"),
-    "superb export": Verb("eval.options:SuperbExport"),
+    "evaluate qa": Verb("eval.options:Qa", "eval.spoken_qa:evaluate_qa"),
+    "evaluate predictions": Verb("eval.options:Predictions", "eval.spoken_qa:evaluate_predictions"),
+    "evaluate robustness": Verb("eval.options:Robustness", "eval.robustness:evaluate_robustness"),
+    "evaluate choice": Verb("eval.options:Choice", "eval.spoken_qa:evaluate_choice"),
+    "evaluate confusions": Verb("eval.options:Confusions", "eval.spoken_qa:evaluate_confusions"),
+    "compare": Verb("report.options:Compare", "report.comparison:compare_systems"),
+    "superb run": Verb("superb.options:Superb", "eval.superb:evaluate_superb"),
+    "superb speed": Verb("superb.options:SuperbSpeed", "eval.superb:time_superb"),
+    "superb export": Verb("superb.options:SuperbExport", "superb.export:export_encoder"),
     "text classify": Verb("text_side.options:Classify"),
     "text compute": Verb("text_side.options:Compute"),
     "text plateau": Verb("text_side.options:Plateau"),
@@ -107,11 +105,10 @@ VERBS = {
     "text vector": Verb("text_side.options:Vector"),
     "text gains": Verb("text_side.options:TextGains"),
     "text devices": Verb("text_side.options:DeviceTable"),
-    "report": Verb("report.options:Report"),
-    "answer": Verb("cli.options:AnswerQuestions"),
-    "serve": Verb("cli.options:Serve"),
-    "bundle": Verb("cli.options:Bundle"),
-    "completion": Verb("cli.options:Completion"),
+    "report": Verb("report.options:Report", "report.build:report"),
+    "answer": Verb("cli.options:AnswerQuestions", "cli.answer:answer_questions"),
+    "serve": Verb("serve.options:Serve", "serve.page:serve"),
+    "bundle": Verb("cli.options:Bundle", "cli.bundle:bundle_parts"),
 }
 
 

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
+from speechssl.data.options import CORES
 from speechssl.data.records import (
     Corpus,
     Passage,
@@ -32,10 +33,9 @@ from speechssl.data.records import (
 from speechssl.encoders.load import load_encoder, single_threaded
 from speechssl.errors import InputError
 from speechssl.eval.compare import Scores, read_results
-from speechssl.eval.options import CORES
 from speechssl.eval.scores import answer_type
 from speechssl.eval.spoken_qa import METRICS, by_length, rows_of, score_questions
-from speechssl.io import model_folder, read_json
+from speechssl.io import alone, model_folder, read_json
 from speechssl.report.figures import ShownCondition, arrange, decibels
 from speechssl.report.options import Report
 from speechssl.report.page import (
@@ -265,6 +265,16 @@ def evaluated_split(out: Path) -> str:
     """The split that the scores in a folder are of; test where they are of several, or none."""
     splits = {read_json(path).get("split") for path in out.glob("scores/*/*.card.json")}
     return str(splits.pop()) if len(splits) == 1 else "test"
+
+
+def report(o: Report) -> dict[str, str]:
+    """Write the page of a folder of results, and return where it is. Raises InputError as
+    `write_report` does."""
+    with alone(o.out):
+        write_report(o)
+    page = o.out / "report.html"
+    print(f"{page}: open it in a browser")
+    return {"page": str(page)}
 
 
 def write_report(o: Report) -> None:

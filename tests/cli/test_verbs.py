@@ -70,7 +70,7 @@ def test_a_log_gets_a_line_of_a_bar_now_and_then(monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_verb_that_runs_a_model_takes_a_device() -> None:
-    without = ("prepare", "models", "convert", "compare", "report", "bundle", "completion")
+    without = ("prepare", "models", "convert", "compare", "report", "bundle")
     without += (
         "units import",
         "evaluate predictions",

@@ -1,7 +1,9 @@
 """First-stage retrieval: which passage is a question about? Systems rank passages by what they have
 in common with a question.
 
-`eval.config.Retrieval` says what systems there are. Embeddings are means of a text encoder's output
+    python recipes/minisqa/retrieval.py --help
+
+`Retrieval` says what systems there are. Embeddings are means of a text encoder's output
 over all tokens, as the model card of sentence-transformers/all-MiniLM-L6-v2 has it; of units the
 means of their rows in DUAL's embedding table (DUAL's reader always sees question and passage
 together; what it makes of either alone says nothing). Those of a passage are of windows of N
@@ -18,6 +20,7 @@ Letters: Q questions, P passages, B sequences, S tokens in a sequence, E embeddi
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,13 +34,14 @@ from torch.nn import functional
 from speechssl.augment import Condition, parse_condition
 from speechssl.cascade.data import Record, Transcript
 from speechssl.cascade.system import given_words, load_recogniser
+from speechssl.cli import script
 from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
 from speechssl.dual.data import collate, windows
 from speechssl.dual.model import load_reader
 from speechssl.dual.system import check_units_of, device_of, run_model
 from speechssl.encoders.load import hash_weights, remember_last, shared_encoder
 from speechssl.errors import InputError
-from speechssl.eval.options import Retrieval
+from speechssl.eval.options import Conditions
 from speechssl.eval.run import Encoding
 from speechssl.eval.scores import question_lines
 from speechssl.eval.spoken_qa import (
@@ -50,8 +54,9 @@ from speechssl.eval.spoken_qa import (
     rounds_of,
     table_of_rows,
 )
-from speechssl.io import model_folder
-from speechssl.results import Row
+from speechssl.io import alone, model_folder
+from speechssl.options import Whole, option
+from speechssl.results import Row, rows_in
 from speechssl.text import NGRAM, Terms, bm25, ngrams, normalise, tfidf, tokens
 from speechssl.textlm import MINILM, load_text_encoder, longest_sequence, special_tokens
 from speechssl.timing import RunLength
@@ -65,6 +70,33 @@ UNITS = "units"
 # tokens: with [CLS] and [SEP] the 256 of the model card, beyond which a text is cut off
 LONGEST = 254
 BATCH = 64  # sequences
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retrieval(Conditions):
+    """evaluate first-stage retrieval under conditions: every question ranks all passages of a split
+
+    Reports R@1, R@10 and MRR (times 100). Systems: METHOD-SOURCE or METHOD-SOURCE@N.
+    Methods: bm25 and tfidf (shared words; zh: characters; with @N n-grams of N letters; of units
+    n-grams, 3 without @N), embeddings (cosines of averaged vectors of a text encoder, of units of
+    those of dual/ in --models; the best window of N tokens counts, 254 without @N).
+    Sources: units, ctc, ctc-NAME, pocketsphinx, MODEL (of Hugging Face). Without audio, in the
+    condition clean alone: text (the reference), given (the corpus's own transcripts). Conditions
+    are those of `evaluate qa`.
+
+      python recipes/minisqa/retrieval.py corpus exp/mine \\
+        --systems bm25-text bm25-ctc tfidf-ctc@3 tfidf-units --conditions clean pink@5
+    """
+
+    models: str = option("people-en", "shipped set or model folder")
+    systems: tuple[str, ...] = option(
+        ("bm25-text", "bm25-ctc", "tfidf-units"), "systems, from those above", least=1
+    )
+    passages: Whole | None = option(None, "use only the first N passages, to ask about and to rank")
+    text_encoder: str = option(
+        "minilm", "text encoder for embeddings of words: minilm, a folder or a hub id"
+    )
+
 
 Content = Transcript | RunLength
 Item = tuple[Record, Content]
@@ -272,19 +304,21 @@ METRICS = ("r1", "r10", "mrr")
 BEST = 10  # passages that predictions list
 
 
-def run_retrieval(o: Retrieval) -> str:
-    conditions = [parse_condition(c) for c in o.conditions]
-    folder = model_folder(o.models)
-    data = first_passages(load_corpus(o.corpus, o.split), o.passages)
-    loaded = load_retrievers(folder, o.systems, o.text_encoder, o.bf16, data.language)
-    append_results(
-        o.out,
-        evaluate_retrieval(loaded, data, conditions, Setup.of(o, models_name(folder), folder)),
-    )
-    return table_of_rows(o, conditions)
+def evaluate_retrieval(o: Retrieval) -> list[dict[str, Any]]:
+    """Rank the passages, print the table, and return the rows of `o.out`. Raises InputError for
+    systems, a corpus or conditions that there are not."""
+    with alone(o.out):
+        conditions = [parse_condition(c) for c in o.conditions]
+        folder = model_folder(o.models)
+        data = first_passages(load_corpus(o.corpus, o.split), o.passages)
+        loaded = load_retrievers(folder, o.systems, o.text_encoder, o.bf16, data.language)
+        setup = Setup.of(o, models_name(folder), folder)
+        append_results(o.out, retrieve(loaded, data, conditions, setup))
+        print(table_of_rows(o, conditions))
+        return rows_in(o.out)
 
 
-def evaluate_retrieval(
+def retrieve(
     systems: Sequence[Retriever],
     corpus: Corpus,
     conditions: Sequence[Condition],
@@ -368,3 +402,7 @@ def score_ranks(ranks: Mapping[str, Sequence[int]], corpus: Corpus) -> list[Rank
             values = [(places == 1).mean(), (places <= 10).mean(), (1 / places).mean()]
         scored.append(RankScore(question.id, question.passage, *map(float, values)))
     return scored
+
+
+if __name__ == "__main__":
+    sys.exit(script(evaluate_retrieval, Retrieval))

@@ -9,20 +9,22 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.augment import Distorter, parse_condition
-from speechssl.cascade.data import TimedWord, Transcript
-from speechssl.cli import main
-from speechssl.data.records import Passage, load_corpus
-from speechssl.eval.retrieval import (
+from recipes.minisqa.retrieval import (
     Embedder,
+    Retrieval,
     embedder_of_words,
     evaluate_retrieval,
     load_retrievers,
     mean_pooled,
     rank,
+    retrieve,
     score_ranks,
     shared_terms,
 )
+from speechssl.augment import Distorter, parse_condition
+from speechssl.cascade.data import TimedWord, Transcript
+from speechssl.cli import main, script
+from speechssl.data.records import Passage, load_corpus
 from speechssl.eval.spoken_qa import Setup
 from speechssl.io import model_folder, read_json
 from speechssl.report.build import write_report
@@ -88,7 +90,7 @@ class Table:
 
 
 def run(systems, corpus, out, conditions=("clean",)):
-    rows = evaluate_retrieval(
+    rows = retrieve(
         systems,
         load_corpus(corpus, "test"),
         [*map(parse_condition, conditions)],
@@ -195,7 +197,7 @@ def test_words_are_ranked_by_the_command(corpus, tmp_path, capsys):
         "--workers",
         "1",
     ]
-    assert main(["evaluate", "retrieval", *arguments]) == 0
+    assert script(evaluate_retrieval, Retrieval, arguments) == 0
     rows = {(r.system, r.metric): r for r in read_rows(tmp_path / "out/results.jsonl")}
     assert {v.value for (_, metric), v in rows.items() if metric != "wer"} == {100}
     assert "r1 (%)" in capsys.readouterr().out and rows["bm25-text", "wer"].value == 0

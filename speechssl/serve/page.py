@@ -20,7 +20,6 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -32,11 +31,11 @@ import numpy as np
 from speechssl.audio import SAMPLE_RATE, length
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.data import Transcript
-from speechssl.cascade.options import ReaderOptions
 from speechssl.data.asked import LONGEST_QUESTION, read_speech
 from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.report.figures import PALETTE
 from speechssl.report.page import WIDTH, data_uri, encode_audio, envelope, outline, region, ticks
+from speechssl.serve.options import Limits, Serve
 from speechssl.systems import QA, Detail
 from speechssl.timing import RunLength
 from speechssl.units.quality import unit_blocks
@@ -44,16 +43,6 @@ from speechssl.units.quality import unit_blocks
 CLEAN = "clean"
 PARTS = ("passage", "question")
 MEGABYTE = 2**20  # as Gradio counts where it refuses a file that is larger
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Of what is asked. seconds: of a passage; megabytes: of an upload; timeout: seconds that an
-    answer may take."""
-
-    seconds: float
-    megabytes: float
-    timeout: float
 
 
 # ---- recordings
@@ -131,7 +120,7 @@ def answered(
         start, end = (0.0, 0.0) if answer is None else (answer.start, answer.end)
         clip = recordings["passage"][round(start * SAMPLE_RATE) : round(end * SAMPLE_RATE)]
         rows.append((name, colour, answer, clip if len(clip) else None))
-    template = resources.files("speechssl").joinpath("serve.html").read_text(encoding="utf-8")
+    template = resources.files("speechssl.serve").joinpath("page.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     audio: Callable[[np.ndarray], str] = lambda samples: data_uri(encode_audio(samples))  # noqa: E731
     environment.filters |= {
@@ -278,32 +267,22 @@ def _work(pipe: Any, models: Sequence[str], arguments: Sequence[Any]) -> None:
 # ---- the page
 
 
-def serve(
-    models: Sequence[str],
-    systems: Sequence[str] | None,
-    reading: ReaderOptions,
-    language: str,
-    conditions: Sequence[str],
-    host: str,
-    port: int,
-    limits: Limits,
-) -> None:
-    """Serve the page until the process is interrupted. models, systems, reading, language: of `QA`;
-    conditions: of `at_snr`.
+def serve(o: Serve) -> dict[str, Any]:
+    """Serve the page until the process is interrupted, and return what was served where.
 
     Raises MissingExtra without Gradio, InputError for a port that cannot be had, for conditions and
     as `QA` does.
     """
-    for condition in conditions:
+    for condition in o.conditions:
         Distorter().check(at_snr(condition, 0))
-    check_port(host, port)
+    check_port(o.host, o.port)
     try:
-        local = ipaddress.ip_address(host).is_loopback
+        local = ipaddress.ip_address(o.host).is_loopback
     except ValueError:
-        local = host == "localhost"
+        local = o.host == "localhost"
     if not local:
         print(
-            f"warning: at {host} everyone who reaches this machine can use the page, without a "
+            f"warning: at {o.host} everyone who reaches this machine can use the page, without a "
             "password or encryption; "
             "browsers record from microphones at 127.0.0.1 alone",
             file=sys.stderr,
@@ -314,7 +293,7 @@ def serve(
             os.environ.get("no_proxy") or os.environ.get("NO_PROXY"),
             "127.0.0.1",
             "localhost",
-            host,
+            o.host,
         ]
         # Gradio reads them when it is imported, and asks its own server whether it is there
         os.environ |= {
@@ -323,20 +302,19 @@ def serve(
             "no_proxy": ",".join(filter(None, direct)),
         }
         gradio = import_gradio()
-        answerer = Answerer(
-            models, (systems, reading.reader, language, reading.null_threshold), limits.timeout
-        )
-        page = page_of(answerer, conditions, limits, Path(folder))
+        systems = (o.systems, o.reading.reader, o.language, o.reading.null_threshold)
+        answerer = Answerer(o.models, systems, o.limits.timeout)
+        page = page_of(answerer, o.conditions, o.limits, Path(folder))
         try:
             page.launch(
-                server_name=host,
-                server_port=port,
+                server_name=o.host,
+                server_port=o.port,
                 share=False,
                 ssr_mode=False,
                 run_history=False,
                 enable_monitoring=False,
                 footer_links=[],
-                max_file_size=int(limits.megabytes * MEGABYTE),
+                max_file_size=int(o.limits.megabytes * MEGABYTE),
                 # others are fetched
                 theme=gradio.themes.Default(
                     font=["system-ui", "sans-serif"], font_mono=["monospace"]
@@ -344,13 +322,14 @@ def serve(
                 quiet=True,
                 prevent_thread_lock=True,
             )
-            print(f"http://{host}:{port} (Ctrl-C ends it)", flush=True)
+            print(f"http://{o.host}:{o.port} (Ctrl-C ends it)", flush=True)
             threading.Event().wait()
         except KeyboardInterrupt:
             print("stopped", file=sys.stderr)
         finally:
             page.close(verbose=False)
             answerer.close()
+    return {"models": list(o.models), "host": o.host, "port": o.port}
 
 
 def page_of(answerer: Answerer, conditions: Sequence[str], limits: Limits, folder: Path) -> Any:
