@@ -34,8 +34,6 @@ GROUPS = {  # first words of verbs -> what these are about
 
 VERBS = {
     "prepare minisqa": Verb("synth.options:MiniSqa"),
-    "prepare minisuperb": Verb("synth.options:MiniSuperb"),
-    "prepare miniature": Verb("synth.options:Miniature"),
     "prepare fsdd": Verb("data.options:Fsdd"),
     "prepare nmsqa": Verb("data.options:Nmsqa"),
     "prepare odsqa": Verb("data.options:Odsqa"),

@@ -356,7 +356,7 @@ def prepared(
                 file=sys.stderr,
             )
             return dict(read_json(out / "data_report.json"))
-        # of `prepare miniature` says so in its title
+        # of a miniature says so in its title
         readme = (source if source.is_dir() else source.parent) / "README.md"
         title = (
             readme.read_text(encoding="utf-8", errors="replace").partition("\n")[0]

@@ -23,8 +23,8 @@ from speechssl.data.nmsqa import parquet_rows, prepare_nmsqa
 from speechssl.data.prepare import Wanted, described
 from speechssl.data.records import load_corpus
 from speechssl.io import read_json, write_json
-from speechssl.synth.miniature import write_parquet as write_table
 
+from ..corpora.make import write_parquet as write_table
 from ..files import read_lines, refused, remarked, remarks, write_parquet
 
 RATE = 22_050

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from recipes.superb.minisuperb import MiniSuperb
 from speechssl.cli import VERBS, config_of
 from speechssl.cli.parser import check_section
 from speechssl.errors import InputError
 
+from ..corpora.make import Miniature
 from .shared import ROOT
 
 # of scripts
@@ -24,6 +26,10 @@ FILES = [
 # verbs of functions that are given a section
 IN_FUNCTIONS = {"minisqa": {"train dual"}, "robustness": {"superb run"}}
 PYTHON = {"multilingual"}  # sections of a script of the recipe
+PROGRAMS = {  # that are given a section, and their options
+    "recipes/superb/minisuperb.py": MiniSuperb,
+    "tests/corpora/make.py": Miniature,
+}
 SHARED = {"miniature", "minisqa"}  # stages of scripts that several recipes source
 INHERITED = {"random-units"}  # of another section, and hidden by the script
 
@@ -64,14 +70,19 @@ def test_every_section_of_a_recipe_holds_options_of_its_verb(file: Path) -> None
         verbs = {
             " ".join(some[:n]) for some in words for n in (1, 2)
         } & VERBS.keys() | IN_FUNCTIONS.get(file.parent.name, set())
+        configs = {verb: config_of(verb) for verb in verbs} | {
+            f"python {program}": config
+            for program, config in PROGRAMS.items()
+            if any(program in line for line in of_stage)
+        }
         refused = []
-        for verb in verbs:
+        for name, config in configs.items():
             try:
-                check_section(verb, config_of(verb), found[stage] or {}, f"{file}: {stage}")
+                check_section(name, config, found[stage] or {}, f"{file}: {stage}")
             except InputError as error:
                 refused.append(str(error))
         # scripts choose among several verbs by what is there
-        assert len(refused) < len(verbs), (stage, refused)
+        assert len(refused) < len(configs), (stage, refused)
         hidden = [
             name
             for name in found[stage] or ()
