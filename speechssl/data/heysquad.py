@@ -16,7 +16,8 @@ from typing import Any
 from speechssl.audio import duration, read_audio, write_flac
 from speechssl.data import prepare
 from speechssl.data.files import decoded, load_json, read_parquet, truth_of
-from speechssl.data.prepare import Attach, Attached, PrepareReport, SplitRecords, Takes, Wanted
+from speechssl.data.options import HeySquad
+from speechssl.data.prepare import Attach, Attached, PrepareReport, SplitRecords, Takes
 from speechssl.data.squad import (
     Paragraph,
     SquadQa,
@@ -51,12 +52,10 @@ AT_A_TIME = 256  # rows in memory: some 50 MB of recordings
 TABLES = (".parquet", ".json", ".jsonl")
 
 
-def prepare_heysquad(
-    source: Path | str, out: Path | str, wanted: Wanted = Wanted()
-) -> dict[str, Any]:
-    """Write `out` and return its data report. Raises InputError for what is not of HeySQuAD, or
+def prepare_heysquad(o: HeySquad) -> dict[str, Any]:
+    """Write `o.out` and return its data report. Raises InputError for what is not of HeySQuAD, or
     damaged."""
-    source = prepare.checked_source(source, LAYOUT)
+    source = prepare.checked_source(o.source, LAYOUT)
     splits = _splits(source)
     files = {
         path.relative_to(source).as_posix() if source.is_dir() else path.name: path
@@ -74,12 +73,10 @@ def prepare_heysquad(
     } or PUBLISHED
 
     def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
-        return {split: _read(split, paths, wanted.audio, report) for split, paths in splits.items()}
+        return {split: _read(split, paths, o.audio, report) for split, paths in splits.items()}
 
-    options = {} if wanted.audio else {"audio": False}
-    return prepare.prepared_texts(
-        "heysquad", source, out, wanted, files, read, LAYOUT, published, ABOUT, options
-    )
+    options = {"audio": o.audio}
+    return prepare.prepared_texts("heysquad", o, files, read, LAYOUT, published, ABOUT, options)
 
 
 def _splits(source: Path) -> dict[str, list[Path]]:

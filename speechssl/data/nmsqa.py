@@ -50,7 +50,8 @@ from speechssl.data.files import (
     unpacked,
     write_joined,
 )
-from speechssl.data.prepare import Done, PrepareReport, SplitRecords, Wanted
+from speechssl.data.options import Nmsqa
+from speechssl.data.prepare import Done, PrepareReport, SplitRecords
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.data.squad import read_squad
 from speechssl.errors import InputError
@@ -908,7 +909,7 @@ def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareRe
     return split
 
 
-def split_records(split: NmsqaSplit, out: Path, speak: bool, workers: int) -> SplitRecords:
+def split_records(split: NmsqaSplit, o: Nmsqa) -> SplitRecords:
     """The records of a split: with audio where any question and its passage have recordings, else
     text only."""
     report = split.report
@@ -937,7 +938,7 @@ def split_records(split: NmsqaSplit, out: Path, speak: bool, workers: int) -> Sp
             split.remark(COPIES if all(map(_copied, later)) else MOVED)
     passage_ids = {split.of_row[row.id] for row in split.rows if split.question_recording(row)}
     if any(split.passages[name].has_audio for name in passage_ids):
-        return _records_with_audio(split, out, speak, workers)
+        return _records_with_audio(split, o)
     if any(name in split.recordings for p in split.passages.values() for name in (p.id, *p.names)):
         split.remark(UNUSED, len(split.recordings))
     split.remark(prepare.NO_RECORDINGS, len(split.rows))
@@ -949,7 +950,7 @@ def split_records(split: NmsqaSplit, out: Path, speak: bool, workers: int) -> Sp
         for row in split.rows
         if row.times
     }
-    write_json(out / split.name / "released_times.json", released)
+    write_json(o.out / split.name / "released_times.json", released)
     return _text_records(split)
 
 
@@ -987,10 +988,10 @@ def _text_records(split: NmsqaSplit) -> SplitRecords:
     return SplitRecords(list(passages.values()), questions)
 
 
-def _records_with_audio(split: NmsqaSplit, out: Path, speak: bool, workers: int) -> SplitRecords:
+def _records_with_audio(split: NmsqaSplit, o: Nmsqa) -> SplitRecords:
     """A split with audio: what is whole. Passages are joined where need be, or left to be
     synthesised."""
-    folder, candidates = out / split.name / "audio", split.passages.values()
+    folder, candidates = o.out / split.name / "audio", split.passages.values()
     parts = {
         p.id: ([split.recordings[n] for n in p.names], folder / f"{safe_name(p.id)}.flac")
         for p in candidates
@@ -998,18 +999,18 @@ def _records_with_audio(split: NmsqaSplit, out: Path, speak: bool, workers: int)
     }
     parts = {name: job for name, job in parts.items() if split.passages[name].has_audio}
     joined = prepare.in_parallel(
-        partial(prepare.attempt, write_joined), parts, workers, f"joining {split.name}", "passage"
+        partial(prepare.attempt, write_joined), parts, o.workers, f"joining {split.name}", "passage"
     )
     whole = {p.id: (p.whole,) for p in candidates if p.whole}
     results = joined | prepare.in_parallel(
-        partial(prepare.attempt, decoded_seconds), whole, workers, f"reading {split.name}"
+        partial(prepare.attempt, decoded_seconds), whole, o.workers, f"reading {split.name}"
     )
     passages: list[Passage] = []
     for p in candidates:
         result = results.get(p.id)
         if isinstance(result, Joined | float):
-            passages.append(_passage(p, result, split, out))
-        elif speak and p.text.strip():
+            passages.append(_passage(p, result, split, o.out))
+        elif o.speak and p.text.strip():
             passages.append(Passage(p.id, "", 0.0, p.text, "", "en"))
         elif result is not None:
             split.aside("passages", p.id, prepare.UNUSABLE, why=str(result))
@@ -1027,13 +1028,11 @@ def _records_with_audio(split: NmsqaSplit, out: Path, speak: bool, workers: int)
     seconds = prepare.in_parallel(
         partial(prepare.attempt, decoded_seconds),
         paths,
-        workers,
+        o.workers,
         f"reading {split.name}",
         "question",
     )
-    questions = (
-        _question(row, split, usable, seconds.get(row.id), out, speak) for row in split.rows
-    )
+    questions = (_question(row, split, usable, seconds.get(row.id), o) for row in split.rows)
     return SplitRecords(passages, [question for question in questions if question is not None])
 
 
@@ -1115,8 +1114,7 @@ def _question(
     split: NmsqaSplit,
     usable: set[str],
     seconds: float | InputError | None,
-    out: Path,
-    speak: bool,
+    o: Nmsqa,
 ) -> Question | None:
     """usable: passages; seconds: of its recording, why that cannot be used, or None where there is
     none."""
@@ -1141,7 +1139,7 @@ def _question(
         and not segments & set(layout.names)
     ):
         reason = ANSWER_MISSING
-    if reason and speak and reason not in (ANSWER_MISSING, ITS_PASSAGE):
+    if reason and o.speak and reason not in (ANSWER_MISSING, ITS_PASSAGE):
         reason = "" if row.question.strip() else prepare.NO_QUESTION
     if reason:
         split.aside(
@@ -1158,7 +1156,7 @@ def _question(
     )
     if not isinstance(seconds, float):
         return Question(row.id, passage, "", 0.0, row.question, row.asker, "en", answers)
-    audio, words = manifest_path(split.recordings[name], out), _grid(name, split)
+    audio, words = manifest_path(split.recordings[name], o.out), _grid(name, split)
     return Question(
         row.id, passage, audio, seconds, row.question, row.asker, "en", answers, words=words
     )
@@ -1167,13 +1165,13 @@ def _question(
 # ---- the corpus
 
 
-def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[str, Any]:
+def prepare_nmsqa(o: Nmsqa) -> dict[str, Any]:
     """Prepare what there is of NMSQA and return the data report.
 
     source: a folder in any of the layouts, or one table of it. Raises InputError, one sentence, for
     a folder in which nothing is known, and for damaged tables where no split is left.
     """
-    source, out = Path(source).resolve(), Path(out)
+    source, out = o.source.resolve(), o.out
     root, only = (source.parent, source) if source.is_file() else (source, None)
     if not root.is_dir():
         raise InputError(f"{source} does not exist; {LAYOUT}")
@@ -1216,11 +1214,9 @@ def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[st
                         f"split of {roots[0]} in a folder that is named after it, such as "
                         f"{split.name}_audios"
                     )
-        records = {
-            split.name: split_records(split, out, wanted.speak, wanted.workers) for split in splits
-        }
+        records = {split.name: split_records(split, o) for split in splits}
         prepare.check_used(records, report, source)
         return records
 
     settings = {"made_from": stamp(root, ".parquet", ".csv", ".json", *ARCHIVES)}
-    return prepare.prepared("nmsqa", source, out, wanted, settings, read, PUBLISHED, ABOUT)
+    return prepare.prepared("nmsqa", o, settings, read, PUBLISHED, ABOUT)

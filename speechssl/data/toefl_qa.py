@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.data.files import files_below
-from speechssl.data.prepare import PrepareReport, SplitRecords, Wanted, prepared
+from speechssl.data.options import ToeflQa
+from speechssl.data.prepare import PrepareReport, SplitRecords, prepared
 from speechssl.data.records import Passage, Question
 from speechssl.errors import InputError
 from speechssl.io import hash_files
@@ -38,14 +39,14 @@ class _Broken(Exception):
     """Why a file is no question, and in which line (from 1; 0 where there is none)."""
 
 
-def prepare_toefl_qa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[str, Any]:
+def prepare_toefl_qa(o: ToeflQa) -> dict[str, Any]:
     """Prepare the splits that are there and return the data report.
 
     source: the repository, a folder above it, its folder data/, a split's folder, or one file. A
     broken file is set aside. Raises InputError where there is no such file, one may not be opened,
     or none can be used (naming the first of them, and why).
     """
-    source, out = Path(source), Path(out)
+    source = o.source
     files, loose = _find(source)
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
@@ -65,14 +66,9 @@ def prepare_toefl_qa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict
             )
         return by_split
 
-    command = (
-        f"speechssl prepare toefl-qa {source} {out}"
-        + (f" --speak --seed {wanted.seed}") * wanted.speak
-    )
-    command += "" if wanted.passages is None else f" --passages {wanted.passages}"
     settings = {"files": {split: hash_files(paths) for split, paths in files.items()}}
-    about = {"made_by": command, "source": "github.com/iamyuanchung/TOEFL-QA"}
-    return prepared(CORPUS, source.resolve(), out, wanted, settings, read, PUBLISHED, about)
+    about = {"source": "github.com/iamyuanchung/TOEFL-QA"}
+    return prepared(CORPUS, o, settings, read, PUBLISHED, about)
 
 
 def _find(source: Path) -> tuple[dict[str, list[Path]], int]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from speechssl.data.options import CORES, PROCESSES
+from speechssl.errors import InputError
 from speechssl.options import Count, Share, Whole, argument, option
 
 
@@ -53,27 +54,9 @@ class MiniSqa:
     )
     workers: Count = option(CORES, PROCESSES)
 
-    def run(self) -> None:
-        from speechssl.synth.minisqa import MiniSqaSettings, prepare
-
-        usual = {"train": 0, "dev": 0} if self.held_out else {"train": 2000, "dev": 80}
-        given = {"train": self.passages, "dev": self.dev_passages, "test": self.test_passages}
-        counts = usual | {split: n for split, n in given.items() if n is not None}
-        settings = MiniSqaSettings(
-            language=self.language,
-            passages=counts,
-            seed=self.seed,
-            questions=self.questions,
-            unanswerable=self.unanswerable,
-            reference=self.reference,
-            synthesiser=self.synthesiser,
-            held_out=self.held_out,
-        )
-        card = prepare(self.out, settings, self.workers)
-        sizes = ", ".join(
-            (f"{n} {split} passage{'s' * (n != 1)}") for split, n in counts.items() if n
-        )
-        print(f"{self.out}: MiniSQA{' held-out' * self.held_out} {self.language}, {sizes}")
-        for split, shares in card.get("unknown_words", {}).items():
-            percentages = ", ".join(f"{share} % of the {kind}" for kind, share in shares.items())
-            print(f"unknown to the training texts of MiniSQA, in {split}: {percentages}")
+    def __post_init__(self) -> None:
+        if self.reference and self.synthesiser != "espeak-ng":
+            raise InputError(
+                "the second reading of --reference is espeak-ng's; leave it out for another "
+                "synthesiser"
+            )

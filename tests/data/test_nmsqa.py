@@ -20,7 +20,8 @@ from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, writ
 from speechssl.data import nmsqa, prepare
 from speechssl.data.files import Joined
 from speechssl.data.nmsqa import parquet_rows, prepare_nmsqa
-from speechssl.data.prepare import Wanted, described
+from speechssl.data.options import Nmsqa
+from speechssl.data.prepare import described
 from speechssl.data.records import load_corpus
 from speechssl.io import read_json, write_json
 
@@ -176,7 +177,7 @@ def dev(tmp_path):
 
 def prepared(source, tmp_path, split="dev", out="out", **options):
     """The facts of a split, the split, and the report of all."""
-    report = prepare_nmsqa(source, tmp_path / out, Wanted(**options))
+    report = prepare_nmsqa(Nmsqa(source=source, out=tmp_path / out, **{"workers": 1} | options))
     described(report)
     return report["splits"][split], load_corpus(tmp_path / out, split), report
 
@@ -213,13 +214,14 @@ def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path):
     first = corpus.questions[0]
     assert Path(first.audio).is_absolute() and first.speaker == "Joey" and first.seconds == 1.0
     write_question(dev / "dev_audios", "question-0_0_9")  # it is not made from this source any more
-    refused("other inputs", prepare_nmsqa, dev, tmp_path / "out")
+    refused("other inputs", prepare_nmsqa, Nmsqa(source=dev, out=tmp_path / "out", workers=1))
 
 
 def test_a_corpus_that_is_put_into_its_source_is_not_read_as_such(dev, tmp_path):
-    report = prepare_nmsqa(dev, dev / "out")
+    report = prepare_nmsqa(Nmsqa(source=dev, out=dev / "out", workers=1))
     (dev / "out/card.json").unlink()
-    assert prepare_nmsqa(dev, dev / "out") == report == prepare_nmsqa(dev, tmp_path / "other")
+    for out in (dev / "out", tmp_path / "other"):
+        assert prepare_nmsqa(Nmsqa(source=dev, out=out, workers=1)) == report
 
 
 def test_the_77_are_kept_as_text_and_set_aside_where_there_is_audio(dev, tmp_path):
@@ -556,8 +558,7 @@ def test_without_answers_or_rows_a_split_is_counted_and_alone_it_is_refused(dev,
         r"has no usable question of nmsqa \(4 x its answers are missing from "
         r"the so",
         prepare_nmsqa,
-        dev,
-        unmade,
+        Nmsqa(source=dev, out=unmade, workers=1),
     )
     write_table(dev / "dev.parquet", [row(0)])
     parquet.write_table(parquet.read_table(dev / "dev.parquet").slice(0, 0), dev / "test.parquet")
@@ -570,7 +571,11 @@ def test_without_answers_or_rows_a_split_is_counted_and_alone_it_is_refused(dev,
         "agrees": False,
     }
     (dev / "dev.parquet").unlink()
-    refused(r"has no usable question of nmsqa \(its files are empty\)", prepare_nmsqa, dev, unmade)
+    refused(
+        r"has no usable question of nmsqa \(its files are empty\)",
+        prepare_nmsqa,
+        Nmsqa(source=dev, out=unmade, workers=1),
+    )
 
 
 def test_shards_that_are_numbers_belong_together(tmp_path):
@@ -778,10 +783,13 @@ def test_a_folder_without_tables_says_what_was_expected(tmp_path, unmade):
         r"empty has no table of NMSQA; give the folder "
         r".*parquet",
         prepare_nmsqa,
-        tmp_path / "empty",
-        unmade,
+        Nmsqa(source=tmp_path / "empty", out=unmade, workers=1),
     )
-    refused(r"gone does not exist; give", prepare_nmsqa, tmp_path / "gone", unmade)
+    refused(
+        r"gone does not exist; give",
+        prepare_nmsqa,
+        Nmsqa(source=tmp_path / "gone", out=unmade, workers=1),
+    )
 
 
 @pytest.mark.parametrize(
@@ -795,12 +803,12 @@ def test_a_folder_without_tables_says_what_was_expected(tmp_path, unmade):
 )
 def test_damage_is_one_sentence_and_leaves_nothing(dev, name, content, message, unmade):
     (dev / name).write_bytes(content)
-    refused(message, prepare_nmsqa, dev, unmade)
+    refused(message, prepare_nmsqa, Nmsqa(source=dev, out=unmade, workers=1))
 
 
 def test_two_tables_of_a_split_are_refused(dev, unmade):
     write_table(dev / "data.parquet" / "dev.parquet", [row(0)])
-    refused("are both tables of dev", prepare_nmsqa, dev, unmade)
+    refused("are both tables of dev", prepare_nmsqa, Nmsqa(source=dev, out=unmade, workers=1))
 
 
 def test_recordings_that_may_be_of_two_splits_are_refused(dev, tmp_path):
@@ -810,8 +818,7 @@ def test_recordings_that_may_be_of_two_splits_are_refused(dev, tmp_path):
         r"may belong to train or to dev; put the recordings of each "
         r"split",
         prepare_nmsqa,
-        dev,
-        tmp_path / "out",
+        Nmsqa(source=dev, out=tmp_path / "out", workers=1),
     )
     (dev / "audio").rename(dev / "dev_audios")  # of dev by its name: train is text only
     _, corpus, _ = prepared(dev, tmp_path)

@@ -553,10 +553,11 @@ FIT = FitOptions(layer=1, clusters=8, smooth=3, recordings=1)
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     pytest.importorskip("espeakng_loader")
-    from speechssl.synth.minisqa import MiniSqaSettings, prepare
+    from speechssl.synth.minisqa import prepare_minisqa
+    from speechssl.synth.options import MiniSqa
 
     root = tmp_path_factory.mktemp("minisqa") / "corpus"
-    prepare(root, MiniSqaSettings("en", {"train": 1, "dev": 2, "test": 0}, seed=0))
+    prepare_minisqa(MiniSqa(out=root, passages=1, dev_passages=2, test_passages=0, workers=1))
     return root
 
 
