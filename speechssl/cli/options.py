@@ -73,7 +73,7 @@ class AnswerQuestions:
 
     def run(self) -> dict[str, Any]:
         from speechssl.audio import check_clip, quiet_decoders, write_clip
-        from speechssl.data.asked import read_question, read_speech
+        from speechssl.data.asked import read_question, read_recording
         from speechssl.text import language_of
 
         clips: list[Path] = []
@@ -92,7 +92,7 @@ class AnswerQuestions:
         use_device(self.device)
         with quiet_decoders():
             passage, asked = (
-                read_speech(self.passage),
+                read_recording(self.passage),
                 [read_question(question) for question in self.question],
             )
         from speechssl.cascade.data import Transcript  # loads torch, which takes seconds

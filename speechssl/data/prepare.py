@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeVar
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, duration
-from speechssl.data.files import archives_in, safe_name, write_joined
+from speechssl.data.files import safe_name, write_joined
 from speechssl.data.options import SpokenQA
 from speechssl.data.records import (
     INVENTED,
@@ -405,13 +405,6 @@ def prepared_texts(
     def attached(report: PrepareReport) -> dict[str, SplitRecords]:
         texts = read(report)
         check_used({split: records for split, (records, _) in texts.items()}, report, source)
-        if not options.get("recordings") and (
-            packed := [path.name for path in archives_in(source)]
-        ):
-            # the published ones of recordings are to be unpacked first
-            what = f"archives that are packed ({', '.join(packed)})"
-            for split in texts:
-                report.remark(split, what, "not read; unpack those of recordings", len(packed))
         splits = {
             s: attach(o.out, s, records, report, o.workers)
             for s, (records, attach) in texts.items()

@@ -84,10 +84,7 @@ def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
                 for place, sentences in spoken.items()
                 if place in passage_ids
             }
-            unused = sum(
-                len(sentences) for place, sentences in spoken.items() if place not in passage_ids
-            )
-            by_split[split] = records, Takes(takes, unused=unused).attach
+            by_split[split] = records, Takes(takes).attach
         return by_split
 
     inputs = files | ({"original": original} if original and files else {})

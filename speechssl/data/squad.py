@@ -418,27 +418,15 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
     )
 
     def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
-        by_split: dict[str, tuple[SplitRecords, Takes]] = {}
-        # a folder may be that of several splits
-        unused = {path for of_split in sounds.values() for path in of_split.values()}
+        attached: dict[str, tuple[SplitRecords, Attach]] = {}
         for split, path in files.items():
             paragraphs = read_squad(path)
             _check_language(path, paragraphs, language)
             records, _ = records_of(split, paragraphs, Style(language), report)
             takes = _takes(records, sounds.get(split, {}))
-            unused -= {
-                path
-                for take in (*takes.passages.values(), *takes.questions.values())
-                for path in take.paths
-            }
             if takes.passages:
                 records = _timed(split, records, takes, folders[split], report)
-            by_split[split] = records, takes
-        attached: dict[str, tuple[SplitRecords, Attach]] = {}
-        for split, (records, takes) in by_split.items():
-            here = unused.intersection(sounds.get(split, {}).values())
-            unused -= here  # each is reported once
-            attached[split] = records, replace(takes, unused=len(here)).attach
+            attached[split] = records, takes.attach
         return attached
 
     about = ABOUT[corpus]

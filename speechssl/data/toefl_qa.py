@@ -99,7 +99,7 @@ def _find(source: Path) -> tuple[dict[str, list[Path]], int]:
     return files, len(loose)
 
 
-def _read(path: Path, split: str, report: PrepareReport) -> tuple[tuple[str, ...], Question]:
+def _read(path: Path) -> tuple[tuple[str, ...], Question]:
     """The sentences of its story and the question, whose passage is the story (tpo_1-lecture_2).
 
     Raises _Broken for a file that is cut off or otherwise not what it should be, InputError for one
@@ -113,16 +113,13 @@ def _read(path: Path, split: str, report: PrepareReport) -> tuple[tuple[str, ...
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = data.decode("cp1252", errors="replace")
-        report.remark(split, "files that are not UTF-8", "read as Windows-1252")
     lines = [line for line in re.split(r"\r\n|\n|\r", text) if line.strip()]
     by_kind: dict[str, list[tuple[int, str]]] = {kind: [] for kind in LINES}
     for number, line in enumerate(lines, 1):
         kind, rest = (*line.split(maxsplit=1), "")[:2]
         if kind not in by_kind:
             raise _Broken(f"a line begins with {kind[:20]!r}, none of {', '.join(LINES)}", number)
-        if kind == "SENTENCE" and not rest.strip():
-            report.remark(split, "sentences without a word", "left out")
-        else:
+        if kind != "SENTENCE" or rest.strip():
             by_kind[kind].append((number, rest))
     for kind, (count, expected) in LINES.items():
         if (count and len(by_kind[kind]) != count) or not by_kind[kind]:
@@ -157,7 +154,7 @@ def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitR
     read: list[tuple[Path, tuple[str, ...], Question]] = []
     for path in paths:
         try:
-            read.append((path, *_read(path, split, report)))
+            read.append((path, *_read(path)))
         except _Broken as error:
             reason, line = error.args
             report.set_aside(split, "questions", path.stem, reason, file=path.name, line=line)
@@ -195,25 +192,6 @@ def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitR
         several,
         "all of them count",
     )
-    repeated = Counter(sentences for _, sentences in names)
-    question_counts = Counter((sentences, q.text, q.options) for sentences, q in usable.values())
-    odd = {
-        ("stories whose questions do not agree about their sentences"): sum(
-            n > 1 for n in versions.values()
-        ),
-        "stories that occur again under another name": sum(n - 1 for n in repeated.values()),
-        "questions that are asked again of the same story": sum(
-            n - 1 for n in question_counts.values()
-        ),
-        "questions of which an option is given twice": sum(
-            len(set(q.options)) < len(q.options) for _, q in usable.values()
-        ),
-    }
-    for what, number in odd.items():
-        if number:
-            report.remark(
-                split, what, ("kept, a passage a version") if "agree" in what else "kept", number
-            )
     questions = [
         replace(q, passage=names[q.passage, sentences]) for sentences, q in usable.values()
     ]

@@ -1,7 +1,5 @@
 """HeySQuAD: tables with recordings in them, and the JSON files of transcribed questions."""
 
-import json
-
 import numpy as np
 import pytest
 import soundfile
@@ -131,8 +129,6 @@ def test_recordings_that_are_missing_or_damaged(tmp_path):
         ("HeySQuAD_machine/data/train-00000-of-00001.parquet", "train-machine"),
         ("HeySQuAD_machine/data/validation-00000-of-00001.parquet", "dev-machine"),
         ("default/validation/0000.parquet", "dev"),
-        ("train.jsonl", "train"),
-        ("validation.json", "dev"),
     ],
 )
 def test_layouts(tmp_path, name, split):
@@ -140,13 +136,7 @@ def test_layouts(tmp_path, name, split):
         tmp_path / "in" / name,
         row("q") | {"answers": {"text": ["Rome"], "answer_start": [16]}},
     )
-    if path.suffix == ".parquet":
-        write_parquet(path, [asked])
-    else:
-        path.parent.mkdir(parents=True)
-        (path.parent / "q.wav").write_bytes(noise())
-        asked["audio"] = "q.wav"
-        path.write_text(json.dumps([asked] if path.suffix == ".json" else asked))
+    write_parquet(path, [asked])
     prepare_heysquad(HeySquad(source=tmp_path / "in", out=tmp_path / "out", workers=1))
     (question,) = load_corpus(tmp_path / "out", split).questions
     assert (

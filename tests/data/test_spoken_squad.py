@@ -128,9 +128,8 @@ def test_recordings_wherever_they_were_unpacked(source, tmp_path, recording, fol
     for name in ("0_0_0", "0_1_0", "9_9_0", "other"):
         recording(source / folder / f"{name}.wav")
     recording(source / "train_wav/0_0_0.wav")
-    report = prepare_spoken_squad(SpokenSquad(source=source, out=tmp_path / "out", workers=1))
+    prepare_spoken_squad(SpokenSquad(source=source, out=tmp_path / "out", workers=1))
     assert len(load_corpus(tmp_path / "out", "test").passages) == 2
-    assert remarks(report["splits"]["test"])["recordings of no passage or question"] == 1
 
 
 def test_another_folder_is_one_sentence(tmp_path, squad_json, unmade):
