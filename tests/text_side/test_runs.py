@@ -281,7 +281,7 @@ def test_listops_are_scored_by_the_depth_of_the_expressions(tmp_path: Path) -> N
     damaged = {name: v for name, v in read_json(path).items() if name != "checksum"} | {
         "expressions": {"8": [1, 3]}
     }
-    write_json(path, damaged, checked=True)
+    write_json(path, damaged)
     with pytest.raises(
         InputError,
         match=(
