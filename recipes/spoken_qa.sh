@@ -11,7 +11,7 @@ published() { # NAME
     return
   elif [ -n "$(setting miniature)" ]; then
     SOURCE=$EXP/miniature
-    speechssl prepare miniature "$1" "$SOURCE" $(with miniature)
+    python tests/corpora/make.py "$1" "$SOURCE" $(with miniature)
   else
     echo "speechssl: $CONFIG needs the published corpus; give its folder as the third argument (data/$1/README.md says where" \
       "to get it), or try the recipe on an invented miniature with $RECIPE/smoke.yaml" >&2

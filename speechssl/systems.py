@@ -47,7 +47,7 @@ from speechssl.cascade.system import (
     load_simulated,
     load_text,
 )
-from speechssl.data.asked import read_question, read_speech
+from speechssl.data.asked import read_question, read_recording
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
 from speechssl.encoders.checkpoints import BUNDLE
@@ -425,7 +425,10 @@ class QA:
             raise InputError(
                 "questions come in a list, also one alone: answer(passage, [question])"
             )
-        samples, queries = read_speech(passage), [read_question(question) for question in questions]
+        samples, queries = (
+            read_recording(passage),
+            [read_question(question) for question in questions],
+        )
         name = name or ("the passage" if isinstance(passage, np.ndarray) else str(passage))
         if any(isinstance(q, str) for q in queries) and not any(
             isinstance(s, CascadeSystem) for s in self.systems
@@ -537,7 +540,7 @@ def answer(
     language: str = "en",
 ) -> dict[str, TimedAnswer]:
     """Ask one question, see `QA`: name of the system -> answer."""
-    samples, query = read_speech(passage), read_question(question)  # before models are loaded
+    samples, query = read_recording(passage), read_question(question)  # before models are loaded
     name = None if isinstance(passage, np.ndarray) else str(passage)
     return QA(models, systems, reader, language, null_threshold).answer(samples, [query], name)[0]
 

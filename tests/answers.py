@@ -38,7 +38,7 @@ CORPORA = {
 
 
 def commands(w: Path) -> Iterator[str]:
-    """The verbs of the chain in their order; w: the folder they write to."""
+    """The verbs and programs of the chain in their order; w: the folder they write to."""
     models, corpus = w / "models", w / "corpus"
     encoder, codebook = models / "encoder", models / "units.safetensors"
     yield f"prepare minisqa {corpus} --config {MINISQA} --stage corpus"
@@ -78,7 +78,8 @@ def commands(w: Path) -> Iterator[str]:
         f"evaluate qa {corpus} {w}/qa {where} --systems {SYSTEMS} --conditions clean pink@5 reverb"
     )
     yield f"compare {w}/qa --out {w}/compare"
-    yield f"prepare minisuperb {w}/tasks --seed 0 --config {ROBUSTNESS} --stage sets"
+    minisuperb = "python recipes/superb/minisuperb.py"
+    yield f"{minisuperb} {w}/tasks --seed 0 --config {ROBUSTNESS} --stage sets"
     tasks = f"ks={w}/tasks/ks sid={w}/tasks/sid " + " ".join(
         f"{task}={corpus}" for task in ("asr", "units", "dual", "speechbert", "cascade-ctc")
     )
@@ -88,16 +89,16 @@ def commands(w: Path) -> Iterator[str]:
         f"{noise}"
     )
     few = (
-        "--preset small --scale 0.02 --steps 4 --learning-rates 1e-2 1e-3 --seen m+g+r "
-        "--unseen held-out --snr 5"
+        "--preset small --steps 4 --learning-rates 1e-2 1e-3 --seen m+g+r --unseen held-out --snr 5"
     )
+    yield f"{minisuperb} {w}/superb/data --seed 0 --scale 0.02"
     yield (
-        f"superb run {w}/superb --data-seed 0 --seed 0 --encoders own={encoder} fbank --tasks "
+        f"superb run {w}/superb --data {w}/superb/data --seed 0 --encoders own={encoder} fbank --tasks "
         f"all {few}"
     )
     for name, folder in CORPORA.items():
         if name != "fsdd":
-            yield f"prepare miniature {name} {w}/miniature/{name}"
+            yield f"python tests/corpora/make.py {name} {w}/miniature/{name}"
             yield f"prepare {name} {w}/miniature/{name} {w}/prepared/{name}"
         if folder and (SHARED / folder).is_dir():
             yield f"prepare {name} {SHARED / folder} {w}/real/{name}"
@@ -109,8 +110,10 @@ def record(w: Path) -> None:
     for command in commands(w):
         print(command, flush=True)
         with log.open("a") as out:
+            words = command.split()
+            program = words[1:] if words[0] == "python" else ["-m", "speechssl", *words]
             done = subprocess.run(
-                [sys.executable, "-m", "speechssl", *command.split()],
+                [sys.executable, *program],
                 cwd=ROOT,
                 stdout=out,
                 stderr=subprocess.PIPE,

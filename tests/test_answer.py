@@ -127,30 +127,6 @@ def test_of_a_broken_mp3_the_decoder_says_nothing_of_its_own(tmp_path: Path, cap
     assert message.startswith("speechssl: ") and str(path) in message and message.count("\n") == 1
 
 
-def steady_sounds() -> list[np.ndarray]:
-    rng, seconds = np.random.default_rng(0), np.arange(48_000) / 16_000
-    spectrum = np.fft.rfft(rng.normal(size=48_000))
-    pink = np.fft.irfft(spectrum / np.sqrt(np.arange(1, len(spectrum) + 1)))
-    return [
-        rng.normal(0, 0.001, 16_000),
-        0.1 * pink / pink.std(),
-        0.1 * np.sin(2 * np.pi * 440 * seconds),
-    ]
-
-
-@pytest.mark.parametrize("samples", steady_sounds(), ids=["white", "pink", "tone"])
-@pytest.mark.parametrize("part", ["--passage", "--question"])
-def test_a_steady_sound_is_no_speech(
-    samples, part: str, speech: tuple[Path, Path], tmp_path: Path, capsys
-) -> None:
-    path = tmp_path / "noise.wav"
-    soundfile.write(path, samples, 16_000)
-    files = {"--passage": str(speech[0]), "--question": str(speech[1]), part: str(path)}
-    assert main(["answer", *(word for pair in files.items() for word in pair)]) == 2
-    message = capsys.readouterr().err
-    assert f"{path} holds no speech" in message and message.count("\n") == 1
-
-
 @pytest.mark.parametrize(
     ("spoken", "message"),
     [({"de": 0.9}, "the question sounds like the language 'de'"), ({}, "no speech")],

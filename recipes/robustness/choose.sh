@@ -17,7 +17,7 @@
 #   WORKERS=8        threads of `evaluate` (2)
 #   CORPUS=FOLDER    a MiniSQA corpus; default: that of recipes/minisqa, made here if it is missing
 #   EVAL_TASKS=dual  the tasks of `evaluate` beside units, where time is short: of ks ic sid style dual (all)
-#   TASKS=FOLDER     the spoken sets of `prepare minisuperb`; default: EXP/tasks, made here if they are missing
+#   TASKS=FOLDER     the spoken sets of recipes/superb/minisuperb.py; default: EXP/tasks, made here if they are missing
 #   START=FOLDER     the models to start from (exp/minisqa/models, of recipes/minisqa)
 #   CONFIG=FILE      default: recipes/robustness/choose.yaml
 set -euo pipefail
@@ -50,7 +50,7 @@ data() {
       speechssl prepare minisqa "$CORPUS" --config recipes/minisqa/base.yaml --stage corpus
     fi
   fi
-  if [ ! -f "$TASKS/style/card.json" ]; then speechssl prepare minisuperb "$TASKS" --seed "$SEED" $(with sets); fi
+  if [ ! -f "$TASKS/style/card.json" ]; then python recipes/superb/minisuperb.py "$TASKS" --seed "$SEED" $(with sets); fi
 }
 
 train() {

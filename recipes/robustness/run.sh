@@ -29,7 +29,7 @@ if [ -z "${CORPUS:-}" ] && grep -q "^corpus:" "$CONFIG"; then # smoke.yaml: one 
 elif [ ! -f "${CORPUS:=exp/minisqa/corpus}/card.json" ]; then
   speechssl prepare minisqa "$CORPUS" --config recipes/minisqa/base.yaml --stage corpus
 fi
-speechssl prepare minisuperb "$EXP/tasks" --seed "$SEED" $(with sets)
+python recipes/superb/minisuperb.py "$EXP/tasks" --seed "$SEED" $(with sets)
 export START=${START:-exp/minisqa/models}
 READERS=$(python recipes/models.py "$START")
 

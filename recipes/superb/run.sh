@@ -18,10 +18,11 @@ EXP=${2:-exp/superb$([ "$SEED" = 0 ] || echo "-$SEED")}
 configure
 
 stage "1 the synthetic SUPERB: all tasks, in clean speech and in noise"
-speechssl superb run "$EXP" --data-seed "$SEED" --seed "$SEED" --unseen held-out ${UNSEEN:-} $(with synthetic)
+python recipes/superb/minisuperb.py "$EXP/data" --seed "$SEED" $(with sets)
+speechssl superb run "$EXP" --data "$EXP/data" --seed "$SEED" --unseen held-out ${UNSEEN:-} $(with synthetic)
 
 stage "2 what caching is worth: the same heads with the encoder in the loop"
-speechssl superb speed "$(setting timed)" "$EXP" --data-seed "$SEED" $(with speed)
+speechssl superb speed "$(setting timed)" "$EXP" --data "$EXP/data" $(with speed)
 speechssl report "$EXP"
 
 stage "3 real voices: digits and speakers of FSDD"

@@ -70,7 +70,7 @@ if part 1 || part 5 || part 6 || part 7; then
   TEXT=$SOURCE
   if [ -z "$TEXT" ] && [ -n "$(setting miniature)" ]; then # invented stories
     TEXT=$EXP/text
-    speechssl prepare miniature toefl-qa "$EXP/miniature" $(with miniature)
+    python tests/corpora/make.py toefl-qa "$EXP/miniature" $(with miniature)
     speechssl prepare toefl-qa "$EXP/miniature" "$TEXT"
   elif [ -z "$TEXT" ]; then
     echo "speechssl: $CONFIG needs a text: give a folder of .txt files or a prepared corpus as the third argument" \
@@ -268,12 +268,13 @@ if part 5; then
       readers "frozen.$init" frozen "$(encoder "$init-$seed")" "$seed"
     done
   done
+  python recipes/superb/minisuperb.py "$DEVICES/sets" $(with sets)
   for device in $(setting devices); do
     for seed in $SEEDS; do readers "$device" "$device" "$START" "$seed"; done
     case $device in
-      weighted-sum) speechssl superb run "$DEVICES/superb" --encoders "$SPEECH" --seed $SEEDS $(with superb) ;;
+      weighted-sum) speechssl superb run "$DEVICES/superb" --data "$DEVICES/sets" --encoders "$SPEECH" --seed $SEEDS $(with superb) ;;
       all | frozen | biases | adapters | lora)
-        speechssl superb run "$DEVICES/superb" --encoders "$SPEECH" --seed $SEEDS --finetune --trained "$device" $(with superb) ;;
+        speechssl superb run "$DEVICES/superb" --data "$DEVICES/sets" --encoders "$SPEECH" --seed $SEEDS --finetune --trained "$device" $(with superb) ;;
     esac
   done
   speechssl text devices "$EXP"

@@ -12,7 +12,7 @@ import numpy as np
 
 from speechssl.audio import check_clip, quiet_decoders, write_clip
 from speechssl.cli.options import AnswerQuestions
-from speechssl.data.asked import read_question, read_speech
+from speechssl.data.asked import read_question, read_recording
 from speechssl.errors import InputError
 from speechssl.text import language_of
 
@@ -28,7 +28,7 @@ def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
     clips = clips_of(o)
     language_of(o.language)
     with quiet_decoders():
-        passage = read_speech(o.passage)
+        passage = read_recording(o.passage)
         asked = [read_question(question) for question in o.question]
     from speechssl.systems import QA  # loads torch, which takes seconds
 

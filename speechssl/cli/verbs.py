@@ -32,28 +32,34 @@ GROUPS = {  # first words of verbs -> what these are about
 }
 
 VERBS = {
-    "prepare minisqa": Verb("synth.options:MiniSqa"),
-    "prepare minisuperb": Verb("synth.options:MiniSuperb"),
-    "prepare miniature": Verb("synth.options:Miniature"),
-    "prepare fsdd": Verb("data.options:Fsdd"),
-    "prepare nmsqa": Verb("data.options:Nmsqa"),
-    "prepare odsqa": Verb("data.options:Odsqa"),
-    "prepare toefl-qa": Verb("data.options:ToeflQa"),
-    "prepare spoken-squad": Verb("data.options:SpokenSquad"),
-    "prepare slue-sqa5": Verb("data.options:SlueSqa5"),
-    "prepare heysquad": Verb("data.options:HeySquad"),
-    "prepare squad": Verb("data.options:Squad"),
-    "prepare table": Verb("data.options:TableCorpus"),
-    "prepare drcd": Verb("data.options:Drcd"),
-    "prepare librispeech": Verb("data.options:LibriSpeech"),
-    "prepare speech-commands": Verb("data.options:SpeechCommands"),
-    "prepare quesst14": Verb("data.options:Quesst14"),
-    "prepare voxceleb1": Verb("data.options:VoxCeleb1"),
-    "prepare libri2mix": Verb("data.options:Libri2Mix"),
-    "prepare fluent-speech-commands": Verb("data.options:FluentSpeechCommands"),
-    "prepare audio-snips": Verb("data.options:AudioSnips"),
-    "prepare iemocap": Verb("data.options:Iemocap"),
-    "prepare voicebank-demand": Verb("data.options:VoiceBankDemand"),
+    "prepare minisqa": Verb("synth.options:MiniSqa", "synth.minisqa:prepare_minisqa"),
+    "prepare fsdd": Verb("data.options:Fsdd", "data.superb_sets:prepare_fsdd"),
+    "prepare nmsqa": Verb("data.options:Nmsqa", "data.nmsqa:prepare_nmsqa"),
+    "prepare odsqa": Verb("data.options:Odsqa", "data.odsqa:prepare_odsqa"),
+    "prepare toefl-qa": Verb("data.options:ToeflQa", "data.toefl_qa:prepare_toefl_qa"),
+    "prepare spoken-squad": Verb(
+        "data.options:SpokenSquad", "data.spoken_squad:prepare_spoken_squad"
+    ),
+    "prepare slue-sqa5": Verb("data.options:SlueSqa5", "data.slue_sqa5:prepare_slue_sqa5"),
+    "prepare heysquad": Verb("data.options:HeySquad", "data.heysquad:prepare_heysquad"),
+    "prepare squad": Verb("data.options:Squad", "data.squad:prepare_squad"),
+    "prepare table": Verb("data.options:TableCorpus", "data.table:prepare_table"),
+    "prepare drcd": Verb("data.options:Drcd", "data.squad:prepare_drcd"),
+    "prepare librispeech": Verb("data.options:LibriSpeech", "data.superb_sets:prepare_librispeech"),
+    "prepare speech-commands": Verb(
+        "data.options:SpeechCommands", "data.superb_sets:prepare_speech_commands"
+    ),
+    "prepare quesst14": Verb("data.options:Quesst14", "data.superb_sets:prepare_quesst14"),
+    "prepare voxceleb1": Verb("data.options:VoxCeleb1", "data.superb_sets:prepare_voxceleb1"),
+    "prepare libri2mix": Verb("data.options:Libri2Mix", "data.superb_sets:prepare_libri2mix"),
+    "prepare fluent-speech-commands": Verb(
+        "data.options:FluentSpeechCommands", "data.superb_sets:prepare_fluent_speech_commands"
+    ),
+    "prepare audio-snips": Verb("data.options:AudioSnips", "data.superb_sets:prepare_audio_snips"),
+    "prepare iemocap": Verb("data.options:Iemocap", "data.superb_sets:prepare_iemocap"),
+    "prepare voicebank-demand": Verb(
+        "data.options:VoiceBankDemand", "data.superb_sets:prepare_voicebank_demand"
+    ),
     "prepare sentence-tasks": Verb("text_side.options:SentenceTasks"),
     "prepare spoken-words": Verb("text_side.options:SpokenWords"),
     "prepare symbols": Verb("text_side.options:Symbols"),

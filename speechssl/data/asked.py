@@ -16,9 +16,6 @@ from speechssl.errors import InputError
 _FILE_NAME = re.compile(
     r"\S+\.(?!\d+$)[A-Za-z0-9]{2,4}|\w+://\S*|[^\s?\u3400-\u9fff]*[/\\][^\s?\u3400-\u9fff]*"
 )
-# dB: the level of noise and tones stays within this (0 to 0.9), that of speech at 0 dB in white
-# noise does not (1.6)
-STEADY = 1.2
 LONGEST_QUESTION = 60.0  # seconds: what is longer was probably meant as the passage
 
 
@@ -34,45 +31,12 @@ def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
     return as_recording(source, SAMPLE_RATE, "the array given")
 
 
-def read_speech(source: Path | str | np.ndarray) -> np.ndarray:
-    """As `read_recording`; also raises InputError for a file of noise, hum or a tone alone: its
-    level does not change."""
-    samples = read_recording(source)
-    if (
-        not isinstance(source, np.ndarray)
-        and len(samples) >= SAMPLE_RATE
-        and level_range(samples) < STEADY
-    ):
-        raise InputError(
-            f"{source} holds no speech, but a steady sound (its level does not "
-            "change); check the recording"
-        )
-    return samples
-
-
-def level_range(samples: np.ndarray) -> float:
-    """Between which levels a recording changes, in dB: from the 5th to the 95th percentile of its
-    frames of 50 ms (less than a syllable), without the first and the last, of which there must be
-    others. samples: (N,).
-
-    Of differences between samples, so that a hum counts less than the sounds of speech above it.
-    """
-    size = SAMPLE_RATE // 20
-    frames = samples[: len(samples) // size * size].reshape(-1, size)[1:-1]
-    blocks = np.array_split(frames, len(frames) // 1000 + 1)  # an hour is not held twice
-    power = np.concatenate(
-        [np.square(np.diff(block, axis=1), dtype=np.float64).mean(axis=1) for block in blocks]
-    )
-    low, high = np.percentile(10 * np.log10(power + 1e-12), (5, 95))
-    return float(high - low)
-
-
 def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
     """A question as `QA.answer` takes it: a text as it is, a recording as samples. A string is a
     text where no file has that name, and it does not look like one: it does not end like a
     recording, nor is it one word with a suffix ("question.m4a") or a slash.
 
-    Raises InputError as `read_speech` does, for a text without words, and for a recording longer
+    Raises InputError as `read_recording` does, for a text without words, and for a recording longer
     than LONGEST_QUESTION.
     """
     if (
@@ -90,7 +54,7 @@ def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
                     f"the question {source!r} has no words; give a text, or a recording"
                 )
             return source
-    samples = read_speech(source)
+    samples = read_recording(source)
     if (seconds := len(samples) / SAMPLE_RATE) > LONGEST_QUESTION:
         name = "the question" if isinstance(source, np.ndarray) else source
         remedy = "give the question, or the part of the recording that has it"

@@ -13,22 +13,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from speechssl.audio import duration, read_audio, write_flac
+from speechssl.audio import duration, write_flac
 from speechssl.data import prepare
-from speechssl.data.files import decoded, load_json, read_parquet, truth_of
-from speechssl.data.prepare import Attach, Attached, PrepareReport, SplitRecords, Takes, Wanted
+from speechssl.data.files import decoded, read_parquet, truth_of
+from speechssl.data.options import HeySquad
+from speechssl.data.prepare import Attach, Attached, PrepareReport, SplitRecords, Takes
 from speechssl.data.squad import (
     Paragraph,
     SquadQa,
     Style,
     as_text,
-    is_squad,
     read_golds,
     read_squad,
     records_of,
 )
 from speechssl.errors import InputError
-from speechssl.io import read_lines
 
 # of the people's questions
 PUBLISHED = {"train": {"questions": 71_990}, "dev": {"questions": 4_158}}
@@ -48,15 +47,13 @@ NEEDED = ("id", "question", "context", "answers")
 TEXTS = (*NEEDED, "transcription", "is_impossible")
 COUNTED = re.compile(r"(.+?)-(\d+)")
 AT_A_TIME = 256  # rows in memory: some 50 MB of recordings
-TABLES = (".parquet", ".json", ".jsonl")
+TABLES = (".parquet", ".json")
 
 
-def prepare_heysquad(
-    source: Path | str, out: Path | str, wanted: Wanted = Wanted()
-) -> dict[str, Any]:
-    """Write `out` and return its data report. Raises InputError for what is not of HeySQuAD, or
+def prepare_heysquad(o: HeySquad) -> dict[str, Any]:
+    """Write `o.out` and return its data report. Raises InputError for what is not of HeySQuAD, or
     damaged."""
-    source = prepare.checked_source(source, LAYOUT)
+    source = prepare.checked_source(o.source, LAYOUT)
     splits = _splits(source)
     files = {
         path.relative_to(source).as_posix() if source.is_dir() else path.name: path
@@ -74,12 +71,10 @@ def prepare_heysquad(
     } or PUBLISHED
 
     def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
-        return {split: _read(split, paths, wanted.audio, report) for split, paths in splits.items()}
+        return {split: _read(split, paths, o.audio, report) for split, paths in splits.items()}
 
-    options = {} if wanted.audio else {"audio": False}
-    return prepare.prepared_texts(
-        "heysquad", source, out, wanted, files, read, LAYOUT, published, ABOUT, options
-    )
+    options = {"audio": o.audio}
+    return prepare.prepared_texts("heysquad", o, files, read, LAYOUT, published, ABOUT, options)
 
 
 def _splits(source: Path) -> dict[str, list[Path]]:
@@ -109,7 +104,7 @@ def _splits(source: Path) -> dict[str, list[Path]]:
 def _read(
     split: str, paths: Sequence[Path], audio: bool, report: PrepareReport
 ) -> tuple[SplitRecords, Attach]:
-    if paths[0].suffix == ".json" and is_squad(paths[0]):
+    if paths[0].suffix == ".json":
         style = Style("en", transcribed_questions="transcribed" in split)
         return records_of(split, [p for path in paths for p in read_squad(path)], style, report)[
             0
@@ -148,22 +143,11 @@ def _read(
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Rows of a Parquet table, of JSON lines, or of a JSON list, with these columns as far as they
-    are there.
+    """Rows of a Parquet table with these columns as far as they are there.
 
     Raises InputError for a damaged file and for a table that lacks what a question needs.
     """
-    if path.suffix == ".parquet":
-        rows: Any = read_parquet(path, columns, AT_A_TIME)
-    else:
-        rows = (
-            load_json(path)
-            if path.suffix == ".json"
-            else [values for _, values in read_lines(path)]
-        )
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise InputError(f"{path} is not a table of questions; {LAYOUT}")
-    for number, row in enumerate(rows):
+    for number, row in enumerate(read_parquet(path, columns, AT_A_TIME)):
         if lacking := [name for name in columns if name in NEEDED and name not in row]:
             raise InputError(f"{path}, row {number}, has no {lacking[0]}; {LAYOUT}")
         yield row
@@ -199,30 +183,19 @@ def _attach(
 def _write_recordings(
     out: Path, split: str, table: Path, ids: Mapping[int, str]
 ) -> dict[str, Attached]:
-    """Id -> its recording, of the rows that have one. ids: number of a row -> id.
-
-    A cell is a dict of bytes and path, or a path alone; paths are below the folder of the table.
-    """
+    """Id -> its recording, of the rows that have one. ids: number of a row -> id."""
     recordings: dict[str, Attached] = {}
     for number, row in zip(range(max(ids) + 1), read_rows(table, ("audio",)), strict=False):
         if number not in ids or not (cell := row.get("audio")):
             continue
         name, audio = ids[number], prepare.audio_name(split, "questions", ids[number])
-        content, path = (
-            (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (None, cell)
-        )
         try:
             if not (out / audio).is_file():
-                if content is None and not path:
+                if not cell.get("bytes"):
                     recordings[name] = prepare.NOT_RECORDED
                     continue
                 where = f"{table}: question {name}"
-                write_flac(
-                    out / audio,
-                    read_audio(table.parent / str(path))
-                    if content is None
-                    else decoded(content, where),
-                )
+                write_flac(out / audio, decoded(cell["bytes"], where))
             recordings[name] = audio, duration(out / audio)
         except InputError as error:
             recordings[name] = prepare.damaged(error)

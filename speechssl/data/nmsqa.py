@@ -14,7 +14,6 @@ with `-{segment}`, and `{source}-{id}-q`. Names are kept without folder and suff
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,7 +49,8 @@ from speechssl.data.files import (
     unpacked,
     write_joined,
 )
-from speechssl.data.prepare import Done, PrepareReport, SplitRecords, Wanted
+from speechssl.data.options import Nmsqa
+from speechssl.data.prepare import Done, PrepareReport, SplitRecords
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.data.squad import read_squad
 from speechssl.errors import InputError
@@ -63,8 +63,6 @@ PUBLISHED = {
     "dev": {"questions": 10_570, "passages": 2_067},
     "test": {"questions": 171},
 }
-# of test, by how recordings are called
-SOURCES = {"squad": ("SQuAD", 51), "newsqa": ("NewsQA", 104), "quac": ("QuAC", 16)}
 LAYOUT = (
     "give the folder (or one table) of the Parquet release (dev.parquet and the like), of the "
     "original one (dev-answer-span.csv "
@@ -108,10 +106,6 @@ ADRIFT = (
     "answer times relative to a segment whose place is not known",
     "left out; the answer is scored by its text only",
 )
-ELSEWHERE = (
-    "answers in the row's segment whose offset names another place",
-    "text and time kept as released",
-)
 GUESSED = (
     "answer times that are not one for every text in the segment",
     "given to the text that stands nearest",
@@ -136,11 +130,6 @@ MOVED = (
 )
 TEXTLESS = ("answers without a usable time", "scored by their text only")
 # about questions, passages and splits
-BARE = (
-    "questions whose table has no text of the passage",
-    "their passage's text is that of its sentences, as far as their rows have it",
-)
-UNUSED = ("recordings of no whole passage with a question", "not used: the split is text only")
 TEXT_ONLY = ("questions without audio or times in the release", "kept as text")
 HOLES = (
     "passages of which the release misses segments",
@@ -241,20 +230,16 @@ TIMES = tuple(
     for end in ("start", "end")
 )
 FIELDS = ("text", "answer_start", *TIMES)
-# columns that hold nothing but texts
-TEXTS = ("answers.text", "answers_text", "answer_text", "answer")
-# columns, the first that is not empty
-QUESTIONS = ("question", "question_text", "question_normalized_text")
-RECORDED = "question_audio_path"
+QUESTION = "question"
 
 
 def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
     """Whatever columns there are beside the questions. Raises InputError for a file that is damaged
     or is no table of NMSQA."""
     columns = columns_of(path)
-    if RECORDED not in columns and not any(name in columns for name in QUESTIONS):
+    if QUESTION not in columns:
         raise InputError(
-            f"{path} has no {QUESTIONS[0]}, which a table of NMSQA has; give the published file"
+            f"{path} has no {QUESTION}, which a table of NMSQA has; give the published file"
         )
     for cells in read_parquet(path):
         answers = _answers(cells)
@@ -263,8 +248,7 @@ def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
         passage = stem(cells.get("content_full_audio_path")) or (
             match[1] if (match := SEGMENT.fullmatch(segment)) else ""
         )
-        sentence = first(cells, ("content_segment_text", "content_segment_normalized_text"))
-        context = first(cells, ("context", "passage", "content_full_text", "content_text"))
+        sentence = text_of(cells.get("content_segment_text"))
         # floating-point where one row lacks its offsets
         offsets = [number_of(value) for value in by_field.get("answer_start", ())]
         whole = [int(n) if n is not None and n.is_integer() else None for n in offsets]
@@ -278,11 +262,11 @@ def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
         within = intervals(by_field, "audio_segment_answer_start", "audio_segment_answer_end")
         full = intervals(by_field, "audio_full_answer_start", "audio_full_answer_end")
         yield NmsqaRow(
-            first(cells, ("id", "question_id", "qid", "hash")),
+            text_of(cells.get("id")),
             passage,
-            stem(cells.get(RECORDED)),
-            context if context or segment else sentence,
-            first(cells, QUESTIONS),
+            stem(cells.get("question_audio_path")),
+            text_of(cells.get("context")),
+            text_of(cells.get(QUESTION)),
             None if answers is None else texts,
             tuple(
                 AnswerTime("" if segment == passage else segment, near, far)
@@ -296,56 +280,11 @@ def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
 
 
 def _answers(cells: Cells) -> dict[str, list[Any]] | None:
-    """Field -> its values; None where the row has nothing at all about its answers.
-
-    They are a record of lists, as published, a list of records (SQuAD's), either as JSON text,
-    texts alone, or columns of FIELDS.
-    """
-    flat: dict[str, list[Any]] = {}
-    for name in FIELDS:  # the first column of this meaning that is not empty
-        columns = TEXTS if name == "text" else (f"answers.{name}", f"answers_{name}", name)
-        if column := next((column for column in columns if list_of(cells.get(column))), None):
-            flat[name] = list_of(_plain(cells[column]))
-    answers = _plain(cells.get("answers"))
-    if isinstance(answers, str) and answers.strip():
-        return flat | {"text": [answers]}
-    if isinstance(answers, list):
-        # records or texts: texts and offsets stay side by side; a record may have several times, or
-        # none
-        records = [
-            a if isinstance(a, dict) else {"text": a}
-            for a in map(_plain, answers)
-            if isinstance(a, (dict, str))
-        ]
-        pairs: list[tuple[Any, Any]] = []
-        for record in records:
-            texts, starts = list_of(record.get("text")), list_of(record.get("answer_start"))
-            pairs += zip(texts, starts + [None] * len(texts), strict=False)
-        times = {
-            name: [v for record in records for v in list_of(record.get(name))] for name in TIMES
-        }
-        return (
-            flat
-            | {"text": [text for text, _ in pairs], "answer_start": [start for _, start in pairs]}
-            | times
-        )
-    if isinstance(answers, dict):
-        by_field = {
-            name: list_of(answers[name]) for name in FIELDS if answers.get(name) is not None
-        }
-        if "text" in by_field or any(by_field.values()):
-            return flat | by_field
-    return flat or None
-
-
-def _plain(cell: Any) -> Any:
-    """What JSON text holds; any other value as it stands."""
-    if not isinstance(cell, str) or not cell.lstrip().startswith(("{", "[")):
-        return cell
-    try:
-        return json.loads(cell)
-    except (ValueError, RecursionError):
-        return cell  # an answer may begin with a bracket
+    """Field -> its values, of the record of lists; None where the row has nothing about its
+    answers."""
+    answers = cells.get("answers") or {}
+    by_field = {name: list_of(answers[name]) for name in FIELDS if answers.get(name) is not None}
+    return by_field if "text" in by_field or any(by_field.values()) else None
 
 
 # ---- the original release: a line an annotation in {split}-answer-span.csv, which names a segment
@@ -571,9 +510,10 @@ def splits_named(text: str) -> set[str]:
     return {split for split, synonyms in WORDS.items() if words & set(synonyms)}
 
 
-def find_recordings(roots: Iterable[Path], split: str) -> tuple[dict[str, Path], set[str]]:
-    """Recordings of a split by their names without suffix, and the names of those whose folders
-    name no split at all.
+def find_recordings(roots: Iterable[Path], split: str, alone: bool) -> dict[str, Path]:
+    """Recordings of a split by their names without suffix: those in folders that are named after
+    it, and where it is alone (recordings of two splits have the same names) those in folders of no
+    split, too.
 
     Of two recordings of one name, that in a folder of the split counts; two in such folders have to
     be copies of each other.
@@ -584,9 +524,9 @@ def find_recordings(roots: Iterable[Path], split: str) -> tuple[dict[str, Path],
         splits = splits_named(path.parent.relative_to(root).as_posix())
         if split in splits:
             enter(of_split, path.stem, path, copies=True)
-        elif not splits:
+        elif alone and not splits:
             enter(common, path.stem, path, copies=True)
-    return {**common, **of_split}, common.keys() - of_split.keys()
+    return {**common, **of_split}
 
 
 # ---- answers: where their times lie in the recording of the passage, and which of the texts each
@@ -746,11 +686,7 @@ def _paired(
     sentence = row.segments.get(row.times[0].segment, "")
     texts = list(dict.fromkeys(a.text for a in answers if a.text in sentence or not sentence))
     if len(texts) == len(row.times):
-        paired = [answer_of(text, sentence) for text in texts]
-        for answer in paired:
-            if answer is not None and sentence and not stands_in(answer, sentence):
-                remark(ELSEWHERE)
-        return paired
+        return [answer_of(text, sentence) for text in texts]
     if len(row.texts or ()) == len(row.times):
         return [answer_of(text, sentence) for text, _ in row.texts or ()]
     for _ in row.times:
@@ -808,7 +744,6 @@ class NmsqaSplit:
     report: PrepareReport
     meta: Mapping[str, Meta]
     recordings: Mapping[str, Path]
-    common: set[str]  # those of them that lie in folders of no split
     rows: list[NmsqaRow] = field(default_factory=list)
     passages: dict[str, SpokenPassage] = field(default_factory=dict)
     of_row: dict[str, str] = field(default_factory=dict)  # id of a question -> of its passage
@@ -836,14 +771,15 @@ class NmsqaSplit:
         return row.texts is not None
 
 
-def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareReport) -> NmsqaSplit:
-    """The rows that can be used, each with its passage. Raises InputError, before anything is
-    counted, for damaged tables."""
+def read_split(
+    name: str, files: Files, roots: Sequence[Path], report: PrepareReport, alone: bool
+) -> NmsqaSplit:
+    """The rows that can be used, each with its passage. alone: there is no other split. Raises
+    InputError for damaged tables."""
     meta = read_meta(files.meta)
     tables = (row for path in files.parquet for row in parquet_rows(path))
-    # what cannot be read leaves nothing counted
-    read = list(tables if files.parquet else csv_rows(files, meta))
-    split = NmsqaSplit(name, files, report, meta, *find_recordings(roots, name))
+    read = tables if files.parquet else csv_rows(files, meta)
+    split = NmsqaSplit(name, files, report, meta, find_recordings(roots, name, alone))
     rows: dict[str, NmsqaRow] = {}
     for row in read:
         report.count(name, "questions")
@@ -855,22 +791,7 @@ def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareRe
             split.aside("questions", row.id, reason, question=row.question)
         else:
             rows[row.id] = row
-    # a row without a context gets the texts of its passage's sentences, in their order
-    sentences: dict[str, dict[tuple[int, str], str]] = {}
-    for row in rows.values():
-        for segment, text in row.segments.items():
-            number = SEGMENT.fullmatch(segment)
-            sentences.setdefault(row.passage, {})[int(number[2]) if number else -1, segment] = text
-    texts = {
-        passage: " ".join(text for _, text in sorted(numbered.items()))
-        for passage, numbered in sentences.items()
-    }
-    if bare := sum(not row.context.strip() for row in rows.values()):
-        split.remark(BARE, bare)
-    split.rows = [
-        r if r.context.strip() else replace(r, context=texts.get(r.passage, ""))
-        for r in rows.values()
-    ]
+    split.rows = list(rows.values())
     # passages by their recording, or else by the recording of the question, or else by their text
     segments = by_passage(split.recordings)
     by_text = {
@@ -908,18 +829,10 @@ def read_split(name: str, files: Files, roots: Sequence[Path], report: PrepareRe
     return split
 
 
-def split_records(split: NmsqaSplit, out: Path, speak: bool, workers: int) -> SplitRecords:
+def split_records(split: NmsqaSplit, o: Nmsqa) -> SplitRecords:
     """The records of a split: with audio where any question and its passage have recordings, else
     text only."""
     report = split.report
-    # of the questions of test, as far as their recordings are named after them
-    for prefix, (corpus, published) in SOURCES.items():
-        if number := sum(
-            f"{row.passage or row.id}".lower().startswith(prefix) for row in split.rows
-        ):
-            split.remark(
-                (f"questions from {corpus} (published {published})", "counted only"), number
-            )
     chosen = report.slice(split.name, split.passages, Counter(split.of_row.values()))
     split.passages = {name: split.passages[name] for name in chosen}
     split.rows = [row for row in split.rows if split.of_row[row.id] in split.passages]
@@ -937,9 +850,7 @@ def split_records(split: NmsqaSplit, out: Path, speak: bool, workers: int) -> Sp
             split.remark(COPIES if all(map(_copied, later)) else MOVED)
     passage_ids = {split.of_row[row.id] for row in split.rows if split.question_recording(row)}
     if any(split.passages[name].has_audio for name in passage_ids):
-        return _records_with_audio(split, out, speak, workers)
-    if any(name in split.recordings for p in split.passages.values() for name in (p.id, *p.names)):
-        split.remark(UNUSED, len(split.recordings))
+        return _records_with_audio(split, o)
     split.remark(prepare.NO_RECORDINGS, len(split.rows))
     released = {
         row.id: [
@@ -949,7 +860,7 @@ def split_records(split: NmsqaSplit, out: Path, speak: bool, workers: int) -> Sp
         for row in split.rows
         if row.times
     }
-    write_json(out / split.name / "released_times.json", released)
+    write_json(o.out / split.name / "released_times.json", released)
     return _text_records(split)
 
 
@@ -987,10 +898,10 @@ def _text_records(split: NmsqaSplit) -> SplitRecords:
     return SplitRecords(list(passages.values()), questions)
 
 
-def _records_with_audio(split: NmsqaSplit, out: Path, speak: bool, workers: int) -> SplitRecords:
+def _records_with_audio(split: NmsqaSplit, o: Nmsqa) -> SplitRecords:
     """A split with audio: what is whole. Passages are joined where need be, or left to be
     synthesised."""
-    folder, candidates = out / split.name / "audio", split.passages.values()
+    folder, candidates = o.out / split.name / "audio", split.passages.values()
     parts = {
         p.id: ([split.recordings[n] for n in p.names], folder / f"{safe_name(p.id)}.flac")
         for p in candidates
@@ -998,18 +909,18 @@ def _records_with_audio(split: NmsqaSplit, out: Path, speak: bool, workers: int)
     }
     parts = {name: job for name, job in parts.items() if split.passages[name].has_audio}
     joined = prepare.in_parallel(
-        partial(prepare.attempt, write_joined), parts, workers, f"joining {split.name}", "passage"
+        partial(prepare.attempt, write_joined), parts, o.workers, f"joining {split.name}", "passage"
     )
     whole = {p.id: (p.whole,) for p in candidates if p.whole}
     results = joined | prepare.in_parallel(
-        partial(prepare.attempt, decoded_seconds), whole, workers, f"reading {split.name}"
+        partial(prepare.attempt, decoded_seconds), whole, o.workers, f"reading {split.name}"
     )
     passages: list[Passage] = []
     for p in candidates:
         result = results.get(p.id)
         if isinstance(result, Joined | float):
-            passages.append(_passage(p, result, split, out))
-        elif speak and p.text.strip():
+            passages.append(_passage(p, result, split, o.out))
+        elif o.speak and p.text.strip():
             passages.append(Passage(p.id, "", 0.0, p.text, "", "en"))
         elif result is not None:
             split.aside("passages", p.id, prepare.UNUSABLE, why=str(result))
@@ -1027,13 +938,11 @@ def _records_with_audio(split: NmsqaSplit, out: Path, speak: bool, workers: int)
     seconds = prepare.in_parallel(
         partial(prepare.attempt, decoded_seconds),
         paths,
-        workers,
+        o.workers,
         f"reading {split.name}",
         "question",
     )
-    questions = (
-        _question(row, split, usable, seconds.get(row.id), out, speak) for row in split.rows
-    )
+    questions = (_question(row, split, usable, seconds.get(row.id), o) for row in split.rows)
     return SplitRecords(passages, [question for question in questions if question is not None])
 
 
@@ -1101,9 +1010,6 @@ def _grid(name: str, split: NmsqaSplit) -> tuple[Span, ...]:
     named = [tier for n, tier in tiers if n.lower().endswith(("words", "word"))] or [
         tier for _, tier in tiers[:1]
     ]
-    if len(named) > 1:
-        split.remark(UNREAD_GRIDS)
-        return ()
     tier = named[0] if named else []
     return tuple(
         Span(text, start, end) for text, start, end in tier if text.strip() and end > start >= 0
@@ -1115,8 +1021,7 @@ def _question(
     split: NmsqaSplit,
     usable: set[str],
     seconds: float | InputError | None,
-    out: Path,
-    speak: bool,
+    o: Nmsqa,
 ) -> Question | None:
     """usable: passages; seconds: of its recording, why that cannot be used, or None where there is
     none."""
@@ -1141,7 +1046,7 @@ def _question(
         and not segments & set(layout.names)
     ):
         reason = ANSWER_MISSING
-    if reason and speak and reason not in (ANSWER_MISSING, ITS_PASSAGE):
+    if reason and o.speak and reason not in (ANSWER_MISSING, ITS_PASSAGE):
         reason = "" if row.question.strip() else prepare.NO_QUESTION
     if reason:
         split.aside(
@@ -1158,7 +1063,7 @@ def _question(
     )
     if not isinstance(seconds, float):
         return Question(row.id, passage, "", 0.0, row.question, row.asker, "en", answers)
-    audio, words = manifest_path(split.recordings[name], out), _grid(name, split)
+    audio, words = manifest_path(split.recordings[name], o.out), _grid(name, split)
     return Question(
         row.id, passage, audio, seconds, row.question, row.asker, "en", answers, words=words
     )
@@ -1167,13 +1072,13 @@ def _question(
 # ---- the corpus
 
 
-def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[str, Any]:
+def prepare_nmsqa(o: Nmsqa) -> dict[str, Any]:
     """Prepare what there is of NMSQA and return the data report.
 
     source: a folder in any of the layouts, or one table of it. Raises InputError, one sentence, for
     a folder in which nothing is known, and for damaged tables where no split is left.
     """
-    source, out = Path(source).resolve(), Path(out)
+    source, out = o.source.resolve(), o.out
     root, only = (source.parent, source) if source.is_file() else (source, None)
     if not root.is_dir():
         raise InputError(f"{source} does not exist; {LAYOUT}")
@@ -1187,40 +1092,11 @@ def prepare_nmsqa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[st
             raise InputError(
                 f"{source} has no table of NMSQA, and neither do its archives; {LAYOUT}"
             )
-        # the splits whose tables can be read; the others are reported
-        splits: list[NmsqaSplit] = []
-        errors: dict[str, InputError] = {}
-        for name, files in tables.items():
-            try:
-                splits.append(read_split(name, files, roots, report))
-            except InputError as error:
-                errors[name] = error
-        if not splits:
-            raise next(iter(errors.values()))
-        for name, why in errors.items():
-            report.count(name, "questions", 0)
-            report.remark(
-                name, f"splits that cannot be read ({name})", f"nothing was made of it: {why}"
-            )
-        # of recordings in folders that name no split, which may not be of two
-        owner: dict[str, str] = {}
-        for split in splits:
-            for name in (
-                *(n for p in split.passages.values() for n in p.names),
-                *map(split.question_recording, split.rows),
-            ):
-                if name in split.common and owner.setdefault(name, split.name) != split.name:
-                    raise InputError(
-                        f"{split.recordings[name]} may belong to {owner[name]} or to "
-                        f"{split.name}; put the recordings of each "
-                        f"split of {roots[0]} in a folder that is named after it, such as "
-                        f"{split.name}_audios"
-                    )
-        records = {
-            split.name: split_records(split, out, wanted.speak, wanted.workers) for split in splits
-        }
+        alone = len(tables) == 1
+        splits = [read_split(n, files, roots, report, alone) for n, files in tables.items()]
+        records = {split.name: split_records(split, o) for split in splits}
         prepare.check_used(records, report, source)
         return records
 
     settings = {"made_from": stamp(root, ".parquet", ".csv", ".json", *ARCHIVES)}
-    return prepare.prepared("nmsqa", source, out, wanted, settings, read, PUBLISHED, ABOUT)
+    return prepare.prepared("nmsqa", o, settings, read, PUBLISHED, ABOUT)

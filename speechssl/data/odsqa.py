@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.data.files import audio_files, enter
+from speechssl.data.options import Odsqa
 from speechssl.data.prepare import (
     Attach,
     PrepareReport,
     SplitRecords,
     Take,
     Takes,
-    Wanted,
     checked_source,
     prepared_texts,
     take_of,
@@ -62,10 +62,10 @@ ASKED = re.compile(r"^q(?![a-z])|quest|query", re.IGNORECASE)
 Sounds = dict[str, dict[str, dict[int, Path]]]
 
 
-def prepare_odsqa(source: Path | str, out: Path | str, wanted: Wanted = Wanted()) -> dict[str, Any]:
-    """Write `out` and return its data report. Raises InputError for what is not of ODSQA, or
+def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
+    """Write `o.out` and return its data report. Raises InputError for what is not of ODSQA, or
     damaged."""
-    source = checked_source(source, LAYOUT)
+    source = checked_source(o.source, LAYOUT)
     files = _files(source)
     splits = [split for split in files if not split.startswith("original-")]
     parts = {kind: [split for split in splits if split.endswith(f"-{kind}")] for kind in PAIRS}
@@ -74,7 +74,7 @@ def prepare_odsqa(source: Path | str, out: Path | str, wanted: Wanted = Wanted()
     for kind, pairs in PAIRS.items():
         if len(parts[kind]) < 2:
             published[parts[kind][0] if parts[kind] else f"train-{kind}"] = {"questions": pairs}
-    sounds = _recordings(source) if wanted.audio and source.is_dir() else {}
+    sounds = _recordings(source) if o.audio and source.is_dir() else {}
     recorded = (
         {"recordings": sum(len(s) for kind in sounds.values() for s in kind.values())}
         if sounds
@@ -111,18 +111,8 @@ def prepare_odsqa(source: Path | str, out: Path | str, wanted: Wanted = Wanted()
                 )
         return by_split
 
-    return prepared_texts(
-        "odsqa",
-        source,
-        out,
-        wanted,
-        files if splits else {},
-        read,
-        LAYOUT,
-        published,
-        ABOUT,
-        recorded,
-    )
+    inputs = files if splits else {}
+    return prepared_texts("odsqa", o, inputs, read, LAYOUT, published, ABOUT, recorded)
 
 
 def _files(source: Path) -> dict[str, Path]:

@@ -4,11 +4,11 @@ SUPERB, from local folders."""
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
-from importlib import import_module
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
+from speechssl.errors import InputError
 from speechssl.options import Count, Whole, argument, option
 
 CORES = os.cpu_count() or 1
@@ -19,8 +19,6 @@ PROCESSES = "number of processes; the output does not depend on it"
 class SpokenQA:
     """What all corpora of spoken question answering share."""
 
-    MODULE: ClassVar[str]  # of speechssl.data, which has prepare_<corpus>
-    CORPUS: ClassVar[str] = ""  # where it is not the name of the module
     FOOTER: ClassVar[str] = """
 
 Any part of the corpus will do; missing splits are named in the report. Nothing is downloaded, and nothing is dropped
@@ -50,40 +48,6 @@ same command."""
     seed: Whole = option(0, "seed of the voices of --speak")
     workers: Count = option(CORES, PROCESSES)
 
-    def run(self) -> dict[str, Any]:
-        from speechssl.data.prepare import Wanted
-        from speechssl.text import language_of
-
-        prepare = getattr(
-            import_module(f"speechssl.data.{self.MODULE}"), f"prepare_{self.CORPUS or self.MODULE}"
-        )
-        wanted = Wanted(
-            self.speak,
-            self.synthesiser,
-            self.seed,
-            self.workers,
-            getattr(self, "audio", True),
-            self.passages,
-        )
-        language = {"language": language_of(self.language)} if isinstance(self, Squad) else {}
-        return print_report(prepare(self.source, self.out, wanted, **language), self.out)
-
-
-def print_report(report: dict[str, Any], out: Path) -> dict[str, Any]:
-    """Print the data report of a corpus, and what to do next; what `--json` prints of it."""
-    from speechssl.data.prepare import alignment_advice, aside_in, described
-    from speechssl.errors import count_set_aside
-
-    print(described(report))
-    print(
-        f"{out}: this report is in data_report.json, and every item that was set aside in "
-        "set_aside.jsonl"
-    )
-    if advice := alignment_advice(report, out):
-        print(advice)
-    count_set_aside(aside_in(report))
-    return {"out": str(out), "report": report}
-
 
 @dataclass(frozen=True, kw_only=True)
 class SpokenQAOrText(SpokenQA):
@@ -106,8 +70,6 @@ class Nmsqa(SpokenQA):
       speechssl prepare nmsqa NMSQA corpora/nmsqa
     """
 
-    MODULE = "nmsqa"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Odsqa(SpokenQAOrText):
@@ -124,8 +86,6 @@ class Odsqa(SpokenQAOrText):
       speechssl prepare odsqa ODSQA corpora/odsqa
     """
 
-    MODULE = "odsqa"
-
 
 @dataclass(frozen=True, kw_only=True)
 class ToeflQa(SpokenQA):
@@ -138,8 +98,6 @@ class ToeflQa(SpokenQA):
 
       speechssl prepare toefl-qa TOEFL-QA corpora/toefl_qa --speak
     """
-
-    MODULE = "toefl_qa"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,8 +114,6 @@ class SpokenSquad(SpokenQAOrText):
 
       speechssl prepare spoken-squad Spoken-SQuAD corpora/spoken_squad
     """
-
-    MODULE = "spoken_squad"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,8 +133,6 @@ class SlueSqa5(SpokenQA):
       speechssl prepare slue-sqa5 slue-phase-2 corpora/slue_sqa5
     """
 
-    MODULE = "slue_sqa5"
-
 
 @dataclass(frozen=True, kw_only=True)
 class HeySquad(SpokenQAOrText):
@@ -192,8 +146,6 @@ class HeySquad(SpokenQAOrText):
 
       speechssl prepare heysquad HeySQuAD_human corpora/heysquad
     """
-
-    MODULE = "heysquad"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,8 +161,6 @@ class Squad(SpokenQAOrText):
 
       speechssl prepare squad dev-v1.1.json corpora/squad --speak
     """
-
-    MODULE = "squad"
 
     language: str = option("en", "language of texts and speech: en or zh")
 
@@ -228,8 +178,6 @@ class Drcd(Squad):
 
       speechssl prepare drcd DRCD corpora/drcd --speak
     """
-
-    MODULE, CORPUS = "squad", "drcd"
 
     language: str = option("zh", "language of texts and speech: en or zh")
 
@@ -255,20 +203,11 @@ class TableCorpus:
     )
     language: str = option("en", "language of rows that do not say: en or zh")
 
-    def run(self) -> dict[str, Any]:
-        from speechssl.data.table import prepare_table
-        from speechssl.text import language_of
-
-        return print_report(
-            prepare_table(self.source, self.out, language_of(self.language)), self.out
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class SuperbSet:
     """What the published sets of SUPERB share."""
 
-    CORPUS: ClassVar[str]  # of prepare_<corpus> in speechssl.data.superb_sets
     FOOTER: ClassVar[str] = """
 
 Recordings stay where they are and are not copied; nothing is downloaded. Counts are compared with the published ones before
@@ -279,18 +218,6 @@ anything is written; --any-count takes a part of the corpus."""
     any_count: bool = option(
         False, "accept counts that differ from the published ones, with a warning"
     )
-
-    def run(self) -> None:
-        from speechssl.data import superb_sets
-        from speechssl.data.superb import counted
-
-        options = {
-            f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("source", "out")
-        }
-        for folder, card in getattr(superb_sets, f"prepare_{self.CORPUS}")(
-            self.source, self.out, **options
-        ).items():
-            print(f"{self.out / folder}: {counted(card)} recordings")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,14 +235,19 @@ class LibriSpeech(SuperbSet):
     SOURCE is the folder LibriSpeech; OUT gets pr/ and asr/.
     """
 
-    CORPUS = "librispeech"
-
-    tasks: tuple[str, ...] = option(("pr", "asr"), "sets to make", least=1)
+    tasks: tuple[Literal["pr", "asr"], ...] = option(("pr", "asr"), "sets to make", least=1)
     lexicon: tuple[Path, ...] = option(
         (),
         "for pr: files of words and their phones; the first file that has a word is used",
         least=1,
     )
+
+    def __post_init__(self) -> None:
+        if "pr" in self.tasks and not self.lexicon:
+            raise InputError(
+                "pr needs the phones of words; give --lexicon librispeech-lexicon.txt "
+                "(openslr.org/11), or --tasks asr"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,8 +263,6 @@ class SpeechCommands(SuperbSet):
     SOURCE is the folder that holds both archives, unpacked; OUT gets ks/.
     """
 
-    CORPUS = "speech_commands"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Quesst14(SuperbSet):
@@ -345,8 +275,6 @@ class Quesst14(SuperbSet):
     SOURCE is the folder quesst14Database; OUT gets qbe/.
     """
 
-    CORPUS = "quesst14"
-
 
 @dataclass(frozen=True, kw_only=True)
 class VoxCeleb1(SuperbSet):
@@ -358,9 +286,7 @@ class VoxCeleb1(SuperbSet):
     SOURCE is the folder that holds dev and test; OUT gets sid/ and asv/.
     """
 
-    CORPUS = "voxceleb1"
-
-    tasks: tuple[str, ...] = option(("sid", "asv"), "sets to make", least=1)
+    tasks: tuple[Literal["sid", "asv"], ...] = option(("sid", "asv"), "sets to make", least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,12 +306,17 @@ class Libri2Mix(SuperbSet):
     SOURCE is the folder Libri2Mix; OUT gets sd/ and ss/.
     """
 
-    CORPUS = "libri2mix"
-
-    tasks: tuple[str, ...] = option(("sd", "ss"), "sets to make", least=1)
+    tasks: tuple[Literal["sd", "ss"], ...] = option(("sd", "ss"), "sets to make", least=1)
     diarization: Path | None = option(
         None, "for sd: output folder of prepare_diarization.py (train, dev and test)"
     )
+
+    def __post_init__(self) -> None:
+        if "sd" in self.tasks and self.diarization is None:
+            raise InputError(
+                "sd needs the turns; give --diarization the folder that "
+                "prepare_diarization.py wrote, or --tasks ss"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -397,8 +328,6 @@ class FluentSpeechCommands(SuperbSet):
 
     SOURCE is the folder fluent_speech_commands_dataset; OUT gets ic/.
     """
-
-    CORPUS = "fluent_speech_commands"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -412,8 +341,6 @@ class AudioSnips(SuperbSet):
     SOURCE is the folder SNIPS; OUT gets sf/.
     """
 
-    CORPUS = "audio_snips"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Iemocap(SuperbSet):
@@ -424,8 +351,6 @@ class Iemocap(SuperbSet):
 
     SOURCE is the folder IEMOCAP_full_release; OUT gets er/fold-1 to fold-5.
     """
-
-    CORPUS = "iemocap"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -438,8 +363,6 @@ class VoiceBankDemand(SuperbSet):
 
     SOURCE is the folder that holds the four folders of recordings; OUT gets se/.
     """
-
-    CORPUS = "voicebank_demand"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -454,8 +377,3 @@ class Fsdd:
 
     source: Path = argument("the dataset, or its folder recordings/")
     out: Path = argument("folder to make: audio/, ks/, sid/")
-
-    def run(self) -> None:
-        from speechssl.data.superb_sets import prepare_fsdd
-
-        print(f"{self.out}: {' and '.join(prepare_fsdd(self.source, self.out))}")

@@ -26,7 +26,8 @@ from typing import Any, Literal, TypeVar
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, duration
-from speechssl.data.files import archives_in, safe_name, write_joined
+from speechssl.data.files import safe_name, write_joined
+from speechssl.data.options import SpokenQA
 from speechssl.data.records import (
     INVENTED,
     Passage,
@@ -36,7 +37,7 @@ from speechssl.data.records import (
     locate,
     write_records,
 )
-from speechssl.errors import InputError
+from speechssl.errors import InputError, count_set_aside
 from speechssl.io import CORPUS_RECORD, hash_files, read_json, stage, write_json, write_lines
 from speechssl.text import answer_tokens, language_of
 from speechssl.timing import shown_length
@@ -68,33 +69,6 @@ NOT_RECORDED: Attached = {"reason": "it has no recording, and others have"}
 K = TypeVar("K")
 R = TypeVar("R")
 T = TypeVar("T", bound=Hashable)
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is to be made of a source, whichever corpus it is: the options that all corpora
-    share."""
-
-    speak: bool = False  # synthesise what has no recording (needs speechssl[synth])
-    synthesiser: str = "espeak-ng"  # of `speak`
-    seed: int = 0  # of the voices of `speak`
-    workers: int = 1  # processes; the bytes do not depend on it
-    audio: bool = True  # take the recordings that lie there, where the corpus has --no-audio
-    passages: int | None = None  # make only so many of every split, those with questions; None: all
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What of it decides the content, as settings.json has it. `audio` is seen by the
-        recordings that were taken."""
-        settings: dict[str, Any] = {"speak": self.speak} | (
-            {"seed": self.seed} if self.speak else {}
-        )
-        settings |= (
-            {"synthesiser": self.synthesiser}
-            if self.speak and self.synthesiser != "espeak-ng"
-            else {}
-        )
-        return settings | ({} if self.passages is None else {"passages": self.passages})
 
 
 @dataclass(frozen=True)
@@ -332,46 +306,79 @@ Attach = Callable[[Path, str, SplitRecords, "PrepareReport", int], SplitRecords]
 
 def prepared(
     corpus: str,
-    source: Path,
-    out: Path | str,
-    wanted: Wanted,
+    o: SpokenQA,
     settings: Mapping[str, Any],
     read: Callable[[PrepareReport], Mapping[str, SplitRecords]],
     published: Mapping[str, Mapping[str, int]],
     about: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The data report of the corpus in `out`, a stage, which is made unless it was finished with
-    these settings.
+    """Make the corpus in `o.out` unless it was finished with these settings; print its data report
+    and return it.
 
-    source: absolute; settings: what decides the content, beside `wanted`; read: gives the records
-    by split; about: entries of the card. Raises InputError where the folder holds something else,
-    or what `read` raises.
+    settings: what decides the content, beside the options; read: gives the records by split; about:
+    entries of the card. Raises InputError where the folder holds something else, or what `read`
+    raises.
     """
-    out = Path(out)
-    made_from = {"corpus": corpus, "source": str(source), **wanted.settings, **settings}
+    source = o.source.resolve()
+
+    def make() -> dict[str, Any]:
+        report = PrepareReport(corpus, published, o.passages, is_invented(source))
+        splits = read(report)
+        if o.speak:
+            from speechssl.synth.speak import speak_drafts
+
+            splits = speak_drafts(o, splits, report)
+        return write_corpus(o.out, splits, report, about, o.synthesiser)
+
+    made_from = {"corpus": corpus, "source": str(source), **settings_of(o), **settings}
+    return make_once(o.out, made_from, make)
+
+
+def make_once(
+    out: Path, made_from: Mapping[str, Any], make: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """The data report of the corpus in `out`, a stage, which is printed. make: writes the corpus
+    and returns the report; it is not called where one is there that was made from the same."""
     with stage(out, made_from, record=CORPUS_RECORD, lasting=("unpacked", f"*/{PARTS}")) as step:
         if step.done:
-            tqdm.write(
-                f"{out} holds this corpus already, from the same files; it is left as it is",
-                file=sys.stderr,
-            )
-            return dict(read_json(out / "data_report.json"))
-        # of `prepare miniature` says so in its title
-        readme = (source if source.is_dir() else source.parent) / "README.md"
-        title = (
-            readme.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
-            if readme.is_file()
-            else ""
-        )
-        report = PrepareReport(corpus, published, wanted.passages, INVENTED in title)
-        return write_corpus(out, read(report), report, about, wanted)
+            note = "holds this corpus already, from the same files; it is left as it is"
+            tqdm.write(f"{out} {note}", file=sys.stderr)
+            report = dict(read_json(out / "data_report.json"))
+        else:
+            report = make()
+    print_report(report, out)
+    return report
+
+
+def settings_of(o: SpokenQA) -> dict[str, Any]:
+    """The options that decide the content. `audio` is seen by the recordings that were taken."""
+    speech = {"seed": o.seed, "synthesiser": o.synthesiser} if o.speak else {}
+    return {"passages": o.passages, "speak": o.speak, **speech}
+
+
+def is_invented(source: Path) -> bool:
+    """Whether a source is a miniature, which says so in the title of its README."""
+    readme = (source if source.is_dir() else source.parent) / "README.md"
+    if not readme.is_file():
+        return False
+    return INVENTED in readme.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+
+
+def print_report(report: Mapping[str, Any], out: Path) -> None:
+    """Print the data report of a corpus, and what to do next."""
+    print(described(report))
+    print(
+        f"{out}: this report is in data_report.json, and every item that was set aside in "
+        "set_aside.jsonl"
+    )
+    if advice := alignment_advice(report, out):
+        print(advice)
+    count_set_aside(aside_in(report))
 
 
 def prepared_texts(
     corpus: str,
-    source: Path,
-    out: Path | str,
-    wanted: Wanted,
+    o: SpokenQA,
     files: Mapping[str, Path],
     read: Callable[[PrepareReport], Mapping[str, tuple[SplitRecords, Attach]]],
     layout: str,
@@ -385,6 +392,7 @@ def prepared_texts(
     attaches their recordings; layout: what is expected; options: what else decides the content.
     Raises InputError where there are no files, too.
     """
+    source = o.source.resolve()
     if not files:
         raise InputError(f"{source} has no file of this corpus; {layout}")
     # a large file is known by its size: enough to see that it is another
@@ -397,20 +405,13 @@ def prepared_texts(
     def attached(report: PrepareReport) -> dict[str, SplitRecords]:
         texts = read(report)
         check_used({split: records for split, (records, _) in texts.items()}, report, source)
-        if not options.get("recordings") and (
-            packed := [path.name for path in archives_in(source)]
-        ):
-            # the published ones of recordings are to be unpacked first
-            what = f"archives that are packed ({', '.join(packed)})"
-            for split in texts:
-                report.remark(split, what, "not read; unpack those of recordings", len(packed))
         splits = {
-            s: attach(Path(out), s, records, report, wanted.workers)
+            s: attach(o.out, s, records, report, o.workers)
             for s, (records, attach) in texts.items()
         }
         for split, records in splits.items():
             for kind in KINDS:
-                if not wanted.speak and (
+                if not o.speak and (
                     number := sum(not item.audio for item in getattr(records, kind))
                 ):
                     report.remark(split, f"{kind} without recordings", "text only", number)
@@ -418,16 +419,16 @@ def prepared_texts(
 
     facts = {
         "files": {name: path.name for name, path in files.items()},
-        "settings": {**wanted.settings, **settings},
+        "settings": {**settings_of(o), **settings},
     }
-    return prepared(corpus, source, out, wanted, settings, attached, published, {**about, **facts})
+    return prepared(corpus, o, settings, attached, published, {**about, **facts})
 
 
-def checked_source(source: Path | str, layout: str) -> Path:
+def checked_source(source: Path, layout: str) -> Path:
     """The source, absolute. layout: what is expected. Raises InputError where nothing is there."""
-    if not Path(source).exists():
+    if not source.exists():
         raise InputError(f"{source} does not exist; {layout}")
-    return Path(source).resolve()
+    return source.resolve()
 
 
 def unique_id(name: str, taken: Container[str]) -> str:
@@ -502,18 +503,14 @@ def write_corpus(
     splits: Mapping[str, SplitRecords],
     report: PrepareReport,
     about: Mapping[str, Any],
-    wanted: Wanted = Wanted(),
+    synthesiser: str = "espeak-ng",
 ) -> dict[str, Any]:
-    """Synthesise what has no audio (--speak), write the manifests, then set_aside.jsonl,
-    data_report.json and card.json.
+    """Write the manifests, then set_aside.jsonl, data_report.json and card.json.
 
-    about: entries of the card beside the corpus's name, such as its source and licence. Returns the
-    data report. Raises InputError for a question that `load_corpus` would refuse.
+    about: entries of the card beside the corpus's name, such as its source and licence;
+    synthesiser: of the records that are marked as synthetic. Returns the data report. Raises
+    InputError for a question that `load_corpus` would refuse.
     """
-    if wanted.speak:
-        from speechssl.synth.speak import speak_drafts
-
-        splits = speak_drafts(out, splits, report, wanted.seed, wanted.workers, wanted.synthesiser)
     for split, records in splits.items():
         passages = {p.id: p for p in records.passages}
         for question in records.questions:
@@ -526,7 +523,7 @@ def write_corpus(
     write_lines(out / "set_aside.jsonl", report.aside)
     write_json(out / "data_report.json", content)
     manifests = {split: data_hash(out, split) for split in splits}
-    synthetic = _synthetic(splits, report.invented, wanted.synthesiser)
+    synthetic = _synthetic(splits, report.invented, synthesiser)
     write_json(
         out / "card.json", {"corpus": report.corpus, **about, **synthetic, "manifests": manifests}
     )

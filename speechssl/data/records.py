@@ -29,7 +29,7 @@ from speechssl.processes import is_main
 from speechssl.stats import BootstrapUnits, choose_units, unknown_voice
 
 R = TypeVar("R", "Passage", "Question")
-# stands in the title of the README of a tree of `prepare miniature`, and in cards
+# stands in the title of the README of a miniature (tests/corpora), and in cards
 INVENTED = "an invented miniature"
 # fields that are written only where they are not empty
 RARE = ("transcript", "synthetic", "option_audio")

@@ -40,7 +40,8 @@ from speechssl.data.files import (
     text_of,
     unpacked,
 )
-from speechssl.data.prepare import Done, PrepareReport, SplitRecords, Wanted
+from speechssl.data.options import SlueSqa5
+from speechssl.data.prepare import Done, PrepareReport, SplitRecords
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.errors import InputError
 from speechssl.io import read_text, write_json
@@ -360,13 +361,13 @@ class SlueSplit:
         return self.recordings[kind, name][1] if (kind, name) in self.recordings else None
 
 
-def prepare_slue_sqa5(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[str, Any]:
+def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
     """Prepare what there is of SLUE-SQA-5 and return the data report.
 
     source: a folder in either layout, slue-sqa5.zip, or one table. Raises InputError, one sentence,
     for a folder in which nothing is known, and for damaged tables.
     """
-    source, out = Path(source).resolve(), Path(out)
+    source, out = o.source.resolve(), o.out
     root, only = (
         (source.parent, source) if source.is_file() and source.suffix != ".zip" else (source, None)
     )
@@ -386,12 +387,12 @@ def prepare_slue_sqa5(source: Path, out: Path, wanted: Wanted = Wanted()) -> dic
         if not tables:
             raise InputError(f"{source} has no table of SLUE-SQA-5, nor do its archives; {LAYOUT}")
         index, records = FileIndex(roots), dict[str, SplitRecords]()
-        for split in [_read(name, paths, report, wanted.speak) for name, paths in tables.items()]:
+        for split in [_read(name, paths, report, o.speak) for name, paths in tables.items()]:
             keys = {("document", d) for d in split.documents} | {
                 ("question", row.recording) for row in split.rows
             }
             split.recordings = recordings(
-                split.name, tables[split.name], keys, index, out, wanted.workers
+                split.name, tables[split.name], keys, index, out, o.workers
             )
             records[split.name] = _records(split, index, out)
         prepare.check_used(records, report, source)
@@ -402,9 +403,7 @@ def prepare_slue_sqa5(source: Path, out: Path, wanted: Wanted = Wanted()) -> dic
         if root.is_dir()
         else {"bytes": root.stat().st_size}
     )
-    return prepare.prepared(
-        "slue-sqa5", source, out, wanted, {"made_from": made_from}, read, PUBLISHED, ABOUT
-    )
+    return prepare.prepared("slue-sqa5", o, {"made_from": made_from}, read, PUBLISHED, ABOUT)
 
 
 def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) -> SlueSplit:

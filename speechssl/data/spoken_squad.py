@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.data.files import audio_files, enter
+from speechssl.data.options import SpokenSquad
 from speechssl.data.prepare import (
     Attach,
     PrepareReport,
     SplitRecords,
     Takes,
-    Wanted,
     checked_source,
     prepared_texts,
     take_of,
@@ -47,16 +47,14 @@ SEGMENT = re.compile(r"(\d+)_(\d+)(?:_(\d+))?")
 FOLDER = re.compile(r"(train)|dev|test")  # names of folders of recordings
 
 
-def prepare_spoken_squad(
-    source: Path | str, out: Path | str, wanted: Wanted = Wanted()
-) -> dict[str, Any]:
-    """Write `out` and return its data report. Raises InputError for what is not of Spoken-SQuAD, or
-    damaged."""
-    source = checked_source(source, LAYOUT)
+def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
+    """Write `o.out` and return its data report. Raises InputError for what is not of Spoken-SQuAD,
+    or damaged."""
+    source = checked_source(o.source, LAYOUT)
     files = _files(source)
     sounds = (
         _recordings(source, [s for s in ("train", "test") if s in files])
-        if wanted.audio and source.is_dir()
+        if o.audio and source.is_dir()
         else {}
     )
     recorded = (
@@ -86,16 +84,11 @@ def prepare_spoken_squad(
                 for place, sentences in spoken.items()
                 if place in passage_ids
             }
-            unused = sum(
-                len(sentences) for place, sentences in spoken.items() if place not in passage_ids
-            )
-            by_split[split] = records, Takes(takes, unused=unused).attach
+            by_split[split] = records, Takes(takes).attach
         return by_split
 
     inputs = files | ({"original": original} if original and files else {})
-    return prepared_texts(
-        "spoken-squad", source, out, wanted, inputs, read, LAYOUT, PUBLISHED, ABOUT, recorded
-    )
+    return prepared_texts("spoken-squad", o, inputs, read, LAYOUT, PUBLISHED, ABOUT, recorded)
 
 
 def _files(source: Path) -> dict[str, Path]:

@@ -13,16 +13,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from speechssl.data.files import audio_files, enter, load_json, number_of, truth_of
+from speechssl.data.options import Drcd, Squad
 from speechssl.data.prepare import (
     Attach,
     PrepareReport,
     SplitRecords,
     Take,
     Takes,
-    Wanted,
     checked_source,
     prepared_texts,
     take_of,
@@ -378,15 +378,8 @@ ENOUGH = 200  # paragraphs by which the language of a file is seen
 CHINESE, LETTER = re.compile(r"[\u3400-\u9fff]"), re.compile(r"[^\W\d_]")
 
 
-def prepare_squad(
-    source: Path | str,
-    out: Path | str,
-    wanted: Wanted = Wanted(),
-    language: str = "en",
-    corpus: str = "squad",
-) -> dict[str, Any]:
-    """Write `out` and return its data report. language: of texts and speech; corpus: what the
-    report and the card call it.
+def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[str, Any]:
+    """Write `o.out` and return its data report. corpus: what the report and the card call it.
 
     A file that is none of the published ones may state its `licence` beside `data`; the card then
     has it.
@@ -394,7 +387,7 @@ def prepare_squad(
     own, or word times that are none.
     """
     # refuses one without rules
-    source, language = checked_source(source, LAYOUT), language_of(language)
+    source, language = checked_source(o.source, LAYOUT), language_of(o.language)
     files: dict[str, Path] = {}
     for path in sorted(source.glob("*.json")) if source.is_dir() else [source]:
         if path.name.startswith(".") or (source.is_dir() and not is_squad(path)):
@@ -410,7 +403,7 @@ def prepare_squad(
         split: folder if folder.is_dir() else source / "audio" for split, folder in folders.items()
     }
     sounds: dict[str, dict[str, Path]] = {}  # split -> name without suffix -> recording
-    if wanted.audio and source.is_dir():
+    if o.audio and source.is_dir():
         for split, folder in folders.items():
             sounds[split] = {}
             for path in audio_files(folder) if folder.is_dir() else ():
@@ -425,27 +418,15 @@ def prepare_squad(
     )
 
     def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
-        by_split: dict[str, tuple[SplitRecords, Takes]] = {}
-        # a folder may be that of several splits
-        unused = {path for of_split in sounds.values() for path in of_split.values()}
+        attached: dict[str, tuple[SplitRecords, Attach]] = {}
         for split, path in files.items():
             paragraphs = read_squad(path)
             _check_language(path, paragraphs, language)
             records, _ = records_of(split, paragraphs, Style(language), report)
             takes = _takes(records, sounds.get(split, {}))
-            unused -= {
-                path
-                for take in (*takes.passages.values(), *takes.questions.values())
-                for path in take.paths
-            }
             if takes.passages:
                 records = _timed(split, records, takes, folders[split], report)
-            by_split[split] = records, takes
-        attached: dict[str, tuple[SplitRecords, Attach]] = {}
-        for split, (records, takes) in by_split.items():
-            here = unused.intersection(sounds.get(split, {}).values())
-            unused -= here  # each is reported once
-            attached[split] = records, replace(takes, unused=len(here)).attach
+            attached[split] = records, takes.attach
         return attached
 
     about = ABOUT[corpus]
@@ -462,16 +443,12 @@ def prepare_squad(
             {"licence": ", ".join(licences)} if licences else {}
         )
     about, options = about | {"language": language}, {"language": language, **recorded}
-    return prepared_texts(
-        corpus, source, out, wanted, files, read, LAYOUT, published, about, options
-    )
+    return prepared_texts(corpus, o, files, read, LAYOUT, published, about, options)
 
 
-def prepare_drcd(
-    source: Path | str, out: Path | str, wanted: Wanted = Wanted(), language: str = "zh"
-) -> dict[str, Any]:
-    """`prepare_squad` for Mandarin."""
-    return prepare_squad(source, out, wanted, language, "drcd")
+def prepare_drcd(o: Drcd) -> dict[str, Any]:
+    """Write `o.out` as `prepare_squad` does, and return its data report."""
+    return prepare_squad(o, "drcd")
 
 
 def split_of(path: Path) -> str:

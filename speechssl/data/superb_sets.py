@@ -23,6 +23,7 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, duration, read_audio, write_flac
 from speechssl.data.files import read_csv
+from speechssl.data.options import Fsdd, Libri2Mix, LibriSpeech, SuperbSet, VoxCeleb1
 from speechssl.data.superb import (
     DOCUMENTS,
     SILENCE,
@@ -32,6 +33,7 @@ from speechssl.data.superb import (
     Trial,
     Turn,
     Utterance,
+    counted,
     to_record,
 )
 from speechssl.errors import InputError
@@ -51,21 +53,20 @@ THREADS = 32  # headers at a time: opening a file is waiting, most of all on a n
 Cards = dict[str, dict[str, Any]]  # folder below OUT -> its card
 
 
-@dataclass
+@dataclass(frozen=True)
 class Order:
     """What is to be prepared, from where, to where."""
 
     corpus: str  # the name of its verb
-    source: Path  # made absolute
-    out: Path
-    folders: Sequence[str]  # below out: a task each
+    o: SuperbSet
+    folders: Sequence[str]  # below o.out: a task each
     layout: str  # the remedy where something is missing: "give the folder that holds ..."
-    any_count: bool = False  # another count than the published one is a warning
     # folder -> what else decides its manifests
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.source, self.out = Path(self.source).resolve(), Path(self.out)
+    @property
+    def source(self) -> Path:
+        return self.o.source.resolve()
 
     def find(self, *names: str) -> Path:
         """The first of these below the source that exists. Raises InputError where none does."""
@@ -101,12 +102,12 @@ def prepare(order: Order, read: Read) -> Cards:
         "corpus": order.corpus,
         "version": VERSION,
         "source": str(order.source),
-        "any_count": order.any_count,
+        "any_count": order.o.any_count,
     }
-    settings = {folder: shared | dict(order.options.get(folder, {})) for folder in order.folders}
+    settings = {folder: shared | dict(order.settings.get(folder, {})) for folder in order.folders}
     with ExitStack() as stack:
         steps = {
-            f: stack.enter_context(stage(order.out / f, settings[f], record=CORPUS_RECORD))
+            f: stack.enter_context(stage(order.o.out / f, settings[f], record=CORPUS_RECORD))
             for f in order.folders
         }
         sets = {} if all(step.done for step in steps.values()) else read(order)
@@ -120,7 +121,7 @@ def prepare(order: Order, read: Read) -> Cards:
         for folder, step in steps.items():
             if step.done:
                 continue
-            out, prepared = order.out / folder, sets[folder]
+            out, prepared = order.o.out / folder, sets[folder]
             if prepared.cut:
                 prepared.cut(out)
             for split, utterances in prepared.splits.items():
@@ -139,21 +140,20 @@ def prepare(order: Order, read: Read) -> Cards:
                 "manifests": hashes,
             }
             step.finish(settings[folder] | facts)
+        for folder, step in steps.items():
+            print(f"{order.o.out / folder}: {counted(step.card)} recordings")
         return {folder: step.card for folder, step in steps.items()}
 
 
 def published(
     corpus: str, folders: Sequence[str], layout: str
-) -> Callable[[Read], Callable[..., Cards]]:
-    """Makes of a function that reads a set one that prepares it: (source, out, any_count=False) ->
-    the cards of its folders.
+) -> Callable[[Read], Callable[[SuperbSet], Cards]]:
+    """Makes of a function that reads a set one that prepares it and returns the cards of its
+    folders. Raises as `prepare` does."""
 
-    Raises as `prepare` does.
-    """
-
-    def decorate(read: Read) -> Callable[..., Cards]:
-        def prepare_set(source: Path | str, out: Path | str, any_count: bool = False) -> Cards:
-            return prepare(Order(corpus, Path(source), Path(out), folders, layout, any_count), read)
+    def decorate(read: Read) -> Callable[[SuperbSet], Cards]:
+        def prepare_set(o: SuperbSet) -> Cards:
+            return prepare(Order(corpus, o, folders, layout), read)
 
         # not functools.wraps, with which `help` would show the arguments of `read`
         prepare_set.__name__, prepare_set.__doc__ = read.__name__, read.__doc__
@@ -215,7 +215,7 @@ def check_counts(
         return
     lost = f", where {missing[0]} is missing" if missing else ""
     problem = f"{order.source} has {', '.join(wrong)} as published{lost}"
-    if not order.any_count:
+    if not order.o.any_count:
         raise InputError(
             f"{problem}; unpack {order.corpus} again, or give --any-count to use it as it is"
         )
@@ -276,12 +276,6 @@ def read_fields(
         yield f"{path}:{number}", fields
 
 
-def check_tasks(corpus: str, tasks: Sequence[str], choices: Sequence[str]) -> None:
-    """Raises InputError for one that the corpus does not have."""
-    if unknown := [task for task in tasks if task not in choices]:
-        raise InputError(f"{corpus} has no task {unknown[0]}; choose from {', '.join(choices)}")
-
-
 def number_of(text: str, place: str) -> float:
     """Raises InputError for what is not a number."""
     try:
@@ -306,29 +300,15 @@ PHONES = frozenset(
 )
 
 
-def prepare_librispeech(
-    source: Path | str,
-    out: Path | str,
-    lexicon: Sequence[Path | str] = (),
-    tasks: Sequence[str] = ("pr", "asr"),
-    any_count: bool = False,
-) -> Cards:
-    """Write `out`/pr and `out`/asr and return their cards (phones as s3prl's
+def prepare_librispeech(o: LibriSpeech) -> Cards:
+    """Write `o.out`/pr and `o.out`/asr and return their cards (phones as s3prl's
     downstream/ctc/corpus/libriphone.py).
 
-    lexicon: files of "WORD P H O N E S" a line; where several have a word the first is followed;
-    needed for pr. Raises InputError for a wrong folder, counts that are not the published ones
-    (unless `any_count`), an unknown task or phone, or a word in no lexicon.
+    A lexicon has "WORD P H O N E S" a line; where several have a word the first is followed. Raises
+    as `prepare`, and InputError for an unknown phone, or a word in no lexicon.
     """
-    check_tasks("LibriSpeech", tasks, ("pr", "asr"))
-    if "pr" in tasks and not lexicon:
-        raise InputError(
-            "pr needs the phones of words; give --lexicon librispeech-lexicon.txt "
-            "(openslr.org/11), or --tasks asr"
-        )
-    paths = [Path(path) for path in lexicon]
-    pronunciations = read_lexicons(paths) if "pr" in tasks else {}
-    options = {"pr": {"lexicons": hash_files(paths)}} if "pr" in tasks else {}
+    pronunciations = read_lexicons(o.lexicon) if "pr" in o.tasks else {}
+    settings = {"pr": {"lexicons": hash_files(o.lexicon)}} if "pr" in o.tasks else {}
 
     def read(order: Order) -> Mapping[str, Prepared]:
         folders = {"train": "train-clean-100", "dev": "dev-clean", "test": "test-clean"}
@@ -350,9 +330,7 @@ def prepare_librispeech(
             )
         return sets
 
-    return prepare(
-        Order("librispeech", Path(source), Path(out), tasks, LIBRISPEECH, any_count, options), read
-    )
+    return prepare(Order("librispeech", o, o.tasks, LIBRISPEECH, settings), read)
 
 
 def read_lexicons(paths: Sequence[Path]) -> dict[str, str]:
@@ -475,17 +453,16 @@ LABELS: dict[str, Callable[[Utterance], dict[str, str]]] = {
 }
 
 
-def prepare_fsdd(source: Path | str, out: Path | str) -> dict[str, dict[str, Any]]:
-    """Write `out`/audio (16 kHz) and the sets `out`/ks (ten digits) and `out`/sid (the speakers),
-    and return their cards.
+def prepare_fsdd(o: Fsdd) -> Cards:
+    """Write `o.out`/audio (16 kHz) and the sets `o.out`/ks (ten digits) and `o.out`/sid (the
+    speakers), and return their cards.
 
     The Free Spoken Digit Dataset (Jackson, github.com/Jakobovski/free-spoken-digit-dataset): its
-    customary test split is the indices 0 to 4; 5 to 9 are dev here.
-    source: the dataset, or its folder `recordings`. What was killed goes on. Raises InputError
-    where there are no such recordings, one cannot be read, a split has none, or `out` holds
-    something else.
+    customary test split is the indices 0 to 4; 5 to 9 are dev here. What was killed goes on. Raises
+    InputError where there are no such recordings, one cannot be read, a split has none, or `o.out`
+    holds something else.
     """
-    source, out = Path(source), Path(out)
+    source, out = o.source, o.out
     folder = source / "recordings" if (source / "recordings").is_dir() else source
     paths = (
         sorted(path for path in folder.iterdir() if DIGIT.fullmatch(path.name))
@@ -508,30 +485,32 @@ def prepare_fsdd(source: Path | str, out: Path | str) -> dict[str, dict[str, Any
             "rest); give the whole dataset"
         )
     made_from = {"corpus": "fsdd", "recordings": hash_files(paths)}
-    cards = {task: out / task / CARD for task in LABELS}
     with stage(out, made_from, record=CORPUS_RECORD, card=f"{[*LABELS][-1]}/{CARD}") as step:
-        if step.done:
-            return {task: read_json(card) for task, card in cards.items()}
-        # all, before one is written
-        recordings = {
-            path: read_audio(path) for path in tqdm(paths, "resampling FSDD", unit="file")
-        }
-        splits: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
-        for path, samples in recordings.items():
-            (digit, speaker, _), target = path.stem.split("_"), out / "audio" / f"{path.stem}.flac"
-            if not target.is_file():
-                write_flac(target, samples)
-            seconds, text = len(samples) / SAMPLE_RATE, DIGITS[int(digit)]
-            splits[where[path]].append(
-                Utterance(path.stem, f"../audio/{target.name}", seconds, speaker, {}, text)
-            )
-        for task, labels in LABELS.items():
-            manifests = {split: out / task / f"{split}.jsonl" for split in SPLITS}
-            for split, path in manifests.items():
-                write_lines(path, [to_record(u) | {"labels": labels(u)} for u in splits[split]])
-            hashes = {split: hash_files([path]) for split, path in manifests.items()}
-            write_json(cards[task], made_from | {"task": task, "manifests": hashes})
-        return {task: read_json(card) for task, card in cards.items()}
+        if not step.done:
+            _write_fsdd(out, where, made_from)
+    print(f"{out}: {' and '.join(LABELS)}")
+    return {task: read_json(out / task / CARD) for task in LABELS}
+
+
+def _write_fsdd(out: Path, where: Mapping[Path, str], made_from: Mapping[str, Any]) -> None:
+    """where: recording -> its split."""
+    # all, before one is written
+    recordings = {path: read_audio(path) for path in tqdm(where, "resampling FSDD", unit="file")}
+    splits: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
+    for path, samples in recordings.items():
+        (digit, speaker, _), target = path.stem.split("_"), out / "audio" / f"{path.stem}.flac"
+        if not target.is_file():
+            write_flac(target, samples)
+        seconds, text = len(samples) / SAMPLE_RATE, DIGITS[int(digit)]
+        splits[where[path]].append(
+            Utterance(path.stem, f"../audio/{target.name}", seconds, speaker, {}, text)
+        )
+    for task, labels in LABELS.items():
+        manifests = {split: out / task / f"{split}.jsonl" for split in SPLITS}
+        for split, path in manifests.items():
+            write_lines(path, [to_record(u) | {"labels": labels(u)} for u in splits[split]])
+        hashes = {split: hash_files([path]) for split, path in manifests.items()}
+        write_json(out / task / CARD, {**made_from, "task": task, "manifests": hashes})
 
 
 ENGLISH = "nnenglish"
@@ -732,20 +711,10 @@ VOXCELEB1 = (
 )
 
 
-def prepare_voxceleb1(
-    source: Path | str,
-    out: Path | str,
-    tasks: Sequence[str] = ("sid", "asv"),
-    any_count: bool = False,
-) -> Cards:
-    """Write `out`/sid and `out`/asv and return their cards (Nagrani et al., arXiv 1706.08612).
-
-    Raises as `prepare`, and InputError for an unknown task.
-    """
-    check_tasks("VoxCeleb1", tasks, ("sid", "asv"))
-    return prepare(
-        Order("voxceleb1", Path(source), Path(out), tasks, VOXCELEB1, any_count), _read_voxceleb1
-    )
+def prepare_voxceleb1(o: VoxCeleb1) -> Cards:
+    """Write `o.out`/sid and `o.out`/asv and return their cards (Nagrani et al., arXiv
+    1706.08612). Raises as `prepare`."""
+    return prepare(Order("voxceleb1", o, o.tasks, VOXCELEB1), _read_voxceleb1)
 
 
 def _read_voxceleb1(order: Order) -> dict[str, Prepared]:
@@ -881,27 +850,15 @@ LIBRI2MIX = (
 )
 
 
-def prepare_libri2mix(
-    source: Path | str,
-    out: Path | str,
-    diarization: Path | str | None = None,
-    tasks: Sequence[str] = ("sd", "ss"),
-    any_count: bool = False,
-) -> Cards:
-    """Write `out`/sd and `out`/ss and return their cards (Libri2Mix: Cosentino et al., arXiv
+def prepare_libri2mix(o: Libri2Mix) -> Cards:
+    """Write `o.out`/sd and `o.out`/ss and return their cards (Libri2Mix: Cosentino et al., arXiv
     2005.11262).
 
-    diarization: the folder with train, dev and test of the Kaldi kind; needed for sd. Raises as
-    `prepare`, and InputError for an unknown task, or a mixture in which nobody speaks.
+    o.diarization has train, dev and test of the Kaldi kind. Raises as `prepare`, and InputError for
+    a mixture in which nobody speaks.
     """
-    check_tasks("Libri2Mix", tasks, ("sd", "ss"))
-    if "sd" in tasks and diarization is None:
-        raise InputError(
-            "sd needs the turns; give --diarization the folder that "
-            "prepare_diarization.py wrote, or --tasks ss"
-        )
-    kaldi = Path(diarization or source).resolve()
-    options = {"sd": {"diarization": str(kaldi)}} if "sd" in tasks else {}
+    kaldi = (o.diarization or o.source).resolve()
+    settings = {"sd": {"diarization": str(kaldi)}} if "sd" in o.tasks else {}
 
     def read(order: Order) -> Mapping[str, Prepared]:
         sets: dict[str, Prepared] = {}
@@ -915,9 +872,7 @@ def prepare_libri2mix(
             sets[task] = Prepared(task, splits)
         return sets
 
-    return prepare(
-        Order("libri2mix", Path(source), Path(out), tasks, LIBRI2MIX, any_count, options), read
-    )
+    return prepare(Order("libri2mix", o, o.tasks, LIBRI2MIX, settings), read)
 
 
 def _separated(order: Order) -> dict[str, list[Utterance]]:

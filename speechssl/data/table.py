@@ -22,12 +22,12 @@ from typing import Any
 
 from speechssl.audio import SAMPLE_RATE, as_recording, length, write_flac
 from speechssl.data.files import check_columns, decoded, read_csv, read_parquet, safe_name
+from speechssl.data.options import TableCorpus
 from speechssl.data.prepare import (
     UNUSABLE,
     PrepareReport,
     SplitRecords,
-    Wanted,
-    prepared,
+    make_once,
     write_corpus,
 )
 from speechssl.data.records import Answer, Passage, Question, Span, check_question, span_of
@@ -59,13 +59,13 @@ KINDS = {
 Rows = Iterable[Mapping[str, Any]]
 
 
-def prepare_table(source: Path, out: Path, language: str = "en") -> dict[str, Any]:
-    """Make a prepared corpus of the tables in a folder; the data report. language: of rows that do
-    not say.
+def prepare_table(o: TableCorpus) -> dict[str, Any]:
+    """Make a prepared corpus of the tables in a folder; the data report.
 
     Raises InputError for a folder without tables, a table that cannot be read, and a row that is
     not a passage or a question.
     """
+    source, language = o.source, language_of(o.language)
     if source.is_file():
         raise InputError(
             f"{source} is a file; give the folder that holds passages.csv and questions.csv"
@@ -79,23 +79,26 @@ def prepare_table(source: Path, out: Path, language: str = "en") -> dict[str, An
     files = sorted(
         file for by_kind in tables.values() for table in by_kind.values() for file in _files(table)
     )
-    settings = {
+    made_from = {
+        "corpus": source.resolve().name,
+        "source": str(source.resolve()),
         "files": [str(file.relative_to(source)) for file in files],
         "hash": hash_files(files),
         "language": language,
     }
 
-    def read(report: PrepareReport) -> dict[str, SplitRecords]:
+    def make() -> dict[str, Any]:
+        report = PrepareReport(source.resolve().name)
         records = {}
         for split, by_kind in tables.items():
             rows = {kind: _rows(by_kind[kind], kind) if kind in by_kind else [] for kind in KINDS}
             places = {kind: str(by_kind.get(kind, source)) for kind in KINDS}
-            records[split] = _Split(split, Path(out), language, report, source).records(
+            records[split] = _Split(split, o.out, language, report, source).records(
                 rows, places, next(iter(by_kind.values())).parent
             )
-        return records
+        return write_corpus(o.out, records, report, {})
 
-    return prepared(source.resolve().name, source.resolve(), out, Wanted(), settings, read, {}, {})
+    return make_once(o.out, made_from, make)
 
 
 def make_corpus(

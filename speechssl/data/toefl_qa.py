@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.data.files import files_below
-from speechssl.data.prepare import PrepareReport, SplitRecords, Wanted, prepared
+from speechssl.data.options import ToeflQa
+from speechssl.data.prepare import PrepareReport, SplitRecords, prepared
 from speechssl.data.records import Passage, Question
 from speechssl.errors import InputError
 from speechssl.io import hash_files
@@ -38,14 +39,14 @@ class _Broken(Exception):
     """Why a file is no question, and in which line (from 1; 0 where there is none)."""
 
 
-def prepare_toefl_qa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict[str, Any]:
+def prepare_toefl_qa(o: ToeflQa) -> dict[str, Any]:
     """Prepare the splits that are there and return the data report.
 
     source: the repository, a folder above it, its folder data/, a split's folder, or one file. A
     broken file is set aside. Raises InputError where there is no such file, one may not be opened,
     or none can be used (naming the first of them, and why).
     """
-    source, out = Path(source), Path(out)
+    source = o.source
     files, loose = _find(source)
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
@@ -65,14 +66,9 @@ def prepare_toefl_qa(source: Path, out: Path, wanted: Wanted = Wanted()) -> dict
             )
         return by_split
 
-    command = (
-        f"speechssl prepare toefl-qa {source} {out}"
-        + (f" --speak --seed {wanted.seed}") * wanted.speak
-    )
-    command += "" if wanted.passages is None else f" --passages {wanted.passages}"
     settings = {"files": {split: hash_files(paths) for split, paths in files.items()}}
-    about = {"made_by": command, "source": "github.com/iamyuanchung/TOEFL-QA"}
-    return prepared(CORPUS, source.resolve(), out, wanted, settings, read, PUBLISHED, about)
+    about = {"source": "github.com/iamyuanchung/TOEFL-QA"}
+    return prepared(CORPUS, o, settings, read, PUBLISHED, about)
 
 
 def _find(source: Path) -> tuple[dict[str, list[Path]], int]:
@@ -103,7 +99,7 @@ def _find(source: Path) -> tuple[dict[str, list[Path]], int]:
     return files, len(loose)
 
 
-def _read(path: Path, split: str, report: PrepareReport) -> tuple[tuple[str, ...], Question]:
+def _read(path: Path) -> tuple[tuple[str, ...], Question]:
     """The sentences of its story and the question, whose passage is the story (tpo_1-lecture_2).
 
     Raises _Broken for a file that is cut off or otherwise not what it should be, InputError for one
@@ -117,16 +113,13 @@ def _read(path: Path, split: str, report: PrepareReport) -> tuple[tuple[str, ...
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = data.decode("cp1252", errors="replace")
-        report.remark(split, "files that are not UTF-8", "read as Windows-1252")
     lines = [line for line in re.split(r"\r\n|\n|\r", text) if line.strip()]
     by_kind: dict[str, list[tuple[int, str]]] = {kind: [] for kind in LINES}
     for number, line in enumerate(lines, 1):
         kind, rest = (*line.split(maxsplit=1), "")[:2]
         if kind not in by_kind:
             raise _Broken(f"a line begins with {kind[:20]!r}, none of {', '.join(LINES)}", number)
-        if kind == "SENTENCE" and not rest.strip():
-            report.remark(split, "sentences without a word", "left out")
-        else:
+        if kind != "SENTENCE" or rest.strip():
             by_kind[kind].append((number, rest))
     for kind, (count, expected) in LINES.items():
         if (count and len(by_kind[kind]) != count) or not by_kind[kind]:
@@ -161,7 +154,7 @@ def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitR
     read: list[tuple[Path, tuple[str, ...], Question]] = []
     for path in paths:
         try:
-            read.append((path, *_read(path, split, report)))
+            read.append((path, *_read(path)))
         except _Broken as error:
             reason, line = error.args
             report.set_aside(split, "questions", path.stem, reason, file=path.name, line=line)
@@ -199,25 +192,6 @@ def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitR
         several,
         "all of them count",
     )
-    repeated = Counter(sentences for _, sentences in names)
-    question_counts = Counter((sentences, q.text, q.options) for sentences, q in usable.values())
-    odd = {
-        ("stories whose questions do not agree about their sentences"): sum(
-            n > 1 for n in versions.values()
-        ),
-        "stories that occur again under another name": sum(n - 1 for n in repeated.values()),
-        "questions that are asked again of the same story": sum(
-            n - 1 for n in question_counts.values()
-        ),
-        "questions of which an option is given twice": sum(
-            len(set(q.options)) < len(q.options) for _, q in usable.values()
-        ),
-    }
-    for what, number in odd.items():
-        if number:
-            report.remark(
-                split, what, ("kept, a passage a version") if "agree" in what else "kept", number
-            )
     questions = [
         replace(q, passage=names[q.passage, sentences]) for sentences, q in usable.values()
     ]

@@ -216,8 +216,8 @@ class Robustness:
     An encoder is a folder, hub id or shipped name, or for the tasks units, dual, speechbert and
     cascade-* a folder of models: encoder/ with units.safetensors, dual/, speechbert/, ctc/,
     text-qa/. The first is the baseline. Missing heads are trained
-    on clean speech, in OUT/heads. Tasks with their data: ks, ic, sid, style (a set of `prepare
-    minisuperb` or fsdd), asr,
+    on clean speech, in OUT/heads. Tasks with their data: ks, ic, sid, style (a set, as of
+    `prepare fsdd`), asr,
     dual, speechbert, cascade-ctc, cascade-ctc-greedy (a prepared corpus), units (any recordings).
     Mixtures are frozen in OUT/noise.jsonl first: every system gets the same input. Writes
     OUT/results.jsonl, degradation.json and tables.md;

@@ -1,12 +1,11 @@
 """SUPERB from the command line: encoders on tasks, clean and noisy; the gain of caching. In one
 folder are
 
-data/<task> (synthetic sets, where no others are given), features/<encoder>/<key> (hidden states;
-may be deleted), heads/<encoder>/<part>/seed-<n>, noise.jsonl (the mixtures, frozen before anything
-is encoded), scores/<encoder>/<part>/... (a file a head and condition),
-details/<encoder>/<task>.json (what figures are drawn from), results.jsonl and superb.md. A part is
-a task, or a fold of it (er/fold-1). Every file exists or is made by the same command; a killed run
-resumes.
+features/<encoder>/<key> (hidden states; may be deleted), heads/<encoder>/<part>/seed-<n>,
+noise.jsonl (the mixtures, frozen before anything is encoded), scores/<encoder>/<part>/... (a file a
+head and condition), details/<encoder>/<task>.json (what figures are drawn from), results.jsonl and
+superb.md. A part is a task, or a fold of it (er/fold-1). Every file exists or is made by the same
+command; a killed run resumes.
 """
 
 from __future__ import annotations
@@ -752,12 +751,9 @@ def term_states(
 # ---- data and names from the command line
 
 
-def find_data(out: Path, sets: Data) -> dict[str, Path]:
-    """task -> folder; without `sets.data` synthetic sets are made in out/data.
-
-    Raises InputError for an unknown task, for folders that are not there, and for synthetic sets of
-    another share or seed.
-    """
+def find_data(sets: Data) -> dict[str, Path]:
+    """task -> folder. Raises InputError for an unknown task, and for folders that are not there or
+    not given."""
     tasks, data = sets.tasks, sets.data
     explicit = {
         task: Path(folder) for task, _, folder in (text.partition("=") for text in tasks) if folder
@@ -771,19 +767,12 @@ def find_data(out: Path, sets: Data) -> dict[str, Path]:
         raise InputError(f"the folder {missing[0]} does not exist; check the path")
     remaining = [task for task in ORDER if task not in explicit and (task in plain or ALL in tasks)]
     if data is None:
-        from speechssl.synth.minisuperb import MiniSuperbSettings, prepare, some_of
-
-        set_names = {
-            task: next(iter(TASKS[task].folders), task) if task != QBE else task
-            for task in remaining
-        }
-        if set_names:
-            prepare(
-                out / "data",
-                MiniSuperbSettings(some_of(list(set_names.values()), sets.share), sets.data_seed),
-                sets.workers,
+        if remaining:
+            raise InputError(
+                f"there is no data for {remaining[0]}; give --data the folder that has its set, or "
+                f"the set with {remaining[0]}=FOLDER"
             )
-        folder_of = explicit | {task: out / "data" / name for task, name in set_names.items()}
+        folder_of = explicit
     else:
         by_task = {}
         for task in remaining:
@@ -807,14 +796,9 @@ def find_data(out: Path, sets: Data) -> dict[str, Path]:
 
 
 def plan_of(o: Superb, tuning: Tuning | None = None) -> Plan:
-    """Raises InputError for options that cannot be followed, before synthetic sets are made where
-    it can be known."""
-    if tuning and not o.sets.data:
-        check_tunable(
-            ORDER if ALL in o.sets.tasks else [task.partition("=")[0] for task in o.sets.tasks]
-        )
+    """Raises InputError for options that cannot be followed."""
     distorter = Distorter(o.seed[0], o.noise.voices, noise_folders(o.noise.noise), o.noise.snr_over)
-    return Plan(o, name_encoders(o.encoders), find_data(o.out, o.sets), distorter)
+    return Plan(o, name_encoders(o.encoders), find_data(o.sets), distorter)
 
 
 def name_encoders(texts: Sequence[str]) -> dict[str, str]:

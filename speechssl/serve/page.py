@@ -31,7 +31,7 @@ import numpy as np
 from speechssl.audio import SAMPLE_RATE, length
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.data import Transcript
-from speechssl.data.asked import LONGEST_QUESTION, read_speech
+from speechssl.data.asked import LONGEST_QUESTION, read_recording
 from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.report.figures import PALETTE
 from speechssl.report.page import WIDTH, data_uri, encode_audio, envelope, outline, region, ticks
@@ -66,7 +66,7 @@ def read_upload(path: Path, part: str, limits: Limits) -> np.ndarray:
                 f"{path} lasts {seconds:.0f} s, and the {part} may last {most:g} s; "
                 "give a part of it"
             )
-        return read_speech(path)
+        return read_recording(path)
     except InputError as error:
         sentence = str(error).removeprefix("the audio file ")
         raise InputError(sentence.replace(str(path), f"the {part} ({path.name})")) from error

@@ -68,12 +68,8 @@ class Data:
         metavar="TASK[=FOLDER]",
     )
     data: Path | None = option(
-        None, "folder with a subfolder for each task; default: synthetic sets, made in OUT/data"
+        None, "folder with a subfolder for each task that is not given as TASK=FOLDER"
     )
-    share: Share = option(
-        1.0, "size of the synthetic sets, as a share of the usual size", name="scale"
-    )
-    data_seed: Whole = option(0, "seed of the synthetic sets")
     precision: Precision = option("fp32", "precision of the encoder")
     device: str = option("auto", DEVICE)
     workers: Count = option(
@@ -132,9 +128,8 @@ class Superb:
     """run SUPERB: train small heads on an encoder, frozen or fine-tuned, and evaluate them
 
     Tasks: pr asr ks qbe sid asv sd ic sf er (SUPERB), se ss (its extension); `all` is all of them.
-    Without --data the synthetic sets are made first (needs speechssl[synth]; se needs
-    speechssl[superb]). With it, DATA has a folder for each task, as `speechssl prepare` writes them
-    for the published sets; `all` is then every task whose folder exists. ks=FOLDER names the set of
+    DATA has a folder for each task, as `speechssl prepare` writes them for the published sets;
+    `all` is every task whose folder exists (se needs speechssl[superb]). ks=FOLDER names the set of
     one task: train.jsonl, dev.jsonl and test.jsonl with lines such as {"audio": "yes/1.wav",
     "labels": {"keyword": "yes"}}.
 
@@ -150,10 +145,10 @@ class Superb:
     on distorted dev speech. Results have the encoder's name with +distorted,
     +dat-binary-reversal-1, ... added; OUT/heads/NAME/TASK/seed-0/encoder is the trained encoder.
 
-      speechssl superb run exp/superb --encoders people-en --tasks all
+      speechssl superb run exp/superb --encoders people-en --tasks all --data sets
       speechssl superb run exp/superb --encoders mine=exp/mine --tasks ks sid --data fsdd \\
         --unseen kitchen.wav --snr 10 5 0
-      speechssl superb run exp/dat --encoders people-en --tasks ks ic --finetune --distort m+g+r \\
+      speechssl superb run exp/dat --encoders people-en --tasks ks ic --data sets --finetune --distort m+g+r \\
         --domain-adversary binary --learning-rates --seen m+g+r
     """
 
@@ -216,7 +211,7 @@ class SuperbSpeed:
     Both are timed alternately in one process, on the same batches of every task; the time of
     caching is included. Appends rows `ratio_cached` to OUT/results.jsonl of a `superb run`.
 
-      speechssl superb speed people-en exp/superb
+      speechssl superb speed people-en exp/superb --data sets
     """
 
     encoder: str = argument(f"{UPSTREAM}; NAME=WHERE names it")

@@ -1,2 +1,2 @@
-"""What is invented here: MiniSQA, MiniSUPERB, miniatures of published corpora, generated noise, and
+"""What is invented here: MiniSQA, generated noise, and
 speech for corpora without."""

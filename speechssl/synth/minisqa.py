@@ -37,6 +37,7 @@ from speechssl.data.prepare import in_parallel
 from speechssl.data.records import Answer, Passage, Question, Span, compact, data_hash
 from speechssl.errors import InputError
 from speechssl.io import CORPUS_RECORD, read_json, stage, write_json, write_lines
+from speechssl.synth.options import MiniSqa
 from speechssl.synth.synthesisers import Voice, speak, voices
 
 LANGUAGES = {"en": "en-us", "zh": "cmn"}  # code -> espeak-ng's name
@@ -394,7 +395,7 @@ def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voic
     )
 
 
-def assign_voices(settings: MiniSqaSettings, split: str, index: int) -> list[Voice]:
+def assign_voices(o: MiniSqa, split: str, index: int) -> list[Voice]:
     """The reader of a passage, and the voice of each of its questions, which is another one where
     there are two.
 
@@ -402,9 +403,9 @@ def assign_voices(settings: MiniSqaSettings, split: str, index: int) -> list[Voi
     questions; over as many passages as there are voices times others, every pair of passage voice
     and asker comes equally often. Elsewhere voices are drawn.
     """
-    language, seed, questions = settings.language, settings.seed, settings.questions
-    voices = speakers(language, split, settings.synthesiser)
-    if split == "test" and settings.synthesiser == ESPEAK:
+    language, seed, questions = o.language, o.seed, o.questions
+    voices = speakers(language, split, o.synthesiser)
+    if split == "test" and o.synthesiser == ESPEAK:
         order = random.Random(f"speakers {language} {split} {seed}").sample(voices, k=len(voices))
         turn, place = divmod(index, len(voices))
         first = turn * questions  # how many of the others are through
@@ -418,45 +419,6 @@ def assign_voices(settings: MiniSqaSettings, split: str, index: int) -> list[Voi
 
 
 @dataclass(frozen=True)
-class MiniSqaSettings:
-    """What decides the bytes of a corpus."""
-
-    language: str
-    passages: dict[str, int]  # number of passages by split
-    seed: int
-    questions: int = 5  # a passage
-    unanswerable: float = 0.1  # share of questions the passage does not answer
-    reference: bool = False  # read the training passages a second time by the neutral voice
-    synthesiser: str = ESPEAK
-    held_out: bool = False  # words and sentence patterns that the ordinary corpus does not have
-
-    @property
-    def name(self) -> str:
-        """What cards and tables call the corpus."""
-        return "minisqa held-out" if self.held_out else "minisqa"
-
-    def passage(self, split: str, index: int) -> TextPassage:
-        """The text of one passage."""
-        wanted = self.seed, self.questions, self.unanswerable, self.held_out
-        return generate_passage(self.language, split, index, *wanted)
-
-    @property
-    def command(self) -> str:
-        """What makes this corpus again."""
-        train, dev, test = (self.passages[split] for split in SPLITS)
-        counts = f"--passages {train} --dev-passages {dev} --test-passages {test}"
-        other = (
-            f"--questions {self.questions} --unanswerable {self.unanswerable}"
-        ) + " --reference" * self.reference
-        other += f" --synthesiser {self.synthesiser}" if self.synthesiser != ESPEAK else ""
-        other += " --held-out" * self.held_out
-        return (
-            f"speechssl prepare minisqa OUT --language {self.language} {counts} {other} "
-            f"--seed {self.seed}"
-        )
-
-
-@dataclass(frozen=True)
 class SpokenSentences:
     """Sentences read by one voice: samples at 16 kHz, and marks in seconds."""
 
@@ -466,87 +428,109 @@ class SpokenSentences:
     characters: tuple[int, ...]  # offset of every word in the joined text
 
 
-def prepare(out: Path | str, settings: MiniSqaSettings, workers: int = 1) -> dict[str, Any]:
-    """Write the corpus to `out` and return its card. A finished corpus is left alone; a killed run
-    goes on where it was.
+def passages_of(o: MiniSqa) -> dict[str, int]:
+    """Number of passages by split."""
+    train, dev = (0, 0) if o.held_out else (2000, 80)
+    return {
+        "train": train if o.passages is None else o.passages,
+        "dev": dev if o.dev_passages is None else o.dev_passages,
+        "test": o.test_passages,
+    }
 
-    The bytes depend on the settings only, not on `workers`; but kokoro draws noise anew, and its
-    samples differ each time.
-    Raises InputError when `out` holds a corpus of other settings, for an unknown language, or
-    unless there is a number of passages for every split.
+
+def passage_of(o: MiniSqa, split: str, index: int) -> TextPassage:
+    """The text of one passage."""
+    return generate_passage(
+        o.language, split, index, o.seed, o.questions, o.unanswerable, o.held_out
+    )
+
+
+def made_by(o: MiniSqa) -> str:
+    """The command that makes this corpus again."""
+    train, dev, test = passages_of(o).values()
+    words = [f"speechssl prepare minisqa OUT --language {o.language} --passages {train}"]
+    words += [f"--dev-passages {dev} --test-passages {test} --questions {o.questions}"]
+    words += [f"--unanswerable {o.unanswerable}"] + ["--reference"] * o.reference
+    words += [f"--synthesiser {o.synthesiser}"] + ["--held-out"] * o.held_out
+    return " ".join([*words, f"--seed {o.seed}"])
+
+
+def prepare_minisqa(o: MiniSqa) -> dict[str, Any]:
+    """Write the corpus to `o.out` and return its card. A finished corpus is left alone; a killed
+    run goes on where it was.
+
+    The bytes depend on the options, but not on `workers`; kokoro draws noise anew, and its samples
+    differ each time. Raises InputError when `o.out` holds a corpus of other options, and for an
+    unknown language or synthesiser.
     """
-    out = Path(out)
-    speakers(settings.language, "train", settings.synthesiser)
-    if settings.reference and settings.synthesiser != ESPEAK:
-        raise InputError(
-            "the second reading of --reference is espeak-ng's; leave it out for another synthesiser"
-        )
-    if sorted(settings.passages) != sorted(SPLITS):
-        raise InputError(
-            f"the numbers of passages are for {', '.join(settings.passages)}; give "
-            f"them for {', '.join(SPLITS)}"
-        )
-    if (
-        min(settings.passages.values()) < 0
-        or settings.questions < 1
-        or not 0 <= settings.unanswerable <= 1
-    ):
-        raise InputError(
-            f"cannot make `{settings.command}`; give counts from 0, at least one "
-            "question, and a share from 0 to 1"
-        )
-    decisive = asdict(settings)
-    if settings.synthesiser == ESPEAK:
-        del decisive["synthesiser"]
-    if not settings.held_out:
-        del decisive["held_out"]
-    made_from = {"corpus": settings.name, "version": VERSION, "settings": decisive}
-    with stage(out, made_from, record=CORPUS_RECORD, lasting=("*/audio",)) as step:
+    speakers(o.language, "train", o.synthesiser)  # raises before anything is made
+    passages = passages_of(o)
+    settings = {
+        "language": o.language,
+        "passages": passages,
+        "seed": o.seed,
+        "questions": o.questions,
+        "unanswerable": o.unanswerable,
+        "reference": o.reference,
+    }
+    if o.synthesiser != ESPEAK:
+        settings["synthesiser"] = o.synthesiser
+    if o.held_out:
+        settings["held_out"] = True
+    name = "minisqa held-out" if o.held_out else "minisqa"
+    made_from = {"corpus": name, "version": VERSION, "settings": settings}
+    with stage(o.out, made_from, record=CORPUS_RECORD, lasting=("*/audio",)) as step:
         if step.done:
-            return dict(step.card)
-        for split in SPLITS:
-            folder, parts = out / split, out / split / "parts"
-            if not (folder / "questions.jsonl").is_file():
-                numbers = range(settings.passages[split])
-                jobs = {
-                    i: (out, split, i, settings)
-                    for i in numbers
-                    if not (parts / f"{i:06d}.json").is_file()
-                }
-                in_parallel(_speak_passage, jobs, workers, f"synthesising {split}", "passage")
-                records = [read_json(parts / f"{i:06d}.json") for i in numbers]
-                if settings.reference and split == "train":
-                    write_lines(folder / "reference.jsonl", [r["reference"] for r in records])
-                write_lines(folder / "passages.jsonl", [r["passage"] for r in records])
-                write_lines(
-                    folder / "questions.jsonl", [q for r in records for q in r["questions"]]
-                )
-            shutil.rmtree(parts, ignore_errors=True)
-        card = {
-            "made_by": settings.command,
-            "manifests": {split: data_hash(out, split) for split in SPLITS},
-            "synthetic": f"speech by {settings.synthesiser}",
-            "licence": "Apache-2.0 (text of speechssl's generator)",
+            card = dict(step.card)
+        else:
+            for split in SPLITS:
+                _write_split(o, split, passages[split])
+            card = step.finish(made_from | _card(o, passages))
+    sizes = (f"{n} {split} passage{'s' * (n != 1)}" for split, n in passages.items() if n)
+    print(f"{o.out}: MiniSQA{' held-out' * o.held_out} {o.language}, {', '.join(sizes)}")
+    for split, shares in card.get("unknown_words", {}).items():
+        percentages = ", ".join(f"{share} % of the {kind}" for kind, share in shares.items())
+        print(f"unknown to the training texts of MiniSQA, in {split}: {percentages}")
+    return card
+
+
+def _write_split(o: MiniSqa, split: str, count: int) -> None:
+    """Speak a split, and write its manifests last."""
+    folder, parts = o.out / split, o.out / split / "parts"
+    if not (folder / "questions.jsonl").is_file():
+        files = [parts / f"{i:06d}.json" for i in range(count)]
+        jobs = {i: (o, split, i) for i, file in enumerate(files) if not file.is_file()}
+        in_parallel(_speak_passage, jobs, o.workers, f"synthesising {split}", "passage")
+        records = [read_json(file) for file in files]
+        if o.reference and split == "train":
+            write_lines(folder / "reference.jsonl", [r["reference"] for r in records])
+        write_lines(folder / "passages.jsonl", [r["passage"] for r in records])
+        write_lines(folder / "questions.jsonl", [q for r in records for q in r["questions"]])
+    shutil.rmtree(parts, ignore_errors=True)
+
+
+def _card(o: MiniSqa, passages: Mapping[str, int]) -> dict[str, Any]:
+    card = {
+        "made_by": made_by(o),
+        "manifests": {split: data_hash(o.out, split) for split in SPLITS},
+        "synthetic": f"speech by {o.synthesiser}",
+        "licence": "Apache-2.0 (text of speechssl's generator)",
+    }
+    if o.held_out:
+        card["unknown_words"] = {
+            split: unknown_words(o.language, [passage_of(o, split, i) for i in range(n)])
+            for split, n in passages.items()
+            if n
         }
-        if settings.held_out:
-            texts = {
-                split: [settings.passage(split, i) for i in range(n)]
-                for split, n in settings.passages.items()
-                if n
-            }
-            card["unknown_words"] = {
-                split: unknown_words(settings.language, of_split)
-                for split, of_split in texts.items()
-            }
-        return step.finish(made_from | card)
+    return card
 
 
-def _speak_passage(out: Path, split: str, index: int, settings: MiniSqaSettings) -> None:
+def _speak_passage(o: MiniSqa, split: str, index: int) -> None:
     """Speak one passage with its questions; the record file is written last and marks it as
     done."""
-    text = settings.passage(split, index)
-    reader, *askers = assign_voices(settings, split, index)
-    joiner = "" if settings.language == "zh" else " "
+    text = passage_of(o, split, index)
+    reader, *askers = assign_voices(o, split, index)
+    joiner = "" if o.language == "zh" else " "
     reading = _read(text.sentences, reader, joiner)
     name = f"{split}-{index:06d}"
     passage = Passage(
@@ -555,11 +539,11 @@ def _speak_passage(out: Path, split: str, index: int, settings: MiniSqaSettings)
         seconds=len(reading.samples) / SAMPLE_RATE,
         text=joiner.join(text.sentences),
         speaker=reader.name,
-        language=settings.language,
+        language=o.language,
         words=reading.words,
         phones=reading.phones,
     )
-    write_flac(out / passage.audio, reading.samples)
+    write_flac(o.out / passage.audio, reading.samples)
     record: dict[str, Any] = {"passage": compact(asdict(passage)), "questions": []}
     for number, (question, voice) in enumerate(zip(text.questions, askers, strict=True)):
         spoken = _read((question.text,), voice, joiner)
@@ -587,7 +571,7 @@ def _speak_passage(out: Path, split: str, index: int, settings: MiniSqaSettings)
             seconds=len(spoken.samples) / SAMPLE_RATE,
             text=question.text,
             speaker=voice.name,
-            language=settings.language,
+            language=o.language,
             answers=answers,
             options=question.options,
             correct=(question.correct,) if question.options else (),
@@ -595,15 +579,15 @@ def _speak_passage(out: Path, split: str, index: int, settings: MiniSqaSettings)
             words=spoken.words,
             phones=spoken.phones,
         )
-        write_flac(out / item.audio, spoken.samples)
+        write_flac(o.out / item.audio, spoken.samples)
         record["questions"].append(compact(asdict(item)))
-    if settings.reference and split == "train":
+    if o.reference and split == "train":
         # espeak-ng's own voice at this voice's rate, which is nobody's in the corpus: what a
         # perfect voice converter would give; anchors are [seconds in the passage, seconds in this
         # reading]
         voice = Voice("reference", reader.language, "", rate=reader.rate, pitch=50, range=50)
         neutral, audio = _read(text.sentences, voice, joiner), f"train/reference/{name}.flac"
-        write_flac(out / audio, neutral.samples)
+        write_flac(o.out / audio, neutral.samples)
         same = [p.text for p in reading.phones] == [p.text for p in neutral.phones]
         pairs = (
             zip(reading.phones, neutral.phones, strict=True)
@@ -613,7 +597,7 @@ def _speak_passage(out: Path, split: str, index: int, settings: MiniSqaSettings)
         anchors = [[0.0, 0.0]] + [[round(a.start, 5), round(b.start, 5)] for a, b in pairs]
         anchors.append([len(reading.samples) / SAMPLE_RATE, len(neutral.samples) / SAMPLE_RATE])
         record["reference"] = {"id": name, "audio": audio, "anchors": anchors}
-    write_json(out / split / "parts" / f"{index:06d}.json", record)
+    write_json(o.out / split / "parts" / f"{index:06d}.json", record)
 
 
 def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> SpokenSentences:

@@ -24,11 +24,12 @@ import numpy as np
 
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.data.files import safe_name
+from speechssl.data.options import SpokenQA
 from speechssl.data.prepare import PARTS, UNTIMED, PrepareReport, SplitRecords, in_parallel
 from speechssl.data.records import Answer, Passage, Question, Span, locate
 from speechssl.errors import MissingExtra
 from speechssl.io import hash_json, read_json, write_json
-from speechssl.synth.minisqa import ESPEAK, LANGUAGES, PAUSE, speakers, vocabulary
+from speechssl.synth.minisqa import LANGUAGES, PAUSE, speakers, vocabulary
 from speechssl.synth.synthesisers import Spoken, Voice, speak
 
 # characters spoken at once: espeak-ng keeps the place of a word in a clause in 11 bits
@@ -247,12 +248,7 @@ class _Group:
 
 
 def speak_drafts(
-    out: Path,
-    by_split: Mapping[str, SplitRecords],
-    report: PrepareReport,
-    seed: int = 0,
-    workers: int = 1,
-    synthesiser: str = ESPEAK,
+    o: SpokenQA, by_split: Mapping[str, SplitRecords], report: PrepareReport
 ) -> dict[str, SplitRecords]:
     """Give audio to every passage, question and option that has none; what cannot be spoken is set
     aside.
@@ -264,7 +260,7 @@ def speak_drafts(
     language.
     """
     # raises at once, and not in every worker, where there is no synthesiser
-    speak("a", speakers("en", "train", synthesiser)[0])
+    speak("a", speakers("en", "train", o.synthesiser)[0])
     groups: dict[str, list[_Group]] = {}
     for split, records in by_split.items():
         by_passage: dict[str, list[Question]] = {}
@@ -273,7 +269,7 @@ def speak_drafts(
         all_records: list[Passage | Question] = [*records.passages, *records.questions]
         languages = sorted({_language(r) for r in all_records} & set(LANGUAGES))
         readers = {
-            language: speakers(language, voices_of(split), synthesiser) for language in languages
+            language: speakers(language, voices_of(split), o.synthesiser) for language in languages
         }
         groups[split] = []
         for passage in records.passages:
@@ -284,12 +280,12 @@ def speak_drafts(
                 if not passage.audio or not q.audio or (q.options and not q.option_audio)
             )
             if not passage.audio or questions:
-                groups[split].append(_Group(out, split, passage, questions, readers, seed))
+                groups[split].append(_Group(o.out, split, passage, questions, readers, o.seed))
     jobs = {
         group.part: (group,) for of_split in groups.values() for group in of_split if not group.done
     }
-    in_parallel(_speak_group, jobs, workers, "synthesising", "passage")
-    done = f"spoken by {synthesiser} (synthetic)"
+    in_parallel(_speak_group, jobs, o.workers, "synthesising", "passage")
+    done = f"spoken by {o.synthesiser} (synthetic)"
     return {
         split: _spoken(split, records, groups[split], report, done)
         for split, records in by_split.items()

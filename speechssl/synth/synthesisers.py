@@ -292,6 +292,16 @@ def voices(synthesiser: str) -> tuple[Voice, ...]:
     )
 
 
+# dB from the peak; what a synthesiser leaves before and after the speech is below
+SILENT = -45.0
+
+
+def trimmed(samples: np.ndarray) -> np.ndarray:
+    """From the first sample that is loud enough for speech to the last. samples: (N,)."""
+    loud = np.flatnonzero(np.abs(samples) > np.abs(samples).max() * 10 ** (SILENT / 20))
+    return samples[int(loud[0]) : int(loud[-1]) + 1]
+
+
 def speak(text: str, voice: Voice) -> Spoken:
     """One sentence by a voice of any synthesiser. Samples are int16 at the synthesiser's own rate.
 

@@ -55,8 +55,7 @@ from speechssl.processes import is_main, main_first
 from speechssl.results import Table
 from speechssl.stats import BootstrapUnits
 from speechssl.synth.minisqa import speakers
-from speechssl.synth.minisuperb import trimmed
-from speechssl.synth.synthesisers import Voice, pronounce, speak_phones
+from speechssl.synth.synthesisers import Voice, pronounce, speak_phones, trimmed
 from speechssl.text import ngrams
 from speechssl.text_side.data import load_vocabulary
 from speechssl.text_side.objectives import (

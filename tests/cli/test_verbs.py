@@ -9,7 +9,6 @@ import subprocess
 import sys
 from contextlib import redirect_stderr
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from tqdm import tqdm
 
 from speechssl.cli import GROUPS, VERBS, Lines, config_of, main, overview, parse_arguments
 from speechssl.cli.parser import options_of, parser_of
-from speechssl.data.prepare import described
+from speechssl.cli.verbs import function_of
 from speechssl.io import model_folder, read_json, write_json
 from speechssl.options import BERT, HUBERT, PLAIN, Adam, TrainingOptions
 
@@ -163,6 +162,18 @@ def test_neither_help_nor_the_report_imports_torch() -> None:
     )
     code += "sys.exit(bool({'torch', 'transformers.modeling_utils'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120).returncode == 0
+
+
+def test_help_of_a_corpus_imports_neither_numpy_nor_what_it_prepares_with() -> None:
+    code = (
+        "import sys; from speechssl.cli import VERBS, config_of\n"
+        "for verb in VERBS:\n"
+        "    if VERBS[verb].options.startswith(('data.', 'synth.')): config_of(verb)\n"
+        "heavy = {'numpy', 'torch', 'pyarrow', 'soundfile', 'speechssl.data.prepare'}\n"
+        "sys.exit(str(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr.strip() == "set()"
 
 
 @pytest.mark.slow
@@ -334,59 +345,23 @@ def test_help_of_a_corpus_shows_its_layout_and_source(verb: str) -> None:
     assert "Nothing is downloaded" in text or "nothing is downloaded" in text
 
 
-@pytest.mark.parametrize("verb", QA)
-def test_options_of_a_corpus_reach_its_function(
-    verb: str, tmp_path: Path, monkeypatch: Any, capsys: Any
-) -> None:
-    report, seen = {"corpus": verb, "splits": {}}, {}
-
-    def prepare(source: Path, out: Path, wanted: Any, **language: str) -> dict[str, Any]:
-        seen.update(
-            source=str(source),
-            out=str(out),
-            speak=wanted.speak,
-            seed=wanted.seed,
-            passages=wanted.passages,
-            **language,
-        )
-        return report
-
-    config, module = config_of(verb), ModuleType("any")
-    setattr(module, f"prepare_{config.CORPUS or config.MODULE}", prepare)
-    monkeypatch.setitem(sys.modules, f"speechssl.data.{config.MODULE}", module)
-    name = verb.removeprefix("prepare ").replace("-", "_")
-    assert (
-        main(["prepare", name, "a", str(tmp_path), "--speak", "--seed", "3", "--passages", "4"])
-        == 0
-    )
-    assert {
-        "source": "a",
-        "out": str(tmp_path),
-        "speak": True,
-        "seed": 3,
-        "passages": 4,
-    }.items() <= seen.items()
-    printed = capsys.readouterr().out
-    assert (
-        described(report) in printed
-        and "data_report.json" in printed
-        and "set_aside.jsonl" in printed
-    )
+@pytest.mark.parametrize("verb", [*QA, *SETS])
+def test_a_corpus_has_a_function_that_takes_its_options(verb: str) -> None:
+    needed = {"lexicon": ("one.txt",)} if "librispeech" in verb else {}
+    needed |= {"diarization": Path("c")} if "libri2mix" in verb else {}
+    config = config_of(verb)
+    function = function_of(config(source=Path("a"), out=Path("b"), **needed))
+    assert function.__name__ == f"prepare_{verb.removeprefix('prepare ').replace('-', '_')}"
 
 
-@pytest.mark.parametrize(
-    ("tag", "language"), [("zh-TW", "zh"), ("cmn", "zh"), ("en-gb", "en"), ("de", None)]
-)
+@pytest.mark.parametrize(("tag", "known"), [("zh-TW", True), ("cmn", True), ("de", False)])
 def test_a_language_tag_is_read_by_its_rules_and_others_are_refused(
-    tag: str, language: str | None, monkeypatch, capsys
+    tag: str, known: bool, tmp_path: Path, capsys: Any
 ) -> None:
-    module, seen = ModuleType("any"), []
-    module.prepare_drcd = lambda source, out, wanted, language: (
-        seen.append(language) or {"corpus": "drcd", "splits": {}}
-    )
-    monkeypatch.setitem(sys.modules, "speechssl.data.squad", module)
-    assert main(["prepare", "drcd", "a", "out", "--language", tag]) == (0 if language else 2)
-    assert seen == [language] * bool(language) and (language or "'de'" in capsys.readouterr().err)
+    (tmp_path / "dev.json").write_text('{"data": []}')
+    assert main(["prepare", "drcd", str(tmp_path), str(tmp_path / "out"), "--language", tag]) == 2
+    assert ("has no usable question" in (text := capsys.readouterr().err)) == known
+    assert known or "'de'" in text
 
 
 def test_a_corpus_is_made_and_reported(tmp_path: Path, capsys: Any) -> None:
@@ -415,24 +390,12 @@ def test_a_corpus_is_made_and_reported(tmp_path: Path, capsys: Any) -> None:
 def test_minisqa_names_the_splits_that_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setattr("speechssl.synth.minisqa.prepare", lambda *_: {})
-    assert (
-        main(
-            [
-                "prepare",
-                "minisqa",
-                str(tmp_path),
-                "--passages",
-                "1",
-                "--dev-passages",
-                "0",
-                "--test-passages",
-                "2",
-            ]
-        )
-        == 0
-    )
-    assert capsys.readouterr().out == f"{tmp_path}: MiniSQA en, 1 train passage, 2 test passages\n"
+    monkeypatch.setattr("speechssl.synth.minisqa._write_split", lambda *_: None)
+    monkeypatch.setattr("speechssl.synth.minisqa.data_hash", lambda *_: "")
+    counts = "--passages 1 --dev-passages 0 --test-passages 2".split()
+    assert main(["prepare", "minisqa", str(tmp_path / "out"), *counts]) == 0
+    printed = capsys.readouterr().out
+    assert printed == f"{tmp_path / 'out'}: MiniSQA en, 1 train passage, 2 test passages\n"
 
 
 @pytest.mark.parametrize(
@@ -479,25 +442,6 @@ def test_a_part_of_a_set_is_taken_with_a_warning(tmp_path: Path, capsys: Any) ->
         and (f"{out / 'se'}: 1 train, 1 dev, 2 test recordings") in printed.out
     )
     assert json.loads((out / "se/card.json").read_text())["any_count"] is True
-
-
-def test_options_of_a_set_reach_its_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, Any] = {}
-    monkeypatch.setattr(
-        "speechssl.data.superb_sets.prepare_librispeech",
-        lambda *_, **given: seen.update(given) or {},
-    )
-    assert (
-        main(
-            ["prepare", "librispeech", "a", "b", "--lexicon", "one.txt", "two.txt", "--tasks", "pr"]
-        )
-        == 0
-    )
-    assert seen == {
-        "lexicon": (Path("one.txt"), Path("two.txt")),
-        "tasks": ("pr",),
-        "any_count": False,
-    }
 
 
 # Failures

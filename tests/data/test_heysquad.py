@@ -1,13 +1,11 @@
 """HeySQuAD: tables with recordings in them, and the JSON files of transcribed questions."""
 
-import json
-
 import numpy as np
 import pytest
 import soundfile
 
 from speechssl.data.heysquad import prepare_heysquad
-from speechssl.data.prepare import Wanted
+from speechssl.data.options import HeySquad
 from speechssl.data.records import load_corpus
 
 from ..files import refused, remarks, wav, write_parquet
@@ -54,7 +52,7 @@ def source(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_tables(source, tmp_path, workers):
-    report = prepare_heysquad(source, tmp_path / "out", Wanted(workers=workers))
+    report = prepare_heysquad(HeySquad(source=source, out=tmp_path / "out", workers=workers))
     corpus = load_corpus(tmp_path / "out", "train")
     assert [q.id for q in corpus.questions] == ["q1", "q2", "q1#2", "q3"] and len(
         corpus.passages
@@ -86,9 +84,11 @@ def test_tables(source, tmp_path, workers):
     (tmp_path / "out/card.json").unlink()  # a killed run writes only what is not there
     audio[0].unlink()
     before = [path.stat().st_mtime_ns for path in audio[1:]]
-    prepare_heysquad(source, tmp_path / "out", Wanted(workers=workers))
+    prepare_heysquad(HeySquad(source=source, out=tmp_path / "out", workers=workers))
     assert audio[0].is_file() and before == [path.stat().st_mtime_ns for path in audio[1:]]
-    facts = prepare_heysquad(source, tmp_path / "slice", Wanted(passages=1))["splits"]["train"]
+    facts = prepare_heysquad(
+        HeySquad(source=source, out=tmp_path / "slice", passages=1, workers=1)
+    )["splits"]["train"]
     assert [q.id for q in load_corpus(tmp_path / "slice", "train").questions] == [
         "q1",
         "q2",
@@ -108,7 +108,7 @@ def test_recordings_that_are_missing_or_damaged(tmp_path):
     damaged, missing = row("damaged", audio=b"RIFF----WAVE"), row("missing") | {"audio": None}
     path = tmp_path / "in/validation-0.parquet"
     write_parquet(path, [row("fine"), damaged, missing])
-    report = prepare_heysquad(tmp_path / "in", tmp_path / "out")
+    report = prepare_heysquad(HeySquad(source=tmp_path / "in", out=tmp_path / "out", workers=1))
     assert report["splits"]["dev"]["set_aside"] == {
         ("its recording is damaged"): 1,
         ("it has no recording, and others have"): 1,
@@ -117,7 +117,9 @@ def test_recordings_that_are_missing_or_damaged(tmp_path):
     assert [q.id for q in load_corpus(tmp_path / "out", "dev").questions] == ["fine"] and report[
         "absent"
     ] == ["train"]
-    report = prepare_heysquad(tmp_path / "in", tmp_path / "text", Wanted(audio=False))
+    report = prepare_heysquad(
+        HeySquad(source=tmp_path / "in", out=tmp_path / "text", audio=False, workers=1)
+    )
     assert report["splits"]["dev"]["questions"]["kept"] == 3
 
 
@@ -127,8 +129,6 @@ def test_recordings_that_are_missing_or_damaged(tmp_path):
         ("HeySQuAD_machine/data/train-00000-of-00001.parquet", "train-machine"),
         ("HeySQuAD_machine/data/validation-00000-of-00001.parquet", "dev-machine"),
         ("default/validation/0000.parquet", "dev"),
-        ("train.jsonl", "train"),
-        ("validation.json", "dev"),
     ],
 )
 def test_layouts(tmp_path, name, split):
@@ -136,14 +136,8 @@ def test_layouts(tmp_path, name, split):
         tmp_path / "in" / name,
         row("q") | {"answers": {"text": ["Rome"], "answer_start": [16]}},
     )
-    if path.suffix == ".parquet":
-        write_parquet(path, [asked])
-    else:
-        path.parent.mkdir(parents=True)
-        (path.parent / "q.wav").write_bytes(noise())
-        asked["audio"] = "q.wav"
-        path.write_text(json.dumps([asked] if path.suffix == ".json" else asked))
-    prepare_heysquad(tmp_path / "in", tmp_path / "out")
+    write_parquet(path, [asked])
+    prepare_heysquad(HeySquad(source=tmp_path / "in", out=tmp_path / "out", workers=1))
     (question,) = load_corpus(tmp_path / "out", split).questions
     assert (
         question.seconds == 0.25
@@ -162,7 +156,7 @@ def test_the_json_files(tmp_path, squad_json):
         root / "HeySQuAD_test/dev-common-original-1002.json",
         (CONTEXT, [("q", "Where?", [("Rome", 16)])]),
     )
-    report = prepare_heysquad(root, tmp_path / "out")
+    report = prepare_heysquad(HeySquad(source=root, out=tmp_path / "out", workers=1))
     spoken, read = (
         load_corpus(tmp_path / "out", f"dev-common-{kind}")
         for kind in ("human-transcribed", "original")
@@ -177,12 +171,19 @@ def test_another_folder_is_one_sentence(tmp_path, source, unmade):
     refused(
         "has no file of this corpus; give the folder of yij",
         prepare_heysquad,
-        tmp_path / "empty",
-        unmade,
+        HeySquad(source=tmp_path / "empty", out=unmade, workers=1),
     )
     path = source / "data/validation-00000-of-00001.parquet"
     for content in (path.read_bytes()[:-7], b""):
         path.write_bytes(content)
-        refused(f"{path.name} is not a whole Parquet file", prepare_heysquad, source, unmade)
+        refused(
+            f"{path.name} is not a whole Parquet file",
+            prepare_heysquad,
+            HeySquad(source=source, out=unmade, workers=1),
+        )
     write_parquet(path, [{"id": "q", "text": "another table"}])
-    refused("row 0, has no question; give the folder", prepare_heysquad, source, unmade)
+    refused(
+        "row 0, has no question; give the folder",
+        prepare_heysquad,
+        HeySquad(source=source, out=unmade, workers=1),
+    )

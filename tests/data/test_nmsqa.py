@@ -20,12 +20,13 @@ from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, writ
 from speechssl.data import nmsqa, prepare
 from speechssl.data.files import Joined
 from speechssl.data.nmsqa import parquet_rows, prepare_nmsqa
-from speechssl.data.prepare import Wanted, described
+from speechssl.data.options import Nmsqa
+from speechssl.data.prepare import described
 from speechssl.data.records import load_corpus
 from speechssl.io import read_json, write_json
-from speechssl.synth.miniature import write_parquet as write_table
 
-from ..files import read_lines, refused, remarked, remarks, write_parquet
+from ..corpora.make import write_parquet as write_table
+from ..files import read_lines, refused, remarked, write_parquet
 
 RATE = 22_050
 SENTENCES = (
@@ -176,7 +177,7 @@ def dev(tmp_path):
 
 def prepared(source, tmp_path, split="dev", out="out", **options):
     """The facts of a split, the split, and the report of all."""
-    report = prepare_nmsqa(source, tmp_path / out, Wanted(**options))
+    report = prepare_nmsqa(Nmsqa(source=source, out=tmp_path / out, **{"workers": 1} | options))
     described(report)
     return report["splits"][split], load_corpus(tmp_path / out, split), report
 
@@ -213,13 +214,14 @@ def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path):
     first = corpus.questions[0]
     assert Path(first.audio).is_absolute() and first.speaker == "Joey" and first.seconds == 1.0
     write_question(dev / "dev_audios", "question-0_0_9")  # it is not made from this source any more
-    refused("other inputs", prepare_nmsqa, dev, tmp_path / "out")
+    refused("other inputs", prepare_nmsqa, Nmsqa(source=dev, out=tmp_path / "out", workers=1))
 
 
 def test_a_corpus_that_is_put_into_its_source_is_not_read_as_such(dev, tmp_path):
-    report = prepare_nmsqa(dev, dev / "out")
+    report = prepare_nmsqa(Nmsqa(source=dev, out=dev / "out", workers=1))
     (dev / "out/card.json").unlink()
-    assert prepare_nmsqa(dev, dev / "out") == report == prepare_nmsqa(dev, tmp_path / "other")
+    for out in (dev / "out", tmp_path / "other"):
+        assert prepare_nmsqa(Nmsqa(source=dev, out=out, workers=1)) == report
 
 
 def test_the_77_are_kept_as_text_and_set_aside_where_there_is_audio(dev, tmp_path):
@@ -353,15 +355,6 @@ def test_recordings_of_no_whole_passage_or_damaged_ones(dev, tmp_path):
         prepare.UNUSABLE
     ] == 2
     assert "question-0_0_2.wav is cut off" in (tmp_path / "out/set_aside.jsonl").read_text()
-    for path in (dev / "dev_audios").iterdir():
-        if path.stem != "context-0_0_3":
-            path.unlink()
-    facts, corpus, _ = prepared(dev, tmp_path, out="text")
-    assert (
-        len(corpus.questions) == 4
-        and corpus.questions[0].audio == ""
-        and remarked(facts, nmsqa.UNUSED) == 1
-    )
 
 
 # ---- times
@@ -502,36 +495,6 @@ def test_bad_rows_are_kept_or_set_aside_and_all_are_counted(dev, tmp_path):
     assert by_id["id-0_0-1"].answers == () and remarked(facts, nmsqa.UNANSWERED) == 1
 
 
-@pytest.mark.parametrize(
-    "form", ["record", "list", "json record", "json list", "columns", "flat columns"]
-)
-def test_answers_are_read_in_any_form(dev, tmp_path, form):
-    rows = [row(k) for k in range(4)]
-    for cells in rows:
-        answers = cells.pop("answers")
-        one = {name: value[0] for name, value in answers.items() if value}
-        record = {
-            name: value if name.startswith("audio") else [value] for name, value in one.items()
-        }
-        cells |= {
-            "record": {"answers": record},
-            "list": {"answers": [one]},
-            "json record": {"answers": json.dumps(record)},
-            "json list": {"answers": json.dumps([one])},
-            "columns": {f"answers.{name}": values for name, values in record.items()},
-            "flat columns": {("answer" if name == "text" else name): v for name, v in one.items()}
-            | {"answer_start": None},
-        }[form]
-    write_parquet(dev / "dev.parquet", rows)
-    _, corpus, _ = prepared(dev, tmp_path)
-    assert len(corpus.questions) == 4 and all(timed(corpus, q) for q in corpus.questions)
-    for k, question in enumerate(corpus.questions):
-        (answer,) = question.answers
-        assert answer.text == ANSWERS[k][0] and (answer.char_start is None) == (
-            form == "flat columns"
-        )
-
-
 def test_offsets_that_are_floating_point_numbers_are_offsets(tmp_path):
     """One row without any makes pandas write them so."""
     answers = {"text": ["the old mill", "a lamp"], "answer_start": [20.0, float("nan")]}
@@ -556,8 +519,7 @@ def test_without_answers_or_rows_a_split_is_counted_and_alone_it_is_refused(dev,
         r"has no usable question of nmsqa \(4 x its answers are missing from "
         r"the so",
         prepare_nmsqa,
-        dev,
-        unmade,
+        Nmsqa(source=dev, out=unmade, workers=1),
     )
     write_table(dev / "dev.parquet", [row(0)])
     parquet.write_table(parquet.read_table(dev / "dev.parquet").slice(0, 0), dev / "test.parquet")
@@ -570,7 +532,11 @@ def test_without_answers_or_rows_a_split_is_counted_and_alone_it_is_refused(dev,
         "agrees": False,
     }
     (dev / "dev.parquet").unlink()
-    refused(r"has no usable question of nmsqa \(its files are empty\)", prepare_nmsqa, dev, unmade)
+    refused(
+        r"has no usable question of nmsqa \(its files are empty\)",
+        prepare_nmsqa,
+        Nmsqa(source=dev, out=unmade, workers=1),
+    )
 
 
 def test_shards_that_are_numbers_belong_together(tmp_path):
@@ -579,47 +545,6 @@ def test_shards_that_are_numbers_belong_together(tmp_path):
         write_table(tmp_path / "nmsqa/default/dev" / f"000{k}.parquet", [row(k)])
     _, corpus, _ = prepared(tmp_path / "nmsqa", tmp_path)
     assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-1"]
-
-
-def test_without_a_column_of_contexts_the_sentences_are_the_text(dev, tmp_path):
-    rows = [{n: v for n, v in row(k).items() if n not in ("context", "title")} for k in (2, 0, 1)]
-    write_table(dev / "dev.parquet", rows)
-    facts, corpus, _ = prepared(dev, tmp_path)
-    assert [p.text for p in corpus.passages.values()] == [" ".join(SENTENCES[:3])]
-    assert len(corpus.questions) == 3 and all(timed(corpus, q) for q in corpus.questions)
-    assert remarked(facts, nmsqa.BARE) == 3
-    rows = [{n: v for n, v in r.items() if not n.startswith("content_segment_")} for r in rows]
-    write_table(dev / "dev.parquet", rows)  # nor any text: the recordings are enough
-    _, bare, _ = prepared(dev, tmp_path, out="bare")
-    assert [p.text for p in bare.passages.values()] == [""]
-    assert [q.audio for q in bare.questions] == [q.audio for q in corpus.questions]
-
-
-def test_a_table_of_questions_and_answers_finds_its_passages_by_the_names_of_the_recordings(
-    tmp_path,
-):
-    root, names = tmp_path / "nmsqa", ("id", "question", "answers", "question_audio_path")
-    asked = row(0, question_audio_path="squad-a1-q.mp3")
-    write_table(root / "test.parquet", [{n: asked[n] for n in names}])
-    write_sentences(root / "test_audios", "squad-a1-c-{}")
-    write_question(root / "test_audios", "squad-a1-q")
-    _, corpus, _ = prepared(root, tmp_path, "test")
-    assert list(corpus.passages) == ["squad-a1-c"] and timed(corpus, corpus.questions[0])
-
-
-def test_a_table_that_cannot_be_read_fails_alone(dev, tmp_path):
-    write_table(dev / "train.parquet", [{"id": "1", "text": "x"}])
-    (dev / "test.parquet").write_bytes(b"PAR1 and then nothing")
-    _, corpus, report = prepared(dev, tmp_path)
-    assert len(corpus.questions) == 4
-    printed = described(report)
-    assert (
-        "nothing was made of it" in printed
-        and ("test.parquet is not a whole Parquet file") in printed
-    )
-    assert ("train.parquet has no question, which a table of NMSQA has") in printed and not (
-        tmp_path / "out/test"
-    ).exists()
 
 
 # ---- the other layouts
@@ -640,7 +565,7 @@ def test_the_hugging_face_folder_as_it_is_downloaded(dev, tmp_path):
         write_sentences(audio / "test_audios", f"{name}-c-{{}}")
         write_question(audio / "test_audios", f"{name}-q")
     pack(audio, root / "nmsqa_audio.tar.gz")
-    _, corpus, report = prepared(root, tmp_path)
+    _, corpus, _ = prepared(root, tmp_path)
     assert len(corpus.questions) == 4 and all(timed(corpus, q) for q in corpus.questions)
     assert corpus.questions[0].audio.startswith(
         "unpacked/nmsqa_audio.tar.gz/nmsqa_audio/dev_audios/"
@@ -648,12 +573,6 @@ def test_the_hugging_face_folder_as_it_is_downloaded(dev, tmp_path):
     people = load_corpus(tmp_path / "out", "test")
     assert list(people.passages) == ["squad-5a-c", "newsqa-77-c"] and all(
         timed(people, q) for q in people.questions
-    )
-    counted = remarks(report["splits"]["test"])
-    assert (
-        counted["questions from SQuAD (published 51)"]
-        == counted["questions from NewsQA (published 104)"]
-        == 1
     )
 
 
@@ -778,10 +697,13 @@ def test_a_folder_without_tables_says_what_was_expected(tmp_path, unmade):
         r"empty has no table of NMSQA; give the folder "
         r".*parquet",
         prepare_nmsqa,
-        tmp_path / "empty",
-        unmade,
+        Nmsqa(source=tmp_path / "empty", out=unmade, workers=1),
     )
-    refused(r"gone does not exist; give", prepare_nmsqa, tmp_path / "gone", unmade)
+    refused(
+        r"gone does not exist; give",
+        prepare_nmsqa,
+        Nmsqa(source=tmp_path / "gone", out=unmade, workers=1),
+    )
 
 
 @pytest.mark.parametrize(
@@ -795,30 +717,21 @@ def test_a_folder_without_tables_says_what_was_expected(tmp_path, unmade):
 )
 def test_damage_is_one_sentence_and_leaves_nothing(dev, name, content, message, unmade):
     (dev / name).write_bytes(content)
-    refused(message, prepare_nmsqa, dev, unmade)
+    refused(message, prepare_nmsqa, Nmsqa(source=dev, out=unmade, workers=1))
 
 
 def test_two_tables_of_a_split_are_refused(dev, unmade):
     write_table(dev / "data.parquet" / "dev.parquet", [row(0)])
-    refused("are both tables of dev", prepare_nmsqa, dev, unmade)
+    refused("are both tables of dev", prepare_nmsqa, Nmsqa(source=dev, out=unmade, workers=1))
 
 
-def test_recordings_that_may_be_of_two_splits_are_refused(dev, tmp_path):
-    write_table(dev / "train.parquet", [row(0)])
+def test_recordings_in_no_folder_of_a_split_are_those_of_the_only_one(dev, tmp_path):
     (dev / "dev_audios").rename(dev / "audio")
-    refused(
-        r"may belong to train or to dev; put the recordings of each "
-        r"split",
-        prepare_nmsqa,
-        dev,
-        tmp_path / "out",
-    )
-    (dev / "audio").rename(dev / "dev_audios")  # of dev by its name: train is text only
     _, corpus, _ = prepared(dev, tmp_path)
-    assert (
-        len(corpus.questions) == 4
-        and load_corpus(tmp_path / "out", "train").questions[0].audio == ""
-    )
+    assert len(corpus.questions) == 4 and all(timed(corpus, q) for q in corpus.questions)
+    write_table(dev / "train.parquet", [row(0)])  # whose recordings have the same names
+    _, texts, _ = prepared(dev, tmp_path, out="both")
+    assert {q.audio for q in texts.questions} == {""}
 
 
 # ---- the real files
@@ -870,7 +783,7 @@ def test_every_real_time_of_dev_is_paired_with_a_text(shared):
         counts[nmsqa.CONFIRMED[0]] == 17_155
         and not counts[nmsqa.UNKNOWN_WORDS[0]] + counts[nmsqa.OUTSIDE[0]]
     )
-    assert (counts[nmsqa.GUESSED[0]], counts[nmsqa.ELSEWHERE[0]]) == (142, 92)
+    assert counts[nmsqa.GUESSED[0]] == 142
     # letters a second, as people speak
     assert np.mean([2.5 < rate < 35 for rate in rates]) > 0.985 and 14 < np.median(rates) < 16
 
@@ -931,11 +844,12 @@ def test_two_recordings_of_one_name_are_copies_or_refused(tmp_path):
     for folder in ("all", "speakers/ann"):
         (tmp_path / folder).mkdir(parents=True)
         write_clip(tmp_path / folder / "c-1.wav", np.ones(SAMPLE_RATE) / 2, 0, 1)
-    assert nmsqa.find_recordings([tmp_path], "dev")[0] == {"c-1": tmp_path / "all/c-1.wav"}
+    assert nmsqa.find_recordings([tmp_path], "dev", True) == {"c-1": tmp_path / "all/c-1.wav"}
     write_clip(tmp_path / "speakers/ann/c-1.wav", np.ones(SAMPLE_RATE) / 4, 0, 1)
     refused(
         "all/c-1.wav and .*ann/c-1.wav are both called c-1",
         nmsqa.find_recordings,
         [tmp_path],
         "dev",
+        True,
     )

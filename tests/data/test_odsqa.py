@@ -5,7 +5,8 @@ import pytest
 import soundfile
 
 from speechssl.data.odsqa import prepare_odsqa
-from speechssl.data.prepare import Wanted, described
+from speechssl.data.options import Odsqa
+from speechssl.data.prepare import described
 from speechssl.data.records import load_corpus
 
 from ..files import refused, remarks
@@ -33,7 +34,7 @@ def source(tmp_path, squad_json):
 
 
 def test_both_tests_and_what_is_odd_about_them(source, tmp_path, squad_json):
-    report = prepare_odsqa(source, tmp_path / "out")
+    report = prepare_odsqa(Odsqa(source=source, out=tmp_path / "out", workers=1))
     text, spoken = (
         load_corpus(tmp_path / "out", split) for split in ("test-textq", "test-spokenq")
     )
@@ -72,7 +73,7 @@ def test_both_tests_and_what_is_odd_about_them(source, tmp_path, squad_json):
         ("　在歐洲，梵語的學術研究", [("1147-1-1", "歐洲哪裡？", [("歐洲", 2)])]),
         drcd="1147",
     )
-    prepare_odsqa(source, tmp_path / "texts")
+    prepare_odsqa(Odsqa(source=source, out=tmp_path / "texts", workers=1))
     corpus = load_corpus(tmp_path / "texts", "test-spokenq")
     passage = corpus.passages["1147-1"]
     assert (passage.text, passage.transcript) == (
@@ -103,7 +104,9 @@ def test_both_tests_and_what_is_odd_about_them(source, tmp_path, squad_json):
 def test_files_are_known_by_their_names(tmp_path, squad_json, name, split):
     path = squad_json(tmp_path / "in" / name, (TRANSCRIPT, ASKED), drcd="1147")
     for number, source in enumerate((tmp_path / "in", path)):
-        assert list(prepare_odsqa(source, tmp_path / f"out{number}")["splits"]) == [split]
+        assert list(
+            prepare_odsqa(Odsqa(source=source, out=tmp_path / f"out{number}", workers=1))["splits"]
+        ) == [split]
         assert load_corpus(tmp_path / f"out{number}", split).questions[0].answers[0].char_start == 1
 
 
@@ -115,7 +118,7 @@ def test_companions_are_counted_together(tmp_path, squad_json):
         "DRCD_dev.json",
     ):
         squad_json(tmp_path / "in" / name, (TRANSCRIPT, ASKED), drcd="1147")
-    splits = prepare_odsqa(tmp_path / "in", tmp_path / "out")["splits"]
+    splits = prepare_odsqa(Odsqa(source=tmp_path / "in", out=tmp_path / "out", workers=1))["splits"]
     found = {f["what"]: (f["count"], f["done"]) for f in splits["dev-tts"]["found"]}
     assert found["questions in dev-tts and train-tts"] == (4, "published 16,746 (DIFFERENT)")
     assert (
@@ -135,22 +138,13 @@ def test_companions_are_counted_together(tmp_path, squad_json):
 
 
 def test_sentences_are_joined_to_the_sample_and_holes_are_not(source, tmp_path, recording):
-    (source / "audio_data.zip").write_bytes(b"never opened")
-    printed = described(prepare_odsqa(source, tmp_path / "packed"))
-    assert (
-        printed.count(
-            "archives that are packed (audio_data.zip): 1; not read; unpack those of recordings"
-        )
-        == 2
-    )
     sentences = [
         recording(source / f"audio_data/1147-1-{n}.wav", 0.3 + n / 16_000) for n in (1, 2, 3)
     ]
     asked = recording(source / "audio_data/question/1147-1-1.wav", 0.2)
     for n in (1, 3):
         recording(source / f"audio_data/1147-2-{n}.wav")
-    report = prepare_odsqa(source, tmp_path / "out")
-    assert "packed" not in described(report)
+    report = prepare_odsqa(Odsqa(source=source, out=tmp_path / "out", workers=1))
     corpus = load_corpus(tmp_path / "out", "test-spokenq")
     samples, _ = soundfile.read(corpus.path(corpus.passages["1147-1"]))
     assert np.allclose(samples, np.concatenate(sentences), atol=2 / 32_768)
@@ -163,7 +157,7 @@ def test_sentences_are_joined_to_the_sample_and_holes_are_not(source, tmp_path, 
         "it has no recording, and others have": 1,
     }
     assert facts["hours"]["passages"] > 0
-    prepare_odsqa(source, tmp_path / "text", Wanted(audio=False))
+    prepare_odsqa(Odsqa(source=source, out=tmp_path / "text", audio=False, workers=1))
     assert len(load_corpus(tmp_path / "text", "test-spokenq").passages) == 2
 
 
@@ -180,7 +174,7 @@ def test_recordings_under_several_names(tmp_path, squad_json, recording, passage
     squad_json(tmp_path / "in/ODSQA_textq_test-v1.1.json", (TRANSCRIPT, ASKED[:1]), drcd="1147")
     recording(tmp_path / "in" / passage, 0.5)
     recording(tmp_path / "in" / question, 0.2)
-    prepare_odsqa(tmp_path / "in", tmp_path / "out")
+    prepare_odsqa(Odsqa(source=tmp_path / "in", out=tmp_path / "out", workers=1))
     corpus = load_corpus(tmp_path / "out", "test-textq")
     assert (corpus.passages["1147-1"].seconds, corpus.questions[0].seconds) == (0.5, 0.2)
 
@@ -190,17 +184,31 @@ def test_another_folder_is_one_sentence(tmp_path, source, squad_json, unmade):
     squad_json(tmp_path / "other/spoken_test-v1.1.json", ("a", []))
     squad_json(tmp_path / "original/DRCD_dev.json", (TRANSCRIPT, ASKED), drcd="1147")
     for folder in ("empty", "other", "original", "no"):
-        refused("give the folder of ODSQA with any of", prepare_odsqa, tmp_path / folder, unmade)
+        refused(
+            "give the folder of ODSQA with any of",
+            prepare_odsqa,
+            Odsqa(source=tmp_path / folder, out=unmade, workers=1),
+        )
     cut = source / "ODSQA_textq_test-v1.1.json"
     cut.write_bytes(cut.read_bytes()[:-5])
-    refused("ODSQA_textq_test-v1.1.json is not whole JSON", prepare_odsqa, source, unmade)
+    refused(
+        "ODSQA_textq_test-v1.1.json is not whole JSON",
+        prepare_odsqa,
+        Odsqa(source=source, out=unmade, workers=1),
+    )
     squad_json(source / "copy/ODSQA_textq_test-v1.1.json", (TRANSCRIPT, ASKED), drcd="1147")
-    refused("look like test-textq of ODSQA; leave one of them", prepare_odsqa, source, unmade)
+    refused(
+        "look like test-textq of ODSQA; leave one of them",
+        prepare_odsqa,
+        Odsqa(source=source, out=unmade, workers=1),
+    )
 
 
 @pytest.mark.slow
 def test_the_real_text_questions(shared, tmp_path):
-    facts = prepare_odsqa(shared("odsqa"), tmp_path / "out")["splits"]["test-textq"]
+    facts = prepare_odsqa(Odsqa(source=shared("odsqa"), out=tmp_path / "out", workers=1))["splits"][
+        "test-textq"
+    ]
     assert facts["passages"] == {
         "read": 606,
         "kept": 606,
@@ -231,5 +239,9 @@ def test_the_real_text_questions(shared, tmp_path):
 def test_two_recordings_of_one_name_are_refused(source, tmp_path, recording, name):
     for folder in ("ann", "bob"):
         recording(source / folder / name)
-    message = refused("are both called 1147-1-1", prepare_odsqa, source, tmp_path / "out")
+    message = refused(
+        "are both called 1147-1-1",
+        prepare_odsqa,
+        Odsqa(source=source, out=tmp_path / "out", workers=1),
+    )
     assert f"ann/{name}" in message and f"bob/{name}" in message

@@ -3,18 +3,20 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.cli import main
+from speechssl.data.options import Squad
 from speechssl.data.prepare import (
     PrepareReport,
     SplitRecords,
     Take,
     Takes,
-    Wanted,
     described,
+    settings_of,
     take_of,
 )
 from speechssl.data.records import Passage, Question, load_corpus
@@ -26,12 +28,12 @@ from ..files import read_lines, refused, same_files, untouched
 
 
 def test_a_corpus_is_known_by_what_decides_its_content(tmp_path, squad_json):
-    # a seed that draws nothing is no setting
-    assert Wanted(workers=3, seed=4).settings == {"speak": False}
-    spoken = Wanted(speak=True, seed=4, synthesiser="flite").settings
-    assert spoken == {"speak": True, "seed": 4, "synthesiser": "flite"}
+    o = Squad(source=tmp_path, out=tmp_path, seed=4)  # a seed that draws nothing is no setting
+    assert settings_of(o) == {"passages": None, "speak": False}
+    spoken = settings_of(replace(o, speak=True, synthesiser="flite"))
+    assert spoken == {"passages": None, "speak": True, "seed": 4, "synthesiser": "flite"}
     path = squad_json(tmp_path / "dev.json", ("In Rome.", [("1", "Where?", [("Rome", 3)])]))
-    prepare_squad(path, tmp_path / "out", Wanted(passages=1, workers=2))
+    prepare_squad(Squad(source=path, out=tmp_path / "out", passages=1, workers=2))
     kept = read_json(tmp_path / "out/settings.json")
     assert kept.pop("files").keys() == {"dev"}
     assert kept == {
@@ -48,20 +50,20 @@ def test_what_is_there_is_left_alone(tmp_path, squad_json, capsys):
         tmp_path / "in/dev.json", ("In Rome.", [("1", "Where?", [("Rome", 3)])])
     ).parent
     out = tmp_path / "out"
-    first = prepare_squad(source, out)
+    first = prepare_squad(Squad(source=source, out=out, workers=1))
     assert read_json(out / "data_report.json") == first
     with untouched(out):
         assert (
-            prepare_squad(source, out) == first
+            prepare_squad(Squad(source=source, out=out, workers=1)) == first
             and ("it is left as it is") in capsys.readouterr().err
         )
     shutil.copytree(out, tmp_path / "whole")
     for name in ("card.json", "data_report.json"):  # a killed run begins again
         (out / name).unlink()
-    prepare_squad(source, out)
+    prepare_squad(Squad(source=source, out=out, workers=1))
     assert same_files(tmp_path / "whole", out)
     squad_json(source / "dev.json", ("In Rome!", [("1", "Where?", [("Rome", 3)])]))
-    refused("made from other inputs", prepare_squad, source, out)
+    refused("made from other inputs", prepare_squad, Squad(source=source, out=out, workers=1))
 
 
 def test_a_folder_of_something_else_or_of_nothing_stays_as_it_was(tmp_path):
@@ -69,12 +71,15 @@ def test_a_folder_of_something_else_or_of_nothing_stays_as_it_was(tmp_path):
     for name in ("empty", "full"):
         (tmp_path / name).mkdir()
     (tmp_path / "full/mine.txt").write_text("mine")
-    refused("is not SQuAD", prepare_squad, tmp_path / "dev.json", tmp_path / "empty")
+    refused(
+        "is not SQuAD",
+        prepare_squad,
+        Squad(source=tmp_path / "dev.json", out=tmp_path / "empty", workers=1),
+    )
     refused(
         "holds other files; choose another folder$",
         prepare_squad,
-        tmp_path / "dev.json",
-        tmp_path / "full",
+        Squad(source=tmp_path / "dev.json", out=tmp_path / "full", workers=1),
     )
     assert not list((tmp_path / "empty").iterdir()) and [
         p.name for p in (tmp_path / "full").iterdir()
@@ -82,13 +87,15 @@ def test_a_folder_of_something_else_or_of_nothing_stays_as_it_was(tmp_path):
 
 
 def test_what_was_spoken_before_a_late_error_is_kept(tmp_path, squad_json, monkeypatch):
-    def failing(out, *_):
-        write_json(out / "dev/parts/1.json", {})
+    def failing(o, *_):
+        write_json(o.out / "dev/parts/1.json", {})
         raise InputError("festival has gone")
 
     source = squad_json(tmp_path / "dev.json", ("In Rome.", [("1", "Where?", [("Rome", 3)])]))
     monkeypatch.setattr("speechssl.synth.speak.speak_drafts", failing)
-    refused("has gone", prepare_squad, source, tmp_path / "out", Wanted(speak=True))
+    refused(
+        "has gone", prepare_squad, Squad(source=source, out=tmp_path / "out", speak=True, workers=1)
+    )
     assert (tmp_path / "out/dev/parts/1.json").is_file() and (
         tmp_path / "out/settings.json"
     ).is_file()
@@ -169,7 +176,7 @@ def test_nothing_is_made_of_what_lies_beyond(tmp_path, squad_json, recording):
     squad_json(source / "dev.json", *zip(["Mud.", "In Rome.", "Ann."], asked, strict=True))
     for name in ("0_0.mp3", "0_1.mp3", "0_2.mp3", "q1.wav", "q2.wav", "q3.wav"):
         recording(source / "audio" / name)
-    report = prepare_squad(source, out, Wanted(passages=1))
+    report = prepare_squad(Squad(source=source, out=out, passages=1, workers=1))
     corpus, facts = load_corpus(out, "dev"), report["splits"]["dev"]
     assert (list(corpus.passages), [q.id for q in corpus.questions]) == (["0_1"], ["q1"])
     assert len(list((out / "dev/audio").glob("*.flac"))) == 1
@@ -179,16 +186,17 @@ def test_nothing_is_made_of_what_lies_beyond(tmp_path, squad_json, recording):
     lines = read_lines(out / "set_aside.jsonl")
     assert [(line["kind"], line["count"]) for line in lines] == [("passages", 2), ("questions", 2)]
     assert f"4 set aside: {reason(1)}" in described(report)
-    assert next(f for f in facts["found"] if f["what"].startswith("recordings"))["what"].endswith(
-        "of the slice"
-    )
-    assert prepare_squad(source, out, Wanted(passages=1)) == report
-    for wanted in (Wanted(passages=2), Wanted()):
-        refused("other inputs", prepare_squad, source, out, wanted)
+    assert prepare_squad(Squad(source=source, out=out, passages=1, workers=1)) == report
+    for passages in (2, None):
+        refused(
+            "other inputs",
+            prepare_squad,
+            Squad(source=source, out=out, passages=passages, workers=1),
+        )
     assert (
-        prepare_squad(source, tmp_path / "all", Wanted(passages=9))["splits"]["dev"]["passages"][
-            "kept"
-        ]
+        prepare_squad(Squad(source=source, out=tmp_path / "all", passages=9, workers=1))["splits"][
+            "dev"
+        ]["passages"]["kept"]
         == 2
     )
 

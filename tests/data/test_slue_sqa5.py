@@ -10,7 +10,8 @@ from pyarrow import parquet
 
 from speechssl.audio import SAMPLE_RATE, write_clip
 from speechssl.data import prepare, slue_sqa5
-from speechssl.data.prepare import Wanted, described
+from speechssl.data.options import SlueSqa5
+from speechssl.data.prepare import described
 from speechssl.data.records import Span, load_corpus
 from speechssl.data.slue_sqa5 import FileIndex, places, prepare_slue_sqa5
 from speechssl.io import read_json
@@ -63,7 +64,9 @@ def row(number, document="doc1", spans=(("nine", 2.3, 2.6),), **changes):
 
 
 def prepared(source, tmp_path, split="dev", **options):
-    report = prepare_slue_sqa5(source, tmp_path / "out", Wanted(**options))
+    report = prepare_slue_sqa5(
+        SlueSqa5(source=source, out=tmp_path / "out", **{"workers": 1} | options)
+    )
     described(report)
     return report["splits"][split], load_corpus(tmp_path / "out", split)
 
@@ -182,10 +185,16 @@ def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(hub, tmp_path, mo
         and again == facts
         and other.questions == corpus.questions
     )
-    assert prepare_slue_sqa5(hub, tmp_path / "out")["splits"]["dev"] == facts
+    assert (
+        prepare_slue_sqa5(SlueSqa5(source=hub, out=tmp_path / "out", workers=1))["splits"]["dev"]
+        == facts
+    )
     assert "it is left as it is" in capsys.readouterr().err
     # in several processes, too
-    assert prepare_slue_sqa5(hub, tmp_path / "two", Wanted(workers=2))["splits"]["dev"] == facts
+    assert (
+        prepare_slue_sqa5(SlueSqa5(source=hub, out=tmp_path / "two", workers=2))["splits"]["dev"]
+        == facts
+    )
     assert load_corpus(tmp_path / "two", "dev").questions == corpus.questions
 
 
@@ -309,7 +318,9 @@ def test_a_blind_test_gives_way_to_one_with_answers(files, tmp_path):
     facts, _ = prepared(files, tmp_path, "test")
     assert facts["questions"]["kept"] == 2
     (files / "slue-sqa5_test.tsv").unlink()
-    facts = prepare_slue_sqa5(files, tmp_path / "blind")["splits"]["test"]
+    facts = prepare_slue_sqa5(SlueSqa5(source=files, out=tmp_path / "blind", workers=1))["splits"][
+        "test"
+    ]
     assert facts["questions"]["kept"] == 0 and facts["set_aside"] == {slue_sqa5.BLIND: 2}
 
 
@@ -332,7 +343,7 @@ def test_damage_is_one_sentence_and_leaves_nothing(hub, name, content, message, 
     if name.endswith("tsv"):
         shutil.rmtree(hub / "sqa5")
     (hub / name).write_bytes(content)
-    refused(message, prepare_slue_sqa5, hub, unmade)
+    refused(message, prepare_slue_sqa5, SlueSqa5(source=hub, out=unmade, workers=1))
 
 
 def test_a_folder_without_tables_says_what_was_expected(tmp_path, unmade):
@@ -340,10 +351,13 @@ def test_a_folder_without_tables_says_what_was_expected(tmp_path, unmade):
         r"has no table of SLUE-SQA-5; give the folder "
         r"sqa5",
         prepare_slue_sqa5,
-        tmp_path,
-        unmade,
+        SlueSqa5(source=tmp_path, out=unmade, workers=1),
     )
-    refused(r"gone does not exist; give", prepare_slue_sqa5, tmp_path / "gone", unmade)
+    refused(
+        r"gone does not exist; give",
+        prepare_slue_sqa5,
+        SlueSqa5(source=tmp_path / "gone", out=unmade, workers=1),
+    )
 
 
 def test_of_a_slice_only_its_recordings_are_written(hub, tmp_path):
@@ -370,16 +384,14 @@ def test_what_holds_no_question_that_can_be_used_is_refused(hub, unmade):
         r"has no usable question of slue-sqa5 \(3 x its answers are not in the "
         r"source",
         prepare_slue_sqa5,
-        hub,
-        unmade,
+        SlueSqa5(source=hub, out=unmade, workers=1),
     )
     parquet.write_table(rows.slice(0, 0), table)
     refused(
         r"has no usable question of slue-sqa5 \(its files are "
         r"empty\)",
         prepare_slue_sqa5,
-        hub,
-        unmade,
+        SlueSqa5(source=hub, out=unmade, workers=1),
     )
 
 

@@ -12,6 +12,18 @@ import torch
 
 from speechssl.audio import read_audio
 from speechssl.data import superb_sets
+from speechssl.data.options import (
+    AudioSnips,
+    FluentSpeechCommands,
+    Fsdd,
+    Iemocap,
+    Libri2Mix,
+    LibriSpeech,
+    Quesst14,
+    SpeechCommands,
+    VoiceBankDemand,
+    VoxCeleb1,
+)
 from speechssl.data.superb import (
     Slot,
     Turn,
@@ -82,7 +94,9 @@ def source(tmp_path, monkeypatch):
 
 def test_a_set_is_written_and_left_alone(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    cards = prepare_voicebank_demand("vb", "out")  # a relative source gives absolute paths
+    cards = prepare_voicebank_demand(
+        VoiceBankDemand(source=Path("vb"), out=Path("out"))
+    )  # a relative source gives absolute paths
     monkeypatch.chdir("/")
     assert read_json(tmp_path / "out/se/card.json") == cards["se"]
     assert (cards["se"]["task"], cards["se"]["sizes"]) == ("se", {"train": 2, "dev": 1, "test": 2})
@@ -97,19 +111,20 @@ def test_a_set_is_written_and_left_alone(source, tmp_path, monkeypatch):
     assert set(line) == {"id", "audio", "seconds", "speaker", "sources"}  # no field that is empty
     with monkeypatch.context() as patched:
         patched.setattr(superb_sets, "measured", lambda *_: pytest.fail("this was read before"))
-        assert prepare_voicebank_demand(source, tmp_path / "out") == cards
+        assert (
+            prepare_voicebank_demand(VoiceBankDemand(source=source, out=tmp_path / "out")) == cards
+        )
     for name in ("card.json", "test.jsonl"):  # what a kill left is finished
         (tmp_path / "out/se" / name).unlink()
     assert (
-        prepare_voicebank_demand(source, tmp_path / "out") == cards
+        prepare_voicebank_demand(VoiceBankDemand(source=source, out=tmp_path / "out")) == cards
         and len(load_set(tmp_path / "out/se").splits["test"]) == 2
     )
     source.rename(tmp_path / "moved")
     refused(
         r"made from other inputs \(source differs",
         prepare_voicebank_demand,
-        tmp_path / "moved",
-        tmp_path / "out",
+        VoiceBankDemand(source=tmp_path / "moved", out=tmp_path / "out"),
     )
 
 
@@ -119,11 +134,12 @@ def test_another_count_is_one_sentence_and_nothing_is_written(source, tmp_path, 
         r"1 test and not 2 as published, where .*clean_test.*/p257_003.wav is "
         r"miss",
         prepare_voicebank_demand,
-        source,
-        unmade,
+        VoiceBankDemand(source=source, out=unmade),
     )
     assert (
-        prepare_voicebank_demand(source, tmp_path / "part", any_count=True)["se"]["sizes"]["test"]
+        prepare_voicebank_demand(
+            VoiceBankDemand(source=source, out=tmp_path / "part", any_count=True)
+        )["se"]["sizes"]["test"]
         == 1
     )
     assert "warning: " in capsys.readouterr().err
@@ -132,18 +148,19 @@ def test_another_count_is_one_sentence_and_nothing_is_written(source, tmp_path, 
         r"vb has 1 test and not 2 as published; unpack voicebank-demand "
         r"again, or",
         prepare_voicebank_demand,
-        source,
-        unmade,
+        VoiceBankDemand(source=source, out=unmade),
     )
     (source / "noisy_testset_wav/p232_001.wav").write_bytes(b"RIFF")
-    refused(r"p232_001.wav", prepare_voicebank_demand, source, unmade, any_count=True)  # damaged
+    refused(
+        r"p232_001.wav",
+        prepare_voicebank_demand,
+        VoiceBankDemand(source=source, out=unmade, any_count=True),
+    )  # damaged
     (source / "noisy_testset_wav/p232_001.wav").unlink()
     refused(
         "has no utterance of se for test; give the folder",
         prepare_voicebank_demand,
-        source,
-        unmade,
-        any_count=True,
+        VoiceBankDemand(source=source, out=unmade, any_count=True),
     )
 
 
@@ -156,8 +173,7 @@ def test_a_folder_that_holds_something_else_is_refused_before_reading(
     refused(
         "holds other files; choose another folder$",
         prepare_voicebank_demand,
-        source,
-        tmp_path / "out",
+        VoiceBankDemand(source=source, out=tmp_path / "out"),
     )
 
 
@@ -172,7 +188,7 @@ def test_dev_is_two_speakers_and_every_noisy_recording_knows_its_clean_one_of_16
         write(source / f"{path.parent.name}_16k/{path.name}")
     write(source / "noisy_trainset_28spk_wav_16k/p287_004.wav")
     write(source / "clean_trainset_28spk_wav_16k/p287_004.wav")
-    prepare_voicebank_demand(source, tmp_path / "out", any_count=True)
+    prepare_voicebank_demand(VoiceBankDemand(source=source, out=tmp_path / "out", any_count=True))
     splits = load_set(tmp_path / "out/se", "se").splits
     assert [u.id for u in splits["dev"]] == ["p226_001", "p287_004"] and [
         u.id for u in splits["train"]
@@ -190,15 +206,13 @@ def test_what_is_not_there_is_one_sentence(tmp_path, unmade):
     refused(
         "nowhere is not a folder; give the folder that holds",
         prepare_voicebank_demand,
-        tmp_path / "nowhere",
-        unmade,
+        VoiceBankDemand(source=tmp_path / "nowhere", out=unmade),
     )
     refused(
         r"noisy_trainset_28spk_wav_16k does not exist; give the folder that "
         r"holds",
         prepare_voicebank_demand,
-        tmp_path,
-        unmade,
+        VoiceBankDemand(source=tmp_path, out=unmade),
     )
 
 
@@ -259,7 +273,9 @@ def lexicons(tmp_path):
 
 
 def test_text_and_phones(librispeech, lexicons, tmp_path):
-    cards = prepare_librispeech(librispeech, tmp_path / "out", lexicons)
+    cards = prepare_librispeech(
+        LibriSpeech(source=librispeech, out=tmp_path / "out", lexicon=lexicons)
+    )
     asr, pr = (load_set(tmp_path / "out" / task, task) for task in ("asr", "pr"))
     assert [u.text for u in asr.splits["train"]] == ["GO ON", "IT'S A GO"]
     # the first file, the first line
@@ -276,18 +292,33 @@ def test_text_and_phones(librispeech, lexicons, tmp_path):
 
 
 def test_asr_needs_no_lexicon_and_pr_can_come_later(librispeech, lexicons, tmp_path):
-    first = prepare_librispeech(librispeech, tmp_path / "out", tasks=["asr"])
-    assert set(first) == {"asr"} and not (tmp_path / "out/pr").exists()
-    assert prepare_librispeech(librispeech, tmp_path / "out", lexicons)["asr"] == first["asr"]
-    refused(
-        "made from other inputs", prepare_librispeech, librispeech, tmp_path / "out", lexicons[::-1]
+    first = prepare_librispeech(
+        LibriSpeech(source=librispeech, out=tmp_path / "out", tasks=["asr"])
     )
+    assert set(first) == {"asr"} and not (tmp_path / "out/pr").exists()
+    assert (
+        prepare_librispeech(
+            LibriSpeech(source=librispeech, out=tmp_path / "out", lexicon=lexicons)
+        )["asr"]
+        == first["asr"]
+    )
+    refused(
+        "made from other inputs",
+        prepare_librispeech,
+        LibriSpeech(source=librispeech, out=tmp_path / "out", lexicon=lexicons[::-1]),
+    )
+
+
+def test_pr_needs_a_lexicon_and_sd_needs_turns(tmp_path):
+    refused(
+        "pr needs the phones of words; give --lexicon", LibriSpeech, source=tmp_path, out=tmp_path
+    )
+    refused("sd needs the turns; give --diarization", Libri2Mix, source=tmp_path, out=tmp_path)
 
 
 def test_what_librispeech_lacks_is_one_sentence(librispeech, lexicons, tmp_path, unmade):
     say(tmp_path / "plain.txt", "A AH")
     for lexicon, tasks, message in (
-        ([], ["pr"], "pr needs the phones of words; give --lexicon"),
         (
             lexicons[:1],
             ["pr"],
@@ -300,30 +331,29 @@ def test_what_librispeech_lacks_is_one_sentence(librispeech, lexicons, tmp_path,
             r"plain.txt:1 has the phone 'AH'; give a lexicon of "
             r"ARPAbet with stress",
         ),
-        ([], ["ks"], "LibriSpeech has no task ks; choose from pr, asr"),
     ):
-        refused(message, prepare_librispeech, librispeech, unmade, lexicon, tasks)
+        refused(
+            message,
+            prepare_librispeech,
+            LibriSpeech(source=librispeech, out=unmade, lexicon=lexicon, tasks=tasks),
+        )
     (librispeech / "train-clean-100/103/9/103-9-0001.flac").unlink()
     refused(
         "1 train and not 2 as published, where .*103-9-0001.flac",
         prepare_librispeech,
-        librispeech,
-        unmade,
-        tasks=["asr"],
+        LibriSpeech(source=librispeech, out=unmade, tasks=["asr"]),
     )
     assert (
-        prepare_librispeech(librispeech, tmp_path / "part", tasks=["asr"], any_count=True)["asr"][
-            "sizes"
-        ]["train"]
+        prepare_librispeech(
+            LibriSpeech(source=librispeech, out=tmp_path / "part", tasks=["asr"], any_count=True)
+        )["asr"]["sizes"]["train"]
         == 1
     )
     (librispeech / "dev-clean").rename(tmp_path / "elsewhere")
     refused(
         "dev-clean does not exist; give the folder LibriSpeech",
         prepare_librispeech,
-        librispeech,
-        unmade,
-        tasks=["asr"],
+        LibriSpeech(source=librispeech, out=unmade, tasks=["asr"]),
     )
 
 
@@ -375,7 +405,7 @@ def test_words_and_seconds_of_the_noise(commands, tmp_path):
     samples, rate = soundfile.read(commands / NOISE)
     samples[32_000:48_000] = 0  # digital silence is left out
     soundfile.write(commands / NOISE, samples, rate)
-    card = prepare_speech_commands(commands, tmp_path / "out")["ks"]
+    card = prepare_speech_commands(SpeechCommands(source=commands, out=tmp_path / "out"))["ks"]
     data = load_set(tmp_path / "out/ks", "ks")
     words = {
         split: {u.id: u.labels["keyword"] for u in found if u.speaker}
@@ -401,15 +431,13 @@ def test_another_tree_than_that_of_speech_commands_is_one_sentence(commands, unm
     refused(
         "v0.01 does not exist; give the folder that",
         prepare_speech_commands,
-        commands / "speech_commands_v0.01",
-        unmade,
+        SpeechCommands(source=commands / "speech_commands_v0.01", out=unmade),
     )
     (commands / NOISE).unlink()
     refused(
         "has 0 background recordings and not 1 as published",
         prepare_speech_commands,
-        commands,
-        unmade,
+        SpeechCommands(source=commands, out=unmade),
     )
 
 
@@ -432,7 +460,7 @@ def fsdd(tmp_path):
 
 
 def test_both_tasks_share_the_audio_and_the_customary_split(fsdd, tmp_path, monkeypatch):
-    first = prepare_fsdd(fsdd, tmp_path / "out")
+    first = prepare_fsdd(Fsdd(source=fsdd, out=tmp_path / "out"))
     ks, sid = (load_labelled(tmp_path / "out" / task) for task in ("ks", "sid"))
     assert ks.classes == {"keyword": ("seven", "zero")} and sid.classes == {
         "speaker": ("jackson", "theo")
@@ -449,25 +477,34 @@ def test_both_tasks_share_the_audio_and_the_customary_split(fsdd, tmp_path, monk
     with untouched(tmp_path / "out"), monkeypatch.context() as patched:
         patched.setattr(superb_sets, "read_audio", lambda _: pytest.fail("this was read before"))
         # made once, from either folder
-        assert prepare_fsdd(fsdd / "recordings", tmp_path / "out") == first
+        assert prepare_fsdd(Fsdd(source=fsdd / "recordings", out=tmp_path / "out")) == first
     (fsdd / "recordings/0_theo_3.wav").unlink()
-    refused(r"made from other inputs \(recordings differs", prepare_fsdd, fsdd, tmp_path / "out")
+    refused(
+        r"made from other inputs \(recordings differs",
+        prepare_fsdd,
+        Fsdd(source=fsdd, out=tmp_path / "out"),
+    )
 
 
 def test_what_is_not_fsdd_is_one_sentence(fsdd, tmp_path, unmade, monkeypatch):
     for folder in (tmp_path / "nowhere", tmp_path):
-        refused("has no recordings like 7_jackson_32.wav", prepare_fsdd, folder, unmade)
+        refused(
+            "has no recordings like 7_jackson_32.wav", prepare_fsdd, Fsdd(source=folder, out=unmade)
+        )
     last = fsdd / "recordings/7_theo_9.wav"
     sound = last.read_bytes()
     last.write_bytes(b"nothing")
     with monkeypatch.context() as patched:
         patched.setattr(superb_sets, "write_flac", lambda *_: pytest.fail("not all have been read"))
-        refused("7_theo_9.wav", prepare_fsdd, fsdd, tmp_path / "other")
+        refused("7_theo_9.wav", prepare_fsdd, Fsdd(source=fsdd, out=tmp_path / "other"))
     last.write_bytes(sound)
-    assert set(prepare_fsdd(fsdd, tmp_path / "other")) == {"ks", "sid"}  # the mended command
+    assert set(prepare_fsdd(Fsdd(source=fsdd, out=tmp_path / "other"))) == {
+        "ks",
+        "sid",
+    }  # the mended command
     for path in (fsdd / "recordings").glob("*_[5-9].wav"):
         path.unlink()
-    refused("has no recordings for dev", prepare_fsdd, fsdd, unmade)
+    refused("has no recordings for dev", prepare_fsdd, Fsdd(source=fsdd, out=unmade))
 
 
 # ---- QUESST 2014
@@ -509,7 +546,7 @@ def quesst14(tmp_path, monkeypatch):
 
 
 def test_english_queries_and_the_documents_that_hold_them(quesst14, tmp_path):
-    prepare_quesst14(quesst14, tmp_path / "out")
+    prepare_quesst14(Quesst14(source=quesst14, out=tmp_path / "out"))
     splits = load_set(tmp_path / "out/qbe", "qbe").splits
     assert [u.id for u in splits["documents"]] == ["quesst14_00001", "quesst14_00003"]
     assert {u.id: u.matches for u in splits["dev"]} == {
@@ -525,26 +562,21 @@ def test_another_ground_truth_is_one_sentence(quesst14, unmade):
         r"1 documents and not 2 as published, where .*Audio/quesst14_00003.wav is "
         r"missing",
         prepare_quesst14,
-        quesst14,
-        unmade,
+        Quesst14(source=quesst14, out=unmade),
     )
     # the one document that held the test query is gone
     truth = quesst14 / "scoring/groundtruth_quesst14_eval/quesst14_eval.rttm"
     refused(
         "quesst14_eval.rttm has no query with documents that contain it",
         prepare_quesst14,
-        quesst14,
-        unmade,
-        any_count=True,
+        Quesst14(source=quesst14, out=unmade, any_count=True),
     )
     truth.unlink()
     refused(
         r"quesst14_eval.rttm does not exist; give the "
         r"folder",
         prepare_quesst14,
-        quesst14,
-        unmade,
-        any_count=True,
+        Quesst14(source=quesst14, out=unmade, any_count=True),
     )
 
 
@@ -578,7 +610,7 @@ def fluent(tmp_path, monkeypatch):
 
 
 def test_intents(fluent, tmp_path):
-    prepare_fluent_speech_commands(fluent, tmp_path / "out")
+    prepare_fluent_speech_commands(FluentSpeechCommands(source=fluent, out=tmp_path / "out"))
     data = load_labelled(tmp_path / "out/ic", "ic")
     assert data.classes == {
         "action": ("bring", "increase"),
@@ -598,21 +630,23 @@ def test_another_table_is_one_sentence(fluent, unmade):
         HEADER,
         *(line.replace("increase", "bring") for line in table.read_text().splitlines()[1:]),
     )
-    refused("has 1 actions and not 2 as published", prepare_fluent_speech_commands, fluent, unmade)
+    refused(
+        "has 1 actions and not 2 as published",
+        prepare_fluent_speech_commands,
+        FluentSpeechCommands(source=fluent, out=unmade),
+    )
     say(table, "path,speakerId", "wavs/speakers/ann/a.wav,ann")
     refused(
         r"train_data.csv:2 has no transcription; "
         r"unpack",
         prepare_fluent_speech_commands,
-        fluent,
-        unmade,
+        FluentSpeechCommands(source=fluent, out=unmade),
     )
     table.unlink()
     refused(
         "train_data.csv does not exist; give the folder fluent_speech_comm",
         prepare_fluent_speech_commands,
-        fluent,
-        unmade,
+        FluentSpeechCommands(source=fluent, out=unmade),
     )
 
 
@@ -634,7 +668,7 @@ def snips(tmp_path, monkeypatch):
 
 
 def test_voices_and_slots(snips, tmp_path):
-    prepare_audio_snips(snips, tmp_path / "out")
+    prepare_audio_snips(AudioSnips(source=snips, out=tmp_path / "out"))
     splits = load_set(tmp_path / "out/sf", "sf").splits
     named = {split: [u.id for u in found] for split, found in splits.items()}
     assert named == {
@@ -677,26 +711,27 @@ def test_another_snips_is_one_sentence(snips, unmade):
         r"has 0 dev and not 1 as published, where .*Amy-snips-valid-7.wav is "
         r"missing",
         prepare_audio_snips,
-        snips,
-        unmade,
+        AudioSnips(source=snips, out=unmade),
     )
     say(snips / "all.iob.snips.txt", "Ivy-snips-train-7 BOS PLAY JAZZ EOS\tO O PlayMusic")
     refused(
         r"all.iob.snips.txt:1 has 2 words and 1 tags; prepare Audio SNIPS "
         r"again",
         prepare_audio_snips,
-        snips,
-        unmade,
+        AudioSnips(source=snips, out=unmade),
     )
     say(snips / "all.iob.snips.txt", "Ivy-snips-train-7 BOS PLAY JAZZ EOS")
-    refused(r"all.iob.snips.txt:1 has 1 fields instead of 2", prepare_audio_snips, snips, unmade)
+    refused(
+        r"all.iob.snips.txt:1 has 1 fields instead of 2",
+        prepare_audio_snips,
+        AudioSnips(source=snips, out=unmade),
+    )
     (snips / "all.iob.snips.txt").unlink()
     refused(
         r"all.iob.snips.txt does not exist; give the folder "
         r"SNIPS",
         prepare_audio_snips,
-        snips,
-        unmade,
+        AudioSnips(source=snips, out=unmade),
     )
 
 
@@ -729,7 +764,7 @@ def iemocap(tmp_path, monkeypatch):
 def test_folds(iemocap, tmp_path):
     """A fold tests on a session, and draws dev as s3prl does: `random_split` after
     `torch.manual_seed(0)`, in order."""
-    cards = prepare_iemocap(iemocap, tmp_path / "out")
+    cards = prepare_iemocap(Iemocap(source=iemocap, out=tmp_path / "out"))
     assert list(cards) == [f"er/fold-{i}" for i in range(1, 6)] and sum(PUBLISHED.values()) == 5531
     for number in range(1, 6):
         data = load_labelled(tmp_path / f"out/er/fold-{number}", "er")
@@ -767,15 +802,13 @@ def test_another_tree_than_that_of_iemocap_is_one_sentence(iemocap, tmp_path, un
         r"has 9 Session3 and not 10 as published, where .*Ses03F_impro01_F000.wav is "
         r"missing",
         prepare_iemocap,
-        iemocap,
-        unmade,
+        Iemocap(source=iemocap, out=unmade),
     )
-    assert len(prepare_iemocap(iemocap, tmp_path / "part", any_count=True)) == 5
+    assert len(prepare_iemocap(Iemocap(source=iemocap, out=tmp_path / "part", any_count=True))) == 5
     refused(
         "Session1/sentences/wav does not exist; give the folder IEMOCAP_full",
         prepare_iemocap,
-        iemocap / "Session3",
-        unmade,
+        Iemocap(source=iemocap / "Session3", out=unmade),
     )
 
 
@@ -810,7 +843,7 @@ def voxceleb1(tmp_path, monkeypatch):
 
 
 def test_identification(voxceleb1, tmp_path):
-    prepare_voxceleb1(voxceleb1, tmp_path / "out", ["sid"])
+    prepare_voxceleb1(VoxCeleb1(source=voxceleb1, out=tmp_path / "out", tasks=["sid"]))
     data = load_labelled(tmp_path / "out/sid", "sid")
     assert data.classes == {"speaker": TRAINING + TESTED}
     assert {split: len(found) for split, found in data.splits.items()} == {
@@ -828,7 +861,7 @@ def test_verification(voxceleb1, tmp_path):
     (voxceleb1 / "wav").mkdir()  # somebody has put all speakers into one folder
     for path in [*voxceleb1.glob("dev/wav/*"), *voxceleb1.glob("test/wav/*")]:
         path.rename(voxceleb1 / "wav" / path.name)
-    prepare_voxceleb1(voxceleb1, tmp_path / "out")
+    prepare_voxceleb1(VoxCeleb1(source=voxceleb1, out=tmp_path / "out"))
     data = load_set(tmp_path / "out/asv", "asv")
     names = {split: {u.id for u in found} for split, found in data.splits.items()}
     # the short one is left out
@@ -865,37 +898,31 @@ def test_another_voxceleb1_is_one_sentence(voxceleb1, tmp_path, unmade):
     refused(
         "7 train and not 8 as published, where .*id10001/va/00001.wav is miss",
         prepare_voxceleb1,
-        voxceleb1,
-        unmade,
-        ["sid"],
+        VoxCeleb1(source=voxceleb1, out=unmade, tasks=["sid"]),
     )
     refused(
         "has 9 recordings to train on and not 10 as published",
         prepare_voxceleb1,
-        voxceleb1,
-        unmade,
-        ["asv"],
+        VoxCeleb1(source=voxceleb1, out=unmade, tasks=["asv"]),
     )
     assert (
-        prepare_voxceleb1(voxceleb1, tmp_path / "part", any_count=True)["asv"]["sizes"]["train"]
+        prepare_voxceleb1(VoxCeleb1(source=voxceleb1, out=tmp_path / "part", any_count=True))[
+            "asv"
+        ]["sizes"]["train"]
         == 3
     )
     say(voxceleb1 / "veri_test.txt", "1 id10270/va/00001.wav id10270/vb/00001.wav")
     refused(
         "does not have both kinds of asv trials for test",
         prepare_voxceleb1,
-        voxceleb1,
-        unmade,
-        ["asv"],
-        any_count=True,
+        VoxCeleb1(source=voxceleb1, out=unmade, tasks=["asv"], any_count=True),
     )
     say(voxceleb1 / "iden_split.txt", "4 id10001/va/00001.wav")
     refused(
         r"iden_split.txt:1 has the split '4', which is not 1, 2 "
         r"or 3",
         prepare_voxceleb1,
-        voxceleb1,
-        unmade,
+        VoxCeleb1(source=voxceleb1, out=unmade),
     )
     (voxceleb1 / "veri_test.txt").unlink()
     say(voxceleb1 / "iden_split.txt", "1 id10001/va/00002.wav")
@@ -903,8 +930,7 @@ def test_another_voxceleb1_is_one_sentence(voxceleb1, tmp_path, unmade):
         r"veri_test.txt does not exist; give the folder that holds "
         r"dev/wav",
         prepare_voxceleb1,
-        voxceleb1,
-        unmade,
+        VoxCeleb1(source=voxceleb1, out=unmade),
     )
 
 
@@ -949,7 +975,7 @@ def kaldi(tmp_path):
 
 
 def test_separation(libri2mix, tmp_path):
-    prepare_libri2mix(libri2mix, tmp_path / "out", tasks=["ss"])
+    prepare_libri2mix(Libri2Mix(source=libri2mix, out=tmp_path / "out", tasks=["ss"]))
     data = load_set(tmp_path / "out/ss", "ss")
     one = data.splits["train"][0]
     assert (
@@ -972,7 +998,7 @@ def test_diarisation(libri2mix, kaldi, tmp_path, kind):
             (kaldi / split / "wav").mkdir()
             for name in names:
                 (tmp_path / f"max/{split}/{name}.wav").rename(kaldi / split / f"wav/{name}.wav")
-    prepare_libri2mix(libri2mix, tmp_path / "out", kaldi)
+    prepare_libri2mix(Libri2Mix(source=libri2mix, out=tmp_path / "out", diarization=kaldi))
     one = load_set(tmp_path / "out/sd", "sd").splits["train"][0]
     assert (
         one.turns == (Turn("4", 0.1, 1.5), Turn("1", 0.25, 0.5), Turn("1", 0.75, 1.5))
@@ -989,7 +1015,9 @@ def test_turns_are_those_of_the_rttm_where_segments_share_a_name(libri2mix, kald
         kaldi / "dev/rttm",
         *((f"SPEAKER 8-2-3_9-5-6 1 0 1 <NA> <NA> {speaker} <NA>") for speaker in (8, 9)),
     )
-    prepare_libri2mix(libri2mix, tmp_path / "out", kaldi, ["sd"])
+    prepare_libri2mix(
+        Libri2Mix(source=libri2mix, out=tmp_path / "out", diarization=kaldi, tasks=["sd"])
+    )
     assert {turn.speaker for turn in load_set(tmp_path / "out/sd").splits["dev"][0].turns} == {
         "8",
         "9",
@@ -1010,8 +1038,6 @@ def test_dev_of_separation_is_the_draw_of_s3prl():
 def test_another_libri2mix_is_one_sentence(libri2mix, kaldi, unmade):
     (libri2mix / "wav16k/min/dev/s2/8-2-3_9-5-6.wav").unlink()
     for source, diarization, tasks, message in (
-        (libri2mix, None, ["sd", "ss"], "sd needs the turns; give --diarization the folder"),
-        (libri2mix, kaldi, ["se"], "Libri2Mix has no task se; choose from sd, ss"),
         (kaldi, kaldi, ["ss"], r"wav16k/min does not exist; give the folder Libri2Mix"),
         (libri2mix, libri2mix, ["sd"], r"Libri2Mix/train has neither wav.scp nor wav/"),
         (
@@ -1022,7 +1048,11 @@ def test_another_libri2mix_is_one_sentence(libri2mix, kaldi, unmade):
             r".*dev/s2/8-2-3_9-5-6.wav is missing",
         ),
     ):
-        refused(message, prepare_libri2mix, source, unmade, diarization, tasks)
+        refused(
+            message,
+            prepare_libri2mix,
+            Libri2Mix(source=source, out=unmade, diarization=diarization, tasks=tasks),
+        )
 
 
 @pytest.mark.parametrize(
@@ -1048,4 +1078,8 @@ def test_damage_of_turns_is_one_sentence(libri2mix, kaldi, file, line, message, 
     if file == "segments":
         (kaldi / "dev/rttm").unlink()
     say(kaldi / "dev" / file, line)
-    refused(message, prepare_libri2mix, libri2mix, unmade, kaldi, ["sd"])
+    refused(
+        message,
+        prepare_libri2mix,
+        Libri2Mix(source=libri2mix, out=unmade, diarization=kaldi, tasks=["sd"]),
+    )

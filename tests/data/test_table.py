@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.cli import main
+from speechssl.data.options import TableCorpus
 from speechssl.data.records import Answer, Corpus, load_corpus
 from speechssl.data.table import make_corpus, prepare_table
 from speechssl.errors import InputError
@@ -57,7 +58,7 @@ def test_csv_becomes_a_corpus_whose_recordings_stay(
     mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["prepare", "table", str(mine), str(tmp_path / "out"), "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)["report"]
+    report = json.loads(capsys.readouterr().out)
     assert report["splits"]["test"]["questions"] == {"read": 2, "kept": 2, "set_aside": 0}
     check(load_corpus(tmp_path / "out", "test"))
     assert not list((tmp_path / "out").rglob("*.flac"))
@@ -85,7 +86,7 @@ def test_splits_tsv_jsonl_and_parquet(mine: Path, tmp_path: Path) -> None:
     (mine / "dev/passages.tsv").write_text(PASSAGES.replace(",", "\t").replace("wav/", "../wav/"))
     for name in ("passages.csv", "questions.csv"):
         (mine / name).unlink()
-    prepare_table(mine, tmp_path / "out")
+    prepare_table(TableCorpus(source=mine, out=tmp_path / "out"))
     check(load_corpus(tmp_path / "out", "train"))
     assert (tmp_path / "out/train/audio/rome.flac").is_file() and not load_corpus(
         tmp_path / "out", "dev"
@@ -110,7 +111,7 @@ def test_what_datasets_saves_to_disk(mine: Path, tmp_path: Path) -> None:
         pa.ipc.new_stream(file, table.schema) as out,
     ):
         out.write_table(table)
-    prepare_table(mine, tmp_path / "out")
+    prepare_table(TableCorpus(source=mine, out=tmp_path / "out"))
     assert load_corpus(tmp_path / "out", "test").passages["rome"].text == "rome was founded"
 
 
@@ -206,7 +207,7 @@ def test_a_recording_that_cannot_be_read_is_set_aside_with_its_questions(
     mine: Path, tmp_path: Path
 ) -> None:
     (mine / "wav/rome.wav").write_bytes(b"RIFF")
-    report = prepare_table(mine, tmp_path / "out")["splits"]["test"]
+    report = prepare_table(TableCorpus(source=mine, out=tmp_path / "out"))["splits"]["test"]
     assert (
         report["passages"]["set_aside"] == 1
         and report["set_aside"]["its passage is set aside"] == 2
@@ -334,14 +335,14 @@ def test_a_row_that_is_wrong_is_named_and_nothing_is_left(table, old, new, messa
     file = mine / f"{table}.csv"
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
-    refused(message, prepare_table, mine, unmade)
+    refused(message, prepare_table, TableCorpus(source=mine, out=unmade))
 
 
 def test_a_column_that_is_not_read_is_named(mine: Path, tmp_path: Path, capsys: Any) -> None:
     (mine / "questions.csv").write_text(
         (mine / "questions.csv").read_text().replace("answer,", "anwser,")
     )
-    prepare_table(mine, tmp_path / "out")
+    prepare_table(TableCorpus(source=mine, out=tmp_path / "out"))
     assert "questions.csv: no column that is read is called anwser" in capsys.readouterr().err
 
 
@@ -352,7 +353,7 @@ def test_a_folder_without_tables_says_what_belongs_there(tmp_path: Path, capsys:
 
 def rows_of(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The lines that `prepare table` writes of the tables in a folder."""
-    prepare_table(folder, folder / "out")
+    prepare_table(TableCorpus(source=folder, out=folder / "out"))
     lines = [
         (folder / f"out/test/{kind}.jsonl").read_text().splitlines()
         for kind in ("passages", "questions")
@@ -502,9 +503,13 @@ def test_times_beyond_a_flac_of_unknown_length_are_refused(mine: Path, unmade: P
         table = mine / f"{name}.csv"
         assert old in table.read_text()
         table.write_text(table.read_text().replace(old, new))
-    refused("the answer .2000.0, 2001.0. s lies outside its passage", prepare_table, mine, unmade)
+    refused(
+        "the answer .2000.0, 2001.0. s lies outside its passage",
+        prepare_table,
+        TableCorpus(source=mine, out=unmade),
+    )
 
 
 def test_an_answer_that_ends_and_does_not_begin_is_refused(mine: Path, unmade: Path) -> None:
     (mine / "questions.csv").write_text("id,passage,text,answer,start,end\nq1,rome,who,,,0.5\n")
-    refused("questions.csv, row 1", prepare_table, mine, unmade)
+    refused("questions.csv, row 1", prepare_table, TableCorpus(source=mine, out=unmade))

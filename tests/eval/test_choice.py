@@ -13,6 +13,7 @@ from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cli import main
+from speechssl.data.options import ToeflQa
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.eval.compare import compare, read_results
@@ -353,7 +354,7 @@ TOEFL = Path(__file__).parents[3] / "shared" / "data" / "toefl_qa"
 def test_baselines_of_toefl_qa_and_what_was_published_beside_them(tmp_path, capsys):
     from speechssl.data.toefl_qa import prepare_toefl_qa
 
-    prepare_toefl_qa(TOEFL, tmp_path / "toefl")
+    prepare_toefl_qa(ToeflQa(source=TOEFL, out=tmp_path / "toefl", workers=1))
     arguments = [
         str(tmp_path / "toefl"),
         str(tmp_path / "out"),

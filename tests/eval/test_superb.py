@@ -522,11 +522,11 @@ def test_tables_tell_direction_units_and_seeds(options, data, tmp_path):
 
 def test_data_is_found(data, tmp_path, capsys):
     root = tmp_path / "sets"
-    assert find_data(tmp_path, Data(data=root)) == {t: root / t for t in ("pr", "ks", "qbe")}
+    assert find_data(Data(data=root)) == {t: root / t for t in ("pr", "ks", "qbe")}
     assert "no data for asr, sid" in capsys.readouterr().err
-    assert find_data(tmp_path, Data(tasks=(f"ks={root / 'ks'}",))) == {"ks": root / "ks"}
+    assert find_data(Data(tasks=(f"ks={root / 'ks'}",))) == {"ks": root / "ks"}
     (root / "style").mkdir()
-    assert find_data(tmp_path, Data(data=root))["er"] == root / "style"
+    assert find_data(Data(data=root))["er"] == root / "style"
 
 
 @pytest.mark.parametrize(
@@ -537,10 +537,12 @@ def test_data_is_found(data, tmp_path, capsys):
         (("ks=none",), "sets", "the folder none does not exist"),
         (("all",), "nowhere", "nowhere does not exist"),
         (("all",), "sets/ks", "has no folder of a task"),
+        (("ks",), None, "there is no data for ks; give --data the folder"),
     ],
 )
 def test_data_that_is_not_there(data, tmp_path, tasks, folder, message):
-    refused(message, find_data, tmp_path, Data(tasks=tasks, data=tmp_path / folder))
+    data = tmp_path / folder if folder else None
+    refused(message, find_data, Data(tasks=tasks, data=data))
 
 
 def test_encoders_get_names():

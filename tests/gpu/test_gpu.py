@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from recipes.superb.minisuperb import MiniSuperb, prepare_minisuperb
 from speechssl.audio import read_audio
 from speechssl.cli import main
 from speechssl.encoders import batched
@@ -341,9 +342,11 @@ def test_speechbert_is_trained(corpus, tmp_path):
 
 @pytest.mark.parametrize("task", ["ks", "pr"])
 def test_heads_of_superb_are_trained(task, tmp_path):
-    call = "--preset small --scale 0.02 --steps 4 --learning-rates 1e-3 --workers 2"
+    prepare_minisuperb(MiniSuperb(out=tmp_path / "sets", tasks=(task,), share=0.02))
+    call = "--preset small --steps 4 --learning-rates 1e-3 --workers 2"
     speechssl(
-        f"superb run {tmp_path} --encoders {SHIPPED} --tasks {task} {call} --device {DEVICE} -q"
+        f"superb run {tmp_path} --data {tmp_path / 'sets'} --encoders {SHIPPED} --tasks {task} "
+        f"{call} --device {DEVICE} -q"
     )
     assert read_lines(tmp_path / "results.jsonl")
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from speechssl.cascade.engines import HuggingFaceRecogniser
-from speechssl.cli import main
 from speechssl.encoders.load import load_encoder
 from speechssl.io import model_folder, read_json
 from speechssl.results import read_rows
 from speechssl.textlm import load_text_encoder, longest_sequence
 
+from ..corpora.make import Miniature, make_miniature
 from . import shared
 from .stand_ins import fill
 
@@ -217,7 +217,7 @@ def test_without_a_training_set_the_shipped_reader_answers_and_this_is_printed(
     tmp_path: Path, quick: str
 ) -> None:
     corpus = tmp_path / "corpus"
-    assert main(["prepare", "miniature", "spoken-squad", str(corpus), "--test-passages", "2"]) == 0
+    make_miniature(Miniature(corpus="spoken-squad", out=corpus, test_passages=2))
     for path in corpus.rglob("spoken_train*.json"):
         path.unlink()
     arguments = (

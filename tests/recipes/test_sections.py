@@ -10,10 +10,12 @@ import pytest
 import yaml
 
 from recipes.minisqa.retrieval import Retrieval
+from recipes.superb.minisuperb import MiniSuperb
 from speechssl.cli import VERBS, config_of
 from speechssl.cli.parser import check_section
 from speechssl.errors import InputError
 
+from ..corpora.make import Miniature
 from .shared import ROOT
 
 # of scripts
@@ -27,6 +29,8 @@ IN_FUNCTIONS = {"minisqa": {"train dual"}, "robustness": {"superb run"}}
 PYTHON = {"multilingual"}  # sections of a script of the recipe
 PROGRAMS = {  # that are given a section, and their options
     "recipes/minisqa/retrieval.py": Retrieval,
+    "recipes/superb/minisuperb.py": MiniSuperb,
+    "tests/corpora/make.py": Miniature,
 }
 SHARED = {"miniature", "minisqa"}  # stages of scripts that several recipes source
 INHERITED = {"random-units"}  # of another section, and hidden by the script

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from dataclasses import asdict
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,16 +22,16 @@ from speechssl.synth.minisqa import (
     LANGUAGES,
     PAUSE,
     SPLITS,
-    MiniSqaSettings,
     assign_voices,
     generate_passage,
     load_language,
     occurrences,
-    prepare,
+    prepare_minisqa,
     speak_pairs,
     speakers,
     split_of,
 )
+from speechssl.synth.options import MiniSqa
 
 from ..files import contents, read_lines, refused
 
@@ -309,7 +310,7 @@ DRAWN = [  # of the seventh passage and its questions, in train and dev, since v
 def test_the_test_has_16_voices_that_are_dealt_evenly_in_passages_questions_and_pairs(
     passages, questions
 ):
-    wanted = corpus_settings(passages=SMALL | {"test": passages}, questions=questions)
+    wanted = options(Path(), test_passages=passages, questions=questions)
     dealt = [assign_voices(wanted, "test", index) for index in range(passages)]
     readers_, askers = (
         Counter(reader for reader, *_ in dealt),
@@ -325,7 +326,7 @@ def test_the_test_has_16_voices_that_are_dealt_evenly_in_passages_questions_and_
         and max(pairs.values()) - min(pairs.values()) <= 1
     )
     assert dealt != [
-        assign_voices(corpus_settings(questions=questions, seed=4), "test", index)
+        assign_voices(options(Path(), questions=questions, seed=4), "test", index)
         for index in range(passages)
     ]
 
@@ -341,7 +342,7 @@ def test_the_voices_of_before_are_among_those_of_the_test_and_no_other_split_has
         "test": 16,
     }
     drawn = [
-        [voice.name for voice in assign_voices(corpus_settings(), split, 7)]
+        [voice.name for voice in assign_voices(options(Path()), split, 7)]
         for split in ("train", "dev")
     ]
     assert drawn == DRAWN
@@ -398,11 +399,10 @@ def test_a_held_out_corpus_is_a_test_alone_unless_numbers_are_given_and_says_wha
         assert line + f"{shares['answers']} % of the answers" in printed
 
 
-def corpus_settings(language="en", **changes):
-    return MiniSqaSettings(
-        **{"language": language, "passages": SMALL, "seed": 3, "questions": 3, "unanswerable": 0.3}
-        | changes
-    )
+def options(out, language="en", **changes):
+    few = {"passages": SMALL["train"], "dev_passages": SMALL["dev"], "test_passages": SMALL["test"]}
+    some = few | {"seed": 3, "questions": 3, "unanswerable": 0.3, "workers": 1}
+    return MiniSqa(out=out, language=language, **some | changes)
 
 
 @pytest.fixture(scope="module")
@@ -412,7 +412,7 @@ def corpora(tmp_path_factory):
     made = {}
     for language in CODES:
         made[language] = tmp_path_factory.mktemp(language) / "corpus"
-        prepare(made[language], corpus_settings(language, reference=language == "en"))
+        prepare_minisqa(options(made[language], language, reference=language == "en"))
     return made
 
 
@@ -520,7 +520,7 @@ def test_anchors_run_from_end_to_end_of_both_readings(corpora):
 
 @pytest.mark.slow
 def test_two_workers_write_the_same_bytes(corpora, tmp_path):
-    card = prepare(tmp_path / "corpus", corpus_settings(reference=True), workers=2)
+    card = prepare_minisqa(options(tmp_path / "corpus", reference=True, workers=2))
     assert contents(tmp_path / "corpus") == contents(corpora["en"])
     assert card == read_json(corpora["en"] / "card.json") and (card["corpus"], card["version"]) == (
         "minisqa",
@@ -554,12 +554,12 @@ def test_a_killed_run_speaks_no_passage_again_and_ends_with_the_same_bytes(
         )
         for call in (3, 2):
             with dies_in(speech, "_speak_passage", call):
-                prepare(root, corpus_settings(reference=True))
+                prepare_minisqa(options(root, reference=True))
     assert done == [0, 1, 2]
     with dies_in(speech, "write_lines", 3):  # the manifest of passages and not that of questions
-        prepare(root, corpus_settings(reference=True))
+        prepare_minisqa(options(root, reference=True))
     assert not (root / "card.json").exists()
-    prepare(root, corpus_settings(reference=True))
+    prepare_minisqa(options(root, reference=True))
     assert contents(root) == contents(corpora["en"])
 
 
@@ -568,29 +568,28 @@ def test_what_was_spoken_before_a_late_error_is_kept_and_the_same_command_goes_o
 ):
     root, spoken, speak_one = tmp_path / "corpus", [], speech._speak_passage
 
-    def failing(out, split, *job):
+    def failing(o, split, index):
         if split == "test" and len(spoken) == 4:
             raise InputError("festival has gone")
         spoken.append(split)
-        speak_one(out, split, *job)
+        speak_one(o, split, index)
 
     for failed in (tmp_path / "first", root):  # the first of all: nothing stays
         with monkeypatch.context() as patched:
             patched.setattr(speech, "_speak_passage", failing if failed == root else raising)
-            refused("has gone", prepare, failed, corpus_settings(reference=True))
+            refused("has gone", prepare_minisqa, options(failed, reference=True))
         assert failed.exists() == (failed == root)
     assert spoken == ["train", "train", "train", "dev"]
     refused(
         r"\(settings.seed differs\), see settings.json "
         r"in it",
-        prepare,
-        root,
-        corpus_settings(reference=True, seed=4),
+        prepare_minisqa,
+        options(root, reference=True, seed=4),
     )
     monkeypatch.setattr(
         speech, "_speak_passage", lambda *job: (spoken.append(job[1]), speak_one(*job))
     )
-    prepare(root, corpus_settings(reference=True))
+    prepare_minisqa(options(root, reference=True))
     assert spoken[4:] == ["test"] and contents(root) == contents(corpora["en"])
 
 
@@ -603,40 +602,25 @@ def test_a_finished_corpus_is_left_alone_and_one_of_other_settings_or_something_
 ):
     before = contents(corpora["en"])
     monkeypatch.setattr(speech, "speak", lambda *_: pytest.fail("this was spoken before"))
-    assert prepare(corpora["en"], corpus_settings(reference=True))["settings"]["seed"] == 3
+    assert prepare_minisqa(options(corpora["en"], reference=True))["settings"]["seed"] == 3
     for change in (
         {"seed": 4},
         {"questions": 4},
         {"reference": False},
-        {"passages": SMALL | {"test": 2}},
+        {"test_passages": 2},
     ):
-        other = corpus_settings(**{"reference": True} | change)
-        refused(
-            r"made from other inputs \(.*; choose another "
-            r"folder",
-            prepare,
-            corpora["en"],
-            other,
-        )
+        other = options(corpora["en"], **{"reference": True} | change)
+        refused(r"made from other inputs \(.*; choose another folder", prepare_minisqa, other)
     assert contents(corpora["en"]) == before
     (tmp_path / "notes.txt").write_text("mine")
-    refused("holds other files; choose another folder$", prepare, tmp_path, corpus_settings())
+    refused("holds other files; choose another folder$", prepare_minisqa, options(tmp_path))
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"language": "fr"}, "no language 'fr'; it has en, zh"),
-        ({"passages": {"train": 1, "valid": 1}}, "train, dev, test"),
-        ({"passages": {"train": 1}}, "train, dev, test"),
-    ],
-)
-def test_an_unknown_language_or_split_is_refused_before_anything_is_written(
-    tmp_path, change, message
-):
-    refused(message, prepare, tmp_path / "corpus", corpus_settings(**change))
-    assert not (tmp_path / "corpus").exists()
+def test_an_unknown_language_is_refused_before_anything_is_written(tmp_path):
+    unmade = tmp_path / "corpus"
+    refused("no language 'fr'; it has en, zh", prepare_minisqa, options(unmade, "fr"))
+    assert not unmade.exists()
 
 
 @pytest.mark.parametrize("language", CODES)

@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
+from speechssl.data.options import SpokenQA
 from speechssl.data.prepare import PARTS, PrepareReport, SplitRecords, write_corpus
 from speechssl.data.records import Answer, Passage, Question, Span, load_corpus
 from speechssl.errors import MissingExtra
@@ -210,8 +211,12 @@ def prepare(out, by_split, workers=1, **options):
     for split, some in by_split.items():
         report.count(split, "passages", len(some.passages))
         report.count(split, "questions", len(some.questions))
-    spoken = speak_drafts(out, by_split, report, workers=workers, **options)
+    spoken = speak_drafts(wanted(out, workers=workers, **options), by_split, report)
     return write_corpus(out, spoken, report, {}), spoken
+
+
+def wanted(out, **options):
+    return SpokenQA(source=Path(), out=out, **{"workers": 1} | options)
 
 
 @pytest.fixture(scope="module")
@@ -385,9 +390,9 @@ def test_a_killed_run_goes_on(made, tmp_path, monkeypatch, dies_in):
 def test_a_part_of_another_text_is_spoken_again(tmp_path):
     first = {"train": SplitRecords([passage()], [])}
     write_json(tmp_path / "settings.json", {"corpus": "tried", "source": "here"})
-    speak_drafts(tmp_path, first, PrepareReport("tried"))
+    speak_drafts(wanted(tmp_path), first, PrepareReport("tried"))
     changed = speak_drafts(
-        tmp_path,
+        wanted(tmp_path),
         {"train": SplitRecords([passage(text="Carthage fell.")], [])},
         PrepareReport("tried"),
     )
@@ -395,7 +400,7 @@ def test_a_part_of_another_text_is_spoken_again(tmp_path):
 
 
 def test_nothing_to_speak_has_no_bar(tmp_path, capsys):
-    speak_drafts(tmp_path, {"train": SplitRecords([], [])}, PrepareReport("tried"))
+    speak_drafts(wanted(tmp_path), {"train": SplitRecords([], [])}, PrepareReport("tried"))
     assert capsys.readouterr().err == ""
 
 
@@ -406,7 +411,7 @@ def test_another_synthesiser_speaks_and_gives_times(tmp_path: Path, synthesiser:
     report = PrepareReport("tried")
     asked = question(text="Where did he go?", answers=(Answer("Berlin", char_start=16),))
     by_split = {"test": SplitRecords([passage(text="The man left to Berlin.")], [asked])}
-    spoken = speak_drafts(tmp_path, by_split, report, synthesiser=synthesiser)["test"]
+    spoken = speak_drafts(wanted(tmp_path, synthesiser=synthesiser), by_split, report)["test"]
     assert spoken.passages[0].speaker.startswith(f"{synthesiser}-")
     answer, last = spoken.questions[0].answers[0], spoken.passages[0].words[-1]
     assert (answer.start, answer.end) == pytest.approx((last.start, last.end), abs=1e-4)

@@ -7,14 +7,17 @@ import shutil
 import subprocess
 import sys
 from ctypes import util
+from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from speechssl.errors import InputError, MissingExtra
 from speechssl.synth import synthesisers
-from speechssl.synth.minisqa import MiniSqaSettings, generate_passage, prepare, speakers
+from speechssl.synth.minisqa import generate_passage, prepare_minisqa, speakers
+from speechssl.synth.options import MiniSqa
 from speechssl.synth.synthesisers import Voice, pronounce, speak, speak_phones, voices
 
 from ..files import refused
@@ -66,18 +69,15 @@ def test_words_and_phones_have_times_in_order(name):
 def test_minisqa_is_spoken_by_it_with_the_same_text(name, tmp_path):
     from speechssl.data.records import load_corpus
 
-    counts = {"train": 0, "dev": 0, "test": 1}
-    prepare(
-        tmp_path / name,
-        MiniSqaSettings("en", counts, 0, questions=2, unanswerable=0.0, synthesiser=name),
-    )
+    few = MiniSqa(out=tmp_path / name, passages=0, dev_passages=0, test_passages=1, workers=1)
+    prepare_minisqa(replace(few, questions=2, unanswerable=0.0, synthesiser=name))
     data = load_corpus(tmp_path / name, "test")
     assert {q.speaker for q in data.questions} <= {
         voice.name for voice in speakers("en", "test", name)
     }
     answers = [a for q in data.questions for a in q.answers]
     assert answers and all(a.start < a.end <= data.passages["test-000000"].seconds for a in answers)
-    refused("made", prepare, tmp_path / name, MiniSqaSettings("en", counts, 0))
+    refused("made", prepare_minisqa, few)
 
 
 def test_what_is_not_there_is_one_sentence(monkeypatch):
@@ -85,12 +85,7 @@ def test_what_is_not_there_is_one_sentence(monkeypatch):
     refused("no synthesiser 'sam'", speak, TEXT, Voice("x", "en", "", engine="sam"))
     refused("speaks English only", speakers, "zh", "test", "flite")
     with pytest.raises(InputError, match="second reading of --reference is espeak-ng's"):
-        prepare(
-            "nowhere",
-            MiniSqaSettings(
-                "en", {"train": 0, "dev": 0, "test": 0}, 0, reference=True, synthesiser="flite"
-            ),
-        )
+        MiniSqa(out=Path("nowhere"), reference=True, synthesiser="flite")
     monkeypatch.setattr(synthesisers.shutil, "which", lambda _: None)
     with pytest.raises(
         InputError, match=("festival is not installed; on Debian: apt-get install festival")

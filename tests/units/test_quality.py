@@ -560,10 +560,11 @@ def evaluate(source, encoder, codebook, **options):
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     pytest.importorskip("espeakng_loader")
-    from speechssl.synth.minisqa import MiniSqaSettings, prepare
+    from speechssl.synth.minisqa import prepare_minisqa
+    from speechssl.synth.options import MiniSqa
 
     root = tmp_path_factory.mktemp("minisqa") / "corpus"
-    prepare(root, MiniSqaSettings("en", {"train": 1, "dev": 2, "test": 0}, seed=0))
+    prepare_minisqa(MiniSqa(out=root, passages=1, dev_passages=2, test_passages=0, workers=1))
     return root
 
 

@@ -1,8 +1,10 @@
 """MiniSUPERB: a folder of utterances for every task of SUPERB, drawn and spoken here.
 
+    python recipes/superb/minisuperb.py --help
+
 Every task has a generator of recordings (`PlannedUtterance`, `Conversation`, `Overlap`,
 `NoisyUtterance`), which are decided by (task, split, seed) alone, and made by any number of
-workers. What is spoken, and how, is in `minisuperb.yaml`. The values of the open slots (OPEN)
+workers. What is spoken, and how, is in `texts/minisuperb.yaml`. The values of the open slots (OPEN)
 belong to splits, by the hash that MiniSQA uses: training has about 70 % of them; dev and test have
 those and new ones (10 % and 20 % of all). The values of the other slots, and the phrases, are the
 same in all splits.
@@ -13,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -24,10 +27,13 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import yaml
 from scipy import signal
 
 from speechssl.audio import SAMPLE_RATE, duration, resample, to_int16, write_flac
 from speechssl.augment import NoiseBank
+from speechssl.cli import script
+from speechssl.data.options import CORES, PROCESSES
 from speechssl.data.prepare import in_parallel
 from speechssl.data.superb import (
     DOCUMENTS,
@@ -38,6 +44,7 @@ from speechssl.data.superb import (
     Trial,
     Turn,
     Utterance,
+    counted,
     to_record,
 )
 from speechssl.data.superb_sets import KEYWORDS
@@ -51,6 +58,7 @@ from speechssl.io import (
     write_lines,
     write_text,
 )
+from speechssl.options import Count, Share, Whole, argument, option
 from speechssl.signal import active_level, rms_level
 from speechssl.synth.minisqa import (
     generate_passage,
@@ -59,15 +67,12 @@ from speechssl.synth.minisqa import (
     occurrences,
     speakers,
     split_of,
-    vocabulary,
 )
-from speechssl.synth.synthesisers import Spoken, Voice, speak
+from speechssl.synth.synthesisers import Spoken, Voice, speak, trimmed
 
 VERSION = 2  # of the generator; part of the card
 
 # ---- a recording as it is drawn and as it is made
-
-SILENT = -45.0  # dB from the peak; what the synthesiser leaves before and after the speech is below
 
 
 @dataclass(frozen=True)
@@ -126,13 +131,8 @@ def render(drawn: PlannedUtterance, spoken: Spoken | None = None) -> np.ndarray:
     return np.asarray(padded / np.abs(padded).max() * 10 ** (drawn.gain / 20), np.float32)
 
 
-def trimmed(samples: np.ndarray) -> np.ndarray:
-    """From the first sample that is loud enough for speech to the last. samples: (N,)."""
-    loud = np.flatnonzero(np.abs(samples) > np.abs(samples).max() * 10 ** (SILENT / 20))
-    return samples[int(loud[0]) : int(loud[-1]) + 1]
-
-
-CONTENT = vocabulary("minisuperb.yaml")  # which says what each part of it is
+TEXTS = Path(__file__).parent / "texts/minisuperb.yaml"  # says what each part of it is
+CONTENT = yaml.safe_load(TEXTS.read_text(encoding="utf-8"))
 # of espeak-ng -> of PR
 PHONE_NAMES = {phone: tuple(names) for phone, *names in map(str.split, listed(CONTENT["phones"]))}
 PHONES = tuple(sorted({name for names in PHONE_NAMES.values() for name in names}))
@@ -660,19 +660,16 @@ LEAST = {  # utterances in each split, where one is too few
 ONE = (1, 1, 1)
 
 
-def some_of(tasks: Sequence[str], share: float) -> dict[str, tuple[int, int, int]]:
-    """Sizes for the settings: this share of the usual numbers, the fewest that will do at least.
-    InputError for an unknown task."""
-    if unknown := [task for task in tasks if task not in USUAL]:
-        raise InputError(f"there is no set {unknown[0]}; choose from {', '.join(USUAL)}")
-    sizes = {}
-    for task in tasks:
-        train, dev, test = (
-            max(round(share * n), least)
-            for n, least in zip(USUAL[task], LEAST.get(task, ONE), strict=True)
-        )
-        sizes[task] = train, dev, test
-    return sizes
+def sizes_of(task: str, share: float) -> dict[str, int]:
+    """Utterances by split: this share of the usual numbers, and the fewest that will do at least.
+
+    Raises InputError for an unknown task.
+    """
+    if task not in USUAL:
+        raise InputError(f"there is no set {task}; choose from {', '.join(USUAL)}")
+    counts = zip(USUAL[task], LEAST.get(task, ONE), strict=True)
+    sizes = (max(round(share * usual), least) for usual, least in counts)
+    return dict(zip(SPLITS_OF.get(task, SPLITS), sizes, strict=True))
 
 
 def plan(task: str, sizes: Mapping[str, int], seed: int) -> Mapping[str, Sequence[Planned]]:
@@ -702,81 +699,85 @@ def numbered(drawn: Iterator[Planned], key: str, name: str, count: int) -> list[
 # ---- the corpus
 
 
-@dataclass(frozen=True)
-class MiniSuperbSettings:
-    """What decides the bytes. sizes: task -> utterances in each of its splits; tasks that are not
-    named are not made."""
+@dataclass(frozen=True, kw_only=True)
+class MiniSuperb:
+    """make a small synthetic SUPERB: a set for each of its tasks, without a download (needs
+    speechssl[synth])
 
-    sizes: dict[str, tuple[int, int, int]] = field(default_factory=lambda: dict(USUAL))
-    seed: int = 0
+    pr: phones; asr: words; ks: keywords; qbe: documents and spoken queries; sid: which of 40
+    speakers; asv: whether two recordings have one speaker; sd: which of two speakers is active
+    when; ic: intents; sf: slots of commands; style: speaking style (in the place of er, emotions);
+    se: speech in noise; ss: two speakers at once. Each is a folder OUT/TASK with card.json and
+    manifests for train, dev and test (qbe: documents, dev and test); pr and asr share recordings,
+    OUT/sentences. The voices of dev and test do not occur in training, except in sid. Finished work
+    is kept; a killed run resumes with the same command.
+
+      python recipes/superb/minisuperb.py sets
+      python recipes/superb/minisuperb.py sets --tasks ks sid --scale 0.1
+    """
+
+    out: Path = argument("folder to make, with a folder for each set")
+    tasks: tuple[str, ...] = option(tuple(USUAL), "sets to make", least=1)
+    share: Share = option(
+        1.0,
+        "number of utterances, as a share of the usual number (asr: 900 + 100 + 200)",
+        name="scale",
+    )
+    seed: Whole = option(0, "seed of texts and voices; the same seed gives the same bytes")
+    workers: Count = option(CORES, PROCESSES)
 
 
-def prepare(
-    out: Path | str, settings: MiniSuperbSettings = MiniSuperbSettings(), workers: int = 1
-) -> dict[str, dict[str, Any]]:
+def prepare_minisuperb(o: MiniSuperb) -> dict[str, dict[str, Any]]:
     """Write `out`/<task> for every task and return their cards. What is finished is left alone,
     what was killed goes on.
 
-    The bytes depend on the settings only, not on `workers`. Raises InputError for an unknown task,
-    a split without utterances, or
-    a folder that holds something else.
+    The bytes depend on tasks, share and seed, not on `workers`. Raises InputError for an unknown
+    task, before anything is made, and for a folder that holds something else.
     """
-    for task, counts in settings.sizes.items():
-        least = LEAST.get(task, ONE)
-        if (
-            task not in USUAL
-            or len(counts) != len(least)
-            or any(n < m for n, m in zip(counts, least, strict=True))
-        ):
-            raise InputError(
-                f"cannot make {task} of {counts} utterances; give {', '.join(USUAL)} three "
-                f"numbers from {' '.join(map(str, least))}"
-            )
-    return {
-        task: _prepare_task(Path(out) / task, task, settings, workers) for task in settings.sizes
-    }
+    sizes = {task: sizes_of(task, o.share) for task in o.tasks}
+    cards = {}
+    for task in o.tasks:
+        cards[task] = prepare_set(o, task, sizes[task])
+        print(f"{o.out / task}: {counted(cards[task])} utterances")
+    return cards
 
 
-def _prepare_task(
-    out: Path, task: str, settings: MiniSuperbSettings, workers: int
-) -> dict[str, Any]:
-    sizes = dict(zip(SPLITS_OF.get(task, SPLITS), settings.sizes[task], strict=True))
-    made_from = {"corpus": "minisuperb", "version": VERSION, "seed": settings.seed}
-    of_task = made_from | {"task": task, "sizes": sizes}
+def prepare_set(o: MiniSuperb, task: str, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Write the set of one task and return its card. sizes: utterances by split."""
+    out = o.out / task
+    made_from = {"corpus": "minisuperb", "version": VERSION, "seed": o.seed}
+    of_task = made_from | {"task": task, "sizes": dict(sizes)}
     with ExitStack() as stack:
         if name := SHARED.get(task):
             shared = stage(
-                out.parent / name,
+                o.out / name,
                 made_from | {"recordings": name},
                 record=CORPUS_RECORD,
                 lasting=("audio",),
             )
             stack.enter_context(shared)
         step = stack.enter_context(stage(out, of_task, record=CORPUS_RECORD, lasting=("parts",)))
-        if not step.done:
-            planned = plan(task, sizes, settings.seed)
-            jobs = {
-                p.id: (out, p)
-                for split in sizes
-                for p in planned[split]
-                if not _part(out, p).is_file()
-            }
-            in_parallel(_make, jobs, workers, f"synthesising {out.name}")
-            names = list(planned)
-            for split, recordings in planned.items():
-                write_text(
-                    out / f"{split}.jsonl",
-                    "".join(read_json(_part(out, p))["line"] for p in recordings),
-                )
-                if task == "asv" and split != "train":
-                    drawn = [p for p in recordings if isinstance(p, PlannedUtterance)]
-                    write_lines(
-                        out / f"{split}.trials.jsonl",
-                        (asdict(trial) for trial in trials(split, drawn, settings.seed)),
-                    )
-                    names.append(f"{split}.trials")
-            manifests = {name: hash_files([out / f"{name}.jsonl"]) for name in names}
-            step.finish(of_task | {"manifests": manifests, "synthetic": "speech by espeak-ng"})
+        if step.done:
+            return dict(step.card)
+        planned = plan(task, sizes, o.seed)
+        jobs = {
+            p.id: (out, p)
+            for recordings in planned.values()
+            for p in recordings
+            if not _part(out, p).is_file()
+        }
+        in_parallel(_make, jobs, o.workers, f"synthesising {task}")
+        names = list(planned)
+        for split, recordings in planned.items():
+            lines = [read_json(_part(out, p))["line"] for p in recordings]
+            write_text(out / f"{split}.jsonl", "".join(lines))
+            if task == "asv" and split != "train":
+                drawn = [p for p in recordings if isinstance(p, PlannedUtterance)]
+                pairs = trials(split, drawn, o.seed)
+                write_lines(out / f"{split}.trials.jsonl", map(asdict, pairs))
+                names.append(f"{split}.trials")
+        manifests = {name: hash_files([out / f"{name}.jsonl"]) for name in names}
+        step.finish(of_task | {"manifests": manifests, "synthetic": "speech by espeak-ng"})
         shutil.rmtree(out / "parts", ignore_errors=True)
         return dict(step.card)
 
@@ -793,3 +794,7 @@ def _make(out: Path, planned: Planned) -> None:
 
 def _part(out: Path, planned: Planned) -> Path:
     return out / "parts" / f"{planned.id}.json"
+
+
+if __name__ == "__main__":
+    sys.exit(script(prepare_minisuperb, MiniSuperb))

@@ -14,9 +14,9 @@ from speechssl.audio import read_audio
 from speechssl.cli import main
 from speechssl.data.records import load_corpus, synthetic_note
 from speechssl.io import read_json
-from speechssl.synth.miniature import CORPORA, make_miniature
 
 from ..files import refused, remarks, same_files, untouched
+from .make import CORPORA, Miniature, make_miniature
 
 pytestmark = [
     pytest.mark.skipif(
@@ -24,7 +24,6 @@ pytestmark = [
     ),
     pytest.mark.slow,
 ]
-FEW = {"train": 1, "dev": 1, "test": 1}
 REAL = Path(__file__).parents[3] / "shared/data"
 ODD = {  # corpus -> a split, and what is odd about it as about the published one
     "nmsqa": ("dev", "questions about a later segment whose audio_full_* repeat audio_segment_*"),
@@ -34,12 +33,17 @@ ODD = {  # corpus -> a split, and what is odd about it as about the published on
 }
 
 
+def few(out: Path, corpus: str = "toefl-qa", seed: int = 0) -> Miniature:
+    counts = {"passages": 1, "dev_passages": 1, "test_passages": 1, "questions": 2}
+    return Miniature(corpus=corpus, out=out, seed=seed, **counts)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Corpus -> its miniature."""
     root = tmp_path_factory.mktemp("miniatures")
     for name in CORPORA:
-        assert make_miniature(root / name, name, FEW, 2)
+        make_miniature(few(root / name, name))
     return {name: root / name for name in CORPORA}
 
 
@@ -48,8 +52,6 @@ def test_a_miniature_is_prepared_as_the_corpus_is_and_says_that_it_is_invented(
     name: str, made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert (made[name] / "README.md").read_text().startswith(f"# Not {name}: an invented miniature")
-    counts = "--passages 1 --dev-passages 1 --test-passages 1 --questions 2".split()
-    assert main(["prepare", "miniature", name, str(made[name]), *counts]) == 0  # there already
     out = tmp_path / "corpus"
     assert main(["prepare", name, str(made[name]), str(out)]) == 0
     note, printed = synthetic_note(out), capsys.readouterr()
@@ -145,11 +147,11 @@ def test_the_same_seed_gives_the_same_tree_and_what_is_there_is_left_alone(
 ) -> None:
     there = made["toefl-qa"]
     with untouched(there):
-        assert not make_miniature(there, "toefl-qa", FEW, 2)
+        make_miniature(few(there))
     again = tmp_path / "again"
-    make_miniature(again, "toefl-qa", FEW, 2)
+    make_miniature(few(again))
     assert same_files(there, again)
-    make_miniature(tmp_path / "other", "toefl-qa", FEW, 2, seed=1)
+    make_miniature(few(tmp_path / "other", seed=1))
     story = "data/dev/tpo_90-conversation_1_1"
     assert (tmp_path / "other" / story).read_text() != (there / story).read_text()
 
@@ -163,9 +165,9 @@ def test_an_empty_folder_is_filled_whatever_it_is_called(
     monkeypatch.chdir(tmp_path / "here")
     for place in (Path("../link"), Path()):
         inode = place.stat().st_ino
-        assert make_miniature(place, "toefl-qa", FEW, 2) and not make_miniature(
-            place, "toefl-qa", FEW, 2
-        )
+        make_miniature(few(place))
+        with untouched(place):
+            make_miniature(few(place))
         assert place.stat().st_ino == inode and same_files(made["toefl-qa"], place)
     assert (tmp_path / "link").is_symlink() and len(list(tmp_path.iterdir())) == 3
 
@@ -173,28 +175,10 @@ def test_an_empty_folder_is_filled_whatever_it_is_called(
 def test_bad_requests_are_one_sentence_and_leave_nothing(
     made: dict[str, Path], tmp_path: Path
 ) -> None:
-    refused(
-        "no miniature of squad; choose from nmsqa, odsqa",
-        make_miniature,
-        tmp_path / "out",
-        "squad",
-        FEW,
-    )
-    refused(
-        "at least one passage a split",
-        make_miniature,
-        tmp_path / "out",
-        "nmsqa",
-        FEW | {"train": 0},
-    )
+    message = "no miniature of squad; choose from nmsqa, odsqa"
+    refused(message, make_miniature, few(tmp_path / "out", "squad"))
     (tmp_path / "mine.txt").write_text("mine")
     for place in (tmp_path, tmp_path / "mine.txt", made["nmsqa"]):
-        refused(
-            "exists and is not this miniature; choose another folder",
-            make_miniature,
-            place,
-            "toefl-qa",
-            FEW,
-            2,
-        )
+        message = "exists and is not this miniature; choose another folder"
+        refused(message, make_miniature, few(place))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.txt"]

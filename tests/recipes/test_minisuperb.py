@@ -11,6 +11,30 @@ from random import Random
 import numpy as np
 import pytest
 
+from recipes.superb import minisuperb as speech
+from recipes.superb.minisuperb import (
+    CONTENT,
+    DRAWN,
+    INTERRUPTED,
+    LEAST,
+    PHONE_NAMES,
+    PHONES,
+    RATIOS,
+    SEEN,
+    SNRS,
+    UNSEEN,
+    USUAL,
+    MiniSuperb,
+    PlannedUtterance,
+    draw,
+    phones_of,
+    plan,
+    prepare_minisuperb,
+    prepare_set,
+    render,
+    sizes_of,
+    trials,
+)
 from speechssl.audio import read_audio, to_int16
 from speechssl.data.superb import (
     DOCUMENTS,
@@ -24,33 +48,8 @@ from speechssl.data.superb import (
 from speechssl.errors import InputError
 from speechssl.io import hash_json
 from speechssl.signal import active_level, rms_level
-from speechssl.synth import minisuperb as speech
 from speechssl.synth.minisqa import listed, load_language, speakers
-from speechssl.synth.minisuperb import (
-    CONTENT,
-    DRAWN,
-    INTERRUPTED,
-    LEAST,
-    PHONE_NAMES,
-    PHONES,
-    RATIOS,
-    SEEN,
-    SNRS,
-    UNSEEN,
-    USUAL,
-    MiniSuperbSettings,
-    PlannedUtterance,
-    draw,
-    phones_of,
-    plan,
-    prepare,
-    render,
-    some_of,
-    trials,
-    trimmed,
-)
-from speechssl.synth.options import TASKS, MiniSuperb
-from speechssl.synth.synthesisers import Voice, speak
+from speechssl.synth.synthesisers import Voice, speak, trimmed
 
 from ..files import contents, read_lines, refused
 
@@ -59,10 +58,8 @@ pytest.importorskip(
 )
 
 LABELLED = ("ks", "ic", "sid", "style")
-SMALL = MiniSuperbSettings(
-    {task: (8, 3, 3) for task in USUAL} | {"ks": (12, 3, 12), "sid": (40, 3, 3), "ic": (31, 3, 3)},
-    seed=5,
-)
+SMALL = {task: (8, 3, 3) for task in USUAL}
+SMALL |= {"ks": (12, 3, 12), "sid": (40, 3, 3), "ic": (31, 3, 3)}
 DRAWN_AS = {  # train (or documents) and dev, as in version 1; test, of 16 voices, as in version 2
     "pr": ("f0b88d10f9d8ccff", "1729b1e35e197c85"),
     "asr": ("69e64f372051038a", "0ccdd6fe0fa4c241"),
@@ -86,6 +83,16 @@ def corpus(tmp_path_factory):
     return out
 
 
+def prepare(out, sizes, seed=5, workers=1):
+    """Sets of these sizes: task -> utterances in each of its splits."""
+    o = MiniSuperb(out=out, seed=seed, workers=workers)
+    return {task: prepare_set(o, task, by_split(task, sizes[task])) for task in sizes}
+
+
+def by_split(task, sizes):
+    return dict(zip(SPLITS_OF.get(task, SPLITS), sizes, strict=True))
+
+
 # ---- what is drawn: it is frozen with what was measured on it
 
 
@@ -99,7 +106,7 @@ def plain(value):
 @pytest.mark.slow
 @pytest.mark.parametrize("task", USUAL)
 def test_what_is_drawn_is_as_ever(task):
-    planned = plan(task, dict(zip(SPLITS_OF.get(task, SPLITS), (120, 20, 20), strict=True)), 7)
+    planned = plan(task, by_split(task, (120, 20, 20)), 7)
     *seen, test = ([plain(asdict(d)) for d in some] for some in planned.values())
     assert (hash_json([d for some in seen for d in some]), hash_json(test)) == DRAWN_AS[task]
 
@@ -156,7 +163,7 @@ def test_every_set_is_there_and_lines_have_what_their_task_asks_for_and_no_more(
     }
     fields |= {"sd": {"id", "audio", "seconds", "speaker", "turns"}, "se": mixed, "ss": mixed}
     voices = {voice.name for voice in speakers("en", "test")}
-    for task, sizes in SMALL.sizes.items():
+    for task, sizes in SMALL.items():
         data = load_labelled(corpus / task) if task in LABELLED else load_set(corpus / task, task)
         assert (
             data.task == task
@@ -221,7 +228,7 @@ def test_pr_and_asr_have_the_same_recordings(corpus):
 @pytest.mark.slow
 def test_order_kills_and_workers_change_no_byte(corpus, tmp_path, dies_in):
     some = ("ss", "asr", "pr")  # in another order; mixtures, and recordings that two sets share
-    settings = MiniSuperbSettings({task: SMALL.sizes[task] for task in some}, SMALL.seed)
+    settings = {task: SMALL[task] for task in some}
     with dies_in(speech, "_make", 21):
         prepare(tmp_path, settings)
     assert not (tmp_path / "pr").exists() and (tmp_path / "ss/card.json").exists()
@@ -249,7 +256,7 @@ def test_a_finished_corpus_is_left_alone_and_its_card_names_all_manifests(corpus
 
 
 def test_what_was_spoken_before_a_late_error_is_kept(tmp_path, monkeypatch):
-    settings, make, made = MiniSuperbSettings({"asr": (2, 1, 1)}, seed=5), speech._make, []
+    settings, make, made = {"asr": (2, 1, 1)}, speech._make, []
 
     def failing(out, planned):
         if len(made) == 3:
@@ -268,49 +275,30 @@ def test_what_was_spoken_before_a_late_error_is_kept(tmp_path, monkeypatch):
 
 
 def test_the_command_prints_counts_in_the_order_of_splits(tmp_path, capsys):
-    MiniSuperb(out=tmp_path, tasks=("ks",), share=1e-6, workers=1).run()
+    prepare_minisuperb(MiniSuperb(out=tmp_path, tasks=("ks",), share=1e-6, workers=1))
     assert capsys.readouterr().out == f"{tmp_path / 'ks'}: 1 train, 1 dev, 1 test utterances\n"
 
 
 def test_sentences_of_another_seed_are_refused(tmp_path):
-    prepare(tmp_path, MiniSuperbSettings({"asr": (1, 1, 1)}, seed=5))
+    prepare(tmp_path, {"asr": (1, 1, 1)}, seed=5)
     with pytest.raises(InputError, match=r"sentences was made from other inputs"):
-        prepare(tmp_path, MiniSuperbSettings({"pr": (1, 1, 1)}, seed=6))
+        prepare(tmp_path, {"pr": (1, 1, 1)}, seed=6)
     assert not (tmp_path / "pr").exists()
 
 
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        ({"er": (1, 1, 1)}, "cannot make er .*; give pr, asr, .* three numbers from 1 1 1"),
-        ({"ks": (1, 0, 1)}, "cannot make ks"),
-        ({"ks": (1, 1)}, "cannot make ks"),
-        ({"asv": (3, 2, 3)}, "cannot make asv .* three numbers from 3 3 3"),
-        ({"qbe": (2, 1, 1)}, "cannot make qbe .* three numbers from 8 1 1"),
-    ],
-)
-def test_what_cannot_be_made_is_one_sentence(tmp_path, sizes, message):
-    refused(message, prepare, tmp_path / "x", MiniSuperbSettings(sizes))
+def test_a_share_is_never_less_than_will_do(tmp_path):
+    assert sizes_of("asr", 0.1) == {"train": 90, "dev": 10, "test": 20}
+    assert sizes_of("asv", 0.1) == {"train": 80, "dev": 16, "test": 16}
+    assert sizes_of("qbe", 0.1) == {DOCUMENTS: 30, "dev": 4, "test": 4}
+    for task, least in (LEAST | {"sd": (1, 1, 1)}).items():
+        assert sizes_of(task, 1e-6) == by_split(task, least)
+    message = "there is no set er; choose from pr, asr, ks"
+    refused(message, prepare_minisuperb, MiniSuperb(out=tmp_path / "x", tasks=("ks", "er")))
     assert not (tmp_path / "x").exists()
 
 
-def test_a_share_is_never_less_than_will_do():
-    assert some_of(["asr", "asv", "qbe"], 0.1) == {
-        "asr": (90, 10, 20),
-        "asv": (80, 16, 16),
-        "qbe": (30, 4, 4),
-    }
-    tiny = some_of(list(USUAL), 1e-6)
-    assert {task: tiny[task] for task in LEAST} == LEAST and tiny["sd"] == (1, 1, 1)
-    refused("there is no set er; choose from pr, asr, ks", some_of, ["er"], 1.0)
-
-
-def test_the_command_makes_all_of_them():
-    assert (
-        tuple(USUAL) == TASKS == MiniSuperb(out=Path()).tasks
-        and set(USUAL) == {*DRAWN, "qbe"}
-        and MiniSuperbSettings().sizes == USUAL
-    )
+def test_every_set_can_be_drawn():
+    assert set(USUAL) == {*DRAWN, "qbe"} == set(MiniSuperb(out=Path()).tasks)
 
 
 # ---- the labels of MiniSUPERB are those of its recordings: phones, slots, matches, turns,

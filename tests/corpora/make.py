@@ -1,5 +1,7 @@
-"""`speechssl prepare miniature`: tiny corpora in the layouts of published ones, with invented
-content, to try recipes on.
+"""Makes a tiny corpus in the layout of a published one, with invented content, to try its recipe.
+
+    python tests/corpora/make.py nmsqa tiny/nmsqa
+    speechssl prepare nmsqa tiny/nmsqa corpus
 
 Passages and questions are those of MiniSQA's generator, written as published ones are, and spoken
 by its voices. A function for each corpus writes them in its layout.
@@ -10,6 +12,7 @@ from __future__ import annotations
 import random
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +23,10 @@ from typing import Any
 import numpy as np
 
 from speechssl.audio import SAMPLE_RATE, resample, write_clip
+from speechssl.cli import script
 from speechssl.errors import InputError
-from speechssl.io import hash_json, replacing, write_json, write_text
+from speechssl.io import replacing, write_json, write_text
+from speechssl.options import Count, Whole, argument, option
 from speechssl.synth.minisqa import PAUSE, TextQuestion, generate_passage, speakers
 from speechssl.synth.synthesisers import Spoken, Voice, speak
 
@@ -419,62 +424,70 @@ CORPORA: Mapping[str, tuple[str, Callable[[Content, Path, random.Random], None]]
     "spoken-squad": ("en", write_spoken_squad),
     "slue-sqa5": ("en", write_slue_sqa5),
 }
-README = """# Not {name}: an invented miniature in its layout
+README = """# Not {o.corpus}: an invented miniature in its layout
 
 Every passage, question and answer below was made up by a generator, every voice is espeak-ng's, every recognition error is drawn by
-lot. It is there to try programs on. Nothing that is measured on it says anything about {name}.
+lot. It is there to try programs on. Nothing that is measured on it says anything about {o.corpus}.
 
-Made by `{command}` ({hash}).
+Passages: {o.passages} train, {o.dev_passages} dev, {o.test_passages} test, with {o.questions} questions each; seed {o.seed}.
 """
 
 
-def make_miniature(
-    out: Path, corpus: str, passages: Mapping[str, int], questions: int = 4, seed: int = 0
-) -> bool:
-    """Write the tree, whole or not at all; False where it is there already. passages: by split;
-    questions: of each.
+@dataclass(frozen=True, kw_only=True)
+class Miniature:
+    """make a tiny invented corpus in the layout of a published one, to try its recipe
 
-    Raises InputError for an unknown corpus, for no passages or questions, and where `out` holds
-    something else.
+    CORPUS is nmsqa, odsqa, toefl-qa, spoken-squad or slue-sqa5. Passages and questions are
+    MiniSQA's, the speech is espeak-ng's: results on it say nothing about the corpus. Finished work
+    is kept.
+
+      python tests/corpora/make.py nmsqa tiny/nmsqa
+      speechssl prepare nmsqa tiny/nmsqa corpus
     """
-    name, settings = (
-        corpus.replace("_", "-"),
-        {"corpus": corpus, "passages": passages, "questions": questions, "seed": seed},
-    )
-    counts = (
-        f"--passages {passages['train']} --dev-passages {passages['dev']} --test-passages "
-        f"{passages['test']}"
-    )
-    command = (
-        f"speechssl prepare miniature {corpus} OUT {counts} --questions {questions} --seed {seed}"
-    )
-    if name not in CORPORA:
-        raise InputError(f"there is no miniature of {corpus}; choose from {', '.join(CORPORA)}")
-    if min(*passages.values(), questions) < 1:
+
+    corpus: str = argument("name of the published corpus")
+    out: Path = argument("folder to make")
+    passages: Count = option(6, "number of training passages")
+    dev_passages: Count = option(2, "number of development passages")
+    test_passages: Count = option(3, "number of test passages")
+    questions: Count = option(4, "questions per passage")
+    seed: Whole = option(0, "seed of texts and voices; the same seed gives the same bytes")
+
+
+def make_miniature(o: Miniature) -> None:
+    """Write the tree, whole or not at all; one that is there already is left alone.
+
+    Raises InputError for an unknown corpus, and where `out` holds something else.
+    """
+    if o.corpus not in CORPORA:
+        raise InputError(f"there is no miniature of {o.corpus}; choose from {', '.join(CORPORA)}")
+    readme = README.format(o=o)
+    if o.out.exists() and not (o.out.is_dir() and not any(o.out.iterdir())):
+        made = o.out / "README.md"
+        if made.is_file() and made.read_text(encoding="utf-8") == readme:
+            print(f"{o.out}: an invented miniature of {o.corpus} (there already)")
+            return
         raise InputError(
-            f"cannot make `{command}`; give at least one passage a split, and one "
-            "question a passage"
+            f"{o.out} exists and is not this miniature; choose another folder or delete it"
         )
-    readme = README.format(name=name, command=command, hash=hash_json(settings))
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        if (out / "README.md").is_file() and (out / "README.md").read_text(
-            encoding="utf-8"
-        ) == readme:
-            return False
-        raise InputError(
-            f"{out} exists and is not this miniature; choose another folder or delete it"
-        )
-    language, write = CORPORA[name]
+    language, write = CORPORA[o.corpus]
+    counts = {"train": o.passages, "dev": o.dev_passages, "test": o.test_passages}
     content = {
-        split: list(invent(language, split, count, seed, questions))
-        for split, count in passages.items()
+        split: list(invent(language, split, count, o.seed, o.questions))
+        for split, count in counts.items()
     }
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.resolve().parent, prefix=f".{out.name}-") as temporary:
-        write(content, Path(temporary), random.Random(f"{name} {seed}"))
+    o.out.parent.mkdir(parents=True, exist_ok=True)
+    parent = o.out.resolve().parent
+    with tempfile.TemporaryDirectory(dir=parent, prefix=f".{o.out.name}-") as temporary:
+        write(content, Path(temporary), random.Random(f"{o.corpus} {o.seed}"))
         # one that is there stays: it may be a link, or that which the command is given in
-        out.mkdir(exist_ok=True)
+        o.out.mkdir(exist_ok=True)
         for path in Path(temporary).iterdir():
-            shutil.move(path, out)
-    write_text(out / "README.md", readme)
-    return True
+            shutil.move(path, o.out)
+    write_text(o.out / "README.md", readme)
+    sizes = ", ".join(f"{number} {split}" for split, number in counts.items())
+    print(f"{o.out}: an invented miniature of {o.corpus}, {sizes} passages")
+
+
+if __name__ == "__main__":
+    sys.exit(script(make_miniature, Miniature))
