@@ -742,7 +742,7 @@ def found_checkpoint(name: str) -> Path | None:
 
 def _whole(folder: Path, what: str) -> Path:
     """The folder. Raises InputError where it holds other weights than the card in it, or that of
-    `pretrain text` above it, says."""
+    its pre-training above it, says."""
     card, above = folder / CARD, folder.absolute().parent / CARD
     # an encoder of speech is checked where it is loaded
     if what != "speech encoder" and card.is_file():

@@ -27,9 +27,6 @@ GROUPS = {  # first words of verbs -> what these are about
         "systems; the robustness grid"
     ),
     "superb": "the SUPERB benchmark: small heads on a frozen encoder",
-    "text": "experiments on text-pre-trained encoders: what do they know that units can use? "
-    "fine-tuning, the frozen transformer, "
-    "language models of units, loss surfaces, gains over scratch",
 }
 
 VERBS = {
@@ -55,9 +52,6 @@ VERBS = {
     "prepare audio-snips": Verb("data.options:AudioSnips"),
     "prepare iemocap": Verb("data.options:Iemocap"),
     "prepare voicebank-demand": Verb("data.options:VoiceBankDemand"),
-    "prepare sentence-tasks": Verb("text_side.options:SentenceTasks"),
-    "prepare spoken-words": Verb("text_side.options:SpokenWords"),
-    "prepare symbols": Verb("text_side.options:Symbols"),
     "align": Verb("cascade.options:Align"),
     "convert": Verb("encoders.options:Convert"),
     "models get": Verb("encoders.options:ModelsGet"),
@@ -66,7 +60,6 @@ VERBS = {
     "pretrain wav2vec2": Verb("pretrain.options:Wav2Vec2"),
     "pretrain continue": Verb("pretrain.options:Continue"),
     "pretrain spin": Verb("pretrain.options:Spin"),
-    "pretrain text": Verb("text_side.options:PretrainText"),
     "units fit": Verb("units.options:Fit"),
     "units extract": Verb("units.options:Extract"),
     "units transfer": Verb("units.options:Transfer"),
@@ -89,18 +82,6 @@ VERBS = {
     "superb run": Verb("eval.options:Superb"),
     "superb speed": Verb("eval.options:SuperbSpeed"),
     "superb export": Verb("eval.options:SuperbExport"),
-    "text classify": Verb("text_side.options:Classify"),
-    "text compute": Verb("text_side.options:Compute"),
-    "text plateau": Verb("text_side.options:Plateau"),
-    "text unit-lm": Verb("text_side.options:TextUnitLm"),
-    "text probe": Verb("text_side.options:Probe"),
-    "text continue": Verb("text_side.options:TextContinue"),
-    "text surface": Verb("text_side.options:Surface"),
-    "text align": Verb("text_side.options:TextAlign"),
-    "text translate": Verb("text_side.options:Translate"),
-    "text vector": Verb("text_side.options:Vector"),
-    "text gains": Verb("text_side.options:TextGains"),
-    "text devices": Verb("text_side.options:DeviceTable"),
     "report": Verb("report.options:Report"),
     "answer": Verb("cli.options:AnswerQuestions"),
     "serve": Verb("cli.options:Serve"),

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from pretrain import PretrainText, pretrain_text
 from speechssl.cli import main
 from speechssl.data.files import list_recordings, write_joined
 from speechssl.data.records import data_hash
@@ -26,11 +27,6 @@ from speechssl.encoders.store import FeatureStore
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
 from speechssl.superb.data import CacheOptions, cache_states
-from speechssl.text_side.options import Symbols, TextPretraining
-from speechssl.text_side.pretrain import pretrain_text
-from speechssl.text_side.runs import read_runs, write_scores
-from speechssl.text_side.tables import gains_tables
-from speechssl.text_side.tasks import load_task, make_symbols
 from speechssl.textlm import Shift, load_shift, load_text_encoder
 
 from .conftest import CASES, Stages, command
@@ -59,12 +55,6 @@ def whole(
             pooled=pooled, precision="float32" if pooled else "bfloat16", shard_mb=0.02
         )
         cache_states(load_encoder(root / "models/encoder"), recordings, root / name, options)
-    for arm in ("scratch", "english"):  # the text side
-        items = {f"i{n}": (1.0, float(n % 3 > 0)) for n in range(30)}
-        write_scores(
-            root / "side", "order", "accuracy", arm, 0, items, {"encoder": arm, "curve": []}
-        )
-    gains_tables(root / "side", (), "scratch", 0)
     grid = (
         f"evaluate robustness {root}/grid --encoders a={root}/models b={root}/models --tasks "
         f"units={workshop}/audio"
@@ -72,7 +62,6 @@ def whole(
     grid += " --seen pink --unseen gaussian --snr 5 --workers 1"
     for arguments in (grid.split(), ["compare", root / "qa", "--out", root / "compared"]):
         assert command(*arguments).code == 0
-    make_symbols(Symbols(kind="promoter", out=root / "promoter", sequences=40))
     Shift(1, torch.arange(32.0), {"method": "zero-mean"}).save(root / "shift.safetensors")
     # readers and encoders of words, what is written for others, and pieces that were joined
     encoder, tokenizer = load_text_encoder(str(stages.text))
@@ -83,8 +72,7 @@ def whole(
         Layout(2, 3, 0),
         {"what": "text QA"},
     )
-    no_training = TextPretraining(data="none", start=str(stages.text), length=16)
-    pretrain_text(root / "text", no_training)
+    pretrain_text(PretrainText(out=root / "text", data="none", start=str(stages.text), length=16))
     assert (
         command("convert", root / "models/encoder", root / "converted.pt", "--to", "fairseq").code
         == 0
@@ -230,17 +218,11 @@ def readers(stages: Stages, chain: Path) -> dict[str, Read]:
         "qa/results.jsonl": lambda root: loud(
             "report", root / "qa", root / "corpus", "--models", root / "models"
         ),
-        "side/tables/text_side.json": report("side"),
         "grid/degradation.json": report("grid"),
         "compared/compare.json": lambda root: (
             said_by(lambda: values.update(read_json(root / "compared/compare.json")))
             or same("comparison", dict(values))
         ),
-        "side/runs/order/english-0/scores.json": lambda root: said_by(
-            lambda: read_runs(root / "side")
-        ),
-        "promoter/train.jsonl": lambda root: said_by(lambda: load_task(root / "promoter")),
-        "promoter/task.json": lambda root: said_by(lambda: load_task(root / "promoter")),
         **{
             f"words/{name}": lambda root: said_by(lambda: load_reader(root / "words"))
             for name in ("tokenizer.json", "tokenizer_config.json")

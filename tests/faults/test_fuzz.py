@@ -24,9 +24,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from speechssl.audio import read_audio
-from speechssl.io import write_json
-from speechssl.stats import BootstrapUnits
-from speechssl.text_side.runs import write_scores
 
 from .conftest import CASES, Stages, check_refusal, command, little_memory
 
@@ -331,35 +328,6 @@ def kinds(workshop: Path, stages: Stages, chain: Path, work: Path) -> dict[str, 
         soundfile.write(buffer, whole, 16_000, format=name.upper())
         headers[name] = buffer.getvalue()
     train = stages.commands(chain)["train dual"]
-    side, measures = work / "side", {"units": 1.0, "surprise": 0.5, "different": None, "known": 0.5}
-    line = {
-        "id": "u",
-        "prompt": [1],
-        "followed": [2],
-        "drawn": {"1": [3]},
-        "measures": {"1": measures, "what followed": measures},
-    }
-    for arm in ("scratch", "english"):
-        about = {
-            "encoder": arm,
-            "curve": [{"step": n, "loss": 1.0 / n, "score": 0.1 * n} for n in (1, 2)],
-        }
-        drawn = BootstrapUnits("passage", (("a",), ("a",), ("b",), ("c",)))
-        write_scores(
-            side,
-            "order",
-            "accuracy",
-            arm,
-            0,
-            {f"i{n}": (1.0, float(n % 3 > 0)) for n in range(4)},
-            about,
-            drawn,
-        )
-    go_on = {"arm": "scratch", "options": {"prompt_seconds": 1.0}, "continuations": [line]}
-    write_json(side / "continuations/scratch-0.json", go_on, checked=True)
-
-    def gained(folder: Path) -> Sequence[object]:
-        return "text", "gains", folder
 
     return {
         "manifest .jsonl": Kind("m.jsonl", listed.encode(), json_lines, units),
@@ -437,10 +405,6 @@ def kinds(workshop: Path, stages: Stages, chain: Path, work: Path) -> dict[str, 
             lambda folder: ("report", folder, corpus),
             0.2,
         ),
-        "scores of the text side": of(
-            side, "runs/order/english-0/scores.json", json_values, gained, 0.2
-        ),
-        "continuations": of(side, "continuations/scratch-0.json", json_values, gained, 0.2),
         **{
             f"audio .{name}": Kind(f"q0.{name.replace('rf64', 'wav')}", headers[name], sound, units)
             for name in FORMATS
@@ -476,8 +440,6 @@ NAMES = (
     ),
     *(
         "results.jsonl",
-        "scores of the text side",
-        "continuations",
         *(f"audio .{name}" for name in FORMATS),
     ),
 )

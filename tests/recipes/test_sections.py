@@ -1,5 +1,5 @@
-"""The configurations of all recipes: every section holds options of a verb that its scripts call
-with it."""
+"""The configurations of all recipes: every section holds options of a verb, or of a program of the
+recipe, that its scripts call with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from speechssl.cli import VERBS, config_of
 from speechssl.cli.parser import check_section
 from speechssl.errors import InputError
 
-from .shared import ROOT
+from .shared import ROOT, script
 
 # of scripts
 FILES = [
@@ -44,6 +44,15 @@ def calls(recipe: Path) -> list[tuple[str, str]]:
     ]
 
 
+def options_of_program(path: Path) -> type:
+    """The dataclass that a program of a recipe gives to `speechssl.cli.script`."""
+    program = script(f"{path.parent.name}/{path.name}")
+    (name,) = re.findall(r"sys\.exit\(script\(\w+, (\w+)\)\)", path.read_text())
+    options = getattr(program, name)
+    assert isinstance(options, type)
+    return options
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_every_section_of_a_recipe_holds_options_of_its_verb(file: Path) -> None:
     known, found = calls(file.parent), yaml.safe_load(file.read_text())
@@ -64,14 +73,17 @@ def test_every_section_of_a_recipe_holds_options_of_its_verb(file: Path) -> None
         verbs = {
             " ".join(some[:n]) for some in words for n in (1, 2)
         } & VERBS.keys() | IN_FUNCTIONS.get(file.parent.name, set())
+        options = {verb: config_of(verb) for verb in verbs}
+        programs = re.findall(r"python \$HERE/(\w+\.py)", "\n".join(of_stage))
+        options |= {name: options_of_program(file.parent / name) for name in programs}
         refused = []
-        for verb in verbs:
+        for verb, config in options.items():
             try:
-                check_section(verb, config_of(verb), found[stage] or {}, f"{file}: {stage}")
+                check_section(verb, config, found[stage] or {}, f"{file}: {stage}")
             except InputError as error:
                 refused.append(str(error))
         # scripts choose among several verbs by what is there
-        assert len(refused) < len(verbs), (stage, refused)
+        assert len(refused) < len(options), (stage, refused)
         hidden = [
             name
             for name in found[stage] or ()
