@@ -16,7 +16,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import tempfile
 import threading
 import time
@@ -28,33 +27,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
 from speechssl.errors import InputError
 from speechssl.processes import agreed, is_main, main_first
 
 if TYPE_CHECKING:  # every verb imports this file, and most can print their help without torch
     import torch
 
-CARD, MADE_FROM, CORPUS_RECORD, CHECKSUM = (
-    "card.json",
-    "made_from.json",
-    "settings.json",
-    "checksum",
-)
-SLOW = 1 << 30  # bytes of a file whose hash takes seconds
-# file systems that lock no folders, such as NFS
-LOCKLESS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+CARD, MADE_FROM, CORPUS_RECORD = "card.json", "made_from.json", "settings.json"
 # a tenth of a second apart, to take a lock that others hold for as long as they append a row
 TRIES = 5
-RACES = 100  # in a row that are lost to those who remove the folder of a lock
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # of the folders that threads of this process hold; re-entrant within a thread
 _LOCKS: dict[Path, threading.RLock] = {}
 _HELD: dict[Path, int] = {}  # how often each of them is held
-_WARNED: set[tuple[str, str]] = set()  # cards and their hashes that were found changed
-# of what is no card; files of others may have something else by the name
-_CHECKED = re.compile("[0-9a-f]{16}")
 _REFUSED = re.compile(r"\(os error (\d+)\)$")
 
 
@@ -165,12 +150,8 @@ class Card(dict[str, Any]):
         )
 
 
-def write_json(path: Path | str, value: Any, checked: bool = False) -> None:
-    """A card, and an object that is to be `checked`, also gets a `checksum` over all that it
-    says."""
-    if isinstance(value, dict) and (checked or Path(path).name.endswith(CARD)):
-        value = {k: v for k, v in value.items() if k != CHECKSUM}
-        value[CHECKSUM] = hash_json(json.loads(json.dumps(value)))
+def write_json(path: Path | str, value: Any) -> None:
+    """Write a card, or any other value, as JSON with sorted keys."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
 
 
@@ -236,11 +217,9 @@ def _real(folder: str) -> str:
 
 
 def read_json(path: Path | str) -> Any:
-    """What `write_json` was given. Raises InputError when the file is missing or is not JSON, or a
-    card is not an object.
+    """Read what `write_json` was given.
 
-    Of one with a checksum that was changed after it was written, by hand or by a fault, stderr says
-    so, once.
+    Raises InputError when the file is missing or is not JSON, or a card is not an object.
     """
     try:
         value = parse_json(Path(path).read_text(encoding="utf-8"))
@@ -252,33 +231,15 @@ def read_json(path: Path | str) -> Any:
         raise InputError(
             f"cannot read {path} as JSON ({error}); make it again with the command that wrote it"
         ) from error
-    is_card = Path(path).name.endswith(CARD)
-    if is_card and not isinstance(value, dict):
+    if not Path(path).name.endswith(CARD):
+        return value
+    if not isinstance(value, dict):
         raise InputError(
             f"{path} is not a JSON object; make it again with the command that wrote it"
         )
-    if not is_card and not (
-        isinstance(value, dict) and _CHECKED.fullmatch(str(value.get(CHECKSUM)))
-    ):
-        return value
     card = Card(value)
     card.path = Path(path)
-    stated = card.pop(CHECKSUM, None)
-    checksum = hash_json(card)
-    # cards of others and older ones have none
-    if stated not in (None, checksum) and (str(path), checksum) not in _WARNED:
-        _WARNED.add((str(path), checksum))
-        warn_edited(path)
-    return card if is_card else dict(card)
-
-
-def warn_edited(path: Path | str) -> None:
-    """Say on stderr that a file is not what its card, or its checksum, says."""
-    say = (
-        f"{path} was changed after it was written; make it again with the command that wrote "
-        "it where that was not meant"
-    )
-    tqdm.write(say, file=sys.stderr)
+    return card
 
 
 def parse_json(text: str, halves: bool = False) -> Any:
@@ -333,25 +294,6 @@ def hash_files(paths: Iterable[Path]) -> str:
             return hashlib.file_digest(file, "sha256").digest()
 
     return hash_bytes(*map(digest, map(Path, paths)))
-
-
-def check_kept(folder: Path, card: Mapping[str, Any]) -> None:
-    """Raises InputError (in the first process) where a file that is kept in a folder is not what
-    its card has under `files`."""
-    files = card.get("files", {})  # older cards have none
-    if not isinstance(files, dict) or any(Path(name).name != name for name in files):
-        raise InputError(
-            f"the card of {folder} does not say what its files are; delete the "
-            "folder, and it is made again"
-        )
-    for name, stated in files.items() if is_main() else ():
-        if (folder / name).is_file() and (size := (folder / name).stat().st_size) > SLOW:
-            print(f"checking {folder / name} ({size / 1e9:.0f} GB)", file=sys.stderr)
-        if not (folder / name).is_file() or hash_files([folder / name]) != stated:
-            raise InputError(
-                f"{folder / name} is not the file that its card describes; delete "
-                f"{folder}, and it is made again"
-            )
 
 
 def hash_json(value: Any) -> str:
@@ -423,40 +365,33 @@ def locked(
 
 
 def _lock(folder: Path, wait: bool, shared: bool) -> int:
-    """A handle of the folder, which is made and locked; -1 without fcntl. Raises BlockingIOError
-    where another has it.
+    """Make a folder and lock it. Returns its handle, -1 without fcntl (Windows).
 
-    Whoever lets an empty folder go removes it: what was made may be gone before it is opened, and
-    what is locked may be no longer the one that has the name.
+    Raises BlockingIOError where another run holds it. Whoever lets an empty folder go removes it,
+    so that the one that was locked may no longer be the one that has the name: then once more.
     """
-    gone = 0
+    try:
+        import fcntl
+    except ImportError:
+        folder.mkdir(parents=True, exist_ok=True)
+        return -1
+    kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
     while True:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            try:
-                import fcntl
-            except ImportError:
-                return -1
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
             handle = os.open(folder, os.O_RDONLY)
-        except (FileNotFoundError, FileExistsError):
-            if (gone := gone + 1) == RACES:  # nobody removes it: it cannot be made
+            try:
+                fcntl.flock(handle, kind)
+                if os.path.samestat(os.fstat(handle), os.stat(folder)):
+                    return handle
+            except BlockingIOError:
+                os.close(handle)
                 raise
-            continue
-        try:
-            fcntl.flock(
-                handle,
-                (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB),
-            )
-            if os.path.samestat(os.fstat(handle), os.stat(folder)):
-                return handle
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            if error.errno in LOCKLESS:
+            except FileNotFoundError:
+                pass
+            except OSError:  # a file system that locks no folders
                 return handle
             os.close(handle)
-            raise
-        os.close(handle)
 
 
 @contextmanager
@@ -668,7 +603,7 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
     wanted where, and how to get it there.
     """
     if Path(name).is_dir():
-        return _whole(Path(name), what)
+        return Path(name)
     name = str(name)
     if not _NAME.fullmatch(name) or ".." in name:
         raise InputError(
@@ -677,7 +612,7 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
         )
     root = models_root()
     if folder := _in_models(name):
-        return _whole(folder, what)
+        return folder
     places = (
         SHIPPED.glob("*/*.safetensors")
         if what == "codebook"
@@ -740,31 +675,6 @@ def found_checkpoint(name: str) -> Path | None:
     return Path(cached).parent if isinstance(cached, str) else None
 
 
-def _whole(folder: Path, what: str) -> Path:
-    """The folder. Raises InputError where it holds other weights than the card in it, or that of
-    its pre-training above it, says."""
-    card, above = folder / CARD, folder.absolute().parent / CARD
-    # an encoder of speech is checked where it is loaded
-    if what != "speech encoder" and card.is_file():
-        check_kept(folder, read_json(card))
-    origin = read_json(above) if folder.name == "encoder" and above.is_file() else {}
-    if str(origin.get("what")).startswith("text ") and hash_of_weights(str(folder)) != origin.get(
-        "weights"
-    ):
-        raise InputError(
-            f"the weights in {folder} are not those that {above} names; make them again"
-        )
-    # older cards do not say
-    others, hashes = origin.get("others"), hash_of_others(folder) if origin.get("others") else {}
-    if isinstance(others, dict) and (
-        changed := [name for name in others if hashes.get(name) != others[name]]
-    ):
-        raise InputError(
-            f"{folder / changed[0]} is not the file that {above} names; make the encoder again"
-        )
-    return folder
-
-
 def _in_models(name: str) -> Path | None:
     """A checkpoint below the models folder, in a folder of its owner or without."""
     return next(
@@ -775,13 +685,6 @@ def _in_models(name: str) -> Path | None:
         ),
         None,
     )
-
-
-def hash_of_others(folder: Path) -> dict[str, str]:
-    """What lies beside the weights of a text encoder that was pre-trained here: its settings, its
-    tokeniser, its head."""
-    paths = sorted([*folder.glob("*.json"), *folder.glob("*/*.safetensors")])
-    return {path.relative_to(folder).as_posix(): hash_files([path]) for path in paths}
 
 
 def hash_of_weights(name: str) -> str | None:

@@ -14,9 +14,9 @@ import os
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, make_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 from speechssl.errors import InputError, MissingExtra
 
@@ -94,6 +94,12 @@ SNR_OVER = (
     "measure the SNR over the active parts of the speech, or over the whole signal "
     "including pauses (as arXiv 2210.07978)"
 )
+# of distorted speech for training; dB, uniform: of arXiv 2210.07978 (the follow-up of 2203.16104) as
+# the shares of m, g and r, over the signal
+SNR = (10.0, 19.0)
+# of distorting a crop at all: the rest is the replay of clean speech; there the shares sum to 1,
+# none is clean
+DISTORTED = 0.75
 BF16 = {"fp32": False, "bf16": True}  # the values of --precision where a switch stands behind it
 
 
@@ -136,29 +142,26 @@ def group(default: Any, title: str, without: Sequence[str] = ()) -> Any:
     return field(metadata={"title": title, "without": tuple(without)}, default=default)
 
 
-def unset(config: type, *names: str) -> Any:
-    """Options like those of a dataclass, of which these have no default: None stands for that of
-    another source."""
-    options = []
-    for f in fields(config):
-        hint, default, metadata = (
-            get_type_hints(config, include_extras=True)[f.name],
-            f.default,
-            dict(f.metadata),
-        )
-        if f.name in names:
-            hint, default = hint | None, None
-        if metadata:
-            options.append((f.name, hint, field(default=default, metadata=metadata)))
-    return make_dataclass(config.__name__, options, frozen=True)()
-
-
 def flat(config: Any) -> dict[str, Any]:
     """The names and values of all options of a dataclass and of its groups."""
     values: dict[str, Any] = {}
     for f in fields(config):
         value = getattr(config, f.name)
         values |= flat(value) if is_dataclass(value) and "title" in f.metadata else {f.name: value}
+    return values
+
+
+def changed(options: Any, default: Any = None) -> dict[str, Any]:
+    """The options of a dataclass and of its groups that are not as by default, by name; default:
+    an instance with the defaults."""
+    values: dict[str, Any] = {}
+    for f in fields(options):
+        value = getattr(options, f.name)
+        usual = f.default if default is None else getattr(default, f.name)
+        if "title" in f.metadata:
+            values |= changed(value, usual)
+        elif value != usual:
+            values[f.name] = value
     return values
 
 

@@ -32,7 +32,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import TensorBoardCallback
 
 from speechssl.errors import InputError
-from speechssl.io import hash_files, parse_json, read_json, write_json, write_lines
+from speechssl.io import parse_json, read_json, write_json, write_lines
 from speechssl.options import EvalOptions, TrainingOptions
 from speechssl.processes import (
     agreed,
@@ -46,7 +46,6 @@ from speechssl.processes import (
 )
 
 Batch = dict[str, torch.Tensor]
-SUMS = "sums.json"  # of the files of a checkpoint
 PATIENCE = 20  # updates in a row that may be dropped
 
 
@@ -123,7 +122,7 @@ class Watch(TrainerCallback):
     @property
     def skipped(self) -> int:
         """Updates that were dropped, those before a kill among them."""
-        return len(set(_sound_lines(self.skips, lambda step: type(step) is int)))
+        return len(set(_whole_lines(self.skips)))
 
     def load(self, checkpoint: Path) -> None:
         """Training that goes on from a checkpoint has the same next log line as if it had not
@@ -163,7 +162,7 @@ class Watch(TrainerCallback):
         """Seconds of training until the last line of the log, kills and what came before them
         included, and peaks of memory, in GB: `seconds`, `peak_gb`, and on a GPU `gpu_gb`.
         """
-        lines = _sound_lines(self.path, _is_numbers)
+        lines = _whole_lines(self.path)
         names = dict.fromkeys(
             n for line in lines for n in ("seconds", "peak_gb", "gpu_gb") if line.get(n) is not None
         )
@@ -177,7 +176,7 @@ class Watch(TrainerCallback):
         if self.evaluation and (best := self.evaluation.best(vars(state))):
             state.best_model_checkpoint = str(Path(args.output_dir) / f"checkpoint-{best[0]}")
         if state.is_world_process_zero and self.path.is_file():
-            lines = _sound_lines(self.path, _is_numbers)
+            lines = _whole_lines(self.path)
             write_lines(self.path, [line for line in lines if line["step"] <= state.global_step])
         self.begun, self.before = time.monotonic(), self.usage().get("seconds", 0.0)
 
@@ -252,44 +251,14 @@ class Watch(TrainerCallback):
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         write_json(checkpoint / f"tally-{rank()}.json", self.tally)
         together()  # each process writes its random state and its tally
-        if state.is_world_process_zero:
-            files = sorted(
-                path for path in checkpoint.iterdir() if path.is_file() and path.name != SUMS
-            )
-            write_json(checkpoint / SUMS, {path.name: hash_files([path]) for path in files})
 
 
-def _sound_lines(path: Path, sound: Callable[[Any], bool]) -> list[Any]:
-    """What the lines of a file say in JSON, without those that a fault has damaged, of which stderr
-    has a note, and a last one that a kill cut short. There need be no file.
-    """
-    values, damaged = [], 0
-    for line in (
-        path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        if path.is_file()
-        else ()
-    ):
-        try:
-            value = parse_json(line) if line.isascii() else None  # as it was written
-        except ValueError:
-            value = None
-        if sound(value):
-            values.append(value)
-        else:
-            damaged += line.endswith("\n")
-    if damaged and is_main():
-        tqdm.write(f"{path}: {damaged} damaged line{'s' * (damaged > 1)} left out", file=sys.stderr)
-    return values
-
-
-def _is_numbers(line: Any) -> bool:
-    """Whether this is a line of the log: a step, and numbers, or null for what is not finite."""
-    if not isinstance(line, dict) or type(line.get("step")) is not int:
-        return False
-    return all(
-        value is None or (type(value) in (int, float) and math.isfinite(value))
-        for value in line.values()
-    )
+def _whole_lines(path: Path) -> list[Any]:
+    """Read the JSON lines of a file, without a last one that a kill cut short."""
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [parse_json(line) for line in lines if line.endswith("\n")]
 
 
 class TensorBoardLog(TensorBoardCallback):
@@ -450,7 +419,6 @@ def fit(
     watch = Watch(folder, options, audio_seconds, evaluation)
     evaluation = watch.evaluation
     if last is not None:
-        check_sums(last, f"delete {last} and give the same command, which goes on without it")
         watch.load(last)
         state = read_json(last / "trainer_state.json")
         if state["global_step"] >= options.steps or (evaluation and evaluation.is_over(state)):
@@ -542,7 +510,6 @@ def _result(
     if evaluation and (best := evaluation.best(state)):
         step, score = best
         checkpoint = folder / f"checkpoint-{step}"
-        check_sums(checkpoint, f"delete {folder} and give the same command, which trains again")
         model.load_state_dict(load_file(checkpoint / "model.safetensors"))
         tested_on = {"split": evaluation.options.eval_split, "items": evaluation.items}
         result["best"] = {
@@ -551,20 +518,6 @@ def _result(
             "score": round(score, 5),
         } | tested_on
     return result
-
-
-def check_sums(checkpoint: Path, remedy: str) -> None:
-    """Raises InputError where a file of a checkpoint is gone or is not as it was saved.
-
-    A run that was killed before it wrote the sums left none; older ones are not of all files.
-    """
-    sums = checkpoint / SUMS
-    for name, checksum in read_json(sums).items() if sums.is_file() else ():
-        path = checkpoint / name
-        if not path.is_file():
-            raise InputError(f"{path} is missing, which {SUMS} beside it names; {remedy}")
-        if hash_files([path]) != checksum:
-            raise InputError(f"{path} is not as it was saved; {remedy}")
 
 
 def last_checkpoint(folder: Path) -> Path | None:

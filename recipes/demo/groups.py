@@ -48,7 +48,7 @@ def main(exp: Path, *others: str) -> None:
         "FF1 by what is heard: the synthesiser of training, noise, new words, another synthesiser"
     )
     table = Table(title, ("system", *groups), tuple(lines), note)
-    write_json(exp / "groups.json", table.values, checked=True)
+    write_json(exp / "groups.json", table.values)
     print(markdown([table]))
 
 

@@ -134,7 +134,7 @@ def main(exp: Path) -> None:
         ("units", unit_quality(exp)),
         ("assignments", assignments(exp)),
     ):
-        write_json(exp / "tables" / f"{name}.json", table.values, checked=True)
+        write_json(exp / "tables" / f"{name}.json", table.values)
         print(f"\n{table.markdown}")
 
 

@@ -100,7 +100,7 @@ def main(exp: Path, splits: list[str]) -> None:
     )
     for folder, name, make in found:
         table = make(folder)
-        write_json(folder / "tables" / f"{name}.json", table.values, checked=True)
+        write_json(folder / "tables" / f"{name}.json", table.values)
         print(f"{folder}:\n\n{table.markdown}\n")
 
 

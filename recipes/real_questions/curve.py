@@ -134,7 +134,7 @@ def fit(out: Path, systems: list[str]) -> None:
         " ".join(notes),
     )
     print(table.markdown)
-    write_json(out / "curve.json", table.values, checked=True)
+    write_json(out / "curve.json", table.values)
     draw(out / "curve.svg", questions, scores, at)
     print(f"\nfigure: {out / 'curve.svg'}")
 

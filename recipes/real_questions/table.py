@@ -60,7 +60,7 @@ def main(out: Path) -> None:
     )
     table = Table("Real questions, spoken", columns, tuple(rows), " ".join(notes))
     print(table.markdown)
-    write_json(out / "table.json", table.values, checked=True)
+    write_json(out / "table.json", table.values)
     for part in ("on-dev", "on-test"):
         if {("dual", "clean", "ff1"), ("dual-scratch", "clean", "ff1")} <= set(found[part]):
             dual, scratch = (

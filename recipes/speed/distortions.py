@@ -16,6 +16,7 @@ from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.encoders.load import load_checkpoint
 from speechssl.errors import MissingExtra
 from speechssl.pretrain.model import HubertPretraining
+from speechssl.pretrain.options import Convolutions, Prediction
 
 CLUSTERS, CROPS = 100, 10
 
@@ -48,7 +49,9 @@ def times_real_time(
 def training(speech: list[np.ndarray], repeats: int) -> list[float]:
     """The same of steps of the small HuBERT on batches of CROPS crops."""
     encoder = load_checkpoint(MODELS / SHIPPED).model.float().train().requires_grad_(True)
-    model = HubertPretraining(encoder, CLUSTERS)  # type: ignore[arg-type]
+    prediction = Prediction(visible_weight=0.0, projection=128)
+    convolutions = Convolutions(feature_penalty=10.0, gradient_scale=1.0)
+    model = HubertPretraining(encoder, CLUSTERS, prediction, convolutions)  # type: ignore[arg-type]
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
     samples = torch.from_numpy(np.stack(speech[:CROPS]))
     frames = int(encoder._get_feat_extract_output_lengths(samples.shape[1]))  # type: ignore[operator]

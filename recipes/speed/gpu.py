@@ -42,7 +42,8 @@ from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.load import load_checkpoint
 from speechssl.pretrain.model import HubertPretraining
-from speechssl.pretrain.presets import HUBERT
+from speechssl.pretrain.options import Hubert
+from speechssl.pretrain.presets import options_of_size
 from speechssl.timing import FrameGrid
 
 DATASHEET = 989.0  # TFLOP/s in bf16 of an H100 SXM, without sparsity
@@ -56,6 +57,8 @@ DROPOUT = {
     "feat_proj_dropout": 0.1,
     "layerdrop": 0.0,
 }
+# its second iteration
+BASE = options_of_size(Hubert(source=Path(), out=Path(), size="base", teacher="first"))
 PARTS = ("rate", "extraction", "pretraining", "dual")
 
 
@@ -239,7 +242,8 @@ class Plain(HubertPretraining):
     ) -> Any:
         features, last = plain(self.encoder, samples, mask)
         found = self.predict(last, labels, mask)
-        return found | {"loss": found["loss"] + self.penalty * features.float().pow(2).mean()}
+        penalty = self.convolutions.feature_penalty * features.float().pow(2).mean()
+        return found | {"loss": found["loss"] + penalty}
 
 
 def steps(
@@ -249,15 +253,7 @@ def steps(
     encoder: Any = AutoModel.from_pretrained(
         path, dtype=torch.float32, attn_implementation="sdpa", **DROPOUT
     )
-    published = HUBERT["base"].iterations[-1]
-    model = kind(
-        encoder,
-        published.clusters,
-        published.projection,
-        0.0,
-        published.penalty,
-        published.gradient_scale,
-    )
+    model = kind(encoder, BASE.targets.clusters, BASE.prediction, BASE.convolutions)
     model = model.to(bench.device).train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
 
@@ -285,9 +281,7 @@ def pretraining(bench: Bench) -> None:
     begins = torch.rand(crops, frames, generator=generator) < 0.08
     batch = {
         "samples": torch.randn(crops, samples, generator=generator),
-        "labels": torch.randint(
-            0, HUBERT["base"].iterations[-1].clusters, (crops, frames), generator=generator
-        ),
+        "labels": torch.randint(0, BASE.targets.clusters, (crops, frames), generator=generator),
         # ten frames from each beginning
         "mask": torch.nn.functional.pad(begins, (9, 0)).unfold(1, 10, 1).any(2),
     }

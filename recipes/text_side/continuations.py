@@ -102,7 +102,7 @@ def continue_recordings(o: Continue) -> None:
         "weights": lm.card["weights"],
         "continuations": lines,
     }
-    write_json(o.results / "continuations" / f"{arm_name(o.arm)}-{seed}.json", card, checked=True)
+    write_json(o.results / "continuations" / f"{arm_name(o.arm)}-{seed}.json", card)
     print("\n\n".join(table.text for table in continuation_tables([card])))
 
 

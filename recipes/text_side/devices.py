@@ -175,7 +175,7 @@ def device_table(o: Devices) -> Table:
         tuple(lines),
         " ".join(filter(None, notes)),
     )
-    write_json(o.results / "tables" / "devices.json", {"tables": [table.values]}, checked=True)
+    write_json(o.results / "tables" / "devices.json", {"tables": [table.values]})
     return table
 
 

@@ -92,7 +92,6 @@ def gains_tables(o: Gains) -> list[Table]:
     write_json(
         o.results / "tables" / "text_side.json",
         {"tables": [table.values for table in tables]},
-        checked=True,
     )
     return tables
 

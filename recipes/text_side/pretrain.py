@@ -28,7 +28,7 @@ from transformers import AutoConfig, BertConfig, PreTrainedModel, PreTrainedToke
 from speechssl.cli import script
 from speechssl.dual.options import ASSIGNMENT, BATCH, CHECKPOINTING, DROPOUT
 from speechssl.errors import InputError
-from speechssl.io import checkpoint_folder, hash_of_others, replacing, stage
+from speechssl.io import checkpoint_folder, replacing, stage
 from speechssl.options import (
     BERT,
     DEVICE,
@@ -239,7 +239,6 @@ def pretrain_text(o: PretrainText) -> None:
                         "options": options,
                         "training": training,
                         "weights": encoder_named(str(folder))["weights"],
-                        "others": hash_of_others(folder),
                     }
                     step.finish(card)
     print(f"{folder}: text encoder, {o.objective} on {o.data}")

@@ -16,12 +16,13 @@ from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.io import (
     stage,
+    write_json,
     write_text,
 )
 from speechssl.options import Count, Whole, argument, option
 from textside.data import Text, load_text, sentences
 from textside.runs import decisive
-from textside.tasks import SPLITS, write_card
+from textside.tasks import SPLITS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +198,7 @@ def _write(
             for i, e in enumerate(examples)
         )
         write_text(folder / f"{split}.jsonl", "".join(lines))
-    write_card(folder, {"task": name, "text": source})
+    write_json(folder / "task.json", {"task": name, "text": source})
     return f"{folder}: {name}, " + ", ".join(
         (f"{len(examples)} {split}") for split, examples in splits.items()
     )

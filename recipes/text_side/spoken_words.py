@@ -26,7 +26,6 @@ from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.io import (
-    hash_files,
     stage,
     write_text,
 )
@@ -194,7 +193,6 @@ def make_spoken_words(o: SpokenWords) -> None:
             write_text(o.out / MANIFEST, "".join(json.dumps(asdict(line)) + "\n" for line in lines))
             card = {
                 "what": "spoken words",
-                "manifest": hash_files([o.out / MANIFEST]),
                 "words": len(pairs),
                 "voices": [voice.name for voice in voices[: o.voices]],
                 "pairs": [described(pair) for pair in pairs],

@@ -44,9 +44,7 @@ from speechssl.dual.train import unit_encoder
 from speechssl.errors import InputError
 from speechssl.finetuning import add, added
 from speechssl.io import (
-    CHECKSUM,
     MADE_FROM,
-    hash_json,
     hash_of_weights,
     read_json,
     replacing,
@@ -212,7 +210,7 @@ def write_surface(
         }
         for part, by_name in parts.items()
     }
-    write_json(folder / "surface.json", {**details, "parts": means}, checked=True)
+    write_json(folder / "surface.json", {**details, "parts": means})
 
 
 # ---- what the reader began as
@@ -308,8 +306,8 @@ def windows_of(
 
 
 class Losses:
-    """The loss of every window at a point. What was taken is in a file, a line with a checksum a
-    point, and is not taken again."""
+    """The loss of every window at a point. What was taken is in a file, a line a point, and is
+    not taken again."""
 
     def __init__(
         self,
@@ -321,25 +319,12 @@ class Losses:
         self.model, self.windows, self.path, self.place = model, windows, path, place
         self.end = {name: value.detach().clone() for name, value in model.named_parameters()}
         self.by_point: dict[str, dict[str, list[float]]] = {}
-        lines = (
-            path.read_text(encoding="utf-8", errors="replace").splitlines()
-            if path.is_file()
-            else []
-        )
-        sound = []
-        for line in filter(None, lines):
-            with suppress(ValueError, AttributeError):  # a kill cut it short, or it was damaged
-                point = json.loads(line)
-                if point.pop(CHECKSUM, None) == hash_json(point):
-                    self.by_point |= point
-                    sound.append(line)
-        if again := len(list(filter(None, lines))) - len(sound):
-            tqdm.write(
-                f"{path}: {again} lines are damaged or cut short by a kill; their points "
-                "are taken again",
-                file=sys.stderr,
-            )
-            write_text(path, "".join(f"{line}\n" for line in sound))
+        if path.is_file():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                with suppress(ValueError):  # a kill cut it short
+                    self.by_point |= json.loads(line)
+            whole = (json.dumps({name: losses}) for name, losses in self.by_point.items())
+            write_text(path, "".join(f"{line}\n" for line in whole))
 
     @torch.inference_mode()
     def at(self, name: str, steps: Sequence[tuple[float, Weights]]) -> dict[str, list[float]]:
@@ -354,11 +339,8 @@ class Losses:
             by_split = {
                 split: list(self._losses(windows)) for split, windows in self.windows.items()
             }
-            # by a kill
-            cut_short = self.path.is_file() and self.path.read_bytes()[-1:] not in (b"", b"\n")
-            line = json.dumps({name: by_split, CHECKSUM: hash_json({name: by_split})})
             with self.path.open("a", encoding="utf-8") as file:
-                file.write("\n" * cut_short + line + "\n")
+                file.write(json.dumps({name: by_split}) + "\n")
             self.by_point[name] = by_split
         return self.by_point[name]
 

@@ -21,11 +21,12 @@ from speechssl.io import (
     hash_files,
     parse_json,
     stage,
+    write_json,
     write_text,
 )
 from speechssl.options import Count, Whole, argument, option
 from textside.runs import decisive
-from textside.tasks import ACCURACY, SPEARMAN, SPLITS, write_card
+from textside.tasks import ACCURACY, SPEARMAN, SPLITS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +148,7 @@ def make_symbols(o: Symbols) -> None:
             }
             if o.kind in ("promoter", "composer"):
                 details["note"] = f"{name}: {SOURCES[o.kind]}."
-            write_card(o.out, details)
+            write_json(o.out / "task.json", details)
             counts = ", ".join(f"{len(of_split)} {split}" for split, of_split in parts.items())
             symbols = {symbol for e in parts["train"] for symbol in e.symbols}
             made = f"{name}, {counts}, {len(symbols)} symbols ({SOURCES[o.kind]})"

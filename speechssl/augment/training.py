@@ -31,7 +31,8 @@ from speechssl.augment.noise import (
     stand_in,
 )
 from speechssl.errors import InputError, report_set_aside
-from speechssl.io import check_kept, hash_files, hash_json, locked, read_json, replacing, write_json
+from speechssl.io import hash_json, locked, read_json, replacing, write_json
+from speechssl.options import DISTORTED, SNR
 
 HOURS = 4.0  # of recordings that are kept (460 MB): of a larger set a part of each file
 LEAST = 10.0  # seconds that are kept of a file however many there are
@@ -46,12 +47,6 @@ WIDTHS = (0.5, 1.5)  # octaves that a missing band has
 # share of mixtures of the stand-in that have a second clip, up to 10 dB below: more scenes than
 # there are clips
 SECOND = 0.5
-# dB, uniform; of arXiv 2210.07978 (the follow-up of 2203.16104) as the shares of m, g and r, over
-# the signal
-SNR = (10.0, 19.0)
-# of distorting a crop at all: the rest is the replay of clean speech; there the shares sum to 1,
-# none is clean
-PROBABILITY = 0.75
 
 Range = tuple[float, float]
 Noise = Callable[[int, np.random.Generator], np.ndarray]  # n -> (n,) at 16 kHz, of any level
@@ -181,14 +176,9 @@ def _cached(
             library = assemble()
             with replacing(folder / "noise.int16") as temporary:
                 library.samples.tofile(temporary)
-            more = {
-                "edges": library.edges.tolist(),
-                "files": {"noise.int16": hash_files([folder / "noise.int16"])},
-            }
             # last: it says that the rest is whole
-            write_json(folder / "card.json", {**card, **more})
+            write_json(folder / "card.json", {**card, "edges": library.edges.tolist()})
         stored = read_json(folder / "card.json")
-        check_kept(folder, stored)
         edges = np.asarray(stored["edges"], np.int64)
     return _mapped(folder / "noise.int16", edges, card)
 
@@ -295,7 +285,7 @@ class TrainingDistortions:
     kinds: tuple[Kind, ...]
     seed: int = 0
     # of distorting at all: at the beginning, at the end
-    probability: Range = (PROBABILITY, PROBABILITY)
+    probability: Range = (DISTORTED, DISTORTED)
     snr: Range = SNR  # dB at the beginning, drawn uniformly
     snr_end: Range = SNR  # dB at the end
     double: float = 0.0  # share of the crops with noise that get a change (r, p or b) before it
@@ -363,7 +353,7 @@ def parse_distortions(
     sources: Mapping[str, Path] | None = None,
     *,
     seed: int = 0,
-    probability: Range = (PROBABILITY, PROBABILITY),
+    probability: Range = (DISTORTED, DISTORTED),
     snr: Range = SNR,
     snr_end: Range | None = None,
     double: float = 0.0,

@@ -647,7 +647,7 @@ class AlignedSplit:
                     "symbols": alignment.symbols.tolist(),
                     "beyond": alignment.beyond.tolist(),
                 }
-        write_json(path, part, checked=True)
+        write_json(path, part)
         return part
 
     def records(

@@ -368,7 +368,7 @@ def write_confusions(path: Path | str, model: ConfusionModel, card: Mapping[str,
         for name in ("language", "inserted", "vocabulary", "distances", "rates", "calibration")
     }
     words = {w: astuple(k) for w, k in model.words.items()}
-    write_json(path, values | {"kind": KIND, "card": dict(card), "words": words}, checked=True)
+    write_json(path, values | {"kind": KIND, "card": dict(card), "words": words})
 
 
 def read_confusions(path: Path | str) -> ConfusionModel:

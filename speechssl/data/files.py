@@ -888,7 +888,7 @@ def write_joined(paths: Sequence[Path], out: Path) -> Joined:
     samples, joined = join([read_native(path) for path in paths])
     check_audio(samples, SAMPLE_RATE, f"what was joined of {paths[0]} and {len(paths) - 1} more")
     write_flac(out, samples)
-    write_json(description, {**asdict(joined), "made_from": made_from}, checked=True)
+    write_json(description, {**asdict(joined), "made_from": made_from})
     return joined
 
 

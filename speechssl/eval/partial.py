@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-import zlib
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -72,12 +71,11 @@ def from_json(value: Any) -> Any:
 
 
 class PartialResult:
-    """A file of lines beside the result, each with its CRC-32: what the result is made from, then
-    recording and features.
+    """A file of JSON lines beside the result: what it is made from, then recordings with features.
 
     features: of recordings that an interrupted run encoded, by `str` of what they are known by;
-    none where the result would be made from something else. What follows a damaged line is encoded
-    again. Not for several processes: the output folder is locked.
+    none where the result would be made from something else. A last line that a kill cut short is
+    encoded again. Not for several processes: the output folder is locked.
     """
 
     def __init__(self, path: Path, made_from: str) -> None:
@@ -86,11 +84,10 @@ class PartialResult:
         lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
         self._whole = 0  # bytes of the lines that are kept
         for number, line in enumerate(lines):
-            checksum, _, text = line.partition(b" ")
+            if not line.endswith(b"\n"):
+                break
             try:
-                if int(checksum, 16) != zlib.crc32(text) or not text.endswith(b"\n"):
-                    break
-                content = json.loads(text)
+                content = json.loads(line)
                 if number:
                     self.features[content[0]] = from_json(content[1])
                 elif content != made_from:
@@ -121,5 +118,4 @@ class PartialResult:
 
 
 def _line(content: Any) -> bytes:
-    text = json.dumps(content).encode() + b"\n"
-    return b"%08x " % zlib.crc32(text) + text
+    return json.dumps(content).encode() + b"\n"

@@ -143,9 +143,7 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
         replace(t, note=" ".join(filter(None, [t.note, *notes])))
         for t in (lecture, *degradation_tables(values), *scores)
     )
-    write_json(
-        out / "degradation.json", values | {"tables": [t.values for t in tables]}, checked=True
-    )
+    write_json(out / "degradation.json", values | {"tables": [t.values for t in tables]})
     # the lecture's here alone: its cells have several lines
     write_text(out / "tables.md", markdown([lecture, *tables]))
     return "\n\n".join(table.text for table in tables)

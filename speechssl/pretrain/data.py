@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
@@ -28,19 +28,18 @@ from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, report_set_aside
 from speechssl.io import (
     check_inside,
-    check_kept,
     hash_files,
     read_json,
     read_lines,
     replacing,
     write_json,
 )
+from speechssl.pretrain.options import Batches, Masks, Targets
 from speechssl.processes import is_main, processes
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch
 from speechssl.units.features import Features, frames_of
 from speechssl.units.kmeans import Codebook, fit_kmeans
-from speechssl.units.options import BUDGET, STARTS
 
 # ---- recordings and targets
 #
@@ -149,18 +148,20 @@ def training_data(
     )
 
 
+def _is_made_from(folder: Path, inputs: Mapping[str, Any]) -> bool:
+    """Whether a folder is finished and its card names these inputs."""
+    card = folder / "card.json"
+    return card.is_file() and inputs.items() <= read_json(card).items()
+
+
 def pack_audio(data: TrainingData, out: Path) -> Path:
     """The folder of a run's audio: one raw array, samples.s16 (int16), with bounds.npy; written
     once, beside `out`, for all runs.
 
-    Raises InputError where no recording can be read, and where a file that was written before has
-    changed since.
+    Raises InputError where no recording can be read.
     """
     folder, made_from = out.parent / f"packed-{data.hash}", {"corpus": data.hash}
-    if (folder / "card.json").is_file() and made_from.items() <= (
-        card := read_json(folder / "card.json")
-    ).items():
-        check_kept(folder, card)
+    if _is_made_from(folder, made_from):
         return folder
     bounds, failed = [0], {}
 
@@ -186,34 +187,30 @@ def pack_audio(data: TrainingData, out: Path) -> Path:
             f"({next(iter(failed.values()))}); give others"
         )
     _save(folder / "bounds.npy", np.array(bounds))
-    files = {name: hash_files([folder / name]) for name in ("samples.s16", "bounds.npy")}
-    write_json(folder / "card.json", made_from | {"files": files})
+    write_json(folder / "card.json", made_from)
     return folder
 
 
 def fit_targets(
     recordings: Sequence[TrainingRecording],
     features: Features,
-    clusters: int,
+    targets: Targets,
     seed: int = 0,
-    share: float | None = None,
-    budget: int = BUDGET,
-    starts: int = STARTS,
 ) -> Codebook:
     """K-means on the features of recordings drawn at random by the seed, as HuBERT does on 10 % of
-    them (arXiv 2106.07447, section IV-A); share: see `draw`. `budget` of their frames are kept,
-    where fairseq keeps all.
+    them (arXiv 2106.07447, section IV-A). `targets.budget` of their frames are kept, where fairseq
+    keeps all.
 
     The card says how many recordings were drawn from how many. Recordings that cannot be used are
     listed and left out. Raises InputError where none is left, for a share that cannot be drawn, and
     for more clusters than labels can name.
     """
-    _check_clusters(clusters)
-    chosen, drawn = draw(recordings, seed, share)
+    _check_clusters(targets.clusters)
+    chosen, drawn = draw(recordings, seed, targets.share)
     card = features.card | drawn | {"reference_reading": any(r.anchors is not None for r in chosen)}
     with single_threaded(WORKERS) as pool:
         frames = frames_of([Recording(r.id, r.audio) for r in chosen], features, pool, WORKERS)
-        return fit_kmeans(frames, clusters, card, budget, seed, starts)
+        return fit_kmeans(frames, targets.clusters, card, targets.budget, seed, targets.starts)
 
 
 def write_targets(
@@ -229,8 +226,8 @@ def write_targets(
     card; once.
 
     lengths: samples of every recording as `pack_audio` found it, 0 for those it set aside.
-    Raises InputError for labels at another rate than the frames they are for, where hardly any
-    cluster is used, and where a file that was written before has changed since.
+    Raises InputError for labels at another rate than the frames they are for, and where hardly any
+    cluster is used.
     """
     _check_clusters(codebook.size)
     rate = codebook.card.get("frame_rate", grid.frame_rate)
@@ -241,10 +238,7 @@ def write_targets(
             f"give a teacher or codebook of {grid.frame_rate:g} a second"
         )
     made_from = {"codebook": codebook.hash} | made_from
-    if (out / "card.json").is_file() and made_from.items() <= (
-        card := read_json(out / "card.json")
-    ).items():
-        check_kept(out, card)
+    if _is_made_from(out, made_from):
         return
     failed: dict[str, str] = {}
     uses = Counter(recording.audio for recording in recordings)
@@ -277,10 +271,9 @@ def write_targets(
         )
     _save(out / "labels.npy", np.concatenate(labels))
     _save(out / "bounds.npy", np.cumsum([0] + [len(x) for x in labels]))
-    files = {name: hash_files([out / name]) for name in ("labels.npy", "bounds.npy")}
     write_json(
         out / "card.json",
-        made_from | {"frame_rate": grid.frame_rate, "card": codebook.card, "files": files},
+        made_from | {"frame_rate": grid.frame_rate, "card": codebook.card},
     )
 
 
@@ -345,20 +338,9 @@ NO_LABEL = -1
 FLOOR = 1e-7  # beside a variance, as in transformers' feature extractor
 
 
-@dataclass(frozen=True)
-class MaskOptions:
-    """Spans of frames to hide: `probability` times the frames, were there no overlap (`span_mask`;
-    HuBERT: 0.80, length 10)."""
-
-    probability: float = 0.65
-    length: int = 10
-    visible_weight: float = 0.0  # weight of frames that are not masked
-    same_masks: bool = False  # all rows of a batch have equally many masked frames (`cut_to_same`)
-
-
 def span_mask(rng: np.random.Generator, frames: int, probability: float, length: int) -> np.ndarray:
     """(T,) bool; frames * probability / length spans of `length` frames, at least two, that may
-    overlap (fairseq's rule)."""
+    overlap (fairseq's rule; HuBERT: 0.80, length 10)."""
     count = max(int(frames * probability / length + rng.random()), 2)
     places = max(frames - length, 1)
     mask = np.zeros(frames, bool)
@@ -428,7 +410,7 @@ class Cropper:
     """Batches of random crops, a function of (seed, step) only.
 
     A batch is drawn from recordings of like length (`buckets`): where none is shorter than
-    `seconds`, from all of them.
+    `crop_seconds`, from all of them.
     Labels are always those of the clean signal. With `distort` the encoder gets a distorted crop,
     and the batch says which domain it is of; with `clean` the batch holds the undistorted crops,
     too, for a teacher.
@@ -440,9 +422,8 @@ class Cropper:
 
     data: LabelledAudio
     grid: FrameGrid
-    mask: MaskOptions
-    crops: int = 10  # B of a batch of full length; a batch of shorter crops has more
-    seconds: float = 4.0  # the longest crop
+    masks: Masks
+    batches: Batches
     seed: int = 0
     normalise: bool = True  # as the encoder wants its input
     distort: TrainingDistortions | None = None
@@ -466,10 +447,9 @@ class Cropper:
         stacked = partial(self._stacked, recordings, [crop for crop, _ in crops])
         if self.silence:
             crops = [self._silenced(rng, *crop) for crop in crops]
-        masks = np.stack(
-            [span_mask(rng, frames, self.mask.probability, self.mask.length) for _ in crops]
-        )
-        if self.mask.same_masks:
+        span = self.masks.mask_probability, self.masks.mask_length
+        masks = np.stack([span_mask(rng, frames, *span) for _ in crops])
+        if self.masks.same_masks:
             masks = cut_to_same(rng, masks)
         batch = {
             "labels": torch.from_numpy(np.stack([labels for _, labels in crops])),
@@ -514,9 +494,10 @@ class Cropper:
 
     @cached_property
     def _buckets(self) -> list[Bucket]:
-        frames = round(self.seconds * self.grid.frame_rate)
+        frames = round(self.batches.crop_seconds * self.grid.frame_rate)
         shortest = shortest_crop(frames, self.grid.frame_rate)
-        by_length = buckets(np.diff(self.data.label_bounds), frames, self.crops, shortest)
+        counts = np.diff(self.data.label_bounds)
+        by_length = buckets(counts, frames, self.batches.crops, shortest)
         if not by_length:
             raise InputError(_too_short(shortest / self.grid.frame_rate))
         return by_length
@@ -607,15 +588,14 @@ def moments(samples: np.ndarray) -> tuple[float, float]:
     return float(mean), float(max(np.square(samples).mean() - mean**2, 0.0))
 
 
-def check_crops(lengths: Sequence[int], grid: FrameGrid, seconds: float) -> None:
+def check_crops(lengths: Sequence[int], grid: FrameGrid, crop_seconds: float) -> None:
     """Report on stderr how many recordings are too short for the shortest crop. Raises InputError
     where all are.
 
-    lengths: samples of every recording, 0 for those that were set aside. seconds: of the longest
-    crop.
+    lengths: samples of every recording, 0 for those that were set aside.
     """
     hours = np.array([n for n in lengths if n]) / grid.sample_rate / 3600
-    shortest = shortest_crop(round(seconds * grid.frame_rate), grid.frame_rate)
+    shortest = shortest_crop(round(crop_seconds * grid.frame_rate), grid.frame_rate)
     used = np.array([grid.frames(n) >= shortest for n in lengths if n], bool)
     if not used.any():
         raise InputError(_too_short(shortest / grid.frame_rate))

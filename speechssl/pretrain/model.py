@@ -25,9 +25,9 @@ import copy
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,6 +39,7 @@ from torch.nn import functional
 from tqdm import tqdm
 from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
+from speechssl.augment.training import TrainingDistortions
 from speechssl.encoders.checkpoints import brief
 from speechssl.encoders.load import Checkpoint, load_checkpoint, save_extractor
 from speechssl.encoders.training import training_states
@@ -46,13 +47,12 @@ from speechssl.errors import InputError
 from speechssl.finetuning import added
 from speechssl.io import SHIPPED, checkpoint_folder, replacing
 from speechssl.pretrain.data import cut_to_same
-from speechssl.pretrain.options import Labels, Mode, Schedule
+from speechssl.pretrain.options import Adversary, Contrast, Convolutions, Prediction, Pretraining
 from speechssl.processes import is_main, mean_of_processes, processes
 from speechssl.trainer import Batch
 
 # beside the encoder: an ordinary Hugging Face folder with one file more
 NAME = "label_head.safetensors"
-PENALTY = 10.0  # of the published loss: times the mean square of the CNN's output
 
 
 def scale_gradients(module: nn.Module, factor: float) -> None:
@@ -91,27 +91,22 @@ def add_auxiliary(
 class HubertPretraining(nn.Module):
     """Encoder, projection and label embeddings. Logits are cosines divided by 0.1 (section II-C).
 
-    auxiliary: modules that add to the loss (`auxiliary_losses`). gradient_scale: of the gradient
-    into the CNN (published:
-    0.1).
+    auxiliary: modules that add to the loss (`auxiliary_losses`).
     """
 
     def __init__(
         self,
         encoder: HubertModel,
         clusters: int,
-        width: int = 128,
-        visible_weight: float = 0.0,
-        penalty: float = PENALTY,
-        gradient_scale: float = 1.0,
+        prediction: Prediction,
+        convolutions: Convolutions,
         auxiliary: Sequence[nn.Module] = (),
     ) -> None:
         super().__init__()
-        self.encoder = encoder
-        self.project = nn.Linear(encoder.config.hidden_size, width)
-        self.labels = nn.Parameter(torch.randn(clusters, width))
-        self.visible_weight, self.penalty = visible_weight, penalty
-        scale_gradients(encoder.feature_extractor, gradient_scale)
+        self.encoder, self.prediction, self.convolutions = encoder, prediction, convolutions
+        self.project = nn.Linear(encoder.config.hidden_size, prediction.projection)
+        self.labels = nn.Parameter(torch.randn(clusters, prediction.projection))
+        scale_gradients(encoder.feature_extractor, convolutions.gradient_scale)
         self.auxiliary = nn.ModuleList(auxiliary)
 
     def forward(
@@ -123,17 +118,19 @@ class HubertPretraining(nn.Module):
         """
         features, layers = training_states(self.encoder, samples, mask)
         outputs = self.predict(final(self.encoder, layers[-1]), labels, mask)
-        outputs["loss"] = outputs["loss"] + self.penalty * features.float().pow(2).mean()
+        penalty = features.float().pow(2).mean()
+        outputs["loss"] = outputs["loss"] + self.convolutions.feature_penalty * penalty
         return add_auxiliary(outputs, self.auxiliary, layers, mask, batch)
 
     def predict(self, hidden: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> Batch:
         """Cross-entropy and accuracy from the last layer (B, T, D); visible frames only the
         accuracy where they weigh nothing."""
         labelled = labels >= 0
+        visible_weight = self.prediction.visible_weight
         masked, right = self._cross_entropy(hidden, labels, mask & labelled)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self.visible_weight > 0):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and visible_weight > 0):
             seen, visible = self._cross_entropy(hidden, labels, ~mask & labelled)
-        loss = (masked + self.visible_weight * seen) / (1 + self.visible_weight)
+        loss = (masked + visible_weight * seen) / (1 + visible_weight)
         return {
             "loss": loss,
             "masked_accuracy": right.detach(),
@@ -210,20 +207,6 @@ def restore_label_head(model: Any, start: str, codebook: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Temperature:
-    """Of the Gumbel softmax: from `start` down by `decay` an update, not below `floor` (section
-    4.2; large: floor 0.1)."""
-
-    start: float = 2.0
-    decay: float = 0.999995
-    floor: float = 0.5
-
-    def __call__(self, update: int) -> float:
-        """At the update of this number, from 0."""
-        return max(self.start * self.decay**update, self.floor)
-
-
-@dataclass(frozen=True)
 class Quantised:
     """vectors: (..., D); codes: (..., G) int, the entries they are made of; likely: (..., G, V),
     the softmax without noise."""
@@ -242,9 +225,7 @@ class GumbelQuantiser(nn.Module):
     Raises InputError where the codebooks cannot share D.
     """
 
-    def __init__(
-        self, features: int, codebooks: int = 2, entries: int = 320, width: int = 256
-    ) -> None:
+    def __init__(self, features: int, codebooks: int, entries: int, width: int) -> None:
         super().__init__()
         if width % codebooks:
             raise InputError(
@@ -292,20 +273,6 @@ def perplexity(probabilities: torch.Tensor) -> torch.Tensor:
     return torch.exp(-(mean * torch.log(mean + 1e-7)).sum(-1))
 
 
-@dataclass(frozen=True)
-class ContrastiveOptions:
-    """Quantiser and weights of the loss. The defaults are base's (section 4.2)."""
-
-    codebooks: int = 2  # G
-    entries: int = 320  # V, of each codebook
-    width: int = 256  # D; large: 768
-    kappa: float = 0.1  # cosines are divided by it
-    diversity: float = 0.1  # weight of (V - perplexity) / V
-    penalty: float = 10.0  # weight of mean(f²); large on Libri-Light: 0
-    feature_gradient: float = 0.1  # of the gradient, into the convolutions; large on Libri-Light: 1
-    dropout: float = 0.1  # of what is quantised
-
-
 class Wav2Vec2Pretraining(nn.Module):
     """Encoder, quantiser and projections; in training mode with noise and dropout, in eval mode
     without either.
@@ -316,20 +283,22 @@ class Wav2Vec2Pretraining(nn.Module):
     def __init__(
         self,
         encoder: Wav2Vec2Model,
-        options: ContrastiveOptions = ContrastiveOptions(),
+        contrast: Contrast,
+        convolutions: Convolutions,
         normalise: bool = True,
     ) -> None:
         super().__init__()
-        self.encoder, self.options, self.normalise = encoder, options, normalise
+        self.encoder, self.contrast, self.convolutions = encoder, contrast, convolutions
+        self.normalise = normalise
         config: Any = encoder.config
         self.quantizer = GumbelQuantiser(
-            config.conv_dim[-1], options.codebooks, options.entries, options.width
+            config.conv_dim[-1], contrast.codebooks, contrast.entries, contrast.width
         )
-        self.project_hid = nn.Linear(config.hidden_size, options.width)
-        self.project_q = nn.Linear(options.width, options.width)
-        self.guard = CollapseGuard(options.entries)
+        self.project_hid = nn.Linear(config.hidden_size, contrast.width)
+        self.project_q = nn.Linear(contrast.width, contrast.width)
+        self.guard = CollapseGuard(contrast.entries)
         self.auxiliary = nn.ModuleList()  # modules that add to the loss (`auxiliary_losses`)
-        scale_gradients(encoder.feature_extractor, options.feature_gradient)
+        scale_gradients(encoder.feature_extractor, convolutions.gradient_scale)
 
     def forward(
         self,
@@ -362,21 +331,19 @@ class Wav2Vec2Pretraining(nn.Module):
         logits = self._logits(predicted, quantised, negatives)
         contrastive = _mean(-logits.log_softmax(-1)[..., 0])
         penalty = features.float().square().mean()
-        diversity = (
-            self.options.entries - perplexity(quantised.likely).mean()
-        ) / self.options.entries
+        entries = self.contrast.entries
+        diversity = (entries - perplexity(quantised.likely).mean()) / entries
         outputs = {
             "loss": contrastive
-            + self.options.diversity * diversity
-            + self.options.penalty * penalty
+            + self.contrast.diversity * diversity
+            + self.convolutions.feature_penalty * penalty
         }
         # A frame counts as found where its own cosine is above all others; with no other left it
         # does not, unlike in fairseq.
         best = logits[..., 1:].amax(-1).detach()
         right = (logits[..., 0] > best) & best.isfinite()
-        used = perplexity(
-            functional.one_hot(quantised.likely.argmax(-1), self.options.entries).float()
-        ).detach()
+        likeliest = functional.one_hot(quantised.likely.argmax(-1), entries).float()
+        used = perplexity(likeliest).detach()
         if self.training:
             self.guard(float(used.min()))
         outputs |= {
@@ -396,7 +363,7 @@ class Wav2Vec2Pretraining(nn.Module):
         Z."""
         normed = self.encoder.feature_projection.layer_norm(features)
         return self.quantizer(
-            functional.dropout(normed, self.options.dropout, self.training), temperature
+            functional.dropout(normed, self.contrast.dropout, self.training), temperature
         )
 
     def _logits(
@@ -412,7 +379,7 @@ class Wav2Vec2Pretraining(nn.Module):
         # a cosine in bf16 is wrong by 0.04 after its division
         with torch.autocast(predicted.device.type, enabled=False):
             unit = [functional.normalize(x.float(), dim=-1) for x in (predicted, targets)]
-            cosines = unit[0] @ unit[1].transpose(1, 2) / self.options.kappa
+            cosines = unit[0] @ unit[1].transpose(1, 2) / self.contrast.kappa
         codes = quantised.codes
         same = torch.stack([row[:, None] == row[None] for row in codes]).all(-1)  # (B, M, M)
         right = cosines.diagonal(dim1=1, dim2=2)[..., None]
@@ -460,9 +427,8 @@ class ContrastiveBatches:
     """
 
     crop: Callable[[int], Batch]
+    contrast: Contrast
     seed: int = 0
-    negatives: int = 100  # K
-    temperature: Temperature = Temperature()
     accumulation: int = 1  # batches an update, which the temperature counts
 
     def __call__(self, step: int) -> Batch:
@@ -480,9 +446,17 @@ class ContrastiveBatches:
         inputs = {name: value for name, value in batch.items() if name not in ("labels", "mask")}
         return inputs | {
             "mask": torch.from_numpy(mask),
-            "negatives": torch.from_numpy(draw_negatives(rng, len(mask), hidden, self.negatives)),
-            "temperature": torch.tensor(self.temperature(step // self.accumulation)),
+            "negatives": torch.from_numpy(
+                draw_negatives(rng, len(mask), hidden, self.contrast.negatives)
+            ),
+            "temperature": torch.tensor(temperature(self.contrast, step // self.accumulation)),
         }
+
+
+def temperature(contrast: Contrast, update: int) -> float:
+    """Return that of the Gumbel softmax at the update of this number, from 0 (section 4.2)."""
+    falling = contrast.temperature_start * contrast.temperature_decay**update
+    return max(falling, contrast.temperature_floor)
 
 
 def draw_negatives(rng: np.random.Generator, rows: int, hidden: int, count: int) -> np.ndarray:
@@ -495,7 +469,7 @@ def draw_negatives(rng: np.random.Generator, rows: int, hidden: int, count: int)
 # ---- as a folder of transformers' `Wav2Vec2ForPreTraining`, from which quantiser and projections
 # go on
 
-# of ContrastiveOptions in transformers' config, which has neither the feature penalty nor the
+# of `Contrast` in transformers' config, which has neither the feature penalty nor the
 # gradient into the CNN
 SETTINGS = {
     "codebooks": "num_codevector_groups",
@@ -515,10 +489,10 @@ HEADS = {
 def save_pretraining(model: Wav2Vec2Pretraining, folder: Path) -> None:
     """Write an ordinary Hugging Face folder of all that is trained; encoders can be loaded from it
     too. A card is the caller's."""
-    config, options = copy.deepcopy(model.encoder.config), model.options
+    config = copy.deepcopy(model.encoder.config)
     for ours, theirs in SETTINGS.items():
-        setattr(config, theirs, getattr(options, ours))
-    config.codevector_dim = options.width
+        setattr(config, theirs, getattr(model.contrast, ours))
+    config.codevector_dim = model.contrast.width
     with torch.device("meta"):
         whole = Wav2Vec2ForPreTraining(config)
     weights = {  # without those of auxiliary losses
@@ -532,14 +506,14 @@ def save_pretraining(model: Wav2Vec2Pretraining, folder: Path) -> None:
 
 
 def load_pretraining(
-    source: str | Path, options: ContrastiveOptions | None = None
+    source: str | Path, contrast: Contrast, convolutions: Convolutions
 ) -> Wav2Vec2Pretraining:
     """Go on from any wav2vec 2.0: with the heads of a Hugging Face folder that has them, else with
     new ones; reported on stderr.
 
-    options: None for those of the folder. Where G, V or D are others, what they change is made
-    anew. Raises InputError for an encoder that is not a wav2vec 2.0 or has adapters, and for heads
-    of which a part is missing.
+    Where G, V or D are others than the folder's, what they change is made anew. Raises InputError
+    for an encoder that is not a wav2vec 2.0 or has adapters, and for heads of which a part is
+    missing.
     """
     checkpoint = load_checkpoint(source)
     encoder = checkpoint.model
@@ -554,9 +528,9 @@ def load_pretraining(
             f"{source} has adapters, which contrastive pre-training does not keep; "
             "start from one without"
         )
-    heads, head_options = heads_of(source, checkpoint)
+    heads, _ = heads_of(source, checkpoint)
     model = Wav2Vec2Pretraining(
-        encoder.train().requires_grad_(True), options or head_options, checkpoint.normalise
+        encoder.train().requires_grad_(True), contrast, convolutions, checkpoint.normalise
     )
 
     def shape(head: nn.Module) -> list[Any]:
@@ -586,13 +560,13 @@ def load_pretraining(
 
 def heads_of(
     source: str | Path, checkpoint: Checkpoint
-) -> tuple[Wav2Vec2ForPreTraining | None, ContrastiveOptions]:
-    """The folder's own model, whose heads are wanted, and what they were trained with; None and the
-    defaults where it has none."""
+) -> tuple[Wav2Vec2ForPreTraining | None, dict[str, Any]]:
+    """The folder's own model, whose heads are wanted, and what they were trained with, by the
+    fields of `Contrast`; None and nothing where it has none."""
     if checkpoint.kind != "huggingface" or not any(
         name.split(".")[0] in HEADS for name in checkpoint.left_out
     ):
-        return None, ContrastiveOptions()
+        return None, {}
     whole, info = Wav2Vec2ForPreTraining.from_pretrained(
         checkpoint_folder(source, "speech encoder"),
         dtype=torch.float32,
@@ -605,9 +579,7 @@ def heads_of(
             f"the checkpoint {source} lacks {len(keys)} weights of its heads "
             f"({brief(keys)}); fetch or make it again"
         )
-    return whole, ContrastiveOptions(
-        **{ours: getattr(whole.config, theirs) for ours, theirs in SETTINGS.items()}
-    )
+    return whole, {ours: getattr(whole.config, theirs) for ours, theirs in SETTINGS.items()}
 
 
 # ---- auxiliary losses of training on distorted speech: a teacher on the clean signal, and a
@@ -620,19 +592,6 @@ def heads_of(
 # from the encoder's in the steps between. Two trainings use it: that of a task's model with its
 # upstream (`superb.tuning`), which is the DAT of arXiv 2203.16104, and continual pre-training,
 # which is ours. C domains.
-
-
-@dataclass(frozen=True)
-class AdversaryOptions:
-    """labels: `binary` (clean or distorted) or `multi` (one each). weight: the largest lambda;
-    `schedule`: the way to it."""
-
-    labels: str = "binary"
-    layers: tuple[int, ...] = ()  # none: the last one
-    weight: float = 1.0
-    mode: str = "reversal"
-    schedule: str = "ganin"
-    width: int = 256  # of the classifier's hidden layer
 
 
 class Reverse(torch.autograd.Function):
@@ -652,23 +611,22 @@ class DomainAdversary(nn.Module):
     """A classifier for each layer (one hidden layer, on the mean over time), and the part of its
     loss that the encoder gets.
 
-    Raises InputError for options that do not exist.
+    width: of the layers. numbers: which of them are classified.
     """
 
-    def __init__(self, width: int, domains: int, options: AdversaryOptions) -> None:
+    def __init__(
+        self, width: int, domains: int, adversary: Adversary, numbers: Sequence[int]
+    ) -> None:
         super().__init__()
-        for name, choices in (("labels", Labels), ("mode", Mode), ("schedule", Schedule)):
-            if (value := getattr(options, name)) not in get_args(choices):
-                raise InputError(
-                    f"domain-adversarial training has no {name} {value!r}; choose "
-                    f"{' or '.join(get_args(choices))}"
-                )
-        self.options, self.classes = options, 2 if options.labels == "binary" else domains
+        self.adversary, self.numbers = adversary, tuple(numbers)
+        self.classes = 2 if adversary.domain_adversary == "binary" else domains
         self.classifiers = nn.ModuleList(
             nn.Sequential(
-                nn.Linear(width, options.width), nn.ReLU(), nn.Linear(options.width, self.classes)
+                nn.Linear(width, adversary.domain_adversary_width),
+                nn.ReLU(),
+                nn.Linear(adversary.domain_adversary_width, self.classes),
             )
-            for _ in options.layers
+            for _ in self.numbers
         )
 
     def forward(
@@ -676,18 +634,18 @@ class DomainAdversary(nn.Module):
     ) -> Batch:
         """layers: (B, T, D) each; batch: with `domains` (B,) int, 0 clean; `progress`, `step`
         (updates): scalars."""
-        domains = (
-            batch["domains"].clamp(max=1) if self.options.labels == "binary" else batch["domains"]
-        )
-        weight = torch.as_tensor(self.options.weight, device=domains.device)
-        if self.options.schedule == "ganin":
+        domains = batch["domains"]
+        if self.adversary.domain_adversary == "binary":
+            domains = domains.clamp(max=1)
+        weight = torch.as_tensor(self.adversary.domain_adversary_weight, device=domains.device)
+        if self.adversary.domain_adversary_schedule == "ganin":
             # Ganin et al., section 5.2.2
             weight = weight * (2 / (1 + torch.exp(-10 * batch["progress"])) - 1)
-        reversal = self.options.mode == "reversal"
+        reversal = self.adversary.domain_adversary_mode == "reversal"
         # an odd step of `alternating` trains the encoder
         against = not reversal and int(batch["step"]) % 2 == 1
         losses, accuracies = [], []
-        for classifier, number in zip(self.classifiers, self.options.layers, strict=True):
+        for classifier, number in zip(self.classifiers, self.numbers, strict=True):
             features = layers[number].mean(1).float()
             if reversal:
                 logits = classifier(Reverse.apply(features, weight))
@@ -704,14 +662,6 @@ class DomainAdversary(nn.Module):
             "domain_accuracy": torch.stack(accuracies).mean().detach(),
             "adversary_weight": weight.detach().float(),
         }
-
-
-@dataclass(frozen=True)
-class DistilOptions:
-    """The teacher is a frozen copy of the encoder that training starts from."""
-
-    weight: float = 1.0
-    layers: tuple[int, ...] = ()  # none: all
 
 
 class CleanTeacher(nn.Module):
@@ -752,40 +702,31 @@ class CleanTeacher(nn.Module):
         return {"loss": self.weight * distance, "distillation": distance.detach()}
 
 
-def auxiliary_losses(encoder: Any, options: Any) -> list[nn.Module]:
-    """Modules that add to the loss of pre-training, called with the layers, the mask and the whole
-    batch.
+def auxiliary_losses(
+    encoder: Any, o: Pretraining, start: str | None, distort: TrainingDistortions | None
+) -> list[nn.Module]:
+    """Make the modules that add to the loss of pre-training; they are called with the layers, the
+    mask and the whole batch.
 
-    options: of the run, `HubertOptions` or `Wav2Vec2Options`. Raises InputError for one that needs
-    distorted speech, or a start, without it, and for layers that the encoder has not.
+    Raises InputError for layers that the encoder has not.
     """
-    distort, distil, adversary = options.distort, options.distil, options.adversary
-    if (distil or adversary) and distort is None:
-        raise InputError(
-            "--distil and --domain-adversary need distorted speech; give --distort, such as m+g+r"
-        )
     layers = encoder.config.num_hidden_layers
-
-    def checked(chosen: Sequence[int]) -> tuple[int, ...]:
-        if not all(0 <= layer <= layers for layer in chosen):
-            raise InputError(
-                f"the encoder has the layers 0 to {layers}, not "
-                f"{', '.join(map(str, chosen))}; choose among them"
-            )
-        return tuple(chosen)
-
+    distil, adversary = o.distillation, o.adversary
     auxiliary: list[nn.Module] = []
-    if distil:
-        if not options.start:
-            raise InputError(
-                "--distil compares with the encoder that training starts from; give "
-                "one with --start"
-            )
-        teacher = load_checkpoint(options.start).model
-        auxiliary.append(
-            CleanTeacher(teacher, checked(distil.layers or range(layers + 1)), distil.weight)
-        )
-    if adversary and distort:
-        chosen = replace(adversary, layers=checked(adversary.layers or (layers,)))
-        auxiliary.append(DomainAdversary(encoder.config.hidden_size, len(distort.domains), chosen))
+    if distil.distil and start:
+        taught = _check_layers(distil.distil_layers or range(layers + 1), layers)
+        auxiliary.append(CleanTeacher(load_checkpoint(start).model, taught, distil.distil))
+    if adversary.domain_adversary and distort:
+        numbers = _check_layers(adversary.domain_adversary_layers or (layers,), layers)
+        width, domains = encoder.config.hidden_size, len(distort.domains)
+        auxiliary.append(DomainAdversary(width, domains, adversary, numbers))
     return auxiliary
+
+
+def _check_layers(chosen: Sequence[int], layers: int) -> Sequence[int]:
+    if not all(0 <= layer <= layers for layer in chosen):
+        raise InputError(
+            f"the encoder has the layers 0 to {layers}, not "
+            f"{', '.join(map(str, chosen))}; choose among them"
+        )
+    return chosen

@@ -1,22 +1,23 @@
-"""`speechssl pretrain`: the options of HuBERT, of wav2vec 2.0, and of continual pre-training on
-distorted speech.
+"""`speechssl pretrain`: the options of HuBERT, wav2vec 2.0, continual pre-training and Spin.
 
-A value that is not given (None) is that of --size, or of the checkpoint that training continues.
+Where a default is OF_SIZE, it is that of --size, or of the checkpoint that training continues:
+`presets.options_of_size` fills it in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from speechssl.errors import InputError
 from speechssl.options import (
     CHECKPOINTS,
     DEVICE,
+    DISTORTED,
     DRAWN,
     ENCODERS,
+    SNR,
     SNR_OVER,
     SOURCE,
     Amount,
@@ -29,97 +30,117 @@ from speechssl.options import (
     Weight,
     Whole,
     argument,
+    changed,
     flags,
-    flat,
     given_of,
     group,
-    noise_folders,
     option,
     refuse_ineffective,
-    unset,
-    use_device,
 )
-
-if TYPE_CHECKING:
-    from speechssl.pretrain.presets import Options
+from speechssl.units.options import BUDGET, STARTS
 
 BESIDE = "decoded audio, targets and noise are cached beside it, also for other runs"
 Size = Literal["small", "base", "large"]
 SIZE = "size of the model; sets the defaults of the training options"
 DOMAINS = "the domain is clean or distorted, or (multi) the kind of distortion"
-MODE = "gradient reversal, or alternating updates of classifier and encoder; default: reversal"
 Labels = Literal["binary", "multi"]
 Mode = Literal["reversal", "alternating"]
 Schedule = Literal["ganin", "constant"]
+OF_SIZE: Any = None
 
 
 @dataclass(frozen=True)
 class Targets:
-    """The targets of HuBERT."""
+    """The clusters that HuBERT predicts."""
 
-    layer: Whole | None = option(None, "layer of the teacher whose features are clustered")
-    smooth: Count | None = option(
-        None, "number of frames (odd) over which the teacher's features are averaged; default: 1"
+    layer: Whole = option(OF_SIZE, "layer of the teacher whose features are clustered")
+    smooth: Count = option(
+        1, "number of frames (odd) over which the teacher's features are averaged"
     )
-    clusters: Count | None = option(None, "number of clusters K")
+    clusters: Count = option(OF_SIZE, "number of clusters K")
     share: Portion | None = option(None, f"share of the recordings to fit k-means on, {DRAWN}")
-    budget: Count | None = option(
-        None,
-        "number of frames of these recordings to fit k-means on, drawn at random; default: 300000",
+    budget: Count = option(
+        BUDGET, "number of frames of these recordings to fit k-means on, drawn at random"
     )
-    starts: Count | None = option(
-        None, "number of k-means runs, of which the best is kept; default: 20"
-    )
+    starts: Count = option(STARTS, "number of k-means runs, of which the best is kept")
     codebook: str | None = option(
         None,
         "use this codebook of the teacher, with its layer, smoothing and K, instead of fitting one",
     )
-    precision: Precision | None = option(
-        None, "precision of the teacher; bf16 is faster and changes one label in a hundred; "
-              "default: fp32, or the codebook's",
-        name="teacher_precision",
-    )  # fmt: skip
-    reference: bool = option(True, "do not use the corpus's reference recordings for the targets")
-    visible_weight: Weight | None = option(None, "loss weight of frames that are not masked")
-    projection: Count | None = option(
-        None, "width of the projection in which outputs are compared with label embeddings"
+    teacher_precision: Precision | None = option(
+        None,
+        "precision of the teacher; bf16 is faster and changes one label in a hundred; "
+        "default: fp32, or the codebook's",
     )
+    reference: bool = option(True, "do not use the corpus's reference recordings for the targets")
     save_bf16: bool = option(False, "round the weights of the finished encoder to bf16")
 
 
 @dataclass(frozen=True)
-class Contrast:
-    """The contrastive loss of wav2vec 2.0. What is not given is that of --size, with --start that
-    of the checkpoint."""
+class Prediction:
+    """How HuBERT predicts them."""
 
-    codebooks: Count | None = option(None, "number of codebooks of the quantiser")
-    entries: Count | None = option(None, "number of entries V of each codebook")
-    diversity: Weight | None = option(None, "weight of the diversity loss (V - perplexity) / V")
-    negatives: Count | None = option(
-        None, "number of distractors per masked frame; default: 100, as published"
+    visible_weight: Weight = option(OF_SIZE, "loss weight of frames that are not masked")
+    projection: Count = option(
+        OF_SIZE, "width of the projection in which outputs are compared with label embeddings"
     )
 
 
 @dataclass(frozen=True)
-class Crops:
-    """Masks and batches."""
+class Contrast:
+    """The contrastive loss of wav2vec 2.0. Going on from a checkpoint, the quantiser is that of
+    the checkpoint.
 
-    mask_probability: Share | None = option(
-        None, "share of frames that the masked spans would cover if they did not overlap"
+    width: D of its vectors; kappa: cosines are divided by it; dropout: of what is quantised; the
+    temperature of the Gumbel softmax goes from start down by decay an update, not below floor.
+    """
+
+    codebooks: Count = option(OF_SIZE, "number of codebooks of the quantiser")
+    entries: Count = option(OF_SIZE, "number of entries V of each codebook")
+    diversity: Weight = option(OF_SIZE, "weight of the diversity loss (V - perplexity) / V")
+    negatives: Count = option(100, "number of distractors per masked frame")
+    width: int = OF_SIZE
+    kappa: float = OF_SIZE
+    dropout: float = OF_SIZE
+    temperature_start: float = OF_SIZE
+    temperature_decay: float = OF_SIZE
+    temperature_floor: float = OF_SIZE
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Spans of frames to hide."""
+
+    mask_probability: Share = option(
+        OF_SIZE, "share of frames that the masked spans would cover if they did not overlap"
     )
     mask_length: Count = option(10, "frames per masked span")
     same_masks: bool | None = option(
-        None, "reduce the rows of a batch to equally many masked frames, as fairseq does"
+        OF_SIZE, "reduce the rows of a batch to equally many masked frames, as fairseq does"
     )
-    feature_penalty: Weight | None = option(
-        None, "weight of the L2 penalty on the CNN's output (its mean square)"
+
+
+@dataclass(frozen=True)
+class Convolutions:
+    """How the CNN is trained."""
+
+    feature_penalty: Weight = option(
+        OF_SIZE, "weight of the L2 penalty on the CNN's output (its mean square)"
     )
-    gradient_scale: Weight | None = option(None, "factor on the gradient into the CNN")
-    crops: Count | None = option(
-        None, "crops per batch, over all processes; default: crops per update / --accumulation"
+    gradient_scale: Weight = option(OF_SIZE, "factor on the gradient into the CNN")
+
+
+@dataclass(frozen=True)
+class Batches:
+    """A batch of crops of full length; one of shorter crops has more."""
+
+    crops: Count = option(
+        OF_SIZE,
+        "crops per batch, over all processes; those of a size or a checkpoint are divided by "
+        "--accumulation",
     )
-    crop_seconds: Amount | None = option(
-        None,
+    crop_seconds: Amount = option(
+        OF_SIZE,
         "length of a crop in seconds; recordings between 2 s and this length form batches "
         "of more, shorter crops",
     )
@@ -127,249 +148,141 @@ class Crops:
 
 @dataclass(frozen=True)
 class Distortion:
-    """Distorted input, the clean teacher, and the domain classifier."""
+    """Distorted input."""
 
     distort: str | None = option(
         None,
         "kinds of distortion, such as m+g+r (see `speechssl pretrain continue --help`); "
         "default: none",
     )
-    noise: tuple[str, ...] | None = option(
-        None,
+    noise: tuple[str, ...] = option(
+        (),
         "folders of recordings: musan, voices, rir, or a NAME in --distort",
         metavar="NAME=FOLDER",
     )
-    snr_range: tuple[float, float] | None = option(
-        None, "range of the SNR in dB, drawn uniformly; default: 10 19", metavar=("LOW", "HIGH")
+    snr_range: tuple[float, float] = option(
+        SNR, "range of the SNR in dB, drawn uniformly", metavar=("LOW", "HIGH")
     )
     snr_range_end: tuple[float, float] | None = option(
         None,
         "range of the SNR at the end of training; default: --snr-range",
         metavar=("LOW", "HIGH"),
     )
-    snr_over: SnrOver | None = option(None, f"{SNR_OVER}; default: active")
-    distorted: tuple[Share, ...] | None = option(
-        None,
-        "share of the crops to distort; two values: at the beginning and the end of "
-        "training; default: 0.75",
+    snr_over: SnrOver = option("active", SNR_OVER)
+    distorted: tuple[Share, ...] = option(
+        (DISTORTED,),
+        "share of the crops to distort; two values: at the beginning and the end of training",
         least=1,
     )
-    silence: Share | None = option(
-        None,
-        "share of the crops in which a part of the speech is silenced, leaving only noise; "
-        "default: 0",
+    silence: Share = option(
+        0.0,
+        "share of the crops in which a part of the speech is silenced, leaving only noise, as "
+        "before and after a short recording",
     )
-    double: Share | None = option(
-        None, "share of the noisy crops that also get r, p or b; default: 0"
-    )
+    double: Share = option(0.0, "share of the noisy crops that also get r, p or b")
     noise_cache: Path | None = option(
         None, "folder to cache decoded and generated noise in; default: noise/ beside OUT"
     )
-    distil: Weight | None = option(
-        None,
+
+    def __post_init__(self) -> None:
+        if len(self.distorted) > 2:
+            raise InputError(
+                "--distorted takes one share, or two for the beginning and the end "
+                "of training; give no more"
+            )
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """The clean teacher: a frozen copy of the encoder that training starts from."""
+
+    distil: Weight = option(
+        0.0,
         "weight of the distillation loss: distance to the layers of the frozen start checkpoint "
-        "on the clean signal; default: 0",
+        "on the clean signal",
     )
     distil_layers: tuple[Whole, ...] | None = option(
         None, "layers to distil; default: all", least=1
     )
-    domain_adversary: Labels | None = option(
-        None, f"domain-adversarial continual pre-training, a mode of ours: {DOMAINS}"
-    )
-    domain_adversary_weight: Weight | None = option(
-        None, "largest lambda of the domain classifier; default: 1"
-    )
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """The domain classifier, whose hidden layer is domain_adversary_width wide."""
+
+    domain_adversary: Labels | None = option(None, f"domain-adversarial training: {DOMAINS}")
+    domain_adversary_weight: Weight = option(1.0, "largest lambda of the domain classifier")
     domain_adversary_layers: tuple[Whole, ...] | None = option(
         None, "input layers of the classifier; default: the last", least=1
     )
-    domain_adversary_mode: Mode | None = option(None, MODE)
-    domain_adversary_schedule: Schedule | None = option(None, "schedule of lambda; default: ganin")
-
-
-NAMES = {  # of options of the command line, where an option of a run is called otherwise
-    "mask_probability": "probability",
-    "mask_length": "length",
-    "crop_seconds": "seconds",
-    "feature_penalty": "penalty",
-}
-HUBERT_ONLY = (
-    *(
-        "teacher",
-        "layer",
-        "smooth",
-        "clusters",
-        "share",
-        "budget",
-        "starts",
-        "codebook",
-        "precision",
-        "reference",
-    ),
-    *("visible_weight", "projection", "save_bf16"),
-)
-WAV2VEC2_ONLY = ("codebooks", "entries", "diversity", "negatives")
-ADVERSARY = tuple(f"domain_adversary_{part}" for part in ("layers", "weight", "mode", "schedule"))
-NEEDED = {  # an option -> those that mean nothing without it
-    "distort": tuple(
-        (
-            "noise snr_range snr_range_end snr_over distorted double noise_cache distil "
-            "domain_adversary"
-        ).split()
-    ),
-    "start": ("distil",),
-    "distil": ("distil_layers",),
-    "domain_adversary": ADVERSARY,
-}
-
-
-def with_options(preset: Options, given: Mapping[str, Any]) -> Options:
-    """A preset in which options of the command line replace its own. Raises InputError for those
-    that would change nothing."""
-    from speechssl.encoders.load import load_checkpoint
-    from speechssl.pretrain.model import ContrastiveOptions, heads_of
-    from speechssl.pretrain.presets import HubertOptions, Wav2Vec2Options
-
-    contrastive = isinstance(preset, Wav2Vec2Options)
-    if stray := given_of(HUBERT_ONLY if contrastive else WAV2VEC2_ONLY, given):
-        kind, what = (
-            "wav2vec 2.0" if contrastive else "HuBERT",
-            given.get("start") or "what is trained",
-        )
-        raise InputError(
-            f"{flags(stray)} would have no effect, since {what} is a {kind}; leave "
-            "out options of the other kind"
-        )
-    refuse_ineffective(given, NEEDED)
-    # a codebook says what it was fitted on and is not fitted again; MFCCs have no layers
-    if isinstance(preset, HubertOptions):
-        codebook, teacher = given.get("codebook"), given.get("teacher", preset.teacher)
-        if codebook and (
-            stray := given_of(("layer", "smooth", "clusters", "share", "budget", "starts"), given)
-        ):
-            raise InputError(
-                f"{flags(stray)} would have no effect, since the codebook "
-                f"{codebook} determines it; leave it out"
-            )
-        if teacher == "mfcc" and (stray := given_of(("layer", "smooth", "precision"), given)):
-            raise InputError(
-                f"{flags(stray)} would have no effect with MFCCs; give an encoder "
-                "with --teacher, or leave it out"
-            )
-    values = {NAMES.get(name, name): value for name, value in given.items()}
-
-    def replaced(options: Any) -> Any:
-        """Distortions and auxiliary losses are set by the caller."""
-        names = {f.name for f in fields(options)} & values.keys() - {"distort", "distil"}
-        return replace(options, **{name: values[name] for name in names})
-
-    options: Options = replaced(preset)
-    options = replace(options, training=replaced(options.training), mask=replaced(options.mask))
-    if isinstance(options, Wav2Vec2Options):
-        if "gradient_scale" in values:
-            values["feature_gradient"] = values["gradient_scale"]
-        if {f.name for f in fields(ContrastiveOptions)} & values.keys():
-            head_options = options.contrastive or ContrastiveOptions()
-            if options.start and not options.contrastive:
-                head_options = heads_of(options.start, load_checkpoint(options.start))[1]
-            options = replace(options, contrastive=replaced(head_options))
-    if "crops" not in values:
-        options = replace(options, crops=max(options.crops // options.training.accumulation, 1))
-    return options
-
-
-def adversary_options(values: dict[str, Any]) -> Any:
-    """An `AdversaryOptions` of the options --domain-adversary, ... that were given."""
-    from speechssl.pretrain.model import AdversaryOptions
-
-    parts = {
-        name.removeprefix("domain_adversary_"): value
-        for name in ADVERSARY
-        if (value := values.get(name)) is not None
-    }
-    return AdversaryOptions(values["domain_adversary"], **parts)
-
-
-def distortions_of(values: Mapping[str, Any], out: Path) -> Any:
-    """The `TrainingDistortions` of the options --distort, ... of a run in `out`; None without
-    --distort."""
-    from speechssl.augment.training import parse_distortions
-
-    if values["distort"] is None:
-        return None
-    option_of = {
-        "snr": "snr_range",
-        "snr_end": "snr_range_end",
-        "snr_over": "snr_over",
-        "double": "double",
-    }
-    settings = {
-        name: values[option] for name, option in option_of.items() if values.get(option) is not None
-    }
-    if (shares := values["distorted"]) is not None:
-        settings["probability"] = (
-            (shares[0], shares[-1]) if isinstance(shares, (list, tuple)) else (shares, shares)
-        )
-    cache, noise = (
-        values["noise_cache"] or out.parent / "noise",
-        noise_folders(values["noise"] or ()),
+    domain_adversary_mode: Mode = option(
+        "reversal", "gradient reversal, or alternating updates of classifier and encoder"
     )
-    return parse_distortions(values["distort"], noise, seed=values["seed"], cache=cache, **settings)
+    domain_adversary_schedule: Schedule = option("ganin", "schedule of lambda")
+    domain_adversary_width: int = 256
+
+
+DISTORT_NEEDED = "noise snr_range snr_range_end snr_over distorted double noise_cache".split()
+ADVERSARY_NEEDED = [f"domain_adversary_{part}" for part in ("layers", "weight", "mode", "schedule")]
+NEEDED = {  # an option -> those that mean nothing without it
+    "distort": [*DISTORT_NEEDED, "distil", "domain_adversary"],
+    "start": ["distil"],
+    "distil": ["distil_layers"],
+    "domain_adversary": ADVERSARY_NEEDED,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Run:
+class Pretraining:
+    """What HuBERT and wav2vec 2.0 share."""
+
     source: Path = argument(f"{SOURCE}; from a prepared corpus its training passages are used")
     out: Path = argument(
         f"folder for encoder/, the codebook of a HuBERT's targets, and checkpoints/; {BESIDE}"
     )
     recordings: Count | None = option(None, "use only N recordings, drawn at random by --seed")
     device: str = option("auto", DEVICE)
+    masks: Masks = group(Masks(), "masks and batches")
+    convolutions: Convolutions = group(Convolutions(), "masks and batches")
+    batches: Batches = group(Batches(), "masks and batches")
+    distortion: Distortion = group(Distortion(), "distorted speech")
+    distillation: Distillation = group(Distillation(), "distorted speech")
+    adversary: Adversary = group(Adversary(), "distorted speech")
 
-    def _pretrain(self, preset: Any) -> None:
-        """preset: the settings of the paper or of the checkpoint; the options that were given
-        replace them."""
-        from speechssl.pretrain.model import DistilOptions
-        from speechssl.pretrain.run import pretrain
+    def __post_init__(self) -> None:
+        refuse_ineffective(changed(self), NEEDED)
 
-        values = flat(self)
-        chosen = with_options(
-            preset, {name: value for name, value in values.items() if value is not None}
+
+def _check_targets(targets: Targets, teacher: str | None) -> None:
+    """Raises InputError for options that the codebook determines, and for those of an encoder
+    where MFCCs are clustered."""
+    given = changed(targets)
+    fitting = ("layer", "smooth", "clusters", "share", "budget", "starts")
+    if targets.codebook and (stray := given_of(fitting, given)):
+        raise InputError(
+            f"{flags(stray)} would have no effect, since the codebook "
+            f"{targets.codebook} determines it; leave it out"
         )
-        distil = (
-            DistilOptions(values["distil"], values["distil_layers"] or ())
-            if values["distil"]
-            else None
+    if teacher == "mfcc" and (stray := given_of(("layer", "smooth", "teacher_precision"), given)):
+        raise InputError(
+            f"{flags(stray)} would have no effect with MFCCs; give an encoder "
+            "with --teacher, or leave it out"
         )
-        adversary = adversary_options(values) if values["domain_adversary"] else None
-        if len(values["distorted"] or ()) > 2:
-            raise InputError(
-                "--distorted takes one share, or two for the beginning and the end "
-                "of training; give no more"
-            )
-        chosen = replace(
-            chosen, distort=distortions_of(values, self.out), distil=distil, adversary=adversary
-        )
-        print(f"{self.out / 'encoder'}: {pretrain(self.source, self.out, chosen).hash}")
 
 
-OF_SIZE = unset(
-    TrainingOptions,
-    *(
-        "steps",
-        "learning_rate",
-        "warmup_steps",
-        "adam_betas",
-        "adam_epsilon",
-        "weight_decay",
-        "clip",
-        "save_every",
-        "log_every",
-    ),
+# None: of the size, whose AdamW is that of `TrainingOptions`
+SIZED = TrainingOptions(
+    steps=OF_SIZE,
+    learning_rate=OF_SIZE,
+    warmup_steps=OF_SIZE,
+    clip=OF_SIZE,
+    save_every=OF_SIZE,
+    log_every=OF_SIZE,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hubert(_Run):
+class Hubert(Pretraining):
     """HuBERT: predict the cluster of every masked frame
 
     One run is one iteration: the first predicts clusters of MFCCs, the next (--teacher) clusters of
@@ -396,19 +309,16 @@ class Hubert(_Run):
         None, f"HuBERT to start from: {CHECKPOINTS}; default: random weights"
     )
     targets: Targets = group(Targets(), "targets")
-    crops: Crops = group(Crops(), "masks and batches")
-    distortion: Distortion = group(Distortion(), "distorted speech")
-    training: Any = group(OF_SIZE, "training")
+    prediction: Prediction = group(Prediction(), "targets")
+    training: TrainingOptions = group(SIZED, "training")
 
-    def run(self) -> None:
-        from speechssl.pretrain.presets import hubert_preset
-
-        use_device(self.device)
-        self._pretrain(hubert_preset(self.size, self.teacher))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_targets(self.targets, self.teacher or "mfcc")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wav2Vec2(_Run):
+class Wav2Vec2(Pretraining):
     """wav2vec 2.0: identify the quantised masked frame among distractors of the same utterance
 
     --size base and large are the published models with the published settings, small is for training on a CPU; options that are
@@ -427,60 +337,11 @@ class Wav2Vec2(_Run):
         "default: random weights",
     )
     contrast: Contrast = group(Contrast(), "contrastive loss")
-    crops: Crops = group(Crops(), "masks and batches")
-    distortion: Distortion = group(Distortion(), "distorted speech")
-    training: Any = group(OF_SIZE, "training")
-
-    def run(self) -> None:
-        from speechssl.pretrain.presets import wav2vec2_preset
-
-        use_device(self.device)
-        self._pretrain(wav2vec2_preset(self.size, self.start))
-
-
-CONTINUED = TrainingOptions(1500, 3e-4, 100)
-
-
-def continued_preset(start: str, teacher: str | None = None) -> Options:
-    """Of a checkpoint that is trained further, with the loss that it was trained with. Visible
-    frames count for a HuBERT: see `pretrain.model`.
-
-    teacher: whose last layer gives a HuBERT's targets; None: the start. Raises InputError for a
-    start of another kind.
-    """
-    from transformers import HubertModel, Wav2Vec2Model
-
-    from speechssl.encoders.load import load_checkpoint, load_encoder
-    from speechssl.pretrain.data import MaskOptions
-    from speechssl.pretrain.presets import HUBERT, HubertOptions, Wav2Vec2Options
-
-    model: Any = load_checkpoint(start).model
-    if isinstance(model, Wav2Vec2Model):
-        return Wav2Vec2Options(CONTINUED)
-    if not isinstance(model, HubertModel):
-        raise InputError(
-            f"{start} is a {model.config.model_type} encoder; start this training "
-            "from a HuBERT or a wav2vec 2.0"
-        )
-    layer = (
-        model.config.num_hidden_layers
-        if teacher is None
-        else 0
-        if teacher == "mfcc"
-        else load_encoder(teacher).layers
-    )
-    mask = MaskOptions(0.65, 10, visible_weight=1.0)
-    nearest = min(
-        HUBERT.values(), key=lambda size: abs(size.config().hidden_size - model.config.hidden_size)
-    )
-    projection = nearest.iterations[0].projection
-    return HubertOptions(
-        CONTINUED, teacher=teacher or start, layer=layer, mask=mask, projection=projection
-    )
+    training: TrainingOptions = group(SIZED, "training")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Continue(_Run):
+class Continue(Pretraining):
     """continue the pre-training of a HuBERT or wav2vec 2.0 on distorted speech, for noise
     robustness (arXiv 2203.16104)
 
@@ -520,14 +381,13 @@ class Continue(_Run):
         "checkpoint of --start",
     )
     targets: Targets = group(Targets(), "targets of a HuBERT")
+    prediction: Prediction = group(Prediction(), "targets of a HuBERT")
     contrast: Contrast = group(Contrast(), "contrastive loss of a wav2vec 2.0")
-    crops: Crops = group(Crops(), "masks and batches")
-    distortion: Distortion = group(Distortion(), "distorted speech")
-    training: TrainingOptions = group(CONTINUED, "training")
+    training: TrainingOptions = group(TrainingOptions(1500, 3e-4, 100), "training")
 
-    def run(self) -> None:
-        use_device(self.device)
-        self._pretrain(continued_preset(self.start, self.teacher))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_targets(self.targets, self.teacher)
 
 
 @dataclass(frozen=True)
@@ -544,35 +404,8 @@ class Codes:
     iterations: Count = option(3, "iterations of Sinkhorn's algorithm")
 
 
-@dataclass(frozen=True)
-class Versions:
-    """The two versions of a crop."""
-
-    crops: Count = option(16, "crops a batch, of all processes together")
-    seconds: Amount = option(17.0, "longest crop, in seconds", name="crop_seconds")
-    distort: str | None = option(
-        None, "kinds of noise, such as m+g, see `speechssl pretrain continue --help`; default: none"
-    )
-    noise: tuple[str, ...] | None = option(
-        None, "recordings of noise: musan, rir, or a NAME in --distort", metavar="NAME=FOLDER"
-    )
-    snr_range: tuple[float, float] = option(
-        (-10.0, 10.0), "range of the SNR in dB, drawn uniformly", metavar=("LOW", "HIGH")
-    )
-    snr_over: SnrOver = option("active", SNR_OVER)
-    distorted: Share = option(
-        1.0, "share of the crops that is distorted, in each version independently"
-    )
-    silence: Share = option(
-        0.0,
-        "share of the crops in which part of the speech is silenced, as before and after a "
-        "short recording",
-    )
-    noise_cache: Path | None = option(
-        None, "folder that keeps decoded and generated noise; default: noise/ beside OUT"
-    )
-
-
+# of Sinkhorn's algorithm: e^(1 / epsilon) is beyond float32 from 0.0113 down, and training NaN
+LEAST_EPSILON = 0.0125
 LabelLoss = Literal["cross-entropy", "ctc"]
 
 
@@ -646,46 +479,49 @@ class Spin:
     )
     recordings: Count | None = option(None, "only N recordings, drawn at random by --seed")
     device: str = option("auto", DEVICE)
-    codes: Codes = group(Codes(), "codebook")
-    versions: Versions = group(Versions(), "versions")
+    learned: Codes = group(Codes(), "codebook")
+    # 256 s a batch of crops of 272,000 samples, rounded to what processes can divide
+    batches: Batches = group(Batches(crops=16, crop_seconds=17.0), "versions")
+    distortion: Distortion = group(
+        Distortion(snr_range=(-10.0, 10.0), distorted=(1.0,)),
+        "versions",
+        without=("snr_range_end", "double"),
+    )
     labels: PseudoLabels = group(PseudoLabels(), "pseudo-labels")
     training: TrainingOptions = group(
-        TrainingOptions(5000, 1e-4, 2500, schedule="linear", weight_decay=1e-6, clip=10.0),
-        "training",
+        TrainingOptions(5000, 1e-4, 2500, weight_decay=1e-6, clip=10.0), "training"
     )
 
-    def run(self) -> None:
-        from speechssl.pretrain.spin import SpinOptions, spin
-
-        values = flat(self)
-        labels, default = flat(self.labels), flat(PseudoLabels())
-        changed = [name for name, value in labels.items() if value != default[name]]
-        if self.labels.teacher is None and changed:
+    def __post_init__(self) -> None:
+        if self.learned.epsilon < LEAST_EPSILON:
             raise InputError(
-                f"{flags(changed)} would have no effect without a --teacher; name "
+                f"--epsilon {self.learned.epsilon:g} is too small for the codes to be balanced; "
+                f"give at least {LEAST_EPSILON:g}"
+            )
+        if (self.start is None) == (self.size is None):
+            raise InputError(
+                "give --start, the HuBERT or wav2vec 2.0 to start from, or --size, for "
+                "random weights; one of the two"
+            )
+        if self.size and self.trained_layers:
+            raise InputError(
+                "with --size all layers have random weights and must be trained; give "
+                "--trained-layers 0 as well"
+            )
+        given = changed(self.labels)
+        if self.labels.teacher is None and given:
+            raise InputError(
+                f"{flags(given)} would have no effect without a --teacher; name "
                 "one, or leave it out"
             )
-        if self.labels.codebook and (stray := {"teacher_layer", "clusters"} & set(changed)):
+        if self.labels.codebook and (stray := given_of(("clusters", "teacher_layer"), given)):
             raise InputError(
-                f"{flags(sorted(stray))} would have no effect, since the codebook "
+                f"{flags(stray)} would have no effect, since the codebook "
                 "determines it; leave it out"
             )
         if self.labels.label_loss == "ctc" and self.training.steps <= self.training.warmup_steps:
             raise InputError(
                 f"--label-loss ctc begins after {self.training.warmup_steps} --warmup-steps, and "
-                f"there are {self.training.steps} "
-                "--steps; give fewer of the former"
+                f"there are {self.training.steps} --steps; give fewer of the former"
             )
-        if self.versions.distort is None and (self.versions.noise or self.versions.noise_cache):
-            raise InputError(
-                "--noise and --noise-cache have no effect without --distort; give "
-                "it too, or leave them out"
-            )
-        distort = distortions_of(values, self.out)
-        use_device(self.device)
-        names = {field.name for field in fields(SpinOptions)} - {"distort", "training", "trained"}
-        chosen = {name: values[name] for name in names & values.keys()}
-        options = SpinOptions(
-            **chosen, training=self.training, trained=self.trained_layers or None, distort=distort
-        )
-        print(f"{self.out / 'encoder'}: {spin(self.source, self.out, options).hash}")
+        refuse_ineffective(changed(self), {"distort": ("noise", "noise_cache")})

@@ -1,171 +1,135 @@
-"""The options of a run, and the published ones: presets.yaml has them, and their sources."""
+"""The published models and settings: presets.yaml has them, and their sources."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
-from transformers import HubertConfig, Wav2Vec2Config
+from transformers import HubertConfig, HubertModel, Wav2Vec2Config, Wav2Vec2Model
 
-from speechssl.augment.training import TrainingDistortions
-from speechssl.encoders.load import small_config
+from speechssl.encoders.load import load_checkpoint, load_encoder, small_config
 from speechssl.errors import InputError
-from speechssl.options import TrainingOptions
-from speechssl.pretrain.data import MaskOptions
-from speechssl.pretrain.model import (
-    PENALTY,
-    AdversaryOptions,
-    ContrastiveOptions,
-    DistilOptions,
-    Temperature,
+from speechssl.options import changed, flags, given_of
+from speechssl.pretrain.model import heads_of
+from speechssl.pretrain.options import Continue, Hubert, Wav2Vec2
+
+Verb = TypeVar("Verb", Hubert, Wav2Vec2, Continue)
+PRESETS: dict[str, Any] = yaml.safe_load(
+    resources.files("speechssl.pretrain").joinpath("presets.yaml").read_text("utf-8")
 )
 
 
-@dataclass(frozen=True)
-class HubertOptions:
-    """One iteration of HuBERT. `teacher` is "mfcc" or an encoder whose `layer` gives the
-    targets."""
-
-    training: TrainingOptions
-    teacher: str = "mfcc"
-    layer: int = 0
-    smooth: int = 1  # frames the teacher's features are averaged over
-    clusters: int = 100  # K
-    # of the recordings that the codebook is fitted on, drawn by the seed; None: see `draw`
-    share: float | None = None
-    budget: int | None = None  # frames of them that k-means gets; None: `kmeans.BUDGET`
-    starts: int | None = None  # of k-means; None: `kmeans.STARTS`
-    # of the teacher, in the place of one that is fitted here; holds layer, smoothing and K
-    codebook: str | None = None
-    # an encoder to train further; None: from scratch, as published for both iterations
-    start: str | None = None
-    mask: MaskOptions = MaskOptions(visible_weight=1.0)
-    crops: int = 10  # a batch of full length; one of shorter crops has more
-    seconds: float = 4.0  # the longest crop
-    # round the weights of the finished encoder to bf16: what is fitted on it gets them so
-    save_bf16: bool = False
-    size: str | None = None  # of a model from scratch; None: small
-    recordings: int | None = None  # only so many, drawn by the seed
-    reference: bool = True  # read targets off reference readings, where the corpus has them
-    projection: int = 128  # width in which labels are compared
-    penalty: float = PENALTY  # weight of the CNN's mean square
-    gradient_scale: float = 1.0  # of the gradient into the CNN
-    # of the teacher whose clusters are the targets: bf16 is faster and changes a label in a hundred
-    precision: str | None = None
-    # share of the crops of which a part is silenced, as short recordings have it
-    silence: float | None = None
-    distort: TrainingDistortions | None = None
-    distil: DistilOptions | None = None
-    adversary: AdversaryOptions | None = None
+def hubert_config(size: str) -> HubertConfig:
+    """The architecture of a HuBERT from scratch."""
+    return HubertConfig(**_architecture("hubert", size))
 
 
-@dataclass(frozen=True)
-class Wav2Vec2Options:
-    """One contrastive run. The defaults are those of the size `small`; `contrastive` None: that of
-    the folder it starts from."""
-
-    training: TrainingOptions
-    size: str = "small"  # of a model from scratch
-    contrastive: ContrastiveOptions | None = None
-    start: str | None = None  # an encoder to train further; None: from scratch
-    mask: MaskOptions = MaskOptions(0.65, 10)
-    negatives: int = 100
-    temperature: Temperature = Temperature()
-    crops: int = 10  # as in HubertOptions, and so below
-    seconds: float = 4.0
-    recordings: int | None = None
-    silence: float | None = None
-    distort: TrainingDistortions | None = None
-    distil: DistilOptions | None = None
-    adversary: AdversaryOptions | None = None
+def wav2vec2_config(size: str) -> Wav2Vec2Config:
+    """The architecture of a wav2vec 2.0 from scratch, with its heads."""
+    return Wav2Vec2Config(**_architecture("wav2vec2", size))
 
 
-Options = HubertOptions | Wav2Vec2Options
+def _architecture(kind: str, size: str) -> dict[str, Any]:
+    values: dict[str, Any] = PRESETS[kind][size]["architecture"]
+    if size != "small":
+        return values
+    small = small_config().to_diff_dict()
+    for name in ("model_type", "transformers_version"):
+        del small[name]
+    return small | values
 
 
-@dataclass(frozen=True)
-class HubertSize:
-    """A HuBERT and its training: architecture (of a HubertConfig), whether its input is normalised,
-    and its iterations."""
+def options_of_size(o: Verb) -> Verb:
+    """Fill in what was not given: from --size, or from the checkpoint that training continues.
 
-    architecture: dict[str, Any]
-    normalise: bool
-    iterations: tuple[HubertOptions, ...]
-
-    def config(self) -> HubertConfig:
-        return HubertConfig(**self.architecture)
-
-
-@dataclass(frozen=True)
-class Wav2Vec2Size:
-    """A wav2vec 2.0 and its training, as `HubertSize`."""
-
-    architecture: dict[str, Any]
-    normalise: bool
-    options: Wav2Vec2Options
-    contrastive: ContrastiveOptions
-
-    def config(self) -> Wav2Vec2Config:
-        return Wav2Vec2Config(**self.architecture)
+    Raises InputError for a size that needs a teacher, a start of another kind, and options of the
+    other kind of encoder.
+    """
+    if isinstance(o, Hubert):
+        values = _of_hubert(o)
+    elif isinstance(o, Wav2Vec2):
+        values = _of_wav2vec2(o)
+    else:
+        values = _of_start(o)
+    crops = max(values["crops"] // o.training.accumulation, 1)
+    return complete(o, values | {"crops": crops})
 
 
-def _sizes() -> tuple[dict[str, HubertSize], dict[str, Wav2Vec2Size]]:
-    """What presets.yaml has, by size."""
-    listed = yaml.safe_load(
-        resources.files("speechssl.pretrain").joinpath("presets.yaml").read_text("utf-8")
-    )
-    parts: dict[str, Any] = {
-        "training": TrainingOptions,
-        "mask": MaskOptions,
-        "temperature": Temperature,
-    }
-    small = {
-        k: v
-        for k, v in small_config().to_diff_dict().items()
-        if k not in ("model_type", "transformers_version")
-    }
-
-    def options_of(kind: Any, values: dict[str, Any]) -> Any:
-        return kind(
-            **{
-                name: parts[name](**value) if name in parts else value
-                for name, value in values.items()
-            }
-        )
-
-    hubert, wav2vec2 = {}, {}
-    for name, size in listed["hubert"].items():
-        iterations = tuple(options_of(HubertOptions, iteration) for iteration in size["iterations"])
-        hubert[name] = HubertSize(size["architecture"] or small, size["normalise"], iterations)
-    for name, size in listed["wav2vec2"].items():
-        architecture = (small if name == "small" else {}) | size["architecture"]
-        losses = (
-            options_of(Wav2Vec2Options, size["options"]),
-            ContrastiveOptions(**size["contrastive"]),
-        )
-        wav2vec2[name] = Wav2Vec2Size(architecture, size["normalise"], *losses)
-    return hubert, wav2vec2
+def complete(options: Any, values: Mapping[str, Any]) -> Any:
+    """A dataclass in which these values stand for None, in its groups as well."""
+    found = {}
+    for f in fields(options):
+        value = getattr(options, f.name)
+        if is_dataclass(value):
+            found[f.name] = complete(value, values)
+        elif value is None and f.name in values:
+            found[f.name] = values[f.name]
+    return replace(options, **found)
 
 
-HUBERT, WAV2VEC2 = _sizes()
-
-
-def hubert_preset(size: str, teacher: str | None = None) -> HubertOptions:
-    """HuBERT of a size: the first iteration, or with a teacher the last. Raises InputError for
-    large without a teacher."""
-    first = teacher in (None, "mfcc")
-    preset = HUBERT[size].iterations[0 if first else -1]
-    if first and preset.teacher != "mfcc":
+def _of_hubert(o: Hubert) -> dict[str, Any]:
+    """The first iteration, or with a teacher the last."""
+    iterations = PRESETS["hubert"][o.size]["iterations"]
+    teacher = o.teacher or "mfcc"
+    values = iterations[0 if teacher == "mfcc" else -1] | {"teacher": teacher}
+    if teacher == "mfcc" and "layer" in values:
         raise InputError(
-            f"HuBERT {size} needs another HuBERT as teacher; give one with --teacher, such as "
+            f"HuBERT {o.size} needs another HuBERT as teacher; give one with --teacher, such as "
             "facebook/hubert-base-ls960"
         )
-    return replace(preset, teacher=teacher or "mfcc")
+    return _without_fitting(values) if o.targets.codebook else values
 
 
-def wav2vec2_preset(size: str, start: str | None = None) -> Wav2Vec2Options:
-    """wav2vec 2.0 of a size; with a start its heads are those of the start."""
-    chosen = WAV2VEC2[size]
-    return replace(chosen.options, contrastive=None if start else chosen.contrastive)
+def _of_wav2vec2(o: Wav2Vec2) -> dict[str, Any]:
+    """With a start its heads are those of the start."""
+    size = PRESETS["wav2vec2"][o.size]
+    return size["options"] | (_heads(o.start) if o.start else size["contrast"])
+
+
+def _of_start(o: Continue) -> dict[str, Any]:
+    """The loss that the start was trained with; a HuBERT's targets are of the last layer."""
+    model: Any = load_checkpoint(o.start).model
+    if isinstance(model, Wav2Vec2Model):
+        targets = changed(o.targets) | changed(o.prediction)
+        _refuse_other_kind(o.start, "wav2vec 2.0", {"teacher": o.teacher} | targets)
+        return PRESETS["continue"]["wav2vec2"] | _heads(o.start)
+    if not isinstance(model, HubertModel):
+        raise InputError(
+            f"{o.start} is a {model.config.model_type} encoder; start this training "
+            "from a HuBERT or a wav2vec 2.0"
+        )
+    _refuse_other_kind(o.start, "HuBERT", changed(o.contrast))
+    width = model.config.hidden_size
+    nearest = min(PRESETS["hubert"], key=lambda size: abs(hubert_config(size).hidden_size - width))
+    projection = PRESETS["hubert"][nearest]["iterations"][0]["projection"]
+    values = PRESETS["continue"]["hubert"] | {"teacher": o.start, "projection": projection}
+    if o.targets.codebook:
+        return _without_fitting(values)
+    if o.teacher == "mfcc":
+        return values
+    layers = model.config.num_hidden_layers if o.teacher is None else load_encoder(o.teacher).layers
+    return values | {"layer": layers}
+
+
+def _refuse_other_kind(start: str, kind: str, given: Mapping[str, Any]) -> None:
+    """given: the options of the other kind. Raises InputError where there are any."""
+    if stray := given_of(given, given):
+        raise InputError(
+            f"{flags(stray)} would have no effect, since {start} is a {kind}; leave "
+            "out options of the other kind"
+        )
+
+
+def _without_fitting(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A codebook says what it was fitted on."""
+    return {name: value for name, value in values.items() if name not in ("layer", "clusters")}
+
+
+def _heads(start: str) -> dict[str, Any]:
+    """What the heads of a checkpoint were trained with; base's where it has none or does not
+    say."""
+    _, trained_with = heads_of(start, load_checkpoint(start))
+    return PRESETS["wav2vec2"]["base"]["contrast"] | trained_with

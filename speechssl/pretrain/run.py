@@ -1,4 +1,4 @@
-"""Runs of pre-training, from recordings to an encoder folder: one run protocol for both methods.
+"""Runs of pre-training, from recordings to an encoder folder.
 
 A run makes its targets, trains, and writes `OUT/encoder`; it is resumable. It begins from scratch
 or goes on from any HuBERT or wav2vec 2.0; on what is recorded, or on a distorted version of it with
@@ -8,7 +8,8 @@ against a domain classifier.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,12 @@ import torch
 from transformers import HubertModel, Wav2Vec2Model
 
 from speechssl.audio import SAMPLE_RATE
+from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.encoders.hubert import check_known
-from speechssl.encoders.load import (
-    SpeechEncoder,
-    file_hashes,
-    load_checkpoint,
-    load_encoder,
-    save_encoder,
-)
+from speechssl.encoders.load import file_hashes, load_checkpoint, load_encoder, save_encoder
 from speechssl.errors import InputError
 from speechssl.io import hash_json, stage, write_json
-from speechssl.options import settings
+from speechssl.options import noise_folders, settings
 from speechssl.pretrain.data import (
     Cropper,
     LabelledAudio,
@@ -49,187 +45,285 @@ from speechssl.pretrain.model import (
     save_label_head,
     save_pretraining,
 )
-from speechssl.pretrain.presets import HUBERT, WAV2VEC2, HubertOptions, Options
+from speechssl.pretrain.options import (
+    Continue,
+    Distortion,
+    Hubert,
+    Masks,
+    Spin,
+    Targets,
+    Wav2Vec2,
+)
+from speechssl.pretrain.presets import PRESETS, hubert_config, options_of_size, wav2vec2_config
 from speechssl.processes import is_main, main_first
 from speechssl.timing import FrameGrid
 from speechssl.trainer import check_share, fit
 from speechssl.units.features import Features, features_of, load_features, spectral_stream
 from speechssl.units.kmeans import Codebook, load_codebook
-from speechssl.units.options import BUDGET, STARTS
+
+STEPS = "options.training.steps"  # a finished run with fewer goes on
+CARD = "encoder/card.json"
 
 
-def pretrain(source: Path, out: Path, options: Options) -> SpeechEncoder:
-    """Run it; what it makes lies in `out`, the encoder in `out`/encoder. Finished work is not done
-    again.
+def pretrain_hubert(o: Hubert) -> None:
+    """Train one iteration of HuBERT. Finished work is not done again.
 
-    source: a prepared corpus (its training passages), a manifest or a folder of recordings. Raises
-    InputError where `out` was made from other inputs.
+    Raises InputError where OUT was made from other inputs, and as `options_of_size` does.
     """
-    check_share(options.crops)
-    training, hubert = options.training, isinstance(options, HubertOptions)
-    data = training_data(
-        source, options.recordings, getattr(options, "reference", False), training.seed
-    )
-    inputs = {"data": data.hash, "options": plain(options) | hashes(options)}
-    with stage(out, inputs, grows="options.training.steps", card="encoder/card.json") as step:
-        if step.done:
-            return load_encoder(out / "encoder")
-        torch.manual_seed(training.seed)
-        model: HubertPretraining | Wav2Vec2Pretraining
-        if isinstance(options, HubertOptions):
-            encoder, normalise = _hubert_encoder(options)
+    _train_hubert(options_of_size(o))
+
+
+def pretrain_wav2vec2(o: Wav2Vec2) -> None:
+    """Train a wav2vec 2.0, as `pretrain_hubert`."""
+    _train_wav2vec2(options_of_size(o))
+
+
+def continue_pretraining(o: Continue) -> None:
+    """Train a HuBERT or wav2vec 2.0 further, each with its own loss, as `pretrain_hubert`."""
+    complete = options_of_size(o)
+    if isinstance(load_checkpoint(o.start).model, HubertModel):
+        _train_hubert(complete)
+    else:
+        _train_wav2vec2(complete)
+
+
+def _train_hubert(o: Hubert | Continue) -> None:
+    check_share(o.batches.crops)
+    assert o.teacher is not None  # by `options_of_size`
+    seed = o.training.seed
+    distort = distortions_of(o.distortion, seed, o.out)
+    data = training_data(o.source, o.recordings, o.targets.reference, seed)
+    inputs = {"data": data.hash, "options": decisive(o, distort, hash_of)}
+    with stage(o.out, inputs, grows=STEPS, card=CARD) as step:
+        if not step.done:
+            torch.manual_seed(seed)
+            encoder, normalise = _hubert_encoder(o)
             # raises what cannot be had before the targets are made
-            auxiliary = auxiliary_losses(encoder, options)
-            grid = FrameGrid.of_convolutions(
-                SAMPLE_RATE, encoder.config.conv_kernel, encoder.config.conv_stride
-            )
+            auxiliary = auxiliary_losses(encoder, o, o.start, distort)
+            grid = grid_of(encoder)
             with main_first():
-                codebook, audio = make_targets(data, out, grid, options)
-            objective = (
-                options.projection,
-                options.mask.visible_weight,
-                options.penalty,
-                options.gradient_scale,
-            )
-            model = HubertPretraining(encoder, codebook.size, *objective, auxiliary)
-            if options.start:
-                restore_label_head(model, options.start, codebook.hash)
-        else:
-            if options.start:
-                model = load_pretraining(options.start, options.contrastive)
-                check_known(model.encoder, options.start)
-            else:
-                size = WAV2VEC2[options.size]
-                contrastive = options.contrastive or size.contrastive
-                model = Wav2Vec2Pretraining(
-                    Wav2Vec2Model(size.config()), contrastive, size.normalise
+                packed = pack_crops(data, o.out, grid, o.batches.crop_seconds)
+                codebook, audio = make_targets(
+                    data, packed, o.out, grid, o.teacher, o.targets, seed
                 )
-            normalise, config = model.normalise, model.encoder.config
-            model.auxiliary.extend(auxiliary_losses(model.encoder, options))
-            grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
-            with main_first():
-                audio = LabelledAudio.load(pack_audio(data, out), grid)
-            check_crops(np.diff(audio.sample_bounds).tolist(), grid, options.seconds)
-        cropper = Cropper(
-            audio,
-            grid,
-            options.mask,
-            options.crops,
-            options.seconds,
-            training.seed,
-            normalise,
-            options.distort,
-            clean=(options.distil if hubert else options.distort) is not None,
-            horizon=training.horizon or training.steps,
-            accumulation=training.accumulation,
-            silence=options.silence or 0.0,
-        )
-        batches: Any = cropper
-        if not isinstance(options, HubertOptions):
-            batches = ContrastiveBatches(
-                cropper,
-                training.seed,
-                options.negatives,
-                options.temperature,
-                training.accumulation,
+            model = HubertPretraining(
+                encoder, codebook.size, o.prediction, o.convolutions, auxiliary
             )
-        result = fit(model, batches, training, out / "checkpoints", cropper.audio_seconds)
-        with main_first():
-            if is_main():
-                folder = out / "encoder"
-                card: dict[str, Any] = {
-                    "options": named(options),
-                    "corpus": data.card,
-                    "training": result,
-                }
-                card |= cropper.card
-                if isinstance(options, HubertOptions):
-                    save_encoder(model.encoder, folder, normalise, options.save_bf16)
-                    save_label_head(model, folder, codebook.hash)
-                    card |= {"what": "HuBERT encoder", "targets": codebook.card}
-                else:
-                    save_pretraining(model, folder)
-                    card |= {"what": "wav2vec 2.0 with its heads"}
-                write_json(folder / "card.json", card | {"files": file_hashes(folder)})
-        return load_encoder(out / "encoder")
+            if o.start:
+                restore_label_head(model, o.start, codebook.hash)
+            cropper = cropper_of(
+                o, audio, grid, normalise, distort, clean=bool(o.distillation.distil)
+            )
+            result = fit(model, cropper, o.training, o.out / "checkpoints", cropper.audio_seconds)
+            with main_first():
+                if is_main():
+                    save_encoder(encoder, o.out / "encoder", normalise, o.targets.save_bf16)
+                    save_label_head(model, o.out / "encoder", codebook.hash)
+                    what = {"what": "HuBERT encoder", "targets": codebook.card}
+                    made = {"options": decisive(o, distort, name_of), "corpus": data.card}
+                    write_card(o.out, what | made | {"training": result} | cropper.card)
+    print(f"{o.out / 'encoder'}: {load_encoder(o.out / 'encoder').hash}")
 
 
-def hashes(options: Any) -> dict[str, Any]:
-    """Of the encoders and the codebook that a run is made from, for what they are called in the
-    options."""
-    names = {key: getattr(options, key) for key in ("start", "teacher") if hasattr(options, key)}
-    # mostly one
-    hash_of = {
-        name: load_encoder(name).hash for name in set(names.values()) if name not in (None, "mfcc")
-    }
-    book = getattr(options, "codebook", None)
-    return {key: hash_of.get(name, name) for key, name in names.items()} | (
-        {"codebook": load_codebook(book).hash} if book else {}
-    )
+def _train_wav2vec2(o: Wav2Vec2 | Continue) -> None:
+    check_share(o.batches.crops)
+    seed = o.training.seed
+    distort = distortions_of(o.distortion, seed, o.out)
+    data = training_data(o.source, o.recordings, reference=False, seed=seed)
+    inputs = {"data": data.hash, "options": decisive(o, distort, hash_of)}
+    with stage(o.out, inputs, grows=STEPS, card=CARD) as step:
+        if not step.done:
+            torch.manual_seed(seed)
+            model = _wav2vec2(o)
+            model.auxiliary.extend(auxiliary_losses(model.encoder, o, o.start, distort))
+            grid = grid_of(model.encoder)
+            with main_first():
+                packed = pack_crops(data, o.out, grid, o.batches.crop_seconds)
+                audio = LabelledAudio.load(packed, grid)
+            cropper = cropper_of(o, audio, grid, model.normalise, distort, clean=bool(distort))
+            batches = ContrastiveBatches(cropper, o.contrast, seed, o.training.accumulation)
+            result = fit(model, batches, o.training, o.out / "checkpoints", cropper.audio_seconds)
+            with main_first():
+                if is_main():
+                    save_pretraining(model, o.out / "encoder")
+                    what = {"what": "wav2vec 2.0 with its heads"}
+                    made = {"options": decisive(o, distort, name_of), "corpus": data.card}
+                    write_card(o.out, what | made | {"training": result} | cropper.card)
+    print(f"{o.out / 'encoder'}: {load_encoder(o.out / 'encoder').hash}")
 
 
-def plain(options: Options) -> dict[str, Any]:
-    """As JSON holds it; options that were not given are left out, so that folders older than an
-    option stay valid."""
-    values = settings(replace(options, distort=None)) | {
-        "distort": getattr(options.distort, "card", None)
-    }
-    if not values["mask"]["same_masks"]:
-        del values["mask"]["same_masks"]
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def named(options: Options) -> dict[str, Any]:
-    """`plain` for a card, which has the names of things and not where they lie on this machine."""
-    values = plain(options)
-    return values | {
-        n: "/".join(Path(values[n]).parts[-2:])
-        for n in ("teacher", "start", "codebook")
-        if n in values
-    }
-
-
-def _hubert_encoder(options: HubertOptions) -> tuple[HubertModel, bool]:
+def _hubert_encoder(o: Hubert | Continue) -> tuple[HubertModel, bool]:
     """The model to train, in float32, and whether its input is normalised. Raises InputError for a
     start that is not a HuBERT."""
-    if not options.start:
-        size = HUBERT[options.size or "small"]
-        return HubertModel(size.config()).train(), size.normalise
-    checkpoint = load_checkpoint(options.start)
+    if isinstance(o, Hubert) and o.start is None:
+        normalise = PRESETS["hubert"][o.size]["normalise"]
+        return HubertModel(hubert_config(o.size)).train(), normalise
+    start = str(o.start)
+    checkpoint = load_checkpoint(start)
     if not isinstance(checkpoint.model, HubertModel):
         kind = checkpoint.model.config.model_type
-        raise InputError(f"{options.start} is a {kind} encoder; start this training from a HuBERT")
-    check_known(checkpoint.model, options.start)
+        raise InputError(f"{start} is a {kind} encoder; start this training from a HuBERT")
+    check_known(checkpoint.model, start)
     return checkpoint.model.train().requires_grad_(True), checkpoint.normalise
 
 
-def make_targets(
-    data: TrainingData, out: Path, grid: FrameGrid, options: HubertOptions
-) -> tuple[Codebook, LabelledAudio]:
-    """Pack the audio, get or fit the codebook, once, and label all frames of `grid` with it."""
+def _wav2vec2(o: Wav2Vec2 | Continue) -> Wav2Vec2Pretraining:
+    if isinstance(o, Wav2Vec2) and o.start is None:
+        normalise = PRESETS["wav2vec2"][o.size]["normalise"]
+        encoder = Wav2Vec2Model(wav2vec2_config(o.size))
+        return Wav2Vec2Pretraining(encoder, o.contrast, o.convolutions, normalise)
+    start = str(o.start)
+    model = load_pretraining(start, o.contrast, o.convolutions)
+    check_known(model.encoder, start)
+    return model
+
+
+# ---- steps that the methods share
+
+
+def distortions_of(o: Distortion, seed: int, out: Path) -> TrainingDistortions | None:
+    """Make what distorts crops in a run that writes `out`, with all its noise at hand; None without
+    --distort."""
+    if o.distort is None:
+        return None
+    return parse_distortions(
+        o.distort,
+        noise_folders(o.noise),
+        seed=seed,
+        probability=(o.distorted[0], o.distorted[-1]),
+        snr=o.snr_range,
+        snr_end=o.snr_range_end,
+        double=o.double,
+        cache=o.noise_cache or out.parent / "noise",
+        snr_over=o.snr_over,
+    )
+
+
+def grid_of(encoder: Any) -> FrameGrid:
+    """The frames of a HuBERT or wav2vec 2.0."""
+    config = encoder.config
+    return FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
+
+
+def cropper_of(
+    o: Hubert | Wav2Vec2 | Continue | Spin,
+    audio: LabelledAudio,
+    grid: FrameGrid,
+    normalise: bool,
+    distort: TrainingDistortions | None,
+    *,
+    clean: bool = False,
+    second: TrainingDistortions | None = None,
+) -> Cropper:
+    """Make the batches of a run; what is not said here is as in `Cropper`. Spin masks nothing."""
+    return Cropper(
+        audio,
+        grid,
+        Masks(mask_probability=0.0, same_masks=False) if isinstance(o, Spin) else o.masks,
+        o.batches,
+        o.training.seed,
+        normalise,
+        distort,
+        clean=clean,
+        horizon=o.training.horizon or o.training.steps,
+        accumulation=o.training.accumulation,
+        silence=o.distortion.silence,
+        second=second,
+    )
+
+
+def pack_crops(data: TrainingData, out: Path, grid: FrameGrid, crop_seconds: float) -> Path:
+    """Pack the audio, once. Raises InputError where no recording is as long as a crop."""
     packed = pack_audio(data, out)
-    lengths = np.diff(np.load(packed / "bounds.npy")).tolist()
-    check_crops(lengths, grid, options.seconds)
-    if options.codebook:
-        codebook = load_codebook(options.codebook)
-        features = features_of(codebook, options.teacher, options.precision)
+    check_crops(lengths_in(packed), grid, crop_seconds)
+    return packed
+
+
+def lengths_in(packed: Path) -> list[int]:
+    """Samples of every recording, 0 for those that were set aside."""
+    lengths: list[int] = np.diff(np.load(packed / "bounds.npy")).tolist()
+    return lengths
+
+
+def make_targets(
+    data: TrainingData,
+    packed: Path,
+    out: Path,
+    grid: FrameGrid,
+    teacher: str,
+    targets: Targets,
+    seed: int,
+) -> tuple[Codebook, LabelledAudio]:
+    """Get or fit the codebook, once, and label all frames of `grid` with it.
+
+    packed: the folder of the audio. teacher: an encoder or "mfcc".
+    """
+    if targets.codebook:
+        codebook = load_codebook(targets.codebook)
+        features = features_of(codebook, teacher, targets.teacher_precision)
     else:
-        if options.teacher == "mfcc":
+        if teacher == "mfcc":
             features = Features("mfcc", grid, partial(spectral_stream, grid=grid, kind="mfcc"))
         else:
-            features = load_features(
-                options.teacher, options.layer, options.smooth, options.precision or "fp32"
-            )
+            precision = targets.teacher_precision or "fp32"
+            features = load_features(teacher, targets.layer, targets.smooth, precision)
         path = out / "targets.safetensors"
         if not path.is_file():
-            sampling = (options.share, options.budget or BUDGET, options.starts or STARTS)
-            fit_targets(
-                data.recordings, features, options.clusters, options.training.seed, *sampling
-            ).save(path)
+            fit_targets(data.recordings, features, targets, seed).save(path)
         codebook = load_codebook(path)
-    decisive = [data.hash, codebook.hash, options.reference, asdict(grid), options.precision]
+    labelled_by = [data.hash, codebook.hash, targets.reference, asdict(grid)]
     # beside `out` too, for runs that share the targets
-    folder = out.parent / f"targets-{hash_json(decisive)}"
-    made_from = {"corpus": data.hash, "reference": options.reference}
+    folder = out.parent / f"targets-{hash_json([*labelled_by, targets.teacher_precision])}"
+    made_from = {"corpus": data.hash, "reference": targets.reference}
+    lengths = lengths_in(packed)
     write_targets(data.recordings, folder, grid, features, codebook, lengths, made_from)
     return codebook, LabelledAudio.load(packed, folder)
+
+
+# ---- cards
+
+PLACES = ("source", "out", "device", "distortion")  # do not decide what is made, or are in a hash
+MODELS = ("start", "teacher", "codebook")
+
+
+def decisive(
+    o: Hubert | Wav2Vec2 | Continue | Spin,
+    distort: TrainingDistortions | None,
+    called: Callable[[str, str], str],
+) -> dict[str, Any]:
+    """The options that decide what is made, as JSON holds them: the distortions by their card, and
+    encoders and codebooks by what they are `called`, a function of option and value."""
+
+    def kept(values: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in values.items():
+            if isinstance(value, dict):
+                found[name] = kept(value)
+            elif name in MODELS and value is not None:
+                found[name] = called(name, value)
+            else:
+                found[name] = value
+        return found
+
+    values = {name: value for name, value in settings(o).items() if name not in PLACES}
+    card = None if distort is None else distort.card
+    return kept(values) | {"distort": card, "silence": o.distortion.silence}
+
+
+def hash_of(name: str, value: str) -> str:
+    """Of an encoder or a codebook, which is known by its weights and not by its place."""
+    if value == "mfcc":
+        return value
+    return load_codebook(value).hash if name == "codebook" else load_encoder(value).hash
+
+
+def name_of(name: str, value: str) -> str:
+    """For a card, which has the names of things and not where they lie on this machine."""
+    return "/".join(Path(value).parts[-2:])
+
+
+def write_card(out: Path, card: dict[str, Any]) -> None:
+    """Write that of `out`/encoder, with the hashes of its files; last, for it says that the run is
+    done."""
+    folder = out / "encoder"
+    write_json(folder / "card.json", card | {"files": file_hashes(folder)})

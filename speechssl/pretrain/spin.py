@@ -20,8 +20,6 @@ projection.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,68 +28,32 @@ from torch import nn
 from torch.nn import functional
 from transformers import HubertModel
 
-from speechssl.audio import SAMPLE_RATE
-from speechssl.augment.training import TrainingDistortions, parse_distortions
+from speechssl.augment.training import parse_distortions
 from speechssl.encoders.hubert import check_known
-from speechssl.encoders.load import (
-    SpeechEncoder,
-    file_hashes,
-    load_checkpoint,
-    load_encoder,
-    save_encoder,
-)
+from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
-from speechssl.io import stage, write_json
-from speechssl.options import TrainingOptions, settings
-from speechssl.pretrain.data import (
-    Cropper,
-    LabelledAudio,
-    MaskOptions,
-    check_crops,
-    pack_audio,
-    training_data,
+from speechssl.io import stage
+from speechssl.pretrain.data import LabelledAudio, training_data
+from speechssl.pretrain.options import PseudoLabels, Spin, Targets
+from speechssl.pretrain.presets import PRESETS, hubert_config
+from speechssl.pretrain.run import (
+    CARD,
+    STEPS,
+    cropper_of,
+    decisive,
+    distortions_of,
+    grid_of,
+    hash_of,
+    make_targets,
+    name_of,
+    pack_crops,
+    write_card,
 )
-from speechssl.pretrain.options import Codes, PseudoLabels, Spin, Versions
-from speechssl.pretrain.presets import HUBERT, HubertOptions
-from speechssl.pretrain.run import hashes, make_targets
 from speechssl.processes import is_main, main_first, mean_of_processes, processes
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch, check_share, fit
 from speechssl.units.kmeans import PADDING, Codebook
-
-# of Sinkhorn's algorithm: e^(1 / epsilon) is beyond float32 from 0.0113 down, and training NaN
-LEAST_EPSILON = 0.0125
-
-
-@dataclass(frozen=True)
-class SpinOptions:
-    """What `speechssl pretrain spin` is given; the defaults of its options are those of Spin on a
-    base encoder (2305.11072, section 3.1, and the authors' config/spin.yaml)."""
-
-    start: str | None
-    training: TrainingOptions
-    size: str | None = Spin.size  # of a HuBERT with random weights, where there is no start
-    layer: int | None = Codes.layer
-    trained: int | None = Spin.trained_layers  # None: the whole encoder (R-Spin)
-    codes: int = Codes.codes  # K
-    projection: int = Codes.projection  # E
-    temperature: float = Codes.temperature
-    epsilon: float = Codes.epsilon
-    iterations: int = Codes.iterations
-    # of 17 s: 256 s a batch, rounded to what processes can divide; R-Spin has 384 s
-    crops: int = Versions.crops
-    seconds: float = Versions.seconds  # 272,000 samples
-    recordings: int | None = None
-    distort: TrainingDistortions | None = None  # of both versions
-    silence: float = Versions.silence
-    teacher: str | None = PseudoLabels.teacher
-    teacher_layer: int | None = PseudoLabels.teacher_layer
-    clusters: int = PseudoLabels.clusters
-    codebook: str | None = PseudoLabels.codebook
-    label_weight: float = PseudoLabels.label_weight
-    label_loss: str = PseudoLabels.label_loss
-    reference: bool = PseudoLabels.reference
 
 
 def sinkhorn(scores: torch.Tensor, epsilon: float, iterations: int) -> torch.Tensor:
@@ -131,22 +93,42 @@ def order_loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     )
 
 
+def label_loss(
+    scores: torch.Tensor, labels: torch.Tensor, by_order: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Loss of pseudo-labels and share of frames that get theirs, both means over the labelled
+    frames of all processes.
+
+    scores: (B, T, K), labels: (B, T), below 0 where unknown; by_order: only the order of a row's
+    labels counts.
+    """
+    labelled = labels >= 0
+    count = mean_of_processes(labelled.sum()).clamp(min=1 / processes())
+    found, wanted = scores[labelled], labels[labelled]
+    loss = functional.cross_entropy(found, wanted, reduction="sum")
+    if by_order:
+        loss = order_loss(scores, labels)
+    right = (found.detach().argmax(-1) == wanted).float().sum()
+    return loss / count, right / count
+
+
 class SpinPretraining(nn.Module):
     """An encoder, the projection of one of its layers, the codebook, and with `labels` a classifier
     of pseudo-labels."""
 
-    def __init__(self, encoder: nn.Module, options: SpinOptions, labels: int = 0) -> None:
+    def __init__(self, encoder: nn.Module, o: Spin, labels: int = 0) -> None:
         super().__init__()
         config: Any = encoder.config
-        self.encoder, self.options = encoder, options
-        self.layer = options.layer or config.num_hidden_layers
-        self.project = nn.Linear(config.hidden_size, options.projection)
-        self.codebook = nn.Parameter(torch.randn(options.codes, options.projection))
+        self.encoder, self.o = encoder, o
+        self.layer = o.learned.layer or config.num_hidden_layers
+        self.project = nn.Linear(config.hidden_size, o.learned.projection)
+        self.codebook = nn.Parameter(torch.randn(o.learned.codes, o.learned.projection))
         self.classify = nn.Linear(config.hidden_size, labels) if labels else None
         blocks: Any = encoder.encoder
-        encoder.requires_grad_(options.trained is None)
-        if options.trained is not None:
-            for block in blocks.layers[max(self.layer - options.trained, 0) : self.layer]:
+        whole = o.trained_layers == 0
+        encoder.requires_grad_(whole)
+        if not whole:
+            for block in blocks.layers[max(self.layer - o.trained_layers, 0) : self.layer]:
                 block.requires_grad_(True)
         # layers above, and what only comes after them, get no gradient, which several processes
         # would wait for
@@ -175,45 +157,28 @@ class SpinPretraining(nn.Module):
         with torch.autocast(hidden.device.type, enabled=False):
             vectors = functional.normalize(self.project(hidden.float()), dim=-1)
             one, two = (vectors @ functional.normalize(self.codebook, dim=-1).T).chunk(2)
-            options = self.options
+            learned = self.o.learned
             targets = [
-                sinkhorn(scores, options.epsilon, options.iterations) for scores in (one, two)
+                sinkhorn(scores, learned.epsilon, learned.iterations) for scores in (one, two)
             ]
             swapped = ((one, targets[1]), (two, targets[0]))
             loss = torch.stack(
-                [functional.cross_entropy(x / options.temperature, target) for x, target in swapped]
+                [functional.cross_entropy(x / learned.temperature, target) for x, target in swapped]
             ).mean()
             chosen = [scores.detach().argmax(-1) for scores in (one, two)]
-            use = torch.bincount(torch.cat(chosen), minlength=options.codes).float()
+            use = torch.bincount(torch.cat(chosen), minlength=learned.codes).float()
             share = use / use.sum()
             logged = {
                 "agreement": (chosen[0] == chosen[1]).float().mean(),
                 "codes_in_use": torch.exp(-torch.xlogy(share, share).sum()),
             }
             if self.classify is not None:
-                classes = torch.cat([labels, labels]).flatten()
-                labelled = classes >= 0
-                scores = self.classify(hidden.float())
-                count = mean_of_processes(labelled.sum()).clamp(min=1 / processes())
-                if options.label_loss == "ctc" and step >= options.training.warmup_steps:
-                    pseudo = (
-                        order_loss(
-                            scores.unflatten(0, states[-1].shape[:2]), torch.cat([labels, labels])
-                        )
-                        / count
-                    )
-                else:
-                    pseudo = (
-                        functional.cross_entropy(
-                            scores[labelled], classes[labelled], reduction="sum"
-                        )
-                        / count
-                    )
-                scores = scores[labelled]
-                logged["label_accuracy"] = (
-                    scores.detach().argmax(-1) == classes[labelled]
-                ).float().sum() / count
-                loss = loss + options.label_weight * pseudo
+                scores = self.classify(hidden.float()).unflatten(0, states[-1].shape[:2])
+                by_order = self.o.labels.label_loss == "ctc"
+                by_order = by_order and bool(step >= self.o.training.warmup_steps)
+                pseudo, accuracy = label_loss(scores, torch.cat([labels, labels]), by_order)
+                logged["label_accuracy"] = accuracy
+                loss = loss + self.o.labels.label_weight * pseudo
         return {"loss": loss, **logged}
 
     def read_out(self) -> tuple[np.ndarray, np.ndarray]:
@@ -228,124 +193,114 @@ class SpinPretraining(nn.Module):
         return weights.float().cpu().numpy(), offsets.float().cpu().numpy()
 
 
-def spin(source: Path, out: Path, options: SpinOptions) -> SpeechEncoder:
+def spin(o: Spin) -> None:
     """Train; OUT/encoder is the encoder. OUT/units.safetensors, its own codebook, and
     OUT/labels.safetensors, the linear head that predicts the pseudo-labels, are read-outs for
     `units extract`. Finished work is not repeated.
 
-    Raises InputError for a start that is no HuBERT or wav2vec 2.0, and where `out` was made from
+    Raises InputError for a start that is no HuBERT or wav2vec 2.0, and where OUT was made from
     other inputs.
     """
-    check_share(options.crops)
-    if options.epsilon < LEAST_EPSILON:
-        raise InputError(
-            f"--epsilon {options.epsilon:g} is too small for the codes to be balanced; give at "
-            f"least {LEAST_EPSILON:g}"
-        )
-    if (options.start is None) == (options.size is None):
-        raise InputError(
-            "give --start, the HuBERT or wav2vec 2.0 to start from, or --size, for "
-            "random weights; one of the two"
-        )
-    if options.size and options.trained is not None:
-        raise InputError(
-            "with --size all layers have random weights and must be trained; give "
-            "--trained-layers 0 as well"
-        )
-    training = options.training
-    voices = parse_distortions("v", seed=training.seed, probability=(1.0, 1.0))
-    data = training_data(source, options.recordings, options.reference, training.seed)
-    decisive = settings(replace(options, distort=None))
-    # so that folders older than the option stay valid
-    if options.label_loss == PseudoLabels.label_loss:
-        del decisive["label_loss"]
-    if options.size is None:
-        del decisive["size"]
-    decisive |= {"distort": getattr(options.distort, "card", None), "voices": voices.card}
-    inputs = {"data": data.hash, "options": decisive | hashes(options)}
-    with stage(out, inputs, grows="options.training.steps", card="encoder/card.json") as step:
-        if step.done:
-            return load_encoder(out / "encoder")
-        start, normalise = _start(options)
-        config: Any = start.config
-        if not 1 <= (options.layer or 1) <= config.num_hidden_layers:
-            name, last = options.start or options.size, config.num_hidden_layers
-            raise InputError(
-                f"{name} has the layers 1 to {last}, not {options.layer}; change --layer"
-            )
-        grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
-        labels, codebook = 0, None
-        with main_first():
-            if options.teacher:
-                layer = options.teacher_layer or (
-                    0 if options.teacher == "mfcc" else load_encoder(options.teacher).layers
-                )
-                target_options = HubertOptions(
-                    training, options.teacher, layer, clusters=options.clusters, codebook=options.codebook, seconds=options.seconds,
-                    reference=options.reference,
-                )  # fmt: skip
-                codebook, audio = make_targets(data, out, grid, target_options)
-                labels = codebook.size
-            else:
-                audio = LabelledAudio.load(pack_audio(data, out), grid)
-                check_crops(np.diff(audio.sample_bounds).tolist(), grid, options.seconds)
-        torch.manual_seed(training.seed)
-        model = SpinPretraining(start.train(), options, labels)
-        cropper = Cropper(
-            audio, grid, MaskOptions(), options.crops, options.seconds, training.seed, normalise, options.distort,
-            horizon=training.horizon or training.steps, accumulation=training.accumulation, silence=options.silence, second=voices,
-        )  # fmt: skip
-        result = fit(model, cropper, training, out / "checkpoints", cropper.audio_seconds)
-        with main_first():
-            if is_main():
-                save_encoder(model.encoder, out / "encoder", normalise)
-                encoder = load_encoder(out / "encoder")
-                facts = {
-                    "encoder": encoder.hash, "layer": model.layer, "smooth": 1, "frame_rate": grid.frame_rate, "padding": PADDING,
-                    "settings": encoder.settings, "precision": encoder.precision, "read_out": ("codebook of "
-                                                                                               "Spin"),
-                }  # fmt: skip
-                weights, offsets = model.read_out()
-                Codebook(weights, facts, offsets=offsets).save(out / "units.safetensors")
-                # readers of the codebook's units read what it predicts
-                if codebook is not None and model.classify is not None:
-                    of = "a reference reading" if options.reference else "the clean signal"
-                    order = ", in order" if options.label_loss == "ctc" else ""
-                    facts |= {
-                        "read_out": (f"linear head on the clusters of {of}{order}")
-                    } | codebook.carried
-                    weights, offsets = (
-                        x.detach().float().cpu().numpy()
-                        for x in (model.classify.weight, model.classify.bias)
+    check_share(o.batches.crops)
+    seed, labels = o.training.seed, o.labels
+    distort = distortions_of(o.distortion, seed, o.out)
+    voices = parse_distortions("v", seed=seed, probability=(1.0, 1.0))
+    data = training_data(o.source, o.recordings, labels.reference, seed)
+    inputs = {
+        "data": data.hash,
+        "options": decisive(o, distort, hash_of) | {"voices": voices.card},
+    }
+    with stage(o.out, inputs, grows=STEPS, card=CARD) as step:
+        if not step.done:
+            encoder, normalise = _start(o)
+            grid = grid_of(encoder)
+            codebook = None
+            with main_first():
+                packed = pack_crops(data, o.out, grid, o.batches.crop_seconds)
+                audio = LabelledAudio.load(packed, grid)
+                if labels.teacher:
+                    targets = _targets(labels)
+                    codebook, audio = make_targets(
+                        data, packed, o.out, grid, labels.teacher, targets, seed
                     )
-                    Codebook(weights, facts, offsets=offsets).save(out / "labels.safetensors")
-                names = {
-                    name: "/".join(Path(value).parts[-2:])
-                    for name in ("start", "teacher", "codebook")
-                    if (value := decisive[name])
-                }
-                card = {
-                    "what": "encoder trained by Spin",
-                    "options": decisive | names,
-                    "corpus": data.card,
-                    "training": result,
-                }
-                targets = (
-                    {key: value for key, value in codebook.card.items() if key != "scores"}
-                    if codebook
-                    else None
-                )
-                made_of = {"targets": targets, "files": file_hashes(out / "encoder")} | cropper.card
-                write_json(out / "encoder" / "card.json", card | made_of)
-        return load_encoder(out / "encoder")
+            torch.manual_seed(seed)
+            model = SpinPretraining(encoder.train(), o, codebook.size if codebook else 0)
+            cropper = cropper_of(o, audio, grid, normalise, distort, second=voices)
+            result = fit(model, cropper, o.training, o.out / "checkpoints", cropper.audio_seconds)
+            with main_first():
+                if is_main():
+                    save_encoder(model.encoder, o.out / "encoder", normalise)
+                    save_read_outs(model, o, grid, codebook)
+                    made = decisive(o, distort, name_of) | {"voices": voices.card}
+                    what = {"what": "encoder trained by Spin", "options": made}
+                    made_of = {"corpus": data.card, "targets": _without_scores(codebook)}
+                    write_card(o.out, what | made_of | {"training": result} | cropper.card)
+    print(f"{o.out / 'encoder'}: {load_encoder(o.out / 'encoder').hash}")
 
 
-def _start(options: SpinOptions) -> tuple[Any, bool]:
-    """The model to train, and whether its input is normalised."""
-    if options.size:
-        torch.manual_seed(options.training.seed)
-        return HubertModel(HUBERT[options.size].config()), HUBERT[options.size].normalise
-    name = options.start or ""
-    checkpoint = load_checkpoint(name)
-    check_known(checkpoint.model, name)
-    return checkpoint.model, checkpoint.normalise
+def save_read_outs(
+    model: SpinPretraining, o: Spin, grid: FrameGrid, codebook: Codebook | None
+) -> None:
+    """Write the learned codebook, and the head that predicts the pseudo-labels, those of
+    `codebook`, where there are any."""
+    encoder = load_encoder(o.out / "encoder")
+    facts: dict[str, Any] = {
+        "encoder": encoder.hash,
+        "layer": model.layer,
+        "smooth": 1,
+        "frame_rate": grid.frame_rate,
+        "padding": PADDING,
+        "settings": encoder.settings,
+        "precision": encoder.precision,
+    }
+    weights, offsets = model.read_out()
+    own = Codebook(weights, facts | {"read_out": "codebook of Spin"}, offsets=offsets)
+    own.save(o.out / "units.safetensors")
+    if codebook is None or model.classify is None:
+        return
+    of = "a reference reading" if o.labels.reference else "the clean signal"
+    order = ", in order" if o.labels.label_loss == "ctc" else ""
+    facts["read_out"] = f"linear head on the clusters of {of}{order}"
+    weights, offsets = (
+        x.detach().float().cpu().numpy() for x in (model.classify.weight, model.classify.bias)
+    )
+    # readers of the codebook's units read what it predicts
+    head = Codebook(weights, facts | codebook.carried, offsets=offsets)
+    head.save(o.out / "labels.safetensors")
+
+
+def _start(o: Spin) -> tuple[Any, bool]:
+    """The model to train, and whether its input is normalised. Raises InputError for a layer that
+    it has not."""
+    if o.size:
+        torch.manual_seed(o.training.seed)
+        encoder: Any = HubertModel(hubert_config(o.size))
+        normalise = PRESETS["hubert"][o.size]["normalise"]
+    else:
+        checkpoint = load_checkpoint(str(o.start))
+        check_known(checkpoint.model, str(o.start))
+        encoder, normalise = checkpoint.model, checkpoint.normalise
+    last, layer = encoder.config.num_hidden_layers, o.learned.layer
+    if layer is not None and layer > last:
+        raise InputError(
+            f"{o.start or o.size} has the layers 1 to {last}, not {layer}; change --layer"
+        )
+    return encoder, normalise
+
+
+def _targets(labels: PseudoLabels) -> Targets:
+    """The clusters that are pseudo-labels."""
+    teacher = str(labels.teacher)
+    last = 0 if teacher == "mfcc" else load_encoder(teacher).layers
+    return Targets(
+        layer=labels.teacher_layer or last,
+        clusters=labels.clusters,
+        codebook=labels.codebook,
+        reference=labels.reference,
+    )
+
+
+def _without_scores(codebook: Codebook | None) -> dict[str, Any] | None:
+    if codebook is None:
+        return None
+    return {name: value for name, value in codebook.card.items() if name != "scores"}

@@ -42,10 +42,9 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from speechssl.data.superb import Utterance
-from speechssl.encoders.store import checksum
 from speechssl.errors import InputError
 from speechssl.finetuning import trained_parameters
-from speechssl.io import CHECKSUM, hash_files, hash_json, read_json, replacing, stage
+from speechssl.io import hash_files, hash_json, read_json, replacing, stage
 from speechssl.results import LOWER_IS_BETTER
 from speechssl.superb.data import HeadSettings, Loader, Task
 
@@ -302,7 +301,7 @@ class Trainer:
         tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
         facts = {"card": self.card, "attempt": json.dumps(asdict(self.attempt))}
         with replacing(self.run.folder / STATE) as temporary:
-            temporary.write_bytes(save(tensors, facts | {CHECKSUM: _checksum(tensors, facts)}))
+            temporary.write_bytes(save(tensors, facts))
 
     def _restore(self, path: Path) -> None:
         try:
@@ -310,9 +309,6 @@ class Trainer:
                 facts = file.metadata()
                 names = list(file.keys())
                 tensors = {name: file.get_tensor(name) for name in names}
-            stated = facts.pop(CHECKSUM, None)  # older ones have none
-            if stated and stated != _checksum(tensors, facts):
-                raise ValueError("it does not have its checksum")
         except (OSError, SafetensorError, ValueError, AttributeError) as error:
             # the last: it has no facts
             reason = " ".join(str(error).split())
@@ -338,10 +334,6 @@ class Trainer:
         self.optimiser.load_state_dict(
             {"state": moments, "param_groups": self.optimiser.state_dict()["param_groups"]}
         )
-
-
-def _checksum(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
-    return hash_json([{name: checksum(t.reshape(-1)) for name, t in tensors.items()}, dict(facts)])
 
 
 @torch.no_grad()

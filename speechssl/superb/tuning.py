@@ -47,7 +47,8 @@ from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.finetuning import merged, train_only
 from speechssl.io import hash_files, write_json
-from speechssl.pretrain.model import AdversaryOptions, DomainAdversary
+from speechssl.pretrain.model import DomainAdversary
+from speechssl.pretrain.options import Adversary
 from speechssl.superb.data import Batch, Loader, OnlineLoader
 from speechssl.superb.train import HeadRun, Trainer
 
@@ -73,7 +74,7 @@ class Tuning:
     source: str = ""
     rate: float | None = None
     distort: TrainingDistortions | None = None
-    adversary: AdversaryOptions | None = None
+    adversary: Adversary | None = None
     bf16: bool = False
     heads: Path | None = None
     trained: str = "all"
@@ -97,7 +98,8 @@ class Tuning:
         """Suffix of the encoder's name, such as "+distorted"."""
         if self.adversary:
             a = self.adversary
-            return f"+dat-{a.labels}-{a.mode}-{a.weight:g}"
+            kind = f"{a.domain_adversary}-{a.domain_adversary_mode}"
+            return f"+dat-{kind}-{a.domain_adversary_weight:g}"
         if self.distort:
             return "+distorted" if self.rate else "+distorted-head"
         return "+finetuned" if self.trained == "all" else f"+{self.trained}"
@@ -105,15 +107,10 @@ class Tuning:
     @property
     def card(self) -> dict[str, Any]:
         """What decides the head, in JSON values."""
-        adversary = (
-            None
-            if self.adversary is None
-            else asdict(self.adversary) | {"layers": list(self.adversary.layers)}
-        )
         facts = {
             "upstream_rate": self.rate,
             "distort": getattr(self.distort, "card", None),
-            "adversary": adversary,
+            "adversary": None if self.adversary is None else asdict(self.adversary),
         }
         start = (
             {"heads": hash_files(sorted(self.heads.glob("*/seed-*/head.safetensors")))}
@@ -175,10 +172,9 @@ class TuningTrainer(Trainer):
         self.upstream: Any = load_checkpoint(tuning.source).model
         check_known(self.upstream, tuning.source)
         if tuning.adversary and tuning.distort:
-            options = replace(tuning.adversary, layers=(0,))  # one input, the weighted sum
-            models["adversary"] = DomainAdversary(
-                self.loader.encoder.width, len(tuning.distort.domains), options
-            )
+            width, domains = self.loader.encoder.width, len(tuning.distort.domains)
+            # one input, the weighted sum
+            models["adversary"] = DomainAdversary(width, domains, tuning.adversary, (0,))
         if tuning.rate is None:
             self.upstream.to(self.run.device)
         else:

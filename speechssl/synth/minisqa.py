@@ -613,7 +613,7 @@ def _speak_passage(out: Path, split: str, index: int, settings: MiniSqaSettings)
         anchors = [[0.0, 0.0]] + [[round(a.start, 5), round(b.start, 5)] for a, b in pairs]
         anchors.append([len(reading.samples) / SAMPLE_RATE, len(neutral.samples) / SAMPLE_RATE])
         record["reference"] = {"id": name, "audio": audio, "anchors": anchors}
-    write_json(out / split / "parts" / f"{index:06d}.json", record, checked=True)
+    write_json(out / split / "parts" / f"{index:06d}.json", record)
 
 
 def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> SpokenSentences:

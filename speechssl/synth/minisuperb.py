@@ -788,7 +788,7 @@ def _make(out: Path, planned: Planned) -> None:
     # labelled utterances have a text even where it is empty
     text = {"text": utterance.text} if utterance.labels else {}
     line = json.dumps(to_record(utterance) | text, ensure_ascii=False) + "\n"
-    write_json(_part(out, planned), {"line": line}, checked=True)
+    write_json(_part(out, planned), {"line": line})
 
 
 def _part(out: Path, planned: Planned) -> Path:

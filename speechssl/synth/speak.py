@@ -333,7 +333,6 @@ def _speak_group(group: _Group) -> None:
     write_json(
         group.part,
         {"made_from": group.made_from, "passage": record, "questions": questions},
-        checked=True,
     )
 
 

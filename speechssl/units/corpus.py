@@ -60,7 +60,6 @@ from speechssl.units.storage import (
     part_name,
 )
 
-SHARD = 200  # recordings of a shard at most; a kill costs the shards that are in the making
 SHARD_SECONDS = 600.0  # of audio: a shard that has reached them ends
 READERS, AT_A_TIME = 8, 10_000  # threads that read headers; recordings that wait for them
 # `replacing` makes these
@@ -275,10 +274,6 @@ def extract_corpus(
         )
     if share is not None:
         number, count = share
-        if not 1 <= number <= count:
-            raise InputError(
-                f"there is no shard {number} of {count}; give --shard 1/{count} to {count}/{count}"
-            )
         with locked(out, wait=False, shared=True):
             shards = _prepared(maker, recordings, source or {}, Finished.of(out, recordings))
             results = _run(maker, shards[number - 1 :: count], engine)

@@ -25,6 +25,7 @@ from speechssl.data.records import data_hash
 from speechssl.encoders.load import load_encoder, single_threaded
 from speechssl.encoders.unpickle import read_centroids
 from speechssl.errors import InputError, report_set_aside
+from speechssl.io import alone
 from speechssl.units.features import (
     SPECTRAL,
     encoder_features,
@@ -42,66 +43,46 @@ from speechssl.units.kmeans import (
     load_codebook,
     versions,
 )
-from speechssl.units.options import FitOptions, TransferOptions
+from speechssl.units.options import Fit, Import, Transfer
 
 ITERATIONS = 100  # of L-BFGS
 COMPARED = 50  # recordings at most whose units by both codebooks are compared
 
 
-def fit_units(source: Path, encoder: str, out: Path, options: FitOptions) -> Codebook:
+def fit_units(o: Fit) -> None:
     """Fit on recordings drawn from a prepared corpus (its passages), a manifest or a folder; once.
 
-    encoder: folder, hub id or shipped name, or one of `SPECTRAL`. Recordings that cannot be used
-    are listed and left out.
-    Raises InputError where `out` cannot be written or is a codebook that was made from other
-    inputs, where nothing can be used, and for options that exclude each other.
+    Recordings that cannot be used are listed and left out. Raises InputError where OUT cannot be
+    written or is a codebook that was made from other inputs, where nothing can be used, and for
+    options that exclude each other.
     """
-    check_out(out)
-    check_spectral(encoder, options.precision, options.device)
-    if encoder in SPECTRAL and options.layer is not None:
-        raise InputError(f"{encoder} has no layer {options.layer}; leave out --layer")
-    workers = options.workers or len(os.sched_getaffinity(0))
+    check_out(o.out)
+    check_spectral(o.encoder, o.precision)
+    if o.encoder in SPECTRAL and o.layer is not None:
+        raise InputError(f"{o.encoder} has no layer {o.layer}; leave out --layer")
+    workers = o.workers or len(os.sched_getaffinity(0))
     with single_threaded(workers) as pool:
         # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
         torch.set_num_threads(1)
-        features = load_features(
-            encoder,
-            options.layer,
-            options.smooth,
-            options.precision,
-            options.device,
-            options.margin,
-        )
-        recordings, data = drawn_from(
-            source, options.recordings, options.split, options.seed, options.share
-        )
-        sampling: dict[str, Any]
-        card, sampling = (
-            features.card | data,
-            {"budget": options.budget, "seed": options.seed, "starts": options.starts},
-        )
-        sampling["standardise"] = options.standardise
-        card["margin"] = options.margin
-        existing = existing_codebook(out, card | {"K": options.clusters} | sampling)
-        if existing is not None:
-            return existing
-        codebook = fit_kmeans(
-            frames_of(recordings, features, pool, workers), options.clusters, card, **sampling
-        )
-        codebook.save(out)
-        return codebook
+        features = load_features(o.encoder, o.layer, o.smooth, o.precision, margin=o.margin)
+        recordings, data = drawn_from(o.source, o.recordings, o.split, o.seed, o.share)
+        card = features.card | data | {"margin": o.margin}
+        sampling: dict[str, Any] = {"budget": o.budget, "seed": o.seed, "starts": o.starts}
+        sampling["standardise"] = o.standardise
+        codebook = existing_codebook(o.out, card | {"K": o.clusters} | sampling)
+        if codebook is None:
+            frames = frames_of(recordings, features, pool, workers)
+            codebook = fit_kmeans(frames, o.clusters, card, **sampling)
+            codebook.save(o.out)
+    print(f"{o.out}: K = {codebook.size}, {codebook.hash}")
 
 
-def check_spectral(encoder: str, precision: str | None, device: str) -> None:
-    """Raises InputError for what only encoders have, where this is none of them."""
-    if encoder not in SPECTRAL:
-        return
-    if precision not in (None, "fp32", "auto"):
+def check_spectral(encoder: str, precision: str | None) -> None:
+    """Raises InputError for a precision that only encoders have, where this is none of them."""
+    if encoder in SPECTRAL and precision not in (None, "fp32", "auto"):
         raise InputError(
             f"{encoder} is computed in fp32, not in {precision}; leave out --precision"
         )
-    if device not in ("auto", "cpu"):
-        raise InputError(f"{encoder} is computed on the CPU, not on {device}; leave out --device")
 
 
 def drawn_from(
@@ -116,53 +97,48 @@ def drawn_from(
     } | drawn
 
 
-def transfer_codebook(
-    source: Path, encoder: str, codebook: Path, other: str, out: Path, options: TransferOptions
-) -> Codebook:
-    """A codebook for the encoder `other` whose unit k means what unit k of `codebook`, made for
-    `encoder`, means; once.
+def transfer_codebook(o: Transfer) -> None:
+    """Write a codebook for another encoder whose unit k means what unit k of `o.codebook`, made for
+    `o.encoder`, means; once.
 
     Centroid k is the mean of the other encoder's features (same smoothing, and the same layer
-    unless `options` has one) over the frames of clean recordings that the old codebook gives unit
-    k: one step of k-means from the old assignment. A linear head (`linear_head`) learns the old
-    units of clean recordings from the features of these and of their distorted versions. The card
-    keeps the share of clean frames that then have the same unit (`agreement`). A unit that never
-    occurs is never given by a linear head, and said so on stderr. Raises InputError where the
-    encoders' frames do not fit each other, a unit has no mean because it never occurs, or options
-    exclude each other.
+    unless --layer) over the frames of clean recordings that the old codebook gives unit k: one step
+    of k-means from the old assignment. A linear head (`linear_head`) learns the old units of clean
+    recordings from the features of these and of their distorted versions. The card keeps the share
+    of clean frames that then have the same unit (`agreement`). A unit that never occurs is never
+    given by a linear head, and said so on stderr. Raises InputError where the encoders' frames do
+    not fit each other, or a unit has no mean because it never occurs.
     """
-    linear = options.read_out == "linear"
-    if options.distort and not linear:
-        raise InputError(
-            "means are of clean speech; leave out --distort, or give --read-out linear"
-        )
-    distort = (
-        parse_distortions(
-            options.distort, seed=options.seed, probability=(1, 1), snr=options.snr_range
-        )
-        if options.distort
-        else None
+    with alone(o.out, file=True):
+        book = _transferred(o)
+    print(
+        f"{o.out}: K = {book.size}, {book.hash}; {book.card['agreement']:.1%} of clean "
+        "frames keep their unit"
     )
-    check_out(out)
-    old = load_codebook(codebook)
-    before = features_of(old, encoder, options.precision, options.device)
-    margin = before.margin if options.margin is None else options.margin
-    layer = before.layer if options.layer is None else options.layer
-    after = load_features(other, layer, before.smooth, options.precision, options.device, margin)
+
+
+def _transferred(o: Transfer) -> Codebook:
+    linear = o.read_out == "linear"
+    distort = None
+    if o.distort:
+        distort = parse_distortions(o.distort, seed=o.seed, probability=(1, 1), snr=o.snr_range)
+    check_out(o.out)
+    old = load_codebook(o.codebook)
+    before = features_of(old, o.encoder, o.precision)
+    margin = before.margin if o.margin is None else o.margin
+    layer = before.layer if o.layer is None else o.layer
+    after = load_features(o.new, layer, before.smooth, o.precision, margin=margin)
     if before.grid != after.grid:
         raise InputError(
-            f"{other} has other frames than {encoder}; fit a codebook for it with "
+            f"{o.new} has other frames than {o.encoder}; fit a codebook for it with "
             "`speechssl units fit`"
         )
-    recordings, data = drawn_from(source, options.recordings, options.split, options.seed)
-    card = after.card | data | old.carried | {"K": old.size, "seed": options.seed}
+    recordings, data = drawn_from(o.source, o.recordings, o.split, o.seed)
+    card = after.card | data | old.carried | {"K": old.size, "seed": o.seed}
     if linear:
-        card |= {
-            "read_out": ("linear head on the units of another encoder"),
-            "budget": options.budget,
-        }
+        card |= {"read_out": "linear head on the units of another encoder", "budget": o.budget}
         card |= {"distort": distort.card} if distort else {}
-    if (existing := existing_codebook(out, card)) is not None:
+    if (existing := existing_codebook(o.out, card)) is not None:
         return existing
 
     def pairs_of(recording: Recording) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -177,9 +153,9 @@ def transfer_codebook(
 
     failed: dict[str, str] = {}
     compared: list[tuple[Recording, np.ndarray]] = []  # with their old units
-    counts, drawn = np.zeros(old.size), Reservoir(options.budget, options.seed)
+    counts, drawn = np.zeros(old.size), Reservoir(o.budget, o.seed)
     total: Any = 0.0
-    workers = options.workers or len(os.sched_getaffinity(0))
+    workers = o.workers or len(os.sched_getaffinity(0))
     with single_threaded(workers) as pool:
         jobs = in_order(pool, pairs_of, recordings, workers)
         for recording, future in tqdm(
@@ -225,7 +201,7 @@ def transfer_codebook(
             [future.result() for _, future in in_order(pool, same, compared, workers)]
         )
     transferred = replace(fitted, card=card | {"agreement": round(float(shared.mean()), 4)})
-    transferred.save(out)
+    transferred.save(o.out)
     return transferred
 
 
@@ -253,31 +229,27 @@ def linear_head(
     return weights.astype(np.float32), offsets.astype(np.float32)
 
 
-def import_codebook(path: Path, out: Path, encoder: str, layer: int) -> Codebook:
-    """Write the centroids of a joblib file as a codebook for a layer of an encoder, and return it;
-    once.
+def import_codebook(o: Import) -> None:
+    """Write the centroids of a joblib file as a codebook for a layer of an encoder; once.
 
     Raises InputError for a file that is not a fitted KMeans or MiniBatchKMeans, for centroids of
-    another width than the layer, and where `out` cannot be written or is another codebook.
+    another width than the layer, and where OUT cannot be written or is another codebook.
     """
-    check_out(out)
-    if encoder in SPECTRAL:
+    check_out(o.out)
+    if o.encoder in SPECTRAL:
         raise InputError(
-            f"{path} does not fit {encoder}, as fairseq scales its features "
+            f"{o.joblib} does not fit {o.encoder}, as fairseq scales its features "
             "differently; use `speechssl units fit`"
         )
-    centroids, origin = read_centroids(path)
-    model = load_encoder(encoder)
-    card = encoder_features(model, layer, 1).card
+    centroids, origin = read_centroids(o.joblib)
+    model = load_encoder(o.encoder)
+    card = encoder_features(model, o.layer, 1).card | {"imported": origin}
     if centroids.shape[1] != model.width:
-        width = f"{centroids.shape[1]} dimensions, the layers of {encoder} {model.width}"
+        width = f"{centroids.shape[1]} dimensions, the layers of {o.encoder} {model.width}"
         raise InputError(
-            f"the centroids of {path} have {width}; give the encoder that it was fitted on"
+            f"the centroids of {o.joblib} have {width}; give the encoder that it was fitted on"
         )
-    codebook = Codebook(centroids, card | {"imported": origin, "versions": versions()}, str(out))
-    existing = existing_codebook(
-        out, card | {"imported": origin, "K": codebook.size, "hash": codebook.hash}
-    )
-    if existing is None:
-        codebook.save(out)
-    return existing or codebook
+    book = Codebook(centroids, card | {"versions": versions()}, str(o.out))
+    if existing_codebook(o.out, card | {"K": book.size, "hash": book.hash}) is None:
+        book.save(o.out)
+    print(f"{o.out}: K = {book.size}, {book.centroids.shape[1]} dimensions, {book.hash}")

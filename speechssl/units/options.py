@@ -4,12 +4,10 @@ of extracting units."""
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from speechssl.errors import InputError
-from speechssl.io import alone
 from speechssl.options import (
     DEVICE,
     DRAWN,
@@ -23,21 +21,33 @@ from speechssl.options import (
     Weight,
     Whole,
     argument,
-    group,
     option,
 )
 
 BUDGET = 300_000  # frames that are kept of all that pass by
 STARTS = 20  # fairseq's `n_init`
+SHARD = 200  # recordings of a part at most; a kill costs the parts that are in the making
 CODEBOOK = "codebook of `speechssl units fit` or import, or a shipped name"
 WRITTEN = "codebook file to write (.safetensors); its card is written beside it"
 PARALLEL = "recordings encoded at a time; the result does not depend on it (default: one per core)"
 
 
-@dataclass(frozen=True)
-class FitOptions:
-    """How a codebook is fitted."""
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """fit a codebook by k-means to a layer of an encoder or to MFCCs
 
+    Encodes a random choice of the recordings (--share or --recordings), keeps a uniform sample of
+    --budget frames, and clusters it (MiniBatch k-means, k-means++). Recordings may be of any number
+    and length. Files that cannot be used are listed and left out.
+
+      speechssl units fit recordings/ facebook/hubert-base-ls960 hubert-l6.safetensors \\
+        --layer 6 --clusters 100
+      speechssl units fit corpus mfcc mfcc.safetensors --clusters 50
+    """
+
+    source: Path = argument(SOURCE)
+    encoder: str = argument(f"{ENCODERS}, or mfcc (39 features a frame) or fbank (80 log-mel)")
+    out: Path = argument(WRITTEN)
     layer: Whole | None = option(
         None,
         "layer of the encoder, needed but for mfcc and fbank; 0: input of the first "
@@ -68,32 +78,6 @@ class FitOptions:
     standardise: bool = option(
         False, "scale every dimension to variance 1 before clustering (Whisper's layers need it)"
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fit:
-    """fit a codebook by k-means to a layer of an encoder or to MFCCs
-
-    Encodes a random choice of the recordings (--share or --recordings), keeps a uniform sample of
-    --budget frames, and clusters it (MiniBatch k-means, k-means++). Recordings may be of any number
-    and length. Files that cannot be used are listed and left out.
-
-      speechssl units fit recordings/ facebook/hubert-base-ls960 hubert-l6.safetensors \\
-        --layer 6 --clusters 100
-      speechssl units fit corpus mfcc mfcc.safetensors --clusters 50
-    """
-
-    source: Path = argument(SOURCE)
-    encoder: str = argument(f"{ENCODERS}, or mfcc (39 features a frame) or fbank (80 log-mel)")
-    out: Path = argument(WRITTEN)
-    options: FitOptions = group(FitOptions(), "")
-
-    def run(self) -> dict[str, Any]:
-        from speechssl.units.fit import fit_units
-
-        book = fit_units(self.source, self.encoder, self.out, self.options)
-        print(f"{self.out}: K = {book.size}, {book.hash}")
-        return {"out": str(self.out), "card": book.card}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,11 +120,10 @@ class Extract:
         None, "recordings encoded at a time (default: the cores of the machine or cluster)"
     )
     shard_size: Count = option(
-        200,
+        SHARD,
         "most recordings in a part; a part also ends at 600 s of audio; a killed run loses "
         "at most one part",
     )
-
     shard: str | None = option(
         None,
         "do the I-th of N shares of the work, on any machines that share OUT; the last process "
@@ -148,65 +131,32 @@ class Extract:
         metavar="I/N",
     )
 
-    def run(self) -> dict[str, Any]:
-        from speechssl.data.files import list_recordings, source_card
-        from speechssl.errors import report_set_aside
-        from speechssl.timing import shown_length
-        from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
-        from speechssl.units.features import load_extractor
-        from speechssl.units.ray_engine import RayEngine
-        from speechssl.units.storage import FAILED
 
-        shard = None
-        if self.shard is not None:
-            number, slash, count = self.shard.partition("/")
-            if not (
-                slash
-                and number.isdecimal()
-                and count.isdecimal()
-                and 1 <= int(number) <= int(count)
-            ):
-                raise InputError(
-                    f"--shard {self.shard} is not I/N with I from 1 to N; write it as 2/8"
-                )
-            shard = int(number), int(count)
-        chosen, out = (self.source, self.split, self.passages), self.out / (self.split or "")
-        recordings = list_recordings(*chosen)
-        load = partial(load_extractor, self.encoder, self.codebook, self.precision, self.device)
-        engine = (
-            RayEngine(load, self.workers) if self.engine == "ray" else LocalEngine(self.workers)
-        )
-        extraction = extract_corpus(
-            ShardMaker(load(), out, self.shard_size),
-            recordings,
-            engine,
-            source_card(*chosen),
-            shard,
-        )
-        if not (card := extraction.card):
-            print(
-                f"{out}: the parts of shard {self.shard} are written; the last of the other "
-                "shards writes the card"
-            )
-            return {"out": str(out), "card": None, "failed": extraction.failed}
-        report_set_aside(extraction.failed, f"{out / FAILED}")
-        length, count, pieces = (
-            shown_length(card["seconds"]),
-            card["recordings"],
-            len(card["parts"]),
-        )
-        amount, parts = (
-            f"{n} {what}{'s' * (n != 1)}" for n, what in ((count, "recording"), (pieces, "part"))
-        )
-        counts = f"{amount} ({length}) in {parts}; {len(extraction.failed)} set aside"
-        print(f"{out}: units of {counts}")
-        return {"out": str(out), "card": card, "failed": extraction.failed}
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """transfer a codebook to another encoder, so that unit k keeps its meaning
 
+    For use after continual pre-training: centroid k becomes the mean of NEW's features over the
+    frames to which the old encoder and codebook give unit k in clean recordings. A model that was
+    trained on the old units, such as DUAL's reader, can be used with the new units, or trained
+    further with them. With --read-out linear a linear head predicts the old units instead, from
+    clean and, with --distort, from distorted speech: where the new encoder learned something else,
+    more frames keep their unit.
 
-@dataclass(frozen=True)
-class TransferOptions:
-    """How a codebook is transferred to another encoder."""
+      speechssl units transfer recordings/ people-en/encoder people-en/units.safetensors \\
+        exp/robust/encoder units.safetensors
+      speechssl units transfer corpus exp/old/encoder exp/old/units.safetensors exp/new/encoder \\
+        units.safetensors \\
+        --read-out linear --distort m+g+r
+    """
 
+    source: Path = argument(f"{SOURCE}, of clean recordings")
+    encoder: str = argument(f"encoder that the codebook was fitted on: {ENCODERS}")
+    codebook: Path = argument(CODEBOOK)
+    new: str = argument(
+        "encoder to make a codebook for, such as the result of `speechssl pretrain continue`"
+    )
+    out: Path = argument(WRITTEN)
     read_out: Literal["centroids", "linear"] = option(
         "centroids",
         "units of the new encoder: the nearest mean of its features, or the classes "
@@ -240,46 +190,11 @@ class TransferOptions:
     workers: Count | None = option(None, PARALLEL)
     seed: Whole = option(0, "seed of the choice of recordings")
 
-
-@dataclass(frozen=True, kw_only=True)
-class Transfer:
-    """transfer a codebook to another encoder, so that unit k keeps its meaning
-
-    For use after continual pre-training: centroid k becomes the mean of NEW's features over the
-    frames to which the old encoder and codebook give unit k in clean recordings. A model that was
-    trained on the old units, such as DUAL's reader, can be used with the new units, or trained
-    further with them. With --read-out linear a linear head predicts the old units instead, from
-    clean and, with --distort, from distorted speech: where the new encoder learned something else,
-    more frames keep their unit.
-
-      speechssl units transfer recordings/ people-en/encoder people-en/units.safetensors \\
-        exp/robust/encoder units.safetensors
-      speechssl units transfer corpus exp/old/encoder exp/old/units.safetensors exp/new/encoder \\
-        units.safetensors \\
-        --read-out linear --distort m+g+r
-    """
-
-    source: Path = argument(f"{SOURCE}, of clean recordings")
-    encoder: str = argument(f"encoder that the codebook was fitted on: {ENCODERS}")
-    codebook: Path = argument(CODEBOOK)
-    new: str = argument(
-        "encoder to make a codebook for, such as the result of `speechssl pretrain continue`"
-    )
-    out: Path = argument(WRITTEN)
-    options: TransferOptions = group(TransferOptions(), "")
-
-    def run(self) -> dict[str, Any]:
-        from speechssl.units.fit import transfer_codebook
-
-        with alone(self.out, file=True):
-            book = transfer_codebook(
-                self.source, self.encoder, self.codebook, self.new, self.out, self.options
+    def __post_init__(self) -> None:
+        if self.distort and self.read_out != "linear":
+            raise InputError(
+                "means are of clean speech; leave out --distort, or give --read-out linear"
             )
-        print(
-            f"{self.out}: K = {book.size}, {book.hash}; {book.card['agreement']:.1%} of clean "
-            "frames keep their unit"
-        )
-        return {"out": str(self.out), "card": book.card}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,21 +213,35 @@ class Import:
     out: Path = argument(WRITTEN)
     layer: Whole = option(MISSING, "layer of the encoder, such as 22 for DUAL")
 
-    def run(self) -> dict[str, Any]:
-        from speechssl.units.fit import import_codebook
-
-        book = import_codebook(self.joblib, self.out, self.encoder, self.layer)
-        print(f"{self.out}: K = {book.size}, {book.centroids.shape[1]} dimensions, {book.hash}")
-        return {"out": str(self.out), "card": book.card}
-
 
 STABILITY, PICTURES = "stability under distortions", "pictures"  # titles in the help
 
 
-@dataclass(frozen=True)
-class EvaluateOptions:
-    """What is measured and drawn."""
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """measure and draw units: usage, bit rate, purity, PNMI, unit edit distance (UED) under
+    distortions, same-text distance, ABX
 
+    Purity and PNMI need phones, from the corpus or from --alignment. The same-text distance of a
+    corpus needs MiniSQA and speechssl[synth]. SOURCE can also be a list, a .csv or .tsv file with
+    the columns audio, text and speaker, and perhaps group (who belongs together: a synthesiser,
+    people): then the same-text distance and its AUC are measured across speakers in and between
+    groups, ABX within and across speakers, and how well a linear probe finds the speaker.
+
+      speechssl units evaluate recordings/ people-en/encoder people-en/units.safetensors \\
+        --picture units.png
+      speechssl units evaluate digits.csv people-en/encoder people-en/units.safetensors \\
+        --violins distances.svg
+      speechssl units evaluate corpus people-en/encoder people-en/units.safetensors --split dev \\
+        --out quality.json
+    """
+
+    source: Path = argument(f"{SOURCE}; or list (.csv, .tsv) of audio, text and speaker")
+    encoder: str = argument(
+        f"{ENCODERS}; mfcc; fbank; or phones, to measure the manifest's phones as units"
+    )
+    codebook: Path | None = argument(f"{CODEBOOK}; none for phones", optional=True)
+    out: Path | None = option(None, "write the measurements to this JSON file")
     split: str | None = option(None, "split of a prepared corpus (default: test)")
     first: Count | None = option(None, "only the first N recordings")
     alignment: Path | None = option(
@@ -321,11 +250,10 @@ class EvaluateOptions:
         "folder of) TextGrids",
         under="phones and texts",
     )
-    pairs: Whole | None = option(
+    same_text: Whole | None = option(
         None,
         "number of questions, each spoken by two voices, for the same-text distance (default for "
         "MiniSQA: 100; 0: skip it)",
-        name="same_text",
         under="phones and texts",
     )
     conditions: tuple[str, ...] = option(
@@ -366,40 +294,12 @@ class EvaluateOptions:
     device: str = option("auto", DEVICE)
     snr_over: SnrOver = option("active", SNR_OVER, under=STABILITY)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluate:
-    """measure and draw units: usage, bit rate, purity, PNMI, unit edit distance (UED) under
-    distortions, same-text distance, ABX
-
-    Purity and PNMI need phones, from the corpus or from --alignment. The same-text distance of a
-    corpus needs MiniSQA and speechssl[synth]. SOURCE can also be a list, a .csv or .tsv file with
-    the columns audio, text and speaker, and perhaps group (who belongs together: a synthesiser,
-    people): then the same-text distance and its AUC are measured across speakers in and between
-    groups, ABX within and across speakers, and how well a linear probe finds the speaker.
-
-      speechssl units evaluate recordings/ people-en/encoder people-en/units.safetensors \\
-        --picture units.png
-      speechssl units evaluate digits.csv people-en/encoder people-en/units.safetensors \\
-        --violins distances.svg
-      speechssl units evaluate corpus people-en/encoder people-en/units.safetensors --split dev \\
-        --out quality.json
-    """
-
-    source: Path = argument(f"{SOURCE}; or list (.csv, .tsv) of audio, text and speaker")
-    encoder: str = argument(
-        f"{ENCODERS}; mfcc; fbank; or phones, to measure the manifest's phones as units"
-    )
-    codebook: Path | None = argument(f"{CODEBOOK}; none for phones", optional=True)
-    out: Path | None = option(None, "write the measurements to this JSON file")
-    options: EvaluateOptions = group(EvaluateOptions(), "")
-
-    def run(self) -> dict[str, Any]:
-        from speechssl.units.quality import evaluate_units, lines
-
-        with alone(self.out, file=True):
-            values = evaluate_units(
-                self.source, self.encoder, self.codebook, self.options, self.out
+    def __post_init__(self) -> None:
+        if self.picture is None and (self.recording is not None or self.span is not None):
+            raise InputError(
+                "--recording and --span need --picture; give the file to draw to, or leave them out"
             )
-        print("\n".join(lines(values)))
-        return values
+        if self.same_text == 1:
+            raise InputError(
+                "one pair of questions is too few for a comparison; give --same-text 2 or more, or 0"
+            )

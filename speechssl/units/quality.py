@@ -42,7 +42,7 @@ from speechssl.data.files import (
 from speechssl.data.records import Corpus, load_corpus
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra, report_set_aside
-from speechssl.io import check_inside, read_json, read_lines, write_json
+from speechssl.io import alone, check_inside, read_json, read_lines, write_json
 from speechssl.results import INK, RULE, save_figure, styled
 from speechssl.signal import ACTIVE
 from speechssl.synth.minisqa import speak_pairs
@@ -55,7 +55,7 @@ from speechssl.timing import (
 )
 from speechssl.units.features import UnitExtractor, load_extractor
 from speechssl.units.fit import check_spectral
-from speechssl.units.options import EvaluateOptions
+from speechssl.units.options import Evaluate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,39 +68,36 @@ STRETCH = "stretch@"
 SPOKEN = 100  # questions of MiniSQA that are spoken twice
 
 
-def evaluate_units(
-    source: Path,
-    encoder: str,
-    codebook: Path | None,
-    options: EvaluateOptions = EvaluateOptions(),
-    out: Path | None = None,
-) -> dict[str, Any]:
-    """Quality of units. What cannot be measured on this source is left out, and reported.
+def evaluate_units(o: Evaluate) -> dict[str, Any]:
+    """Measure the quality of units, and print and return it. What cannot be measured on this source
+    is left out, and reported.
 
-    encoder: folder, hub id or shipped name; `mfcc` or `fbank` for a codebook on these; `phones` for
-    the phones of the manifest as units (the topline, without a codebook). Raises InputError where
-    there is nothing to look at.
+    The encoder may be `mfcc` or `fbank` for a codebook on these, or `phones` for the phones of the
+    manifest as units (the topline, without a codebook). Raises InputError where there is nothing to
+    look at.
     """
-    check_spectral(encoder, options.precision, options.device)
+    with alone(o.out, file=True):
+        values = _evaluated(o)
+        if o.out:
+            write_json(o.out, values)
+    print("\n".join(lines(values)))
+    return values
+
+
+def _evaluated(o: Evaluate) -> dict[str, Any]:
+    source, encoder = o.source, o.encoder
+    check_spectral(encoder, o.precision)
     is_corpus = any(source.glob("*/passages.jsonl"))
-    if options.split is not None and not is_corpus:
+    if o.split is not None and not is_corpus:
         raise InputError(
-            f"{source} is not a prepared corpus and has no split {options.split}; leave out --split"
-        )
-    if options.picture is None and (options.recording is not None or options.span is not None):
-        raise InputError(
-            "--recording and --span need --picture; give the file to draw to, or leave them out"
-        )
-    if options.pairs == 1:
-        raise InputError(
-            "one pair of questions is too few for a comparison; give --same-text 2 or more, or 0"
+            f"{source} is not a prepared corpus and has no split {o.split}; leave out --split"
         )
     conditions, stretches, distorter = (
         [],
         list[float](),
-        Distorter(options.seed, snr_over=options.snr_over),
+        Distorter(o.seed, snr_over=o.snr_over),
     )
-    for text in options.conditions:
+    for text in o.conditions:
         if text.startswith(STRETCH):
             rate = number_of(text.removeprefix(STRETCH)) or math.nan
             if not 0.25 <= rate <= 4:
@@ -117,10 +114,10 @@ def evaluate_units(
                 "here; give another noise"
             )
         distorter.check(conditions[-1])
-    for path in filter(None, (options.picture, options.violins)):
+    for path in filter(None, (o.picture, o.violins)):
         check_picture(path)
     labelled = read_labelled(source) if _is_labelled(source) else None
-    if options.violins and labelled is None:
+    if o.violins and labelled is None:
         raise InputError(
             "--violins draws the same-text distances of a list; give a .csv or .tsv with the "
             "columns audio, text and speaker"
@@ -130,14 +127,14 @@ def evaluate_units(
         torch.set_num_threads(1)
         extractor = None
         if encoder != "phones":
-            if codebook is None:
+            if o.codebook is None:
                 raise InputError(
                     f"units of {encoder} need a codebook; name the file that "
                     "`speechssl units fit` wrote"
                 )
-            extractor = load_extractor(encoder, codebook, options.precision, options.device)
-        corpus = load_corpus(source, options.split or SPLIT) if is_corpus else None
-        items, phones = _recordings(source, corpus, options, labelled)
+            extractor = load_extractor(encoder, o.codebook, o.precision)
+        corpus = load_corpus(source, o.split or SPLIT) if is_corpus else None
+        items, phones = _recordings(source, corpus, o, labelled)
         values: dict[str, Any] = {}
         if extractor:
             measured, units = _measured(
@@ -147,7 +144,7 @@ def evaluate_units(
                 corpus,
                 extractor,
                 pool,
-                options,
+                o,
                 conditions,
                 stretches,
                 distorter,
@@ -157,7 +154,7 @@ def evaluate_units(
                 "precision": extractor.features.precision,
             } | measured
             if labelled is not None:
-                values |= _of_list(source, labelled, units, extractor.codebook.size, options)
+                values |= _of_list(source, labelled, units, extractor.codebook.size, o)
         elif corpus is None or not all(item.id in phones for item in items):
             raise InputError(
                 f"{source} has passages without phones; units that are phones need "
@@ -167,9 +164,7 @@ def evaluate_units(
             values["phones_a_second"] = sum(len(p.phones) for p in spoken) / sum(
                 p.seconds for p in spoken
             )
-        values |= _same_text(source, corpus, extractor, pool, options)
-    if out:
-        write_json(out, values)
+        values |= _same_text(source, corpus, extractor, pool, o)
     return values
 
 
@@ -234,7 +229,7 @@ def _of_list(
     labelled: Mapping[str, Mapping[str, str]],
     units: Mapping[str, RunLength],
     size: int,
-    options: EvaluateOptions,
+    o: Evaluate,
 ) -> dict[str, Any]:
     """Same-text measures by groups, ABX and the speaker probe, of the recordings that have units;
     and the violins."""
@@ -243,14 +238,14 @@ def _of_list(
     groups = [labelled[name].get("group", source.stem) for name in names]
     sequences = [units[name].units for name in names]
     try:
-        rows = same_text(sequences, texts, speakers, groups, options.seed)
+        rows = same_text(sequences, texts, speakers, groups, o.seed)
     except ValueError as error:
         raise InputError(
             f"{source}: {error}; list several texts, each by several speakers"
         ) from error
-    if options.violins:
-        draw_violins(options.violins, rows)
-        _note(f"{options.violins}: distances of the same text and of other texts")
+    if o.violins:
+        draw_violins(o.violins, rows)
+        _note(f"{o.violins}: distances of the same text and of other texts")
     plain = [{k: v for k, v in row.items() if k != "distances"} for row in rows]
     measured, group_names = {row["groups"] for row in rows}, sorted(set(groups))
     for pair in combinations_with_replacement(group_names, 2):
@@ -259,8 +254,8 @@ def _of_list(
                 f"same-text distance, {name}: nan (no text is spoken by two speakers, who say "
                 "another text as well)"
             )
-    probe = speaker_probe([units[name] for name in names], speakers, size, options.seed)
-    return {"same_text": plain} | abx(sequences, texts, speakers, options.seed) | probe
+    probe = speaker_probe([units[name] for name in names], speakers, size, o.seed)
+    return {"same_text": plain} | abx(sequences, texts, speakers, o.seed) | probe
 
 
 def draw_violins(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -297,12 +292,12 @@ def draw_violins(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def _recordings(
     source: Path,
     corpus: Corpus | None,
-    options: EvaluateOptions,
+    o: Evaluate,
     labelled: Mapping[str, Mapping[str, str]] | None,
 ) -> tuple[list[Recording], dict[str, Sequence[Phone]]]:
     """What to look at, in order, and the phones of those that have some, of the alignment or of the
     corpus."""
-    aligned = read_alignment(options.alignment) if options.alignment else {}
+    aligned = read_alignment(o.alignment) if o.alignment else {}
     phones: dict[str, Sequence[Phone]] = dict(aligned)
     if labelled is not None:
         recordings = [
@@ -326,23 +321,21 @@ def _recordings(
         recordings = [Recording(p.id, corpus.path(p), p.seconds) for p in corpus.passages.values()]
     if not recordings:
         raise InputError(
-            f"{source / (options.split or SPLIT)} has no passages; name a split "
+            f"{source / (o.split or SPLIT)} has no passages; name a split "
             "that has some with --split"
         )
     if aligned and not any(item.id in phones for item in recordings):
         first = next(iter(aligned))
         raise InputError(
-            f"{options.alignment} has no recording of {source} (its first id is "
+            f"{o.alignment} has no recording of {source} (its first id is "
             f"{first}); make the ids match"
         )
-    if options.recording is not None and options.recording not in [
-        item.id for item in recordings[: options.first]
-    ]:
+    if o.recording is not None and o.recording not in [item.id for item in recordings[: o.first]]:
         raise InputError(
-            f"{source} has no recording {options.recording} (its first is {recordings[0].id}); "
+            f"{source} has no recording {o.recording} (its first is {recordings[0].id}); "
             "give another with --recording"
         )
-    return recordings[: options.first], phones
+    return recordings[: o.first], phones
 
 
 def _measured(
@@ -352,7 +345,7 @@ def _measured(
     corpus: Corpus | None,
     extractor: UnitExtractor,
     pool: Executor,
-    options: EvaluateOptions,
+    o: Evaluate,
     conditions: Sequence[Condition],
     stretches: Sequence[float],
     distorter: Distorter,
@@ -421,7 +414,7 @@ def _measured(
     # clean against distorted, on some of the recordings; seed and id alone decide the noise
     if conditions or stretches:
         places = np.unique(
-            np.linspace(0, len(items) - 1, min(options.noisy, len(items))).round().astype(int)
+            np.linspace(0, len(items) - 1, min(o.noisy, len(items))).round().astype(int)
         )
         chosen = [items[i] for i in places]
 
@@ -463,11 +456,7 @@ def _measured(
                 row |= {"condition": condition.short, "snr_db": condition.snr_db} | stability(
                     clean, encoded
                 )
-                row |= (
-                    {"snr_over": options.snr_over}
-                    if condition.noisy and options.snr_over != ACTIVE
-                    else {}
-                )
+                row |= {"snr_over": o.snr_over} if condition.noisy and o.snr_over != ACTIVE else {}
             else:
                 row |= {
                     "condition": f"stretch {stretches[number - len(conditions)]:g}",
@@ -475,22 +464,22 @@ def _measured(
                 }
             values["stability"].append(row)
 
-    if options.picture:
-        item = next((item for item in items if options.recording in (None, item.id)), None)
+    if o.picture:
+        item = next((item for item in items if o.recording in (None, item.id)), None)
         if item is None:
             raise InputError(
-                f"the recording {options.recording} was set aside; give another with --recording"
+                f"the recording {o.recording} was set aside; give another with --recording"
             )
         draw_units(
-            options.picture,
+            o.picture,
             read_audio(item.path),
             units[item.id],
             grid,
             phones.get(item.id, ()),
             item.id,
-            options.span,
+            o.span,
         )
-        _note(f"{options.picture}: the units of {item.id}")
+        _note(f"{o.picture}: the units of {item.id}")
     return values, units
 
 
@@ -499,31 +488,31 @@ def _same_text(
     corpus: Corpus | None,
     extractor: UnitExtractor | None,
     pool: Executor,
-    options: EvaluateOptions,
+    o: Evaluate,
 ) -> dict[str, Any]:
     """One sentence by two voices, synthesised on the spot (needs speechssl[synth]); MiniSQA only,
     whose questions are known."""
     card = source / "card.json"
     minisqa = (
         corpus is not None
-        and options.pairs != 0
+        and o.same_text != 0
         and card.is_file()
         and read_json(card).get("corpus") == "minisqa"
     )
     if corpus is None or not minisqa:
-        if options.pairs or (extractor is None and options.pairs != 0):
+        if o.same_text or (extractor is None and o.same_text != 0):
             raise InputError(
                 f"{source} is not a MiniSQA corpus, and only its questions can be synthesised in "
                 "pairs; leave out --same-text"
             )
         return {}
     try:
-        pairs = options.pairs or SPOKEN
+        pairs = o.same_text or SPOKEN
         language = next(iter(corpus.passages.values())).language
-        pairs_spoken = speak_pairs(language, options.split or SPLIT, pairs)
+        pairs_spoken = speak_pairs(language, o.split or SPLIT, pairs)
         spoken = list(tqdm(pairs_spoken, total=pairs, desc="synthesising pairs", unit="pair"))
     except MissingExtra as error:
-        if options.pairs or extractor is None:
+        if o.same_text or extractor is None:
             raise
         _note(f"the same-text distance is left out: {error}")
         return {}

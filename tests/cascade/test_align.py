@@ -32,7 +32,7 @@ from speechssl.cascade.data import TimedWord
 from speechssl.cascade.model import CtcVocabulary, align_spans
 from speechssl.cli import main
 from speechssl.data.records import Span, data_hash, load_corpus
-from speechssl.io import CHECKSUM, read_json
+from speechssl.io import read_json
 from speechssl.timing import FrameGrid
 
 from ..files import (
@@ -750,7 +750,7 @@ def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(corpus, aligner, 
         run(root)
     assert len(aligner.seen) == 3 and not (tmp_path / "corpus-aligned/card.json").exists()
     parts = [*(tmp_path / "corpus-aligned/train" / align.PARTS).iterdir()]
-    assert len(parts) == 3 and all(CHECKSUM in json.loads(part.read_text()) for part in parts)
+    assert len(parts) == 3
     out, report = run(root)
     assert len(aligner.seen) == 6 == len(set(aligner.seen))
     whole = run(root, tmp_path / "whole")[0]

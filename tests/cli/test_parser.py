@@ -207,7 +207,7 @@ def test_a_bad_file_is_one_sentence(
 @pytest.mark.parametrize(
     "call",
     [
-        "units evaluate a b c --conditions pink@3 --span 1 2 --alignment x",
+        "units evaluate a b c --conditions pink@3 --picture p.png --span 1 2 --alignment x",
         "train dual corpus units out --start people-en/dual --random-units 0.1 --precision fp32",
         "pretrain continue recordings out --start e --distort m+g+r --noise musan=m "
         "--no-same-masks --snr-range 1 2",

@@ -238,7 +238,7 @@ def test_adamw_and_the_longest_answer_are_by_default_those_of_the_source(
 def test_options_of_units_evaluate_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(
-        "speechssl.units.quality.evaluate_units", lambda *a: seen.append(a[3]) or {"K": 1}
+        "speechssl.units.quality.evaluate_units", lambda o: seen.append(o) or {"K": 1}
     )
     assert (
         main(

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.encoders.store import FeatureStore, StoredRows, store_features
-from speechssl.errors import InputError
+from speechssl.encoders.store import StoredRows, store_features
 
 from ..files import refused
 
@@ -77,27 +76,6 @@ def test_what_failed_is_tried_again_and_nothing_else(tmp_path, capsys):
     assert all(torch.equal(store[name], rows) for name, rows in ROWS.items())
 
 
-def test_what_is_damaged_in_a_shard_that_is_written_again_is_computed_again(tmp_path):
-    def failing(name):
-        if name == "b":
-            raise InputError("no sound")
-        return ROWS[name], {"of": name}
-
-    stored(tmp_path / "f", failing, shard_mb=1)
-    (path,) = (tmp_path / "f").glob("shard-*")
-    path.write_bytes(path.read_bytes()[:-1] + b"!")  # of d
-    tried = []
-    store = stored(
-        tmp_path / "f", lambda name: (tried.append(name) or ROWS[name], {"of": name}), shard_mb=1
-    )
-    assert (
-        tried == ["b", "d"]
-        and list(store.places) == list(store.facts) == list(LENGTHS)
-        and not store.failed
-    )
-    assert all(torch.equal(store[name], rows) for name, rows in ROWS.items())
-
-
 def test_a_killed_run_loses_one_shard(tmp_path):
     def dying(name):
         if name == "d":
@@ -110,23 +88,6 @@ def test_a_killed_run_loses_one_shard(tmp_path):
     tried = []
     stored(tmp_path / "f", lambda name: (tried.append(name) or ROWS[name], None))
     assert tried == ["c", "d"]
-
-
-def test_a_flipped_bit_is_noticed(tmp_path):
-    stored(tmp_path / "f")
-    path = tmp_path / "f/shard-00001.safetensors"
-    path.write_bytes(path.read_bytes()[:-1] + b"!")
-    store = FeatureStore.load(tmp_path / "f")
-    assert torch.equal(store["c"], ROWS["c"])
-    for read in (lambda: store["d"], lambda: store.rows("d", 0, 1), lambda: StoredRows(store)[:]):
-        with pytest.raises(
-            InputError,
-            match=(
-                r"shard-00001.safetensors is damaged .*the states "
-                r"of d .*makes it again"
-            ),
-        ):
-            read()
 
 
 def test_nothing_is_left_where_nothing_can_be_used_or_there_is_no_room(tmp_path, capsys):

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from speechssl.audio import read_audio
 
-from .conftest import CASES, Stages, check_refusal, command, little_memory
+from .conftest import CASES, check_refusal, command, little_memory
 
 pytestmark = pytest.mark.slow
 
@@ -251,7 +251,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def kinds(workshop: Path, stages: Stages, chain: Path, work: Path) -> dict[str, Kind]:
+def kinds(workshop: Path, chain: Path, work: Path) -> dict[str, Kind]:
     audio, corpus, book, out = (
         workshop / "audio",
         workshop / "corpus",
@@ -295,18 +295,6 @@ def kinds(workshop: Path, stages: Stages, chain: Path, work: Path) -> dict[str, 
 
         return Kind(Path(name).name, (folder / name).read_bytes(), broken, read_copy, share)
 
-    def resumed(path: Path) -> Sequence[object]:
-        shutil.copytree(chain / "units/train", out / "train")
-        shutil.copyfile(path, out / "train/part-00001.parquet")
-        book = models / "units.safetensors"
-        return units(
-            corpus, "--split", "train", "--shard-size", 1, encoder=models / "encoder", codebook=book
-        )
-
-    def qa(folder: Path) -> Sequence[object]:
-        found = ("--systems", "dual", "--split", "test", "--conditions", "clean", "--workers", 1)
-        return "evaluate", "qa", corpus, out, "--models", folder, *found
-
     def measured(source: Path, *more: object) -> Sequence[object]:
         return "units", "evaluate", source, "mfcc", book, "--same-text", 0, *more, "--conditions"
 
@@ -327,7 +315,6 @@ def kinds(workshop: Path, stages: Stages, chain: Path, work: Path) -> dict[str, 
         buffer = io.BytesIO()
         soundfile.write(buffer, whole, 16_000, format=name.upper())
         headers[name] = buffer.getvalue()
-    train = stages.commands(chain)["train dual"]
 
     return {
         "manifest .jsonl": Kind("m.jsonl", listed.encode(), json_lines, units),
@@ -350,34 +337,16 @@ def kinds(workshop: Path, stages: Stages, chain: Path, work: Path) -> dict[str, 
             lambda folder: units(folder, "--split", "test"),
         ),
         "questions.jsonl": of(corpus, "test/questions.jsonl", json_lines, scored),
-        "card of a corpus": of(corpus, "card.json", json_values, scored),
         "predictions": Kind(
             "a.json",
             dumped(ANSWERS),
             json_values,
             lambda path: ("evaluate", "predictions", corpus, out, path, "--name", "mine"),
         ),
-        "card of a codebook": of(models, "units.card.json", json_values, coded),
         "safetensors of a codebook": of(models, "units.safetensors", tensors, coded),
         "config of an encoder": of(models / "encoder", "config.json", json_values, encoded, 0.5),
         "safetensors of an encoder": of(
             models / "encoder", "model.safetensors", tensors, encoded, 0.5
-        ),
-        "card of a reader": of(models, "dual/card.json", json_values, qa, 0.2),
-        "safetensors of a reader": of(models, "dual/model.safetensors", tensors, qa, 0.2),
-        "card of units": of(
-            chain,
-            "units/train/_card.json",
-            json_values,
-            lambda folder: (*train[:3], folder / "units", out, *train[5:]),
-            0.2,
-        ),
-        "Parquet of units": Kind(
-            "p.parquet",
-            (chain / "units/train/part-00001.parquet").read_bytes(),
-            other_bytes,
-            resumed,
-            0.5,
         ),
         "YAML": Kind(
             "c.yaml",
@@ -398,13 +367,6 @@ def kinds(workshop: Path, stages: Stages, chain: Path, work: Path) -> dict[str, 
             lambda folder: ("prepare", "table", folder, out),
         ),
         "CSV of words": Kind("s.csv", spoken.encode(), other_bytes, measured),
-        "results.jsonl": of(
-            chain / "qa",
-            "results.jsonl",
-            json_lines,
-            lambda folder: ("report", folder, corpus),
-            0.2,
-        ),
         **{
             f"audio .{name}": Kind(f"q0.{name.replace('rf64', 'wav')}", headers[name], sound, units)
             for name in FORMATS
@@ -413,35 +375,21 @@ def kinds(workshop: Path, stages: Stages, chain: Path, work: Path) -> dict[str, 
 
 
 NAMES = (
-    *(
-        "manifest .jsonl",
-        "manifest .csv",
-        "manifest .txt",
-        "manifest .tsv",
-        "passages.jsonl",
-        "questions.jsonl",
-    ),
-    *("card of a corpus", "predictions"),
-    *(
-        "card of a codebook",
-        "safetensors of a codebook",
-        "config of an encoder",
-        "safetensors of an encoder",
-        "card of a reader",
-    ),
-    *(
-        "safetensors of a reader",
-        "card of units",
-        "Parquet of units",
-        "YAML",
-        "TextGrid",
-        "CSV of passages",
-        "CSV of words",
-    ),
-    *(
-        "results.jsonl",
-        *(f"audio .{name}" for name in FORMATS),
-    ),
+    "manifest .jsonl",
+    "manifest .csv",
+    "manifest .txt",
+    "manifest .tsv",
+    "passages.jsonl",
+    "questions.jsonl",
+    "predictions",
+    "safetensors of a codebook",
+    "config of an encoder",
+    "safetensors of an encoder",
+    "YAML",
+    "TextGrid",
+    "CSV of passages",
+    "CSV of words",
+    *(f"audio .{name}" for name in FORMATS),
 )
 
 

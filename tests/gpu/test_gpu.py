@@ -252,7 +252,9 @@ def test_pretraining_goes_on_with_distorted_speech(start, first, corpus, tmp_pat
 def test_contrastive_pretraining_goes_on(corpus, tmp_path):
     from transformers import Wav2Vec2Config, Wav2Vec2Model
 
-    from speechssl.pretrain.model import ContrastiveOptions, Wav2Vec2Pretraining, save_pretraining
+    from speechssl.pretrain.model import Wav2Vec2Pretraining, save_pretraining
+    from speechssl.pretrain.options import Wav2Vec2
+    from speechssl.pretrain.presets import options_of_size
 
     sizes = {
         "hidden_size": 64,
@@ -262,10 +264,10 @@ def test_contrastive_pretraining_goes_on(corpus, tmp_path):
         "conv_dim": (32,) * 7,
     }
     config = Wav2Vec2Config(**sizes, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4)
-    save_pretraining(
-        Wav2Vec2Pretraining(Wav2Vec2Model(config), ContrastiveOptions(2, 20, 32)),
-        tmp_path / "start",
-    )
+    o = options_of_size(Wav2Vec2(source=corpus, out=tmp_path, size="base"))
+    contrast = replace(o.contrast, codebooks=2, entries=20, width=32)
+    model = Wav2Vec2Pretraining(Wav2Vec2Model(config), contrast, o.convolutions)
+    save_pretraining(model, tmp_path / "start")
     speechssl(
         f"pretrain continue {corpus} {tmp_path / 'out'} --start {tmp_path / 'start'} "
         f"--steps 4 {CROPS} {TRAINING} -q"

@@ -6,7 +6,9 @@ from transformers import HubertModel, Wav2Vec2Config, Wav2Vec2Model
 
 from speechssl.encoders.load import load_checkpoint, save_encoder
 from speechssl.finetuning import add
-from speechssl.pretrain.model import ContrastiveOptions, Wav2Vec2Pretraining, save_pretraining
+from speechssl.pretrain.model import Wav2Vec2Pretraining, save_pretraining
+from speechssl.pretrain.options import Contrast, Convolutions
+from speechssl.pretrain.presets import PRESETS, complete
 
 TINY = {
     "hidden_size": 32,
@@ -17,7 +19,16 @@ TINY = {
 }
 TINY |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
 STABLE = {"feat_extract_norm": "layer", "do_stable_layer_norm": True}
-HEADS = ContrastiveOptions(codebooks=2, entries=6, width=12, diversity=0.3)
+BASE = PRESETS["wav2vec2"]["base"]
+CONVOLUTIONS = Convolutions(feature_penalty=10.0, gradient_scale=0.1)
+
+
+def contrast(**given):
+    """What is not given is base's."""
+    return complete(Contrast(**given), BASE["options"] | BASE["contrast"])
+
+
+HEADS = contrast(codebooks=2, entries=6, width=12, diversity=0.3)
 QUIET = dict.fromkeys(
     ("hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout", "layerdrop"),
     0.0,
@@ -42,7 +53,8 @@ def wav2vec2(tmp_path_factory):
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("wav2vec2")
     save_pretraining(
-        Wav2Vec2Pretraining(Wav2Vec2Model(Wav2Vec2Config(**TINY, **STABLE)), HEADS), folder
+        Wav2Vec2Pretraining(Wav2Vec2Model(Wav2Vec2Config(**TINY, **STABLE)), HEADS, CONVOLUTIONS),
+        folder,
     )
     return str(folder)
 

@@ -5,7 +5,7 @@ import copy
 import json
 import math
 from dataclasses import replace
-from types import SimpleNamespace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,22 +28,17 @@ from speechssl.augment.training import parse_distortions
 from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
-from speechssl.options import TrainingOptions
 from speechssl.pretrain import model as room
-from speechssl.pretrain.data import Cropper, LabelledAudio, MaskOptions, cut_to_same, span_mask
+from speechssl.pretrain.data import Cropper, LabelledAudio, cut_to_same, span_mask
 from speechssl.pretrain.model import (
     HEADS,
     NAME,
-    AdversaryOptions,
     CleanTeacher,
     CollapseGuard,
     ContrastiveBatches,
-    ContrastiveOptions,
-    DistilOptions,
     DomainAdversary,
     GumbelQuantiser,
     HubertPretraining,
-    Temperature,
     Wav2Vec2Pretraining,
     auxiliary_losses,
     draw_negatives,
@@ -52,12 +47,23 @@ from speechssl.pretrain.model import (
     restore_label_head,
     save_label_head,
     save_pretraining,
+    temperature,
 )
-from speechssl.pretrain.presets import HubertOptions, Wav2Vec2Options
-from speechssl.pretrain.run import named, plain
+from speechssl.pretrain.options import (
+    Adversary,
+    Batches,
+    Convolutions,
+    Distillation,
+    Distortion,
+    Hubert,
+    Masks,
+    Prediction,
+    Targets,
+)
+from speechssl.pretrain.run import decisive, name_of
 from speechssl.timing import FrameGrid
 
-from .conftest import QUIET, TINY
+from .conftest import CONVOLUTIONS, QUIET, TINY, contrast
 
 GRID = FrameGrid(16_000, 320, 400)
 
@@ -98,6 +104,11 @@ def test_rows_are_cut_to_as_many_masked_frames_as_the_row_with_fewest(
 # ---- the loss
 
 
+def hubert_model(encoder, clusters=3, visible_weight=1.0, penalty=10.0, auxiliary=()):
+    prediction = Prediction(visible_weight=visible_weight, projection=8)
+    return HubertPretraining(encoder, clusters, prediction, Convolutions(penalty, 1.0), auxiliary)
+
+
 def toy_batch(seed=0):
     """Two sounds that alternate, labelled by which it is, and half the frames hidden."""
     rng = np.random.default_rng(seed)
@@ -118,7 +129,7 @@ def toy_batch(seed=0):
 @pytest.mark.parametrize("visible_weight", [0.0, 1.0])
 def test_the_loss_is_that_of_transformers_hidden_states(quiet, visible_weight):
     encoder, inputs = quiet().train(), toy_batch()
-    model = HubertPretraining(encoder, 3, width=8, visible_weight=visible_weight)
+    model = hubert_model(encoder, visible_weight=visible_weight)
     found = model(**inputs)
     output = encoder(inputs["samples"], mask_time_indices=inputs["mask"])
     vectors = model.project(output.last_hidden_state)
@@ -135,7 +146,7 @@ def test_the_loss_is_that_of_transformers_hidden_states(quiet, visible_weight):
 
 def test_hidden_frames_are_not_seen(quiet):
     """With everything hidden, the speech makes no difference to the loss of the same labels."""
-    model = HubertPretraining(quiet().eval(), 3, width=8, visible_weight=1.0)
+    model = hubert_model(quiet().eval())
 
     def loss(seed, hidden):
         inputs = toy_batch(seed) | {
@@ -153,7 +164,7 @@ def test_hidden_frames_are_not_seen(quiet):
 def test_frames_without_a_label_do_not_count(quiet):
     """As if neither they nor their logits were there."""
     model, inputs = (
-        HubertPretraining(quiet().eval(), 3, width=8, visible_weight=1.0, penalty=0.0),
+        hubert_model(quiet().eval(), penalty=0.0),
         toy_batch(),
     )
     labels = inputs["labels"].clone()
@@ -271,9 +282,8 @@ def test_a_damaged_head_is_one_sentence(start, damage):
         restore_label_head(Model(), str(start), "cafe")
 
 
-OPTIONS = ContrastiveOptions(
-    codebooks=2, entries=5, width=16, penalty=0.0, feature_gradient=1.0, dropout=0.0
-)
+FIVE = contrast(codebooks=2, entries=5, width=16, dropout=0.0)
+FREE = Convolutions(feature_penalty=0.0, gradient_scale=1.0)
 
 
 def config(norm="layer"):
@@ -288,11 +298,11 @@ def config(norm="layer"):
     )
 
 
-def pair(norm="layer", options=OPTIONS):
+def pair(norm="layer", convolutions=FREE):
     """transformers' model and ours with the same weights, which share none."""
     torch.manual_seed(0)
     theirs = Wav2Vec2ForPreTraining(config(norm)).train()
-    ours = Wav2Vec2Pretraining(copy.deepcopy(theirs.wav2vec2), options)
+    ours = Wav2Vec2Pretraining(copy.deepcopy(theirs.wav2vec2), FIVE, convolutions)
     for name in ("quantizer", "project_q", "project_hid"):
         getattr(ours, name).load_state_dict(getattr(theirs, name).state_dict())
     return theirs, ours
@@ -375,7 +385,7 @@ def test_loss_and_gradients_are_those_of_transformers(norm, fixed_noise):
     assert found["contrastive_loss"].item() == pytest.approx(
         expected.contrastive_loss.item() / hidden, rel=1e-5
     )
-    diversity = (found["loss"] - found["contrastive_loss"]) / OPTIONS.diversity
+    diversity = (found["loss"] - found["contrastive_loss"]) / FIVE.diversity
     assert diversity.item() == pytest.approx(expected.diversity_loss.item() / hidden, abs=2e-5)
     assert found["loss"].item() == pytest.approx(expected.loss.item() / hidden, rel=1e-5)
     right, mine = gradients(theirs, expected.loss / hidden), gradients(ours, found["loss"])
@@ -441,10 +451,7 @@ def test_equal_entries_count_for_none_while_training_too(fixed_noise):
 
 def test_the_feature_penalty_is_the_mean_square_before_the_layer_norm():
     made = inputs()
-    with_it, without = (
-        pair(options=ContrastiveOptions(2, 5, 16, penalty=p, dropout=0.0))[1].eval()
-        for p in (10.0, 0.0)
-    )
+    with_it, without = (pair(convolutions=Convolutions(p, 0.1))[1].eval() for p in (10.0, 0.0))
     with torch.no_grad():
         square = with_it.encoder.feature_extractor(made["samples"]).square().mean()
         found = with_it(**made)
@@ -456,8 +463,8 @@ def test_the_feature_penalty_is_the_mean_square_before_the_layer_norm():
 def test_the_gradient_into_the_convolutions_is_a_tenth(fixed_noise):
     made = inputs()
     fixed_noise(made["mask"])
-    _, whole = pair(options=ContrastiveOptions(2, 5, 16, dropout=0.0, feature_gradient=1.0))
-    _, tenth = pair(options=ContrastiveOptions(2, 5, 16, dropout=0.0))
+    _, whole = pair(convolutions=Convolutions(10.0, 1.0))
+    _, tenth = pair(convolutions=CONVOLUTIONS)
     full, less = (gradients(model, model(**made)["loss"]) for model in (whole, tenth))
     for name, gradient in full.items():
         factor = 0.1 if "feature_extractor" in name else 1.0
@@ -488,7 +495,7 @@ def test_targets_of_distorted_speech_are_those_of_the_clean(fixed_noise):
 def test_processes_that_share_a_batch_have_its_loss_and_gradient(monkeypatch, fixed_noise):
     """Two processes are played one after the other: what they would average is known from a first
     round."""
-    _, ours = pair(options=ContrastiveOptions(2, 5, 16, dropout=0.0))
+    _, ours = pair(convolutions=CONVOLUTIONS)
     made = inputs(rows=4)
     noise = fixed_noise(made["mask"])
     whole = ours(**made)
@@ -541,24 +548,22 @@ def crops(frames=100, **changes):
     data = LabelledAudio(
         samples, np.array([0, 40_000, 90_000]), np.zeros(bounds[-1], np.int16), bounds
     )
-    return Cropper(
-        data, GRID, MaskOptions(0.65, 10), **{"crops": 4, "seconds": frames / 50} | changes
-    )
+    return Cropper(data, GRID, Masks(0.65, 10), Batches(4, frames / 50), **changes)
 
 
 def test_a_batch_depends_on_seed_and_step_only():
-    first, again = (ContrastiveBatches(crops(seed=5), seed=5) for _ in range(2))
+    first, again = (ContrastiveBatches(crops(seed=5), contrast(), seed=5) for _ in range(2))
     [first(step) for step in (0, 3)]
     for name, value in first(7).items():
         assert torch.equal(value, again(7)[name])
-    for other in (again(8), ContrastiveBatches(crops(seed=5), seed=6)(7)):
+    for other in (again(8), ContrastiveBatches(crops(seed=5), contrast(), seed=6)(7)):
         assert not torch.equal(first(7)["mask"], other["mask"])
         a, b = first(7)["negatives"], other["negatives"]
         assert a.shape != b.shape or not torch.equal(a, b)
 
 
 def test_all_rows_hide_as_many_frames_and_only_what_the_mask_hid():
-    make = ContrastiveBatches(crops(), negatives=100)
+    make = ContrastiveBatches(crops(), contrast())
     for step in range(5):
         made, cut = make(step), crops()(step)
         assert torch.equal(made["samples"], cut["samples"]) and "labels" not in made
@@ -577,15 +582,14 @@ def test_all_others_are_drawn_alike():
 
 
 def test_the_temperature_counts_updates_not_batches():
-    make = ContrastiveBatches(crops(), temperature=Temperature(2.0, 0.5, 0.4), accumulation=2)
+    fast = contrast(temperature_decay=0.5, temperature_floor=0.4)
+    make = ContrastiveBatches(crops(), fast, accumulation=2)
     assert [make(step)["temperature"].item() for step in range(6)] == pytest.approx(
         [2, 2, 1, 1, 0.5, 0.5]
     )
     assert make(9)["temperature"].item() == pytest.approx(0.4)
-    assert (
-        Temperature()(100_000) == pytest.approx(2 * 0.999995**100_000)
-        and Temperature()(10**6) == 0.5
-    )
+    assert temperature(contrast(), 100_000) == pytest.approx(2 * 0.999995**100_000)
+    assert temperature(contrast(), 10**6) == 0.5
 
 
 def test_a_crop_that_hides_one_frame_is_refused():
@@ -596,7 +600,7 @@ def test_a_crop_that_hides_one_frame_is_refused():
             "longer --crop-seconds"
         ),
     ):
-        ContrastiveBatches(crops(1))(0)
+        ContrastiveBatches(crops(1), contrast())(0)
 
 
 # ---- training
@@ -632,7 +636,7 @@ def test_a_width_that_the_codebooks_cannot_share_is_refused():
     with pytest.raises(
         InputError, match=("a width of 16 is no multiple of 3 codebooks; give a multiple of 3")
     ):
-        Wav2Vec2Pretraining(Wav2Vec2Model(config()), ContrastiveOptions(codebooks=3, width=16))
+        Wav2Vec2Pretraining(Wav2Vec2Model(config()), contrast(codebooks=3, width=16), FREE)
 
 
 @pytest.fixture
@@ -657,15 +661,13 @@ def test_choices_are_made_in_full_precision_under_bf16(quantiser):
     assert found.vectors.dtype == found.likely.dtype == torch.float32
 
 
-HEAD_OPTIONS = ContrastiveOptions(
-    codebooks=2, entries=6, width=12, kappa=0.2, diversity=0.3, dropout=0.05
-)
+SIX = contrast(codebooks=2, entries=6, width=12, kappa=0.2, diversity=0.3, dropout=0.05)
 
 
 @pytest.fixture
 def model():
     torch.manual_seed(0)
-    return Wav2Vec2Pretraining(Wav2Vec2Model(config()), HEAD_OPTIONS, normalise=False)
+    return Wav2Vec2Pretraining(Wav2Vec2Model(config()), SIX, CONVOLUTIONS, normalise=False)
 
 
 @pytest.fixture
@@ -692,21 +694,21 @@ def test_transformers_reads_what_is_saved(model, folder):
 
 
 # (4, 3): as many entries in all
-@pytest.mark.parametrize("shape", [None, (2, 9, 12), (4, 6, 12), (4, 3, 12), (2, 6, 8)])
+@pytest.mark.parametrize("shape", [(2, 6, 12), (2, 9, 12), (4, 6, 12), (4, 3, 12), (2, 6, 8)])
 def test_pre_training_goes_on_with_the_heads_that_fit_and_the_others_are_made_anew(
     model, folder, capsys, shape
 ):
-    again = load_pretraining(folder, ContrastiveOptions(*shape) if shape else None)
+    codebooks, entries, width = shape
+    changed = replace(SIX, codebooks=codebooks, entries=entries, width=width)
+    again = load_pretraining(folder, changed, CONVOLUTIONS)
     assert same(again.encoder, model.encoder) and again.normalise is False
     assert all(weight.requires_grad for weight in again.parameters()) and again.training
     err, names = capsys.readouterr().err, list(HEADS.values())
-    assert again.quantizer.codevectors.shape == (
-        (1, shape[0] * shape[1], shape[2] // shape[0]) if shape else (1, 12, 6)
-    )
-    if shape is None:
-        assert same(again, model) and again.options == HEAD_OPTIONS
+    assert again.quantizer.codevectors.shape == (1, codebooks * entries, width // codebooks)
+    if changed == SIX:
+        assert same(again, model)
         assert f"saved, heads of pre-training: {', '.join(names)} as trained\n" in err
-    elif shape[2] == 12:
+    elif width == 12:
         assert same(again.project_q, model.project_q) and same(again.project_hid, model.project_hid)
         assert f"{names[0]} made anew; {', '.join(names[1:])} as trained\n" in err
     else:
@@ -715,8 +717,8 @@ def test_pre_training_goes_on_with_the_heads_that_fit_and_the_others_are_made_an
 
 def test_an_encoder_without_heads_gets_new_ones(model, tmp_path, capsys):
     save_encoder(model.encoder, tmp_path / "plain", model.normalise)
-    again = load_pretraining(tmp_path / "plain")
-    assert same(again.encoder, model.encoder) and again.options == ContrastiveOptions()
+    again = load_pretraining(tmp_path / "plain", SIX, CONVOLUTIONS)
+    assert same(again.encoder, model.encoder)
     assert "made anew, for the checkpoint has none that can be read" in capsys.readouterr().err
 
 
@@ -731,7 +733,7 @@ def test_heads_of_which_a_part_is_missing_are_refused(folder):
             r"\(quantizer.codevectors\); fetch or make it again"
         ),
     ):
-        load_pretraining(folder)
+        load_pretraining(folder, SIX, CONVOLUTIONS)
 
 
 def test_an_encoder_of_another_kind_is_refused(hubert_folder):
@@ -740,13 +742,15 @@ def test_an_encoder_of_another_kind_is_refused(hubert_folder):
         InputError,
         match=("is a hubert encoder; start contrastive pre-training from a plain wav2vec 2.0"),
     ):
-        load_pretraining(hubert_folder())
+        load_pretraining(hubert_folder(), SIX, CONVOLUTIONS)
 
 
 # ---- auxiliary losses: a teacher that is no part of the student, and an adversary whose gradient
 # makes a domain unlearnt
 
-ADVERSARY = AdversaryOptions(layers=(2,), schedule="constant", width=8)
+ADVERSARY = Adversary(
+    domain_adversary="binary", domain_adversary_schedule="constant", domain_adversary_width=8
+)
 MASK = torch.zeros(4, 6, dtype=torch.bool)
 
 
@@ -764,9 +768,12 @@ def layers(seed=0, count=3):
     return [layer.clone().requires_grad_() for layer in drawn]
 
 
-def adversary(domains=3, **changes):
+def adversary(domains=3, numbers=(2,), labels="binary", **changes):
+    changes = {f"domain_adversary_{name}": value for name, value in changes.items()}
     torch.manual_seed(0)
-    return DomainAdversary(5, domains, replace(ADVERSARY, **changes))
+    return DomainAdversary(
+        5, domains, replace(ADVERSARY, domain_adversary=labels, **changes), numbers
+    )
 
 
 def gradient(loss, *of):
@@ -811,12 +818,12 @@ def test_the_classifier_learns_and_the_encoder_gets_minus_lambda_of_it(labels):
 
 
 def test_every_chosen_layer_has_a_classifier_and_the_others_none():
-    model, hidden = adversary(layers=(0, 2)), layers()
+    model, hidden = adversary(numbers=(0, 2)), layers()
     assert len(model.classifiers) == 2
     found = model(hidden, MASK, batch())
     parts = [gradient(found["loss"], layer)[0] for layer in hidden]
     assert parts[1] is None and all(part.abs().max() > 0 for part in (parts[0], parts[2]))
-    alone = adversary(layers=(0,))
+    alone = adversary(numbers=(0,))
     alone.classifiers[0].load_state_dict(model.classifiers[0].state_dict())
     # a mean over layers
     torch.testing.assert_close(
@@ -859,9 +866,8 @@ def test_with_an_adversary_the_domain_is_chance_and_the_task_is_still_learnt(mod
         torch.Generator().manual_seed(2),
         500,
     )
-    adversary = DomainAdversary(
-        6, 2, AdversaryOptions(layers=(0,), mode=mode or "reversal", width=16, weight=0.5)
-    )
+    options = Adversary("binary", 0.5, None, mode or "reversal", domain_adversary_width=16)
+    adversary = DomainAdversary(6, 2, options, (0,))
 
     def drawn(count, rng):
         classes, domains = (torch.randint(2, (count,), generator=rng) for _ in range(2))
@@ -960,7 +966,7 @@ def test_hidden_frames_do_not_count(quiet):
 
 def test_the_teacher_is_no_part_of_the_student_and_is_not_trained(quiet):
     extra = CleanTeacher(quiet().train(), (0, 1, 2))
-    model = HubertPretraining(quiet(), 5, width=8, auxiliary=[extra]).train()
+    model = hubert_model(quiet(), 5, visible_weight=0.0, auxiliary=[extra]).train()
     assert len(model.auxiliary) == 1 and not any("auxiliary" in name for name in model.state_dict())
     assert not list(extra.parameters()) and not extra.hidden[0].training
     before = {name: value.clone() for name, value in extra.hidden[0].state_dict().items()}
@@ -1015,6 +1021,7 @@ def test_processes_that_share_a_batch_have_its_distance_and_gradient(quiet, monk
 
 
 NOISE = parse_distortions("g+b")
+DISTORTED = Distortion(distort="g+b")
 
 
 @pytest.fixture(scope="module")
@@ -1022,87 +1029,60 @@ def hubert(hubert_folder):
     return str(hubert_folder("layer"))
 
 
-def added(hubert, **options):
-    everything = {"start": hubert, "distort": NOISE, "distil": None, "adversary": None} | options
-    return auxiliary_losses(HubertModel.from_pretrained(hubert), SimpleNamespace(**everything))
+def auxiliary(hubert, **groups):
+    o = Hubert(source=Path("s"), out=Path("o"), start=hubert, **groups)
+    distort = NOISE if groups else None
+    return auxiliary_losses(HubertModel.from_pretrained(hubert), o, hubert, distort)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("groups", "message"),
     [
         (
-            {"distort": None, "distil": DistilOptions()},
-            "--distil and --domain-adversary need distorted speech; give --dis",
-        ),
-        (
-            {"distort": None, "adversary": AdversaryOptions()},
-            "need distorted speech; give --distort",
-        ),
-        (
-            {"start": None, "distil": DistilOptions()},
-            "--distil compares with the encoder that training starts from; give one with --start",
-        ),
-        (
-            {"distil": DistilOptions(1.0, (1, 3))},
+            {"distillation": Distillation(1.0, (1, 3))},
             "the encoder has the layers 0 to 2, not 1, 3; choose among them",
         ),
         (
-            {"adversary": AdversaryOptions(layers=(-1,))},
+            {"adversary": Adversary("binary", domain_adversary_layers=(-1,))},
             "the encoder has the layers 0 to 2, not -1; choose among them",
-        ),
-        (
-            {"adversary": AdversaryOptions("both")},
-            "domain-adversarial training has no labels 'both'; choose .* or ",
-        ),
-        ({"adversary": AdversaryOptions(mode="swapped")}, "has no mode 'swapped'; choose .* or "),
-        (
-            {"adversary": AdversaryOptions(schedule="linear")},
-            "has no schedule 'linear'; choose .* or ",
         ),
     ],
 )
-def test_what_cannot_be_added_is_refused(hubert, options, message):
+def test_what_cannot_be_added_is_refused(hubert, groups, message):
     with pytest.raises(InputError, match=message):
-        added(hubert, **options)
+        auxiliary(hubert, distortion=DISTORTED, **groups)
 
 
 def test_by_default_all_layers_are_taught_and_the_classifier_reads_the_last(hubert):
-    assert added(hubert) == [] == added(hubert, distort=None)
-    teacher, adversary = added(
-        hubert, distil=DistilOptions(2.0), adversary=AdversaryOptions("multi")
+    assert auxiliary(hubert) == [] == auxiliary(hubert, distortion=DISTORTED)
+    teacher, adversary = auxiliary(
+        hubert,
+        distortion=DISTORTED,
+        distillation=Distillation(2.0),
+        adversary=Adversary("multi"),
     )
     assert teacher.layers == (0, 1, 2) and teacher.weight == 2.0
-    assert (
-        adversary.options.layers == (2,)
-        and len(adversary.classifiers) == 1
-        and adversary.classes == 3
+    assert adversary.numbers == (2,) and len(adversary.classifiers) == 1
+    assert adversary.classes == 3
+    teacher, adversary = auxiliary(
+        hubert,
+        distortion=DISTORTED,
+        distillation=Distillation(1.0, (1,)),
+        adversary=Adversary("binary", domain_adversary_layers=(0, 1)),
     )
-    teacher, adversary = added(
-        hubert, distil=DistilOptions(1.0, (1,)), adversary=AdversaryOptions("binary", (0, 1))
-    )
-    assert teacher.layers == (1,) and adversary.options.layers == (0, 1) and adversary.classes == 2
+    assert teacher.layers == (1,) and adversary.numbers == (0, 1) and adversary.classes == 2
 
 
 def test_a_card_names_what_was_used_and_not_where_it_lay():
-    options = HubertOptions(
-        TrainingOptions(2, 1e-3),
-        "/home/me/exp/one/encoder",
-        codebook="k.safetensors",
-        distort=NOISE,
+    o = Hubert(
+        source=Path("/home/me/corpus"),
+        out=Path("/home/me/exp/two"),
+        teacher="/home/me/exp/one/encoder",
+        targets=Targets(codebook="k.safetensors"),
+        distortion=Distortion(distort="g+b", noise_cache=Path("/home/me/noise")),
     )
-    assert (
-        plain(options)["teacher"] == "/home/me/exp/one/encoder"
-        and plain(options)["distort"] == NOISE.card
-    )
-    found = named(options)
-    assert (
-        found["teacher"] == "one/encoder"
-        and found["codebook"] == "k.safetensors"
-        and "start" not in found
-    )
-    assert not {"distil", "adversary", "size"} & set(found)
-    assert named(HubertOptions(TrainingOptions(2, 1e-3)))["teacher"] == "mfcc"
-    assert (
-        named(Wav2Vec2Options(TrainingOptions(2, 1e-3), start="facebook/wav2vec2-base"))["start"]
-        == "facebook/wav2vec2-base"
-    )
+    found = decisive(o, NOISE, name_of)
+    assert found["teacher"] == "one/encoder" and found["targets"]["codebook"] == "k.safetensors"
+    assert found["distort"] == NOISE.card and found["start"] is None
+    assert "/home" not in json.dumps(found)
+    assert decisive(replace(o, teacher="org/hubert"), None, name_of)["teacher"] == "org/hubert"

@@ -3,6 +3,7 @@ killed."""
 
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,22 +13,21 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.augment.training import parse_distortions
 from speechssl.cli import main
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.finetuning import added
 from speechssl.options import TrainingOptions
-from speechssl.pretrain.options import Spin
-from speechssl.pretrain.spin import (
+from speechssl.pretrain.options import (
     LEAST_EPSILON,
-    SpinOptions,
-    SpinPretraining,
-    order_loss,
-    sinkhorn,
-    spin,
+    Batches,
+    Codes,
+    Distortion,
+    PseudoLabels,
+    Spin,
 )
+from speechssl.pretrain.spin import SpinPretraining, order_loss, sinkhorn, spin
 from speechssl.trainer import last_checkpoint
 from speechssl.units.kmeans import Codebook, load_codebook
 
@@ -39,10 +39,19 @@ TRAINING = TrainingOptions(
 )
 
 
-def options(start, **changes):
-    return SpinOptions(
-        start=str(start), training=TRAINING, codes=12, projection=8, crops=4, seconds=0.4, **changes
-    )
+LEARNED = Codes(codes=12, projection=8)
+
+
+def options(start, source=Path("s"), out=Path("o"), **changes):
+    common = {"training": TRAINING, "learned": LEARNED, "batches": Batches(4, 0.4)}
+    start = None if start is None else str(start)
+    return Spin(source=source, out=out, start=start, **common | changes)
+
+
+def trained(o):
+    """Train; the encoder."""
+    spin(o)
+    return load_encoder(o.out / "encoder")
 
 
 def cosines(frames=40, codes=6, seed=0):
@@ -121,7 +130,7 @@ def test_labels_without_a_row_that_has_any_cost_nothing():
 
 
 def test_the_first_updates_fit_frames_and_the_others_the_order(model):
-    model.options = replace(model.options, label_loss="ctc")
+    model.o = replace(model.o, labels=PseudoLabels(teacher="t", label_loss="ctc"))
     samples = torch.randn(2, 3, 4000, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([[0, 0, 0, 2, 2, 4, 4, 1, 1, 3, 3, -1]] * 3)
     # warmup_steps is 1
@@ -129,7 +138,7 @@ def test_the_first_updates_fit_frames_and_the_others_the_order(model):
     torch.testing.assert_close(
         model(*samples, labels.roll(1, 1), torch.tensor(1))["loss"], later, rtol=0.05, atol=0
     )
-    plain = SpinPretraining(model.encoder, options("x", trained=1), labels=5)
+    plain = SpinPretraining(model.encoder, options("x", trained_layers=1), labels=5)
     plain.load_state_dict(model.state_dict())
     assert plain(*samples, labels, torch.tensor(1))["loss"] == first and later < first
 
@@ -148,7 +157,7 @@ def model(hubert_folder):
         0.0,
     )
     encoder = load_checkpoint(hubert_folder("layer", **still)).model
-    return SpinPretraining(encoder.train(), options("x", trained=1), labels=5)
+    return SpinPretraining(encoder.train(), options("x", trained_layers=1), labels=5)
 
 
 def test_the_loss_swaps_the_codes_of_the_versions(model):
@@ -206,7 +215,8 @@ def test_the_read_out_is_the_arg_max_of_the_codebook(model):
 @pytest.mark.slow
 def test_a_run_leaves_an_encoder_and_its_units(mini_corpus, hubert_folder, tmp_path):
     start = hubert_folder("layer")
-    encoder = spin(mini_corpus(), tmp_path / "out", options(start))
+    o = options(start, mini_corpus(), tmp_path / "out")
+    encoder = trained(o)
     codebook = load_codebook(tmp_path / "out/units.safetensors")
     assert codebook.card["encoder"] == encoder.hash != load_encoder(start).hash
     assert (codebook.size, codebook.card["layer"]) == (12, 2)
@@ -221,19 +231,17 @@ def test_a_run_leaves_an_encoder_and_its_units(mini_corpus, hubert_folder, tmp_p
     assert moved and all(".layers." in name for name in moved)
     assert encoder.card["normalised_over"] == "recording"
     made = (tmp_path / "out/encoder/model.safetensors").stat().st_mtime_ns
-    spin(mini_corpus(), tmp_path / "out", options(start))
+    spin(o)
     assert (tmp_path / "out/encoder/model.safetensors").stat().st_mtime_ns == made
     with pytest.raises(InputError, match="made from other inputs"):
-        spin(mini_corpus(), tmp_path / "out", options(start, layer=1))
+        spin(replace(o, learned=replace(LEARNED, layer=1)))
 
 
 @pytest.mark.slow
 def test_training_makes_the_versions_agree(mini_corpus, hubert_folder, tmp_path):
-    more = replace(
-        options(hubert_folder("layer"), trained=None),
-        training=replace(TRAINING, steps=60, learning_rate=5e-3, log_every=10),
-    )
-    spin(mini_corpus(), tmp_path / "out", more)
+    longer = replace(TRAINING, steps=60, learning_rate=5e-3, log_every=10)
+    start = hubert_folder("layer")
+    spin(options(start, mini_corpus(), tmp_path / "out", trained_layers=0, training=longer))
     lines = read_lines(tmp_path / "out/checkpoints/log.jsonl")
     lines = [line for line in lines if "loss" in line]
     assert lines[-1]["loss"] < lines[0]["loss"] - 0.3
@@ -245,8 +253,6 @@ def test_training_makes_the_versions_agree(mini_corpus, hubert_folder, tmp_path)
 def test_r_spin_goes_on_with_noise_and_pseudo_labels_of_either_family(
     family, mini_corpus, hubert_folder, tmp_path
 ):
-    from speechssl.augment.training import parse_distortions
-
     start = hubert_folder("layer")
     if family == "wav2vec2":
         from transformers import Wav2Vec2Config, Wav2Vec2Model
@@ -260,21 +266,21 @@ def test_r_spin_goes_on_with_noise_and_pseudo_labels_of_either_family(
         Wav2Vec2Model(Wav2Vec2Config(**same)).save_pretrained(tmp_path / "wav2vec2")
         start = tmp_path / "wav2vec2"
     longer = replace(TRAINING, steps=30, learning_rate=5e-3)  # until several codes are in use
-    spin(mini_corpus(), tmp_path / "spin", replace(options(start, trained=None), training=longer))
-    noise = parse_distortions("g", probability=(1.0, 1.0), snr=(-10.0, 10.0))
-    labels = {
-        "teacher": str(tmp_path / "spin/encoder"),
-        "codebook": str(tmp_path / "spin/units.safetensors"),
-    }
-    labels |= {"label_loss": "ctc"} if family == "hubert" else {}
-    encoder = spin(
-        mini_corpus(),
-        tmp_path / "r-spin",
-        options(tmp_path / "spin/encoder", trained=None, distort=noise, **labels),
+    corpus, whole = mini_corpus(), {"trained_layers": 0}
+    spin(options(start, corpus, tmp_path / "spin", training=longer, **whole))
+    labels = PseudoLabels(
+        teacher=str(tmp_path / "spin/encoder"),
+        codebook=str(tmp_path / "spin/units.safetensors"),
+        label_loss="ctc" if family == "hubert" else "cross-entropy",
+    )
+    noise = Distortion(distort="g", distorted=(1.0,), snr_range=(-10.0, 10.0))
+    parts = {"labels": labels, "distortion": noise}
+    encoder = trained(
+        options(tmp_path / "spin/encoder", corpus, tmp_path / "r-spin", **parts, **whole)
     )
     card = encoder.card
     head = load_codebook(tmp_path / "r-spin/labels.safetensors")
-    assert head.size == load_codebook(labels["codebook"]).size and head.card["read_out"].startswith(
+    assert head.size == load_codebook(labels.codebook).size and head.card["read_out"].startswith(
         "linear head"
     )
     assert (
@@ -287,12 +293,12 @@ def test_r_spin_goes_on_with_noise_and_pseudo_labels_of_either_family(
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_weights(mini_corpus, hubert_folder, tmp_path, dies_in):
-    start, corpus = hubert_folder("layer"), mini_corpus()
-    whole = spin(corpus, tmp_path / "whole", options(start))
+    o = options(hubert_folder("layer"), mini_corpus(), tmp_path / "whole")
+    whole, killed = trained(o), replace(o, out=tmp_path / "killed")
     with dies_in(SpinPretraining, "forward", 4):
-        spin(corpus, tmp_path / "killed", options(start))
+        spin(killed)
     assert last_checkpoint(tmp_path / "killed/checkpoints").name == "checkpoint-2"
-    assert spin(corpus, tmp_path / "killed", options(start)).hash == whole.hash
+    assert trained(killed).hash == whole.hash
     one, two = (load_file(tmp_path / name / "units.safetensors") for name in ("whole", "killed"))
     assert all(torch.equal(one[name], two[name]) for name in one)
 
@@ -301,40 +307,31 @@ def test_a_killed_run_goes_on_to_the_same_weights(mini_corpus, hubert_folder, tm
 def test_processes_that_make_batches_change_nothing(mini_corpus, hubert_folder, tmp_path):
     """Neither the weights nor what the run was made from: it goes on with another number of
     them."""
-    noisy = options(hubert_folder("layer"), trained=None, distort=parse_distortions("g", seed=0))
-    two, none = (replace(noisy, training=replace(TRAINING, workers=n)) for n in (2, 0))
-    encoder = spin(mini_corpus(), tmp_path / "two", two)
-    assert (
-        encoder.hash
-        == spin(mini_corpus(), tmp_path / "none", none).hash
-        == spin(mini_corpus(), tmp_path / "two", none).hash
+    noisy = options(
+        hubert_folder("layer"),
+        mini_corpus(),
+        tmp_path / "two",
+        trained_layers=0,
+        distortion=Distortion(distort="g"),
     )
+    two, none = (replace(noisy, training=replace(TRAINING, workers=n)) for n in (2, 0))
+    encoder = trained(two)
+    assert trained(replace(none, out=tmp_path / "none")).hash == encoder.hash
+    assert trained(none).hash == encoder.hash
     more = replace(none, training=replace(none.training, steps=6))
-    assert spin(mini_corpus(), tmp_path / "two", more).hash != encoder.hash
+    assert trained(more).hash != encoder.hash
 
 
 def test_the_defaults_are_the_authors():
     """config/spin.yaml of their repository: 4,096,000 samples a batch (to a multiple of 16 crops),
     crops of at most 272,000."""
-    options = SpinOptions("e", TRAINING)
-    assert options.seconds * SAMPLE_RATE == 272_000 and options.crops == 16 * round(
-        4_096_000 / 272_000 / 16
-    )
-    assert (
-        options.trained,
-        options.epsilon,
-        options.iterations,
-        options.temperature,
-        options.projection,
-    ) == (2, 0.02, 3, 0.1, 256)
-    assert (
-        options.codes,
-        options.layer,
-        options.teacher,
-        options.clusters,
-        options.label_weight,
-    ) == (2048, None, None, 200, 5.0)
-    training = Spin.__dataclass_fields__["training"].default
+    o = Spin(source=Path("s"), out=Path("o"), start="e")
+    assert o.batches.crop_seconds * SAMPLE_RATE == 272_000
+    assert o.batches.crops == 16 * round(4_096_000 / 272_000 / 16)
+    assert o.trained_layers == 2
+    assert o.learned == Codes(None, 2048, 256, 0.1, 0.02, 3)
+    assert (o.labels.teacher, o.labels.clusters, o.labels.label_weight) == (None, 200, 5.0)
+    training = o.training
     assert (
         training.steps,
         training.learning_rate,
@@ -387,32 +384,30 @@ def test_options_of_pseudo_labels_that_would_do_nothing_are_refused(
     assert main([*command, *typed]) == 2 and message in capsys.readouterr().err
 
 
-def test_an_epsilon_that_overflows_is_refused(mini_corpus, hubert_folder, tmp_path):
+def test_an_epsilon_that_overflows_is_refused():
     assert (
         sinkhorn(torch.eye(3), LEAST_EPSILON, 3).isfinite().all()
         and sinkhorn(torch.eye(3), 0.01, 3).isnan().any()
     )
     with pytest.raises(InputError, match="--epsilon 0.01 is too small .* give at least 0.0125"):
-        spin(mini_corpus(), tmp_path / "out", options(hubert_folder("layer"), epsilon=0.01))
+        options("x", learned=Codes(epsilon=0.01))
 
 
 def test_a_layer_that_is_not_there_is_refused(mini_corpus, hubert_folder, tmp_path):
+    o = options(hubert_folder("layer"), mini_corpus(), tmp_path / "out", learned=Codes(layer=9))
     with pytest.raises(InputError, match="has the layers 1 to 2, not 9"):
-        spin(mini_corpus(), tmp_path / "out", options(hubert_folder("layer"), layer=9))
+        spin(o)
     assert not (tmp_path / "out").exists()
 
 
 def test_random_weights_are_trained_as_a_whole_with_a_teacher(mini_corpus, tmp_path):
-    scratch = replace(options("x"), start=None, size="small")
-    for wrong, message in (
-        (scratch, "give --trained-layers 0"),
-        (options("x", size="small"), "one of the two"),
-    ):
-        with pytest.raises(InputError, match=message):
-            spin(mini_corpus(), tmp_path / "out", wrong)
-    spin(
-        mini_corpus(), tmp_path / "out", replace(scratch, trained=None, teacher="mfcc", clusters=8)
-    )
+    with pytest.raises(InputError, match="give --trained-layers 0"):
+        options(None, size="small")
+    with pytest.raises(InputError, match="one of the two"):
+        options("x", size="small")
+    labels = PseudoLabels(teacher="mfcc", clusters=8)
+    scratch = {"size": "small", "trained_layers": 0, "labels": labels}
+    spin(options(None, mini_corpus(), tmp_path / "out", **scratch))
     assert (
         load_encoder(tmp_path / "out/encoder").layers == 5
         and load_codebook(tmp_path / "out/labels.safetensors").size == 8
@@ -420,5 +415,5 @@ def test_random_weights_are_trained_as_a_whole_with_a_teacher(mini_corpus, tmp_p
 
 
 def test_adapters_stay_in_the_encoder(mini_corpus, hubert_folder, adapted, tmp_path):
-    spin(mini_corpus(), tmp_path / "out", options(adapted(hubert_folder("layer"))))
+    spin(options(adapted(hubert_folder("layer")), mini_corpus(), tmp_path / "out"))
     assert added(load_checkpoint(tmp_path / "out/encoder").model) == {"adapters": 4}

@@ -150,11 +150,6 @@ def test_a_folder_belongs_to_its_run_and_damage_is_reported(run):
     refused("trained with other settings", advance, replace(run, seed=1), 10)
     advance(replace(run, settings=replace(SETTINGS, steps=50)), 50)  # a run may be made longer
     path = run.folder / STATE
-    whole = path.read_bytes()
-    # weights, and the number of a step
-    for at in (len(whole) - 1, len(whole) // 2, whole.index(b"steps") + 12):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        refused(r"state.safetensors is damaged", advance, run, 50)
     path.write_bytes(path.read_bytes()[:100])
     refused(r"state.safetensors is damaged", advance, run, 10)
 

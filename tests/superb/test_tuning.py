@@ -16,7 +16,7 @@ from speechssl.data.superb import load_labelled, load_set
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.errors import InputError
 from speechssl.finetuning import BOTTLENECK, added
-from speechssl.pretrain.model import AdversaryOptions
+from speechssl.pretrain.options import Adversary
 from speechssl.superb import tuning
 from speechssl.superb.data import HeadSettings, OnlineLoader, encoder_card
 from speechssl.superb.tasks.classification import Classification
@@ -28,7 +28,12 @@ from ..files import refused
 
 SETTINGS = HeadSettings(1e-2, steps=20, batch=4, every=5)
 NOISE = parse_distortions("g+b", probability=(0.5, 0.5), snr=(0.0, 10.0))
-DAT = AdversaryOptions("multi", weight=0.5, width=8, schedule="constant")
+DAT = Adversary(
+    "multi",
+    domain_adversary_weight=0.5,
+    domain_adversary_width=8,
+    domain_adversary_schedule="constant",
+)
 FIRST = (0, 1, 2, 3)  # of the training utterances
 
 
@@ -135,7 +140,9 @@ def test_a_frozen_upstream_stays_and_the_head_learns_on_distorted_speech(run):
 def test_the_gradient_of_the_domain_classifier_is_turned_round(run, labels):
     """Upstream: the task's gradient less lambda times that of domain_loss domains apart;
     classifier: the latter as it is."""
-    trainer = run(rate=0.1, distort=NOISE, adversary=replace(DAT, labels=labels)).trainer()
+    trainer = run(
+        rate=0.1, distort=NOISE, adversary=replace(DAT, domain_adversary=labels)
+    ).trainer()
     _, waves = first_batch(trainer)
     domains = torch.tensor([wave.result()[1] for wave in waves.waves])
     assert len(set(domains.tolist())) > 1
@@ -166,7 +173,12 @@ KINDS = {
     "alternating": {
         "rate": 0.1,
         "distort": NOISE,
-        "adversary": AdversaryOptions(mode="alternating", weight=0.1, width=8),
+        "adversary": Adversary(
+            "binary",
+            domain_adversary_mode="alternating",
+            domain_adversary_weight=0.1,
+            domain_adversary_width=8,
+        ),
     },
     "head": {"distort": NOISE},
     "bf16": {"rate": 0.1, "distort": NOISE, "bf16": True},

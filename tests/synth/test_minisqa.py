@@ -1,7 +1,6 @@
 """MiniSQA: its text, and its speech."""
 
 import itertools
-import json
 import re
 from collections import Counter
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.cli import main
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
-from speechssl.io import CHECKSUM, hash_json, read_json
+from speechssl.io import hash_json, read_json
 from speechssl.synth import minisqa as speech
 from speechssl.synth.minisqa import (
     LANGUAGES,
@@ -557,7 +556,6 @@ def test_a_killed_run_speaks_no_passage_again_and_ends_with_the_same_bytes(
             with dies_in(speech, "_speak_passage", call):
                 prepare(root, corpus_settings(reference=True))
     assert done == [0, 1, 2]
-    assert all(CHECKSUM in json.loads(part.read_text()) for part in root.glob("*/parts/*.json"))
     with dies_in(speech, "write_lines", 3):  # the manifest of passages and not that of questions
         prepare(root, corpus_settings(reference=True))
     assert not (root / "card.json").exists()

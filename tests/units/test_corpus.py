@@ -35,6 +35,7 @@ from speechssl.units.corpus import (
     extract_corpus,
     plan,
 )
+from speechssl.units.extract import parse_shard
 from speechssl.units.features import extractor_of
 from speechssl.units.storage import iterate_units, load_units
 
@@ -609,14 +610,12 @@ def test_shares_of_the_work_give_the_bytes_of_one_run(extractor, recordings, tmp
     ]
     last = extract(extractor, recordings, out, share=(3, 3))
     assert last.card == card and list(last.failed) == ["bad"] and contents(out) == contents(whole)
-    refused(
-        "there is no shard 4 of 3; give --shard 1/3 to 3/3",
-        extract,
-        extractor,
-        recordings,
-        out,
-        share=(4, 3),
-    )
+
+
+@pytest.mark.parametrize("text", ["4/3", "0/3", "2", "a/3", "-1/3"])
+def test_a_share_that_is_none_is_refused(text):
+    assert parse_shard("2/8") == (2, 8)
+    refused(f"--shard {text} is not I/N with I from 1 to N; write it as 2/8", parse_shard, text)
 
 
 @pytest.mark.parametrize(

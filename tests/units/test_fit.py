@@ -25,19 +25,19 @@ from speechssl.units.features import (
     load_features,
     spectral_stream,
 )
-from speechssl.units.fit import (
-    FitOptions,
-    TransferOptions,
-    fit_units,
-    import_codebook,
-    linear_head,
-    transfer_codebook,
-)
+from speechssl.units.fit import fit_units, import_codebook, linear_head, transfer_codebook
 from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook, smooth
+from speechssl.units.options import Fit, Import, Transfer
 
 from ..files import refused
 
-OPTIONS = FitOptions(layer=1, clusters=4, smooth=3)
+OPTIONS = {"layer": 1, "clusters": 4, "smooth": 3}
+
+
+def fit(source, encoder, out, **options):
+    """Fit; the codebook."""
+    fit_units(Fit(source=source, encoder=encoder, out=out, **options))
+    return load_codebook(out)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def samples_of(folder):
 
 def test_a_folder_is_clustered(folder, hubert_folder, tmp_path):
     name, out = str(hubert_folder("layer")), tmp_path / "units.safetensors"
-    book, encoder = fit_units(folder, name, out, OPTIONS), load_encoder(name)
+    book, encoder = fit(folder, name, out, **OPTIONS), load_encoder(name)
     features = [smooth(encoder.features(x, 1), 3).numpy() for x in samples_of(folder)]
     assert np.array_equal(book.centroids, fit_kmeans(features, 4, {}).centroids)
     card = read_json(out.with_suffix(".card.json"))
@@ -91,9 +91,9 @@ def test_hours_pass_in_pieces(folder, hubert_folder, tmp_path, monkeypatch):
     """
     strided = lambda x: torch.from_numpy(x).unfold(0, 400, 160)[:, :390:10]  # noqa: E731
     monkeypatch.setitem(SPECTRAL, "mfcc", (strided, 39))
-    book = fit_units(folder, "mfcc", tmp_path / "a.safetensors", FitOptions(clusters=4, smooth=5))
+    book = fit(folder, "mfcc", tmp_path / "a.safetensors", clusters=4, smooth=5)
     monkeypatch.setattr("speechssl.units.features._PIECE", 17)
-    again = fit_units(folder, "mfcc", tmp_path / "b.safetensors", FitOptions(clusters=4, smooth=5))
+    again = fit(folder, "mfcc", tmp_path / "b.safetensors", clusters=4, smooth=5)
     assert (
         book.hash == again.hash
         and book.card["encoder"] == "mfcc"
@@ -109,19 +109,17 @@ def test_of_a_corpus_passages_are_drawn(mini_corpus, tmp_path):
     corpus, found = mini_corpus(lengths), []
     for seed in range(10):
         out = tmp_path / f"{seed}.safetensors"
-        found.append(
-            fit_units(corpus, "mfcc", out, FitOptions(clusters=2, recordings=2, seed=seed)).card
-        )
+        found.append(fit(corpus, "mfcc", out, clusters=2, recordings=2, seed=seed).card)
     assert {(card["recordings"], card["drawn_from"]) for card in found} == {(2, 3)}
     total = sum(map(MFCC_GRID.frames, lengths))
     assert {card["frames"] for card in found} == {total - MFCC_GRID.frames(n) for n in lengths}
-    whole = fit_units(corpus, "mfcc", tmp_path / "whole.safetensors", FitOptions(clusters=2))
+    whole = fit(corpus, "mfcc", tmp_path / "whole.safetensors", clusters=2)
     # a tenth, but 400 at least, where there are as many
     assert (whole.card["recordings"], whole.card["frames"]) == (3, total)
 
 
 def of_mfcc(folder, out, **options):
-    return fit_units(folder, "mfcc", out, FitOptions(**{"clusters": 4} | options))
+    return fit(folder, "mfcc", out, **{"clusters": 4} | options)
 
 
 def test_fitting_again_is_nothing_to_do_and_other_inputs_are_refused(folder, tmp_path, monkeypatch):
@@ -148,12 +146,11 @@ def test_fitting_again_is_nothing_to_do_and_other_inputs_are_refused(folder, tmp
 @pytest.mark.slow
 def test_a_codebook_is_used_in_the_precision_it_was_fitted_in(folder, hubert_folder, tmp_path):
     name, out = str(hubert_folder("layer")), tmp_path / "units.safetensors"
-    book = fit_units(folder, name, out, replace(OPTIONS, precision="bf16"))
+    book = fit(folder, name, out, **OPTIONS, precision="bf16")
     assert book.card["precision"] == features_of(book, name).precision == "bf16"
-    refused(r"\(precision differs\)", fit_units, folder, name, out, OPTIONS)
-    refused(
-        "there is no precision fp8", fit_units, folder, name, out, replace(OPTIONS, precision="fp8")
-    )
+    refused(r"\(precision differs\)", fit, folder, name, out, **OPTIONS)
+    wrong = OPTIONS | {"precision": "fp8"}
+    refused("there is no precision fp8", fit, folder, name, out, **wrong)
 
 
 def test_bad_recordings_are_listed_and_left_out(folder, tmp_path, capsys):
@@ -180,7 +177,6 @@ def test_bad_recordings_are_listed_and_left_out(folder, tmp_path, capsys):
         ("corpus", "mfcc", {"split": "dev"}, "dev is not a split"),
         ("audio", "mfcc", {"layer": 6}, "leave out --layer"),
         ("audio", "mfcc", {"precision": "bf16"}, "leave out --precision"),
-        ("audio", "mfcc", {"device": "cuda"}, "leave out --device"),
         ("audio", "mfcc", {"share": 0.0}, "a share of 0 of the recordings cannot be drawn"),
         ("audio", "mfcc", {"share": 1.5}, "a share of 1.5 of the recordings cannot be drawn"),
         (
@@ -203,31 +199,23 @@ def test_what_cannot_be_fitted_is_one_sentence(
     mini_corpus(), (tmp_path / "empty").mkdir()
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(InputError, match=message):
-        fit_units(
+        fit(
             tmp_path / source,
             encoder or str(hubert_folder("layer")),
             tmp_path / "a.safetensors",
-            FitOptions(**options),
+            **options,
         )
     for name in ("km.4", "audio"):
-        refused(
-            "must end in .safetensors", fit_units, folder, "mfcc", tmp_path / name, FitOptions()
-        )
-    refused(
-        "is not a writable folder",
-        fit_units,
-        folder,
-        "mfcc",
-        folder / "s0/0.flac/a.safetensors",
-        FitOptions(),
-    )
+        refused("must end in .safetensors", fit, folder, "mfcc", tmp_path / name)
+    inside = folder / "s0/0.flac/a.safetensors"
+    refused("is not a writable folder", fit, folder, "mfcc", inside)
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_without_a_good_recording_nothing_is_written(folder, tmp_path, monkeypatch):
     good, load = load_features("mfcc", 0), load_features
     nan = replace(good, raw=lambda samples: iter([torch.full((3, 39), torch.nan)]))
-    monkeypatch.setattr("speechssl.units.fit.load_features", lambda *a: nan)
+    monkeypatch.setattr("speechssl.units.fit.load_features", lambda *a, **_: nan)
     refused(
         "none of 6 recordings can be used .*not finite",
         of_mfcc,
@@ -249,7 +237,7 @@ def test_without_a_good_recording_nothing_is_written(folder, tmp_path, monkeypat
 def test_a_codebook_goes_with_its_encoder_only(folder, hubert_folder, tmp_path):
     book = of_mfcc(folder, tmp_path / "units.safetensors")
     refused("but on mfcc; give mfcc as the encoder", features_of, book, str(hubert_folder("layer")))
-    other = fit_units(folder, str(hubert_folder("layer")), tmp_path / "hubert.safetensors", OPTIONS)
+    other = fit(folder, str(hubert_folder("layer")), tmp_path / "hubert.safetensors", **OPTIONS)
     refused("name that encoder", features_of, other, "mfcc")
     refused("not fitted on fbank but on mfcc", features_of, book, "fbank")
     refused("was fitted on encoder", features_of, other, str(hubert_folder("group")))
@@ -267,11 +255,8 @@ def test_threads_and_workers_do_not_change_a_codebook(
         set_threads(threads)
         out = tmp_path / f"{threads}-{workers}.safetensors"
         books.append(
-            fit_units(
-                folder,
-                str(hubert_folder("group")),
-                out,
-                replace(OPTIONS, workers=workers, budget=60),
+            fit(
+                folder, str(hubert_folder("group")), out, **OPTIONS, workers=workers, budget=60
             ).hash
         )
         assert torch.get_num_threads() == threads
@@ -357,8 +342,11 @@ def changed(old, tmp_path):
 
 
 def transferred(voices, old, other, out, **options):
-    folder, codebook = old
-    return transfer_codebook(voices, folder, codebook, other, out, TransferOptions(**options))
+    """Transfer; the new codebook."""
+    encoder, codebook = old
+    places = {"source": voices, "encoder": encoder, "codebook": codebook, "new": other, "out": out}
+    transfer_codebook(Transfer(**places, **options))
+    return load_codebook(out)
 
 
 @pytest.mark.slow
@@ -375,8 +363,7 @@ def test_a_centroid_is_the_mean_of_the_other_encoders_features_where_the_unit_wa
         )
     assert not np.allclose(found.centroids, before.centroids, atol=1e-4)
     assert found.card["agreement"] == round(float((found.assign(others) == units).mean()), 4) > 0.8
-    kept = load_codebook(out)
-    assert kept.hash == found.hash and kept.names == (found.hash, before.hash)
+    assert found.names == (found.hash, before.hash)
     wanted = {
         "encoder": load_encoder(changed).hash,
         "layer": 1,
@@ -384,7 +371,7 @@ def test_a_centroid_is_the_mean_of_the_other_encoders_features_where_the_unit_wa
         "K": 4,
         "carried_from": before.hash,
     }
-    assert wanted.items() <= kept.card.items()
+    assert wanted.items() <= found.card.items()
     monkeypatch.setattr("speechssl.units.fit.read_audio", None)  # once, and not over another
     assert transferred(voices, old, changed, out).hash == found.hash
     refused(
@@ -452,7 +439,7 @@ def test_units_transferred_twice_are_those_of_the_first_codebook(voices, old, ch
         voices, (changed, tmp_path / "once.safetensors"), old[0], tmp_path / "twice.safetensors"
     )
     names = (twice.hash, once.hash, load_codebook(old[1]).hash)
-    assert twice.names == names and load_codebook(tmp_path / "twice.safetensors").names == names
+    assert twice.names == names
 
 
 @pytest.mark.slow
@@ -514,6 +501,12 @@ def write_joblib(path, width=32):
     )
 
 
+def imported(path, out, encoder, layer):
+    """Import; the codebook."""
+    import_codebook(Import(joblib=path, encoder=encoder, out=out, layer=layer))
+    return load_codebook(out)
+
+
 @pytest.mark.slow
 def test_an_imported_codebook_gives_scikit_learns_units(tmp_path, encoder, hubert_folder):
     samples = np.random.default_rng(1).uniform(-0.5, 0.5, 24_000).astype(np.float32)
@@ -521,11 +514,8 @@ def test_an_imported_codebook_gives_scikit_learns_units(tmp_path, encoder, huber
     model = MiniBatchKMeans(5, n_init=1, random_state=0).fit(features.numpy())
     joblib.dump(model, tmp_path / "km.bin", compress=3)
     name, out = str(hubert_folder("layer")), tmp_path / "units.safetensors"
-    made = import_codebook(tmp_path / "km.bin", out, name, 2)
-    book = load_codebook(out)
-    assert book.hash == made.hash and np.array_equal(
-        book.assign(features), model.predict(features.numpy())
-    )
+    book = imported(tmp_path / "km.bin", out, name, 2)
+    assert np.array_equal(book.assign(features), model.predict(features.numpy()))
     assert np.array_equal(
         UnitExtractor(features_of(book, name), book).frames(samples),
         model.predict(features.numpy()),
@@ -545,15 +535,15 @@ def test_an_imported_codebook_gives_scikit_learns_units(tmp_path, encoder, huber
 def test_an_imported_codebook_is_written_once_and_no_other_is_overwritten(tmp_path, hubert_folder):
     name, out = str(hubert_folder("layer")), tmp_path / "units.safetensors"
     write_joblib(tmp_path / "km.bin")
-    first = import_codebook(tmp_path / "km.bin", out, name, 1)
+    first = imported(tmp_path / "km.bin", out, name, 1)
     written = out.stat().st_mtime_ns
     assert (
-        import_codebook(tmp_path / "km.bin", out, name, 1).hash == first.hash
+        imported(tmp_path / "km.bin", out, name, 1).hash == first.hash
         and out.stat().st_mtime_ns == written
     )
     refused(
         r"was made from other inputs \(layer differs\)",
-        import_codebook,
+        imported,
         tmp_path / "km.bin",
         out,
         name,
@@ -561,7 +551,7 @@ def test_an_imported_codebook_is_written_once_and_no_other_is_overwritten(tmp_pa
     )
     refused(
         r"must end in .safetensors",
-        import_codebook,
+        imported,
         tmp_path / "km.bin",
         tmp_path / "km.4",
         name,
@@ -572,16 +562,16 @@ def test_an_imported_codebook_is_written_once_and_no_other_is_overwritten(tmp_pa
 @pytest.mark.slow
 def test_a_codebook_that_does_not_fit_is_refused(tmp_path, hubert_folder):
     out, name = tmp_path / "units.safetensors", str(hubert_folder("layer"))
-    refused("does not fit mfcc, as fairseq", import_codebook, tmp_path / "km.bin", out, "mfcc", 0)
+    refused("does not fit mfcc, as fairseq", imported, tmp_path / "km.bin", out, "mfcc", 0)
     write_joblib(tmp_path / "km.bin", width=7)
     refused(
         "have 7 dimensions, the layers of .* 32; give the encoder",
-        import_codebook,
+        imported,
         tmp_path / "km.bin",
         out,
         name,
         1,
     )
     write_joblib(tmp_path / "km.bin")
-    refused("has the layers 0 to 2, not 22", import_codebook, tmp_path / "km.bin", out, name, 22)
+    refused("has the layers 0 to 2, not 22", imported, tmp_path / "km.bin", out, name, 22)
     assert not out.exists()

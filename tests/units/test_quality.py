@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,10 +20,10 @@ from speechssl.data.files import read_tiers
 from speechssl.encoders.load import load_encoder
 from speechssl.timing import FrameGrid, RunLength, interval_of_units
 from speechssl.units import quality
-from speechssl.units.fit import FitOptions, fit_units
+from speechssl.units.fit import fit_units
+from speechssl.units.options import Evaluate, Fit
 from speechssl.units.quality import (
     SILENCE,
-    EvaluateOptions,
     abx,
     bit_rate,
     colour,
@@ -546,8 +545,16 @@ def test_unit_edit_distance_is_a_mean_over_recordings_of_any_lengths():
 
 # ---- the table
 
-DEV = EvaluateOptions("dev", pairs=4, conditions=("pink@10",))
-FIT = FitOptions(layer=1, clusters=8, smooth=3, recordings=1)
+DEV = {"split": "dev", "same_text": 4, "conditions": ("pink@10",)}
+FIT = {"layer": 1, "clusters": 8, "smooth": 3, "recordings": 1}
+
+
+def fit(source, encoder, out, **options):
+    fit_units(Fit(source=source, encoder=encoder, out=out, **options))
+
+
+def evaluate(source, encoder, codebook, **options):
+    return evaluate_units(Evaluate(source=source, encoder=encoder, codebook=codebook, **options))
 
 
 @pytest.fixture(scope="module")
@@ -562,39 +569,26 @@ def corpus(tmp_path_factory):
 
 @pytest.mark.slow
 def test_phones_are_alike_for_two_voices_and_mfcc_units_are_not(corpus, tmp_path):
-    phones = evaluate_units(corpus, "phones", None, DEV, tmp_path / "phones.json")
+    phones = evaluate(corpus, "phones", None, **DEV, out=tmp_path / "phones.json")
     assert phones["same_text_distance"] < 0.1 and phones["same_text_auc"] == 1
     assert json.loads((tmp_path / "phones.json").read_text()) == phones
-    fit_units(corpus, "mfcc", tmp_path / "book.safetensors", FitOptions(clusters=20))
-    floor = evaluate_units(corpus, "mfcc", tmp_path / "book.safetensors", DEV)
+    fit(corpus, "mfcc", tmp_path / "book.safetensors", clusters=20)
+    floor = evaluate(corpus, "mfcc", tmp_path / "book.safetensors", **DEV)
     assert floor["K"] == 20 and floor["same_text_distance"] > 0.4
     assert 0 < floor["pnmi"] < 1 and floor["units_a_second"] > floor["phones_a_second"]
 
 
 def test_what_quality_cannot_be_measured_on_is_one_sentence(corpus, tmp_path):
-    refused(
-        "give --same-text 2 or more",
-        evaluate_units,
-        corpus,
-        "phones",
-        None,
-        EvaluateOptions("dev", pairs=1),
-    )
-    refused(
-        "test has no passages",
-        evaluate_units,
-        corpus,
-        "phones",
-        None,
-        EvaluateOptions("test", pairs=2),
-    )
+    one, other = {"split": "dev", "same_text": 1}, {"split": "test", "same_text": 2}
+    refused("give --same-text 2 or more", evaluate, corpus, "phones", None, **one)
+    refused("test has no passages", evaluate, corpus, "phones", None, **other)
     copy = tmp_path / "corpus"
     shutil.copytree(corpus, copy)
     change_lines(
         copy / "dev/passages.jsonl",
         lambda record: {k: v for k, v in record.items() if k != "phones"},
     )
-    refused("passages without phones", evaluate_units, copy, "phones", None, DEV)
+    refused("passages without phones", evaluate, copy, "phones", None, **DEV)
 
 
 @pytest.mark.slow
@@ -602,33 +596,33 @@ def test_a_bad_passage_is_set_aside(corpus, hubert_folder, tmp_path, capsys):
     copy = tmp_path / "corpus"
     shutil.copytree(corpus, copy)
     folder = str(hubert_folder("layer"))
-    fit_units(copy, folder, tmp_path / "units.safetensors", FIT)
+    fit(copy, folder, tmp_path / "units.safetensors", **FIT)
     audio = sorted((copy / "dev").rglob("*.flac"))
     passages = read_lines(copy / "dev/passages.jsonl")
     (copy / passages[0]["audio"]).write_bytes(b"no audio")
-    assert audio and evaluate_units(copy, folder, tmp_path / "units.safetensors", DEV)["K"] == 8
+    assert audio and evaluate(copy, folder, tmp_path / "units.safetensors", **DEV)["K"] == 8
     assert f"set aside {passages[0]['id']}" in capsys.readouterr().err
     (copy / passages[1]["audio"]).write_bytes(b"no audio")
     refused(
         "corpus can be read .of the first of 2",
-        evaluate_units,
+        evaluate,
         copy,
         folder,
         tmp_path / "units.safetensors",
-        DEV,
+        **DEV,
     )
 
 
 def test_gaps_of_a_corpus_are_silence_and_bad_phones_are_left_out(corpus, tmp_path, capsys):
     copy = tmp_path / "corpus"
     shutil.copytree(corpus, copy)
-    fit_units(copy, "mfcc", tmp_path / "book.safetensors", FitOptions(clusters=6))
+    fit(copy, "mfcc", tmp_path / "book.safetensors", clusters=6)
     manifest = copy / "dev/passages.jsonl"
     records = read_lines(manifest)
 
     def pnmi():
         write_lines(manifest, records)
-        return measured(copy, split="dev", pairs=0, conditions=())["pnmi"]
+        return measured(copy, split="dev", same_text=0, conditions=())["pnmi"]
 
     whole = pnmi()
     records[0]["phones"] = records[0]["phones"][:3]
@@ -641,17 +635,14 @@ def test_gaps_of_a_corpus_are_silence_and_bad_phones_are_left_out(corpus, tmp_pa
 @pytest.mark.slow
 def test_an_encoder_is_inspected_in_another_precision(corpus, hubert_folder, tmp_path):
     folder, book = str(hubert_folder("layer")), tmp_path / "units.safetensors"
-    fit_units(corpus, folder, book, FIT)
+    fit(corpus, folder, book, **FIT)
     found = [
-        evaluate_units(corpus, folder, book, replace(DEV, pairs=0, precision=p))
+        evaluate(corpus, folder, book, **DEV | {"same_text": 0, "precision": p})
         for p in (None, "fp32", "int8")
     ]
     assert found[0] == found[1] != found[2] and found[0]["K"] == 8
     assert [one["precision"] for one in found] == ["fp32", "fp32", "int8"]
     assert load_encoder(folder).hash in (tmp_path / "units.card.json").read_text()
-    refused(
-        "there is no device tpu9", evaluate_units, corpus, folder, book, replace(DEV, device="tpu9")
-    )
 
 
 # ---- any audio
@@ -666,22 +657,18 @@ def folder(tmp_path):
     for i in range(3):
         tone = np.sin(np.arange(16_000 + 4_000 * i) ** 1.5 * 1e-3 * (i + 1))
         write_flac(root / f"r{i}.flac", 0.4 * tone + rng.normal(0, 0.02, len(tone)))
-    fit_units(root, "mfcc", tmp_path / "book.safetensors", FitOptions(clusters=6))
+    fit(root, "mfcc", tmp_path / "book.safetensors", clusters=6)
     return root
 
 
 def measured(source, **options):
     """The quality of the units of MFCCs, by the codebook beside the source."""
-    return evaluate_units(
-        source, "mfcc", source.with_name("book.safetensors"), EvaluateOptions(**options)
-    )
+    return evaluate(source, "mfcc", source.with_name("book.safetensors"), **options)
 
 
 @pytest.mark.slow
 def test_a_folder_is_inspected(folder, tmp_path, capsys):
-    found = evaluate_units(
-        folder, "mfcc", tmp_path / "book.safetensors", EvaluateOptions(), tmp_path / "out.json"
-    )
+    found = measured(folder, out=tmp_path / "out.json")
     assert json.loads((tmp_path / "out.json").read_text()) == found
     assert (
         (found["K"], found["precision"]) == (6, "fp32")
@@ -838,10 +825,10 @@ def test_a_bad_list_is_one_sentence(folder, tmp_path, text, message):
 
 def test_figures_do_not_depend_on_threads(folder, hubert_folder, tmp_path, set_threads):
     name, book, found = str(hubert_folder("group")), tmp_path / "hubert.safetensors", []
-    fit_units(folder, name, book, FIT)
+    fit(folder, name, book, **FIT)
     for threads in (1, 2):
         set_threads(threads)
-        found.append(evaluate_units(folder, name, book, EvaluateOptions(conditions=("pink@10",))))
+        found.append(evaluate(folder, name, book, conditions=("pink@10",)))
         assert torch.get_num_threads() == threads
     assert found[0] == found[1]
 
@@ -878,7 +865,7 @@ def test_phones_a_second_are_those_of_the_measured_recordings_that_have_phones(
         root / "train/passages.jsonl",
         lambda record: record | {"phones": phones.get(record["id"], [])},
     )
-    fit_units(root, "mfcc", tmp_path / "book.safetensors", FitOptions(clusters=6))
+    fit(root, "mfcc", tmp_path / "book.safetensors", clusters=6)
     for first, expected in ((None, 4 / 3), (1, 2.0)):
         found = measured(root, split="train", first=first, conditions=())
         assert found["phones_a_second"] == pytest.approx(expected)
@@ -903,12 +890,11 @@ def test_a_picture_is_drawn(folder, tmp_path):
             {"violins": Path("v.svg")},
             "give a .csv or .tsv with the columns audio, text and speaker",
         ),
-        ({"pairs": 4}, "is not a MiniSQA corpus"),
+        ({"same_text": 4}, "is not a MiniSQA corpus"),
         ({"split": "dev"}, "is not a prepared corpus and has no split dev"),
         ({"span": (0.0, 1.0)}, "need --picture; give the file"),
         ({"recording": "r0"}, "need --picture; give the file"),
         ({"precision": "int8"}, "mfcc is computed in fp32, not in int8"),
-        ({"device": "cuda"}, "mfcc is computed on the CPU, not on cuda"),
         (
             {"first": 1, "picture": Path("a.png"), "recording": "r1"},
             "has no recording r1 .*its first is r0",
@@ -921,8 +907,8 @@ def test_what_cannot_be_measured_here_is_one_sentence(folder, options, message):
 
 
 def test_phones_need_a_corpus_and_units_a_codebook(folder):
-    refused("need a prepared corpus", evaluate_units, folder, "phones", None, EvaluateOptions())
-    refused("need a codebook", evaluate_units, folder, "mfcc", None, EvaluateOptions())
+    refused("need a prepared corpus", evaluate, folder, "phones", None)
+    refused("need a codebook", evaluate, folder, "mfcc", None)
 
 
 @pytest.mark.slow
@@ -935,21 +921,15 @@ def test_without_voices_the_same_text_distance_is_left_out_unless_it_is_asked_fo
         raise MissingExtra("speech", "synth")
         yield
 
-    fit_units(corpus, "mfcc", tmp_path / "book.safetensors", FitOptions(clusters=6))
+    fit(corpus, "mfcc", tmp_path / "book.safetensors", clusters=6)
     monkeypatch.setattr("speechssl.units.quality.speak_pairs", none)
-    found = evaluate_units(
-        corpus, "mfcc", tmp_path / "book.safetensors", EvaluateOptions("dev", conditions=())
-    )
+    book = tmp_path / "book.safetensors"
+    found = evaluate(corpus, "mfcc", book, split="dev", conditions=())
     assert "same_text_distance" not in found and found["pnmi"] > 0
     assert "the same-text distance is left out" in capsys.readouterr().err
-    for options in (EvaluateOptions("dev", pairs=2), EvaluateOptions("dev")):
+    for encoder, options in (("mfcc", {"same_text": 2}), ("phones", {})):
         with pytest.raises(MissingExtra):
-            evaluate_units(
-                corpus,
-                "mfcc" if options.pairs else "phones",
-                tmp_path / "book.safetensors",
-                options,
-            )
+            evaluate(corpus, encoder, book, split="dev", **options)
 
 
 # ---- the picture: everything at its time, to the frame grid, and only where there is something to

@@ -154,7 +154,7 @@ def fit_and_score(
         )
         if result["steps"] == stop and not any(point["step"] == stop for point in curve):
             curve.append({"step": stop, "loss": result["loss"], "score": score()})
-            write_json(folder / CURVE, {"points": curve}, checked=True)
+            write_json(folder / CURVE, {"points": curve})
             model.train()
     return result, curve
 
@@ -204,7 +204,7 @@ def write_scores(
         else {}
     )
     written = {"items": {name: list(pair) for name, pair in items.items()}} | groups
-    write_json(run_folder(results, task, arm, seed) / "scores.json", card | written, checked=True)
+    write_json(run_folder(results, task, arm, seed) / "scores.json", card | written)
     # which says how long it took
     decisive = {name: value for name, value in card.items() if name != "training"}
     v, about_row = shown(estimate([run]).interval, metric), (task, arm, CONDITION, None, metric)

@@ -26,8 +26,6 @@ from speechssl.io import (
     read_json,
     read_lines,
     read_text,
-    warn_edited,
-    write_json,
 )
 
 SPLITS = ("train", "dev", "test")
@@ -78,14 +76,6 @@ def load_task(folder: Path) -> TextTask:
 
 def _prepared_task(folder: Path) -> TextTask:
     card = read_json(folder / "task.json") if (folder / "task.json").is_file() else {}
-    manifests = card.get("manifests") if isinstance(card, dict) else None
-    for split, path in ((split, folder / f"{split}.jsonl") for split in SPLITS):
-        if (
-            isinstance(manifests, dict)
-            and path.is_file()
-            and manifests.get(split, now := hash_files([path])) != now
-        ):
-            warn_edited(path)
     task = (
         str(card.get("task", Path(os.path.abspath(folder)).name)) if isinstance(card, dict) else ""
     )
@@ -293,9 +283,3 @@ def _tsv(path: Path, form: GlueFormat) -> Iterator[tuple[str, str, str | None, s
         raise InputError(f"{path} has no examples; give GLUE's folder as it is published")
     report_set_aside(lacking, f"the task {path.parent.name}", "line")
     yield from examples
-
-
-def write_card(folder: Path, card: Mapping[str, Any]) -> None:
-    """task.json, which names the manifests as they are now."""
-    manifests = {split: hash_files([folder / f"{split}.jsonl"]) for split in SPLITS}
-    write_json(folder / "task.json", {**card, "manifests": manifests}, checked=True)

@@ -11,12 +11,8 @@ import numpy as np
 
 from speechssl.errors import InputError
 from speechssl.io import (
-    CARD,
     check_inside,
-    hash_files,
-    read_json,
     read_lines,
-    warn_edited,
 )
 
 MANIFEST = "words.jsonl"
@@ -38,13 +34,8 @@ Listed = Sequence[tuple[SpokenWord, np.ndarray]]  # with its units
 
 
 def read_spoken_words(folder: Path) -> list[SpokenWord]:
-    """The manifest; stderr says where it is not the one that was made. Raises InputError where
-    there is none, or it is damaged."""
-    words, card = [], read_json(folder / CARD) if (folder / CARD).is_file() else {}
-    if (folder / MANIFEST).is_file() and card.get(
-        "manifest", now := hash_files([folder / MANIFEST])
-    ) != now:
-        warn_edited(folder / MANIFEST)
+    """The manifest. Raises InputError where there is none, or it is damaged."""
+    words = []
     for number, values in read_lines(folder / MANIFEST):
         fields: dict[str, Any] = {
             name: values.get(name) for name in SpokenWord.__dataclass_fields__

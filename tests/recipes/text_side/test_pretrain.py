@@ -80,16 +80,6 @@ def test_an_encoder_of_text_lends_its_vocabulary_to_artificial_data(
         pretrained(tmp_path / "nested", options(data="nested", tokenizer=str(english)))
     with pytest.raises(InputError, match=r"made from other inputs \(options.data"):
         pretrained(tmp_path / "nested", options(data="flat", tokenizer=str(english)))
-    weights = nested / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1] + bytes([weights.read_bytes()[-1] ^ 1]))
-    with pytest.raises(
-        InputError,
-        match=(
-            r"the weights in .*nested/encoder are not those that "
-            r".*nested/card.json names"
-        ),
-    ):
-        load_text_encoder(str(nested))
 
 
 def test_it_goes_on_from_an_encoder(checkpoint: Any, tmp_path: Path) -> None:

@@ -283,7 +283,7 @@ def test_listops_are_scored_by_the_depth_of_the_expressions(tmp_path: Path) -> N
     damaged = {name: v for name, v in read_json(path).items() if name != "checksum"} | {
         "expressions": {"8": [1, 3]}
     }
-    write_json(path, damaged, checked=True)
+    write_json(path, damaged)
     with pytest.raises(
         InputError,
         match=(r"outer-operator-0.scores.json is not what a run leaves"),
@@ -413,11 +413,6 @@ def test_no_runs_and_damaged_ones_are_one_sentence(
         write_json(tmp_path / "broken/continuations/a-0.json", damage)
         with pytest.raises(InputError, match="is not what `continuations.py` writes"):
             read_continuations(tmp_path / "broken")
-    leave(tmp_path / "flipped", "order", "scratch", 0, [1, 0])
-    path = tmp_path / "flipped/runs/order/scratch-0/scores.json"
-    path.write_text(path.read_text().replace("0.0", "1.0"))
-    read_runs(tmp_path / "flipped")
-    assert f"{path} was changed after it was written" in capsys.readouterr().err
     with pytest.raises(InputError, match="--arm '../x' is no name"):
         run_folder(tmp_path, "order", "../x", 0)
 

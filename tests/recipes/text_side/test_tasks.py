@@ -6,7 +6,6 @@ how it is divided.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -98,18 +97,6 @@ def test_tasks_of_text_hold_what_they_say_and_share_no_document(texts: Path) -> 
     assert made(texts) == out  # once
     with pytest.raises(InputError, match="made from other inputs"):
         made(texts, seed=1)
-
-
-def test_a_task_that_was_changed_is_named(texts: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = made(texts) / "order"
-    load_task(folder)
-    assert capsys.readouterr().err.count("changed") == 0
-    for name, old in (("dev.jsonl", "exchanged"), ("task.json", '"order"')):
-        path = folder / name
-        path.write_text(path.read_text().replace(old, old.replace("e", "f"), 1))
-        with suppress(InputError):  # the label is not one of training's
-            load_task(folder)
-        assert f"{path} was changed after it was written" in capsys.readouterr().err
 
 
 def test_a_text_of_few_documents_makes_no_tasks(texts: Path) -> None:

@@ -441,10 +441,6 @@ def test_words_and_non_words_are_spoken_by_the_same_voices(
     with pytest.raises(InputError, match="give --voices 16 at most"):
         make_spoken_words(SpokenWords(corpus=root, out=tmp_path / "x", voices=17))
     manifest = tmp_path / "words/words.jsonl"
-    assert "changed" not in capsys.readouterr().err
-    manifest.write_text(manifest.read_text().replace("true", "false", 1))
-    assert len(read_spoken_words(tmp_path / "words")) == 8
-    assert f"{manifest} was changed after it was written" in capsys.readouterr().err
     manifest.write_text('{"id": "a"}\n')
     with pytest.raises(InputError, match=r"words.jsonl:1 is no line of"):
         read_spoken_words(tmp_path / "words")

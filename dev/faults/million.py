@@ -1,14 +1,13 @@
 """Planning, sharding, resume and the report of failures of a manifest of a million lines, with an
 encoder of almost nothing.
 
-    python recipes/faults/million.py CONFIG EXP
+    python dev/faults/million.py EXP [LINES]
 
 Every line of the manifest is a recording of 7.2 s (a million: 2,000 h), all of which are links to a
-few short files, and one in a hundred is no audio. For every number of lines of the section
-`million`: a run that is killed and goes on; three processes with `--shard i/3`, of which one is
-killed and started again; and planning alone, which is measured up to more lines. Writes million.md,
-a table with time and the greatest memory of every process, and ends with exit code 1 where a row is
-missing or there twice.
+few short files, and one in a hundred is no audio. LINES: 1,000,000. Measured are planning
+alone, a run that is killed and goes on, and three processes with `--shard i/3`, of which one is
+killed and started again. Writes million.md, a table with time and the greatest memory of every
+process, and ends with exit code 1 where a row is missing or there twice.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 
 from speechssl.audio import write_flac
 from speechssl.data.files import list_recordings
@@ -147,8 +145,7 @@ def check(out: Path, path: Path) -> None:
         sys.exit(f"{out}: the card does not name all parts")
 
 
-def main(config: Path, exp: Path) -> None:
-    options = yaml.safe_load(config.read_text())["million"]
+def main(exp: Path, lines: int) -> None:
     exp.mkdir(parents=True, exist_ok=True)
     table = [
         "| lines | what | seconds | µs a line | peak, GB | beyond imports, GB |",
@@ -163,40 +160,37 @@ def main(config: Path, exp: Path) -> None:
         table.append(f"| {cells} | {found['gb']:.2f} | {found['grown']:.2f} |")
         print(table[-1], file=sys.stderr, flush=True)
 
-    for lines in options["plan"]:
-        tell("planned", ended(start(manifest(exp, lines), "plan")))
-    for lines in options["lines"]:
-        path = manifest(exp, lines)
-        shards = len(plan(list_recordings(path), SIZE))
-        whole, shared = exp / f"whole-{lines}", exp / f"shared-{lines}"
-        for out in (whole, shared):
-            shutil.rmtree(out, ignore_errors=True)
-        there = killed_at(start(path, whole), whole, shards // 2)
-        resumed = ended(start(path, whole))
-        tell(
-            f"killed after {there} of {shards} shards, then resumed; {resumed['failed']:,} set "
-            "aside",
-            resumed,
-        )
-        tell("again: every row is verified against its audio", ended(start(path, whole)))
-        others = [start(path, shared, f"{i}/3") for i in (1, 2, 3)]
-        there = killed_at(others[1], shared, shards // 3)
-        found = [ended(others[0]), ended(others[2])]
-        last = ended(start(path, shared, "2/3"))
-        tell(
-            f"shard 2/3, killed when there were {there} shards and started again: it ends last, "
-            "and verifies all",
-            last,
-        )
-        for number, one_of in zip((1, 3), found, strict=True):
-            tell(f"shard {number}/3, beside it", one_of)
-        for out in (whole, shared):
-            check(out, path)
-        names = sorted(p.name for p in whole.glob("part-*"))
-        if len(names) != shards or any(
-            (whole / n).read_bytes() != (shared / n).read_bytes() for n in names
-        ):
-            sys.exit("three processes made other bytes than one")
+    tell("planned", ended(start(manifest(exp, lines), "plan")))
+    path = manifest(exp, lines)
+    shards = len(plan(list_recordings(path), SIZE))
+    whole, shared = exp / f"whole-{lines}", exp / f"shared-{lines}"
+    for out in (whole, shared):
+        shutil.rmtree(out, ignore_errors=True)
+    there = killed_at(start(path, whole), whole, shards // 2)
+    resumed = ended(start(path, whole))
+    tell(
+        f"killed after {there} of {shards} shards, then resumed; {resumed['failed']:,} set aside",
+        resumed,
+    )
+    tell("again: every row is verified against its audio", ended(start(path, whole)))
+    others = [start(path, shared, f"{i}/3") for i in (1, 2, 3)]
+    there = killed_at(others[1], shared, shards // 3)
+    found = [ended(others[0]), ended(others[2])]
+    last = ended(start(path, shared, "2/3"))
+    tell(
+        f"shard 2/3, killed when there were {there} shards and started again: it ends last, "
+        "and verifies all",
+        last,
+    )
+    for number, one_of in zip((1, 3), found, strict=True):
+        tell(f"shard {number}/3, beside it", one_of)
+    for out in (whole, shared):
+        check(out, path)
+    names = sorted(p.name for p in whole.glob("part-*"))
+    if len(names) != shards or any(
+        (whole / n).read_bytes() != (shared / n).read_bytes() for n in names
+    ):
+        sys.exit("three processes made other bytes than one")
     table.append(
         "\nThe union of three processes is whole, no row is there twice, and its bytes "
         "are those of one process."
@@ -208,4 +202,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "one":
         one(Path(sys.argv[2]), *sys.argv[3:])
     else:
-        main(Path(sys.argv[1]), Path(sys.argv[2]))
+        main(Path(sys.argv[1]), int((sys.argv[2:] or ["1000000"])[0]))
