@@ -23,11 +23,12 @@ from transformers import (
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from speechssl.cascade.data import text_examples
-from speechssl.cascade.train import train_text
+from speechssl.cascade.options import TrainTextQa
+from speechssl.cascade.train import train_text_qa
 from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
 from speechssl.dual.model import load_reader
+from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
-from speechssl.dual.train import QaOptions
 from speechssl.encoders.training import AttentionFunction
 from speechssl.errors import InputError
 from speechssl.io import SHIPPED
@@ -656,7 +657,7 @@ def test_homophones_that_training_never_saw_are_found_by_their_sound_and_not_wit
             answer=2,
             subwords=kind,
         )
-        train_text(tmp_path / "corpus", tmp_path / kind, options)
+        train_text_qa(TrainTextQa(corpus=tmp_path / "corpus", out=tmp_path / kind, qa=options))
         model, layout, card = load_reader(tmp_path / kind)
         assert card["subwords"] == kind and (model.subwords is None) == (kind == "none")
         codec = TextCodec(AutoTokenizer.from_pretrained(tmp_path / kind))

@@ -29,6 +29,7 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.cascade.data import MANY_PIECES, check_samples, split_at_pauses
 from speechssl.cascade.model import BLANK, CtcRecogniser, TokenSpan, align_spans
+from speechssl.cascade.options import Align
 from speechssl.cascade.system import is_ctc_head, load_recogniser
 from speechssl.data.files import safe_name
 from speechssl.data.prepare import (
@@ -38,6 +39,8 @@ from speechssl.data.prepare import (
     Kind,
     PrepareReport,
     SplitRecords,
+    aside_in,
+    described,
     write_corpus,
 )
 from speechssl.data.records import (
@@ -53,7 +56,7 @@ from speechssl.data.records import (
 )
 from speechssl.data.squad import places, touched
 from speechssl.encoders.load import hash_weights, shared_encoder, single_threaded
-from speechssl.errors import InputError
+from speechssl.errors import InputError, count_set_aside
 from speechssl.io import CARD, model_folder, read_json, read_lines, stage, write_json, write_lines
 from speechssl.text import fold_letters, joiner, language_of, pieces
 from speechssl.timing import FrameGrid
@@ -621,10 +624,8 @@ class AlignedSplit:
         reason why there are none."""
         path = self.out / self.data.split / PARTS / f"{kind[0]}-{safe_name(record.id)}.json"
         if path.is_file():
-            part = dict(read_json(path))
-            # an older version's has no `beyond`, and is made again
-            if "words" not in part or "beyond" in part:
-                return part
+            return dict(read_json(path))
+        part: dict[str, Any]
         try:
             samples = read_audio(self.data.path(record))
             alignment = self.aligner.align(samples, spoken_words(record))
@@ -811,54 +812,35 @@ def spoken_words(record: Record) -> list[str]:
     ]
 
 
-def align_corpus(
-    manifest: Path,
-    out: Path | None,
-    models: str,
-    recogniser: str,
-    confidence: float,
-    workers: int = 1,
-) -> tuple[Path, dict[str, Any]]:
-    """Write a corpus with times, and return its folder and data report.
+def align_corpus(o: Align) -> dict[str, Any]:
+    """Write a corpus with times; its folder and data report.
 
-    manifest: a prepared corpus, a split of one, or the passages.jsonl of a split; out: None for
-    CORPUS-aligned beside the
-    corpus; models, recogniser: see `load_aligner`; confidence: below which a recording is set
-    aside, 0 to 1; workers: threads.
     A killed run continues. Raises InputError for a corpus without recordings, texts or anything to
-    align, for a recogniser of another language, where nothing could be aligned, and where `out`
-    holds something else.
+    align, for a recogniser of another language, where nothing could be aligned, and where OUT holds
+    something else.
     """
-    root, splits = find_splits(manifest)
-    if out is None:
-        out = root.parent / f"{root.name}-aligned"
-        # as people would write it
-        out = out.relative_to(Path.cwd()) if out.is_relative_to(Path.cwd()) else out
+    root, splits = find_splits(o.manifest)
+    out = o.out or folder_beside(root)
     if root in (out.resolve(), *out.resolve().parents):
         raise InputError(
             f"{out} is the corpus itself, or in it; give another folder, or none "
             f"for {root.name}-aligned"
         )
     data = {split: load_corpus(root, split) for split in splits}
-    language = check_corpus(manifest, list(data.values()))
-    aligner = load_aligner(models, recogniser, language)
-    text = "".join(
-        word
-        for corpus in data.values()
-        for p in corpus.passages.values()
-        for word in spoken_words(p)
-    )
-    if (share := aligner.spells(text)) < SPELT:
+    language = check_corpus(o.manifest, list(data.values()))
+    aligner = load_aligner(o.models, o.recogniser, language)
+    passages = [p for corpus in data.values() for p in corpus.passages.values()]
+    share = aligner.spells("".join(word for p in passages for word in spoken_words(p)))
+    if share < SPELT:
         raise InputError(
-            f"{aligner.name} can write only {share:.0%} of the letters of {manifest} (language "
-            f"{language}); "
-            "give a recogniser of this language with --recogniser"
+            f"{aligner.name} can write only {share:.0%} of the letters of {o.manifest} (language "
+            f"{language}); give a recogniser of this language with --recogniser"
         )
     source = {"source": str(root), "manifests": {split: data_hash(root, split) for split in splits}}
     settings = {
-        "recogniser": recogniser,
+        "recogniser": o.recogniser,
         "weights": aligner.weights,
-        "confidence": confidence,
+        "confidence": o.confidence,
         "version": VERSION,
     }
     with stage(out, source, settings) as step:
@@ -866,52 +848,65 @@ def align_corpus(
             card = dict(read_json(root / CARD)) if (root / CARD).is_file() else {}
             invented = str(card.get("synthetic", "")).startswith(INVENTED)
             report = PrepareReport(str(card.get("corpus", root.name)), invented=invented)
-            by_split, more = dict[str, SplitRecords](), list[dict[str, Any]]()
+            by_split: dict[str, SplitRecords] = {}
+            more: list[dict[str, Any]] = []
             for split, corpus in data.items():
-                by_split[split], stretches = AlignedSplit(corpus, out, aligner, confidence).records(
-                    report, workers
-                )
+                aligned = AlignedSplit(corpus, out, aligner, o.confidence)
+                by_split[split], stretches = aligned.records(report, o.workers)
                 more += stretches
             if not any(records.passages for records in by_split.values()):
-                why = "; ".join(
-                    f"{n:,} x {reason}"
-                    for reason, n in report.reasons(kind="passages").most_common(3)
-                )
+                common = report.reasons(kind="passages").most_common(3)
+                why = "; ".join(f"{n:,} x {reason}" for reason, n in common)
                 raise InputError(
-                    f"{aligner.name} aligned no passage of {manifest} ({why}); "
+                    f"{aligner.name} aligned no passage of {o.manifest} ({why}); "
                     "check texts and recordings"
                 )
-            facts = {
-                name: value for name, value in card.items() if name not in ("corpus", "manifests")
-            }
-            for path in (
-                path for split in by_split if (path := root / split / REFERENCE).is_file()
-            ):
-                lines = [
-                    reading | {"audio": str(root / str(reading.get("audio", "")))}
-                    for _, reading in read_lines(path)
-                ]
-                write_lines(out / path.relative_to(root), lines)
+            for split in by_split:
+                copy_reference(root, out, split)
             if more:
                 write_lines(out / SAYS_MORE, more)
-            write_corpus(
-                out,
-                by_split,
-                report,
-                facts | {"aligned": source | settings | {"says_more": len(more)}},
-            )
-        if (out / SAYS_MORE).is_file():
-            recordings = {
-                (line["split"], line["kind"], line["id"]) for _, line in read_lines(out / SAYS_MORE)
-            }
-            who = f"{len(recordings)} recordings say" if len(recordings) > 1 else "1 recording says"
-            message = (
-                f"{who} more than the text has, and words there may have wrong times: "
-                f"{out / SAYS_MORE} has the places; "
-            )
-            message += "give the whole text, or cut what it does not cover"
-            warnings.warn(message, stacklevel=2)
-        return out, dict(read_json(out / "data_report.json"))
+            facts = {name: card[name] for name in card if name not in ("corpus", "manifests")}
+            facts["aligned"] = source | settings | {"says_more": len(more)}
+            write_corpus(out, by_split, report, facts)
+        warn_of_more(out / SAYS_MORE)
+    made = dict(read_json(out / "data_report.json"))
+    print(described(made))
+    print(
+        f"{out}: this report is in data_report.json, and every item that was set aside in "
+        "set_aside.jsonl"
+    )
+    count_set_aside(aside_in(made))
+    return {"out": str(out), "report": made}
+
+
+def folder_beside(root: Path) -> Path:
+    """Name the folder CORPUS-aligned beside a corpus, as people would write it."""
+    out = root.parent / f"{root.name}-aligned"
+    return out.relative_to(Path.cwd()) if out.is_relative_to(Path.cwd()) else out
+
+
+def copy_reference(root: Path, out: Path, split: str) -> None:
+    """Copy the readings of a split, if it has any, with paths that hold in another folder."""
+    path = root / split / REFERENCE
+    if path.is_file():
+        readings = [
+            reading | {"audio": str(root / str(reading.get("audio", "")))}
+            for _, reading in read_lines(path)
+        ]
+        write_lines(out / split / REFERENCE, readings)
+
+
+def warn_of_more(path: Path) -> None:
+    """Warn of recordings that say more than their text, if the file of these places is there."""
+    if not path.is_file():
+        return
+    recordings = {(line["split"], line["kind"], line["id"]) for _, line in read_lines(path)}
+    who = f"{len(recordings)} recordings say" if len(recordings) > 1 else "1 recording says"
+    warnings.warn(
+        f"{who} more than the text has, and words there may have wrong times: {path} has the "
+        "places; give the whole text, or cut what it does not cover",
+        stacklevel=3,
+    )
 
 
 def find_splits(manifest: Path) -> tuple[Path, list[str]]:

@@ -1,12 +1,11 @@
-"""`speechssl train ctc`, `train text-qa` and `align`: their options, and those of the reader of
-words."""
+"""Options of `speechssl train ctc`, `train ngram`, `train text-qa` and `align`, and those of the
+reader of words."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from speechssl.dual.options import BATCH, EVALUATION, LEARNING_RATES, QaOptions
 from speechssl.errors import InputError
@@ -24,8 +23,6 @@ from speechssl.options import (
     argument,
     group,
     option,
-    shipped,
-    use_device,
 )
 
 
@@ -81,14 +78,24 @@ class CtcOptions:
     words."""
 
     training: TrainingOptions = group(TrainingOptions(1500, 2e-3, 100, **vars(PLAIN)), "training")
-    # None: all hidden states, as SUPERB has it; they take S times the disk
-    layer: int | None = None
+    # features of all hidden states take S times the disk
+    layer: str = option(
+        "all",
+        "layer of the encoder that the head reads, or all: a weighted sum "
+        "of the layers, as in SUPERB",
+    )
     passages: Whole = option(800, "use only the first N training passages, with their questions")
     batch: Count = option(16, BATCH)
-    longest: Amount = option(8.0, "longest crop, in seconds", name="crop_seconds")
+    crop_seconds: Amount = option(8.0, "longest crop, in seconds")
     lstm_width: Count = option(256, "LSTM units per direction")
     projection: int = 256
     evaluation: EvalOptions = group(EvalOptions(), EVALUATION)
+
+    def __post_init__(self) -> None:
+        if self.layer != "all" and not self.layer.isdecimal():
+            raise InputError(
+                f"--layer {self.layer} is not a layer; give a whole number from 0, or all"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,28 +111,9 @@ class TrainCtc:
     corpus: Path = argument("prepared corpus")
     encoder: str = argument(ENCODERS)
     out: Path = argument("folder for the trained head")
-    layer: str = option(
-        "all",
-        "layer of the encoder that the head reads, or all: a weighted sum "
-        "of the layers, as in SUPERB",
-    )
     split: str = option("train", "split of the corpus to train on")
     device: str = option("auto", DEVICE)
     head: CtcOptions = group(CtcOptions(), "")
-
-    def run(self) -> None:
-        from speechssl.cascade.train import train_ctc
-        from speechssl.dual.train import best_of
-        from speechssl.encoders.load import load_encoder
-
-        if self.layer != "all" and not self.layer.isdecimal():
-            raise InputError(
-                f"--layer {self.layer} is not a layer; give a whole number from 0, or all"
-            )
-        use_device(self.device)
-        options = replace(self.head, layer=None if self.layer == "all" else int(self.layer))
-        train_ctc(self.corpus, load_encoder(self.encoder), self.out, options, self.split)
-        print(f"{self.out}: CTC head{best_of(self.out)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,30 +152,12 @@ class TrainNgram:
     )
     device: str = option("auto", DEVICE)
 
-    def run(self) -> None:
-        from speechssl.cascade.train import choose_ngram
-        from speechssl.encoders.load import load_encoder
-
-        if (
-            not all(map(math.isfinite, (*self.lm_weights, *self.word_scores)))
-            or min(self.lm_weights) < 0
-        ):
+    def __post_init__(self) -> None:
+        numbers = (*self.lm_weights, *self.word_scores)
+        if not all(map(math.isfinite, numbers)) or min(self.lm_weights) < 0:
             raise InputError(
                 "--lm-weights and --word-scores are finite numbers, weights from 0; correct them"
             )
-        use_device(self.device)
-        card = choose_ngram(self, load_encoder(self.encoder))
-        found = (
-            f"WER {card['wer']:.1f} % on {card['recordings']} recordings of {card['dev']['split']}"
-        )
-        decoding = (
-            f"weight {card['decoding']['lm_weight']:g}, word score "
-            f"{card['decoding']['word_score']:g}"
-        )
-        print(
-            f"{self.ctc}/ngram: {self.order}-gram, {decoding}; {found}, "
-            f"{card['wer_greedy']:.1f} % without it"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,26 +185,7 @@ class TrainTextQa:
         "vector (.safetensors) that is added to a layer, in training and afterwards",
     )
     device: str = option("auto", DEVICE)
-    qa: QaOptions = group(
-        QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=30),
-        "reader",
-        without=("noise",),
-    )
-
-    def run(self) -> None:
-        from speechssl.cascade.train import train_text
-        from speechssl.dual.train import best_of, swept
-
-        use_device(self.device)
-        swept(
-            self.out,
-            self.learning_rates,
-            self.qa,
-            lambda out, qa: train_text(
-                self.corpus, out, qa, shipped(self.start), self.shift, self.passages
-            ),
-        )
-        print(f"{self.out}: text QA{best_of(self.out)}")
+    qa: QaOptions = group(QaOptions(answer=30), "reader", without=("random_units",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,20 +230,3 @@ class Align:
     confidence: Share = option(0.1, "least confidence of an alignment; 0: keep all that fit")
     device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
-
-    def run(self) -> dict[str, Any]:
-        from speechssl.cascade.align import align_corpus
-        from speechssl.data.prepare import aside_in, described
-        from speechssl.errors import count_set_aside
-
-        use_device(self.device)
-        out, report = align_corpus(
-            self.manifest, self.out, self.models, self.recogniser, self.confidence, self.workers
-        )
-        print(described(report))
-        print(
-            f"{out}: this report is in data_report.json, and every item that was set aside in "
-            "set_aside.jsonl"
-        )
-        count_set_aside(aside_in(report))
-        return {"out": str(out), "report": report}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from speechssl.cascade.decode import (
     train_ngram,
 )
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape, greedy_decode
-from speechssl.cascade.options import CtcOptions, TrainNgram
+from speechssl.cascade.options import CtcOptions, TrainCtc, TrainNgram, TrainTextQa
 from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import given_words, load_text
 from speechssl.data.records import (
@@ -48,23 +48,27 @@ from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
 from speechssl.dual.train import (
+    STEPS,
     answer_in_batches,
-    drawn,
-    evaluated_part,
+    best_of,
+    data_inputs,
     fit_spans,
-    held_out,
-    held_out_hash,
+    inputs_of,
     layout_of,
+    load_held_out,
     mean_f1,
-    start_of,
-    weights_of,
+    reader_facts,
+    sample_items,
+    save_trained,
+    select_questions,
+    sweep_learning_rates,
 )
-from speechssl.encoders.load import SpeechEncoder
+from speechssl.encoders.load import SpeechEncoder, load_encoder
 from speechssl.encoders.store import FeatureStore, store_features
 from speechssl.errors import InputError, report_set_aside
 from speechssl.io import hash_files, hash_json, stage
 from speechssl.metrics import word_error_rate
-from speechssl.options import settings
+from speechssl.options import EvalOptions, settings, shipped
 from speechssl.processes import is_main, main_first
 from speechssl.text import error_metric, language_of
 from speechssl.textlm import (
@@ -84,74 +88,91 @@ from speechssl.trainer import Batch, Evaluation, check_share, fit
 MARGIN = 0.1  # seconds of context left around a crop
 
 
-def train_ctc(
-    corpus: Path, encoder: SpeechEncoder, out: Path, options: CtcOptions, split: str = "train"
-) -> CtcRecogniser:
-    """Train (once) on a split and save a recogniser in `out`; features are kept in `out`/features
-    until it is done.
+def train_ctc(o: TrainCtc) -> None:
+    """Train a CTC head on an encoder, by its name."""
+    fit_ctc(o, load_encoder(o.encoder))
+    print(f"{o.out}: CTC head{best_of(o.out)}")
 
-    Recordings that cannot be read are set aside and listed. Raises InputError where `out` was made
+
+def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
+    """Train a CTC head on an encoder that is loaded, and save the recogniser in OUT; once. Features
+    are kept in OUT/features until it is done.
+
+    Recordings that cannot be read are set aside and listed. Raises InputError where OUT was made
     from other inputs, or no word has times.
     """
-    check_share(options.batch)
-    inputs = {"data": data_hash(corpus, split), "encoder": encoder.hash} | held_out_hash(
-        corpus, options.evaluation
-    )
-    with stage(out, inputs, settings(options), grows="options.training.steps") as step:
+    check_share(o.head.batch)
+    inputs = data_inputs(o.corpus, o.split, o.head.evaluation) | {"encoder": encoder.hash}
+    with stage(o.out, inputs, settings(o.head), grows=STEPS) as step:
         if step.done:
-            return CtcRecogniser.load(out, encoder)
-        seed, layer = options.training.seed, options.layer
-        torch.manual_seed(seed)
-        data = first_passages(load_corpus(corpus, split), options.passages)
-        if not data.passages:
-            raise InputError(f"{corpus / split} has no passages; prepare the corpus with some")
-        english = language_of(data.language) == "en"
-        records = {r.id: r for r in data.records if r.words}
-        if not records:
-            lack = "no training recording has words with times, which a CTC head learns from"
-            raise InputError(f"{lack}; `speechssl align` finds those of texts")
-        features = layer_features(
-            encoder, layer, data, records, out / "features", "features for CTC"
+            return CtcRecogniser.load(o.out, encoder)
+        dev = load_held_out(o.corpus, o.head.evaluation)
+        data = first_passages(load_corpus(o.corpus, o.split), o.head.passages)
+        records = timed_records(data)
+        layer = None if o.head.layer == "all" else int(o.head.layer)
+        folder = o.out / "features"
+        features = layer_features(encoder, layer, data, records, folder, "features for CTC")
+        words = spelt_words({name: records[name] for name in features.places}, data.language)
+        vocabulary = vocabulary_of(words, data.language)
+
+        torch.manual_seed(o.head.training.seed)
+        states = encoder.layers + 1 if layer is None else 1
+        shape = HeadShape(
+            encoder.width, len(vocabulary), states, o.head.projection, o.head.lstm_width
         )
-        # what the vocabulary cannot spell
-        left_out = re.compile("[^a-z']" if english else r"[\W_]")
-        recordings = {}
-        for name in features.places:
-            spelt = (replace(w, text=left_out.sub("", w.text.lower())) for w in records[name].words)
-            recordings[name] = tuple(w for w in spelt if w.text.strip("'"))
-        words = (w.text for timed in recordings.values() for w in timed)
-        vocabulary = CtcVocabulary.english() if english else CtcVocabulary.of_characters(words)
-        states = 1 if layer is not None else encoder.layers + 1
-        head = CtcHead(
-            HeadShape(
-                encoder.width, len(vocabulary), states, options.projection, options.lstm_width
-            )
-        )
-        batches = CropBatches(
-            features, recordings, vocabulary, encoder.grid, options.batch, options.longest, seed
-        )
-        recogniser = CtcRecogniser(encoder, head, vocabulary, "ctc", layer=layer)
-        dev = held_out(corpus, options.evaluation)
-        evaluation = (
-            None
-            if dev is None
-            else recognition(recogniser, dev, options, out / "features" / dev.split)
-        )
+        recogniser = CtcRecogniser(encoder, CtcHead(shape), vocabulary, "ctc", layer=layer)
+        batches = CropBatches(features, words, vocabulary, encoder.grid, o.head)
+        evaluation = None
+        if dev is not None:
+            evaluation = recognition(recogniser, dev, o.head.evaluation, folder / dev.split)
         result = fit(
-            _HeadTraining(head.train()),
+            _HeadTraining(recogniser.head.train()),
             batches,
-            options.training,
-            out / "checkpoints",
+            o.head.training,
+            o.out / "checkpoints",
             evaluation=evaluation,
         )
-        head.eval()
+        recogniser.head.eval()
         with main_first():
             if is_main():
-                card = corpus_card(corpus)
-                facts = {"options": settings(options), "training": result, "corpus": card}
-                recogniser.save(out, facts | licences(corpus) | data_facts(inputs))
-                shutil.rmtree(out / "features")
+                facts = {
+                    "options": settings(o.head),
+                    "training": result,
+                    "corpus": corpus_card(o.corpus),
+                }
+                recogniser.save(o.out, facts | licences(o.corpus) | data_facts(inputs))
+                shutil.rmtree(folder)
         return recogniser
+
+
+def timed_records(data: Corpus) -> dict[str, Record]:
+    """Find the recordings whose words have times, by id. Raises InputError where there are none."""
+    if not data.passages:
+        raise InputError(f"{data.root / data.split} has no passages; prepare the corpus with some")
+    records = {r.id: r for r in data.records if r.words}
+    if not records:
+        raise InputError(
+            "no training recording has words with times, which a CTC head learns from; "
+            "`speechssl align` finds those of texts"
+        )
+    return records
+
+
+def spelt_words(records: Mapping[str, Record], language: str) -> dict[str, tuple[Span, ...]]:
+    """Spell the words of recordings with what a vocabulary of the language has: English with the
+    letters a to z and the apostrophe, others with letters and digits."""
+    left_out = re.compile("[^a-z']" if language_of(language) == "en" else r"[\W_]")
+    spelt = {}
+    for name, record in records.items():
+        words = [replace(w, text=left_out.sub("", w.text.lower())) for w in record.words]
+        spelt[name] = tuple(w for w in words if w.text.strip("'"))
+    return spelt
+
+
+def vocabulary_of(words: Mapping[str, tuple[Span, ...]], language: str) -> CtcVocabulary:
+    if language_of(language) == "en":
+        return CtcVocabulary.english()
+    return CtcVocabulary.of_characters(w.text for timed in words.values() for w in timed)
 
 
 def layer_features(
@@ -183,19 +204,19 @@ def layer_features(
 
 
 def recognition(
-    recogniser: CtcRecogniser, data: Corpus, options: CtcOptions, folder: Path
+    recogniser: CtcRecogniser, data: Corpus, options: EvalOptions, folder: Path
 ) -> Evaluation:
-    """WER (CER in Chinese) on held-out recordings. folder: of their features.
+    """Make the evaluation by WER (CER in Chinese) on held-out recordings. folder: of their
+    features.
 
     What cannot be read is recognised as nothing, as in evaluation. Raises InputError where no
     recording has a text.
     """
-    records = drawn([r for r in data.records if r.audio and r.text.strip()], options.evaluation)
+    records = sample_items([r for r in data.records if r.audio and r.text.strip()], options)
     if not records:
         raise InputError(
             f"{data.root / data.split} has no recording with a text to evaluate on while "
-            "training; name another split with "
-            "--eval-split, or leave out --eval-every"
+            "training; name another split with --eval-split, or leave out --eval-every"
         )
     by_id, what = {r.id: r for r in records}, "features for evaluation"
     features = layer_features(recogniser.encoder, recogniser.layer, data, by_id, folder, what)
@@ -212,14 +233,23 @@ def recognition(
             [r.text for r in records], [transcribed(r) for r in records], data.language
         ).rate
 
-    return Evaluation(
-        options.evaluation, error_metric(data.language), len(records), score, lower=True
+    return Evaluation(options, error_metric(data.language), len(records), score, lower=True)
+
+
+def train_ctc_ngram(o: TrainNgram) -> None:
+    """Train the n-gram that a CTC head decodes with, and choose its weight."""
+    card = choose_ngram(o, load_encoder(o.encoder))
+    decoding, dev = card["decoding"], card["dev"]
+    print(
+        f"{o.ctc}/ngram: {o.order}-gram, weight {decoding['lm_weight']:g}, word score "
+        f"{decoding['word_score']:g}; WER {card['wer']:.1f} % on {card['recordings']} recordings "
+        f"of {dev['split']}, {card['wer_greedy']:.1f} % without it"
     )
 
 
 def choose_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any]:
     """Train (once) an n-gram on the texts of a split, and choose its weights on recordings of dev;
-    returns its card.
+    returns its card. encoder: `o.encoder`, loaded.
 
     Raises InputError where no text can be spelt by the head, or dev has no recordings with texts.
     """
@@ -234,66 +264,62 @@ def choose_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any]:
         "passages": o.passages,
         "dev_passages": o.dev_passages,
         "beam": o.beam,
+        "lm_weights": o.lm_weights,
+        "word_scores": o.word_scores,
     }
-    choices |= {"lm_weights": list(o.lm_weights), "word_scores": list(o.word_scores)}
     with stage(o.ctc / NGRAM_FOLDER, inputs, choices) as step:
         if step.done:
-            return step.card
+            return dict(step.card)
         vocabulary, path = recogniser.vocabulary, o.ctc / NGRAM_FOLDER / NGRAM_FILE
         data = first_passages(load_corpus(o.corpus, o.split), o.passages)
-        model = train_ngram((spell(record.text, vocabulary) for record in data.records), o.order)
-        dev = first_passages(load_corpus(dev_corpus, o.dev_split), o.dev_passages)
+        model = train_ngram((spell(r.text, vocabulary) for r in data.records), o.order)
         save_ngrams(model, path)
         model = load_ngrams(path)  # rounded, as it will decode
-        texts, outputs = [], []
-        for record in tqdm(
-            [r for r in dev.records if r.audio and r.text.strip()],
-            desc=("recognising dev"),
-            unit="recording",
-        ):
-            texts.append(record.text)
-            outputs.append(recogniser.log_probs(read_audio(dev.path(record))))
-        if not texts:
+
+        dev = first_passages(load_corpus(dev_corpus, o.dev_split), o.dev_passages)
+        records = [r for r in dev.records if r.audio and r.text.strip()]
+        if not records:
             raise InputError(
                 f"{dev_corpus / o.dev_split} has no recording with a text to choose "
                 "weights on; name another --dev"
             )
+        texts = [record.text for record in records]
+        outputs = [
+            recogniser.log_probs(read_audio(dev.path(record)))
+            for record in tqdm(records, desc="recognising dev", unit="recording")
+        ]
 
-        def error_rate(decoder: BeamDecoder | None) -> float:
-            decode = decoder.decode if decoder else partial(greedy_decode, vocabulary=vocabulary)
+        def error_rate(decode: Callable[[torch.Tensor], str]) -> float:
             written = [decode(log_probs) for log_probs in outputs]
             return 100 * word_error_rate(texts, written, dev.language).rate
 
         tried = []
         for lm_weight in tqdm(o.lm_weights, desc="choosing weights", unit="weight"):
             for word_score in o.word_scores:
-                options = BeamOptions(o.beam, lm_weight, word_score, NGRAM_THRESHOLD)
-                tried.append((error_rate(BeamDecoder(model, vocabulary, options)), asdict(options)))
+                beam = BeamOptions(o.beam, lm_weight, word_score, NGRAM_THRESHOLD)
+                tried.append((error_rate(BeamDecoder(model, vocabulary, beam).decode), beam))
         wer, chosen = min(tried, key=lambda row: row[0])
-        return step.finish(
-            {
-                "what": "n-gram",
-                "corpus": corpus_card(o.corpus),
-                "words": len(model.words),
-                "ngrams": [len(ngrams.keys) for ngrams in model.ngrams],
-                "decoding": chosen,
-                "dev": {
-                    "corpus": corpus_card(dev_corpus),
-                    "split": o.dev_split,
-                    "passages": o.dev_passages,
-                },
-                "recordings": len(texts),
-                "wer": wer,
-                "wer_greedy": error_rate(None),
-                "weights": hash_files([path]),
-                "tried": [
-                    {"lm_weight": t["lm_weight"], "word_score": t["word_score"], "wer": rate}
-                    for rate, t in tried
-                ],
-            }
-            | inputs
-            | licences(o.corpus)
-        )
+        card = {
+            "what": "n-gram",
+            "corpus": corpus_card(o.corpus),
+            "words": len(model.words),
+            "ngrams": [len(ngrams.keys) for ngrams in model.ngrams],
+            "decoding": asdict(chosen),
+            "dev": {
+                "corpus": corpus_card(dev_corpus),
+                "split": o.dev_split,
+                "passages": o.dev_passages,
+            },
+            "recordings": len(texts),
+            "wer": wer,
+            "wer_greedy": error_rate(partial(greedy_decode, vocabulary=vocabulary)),
+            "weights": hash_files([path]),
+            "tried": [
+                {"lm_weight": beam.lm_weight, "word_score": beam.word_score, "wer": rate}
+                for rate, beam in tried
+            ],
+        }
+        return step.finish(card | inputs | licences(o.corpus))
 
 
 def spell(text: str, vocabulary: CtcVocabulary) -> str:
@@ -344,24 +370,21 @@ class CropBatches:
     recordings: Mapping[str, tuple[Span, ...]]  # their words
     vocabulary: CtcVocabulary
     grid: FrameGrid
-    batch: int
-    longest: float  # seconds
-    seed: int
+    options: CtcOptions
 
     def __call__(self, step: int) -> Batch:
-        rng = np.random.default_rng([self.seed, step])
-        names, frames = (
-            list(self.recordings),
-            [self.features.places[name].length for name in self.recordings],
-        )
+        """features (B, T, D) or (B, T, L, D), lengths (B,), targets (B, symbols), sizes (B,)."""
+        rng = np.random.default_rng([self.options.training.seed, step])
+        names = list(self.recordings)
+        frames = [self.features.places[name].length for name in names]
         weights = np.array(frames, float)
         rows, targets = [], []
-        for chosen in rng.choice(len(names), size=self.batch, p=weights / weights.sum()):
+        drawn = rng.choice(len(names), size=self.options.batch, p=weights / weights.sum())
+        for chosen in drawn:
             words = self.recordings[names[chosen]]
             first = last = int(rng.integers(len(words)))
-            while (
-                last + 1 < len(words) and words[last + 1].end - words[first].start <= self.longest
-            ):
+            longest, start = self.options.crop_seconds, words[first].start
+            while last + 1 < len(words) and words[last + 1].end - start <= longest:
                 last += 1
             begin = self.grid.frame_at(
                 self.grid.sample(words[first].start - MARGIN), frames[chosen]
@@ -381,9 +404,64 @@ class CropBatches:
         }
 
 
+def train_text_qa(o: TrainTextQa) -> None:
+    """Train text QA on the words of a split; once. The tokeniser is saved beside the model, and so
+    is `o.shift`, which is added whenever the model reads.
+
+    Questions whose answer has neither times nor an offset with words of the passage there are
+    listed and left out. Raises InputError where OUT holds a reader that was made from other inputs,
+    or `o.start` is no text QA.
+    """
+    if o.learning_rates:
+        sweep_learning_rates(o, train_text_qa)
+        return
+    check_share(o.qa.batch, o.qa.short_batch)
+    o = replace(o, start=shipped(o.start))
+    added, shifted = load_shift(o.shift) if o.shift else (None, {})
+    made_from = inputs_of(o, o.qa.split) | {
+        "passages": o.passages,
+        "shift": shifted.get("hash"),
+    }
+    with stage(o.out, made_from, settings(o.qa), grows=STEPS) as step:
+        if not step.done:
+            data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
+            if o.start:
+                model, tokenizer, qa = go_on_with_text(o.start, o.qa)
+                o = replace(o, qa=qa)
+            else:
+                model, tokenizer = begin_text(data, o.qa)
+            if added:
+                added.attach(model.encoder)
+            codec = TextCodec(tokenizer)
+            examples, left_out = text_examples(data, codec)
+            report_set_aside(left_out, "training of text QA", "question")
+
+            layout = layout_of(o.qa, *special_tokens(tokenizer))
+            evaluation = word_evaluation(o, model, layout, codec)
+            results = fit_spans(model, examples, layout, o.qa, o.out, evaluation)
+
+            if is_main():
+                tokenizer.save_pretrained(o.out)
+                if added:
+                    added.save(o.out / SHIFT)
+            card: dict[str, Any] = {
+                "what": "text QA",
+                "text_encoder": o.qa.text_encoder,
+                "subwords": o.qa.subwords,
+                "characters": o.qa.characters,
+                "passages": len(data.passages),
+                "left_out": len(left_out),
+            }
+            if shifted:
+                card["shift"] = shifted
+            card |= results | reader_facts(o, made_from, o.qa.text_encoder)
+            save_trained(o.out, model, layout, card)
+    print(f"{o.out}: text QA{best_of(o.out)}")
+
+
 def begin_text(data: Corpus, options: QaOptions) -> tuple[SpanModel, PreTrainedTokenizerBase]:
-    """Text QA before training, and its tokeniser: the text encoder of the options, and a head that
-    their seed draws."""
+    """Make text QA before training, and its tokeniser: the text encoder of the options, and a head
+    that their seed draws."""
     encoder, tokenizer = load_text_encoder(options.text_encoder)
     if options.characters:  # these get rows of the encoder's embedding table
         texts = [*(p.written for p in data.passages.values()), *(q.written for q in data.questions)]
@@ -401,103 +479,41 @@ def begin_text(data: Corpus, options: QaOptions) -> tuple[SpanModel, PreTrainedT
     ), tokenizer
 
 
-def train_text(
-    corpus: Path,
-    out: Path,
-    options: QaOptions,
-    start: Path | None = None,
-    shift: Path | None = None,
-    passages: int | None = None,
-) -> None:
-    """Train text QA on the words of a split; once. The tokeniser is saved beside the model.
-
-    start: text QA to go on from, with its tokeniser, in the place of a text encoder. shift: what is
-    added to a layer of the encoder; it is kept beside the model, and added whenever that reads.
-    passages: only the first so many, with their questions. Questions whose answer has neither times
-    nor an offset with words of the passage there are listed and left out.
-    Raises InputError where `out` holds a reader that was made from other inputs, or `start` is no
-    text QA.
-    """
-    check_share(options.batch, options.short_batch)
-    begun, (added, shifted) = weights_of(start), load_shift(shift) if shift else (None, {})
-    sources = {"data": data_hash(corpus, options.split)} | start_of(
-        out, options.text_encoder, start
-    )
-    sources |= held_out_hash(corpus, options.evaluation) | (
-        {"shift": shifted["hash"]} if shift else {}
-    )
-    sources |= {"passages": passages} if passages else {}
-    with stage(out, sources, settings(options), grows="options.training.steps") as step:
-        if step.done:
-            return
-        data = first_passages(load_corpus(corpus, options.split), passages)
-        if start:
-            model, _, base = load_reader(start)
-            if base.get("what") != "text QA":
-                raise InputError(
-                    f"{start} is a {base.get('what')}, not text QA; give --start a folder of "
-                    "`speechssl train text-qa`"
-                )
-            tokenizer = load_tokenizer(start, model.embedding.num_embeddings)
-            options = replace(
-                options,
-                text_encoder=base["text_encoder"],
-                subwords=base["subwords"],
-                characters=base["characters"],
-            )
-            model.train().requires_grad_(True)
-            model.embedding.requires_grad_(options.trained == "all" or options.characters)
-            torch.manual_seed(options.training.seed)  # of dropout
-        else:
-            model, tokenizer = begin_text(data, options)
-        if added:
-            added.attach(model.encoder)
-            if is_main():
-                added.save(out / SHIFT)
-        layout = layout_of(options, *special_tokens(tokenizer))
-        examples, left_out = text_examples(data, TextCodec(tokenizer))
-        report_set_aside(left_out, "training of text QA", "question")
-        if is_main():
-            tokenizer.save_pretrained(out)
-        card: dict[str, Any] = {
-            "what": "text QA",
-            "text_encoder": options.text_encoder,
-            "corpus": corpus_card(corpus),
-        }
-        card |= {
-            "subwords": options.subwords,
-            "characters": options.characters,
-            "left_out": len(left_out),
-        }
-        card |= {"passages": len(data.passages)}
-        card |= {"shift": shifted} if shift else {}
-        card |= (
-            ({"start": begun} if start else {})
-            | licences(corpus, options.text_encoder, start)
-            | data_facts(sources, start)
+def go_on_with_text(
+    start: Path, options: QaOptions
+) -> tuple[SpanModel, PreTrainedTokenizerBase, QaOptions]:
+    """Load text QA that is trained further, its tokeniser, and the options with its text encoder
+    and vocabulary. Raises InputError where it is no text QA."""
+    model, _, card = load_reader(start)
+    if card.get("what") != "text QA":
+        raise InputError(
+            f"{start} is a {card.get('what')}, not text QA; give --start a folder of "
+            "`speechssl train text-qa`"
         )
-        fit_spans(
-            model,
-            examples,
-            layout,
-            options,
-            out,
-            card,
-            word_evaluation(corpus, model, layout, TextCodec(tokenizer), options),
-        )
+    options = replace(
+        options,
+        text_encoder=card["text_encoder"],
+        subwords=card["subwords"],
+        characters=card["characters"],
+    )
+    model.train().requires_grad_(True)
+    model.embedding.requires_grad_(options.trained == "all" or options.characters)
+    torch.manual_seed(options.training.seed)  # of dropout
+    return model, load_tokenizer(start, model.embedding.num_embeddings), options
 
 
 def word_evaluation(
-    corpus: Path, model: SpanModel, layout: Layout, codec: TextCodec, options: QaOptions
+    o: TrainTextQa, model: SpanModel, layout: Layout, codec: TextCodec
 ) -> Evaluation | None:
-    """F1 on held-out questions, by what the system `text` reads. Raises InputError where there are
-    none with a text."""
-    if (data := held_out(corpus, options.evaluation)) is None:
+    """Make the evaluation by F1 on held-out questions, by what the system `text` reads. Raises
+    InputError where there are none with a text."""
+    data = load_held_out(o.corpus, o.qa.evaluation)
+    if data is None:
         return None
     usable = [
         q for q in data.answerable if q.text.strip() and data.passages[q.passage].text.strip()
     ]
-    data = evaluated_part(data, usable, options.evaluation, "a text")
+    data = select_questions(data, usable, o.qa.evaluation, "a text")
     words = {r.id: given_words("text", r) for r in data.records}
     items = {q.id: (words[q.id], words[q.passage]) for q in data.questions}
 
@@ -506,4 +522,4 @@ def word_evaluation(
         answers = answer_in_batches(load_text(TextQa(reader), "text").answer_all, items)
         return mean_f1(data, {name: answer.text for name, answer in answers.items()})
 
-    return Evaluation(options.evaluation, "f1", len(items), score)
+    return Evaluation(o.qa.evaluation, "f1", len(items), score)

@@ -125,7 +125,7 @@ def _attempt(
     try:
         config = read()
         if config is not None:
-            _run(function or function_of(config), config, manner)
+            _run(function, config, manner)
             leave()
     except BrokenPipeError:  # `| head` has read enough
         # what is left in the buffer goes nowhere
@@ -165,7 +165,7 @@ def _attempt(
     return 0
 
 
-def _run(function: Callable[[Any], Any], config: Any, manner: Manner) -> None:
+def _run(function: Callable[[Any], Any] | None, config: Any, manner: Manner) -> None:
     """Run a verb, and print what it says, or with --json what it returns; where that is nothing,
     what it made."""
     set_aside()  # of a call before, in one process
@@ -187,7 +187,8 @@ def _run(function: Callable[[Any], Any], config: Any, manner: Manner) -> None:
             _check_inputs(config)
             if device := getattr(config, "device", None):
                 use_device(device)
-            result = function(config)
+            # imported no sooner, for most import torch, which takes seconds
+            result = (function or function_of(config))(config)
     if os.environ.get(USAGE) and is_main():
         _record(config, time.monotonic() - started)
     if manner.json:

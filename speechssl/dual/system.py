@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from speechssl.dual.data import MAX_TOKENS, Layout, Window, codebooks_of, collate, windows
+from speechssl.dual.data import Layout, Window, codebooks_of, collate, windows
 from speechssl.dual.model import load_reader
+from speechssl.dual.options import MAX_TOKENS
 from speechssl.errors import InputError
 from speechssl.text import ngrams, tfidf
 from speechssl.timing import FrameGrid, RunLength, interval_of_units

@@ -20,8 +20,8 @@ from tqdm import tqdm
 
 from speechssl.audio import read_audio
 from speechssl.cascade.model import CtcRecogniser, greedy_decode
-from speechssl.cascade.options import CtcOptions, ReaderOptions
-from speechssl.cascade.train import train_ctc
+from speechssl.cascade.options import CtcOptions, ReaderOptions, TrainCtc
+from speechssl.cascade.train import fit_ctc
 from speechssl.data.files import list_recordings, source_card
 from speechssl.data.records import (
     Corpus,
@@ -92,7 +92,7 @@ TEST = "test"  # the split that tasks are scored on by default
 # learning rates of a classification head, of which the best on dev is kept
 HEAD_RATES = (1e-4, 1e-3, 1e-2, 1e-1)
 RECOGNISER = CtcOptions(
-    TrainingOptions(800, 4e-3, 100, **vars(PLAIN)), None, passages=200, longest=4.0, lstm_width=192
+    TrainingOptions(800, 4e-3, 100, **vars(PLAIN)), passages=200, crop_seconds=4.0, lstm_width=192
 )
 CASCADES = ("cascade-ctc", "cascade-ctc-greedy")
 NEEDS = {  # what a folder of models must have in it
@@ -251,7 +251,7 @@ def load_classification(
 def load_recognition(
     folder: Path | str, corpus: Path | str, encoder: SpeechEncoder, split: str = TEST
 ) -> GridTask:
-    """A recogniser from the folder that `train_ctc` wrote, decoded greedily, on the questions of a
+    """A recogniser from the folder that `train ctc` wrote, decoded greedily, on the questions of a
     spoken-QA corpus.
 
     Raises InputError where the split has no questions or the encoder is not the recogniser's.
@@ -461,12 +461,8 @@ def _asr(tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[Gr
     if tested.models and (tested.models / "ctc").is_dir():
         out = tested.models / "ctc"
     else:
-        train_ctc(
-            data,
-            encoder,
-            out,
-            replace(RECOGNISER, training=replace(RECOGNISER.training, seed=o.seed)),
-        )
+        head = replace(RECOGNISER, training=replace(RECOGNISER.training, seed=o.seed))
+        fit_ctc(TrainCtc(corpus=data, encoder=encoder.name, out=out, head=head), encoder)
     return [load_recognition(out, data, encoder, o.split).limited(o.recordings, o.seed)]
 
 

@@ -268,7 +268,9 @@ class ChoiceBatches:
     size: int = 4  # B
     windows: int = 2  # a question; 0: all
     seed: int = 0
-    noise: float = 0.0  # share of the tokens that are replaced by others, see `replace_tokens`
+    random_units: float = (
+        0.0  # share of the tokens that are replaced by others, see `replace_tokens`
+    )
 
     def __call__(self, step: int) -> Batch:
         numbers, rng = draw_batch(step, len(self.examples), self.size, self.seed)
@@ -287,7 +289,7 @@ class ChoiceBatches:
                 places += [(b * options + o) * windows + w for w in range(len(chosen))]
                 sequences += [example.choice.sequence(self.layout, o, window) for window in chosen]
         for sequence, _ in sequences:
-            replace_tokens(rng, sequence, self.noise, self.layout.symbols)
+            replace_tokens(rng, sequence, self.random_units, self.layout.symbols)
         batch = {}
         # (N, S); zeros where there is no option or window
         for name, value in collate(sequences, self.layout.pad).items():

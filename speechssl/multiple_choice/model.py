@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
@@ -33,13 +33,13 @@ from speechssl.dual.model import IGNORED, EncoderInputs, load_model
 from speechssl.dual.system import device_of, run_model
 from speechssl.errors import InputError
 from speechssl.multiple_choice.data import ChoiceTokens
+from speechssl.multiple_choice.options import Combination
 
 if TYPE_CHECKING:  # both take long to import, and who only answers needs neither
     from transformers import PreTrainedModel
 
     from speechssl.trainer import Batch
 
-Combination = Literal["attention", "log-sum-exp"]
 LIKENESS = 20.0  # logits that a cosine of 1 is worth at first
 SHARPNESS = 5.0  # of a combination at first: infinite, the best window decides; 0, their mean does
 COMBINATIONS: tuple[str, ...] = get_args(Combination)

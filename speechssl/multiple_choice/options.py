@@ -1,10 +1,10 @@
-"""`speechssl train choice`: its options."""
+"""Options of `speechssl train choice`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from speechssl.dual.options import (
     ASSIGNMENT,
@@ -31,9 +31,9 @@ from speechssl.options import (
     argument,
     group,
     option,
-    shipped,
-    use_device,
 )
+
+Combination = Literal["attention", "log-sum-exp"]
 
 
 @dataclass(frozen=True)
@@ -42,23 +42,26 @@ class ChoiceOptions:
 
     training: TrainingOptions = group(TrainingOptions(600, 1e-4, 50, **vars(BERT)), "training")
     text_encoder: str = option("minilm", TEXT_ENCODER)
-    combine: str = option(
-        "attention", "how the windows of a passage are combined: attention or log-sum-exp"
-    )
+    combine: Combination = option("attention", "how the windows of a passage are combined")
     batch: Count = option(4, "questions per step, over all processes")
     windows: Whole = option(2, "windows of a passage per training step; 0: all")
     window: Count = option(320, "passage tokens per window")
     stride: Count = option(160, "passage tokens from the start of a window to that of the next")
-    asked: Count = option(
-        160,
-        "longest question with an option, in tokens; longer ones are truncated",
-        name="max_question",
+    max_question: Count = option(
+        160, "longest question with an option, in tokens; longer ones are truncated"
     )
     dropout: bool = option(False, DROPOUT)
-    noise: Share = option(0.0, RANDOM_UNITS, name="random_units")
+    random_units: Share = option(0.0, RANDOM_UNITS)
     gradient_checkpointing: bool = option(False, CHECKPOINTING)
     trained: Trained = option("all", TRAINED)
     evaluation: EvalOptions = group(EvalOptions(), EVALUATION)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.stride <= self.window:
+            raise InputError(
+                f"windows of {self.window} tokens {self.stride} apart leave gaps; give a "
+                "--stride of at most --window"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,10 +86,8 @@ class TrainChoice:
 
     corpus: Path = argument("prepared corpus")
     out: Path = argument("folder for the trained model")
-    source: Literal["text", "given"] = option(
-        "text",
-        "words to read: the reference text (text), or the corpus's transcripts (given)",
-        name="read",
+    read: Literal["text", "given"] = option(
+        "text", "words to read: the reference text (text), or the corpus's transcripts (given)"
     )
     units: Path | None = option(None, "folder of `speechssl units extract`")
     encoder: str | None = option(None, f"encoder of the audio words: {ENCODERS}")
@@ -102,50 +103,18 @@ class TrainChoice:
     )
     learning_rates: tuple[Amount, ...] = option((), LEARNING_RATES, least=1)
     device: str = option("auto", DEVICE)
-    options: ChoiceOptions = group(ChoiceOptions(), "reader")
+    qa: ChoiceOptions = group(ChoiceOptions(), "reader")
 
-    def run(self) -> None:
-        from speechssl.dual.train import best_of, swept
-        from speechssl.multiple_choice.train import (
-            train_choice_speechbert,
-            train_choice_text,
-            train_choice_units,
-        )
-
-        self._check()
-        use_device(self.device)
-        system: Any = None if self.speechbert is None else self._speechbert()
-
-        def train(out: Path, options: ChoiceOptions) -> None:
-            if self.speechbert is not None:
-                train_choice_speechbert(self.corpus, out, system, self.speechbert, options)
-            elif self.units is not None:
-                train_choice_units(
-                    self.corpus, self.units, out, self.assignment, options, shipped(self.start)
-                )
-            else:
-                train_choice_text(self.corpus, out, options, self.source, shipped(self.start))
-
-        swept(self.out, self.learning_rates, self.options, train)
-        what = "audio words" if self.speechbert else "units" if self.units else "words"
-        print(
-            f"{self.out}: multiple choice on {what}, windows by "
-            f"{self.options.combine}{best_of(self.out)}"
-        )
-
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
         """Raises InputError for options that do not belong together."""
         if self.speechbert is not None:
-            other = (self.options.text_encoder, self.source, self.assignment) != (
-                "minilm",
-                "text",
-                "most-frequent",
-            )
-            if self.units or self.options.noise or self.start or other:
+            of_others = self.qa.text_encoder, self.read, self.assignment
+            other = of_others != ("minilm", "text", "most-frequent")
+            if self.units or self.qa.random_units or self.start or other:
                 raise InputError(
                     "--units, --assignment, --random-units, --read, --start and --text-encoder "
-                    "do not apply to audio words; the "
-                    "text encoder is SpeechBERT's; leave them out, or leave out --speechbert"
+                    "do not apply to audio words; the text encoder is SpeechBERT's; leave them "
+                    "out, or leave out --speechbert"
                 )
             if not (self.encoder and self.ctc):
                 raise InputError(
@@ -160,16 +129,5 @@ class TrainChoice:
             raise InputError(
                 "--encoder is for audio words; give --speechbert as well, or leave it out"
             )
-        elif self.units is None and self.options.noise:
+        elif self.units is None and self.qa.random_units:
             raise InputError("--random-units is for units; give --units as well, or leave it out")
-
-    def _speechbert(self) -> Any:
-        from speechssl.cascade.model import CtcRecogniser
-        from speechssl.encoders.load import SharedEncoder, load_encoder
-        from speechssl.speechbert.system import load_speechbert
-
-        folder, ctc = shipped(self.speechbert), shipped(self.ctc)
-        assert folder is not None and ctc is not None and self.encoder is not None
-        # SpeechBERT and recogniser read the same layers of one recording
-        shared = SharedEncoder(load_encoder(self.encoder))
-        return load_speechbert(folder, shared, CtcRecogniser.load(ctc, shared))

@@ -4,31 +4,38 @@ symbols."""
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from speechssl.data.records import Corpus, corpus_card, data_facts, data_hash, load_corpus
-from speechssl.dual.data import Layout, codebooks_of, unit_source
+from speechssl.cascade.model import CtcRecogniser
+from speechssl.data.records import Corpus, corpus_card, data_facts, load_corpus
+from speechssl.dual.data import Layout, unit_source
 from speechssl.dual.model import load_reader
 from speechssl.dual.train import (
+    STEPS,
     answer_in_batches,
+    best_of,
     check_positions,
-    evaluated_part,
+    check_start_units,
+    data_inputs,
     fit_reader,
-    held_out,
-    held_out_hash,
     held_out_units,
-    start_of,
+    inputs_of,
+    load_held_out,
+    save_trained,
+    select_questions,
+    sweep_learning_rates,
     unit_encoder,
     weights_of,
 )
+from speechssl.encoders.load import SharedEncoder, load_encoder
 from speechssl.errors import InputError, report_set_aside
-from speechssl.io import read_json, stage
+from speechssl.io import CARD, read_json, stage
 from speechssl.multiple_choice.data import (
     ChoiceBatches,
     ChoiceExample,
@@ -38,19 +45,13 @@ from speechssl.multiple_choice.data import (
     text_examples,
     unit_examples,
 )
-from speechssl.multiple_choice.model import (
-    COMBINATIONS,
-    ChoiceModel,
-    ChoiceReader,
-    chosen,
-    load_choice,
-)
-from speechssl.multiple_choice.options import ChoiceOptions
-from speechssl.options import settings
+from speechssl.multiple_choice.model import ChoiceModel, ChoiceReader, chosen, load_choice
+from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
+from speechssl.options import settings, shipped
 from speechssl.processes import is_main
 from speechssl.speechbert.data import CLS, PAD, SEP
 from speechssl.speechbert.model import CodeEmbedding
-from speechssl.speechbert.system import SpeechBertSystem
+from speechssl.speechbert.system import SpeechBertSystem, load_speechbert
 from speechssl.textlm import (
     TextCodec,
     licences,
@@ -61,215 +62,223 @@ from speechssl.textlm import (
 )
 from speechssl.trainer import Evaluation, check_share
 
-# a split -> the codes of its audio words or None, its examples, and the questions left out: id ->
-# why
-Read = Callable[[Corpus], tuple[torch.Tensor | None, list[ChoiceExample], dict[str, str]]]
+SPLIT = "train"
+CODES = "codes", "eval-codes"  # folders in OUT with audio words, until it is done
 
 
-class Begun(NamedTuple):
-    """What training begins with."""
+def train_choice(o: TrainChoice) -> None:
+    """Train on the multiple-choice questions of the train split: on audio words with
+    `o.speechbert`, on units with `o.units`, else on words.
 
-    model: ChoiceModel
-    layout: Layout
-    read: Read
-    card: dict[str, Any]
-
-
-def train_choice_units(
-    corpus: Path,
-    units: Path,
-    out: Path,
-    assignment: str,
-    options: ChoiceOptions,
-    start: Path | None = None,
-) -> None:
-    """Train on the spoken multiple-choice questions of the train split; once.
-
-    units: the folder of `speechssl units extract`; start: a reader of the same units to go on from,
-    of spans or of choices, in the place of a text encoder. Questions whose recordings gave no units
-    are listed and left out. Raises InputError as `train_dual`.
+    Questions that cannot be read are listed and left out. Raises InputError where OUT holds a model
+    that was made from other inputs, there is nothing to learn from, or `o.start` reads something
+    else.
     """
-    source, symbols, _, codebooks = unit_source(units / "train", corpus)
-    inputs = {"units": source, "assignment": assignment} | start_of(
-        out, options.text_encoder, start
-    )
-    card: dict[str, Any] = {
-        "what": ("multiple choice on units"),
-        "assignment": assignment,
-        "units": source,
-    }
-    card |= {"codebooks": list(codebooks)} if codebooks[1:] else {}
-
-    def begin(_: Corpus) -> Begun:
-        layout = _layout(options, *special_ids(symbols))
-        if start:
-            if codebooks_of(read_json(start / "card.json")).isdisjoint(codebooks):
-                raise InputError(
-                    f"the reader {start} was trained on other units; start from one trained on "
-                    "these, or leave out --start"
-                )
-            model = _start_from(start, options)
-        else:
-            model = _with_head(
-                *unit_encoder(options.text_encoder, symbols, assignment, options.training.seed),
-                options,
-            )
-        origin = {"start": weights_of(start)} | licences(
-            corpus, None if assignment == "scratch" else options.text_encoder, start
-        )
-
-        def read(data: Corpus) -> Any:
-            runs = held_out_units(corpus, units, source, data.split)
-            return None, *unit_examples(data, runs, layout)
-
-        return Begun(model, layout, read, card | origin)
-
-    _train(corpus, out, options, inputs, begin)
-
-
-def train_choice_text(
-    corpus: Path, out: Path, options: ChoiceOptions, source: str = "text", start: Path | None = None
-) -> None:
-    """Train on the text of the multiple-choice questions of the train split; once. The tokeniser is
-    saved beside the model.
-
-    source: `text`, or `given` for the transcripts that come with the corpus; start: a reader of
-    words to go on from, of spans or of choices, with its tokeniser. Raises InputError where `out`
-    holds a model that was made from other inputs, nothing is written of the questions, or the start
-    has no tokeniser.
-    """
-
-    def begin(_: Corpus) -> Begun:
-        if start:
-            model = _start_from(start, options)
-            tokenizer = load_tokenizer(start, model.embedding.num_embeddings)
-        else:
-            encoder, tokenizer = load_text_encoder(options.text_encoder)
-            rows = encoder.get_input_embeddings().weight.detach()
-            model = _with_head(
-                encoder, nn.Embedding.from_pretrained(rows.clone(), freeze=False), options
-            )
-        if is_main():
-            tokenizer.save_pretrained(out)
-        layout, codec = _layout(options, *special_tokens(tokenizer)), TextCodec(tokenizer)
-        card: dict[str, Any] = {
-            "what": ("multiple choice on words"),
-            "source": source,
-            "start": weights_of(start),
-        }
-        read: Read = lambda data: (None, *text_examples(data, codec, layout, source))  # noqa: E731
-        return Begun(model, layout, read, card | licences(corpus, options.text_encoder, start))
-
-    _train(
-        corpus,
-        out,
-        options,
-        {"source": source} | start_of(out, options.text_encoder, start),
-        begin,
-        start,
-    )
-
-
-def train_choice_speechbert(
-    corpus: Path, out: Path, system: SpeechBertSystem, start: Path, options: ChoiceOptions
-) -> None:
-    """Train on the spoken multiple-choice questions of the train split, as audio words; once.
-
-    system: SpeechBERT, as it will cut words when questions are answered; its text encoder, in the
-    folder `start`, is trained. Codes are kept in `out`/codes until it is done. Questions that lack
-    a recording, or have one without words, are listed and
-    left out. Raises InputError where `out` holds a model that was made from other inputs, or there
-    is nothing to learn from.
-    """
-    # its spans are not used here
-    speechbert_card = {name: value for name, value in system.card.items() if name != "layout"}
-
-    def begin(train: Corpus) -> Begun:
-        layout, model = _layout(options, CLS, SEP, PAD), _start_from(start, options)
-        check_positions(model.encoder, layout, str(start))  # before hours of audio are encoded
-        model.embedding = CodeEmbedding(model.embedding)
-        card: dict[str, Any] = {
-            "what": ("multiple choice on audio words"),
-            "speechbert": speechbert_card,
-        }
-        # not that of the options
-        card |= {"text_encoder": read_json(start / "card.json").get("text_encoder")}
-
-        def read(data: Corpus) -> tuple[torch.Tensor, list[ChoiceExample], dict[str, str]]:
-            paths = choice_recordings(data)
-            encoded = encode_recordings(
-                system, paths, out / ("codes" if data is train else "eval-codes")
-            )
-            return code_examples(data, encoded, layout)
-
-        return Begun(model, layout, read, card | licences(corpus, start=start))
-
-    _train(corpus, out, options, {"speechbert": speechbert_card}, begin, start)
-
-
-def _train(
-    corpus: Path,
-    out: Path,
-    options: ChoiceOptions,
-    inputs: dict[str, Any],
-    begin: Callable[[Corpus], Begun],
-    start: Path | None = None,
-) -> None:
-    """inputs: what is trained on beside the split, for `made_from.json`. start: the reader that it
-    goes on from."""
-    check_share(options.batch)
-    if options.combine not in COMBINATIONS:
-        raise InputError(
-            f"there is no combination {options.combine!r}; choose one of {', '.join(COMBINATIONS)}"
-        )
-    if not 1 <= options.stride <= options.window:
-        raise InputError(
-            f"windows of {options.window} tokens {options.stride} apart leave gaps; give a "
-            "--stride of at most --window"
-        )
-    inputs |= {"data": data_hash(corpus, "train")} | held_out_hash(corpus, options.evaluation)
-    with stage(out, inputs, settings(options), grows="options.training.steps") as step:
+    if o.learning_rates:
+        sweep_learning_rates(o, train_choice)
+        return
+    check_share(o.qa.batch)
+    o = replace(o, start=shipped(o.start), speechbert=shipped(o.speechbert), ctc=shipped(o.ctc))
+    symbols: Symbols = AudioWords(o) if o.speechbert else Units(o) if o.units else Words(o)
+    with stage(o.out, symbols.made_from, settings(o.qa), grows=STEPS) as step:
         if not step.done:
-            data = load_corpus(corpus, "train")
-            model, layout, read, card = begin(data)
-            spoken, examples, left_out = read(data)
+            data = load_corpus(o.corpus, SPLIT)
+            model, layout = symbols.begin()
+            codes, examples, left_out = symbols.read(data, layout)
             report_set_aside(left_out, "training of multiple choice", "question")
             if not examples:
                 raise InputError(
                     "the train split has no usable multiple-choice question; "
                     "prepare the corpus with some"
                 )
-            if spoken is not None:
-                model.embedding.codes = spoken
-            evaluation = choice_evaluation(corpus, options, model, layout, read)
+            if codes is not None:
+                model.embedding.codes = codes
+
+            evaluation = choice_evaluation(o, symbols, model, layout)
             batches = ChoiceBatches(
                 examples,
                 layout,
-                options.batch,
-                options.windows,
-                options.training.seed,
-                options.noise,
+                o.qa.batch,
+                o.qa.windows,
+                o.qa.training.seed,
+                o.qa.random_units,
             )
-            card |= {"corpus": corpus_card(corpus), "left_out": len(left_out)}
-            card |= {"combine": options.combine, "examples": len(examples)} | data_facts(
-                inputs, start
-            )
-            fit_reader(model, batches, layout, options, out, card, evaluation)
-        for name in ("codes", "eval-codes"):  # of audio words
-            shutil.rmtree(out / name, ignore_errors=True)
+            results = fit_reader(model, batches, layout, o.qa, o.out, evaluation)
+
+            card = symbols.card() | results | data_facts(symbols.made_from, symbols.start)
+            card |= {
+                "what": symbols.what,
+                "start": weights_of(symbols.start),
+                "combine": o.qa.combine,
+                "options": settings(o.qa),
+                "corpus": corpus_card(o.corpus),
+                "examples": len(examples),
+                "left_out": len(left_out),
+            }
+            save_trained(o.out, model, layout, card)
+        for name in CODES:
+            shutil.rmtree(o.out / name, ignore_errors=True)
+    print(f"{o.out}: {symbols.what}, windows by {o.qa.combine}{best_of(o.out)}")
+
+
+# ---- what is read: each says what it is made from, begins a model, and reads a split as the codes of
+# its audio words or None, its examples, and the questions left out: id -> why
+
+Read = tuple[torch.Tensor | None, list[ChoiceExample], dict[str, str]]
+
+
+class Units:
+    """Units of recordings. `o.start`: a reader of the same units, of spans or of choices."""
+
+    what = "multiple choice on units"
+
+    def __init__(self, o: TrainChoice) -> None:
+        assert o.units is not None
+        self.o, self.start, self.folder = o, o.start, o.units
+        self.source = unit_source(o.units / SPLIT, o.corpus)
+        self.made_from = inputs_of(o, SPLIT) | {
+            "units": self.source.made_from,
+            "assignment": o.assignment,
+        }
+
+    def begin(self) -> tuple[ChoiceModel, Layout]:
+        o, symbols = self.o, self.source.symbols
+        if o.start:
+            check_start_units(o.start, self.source)
+            model = go_on_with_choices(o.start, o.qa)
+        else:
+            seed = o.qa.training.seed
+            model = with_head(*unit_encoder(o.qa.text_encoder, symbols, o.assignment, seed), o.qa)
+        return model, layout_of(o.qa, *special_ids(symbols))
+
+    def read(self, data: Corpus, layout: Layout) -> Read:
+        runs = held_out_units(self.o.corpus, self.folder, self.source, data.split)
+        return None, *unit_examples(data, runs, layout)
+
+    def card(self) -> dict[str, Any]:
+        text_encoder = None if self.o.assignment == "scratch" else self.o.qa.text_encoder
+        return {
+            "assignment": self.o.assignment,
+            "units": self.source.made_from,
+            "codebooks": list(self.source.codebooks),
+        } | licences(self.o.corpus, text_encoder, self.start)
+
+
+class Words:
+    """What is written. `o.start`: a reader of words, of spans or of choices, with its tokeniser."""
+
+    what = "multiple choice on words"
+
+    def __init__(self, o: TrainChoice) -> None:
+        self.o, self.start = o, o.start
+        self.made_from = inputs_of(o, SPLIT) | {"read": o.read}
+
+    def begin(self) -> tuple[ChoiceModel, Layout]:
+        """The tokeniser is saved in OUT."""
+        o = self.o
+        if o.start:
+            model = go_on_with_choices(o.start, o.qa)
+            tokenizer = load_tokenizer(o.start, model.embedding.num_embeddings)
+        else:
+            encoder, tokenizer = load_text_encoder(o.qa.text_encoder)
+            rows = encoder.get_input_embeddings().weight.detach()
+            table = nn.Embedding.from_pretrained(rows.clone(), freeze=False)
+            model = with_head(encoder, table, o.qa)
+        if is_main():
+            tokenizer.save_pretrained(o.out)
+        self.codec = TextCodec(tokenizer)
+        return model, layout_of(o.qa, *special_tokens(tokenizer))
+
+    def read(self, data: Corpus, layout: Layout) -> Read:
+        return None, *text_examples(data, self.codec, layout, self.o.read)
+
+    def card(self) -> dict[str, Any]:
+        facts = licences(self.o.corpus, self.o.qa.text_encoder, self.start)
+        return {"read": self.o.read} | facts
+
+
+class AudioWords:
+    """Audio words as SpeechBERT will cut them when questions are answered; its text encoder is
+    trained further. Codes are kept in OUT until it is done."""
+
+    what = "multiple choice on audio words"
+
+    def __init__(self, o: TrainChoice) -> None:
+        assert o.speechbert is not None
+        self.o, self.start, self.system = o, o.speechbert, load_system(o)
+        # its spans are not used here
+        self.facts = {name: self.system.card[name] for name in self.system.card if name != "layout"}
+        inputs = data_inputs(o.corpus, SPLIT, o.qa.evaluation)
+        self.made_from = inputs | {"speechbert": self.facts}
+
+    def begin(self) -> tuple[ChoiceModel, Layout]:
+        model = go_on_with_choices(self.start, self.o.qa)
+        layout = layout_of(self.o.qa, CLS, SEP, PAD)
+        # before hours of audio are encoded
+        check_positions(model.encoder, layout, str(self.start))
+        model.embedding = CodeEmbedding(model.embedding)
+        return model, layout
+
+    def read(self, data: Corpus, layout: Layout) -> Read:
+        folder = self.o.out / CODES[data.split != SPLIT]
+        encoded = encode_recordings(self.system, choice_recordings(data), folder)
+        return code_examples(data, encoded, layout)
+
+    def card(self) -> dict[str, Any]:
+        # not that of the options
+        text_encoder = read_json(self.start / CARD).get("text_encoder")
+        facts = licences(self.o.corpus, start=self.start)
+        return {"speechbert": self.facts, "text_encoder": text_encoder} | facts
+
+
+def load_system(o: TrainChoice) -> SpeechBertSystem:
+    """Load SpeechBERT with its encoder and its recogniser, which read the same layers of one
+    recording."""
+    assert o.speechbert and o.encoder and o.ctc
+    encoder = SharedEncoder(load_encoder(o.encoder))
+    return load_speechbert(o.speechbert, encoder, CtcRecogniser.load(o.ctc, encoder))
+
+
+Symbols = Units | Words | AudioWords
+
+
+# ---- models and their evaluation
+
+
+def layout_of(options: ChoiceOptions, cls: int, sep: int, pad: int) -> Layout:
+    return Layout(cls, sep, pad, options.window, options.stride, options.max_question)
+
+
+def go_on_with_choices(start: Path, options: ChoiceOptions) -> ChoiceModel:
+    """Load a model that is trained further: one of choices with its head, where it combines windows
+    alike; any other with its encoder and table."""
+    combine = read_json(start / CARD).get("combine")
+    if combine is None:
+        reader, _, _ = load_reader(start)
+        model = with_head(reader.encoder, reader.embedding, options)
+    else:
+        model, _, _ = load_choice(start)
+        if combine != options.combine:
+            model = with_head(model.encoder, model.embedding, options)
+    return model.train().requires_grad_(True)
+
+
+def with_head(encoder: PreTrainedModel, table: nn.Embedding, options: ChoiceOptions) -> ChoiceModel:
+    """Make a model of choices, whose head the seed draws."""
+    torch.manual_seed(options.training.seed)
+    return ChoiceModel(encoder, table, options.combine)
 
 
 def choice_evaluation(
-    corpus: Path, options: ChoiceOptions, model: ChoiceModel, layout: Layout, read: Read
+    o: TrainChoice, symbols: Symbols, model: ChoiceModel, layout: Layout
 ) -> Evaluation | None:
-    """Set accuracy on held-out questions, of which those that cannot be read count as wrong, as in
-    evaluation; None without
-    --eval-every. Raises InputError where there are none.
-    """
-    if (data := held_out(corpus, options.evaluation)) is None:
+    """Make the evaluation by set accuracy on held-out questions, of which those that cannot be read
+    count as wrong; None without --eval-every. Raises InputError where there are none."""
+    data = load_held_out(o.corpus, o.qa.evaluation)
+    if data is None:
         return None
-    data = evaluated_part(data, data.choices, options.evaluation, "options and a right one")
-    codes, examples, left_out = read(data)
+    data = select_questions(data, data.choices, o.qa.evaluation, "options and a right one")
+    codes, examples, left_out = symbols.read(data, layout)
     report_set_aside(left_out, "evaluation while training", "question")
     items = {str(n): example.choice for n, example in enumerate(examples)}
 
@@ -287,27 +296,4 @@ def choice_evaluation(
         ]
         return sum(right) / len(data.choices)
 
-    return Evaluation(options.evaluation, "set_accuracy", len(data.choices), score)
-
-
-def _layout(options: ChoiceOptions, cls: int, sep: int, pad: int) -> Layout:
-    return Layout(cls, sep, pad, size=options.window, stride=options.stride, question=options.asked)
-
-
-def _start_from(start: Path, options: ChoiceOptions) -> ChoiceModel:
-    """From a model of choices with its head, where it combines windows alike; from any other with
-    its encoder and table."""
-    if (combine := read_json(start / "card.json").get("combine")) is None:
-        reader, _, _ = load_reader(start)
-        return _with_head(reader.encoder, reader.embedding, options).train().requires_grad_(True)
-    model, _, _ = load_choice(start)
-    if combine != options.combine:
-        model = _with_head(model.encoder, model.embedding, options)
-    return model.train().requires_grad_(True)
-
-
-def _with_head(
-    encoder: PreTrainedModel, table: nn.Embedding, options: ChoiceOptions
-) -> ChoiceModel:
-    torch.manual_seed(options.training.seed)
-    return ChoiceModel(encoder, table, options.combine)
+    return Evaluation(o.qa.evaluation, "set_accuracy", len(data.choices), score)

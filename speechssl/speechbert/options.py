@@ -1,10 +1,9 @@
-"""`speechssl train speechbert` and `train transfer-speechbert`: their options."""
+"""Options of `speechssl train speechbert` and `train transfer-speechbert`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from speechssl.dual.options import LEARNING_RATES, QaOptions
 from speechssl.errors import InputError
@@ -20,35 +19,26 @@ from speechssl.options import (
     argument,
     group,
     option,
-    shipped,
-    use_device,
 )
 
 
 @dataclass(frozen=True)
 class SpeechBertOptions:
-    """The three stages: words (the autoencoder), masked words (None: no such stage), and spans."""
+    """The stages before that of spans: audio words (an autoencoder), and masked words."""
 
-    qa: QaOptions
-    words: TrainingOptions
-    masked: TrainingOptions | None
     passages: Count | None = option(
         None, "number of training passages, with their questions; default: all"
     )
+    word_steps: Count = option(1500, "number of updates of the autoencoder")
+    word_learning_rate: Amount = option(2e-3, "peak learning rate of the autoencoder")
     word_batch: Count = option(128, "audio words per step, over all processes")
     word_width: Count = option(256, "LSTM units per direction")
     pull: Weight = option(1.0, "weight of the L1 distance to the text embedding")
-    masked_batch: Count = option(
-        16, "sequences per step, half text, half speech", name="mask_batch"
-    )
-    masked_window: Count = option(100, "words per sequence", name="mask_window")
+    mask_steps: Whole = option(200, "number of updates on masked words; 0: skip this stage")
+    mask_learning_rate: Amount = option(1e-4, "peak learning rate on masked words")
+    mask_batch: Count = option(16, "sequences per step, half text, half speech")
+    mask_window: Count = option(100, "words per sequence")
     spans: bool = option(True, "skip the third stage, for a model that `train choice` starts from")
-
-
-READER = QaOptions(TrainingOptions(600, 3e-4, 50, **vars(BERT)), answer=30)
-# float32: a CPU has no fast LSTM in bfloat16
-WORDS = TrainingOptions(1500, 2e-3, **vars(BERT), bf16=False)
-MASKED = TrainingOptions(200, 1e-4, **vars(BERT))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,75 +68,66 @@ class TrainSpeechBert:
     start: Path | None = option(
         None, "reader of `speechssl train text-qa` to start from; default: the text encoder"
     )
-    word_steps: Count = option(WORDS.steps, "number of updates of the autoencoder")
-    word_learning_rate: Amount = option(
-        WORDS.learning_rate, "peak learning rate of the autoencoder"
-    )
-    mask_steps: Whole = option(
-        MASKED.steps, "number of updates on masked words; 0: skip this stage"
-    )
-    mask_learning_rate: Amount = option(MASKED.learning_rate, "peak learning rate on masked words")
     learning_rates: tuple[Amount, ...] = option(
         (), f"{LEARNING_RATES}; audio and masked words are trained anew for each", least=1
     )
     device: str = option("auto", DEVICE)
-    options: SpeechBertOptions = group(
-        SpeechBertOptions(READER, WORDS, MASKED), "audio words and masked words"
+    stages: SpeechBertOptions = group(SpeechBertOptions(), "audio words and masked words")
+    qa: QaOptions = group(
+        QaOptions(TrainingOptions(600, 3e-4, 50, **vars(BERT)), answer=30),
+        "reader",
+        without=("random_units", "subwords", "characters"),
     )
-    qa: QaOptions = group(READER, "reader", without=("noise", "subwords", "characters"))
 
-    def run(self) -> None:
-        from speechssl.dual.train import best_of, swept
-        from speechssl.speechbert.train import train_speechbert
-
-        use_device(self.device)
-        # the first two stages are trained as the last one except for steps and learning rate
-        both = replace(self.qa.training, horizon=None)
-        words = replace(
-            both, steps=self.word_steps, learning_rate=self.word_learning_rate, bf16=WORDS.bf16
-        )
-        masked = (
-            replace(both, steps=self.mask_steps, learning_rate=self.mask_learning_rate)
-            if self.mask_steps
-            else None
-        )
-        options = replace(self.options, qa=self.qa, words=words, masked=masked)
-        features, recogniser = self._features()
-
-        def train(out: Path, qa: QaOptions) -> None:
-            train_speechbert(
-                self.corpus, features, out, replace(options, qa=qa), recogniser, shipped(self.start)
+    def __post_init__(self) -> None:
+        """Raises InputError for options that do not belong together."""
+        if self.encoder == "mfcc" and self.layer is not None:
+            raise InputError(f"mfcc has no layer {self.layer}; leave out --layer")
+        if self.encoder == "mfcc" and self.ctc is not None:
+            raise InputError(
+                f"the recogniser {self.ctc} reads an encoder's layers, not mfcc; leave out --ctc"
+            )
+        if self.qa.evaluation.eval_every and not self.stages.spans:
+            raise InputError(
+                "--eval-every evaluates answers, which --no-spans does not train; "
+                "leave out one of them"
+            )
+        if self.qa.trained != "all" and not self.stages.spans:
+            raise InputError(
+                f"--trained {self.qa.trained} is of the third stage, which "
+                "--no-spans skips; leave out one of them"
             )
 
-        swept(self.out, self.learning_rates, self.qa, train)
-        print(f"{self.out}: SpeechBERT{best_of(self.out)}")
+    @property
+    def words(self) -> TrainingOptions:
+        """Of the first stage: as the last one, in float32, for a CPU has no fast LSTM in
+        bfloat16."""
+        return replace(
+            self.qa.training,
+            steps=self.stages.word_steps,
+            learning_rate=self.stages.word_learning_rate,
+            horizon=None,
+            bf16=False,
+        )
 
-    def _features(self) -> Any:
-        """Features, and the recogniser or None."""
-        from speechssl.cascade.model import CtcRecogniser
-        from speechssl.encoders.load import SharedEncoder, load_encoder
-        from speechssl.units.features import encoder_features, load_features
-
-        folder = shipped(self.ctc)
-        if self.encoder == "mfcc":
-            if self.layer is not None:
-                raise InputError(f"mfcc has no layer {self.layer}; leave out --layer")
-            if folder is not None:
-                raise InputError(
-                    f"the recogniser {folder} reads an encoder's layers, not mfcc; leave out --ctc"
-                )
-            return load_features("mfcc", 0), None
-        # features and recogniser read the same layers of one recording
-        shared = SharedEncoder(load_encoder(self.encoder))
-        features = encoder_features(shared, self.layer, 1)  # type: ignore[arg-type]
-        return features, None if folder is None else CtcRecogniser.load(folder, shared)
+    @property
+    def masked(self) -> TrainingOptions:
+        """Of the second stage: as the last one."""
+        return replace(
+            self.qa.training,
+            steps=self.stages.mask_steps,
+            learning_rate=self.stages.mask_learning_rate,
+            horizon=None,
+        )
 
 
 @dataclass(frozen=True)
 class TransferSpeechBertOptions:
     """How a SpeechBERT is transferred to another encoder."""
 
-    training: TrainingOptions = group(TrainingOptions(500, 1e-3, 50, **vars(BERT)), "training")
+    training: TrainingOptions = group(
+        TrainingOptions(500, 1e-3, 50, **vars(BERT), bf16=False), "training"
+    )
     batch: Count = option(128, "audio words per step, over all processes")
     passages: Count | None = option(None, "number of passages, with their questions; default: all")
     split: str = option("train", "split of the corpus to use")
@@ -158,8 +139,8 @@ class TransferSpeechBert:
 
     For use after continual pre-training: on clean recordings whose words have times, the word
     encoder is trained to give NEW's features of a word the code that the word has with the old
-    encoder. It is trained in float32; the text encoder is not changed. A killed run resumes with
-    the same command.
+    encoder, by default in float32; the text encoder is not changed. A killed run resumes with the
+    same command.
 
       speechssl train transfer-speechbert corpus people-en/encoder people-en/speechbert \\
         exp/robust/encoder exp/robust/speechbert
@@ -174,28 +155,3 @@ class TransferSpeechBert:
     out: Path = argument("folder for the trained model")
     device: str = option("auto", DEVICE)
     options: TransferSpeechBertOptions = group(TransferSpeechBertOptions(), "")
-
-    def run(self) -> None:
-        from speechssl.encoders.load import load_encoder
-        from speechssl.speechbert.train import transfer_speechbert
-
-        use_device(self.device)
-        # as WORDS
-        options = replace(self.options, training=replace(self.options.training, bf16=False))
-        speechbert = shipped(self.speechbert) or self.speechbert
-        card = transfer_speechbert(
-            self.corpus,
-            load_encoder(self.encoder),
-            speechbert,
-            load_encoder(self.new),
-            self.out,
-            options,
-        )
-        facts = card["transferred"]
-        distance = (
-            f"mean distance of the new codes from the old: {facts['distance']:.0%} of "
-            "that between two words"
-        )
-        print(
-            f"{self.out}: SpeechBERT, transferred by {facts['audio_words']} audio words; {distance}"
-        )

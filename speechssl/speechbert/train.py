@@ -10,11 +10,13 @@ other's features of a word the old code of it, and the reader stays as it is.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,32 +34,36 @@ from speechssl.data.records import (
     first_passages,
     load_corpus,
 )
-from speechssl.dual.data import check_times
+from speechssl.dual.data import Example, Layout, check_times
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
 from speechssl.dual.train import (
+    STEPS,
     answer_in_batches,
+    best_of,
     check_positions,
+    data_inputs,
     example_batches,
-    held_out,
-    held_out_hash,
     layout_of,
+    load_held_out,
     mean_ff1,
-    timed,
+    sweep_learning_rates,
+    timed_questions,
     weights_of,
 )
-from speechssl.encoders.load import SpeechEncoder
+from speechssl.encoders.load import SharedEncoder, SpeechEncoder, load_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import merged, train_only, trained_parameters
 from speechssl.io import hash_bytes, hash_json, read_json, stage
-from speechssl.options import settings
+from speechssl.options import EvalOptions, settings, shipped
 from speechssl.processes import is_main, main_first
 from speechssl.speechbert.data import (
     SPECIAL_IDS,
     SPECIALS,
     MaskedBatches,
     WordBatches,
+    WordTable,
     encode_corpus,
     span_examples,
     spans_of,
@@ -72,7 +78,7 @@ from speechssl.speechbert.model import (
     load_weights,
     save_speechbert,
 )
-from speechssl.speechbert.options import SpeechBertOptions, TransferSpeechBertOptions
+from speechssl.speechbert.options import TrainSpeechBert, TransferSpeechBert
 from speechssl.speechbert.system import SpeechBertSystem, answer_codes, speechbert_features
 from speechssl.text import pieces
 from speechssl.textlm import (
@@ -85,20 +91,129 @@ from speechssl.textlm import (
     without_dropout,
 )
 from speechssl.trainer import Evaluation, check_share, fit
-from speechssl.units.features import Features, encoder_features
+from speechssl.units.features import Features, encoder_features, load_features
 
 # in the card of a model that is transferred, and not of what is made
 OF_THE_OLD = ("recipe", "scores")
 
 
-def text_model(
-    options: QaOptions, start: Path | None
-) -> tuple[SpanModel, Tensor, PreTrainedTokenizerBase, dict[str, Any]]:
-    """What SpeechBERT begins with on the side of text: a span model with a CodeEmbedding, the
-    embeddings (V, E) of its words, its tokeniser, and what the card says of it.
+def train_speechbert(o: TrainSpeechBert) -> None:
+    """Train SpeechBERT (arXiv 1910.11559) on an encoder and a recogniser, by their names."""
+    if o.learning_rates:
+        sweep_learning_rates(o, train_speechbert)
+        return
+    features, recogniser = load_hearing(o)
+    fit_speechbert(replace(o, start=shipped(o.start)), features, recogniser)
+    print(f"{o.out}: SpeechBERT{best_of(o.out)}")
 
-    It is a text-pre-trained encoder, or `start`: a reader of `speechssl train text-qa`, whose span
-    head comes along.
+
+def load_hearing(o: TrainSpeechBert) -> tuple[Features, CtcRecogniser | None]:
+    """Load the features that audio words are made of, and the recogniser of `o.ctc` or None."""
+    if o.encoder == "mfcc":
+        return load_features("mfcc", 0), None
+    # features and recogniser read the same layers of one recording
+    encoder: Any = SharedEncoder(load_encoder(o.encoder))
+    features = encoder_features(encoder, o.layer, 1)
+    ctc = shipped(o.ctc)
+    return features, None if ctc is None else CtcRecogniser.load(ctc, encoder)
+
+
+def fit_speechbert(
+    o: TrainSpeechBert, features: Features, recogniser: CtcRecogniser | None = None
+) -> None:
+    """Train (once) and save SpeechBERT in OUT; features are kept in OUT/features until it is done.
+
+    features: of what the audio words are made. recogniser: cuts every recording a second time, as
+    it will be when questions are answered, and aligns the text of recordings without times.
+    Raises InputError where OUT was made from other inputs, or there is nothing to learn from.
+    """
+    check_share(o.qa.batch, o.qa.short_batch, o.stages.word_batch, o.stages.mask_batch)
+    made_from: dict[str, Any] = data_inputs(o.corpus, o.qa.split, o.qa.evaluation) | {
+        "features": features.card,
+        "recogniser": recogniser and recogniser.card["asr"],
+        "start": weights_of(o.start),
+    }
+    options = {"qa": settings(o.qa)} | settings(o.stages)
+    with stage(o.out, made_from, options, grows="options.qa.training.steps") as step:
+        if step.done:
+            return
+        dev = load_held_out(o.corpus, o.qa.evaluation)
+        if dev is not None:
+            dev = timed_questions(dev, o.qa.evaluation)
+        text = text_model(o.qa, o.start)
+        layout = layout_of(o.qa, *SPECIAL_IDS)
+        # both are refused before hours of training
+        check_positions(text.reader.encoder, layout, o.qa.text_encoder)
+        train_only(deepcopy(text.reader.encoder), o.qa.trained)
+        data = first_passages(load_corpus(o.corpus, o.qa.split), o.stages.passages)
+        if o.stages.spans:
+            check_some(data.answerable, data)
+            check_times(data)
+        table = encode_corpus(data, features, recogniser, o.out / "features")
+        examples, left_out = span_examples(data, table) if o.stages.spans else ([], {})
+        report_set_aside(left_out, "training of SpeechBERT", "question")
+        if o.stages.spans:
+            check_some(examples, data)
+        if not o.qa.dropout:
+            without_dropout(text.reader.encoder)
+
+        codec, results = TextCodec(text.tokenizer), dict[str, Any]()
+        ids_of = {word: codec.encode([word])[0] for word in set(table.texts)}
+        word_pieces = [ids_of[word] for word in table.texts]
+        encoder, results["words"] = fit_words(o, table, word_pieces, text.embeddings)
+        codes = as_saved(encoder).codes_of(table)
+        if o.stages.mask_steps:
+            results["masked"] = fit_masked(o, data, table, word_pieces, text, codes)
+        if o.stages.spans:
+            evaluation = None
+            if dev is not None:
+                reader = Reader(text.reader, layout)
+                system = SpeechBertSystem(features, encoder, reader, recogniser, {})
+                evaluation = spoken_evaluation(system, dev, o.qa.evaluation)
+            results["spans"] = fit_spans(o, examples, layout, text.reader, codes, evaluation)
+
+        card = made_from | text.card
+        card |= {
+            "options": options,
+            "corpus": corpus_card(o.corpus),
+            "audio_words": len(codes),
+            "examples": len(examples),
+            "left_out": len(left_out),
+            "training": results,
+        }
+        if o.stages.spans:
+            card["trained_parameters"] = trained_parameters(text.reader)
+        card |= licences(o.corpus, o.qa.text_encoder, o.start) | data_facts(made_from, o.start)
+        with main_first():
+            if is_main():
+                merged(text.reader.encoder)
+                save_speechbert(o.out, encoder, text.reader, layout, card)
+                shutil.rmtree(o.out / "features")
+
+
+def check_some(questions: Sequence[Any], data: Corpus) -> None:
+    """Raises InputError where there are no questions to train spans on."""
+    if not questions:
+        raise InputError(
+            f"{data.root / data.split} has no usable answerable question; without any, train the "
+            "word encoder only (--no-spans)"
+        )
+
+
+class TextModel(NamedTuple):
+    """What SpeechBERT begins with on the side of text: a span model with a CodeEmbedding, the
+    embeddings (V, E) of its words, its tokeniser, and what the card says of it."""
+
+    reader: SpanModel
+    embeddings: Tensor
+    tokenizer: PreTrainedTokenizerBase
+    card: dict[str, Any]
+
+
+def text_model(options: QaOptions, start: Path | None) -> TextModel:
+    """Make what SpeechBERT begins with on the side of text: of a text-pre-trained encoder, or of
+    `start`, a reader of `speechssl train text-qa`, whose span head comes along.
+
     Raises InputError where that is no reader of words, or its tokeniser has no mask token.
     """
     torch.manual_seed(options.training.seed)
@@ -140,159 +255,98 @@ def text_model(
     reader = SpanModel(encoder, CodeEmbedding(specials))
     if head is not None:
         reader.head.load_state_dict(head.state_dict())
-    return reader, embeddings, tokenizer, card
+    return TextModel(reader, embeddings, tokenizer, card)
 
 
-def train_speechbert(
-    corpus: Path,
-    features: Features,
-    out: Path,
-    options: SpeechBertOptions,
-    recogniser: CtcRecogniser | None = None,
-    start: Path | None = None,
-) -> None:
-    """Train (once) and save SpeechBERT in `out`; features are kept in `out`/features until it is
-    done.
+# ---- the three stages
 
-    features: of what the audio words are made. recogniser: cuts every recording a second time, as
-    it will be when questions are answered, and aligns the text of recordings without times. start:
-    see `text_model`.
-    Raises InputError where `out` was made from other inputs, or there is nothing to learn from.
+
+def fit_words(
+    o: TrainSpeechBert, table: WordTable, word_pieces: Sequence[np.ndarray], embeddings: Tensor
+) -> tuple[WordEncoder, dict[str, Any]]:
+    """Train the autoencoder of the words whose text the tokeniser knows; and how that went.
+
+    word_pieces: of every word of the table; a word of several is drawn to the mean of their
+    embeddings (V, E). Raises InputError where it knows none.
     """
-    check_share(options.qa.batch, options.qa.short_batch, options.word_batch, options.masked_batch)
-    made_from: dict[str, Any] = {
-        "features": features.card,
-        "recogniser": recogniser and recogniser.card["asr"],
-    }
-    made_from |= {"start": weights_of(start)}
-    made_from |= {"data": data_hash(corpus, options.qa.split)} | held_out_hash(
-        corpus, options.qa.evaluation
+    numbers = np.flatnonzero([len(ids) > 0 for ids in word_pieces])
+    if not len(numbers):
+        raise InputError(
+            "the tokeniser knows no text of an audio word of the corpus; check "
+            "the language of the text encoder"
+        )
+    torch.manual_seed(o.words.seed)
+    encoder = WordEncoder(table.features.shape[1], embeddings.shape[1], o.stages.word_width)
+    encoder.fit_scale(table)
+
+    def targets(chosen: np.ndarray) -> Tensor:
+        return torch.stack([embeddings[torch.from_numpy(word_pieces[n])].mean(0) for n in chosen])
+
+    batches = WordBatches(table, numbers, targets, o.stages.word_batch, o.words.seed)
+    model = WordAutoencoder(encoder, o.stages.pull)
+    return encoder, fit(model, batches, o.words, o.out / "checkpoints/words")
+
+
+def fit_masked(
+    o: TrainSpeechBert,
+    data: Corpus,
+    table: WordTable,
+    word_pieces: Sequence[np.ndarray],
+    text: TextModel,
+    codes: Tensor,
+) -> dict[str, Any]:
+    """Train the text encoder on masked words, of all texts and of all recordings, cut in every way;
+    how that went. codes: (N, E) of the words of the table."""
+    torch.manual_seed(o.masked.seed)
+    model = MaskedWords(text.reader, text.embeddings, codes)
+    codec, vocabulary = TextCodec(text.tokenizer), len(text.embeddings)
+    written = []
+    for record in data.records:
+        words = [word for word, _ in pieces(record.written, record.language)]
+        ids = codec.encode(words)[0]
+        if len(ids):
+            written.append((ids, list(ids[:, None])))
+    spoken = []
+    for ways in table.sequences.values():
+        for sequence in ways:
+            labels = [word_pieces[n] for n in sequence.numbers]
+            if any(map(len, labels)):
+                spoken.append((sequence.numbers + vocabulary, labels))
+    batches = MaskedBatches(
+        written,
+        spoken,
+        (*special_tokens(text.tokenizer), text.tokenizer.mask_token_id),
+        vocabulary,
+        len(codes),
+        o.stages.mask_batch,
+        o.stages.mask_window,
+        seed=o.masked.seed,
     )
-    if options.qa.evaluation.eval_every and not options.spans:
-        raise InputError(
-            "--eval-every evaluates answers, which --no-spans does not train; leave out one of them"
-        )
-    if options.qa.trained != "all" and not options.spans:
-        raise InputError(
-            f"--trained {options.qa.trained} is of the third stage, which "
-            "--no-spans skips; leave out one of them"
-        )
-    with stage(out, made_from, settings(options), grows="options.qa.training.steps") as step:
-        if step.done:
-            return
-        dev = held_out(corpus, options.qa.evaluation)
-        dev = dev and timed(dev, options.qa.evaluation)
-        reader, embeddings, tokenizer, text_card = text_model(options.qa, start)
-        layout, codec = layout_of(options.qa, *SPECIAL_IDS), TextCodec(tokenizer)
-        check_positions(reader.encoder, layout, options.qa.text_encoder)
-        train_only(deepcopy(reader.encoder), options.qa.trained)  # refused before hours of training
-        data = first_passages(load_corpus(corpus, options.qa.split), options.passages)
-        where = data.root / data.split
-        nothing = (
-            f"{where} has no usable answerable question; without any, train the word "
-            "encoder only (--no-spans)"
-        )
-        if options.spans and not data.answerable:
-            raise InputError(nothing)
-        if options.spans:
-            check_times(data)
-        table = encode_corpus(data, features, recogniser, out / "features")
-        examples, left_out = span_examples(data, table) if options.spans else ([], {})
-        report_set_aside(left_out, "training of SpeechBERT", "question")
-        if options.spans and not examples:
-            raise InputError(nothing)
-        if not options.qa.dropout:
-            without_dropout(reader.encoder)
-        checkpoints, results = out / "checkpoints", {}
-
-        # 1: an autoencoder of the words whose text the tokeniser knows; a word of several pieces is
-        # drawn to their mean
-        ids_of = {text: codec.encode([text])[0] for text in set(table.texts)}
-        word_pieces = [ids_of[text] for text in table.texts]
-        numbers = np.flatnonzero([len(ids) > 0 for ids in word_pieces])
-        if not len(numbers):
-            raise InputError(
-                "the tokeniser knows no text of an audio word of the corpus; check "
-                "the language of the text encoder"
-            )
-        torch.manual_seed(options.words.seed)
-        encoder = WordEncoder(
-            table.features.shape[1], embeddings.shape[1], options.word_width
-        ).fit_scale(table)
-
-        def targets(chosen: np.ndarray) -> Tensor:
-            return torch.stack(
-                [embeddings[torch.from_numpy(word_pieces[n])].mean(0) for n in chosen]
-            )
-
-        batches: Any = WordBatches(table, numbers, targets, options.word_batch, options.words.seed)
-        results["words"] = fit(
-            WordAutoencoder(encoder, options.pull), batches, options.words, checkpoints / "words"
-        )
-        codes = as_saved(encoder).codes_of(table)
-
-        # 2: masked words, of all texts and of all recordings, cut in every way
-        if options.masked is not None:
-            torch.manual_seed(options.masked.seed)
-            model = MaskedWords(reader, embeddings, codes)
-            coded = (
-                codec.encode([word for word, _ in pieces(r.written, r.language)])[0]
-                for r in data.records
-            )
-            texts = [(ids, list(ids[:, None])) for ids in coded if len(ids)]
-            sequences = [s.numbers for ways in table.sequences.values() for s in ways]
-            spoken = [
-                (sequence + len(embeddings), [word_pieces[n] for n in sequence])
-                for sequence in sequences
-            ]
-            spoken = [(ids, labels) for ids, labels in spoken if any(map(len, labels))]
-            special = *special_tokens(tokenizer), tokenizer.mask_token_id
-            sizes = len(embeddings), len(codes), options.masked_batch, options.masked_window
-            batches = MaskedBatches(texts, spoken, special, *sizes, seed=options.masked.seed)
-            with fast_attention(reader.encoder):
-                results["masked"] = fit(model, batches, options.masked, checkpoints / "masked")
-        if options.spans:  # 3
-            # of what is added, in a run that was killed as well
-            torch.manual_seed(options.qa.training.seed)
-            train_only(reader.encoder, options.qa.trained)
-            reader.embedding.codes = codes
-            batches = example_batches(examples, layout, options.qa)
-            evaluation = None
-            if dev is not None:
-                system = SpeechBertSystem(features, encoder, Reader(reader, layout), recogniser, {})
-                evaluation = spoken_evaluation(system, dev, options.qa)
-            with fast_attention(reader.encoder):
-                results["spans"] = fit(
-                    reader,
-                    batches,
-                    options.qa.training,
-                    checkpoints / "spans",
-                    evaluation=evaluation,
-                )
-        facts = {
-            "audio_words": len(codes),
-            "examples": len(examples),
-            "left_out": len(left_out),
-            "training": results,
-        }
-        facts |= {"trained_parameters": trained_parameters(reader)} if options.spans else {}
-        card = (
-            made_from
-            | text_card
-            | facts
-            | {"options": settings(options), "corpus": corpus_card(corpus)}
-        )
-        card |= licences(corpus, options.qa.text_encoder, start) | data_facts(made_from, start)
-        with main_first():
-            if is_main():
-                merged(reader.encoder)
-                save_speechbert(out, encoder, reader, layout, card)
-                shutil.rmtree(out / "features")
+    with fast_attention(text.reader.encoder):
+        return fit(model, batches, o.masked, o.out / "checkpoints/masked")
 
 
-def spoken_evaluation(system: SpeechBertSystem, data: Corpus, options: QaOptions) -> Evaluation:
-    """FF1 on held-out questions, whose recordings are encoded when they are first wanted. system:
-    with the reader that is trained.
+def fit_spans(
+    o: TrainSpeechBert,
+    examples: Sequence[Example],
+    layout: Layout,
+    reader: SpanModel,
+    codes: Tensor,
+    evaluation: Evaluation | None,
+) -> dict[str, Any]:
+    """Train the reader to find answers in audio words; how that went. codes: (N, E)."""
+    torch.manual_seed(o.qa.training.seed)  # of what is added, in a run that was killed as well
+    train_only(reader.encoder, o.qa.trained)
+    reader.embedding.codes = codes
+    batches = example_batches(examples, layout, o.qa)
+    folder = o.out / "checkpoints/spans"
+    with fast_attention(reader.encoder):
+        return fit(reader, batches, o.qa.training, folder, evaluation=evaluation)
+
+
+def spoken_evaluation(system: SpeechBertSystem, data: Corpus, options: EvalOptions) -> Evaluation:
+    """Make the evaluation by FF1 on held-out questions, whose recordings are encoded when they are
+    first wanted. system: with the reader that is trained.
 
     A recording that cannot be read, or has no words, is no answer, as in evaluation.
     """
@@ -311,44 +365,51 @@ def spoken_evaluation(system: SpeechBertSystem, data: Corpus, options: QaOptions
         items, trained_on = encoded(), model.embedding.codes
         reader = Reader(model, layout, device=str(model.head.weight.device))
         try:
-            return mean_ff1(
-                data, answer_in_batches(lambda batch: answer_codes(reader, batch), items)
-            )
+            answers = answer_in_batches(lambda batch: answer_codes(reader, batch), items)
+            return mean_ff1(data, answers)
         finally:
             model.embedding.codes = trained_on
 
-    return Evaluation(options.evaluation, "ff1", len(data.questions), score)
+    return Evaluation(options, "ff1", len(data.questions), score)
 
 
-def transfer_speechbert(
-    corpus: Path,
-    encoder: SpeechEncoder,
-    speechbert: Path,
-    other: SpeechEncoder,
-    out: Path,
-    options: TransferSpeechBertOptions,
+# ---- transfer to another encoder
+
+
+def transfer_speechbert(o: TransferSpeechBert) -> None:
+    """Transfer a SpeechBERT from an encoder to another, by their names."""
+    card = fit_transfer(o, load_encoder(o.encoder), load_encoder(o.new))
+    facts = card["transferred"]
+    print(
+        f"{o.out}: SpeechBERT, transferred by {facts['audio_words']} audio words; mean distance of "
+        f"the new codes from the old: {facts['distance']:.0%} of that between two words"
+    )
+
+
+def fit_transfer(
+    o: TransferSpeechBert, encoder: SpeechEncoder, other: SpeechEncoder
 ) -> dict[str, Any]:
-    """Make (once) in `out` a SpeechBERT on the features of `other` that reads as the one in
-    `speechbert`, on those of `encoder`.
+    """Make (once) in OUT a SpeechBERT on the features of `other` that reads as the one in
+    `o.speechbert`, on those of `encoder`.
 
     Words are cut by the times of the corpus. Returns the card; its `transferred` has `distance`:
     how far the new codes are from the old (L1), over the distance of the codes of two words drawn
     at random. Raises InputError where the encoder is not SpeechBERT's, the encoders' frames do not
     fit each other, or no word has times.
     """
-    check_share(options.batch)
-    words, reader, layout, card = load_weights(speechbert)
-    before = speechbert_features(speechbert, encoder, card)
+    check_share(o.options.batch)
+    folder = shipped(o.speechbert) or o.speechbert
+    words, reader, layout, card = load_weights(folder)
+    before = speechbert_features(folder, encoder, card)
     if before.encoder == "mfcc":
-        raise InputError(f"{speechbert} reads MFCCs and needs no transfer; use it as it is")
+        raise InputError(f"{folder} reads MFCCs and needs no transfer; use it as it is")
     if before.grid != other.grid or words.features != other.width or before.layer > other.layers:
-        remedy = "train SpeechBERT for it with `speechssl train speechbert`"
         raise InputError(
-            f"{other.name} has other frames than {encoder.name}, or no layer "
-            f"{before.layer} of their width; {remedy}"
+            f"{other.name} has other frames than {encoder.name}, or no layer {before.layer} of "
+            "their width; train SpeechBERT for it with `speechssl train speechbert`"
         )
     after = encoder_features(other, before.layer, before.smooth)
-    data = first_passages(load_corpus(corpus, options.split), options.passages)
+    data = first_passages(load_corpus(o.corpus, o.options.split), o.options.passages)
     where = data.root / data.split
     if sum(len(spans_of(r.words)) for r in data.records) < 2:
         raise InputError(
@@ -358,49 +419,47 @@ def transfer_speechbert(
     made_from = {
         "transferred_from": old,
         "features": after.card,
-        "data": data_hash(corpus, options.split),
+        "data": data_hash(o.corpus, o.options.split),
     }
-    with stage(out, made_from, settings(options), grows="options.training.steps") as step:
+    with stage(o.out, made_from, settings(o.options), grows=STEPS) as step:
         if step.done:
             return dict(step.card)
-        table, new = (
-            encode_corpus(data, f, None, out / "features" / n)
-            for f, n in ((before, "old"), (after, "new"))
-        )
+        table = encode_corpus(data, before, None, o.out / "features/old")
+        new = encode_corpus(data, after, None, o.out / "features/new")
         if alone := sorted(table.sequences.keys() ^ new.sequences.keys()):
             raise InputError(
                 f"{alone[0]} of {where} has audio words with one of the encoders "
                 "only; remove it from the corpus"
             )
         codes = words.codes_of(table)
-        torch.manual_seed(options.training.seed)
+        seed = o.options.training.seed
+        torch.manual_seed(seed)
         model = CodeRegression(words.fit_scale(new).requires_grad_(True).train())
-        numbers, seed = np.arange(len(codes)), options.training.seed
         batches = WordBatches(
-            new, numbers, lambda n: codes[torch.from_numpy(n)], options.batch, seed
+            new, np.arange(len(codes)), lambda n: codes[torch.from_numpy(n)], o.options.batch, seed
         )
-        result = fit(model, batches, options.training, out / "checkpoints")
-        moved = (as_saved(words).codes_of(new) - codes).abs().sum(-1).mean()
-        apart = (
-            (codes - codes[torch.from_numpy(np.random.default_rng(0).permutation(len(codes)))])
-            .abs()
-            .sum(-1)
-        )
+        result = fit(model, batches, o.options.training, o.out / "checkpoints")
         facts = {
             "training": result,
             "audio_words": len(codes),
-            "distance": round(float(moved / apart[apart > 0].mean()), 4),
+            "distance": round(relative_distance(as_saved(words).codes_of(new), codes), 4),
+            "from": old,
+            "options": settings(o.options),
+            "data": made_from["data"],
         }
-        facts |= {"from": old, "options": settings(options), "data": made_from["data"]}
         unchanged = {name: value for name, value in card.items() if name not in OF_THE_OLD}
+        made = unchanged | {"features": after.card, "transferred": facts}
         with main_first():
             if is_main():
-                save_speechbert(
-                    out,
-                    words,
-                    reader,
-                    layout,
-                    unchanged | {"features": after.card, "transferred": facts},
-                )
-                shutil.rmtree(out / "features")
-    return dict(read_json(out / "card.json"))
+                save_speechbert(o.out, words, reader, layout, made)
+                shutil.rmtree(o.out / "features")
+    return dict(read_json(o.out / "card.json"))
+
+
+def relative_distance(codes: Tensor, before: Tensor) -> float:
+    """Measure how far codes (N, E) are from those before (L1), over the distance of two of these
+    drawn at random."""
+    moved = (codes - before).abs().sum(-1).mean()
+    others = before[torch.from_numpy(np.random.default_rng(0).permutation(len(before)))]
+    apart = (before - others).abs().sum(-1)
+    return float(moved / apart[apart > 0].mean())

@@ -30,6 +30,7 @@ from speechssl.cascade.align import (
 )
 from speechssl.cascade.data import TimedWord
 from speechssl.cascade.model import CtcVocabulary, align_spans
+from speechssl.cascade.options import Align
 from speechssl.cli import main
 from speechssl.data.records import Span, data_hash, load_corpus
 from speechssl.io import read_json
@@ -541,8 +542,9 @@ def corpus(tmp_path):
     return make
 
 
-def run(root, out=None, confidence=0.1, **more):
-    return align_corpus(root, out, "people-en", "ctc", confidence, **more)
+def run(root, out=None, confidence=0.1, workers=1):
+    made = align_corpus(Align(manifest=root, out=out, confidence=confidence, workers=workers))
+    return Path(made["out"]), made["report"]
 
 
 def answers(*some):
@@ -872,7 +874,7 @@ def test_minisqa_without_times_is_aligned_and_trains_dual(
         "espeakng_loader", reason=('the synthesiser needs: pip install "speechssl[synth]"')
     )
     from speechssl.dual import train
-    from speechssl.dual.options import QaOptions
+    from speechssl.dual.options import QaOptions, TrainDual
     from speechssl.dual.train import train_dual
     from speechssl.options import TrainingOptions
 
@@ -935,7 +937,8 @@ def test_minisqa_without_times_is_aligned_and_trains_dual(
             )
             == 0
         )
-        train_dual(corpus, units, tmp_path / f"dual-{corpus.name}", "most-frequent", options)
+        out = tmp_path / f"dual-{corpus.name}"
+        train_dual(TrainDual(corpus=corpus, units=units, out=out, qa=options))
 
     refused(r"no answer of .* has times.*`speechssl align .*bare OUT`", dual, bare)
     assert main(["align", str(bare), str(out), "--workers", "1"]) == 0

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedTokenizerFast
 
-from speechssl.cascade.options import ReaderOptions
+from speechssl.cascade.options import ReaderOptions, TrainTextQa
 from speechssl.cascade.readers import (
     cut_at_words,
     join_text,
@@ -26,7 +26,7 @@ from speechssl.cascade.readers import (
     word_bounds,
     written_words,
 )
-from speechssl.cascade.train import train_text
+from speechssl.cascade.train import train_text_qa
 from speechssl.cli import main
 from speechssl.data.records import (
     Answer,
@@ -525,10 +525,16 @@ def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_giv
         batch=1,
         window=40,
         stride=20,
-        question=20,
+        max_question=20,
         answer=6,
     )
-    train_text(corpus, tmp_path / "set/text-qa", options, shift=tmp_path / "en.safetensors")
+    made = TrainTextQa(
+        corpus=corpus,
+        out=tmp_path / "set/text-qa",
+        shift=tmp_path / "en.safetensors",
+        qa=options,
+    )
+    train_text_qa(made)
     own, other = (
         load_text_qa(tmp_path / "set", ReaderOptions(shift=s))
         for s in (None, tmp_path / "zh.safetensors")
@@ -543,7 +549,7 @@ def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_giv
         other.reader.read(item)[0].score, abs=1e-4
     )
     with pytest.raises(InputError, match=r"made from other inputs \(shift differ"):
-        train_text(corpus, tmp_path / "set/text-qa", options, shift=tmp_path / "zh.safetensors")
+        train_text_qa(replace(made, shift=tmp_path / "zh.safetensors"))
 
 
 def test_text_qa_of_the_first_passages_alone(checkpoint, corpus, tmp_path):
@@ -601,11 +607,14 @@ def test_finished_text_qa_is_trained_further(checkpoint, corpus, tmp_path, chang
             "batch": 2,
             "window": 40,
             "stride": 20,
-            "question": 20,
+            "max_question": 20,
             "answer": 6,
         }
         options = QaOptions(training, str(checkpoint("BERT")), **sizes, **more)
-        train_text(corpus, tmp_path / out, options, start, tmp_path / "en.safetensors")
+        shift = tmp_path / "en.safetensors"
+        train_text_qa(
+            TrainTextQa(corpus=corpus, out=tmp_path / out, start=start, shift=shift, qa=options)
+        )
 
     if changes.pop("start", None):
         train("start", 1)

@@ -170,7 +170,7 @@ def test_a_setting_that_differs_is_called_as_it_was_typed(call: Any, tmp_path: P
     config = parse_arguments(["train", "dual", "corpus", "units", "out"])
     written = (
         "options.training.learning_rate, options.training.bf16, options.training.clip, "
-        "options.noise, data, options.other"
+        "options.random_units, data, options.other"
     )
     assert as_typed(written, config) == (
         "--learning-rate, --precision, --clip-norm, --random-units, data, options.other"

@@ -259,65 +259,31 @@ def test_options_of_units_evaluate_arrive(monkeypatch: pytest.MonkeyPatch) -> No
 # SpeechBERT: options become three stages
 
 
-@pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    seen: list[Any] = []
-    monkeypatch.setattr(
-        "speechssl.speechbert.train.train_speechbert", lambda *arguments: seen.append(arguments)
-    )
-    return seen
-
-
-@pytest.mark.slow
-def test_options_become_three_stages(trained: list[Any], tmp_path: Path) -> None:
+def test_options_become_three_stages() -> None:
     given = (
         "--word-steps 7 --mask-steps 8 --mask-learning-rate 3e-4 --steps 9 --horizon 20 "
         "--pull 0.5 --seed 3"
     ).split()
-    verb = ["train", "speechbert", "corpus", "people-en/encoder", str(tmp_path)]
-    assert (
-        main(
-            [
-                *verb,
-                "--layer",
-                "5",
-                "--ctc",
-                "people-en/ctc",
-                "--start",
-                "people-en/text-qa",
-                *given,
-            ]
-        )
-        == 0
-    )
-    corpus, features, out, options, recogniser, start = trained[0]
-    assert (corpus, out, start) == (Path("corpus"), tmp_path, MODELS / "text-qa")
-    assert (options.words.steps, options.masked.steps, options.qa.training.steps) == (7, 8, 9)
-    assert (options.words.horizon, options.masked.horizon, options.qa.training.horizon) == (
-        None,
-        None,
-        20,
-    )
-    assert (
-        options.masked.learning_rate == 3e-4
-        and options.pull == 0.5
-        and not options.words.bf16
-        and options.masked.bf16
-    )
-    assert {stage.seed for stage in (options.words, options.masked, options.qa.training)} == {3}
+    o = parse_arguments(["train", "speechbert", "corpus", "people-en/encoder", "out", *given])
+    assert (o.words.steps, o.masked.steps, o.qa.training.steps) == (7, 8, 9)
+    assert (o.words.horizon, o.masked.horizon, o.qa.training.horizon) == (None, None, 20)
+    assert o.masked.learning_rate == 3e-4 and o.stages.pull == 0.5
+    assert not o.words.bf16 and o.masked.bf16
+    assert {stage.seed for stage in (o.words, o.masked, o.qa.training)} == {3}
+
+
+@pytest.mark.slow
+def test_features_and_recogniser_read_one_encoder_and_mfccs_need_none() -> None:
+    from speechssl.speechbert.train import load_hearing
+
+    line = "train speechbert corpus people-en/encoder out --layer 5 --ctc people-en/ctc"
+    features, recogniser = load_hearing(parse_arguments(line.split()))
     assert features.layer == 5 and recogniser.encoder.hash == features.encoder
     assert recogniser.card == {"asr": read_json(MODELS / "ctc/card.json")["weights"]}
-
-
-def test_no_steps_are_no_stage_and_mfccs_need_no_encoder(
-    trained: list[Any], tmp_path: Path
-) -> None:
-    assert main(["train", "speechbert", "corpus", "mfcc", str(tmp_path), "--mask-steps", "0"]) == 0
-    assert (
-        trained[0][3].masked is None
-        and trained[0][1].encoder == "mfcc"
-        and trained[0][4:] == (None, None)
+    features, recogniser = load_hearing(
+        parse_arguments(["train", "speechbert", "corpus", "mfcc", "out"])
     )
+    assert features.encoder == "mfcc" and recogniser is None
 
 
 @pytest.mark.parametrize(

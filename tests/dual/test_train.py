@@ -13,13 +13,15 @@ from transformers import ViTConfig, ViTModel
 
 from speechssl.cascade import train as cascade_train
 from speechssl.cascade.data import answer_words
-from speechssl.cascade.train import train_text
+from speechssl.cascade.options import TrainTextQa
+from speechssl.cascade.train import train_text_qa
 from speechssl.data.records import Answer, Passage, Question, data_hash, load_corpus
 from speechssl.dual import train
 from speechssl.dual.data import ExampleBatches, unit_examples
 from speechssl.dual.model import load_reader, save_reader
+from speechssl.dual.options import QaOptions, TrainDual
 from speechssl.dual.system import Reader, answer_units
-from speechssl.dual.train import QaOptions, best_of, swept, train_dual
+from speechssl.dual.train import best_of, train_dual
 from speechssl.errors import InputError
 from speechssl.eval.spoken_qa import score_questions
 from speechssl.io import dequantise, quantise
@@ -72,9 +74,25 @@ def corpus(mini_corpus, save_units, text_encoder, tokenizer, monkeypatch):
     return root
 
 
-def dual(corpus, tmp_path, out="dual", assignment="most-frequent", **changes):
-    train_dual(corpus, tmp_path / "units", tmp_path / out, assignment, options(**changes))
+OF_VERB = ("assignment", "start", "passages", "learning_rates")
+
+
+def dual(corpus, tmp_path, out="dual", **changes):
+    of_verb = {name: changes.pop(name) for name in OF_VERB if name in changes}
+    train_dual(
+        TrainDual(
+            corpus=corpus,
+            units=tmp_path / "units",
+            out=tmp_path / out,
+            qa=options(**changes),
+            **of_verb,
+        )
+    )
     return tmp_path / out
+
+
+def text_qa(corpus, out, start=None, **changes):
+    train_text_qa(TrainTextQa(corpus=corpus, out=out, start=start, qa=options(**changes)))
 
 
 def test_a_reader_is_trained_once_and_says_from_what(corpus, tmp_path):
@@ -94,12 +112,10 @@ def test_a_reader_is_trained_once_and_says_from_what(corpus, tmp_path):
 
 
 def test_a_reader_of_the_first_passages_learns_from_their_questions_alone(corpus, tmp_path):
-    units, made = tmp_path / "units", tmp_path / "dual"
-    train_dual(corpus, units, made, "most-frequent", options(), passages=2)
-    card = load_reader(made)[2]
+    card = load_reader(dual(corpus, tmp_path, passages=2))[2]
     assert (card["passages"], card["examples"]) == (2, 2)
     with pytest.raises(InputError, match=r"made from other inputs \(passages differ"):
-        train_dual(corpus, units, made, "most-frequent", options(), passages=1)
+        dual(corpus, tmp_path, passages=1)
 
 
 @pytest.mark.parametrize(
@@ -178,8 +194,7 @@ def test_a_reader_goes_on_with_another_corpus(corpus, tmp_path):
 
 
 def dual_from(start, corpus, tmp_path, out):
-    train_dual(corpus, tmp_path / "units", tmp_path / out, "most-frequent", options(), start)
-    return tmp_path / out
+    return dual(corpus, tmp_path, out, start=start)
 
 
 def test_what_is_no_corpus_and_no_reader_is_called_so(corpus, tmp_path):
@@ -216,7 +231,7 @@ def test_text_qa_without_word_times_and_offsets_is_one_sentence(corpus, tmp_path
         InputError,
         match=("no question of the split train can be trained on: .*`speechssl align` finds"),
     ):
-        train_text(corpus, tmp_path / "text", options())
+        text_qa(corpus, tmp_path / "text")
     message = (
         "set aside q0: no word of passage p0 lies within the times, or at the offset, of its answer"
     )
@@ -255,7 +270,7 @@ def test_without_times_the_answers_words_are_those_at_its_offset(
 def test_text_qa_on_characters_of_another_split(corpus, tmp_path):
     shutil.copytree(corpus / "train", corpus / "other")
     (corpus / "train/questions.jsonl").write_text("")
-    train_text(corpus, tmp_path / "text", options(characters=True, split="other"))
+    text_qa(corpus, tmp_path / "text", characters=True, split="other")
     model, layout, card = load_reader(tmp_path / "text")
     assert (
         model.embedding.num_embeddings == 3 + 2 + len({*"ab"})
@@ -264,7 +279,7 @@ def test_text_qa_on_characters_of_another_split(corpus, tmp_path):
     )
     assert layout.cls == model.embedding.num_embeddings - 3
     with pytest.raises(InputError, match=r"made from other inputs \(.*characters"):
-        train_text(corpus, tmp_path / "text", options(split="other"))
+        text_qa(corpus, tmp_path / "text", split="other")
 
 
 def test_text_qa_takes_the_first_annotation_with_times(corpus, tmp_path):
@@ -278,7 +293,7 @@ def test_text_qa_takes_the_first_annotation_with_times(corpus, tmp_path):
             third,
         ],
     )
-    train_text(corpus, tmp_path / "text", options())
+    text_qa(corpus, tmp_path / "text")
     card = load_reader(tmp_path / "text")[2]
     assert (card["examples"], card["left_out"]) == (2, 1) and (
         tmp_path / "text/tokenizer.json"
@@ -505,16 +520,8 @@ def test_more_steps_that_cannot_be_had_leave_the_reader_as_it_was(dev, tmp_path,
 
 
 def sweep_of(corpus, tmp_path, out, rates, **changes):
-    def train_one(folder, chosen):
-        train_dual(corpus, tmp_path / "units", folder, "most-frequent", chosen)
-
-    swept(
-        tmp_path / out,
-        rates,
-        options(**{"training": SIX, "evaluation": EvalOptions(0, "dev", 0)} | changes),
-        train_one,
-    )
-    return tmp_path / out
+    changes = {"training": SIX, "evaluation": EvalOptions(0, "dev", 0)} | changes
+    return dual(corpus, tmp_path, out, learning_rates=rates, **changes)
 
 
 @pytest.mark.slow
@@ -543,9 +550,7 @@ def test_a_sweep_leaves_the_best_of_its_runs(dev, tmp_path, dies_at, capsys):
     assert same_files(out, alone, "model.safetensors", "made_from.json")
     with dies_at(ExampleBatches, 3):
         sweep_of(dev, tmp_path, "killed", [1e-6, 1e-2])
-    with pytest.raises(
-        InputError, match=("holds a sweep that is not finished; give its --learning-rates")
-    ):
+    with pytest.raises(InputError, match="killed holds other files; choose another folder"):
         sweep_of(dev, tmp_path, "killed", [])
     killed = sweep_of(dev, tmp_path, "killed", [1e-6, 1e-2])
     assert same_files(killed, out, "model.safetensors")
@@ -572,11 +577,11 @@ def test_a_sweep_does_not_overwrite_a_run_and_leaves_nothing_where_it_cannot_beg
 def test_text_qa_is_evaluated_as_the_system_text(corpus, tmp_path, start):
     shutil.copytree(corpus / "train", corpus / "dev")
     evaluation = EvalOptions(2, "dev", 0)
-    train_text(corpus, tmp_path / "text", options(training=SIX, evaluation=evaluation))
+    text_qa(corpus, tmp_path / "text", training=SIX, evaluation=evaluation)
     out = tmp_path / "text"
     if start:
         out = tmp_path / "next"
-        train_text(corpus, out, options(training=SIX, evaluation=evaluation), tmp_path / "text")
+        text_qa(corpus, out, tmp_path / "text", training=SIX, evaluation=evaluation)
     best = load_reader(out)[2]["training"]["best"]
     found = {row["step"]: row["eval_f1"] for row in log_of(out) if "eval_f1" in row}
     assert (
@@ -621,7 +626,7 @@ def test_a_reader_of_units_is_trained_from_every_family_and_answers_as_before_wh
     for name, every in (("evaluated", 1), (family, 0)):
         asked = {
             "text_encoder": str(checkpoint(family)),
-            "question": 20,
+            "max_question": 20,
             "evaluation": EvalOptions(every, "dev", 0),
         }
         out = dual(corpus, tmp_path, name, **asked)
@@ -664,11 +669,11 @@ def test_another_text_encoder_under_the_same_name_is_another_input(
     shutil.copytree(checkpoint("BERT"), start)
 
     def made(**changes):
-        o = options(text_encoder=str(start), question=20, **changes)
+        o = {"text_encoder": str(start), "max_question": 20} | changes
         if of_text:
-            train_text(corpus, tmp_path / "reader", o)
+            text_qa(corpus, tmp_path / "reader", **o)
         else:
-            train_dual(corpus, tmp_path / "units", tmp_path / "reader", "most-frequent", o)
+            dual(corpus, tmp_path, "reader", **o)
 
     made()
     with untouched(tmp_path / "reader"):
@@ -770,13 +775,13 @@ def test_a_reader_of_few_trained_weights_answers_as_it_was_trained(
 
 def test_text_qa_trains_the_embeddings_of_its_tokens_only_with_the_whole_model(corpus, tmp_path):
     for trained in ("all", "adapters"):
-        train_text(corpus, tmp_path / trained, options(trained=trained))
+        text_qa(corpus, tmp_path / trained, trained=trained)
     (whole, _, card), (few, _, fewer) = (
         load_reader(tmp_path / name) for name in ("all", "adapters")
     )
     assert fewer["trained_parameters"] < card["trained_parameters"] - whole.embedding.weight.numel()
     # and not a second set of them
-    train_text(corpus, tmp_path / "on", options(trained="adapters"), tmp_path / "adapters")
+    text_qa(corpus, tmp_path / "on", tmp_path / "adapters", trained="adapters")
     on, _, card = load_reader(tmp_path / "on")
     assert (
         on.state_dict().keys() == few.state_dict().keys()

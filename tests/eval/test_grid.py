@@ -16,8 +16,8 @@ import pytest
 from speechssl.audio import read_audio, write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
-from speechssl.cascade.options import ReaderOptions
-from speechssl.cascade.train import CtcOptions, train_ctc
+from speechssl.cascade.options import CtcOptions, ReaderOptions, TrainCtc
+from speechssl.cascade.train import fit_ctc
 from speechssl.data.records import load_corpus
 from speechssl.data.superb import load_labelled
 from speechssl.encoders.load import load_encoder
@@ -318,7 +318,11 @@ def test_unreadable_recordings_are_left_out_and_all_of_them_are_an_error(tmp_pat
 
 
 TINY = CtcOptions(
-    TrainingOptions(1, 1e-3, save_every=1, bf16=False), layer=1, batch=2, lstm_width=8, projection=8
+    TrainingOptions(1, 1e-3, save_every=1, bf16=False),
+    layer="1",
+    batch=2,
+    lstm_width=8,
+    projection=8,
 )
 SETUP = Robustness(out=Path(), encoders=(), tasks=(), split="train")
 
@@ -397,8 +401,9 @@ def test_a_recogniser_among_the_models_is_evaluated_and_none_is_trained(
     models, corpus, tmp_path, monkeypatch
 ):
     subject = load_tested("a", str(models))
-    train_ctc(corpus, subject.encoder, models / "ctc", replace(TINY, lstm_width=4))
-    monkeypatch.setattr(grid, "train_ctc", None)
+    head = replace(TINY, lstm_width=4)
+    fit_ctc(TrainCtc(corpus=corpus, encoder="", out=models / "ctc", head=head), subject.encoder)
+    monkeypatch.setattr(grid, "fit_ctc", None)
     (task,) = MAKERS["asr"](subject, corpus, tmp_path / "own", SETUP)
     card = json.loads((models / "ctc/card.json").read_text())
     assert task.card["weights"] == card["weights"] and [i.id for i in task.items] == ["q0", "q1"]
@@ -441,7 +446,7 @@ def test_an_encoder_without_a_recogniser_gets_one_of_the_seed(
 
 def test_a_recogniser_of_another_encoder_is_refused(models, corpus, tmp_path, hubert_folder):
     other = load_tested("b", str(hubert_folder("layer", initializer_range=0.3)))
-    train_ctc(corpus, other.encoder, models / "ctc", TINY)
+    fit_ctc(TrainCtc(corpus=corpus, encoder="", out=models / "ctc", head=TINY), other.encoder)
     with pytest.raises(InputError, match="ctc.* encoder"):
         MAKERS["asr"](load_tested("a", str(models)), corpus, tmp_path / "own", SETUP)
 

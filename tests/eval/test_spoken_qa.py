@@ -20,9 +20,10 @@ from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade import confusions
 from speechssl.cascade.confusions import read_confusions
 from speechssl.cascade.data import TimedWord, Transcript
+from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.readers import TextQa, WordSpan
 from speechssl.cascade.system import CascadeSystem
-from speechssl.cascade.train import train_text
+from speechssl.cascade.train import train_text_qa
 from speechssl.data.records import (
     Answer,
     Passage,
@@ -32,8 +33,8 @@ from speechssl.data.records import (
     load_corpus,
     write_records,
 )
+from speechssl.dual.options import QaOptions
 from speechssl.dual.system import TimedAnswer
-from speechssl.dual.train import QaOptions
 from speechssl.errors import InputError
 from speechssl.eval import spoken_qa
 from speechssl.eval.options import Confusions, Predictions, Qa
@@ -1073,7 +1074,8 @@ def test_an_english_reader_answers_a_chinese_corpus(tmp_path):
         steps=2, learning_rate=1e-3, warmup_steps=1, save_every=2, bf16=False
     )
     options = QaOptions(training, str(tmp_path / "multilingual"), 2, window=32, stride=16, answer=4)
-    train_text(english, tmp_path / "models/zero/text-qa", options)
+    out = tmp_path / "models/zero/text-qa"
+    train_text_qa(TrainTextQa(corpus=english, out=out, qa=options))
     answer(chinese, tmp_path / "out", ("text",), models=str(tmp_path / "models/zero"))
     found = {r.metric: r.value for r in read_rows(tmp_path / "out/results.jsonl")}
     assert set(found) == {"em", "f1", "cer"} and found["cer"] == 0 and 0 <= found["f1"] <= 100

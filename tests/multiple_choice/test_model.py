@@ -270,7 +270,7 @@ def test_the_window_that_says_what_is_asked_comes_first():
 
 def test_noise_replaces_symbols_and_nothing_else():
     items, layout = examples(choice(passage=30)), LAYOUT
-    plain, noisy = (ChoiceBatches(items, layout, windows=0, noise=n)(0) for n in (0.0, 0.5))
+    plain, noisy = (ChoiceBatches(items, layout, windows=0, random_units=n)(0) for n in (0.0, 0.5))
     kept = plain["ids"] >= 30
     assert torch.equal(plain["ids"][kept], noisy["ids"][kept]) and torch.equal(
         plain["mask"], noisy["mask"]

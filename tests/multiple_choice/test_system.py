@@ -2,6 +2,7 @@
 and encoded words are kept."""
 
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +15,7 @@ from speechssl.dual.data import Layout, windows
 from speechssl.dual.model import SpanModel, save_reader
 from speechssl.errors import InputError
 from speechssl.io import write_json
+from speechssl.multiple_choice import train
 from speechssl.multiple_choice.data import (
     ChoiceBatches,
     by_likeness,
@@ -22,8 +24,9 @@ from speechssl.multiple_choice.data import (
     encode_recordings,
 )
 from speechssl.multiple_choice.model import ChoiceModel, ChoiceReader, chosen, load_choice
+from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
 from speechssl.multiple_choice.system import EncodedQuestion, SpokenChoice
-from speechssl.multiple_choice.train import ChoiceOptions, train_choice_speechbert
+from speechssl.multiple_choice.train import train_choice
 from speechssl.options import EvalOptions, TrainingOptions
 from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS
 from speechssl.speechbert.model import CodeEmbedding
@@ -115,12 +118,27 @@ def start(tmp_path, text_encoder):
     return tmp_path / "speechbert"
 
 
+def on_audio_words(corpus, out, hearer, start, qa):
+    """Train with a SpeechBERT that hears as `hearer` does."""
+    o = TrainChoice(corpus=corpus, out=out, speechbert=start, encoder="e", ctc=Path("c"), qa=qa)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(train, "load_system", lambda o: hearer)
+        train_choice(o)
+
+
 def options(steps=2, rate=1e-3, **changes):
     training = TrainingOptions(
         steps=steps, learning_rate=rate, warmup_steps=1, save_every=1, bf16=False
     )
     return ChoiceOptions(
-        **{"training": training, "batch": 8, "windows": 0, "window": 6, "stride": 3, "asked": 8}
+        **{
+            "training": training,
+            "batch": 8,
+            "windows": 0,
+            "window": 6,
+            "stride": 3,
+            "max_question": 8,
+        }
         | changes
     )
 
@@ -128,7 +146,7 @@ def options(steps=2, rate=1e-3, **changes):
 @pytest.mark.slow
 def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
     out = tmp_path / "out"
-    train_choice_speechbert(spoken.root, out, spoken.hearer, start, options(60, 3e-3))
+    on_audio_words(spoken.root, out, spoken.hearer, start, options(60, 3e-3))
     model, layout, card = load_choice(out)
     assert (layout.cls, layout.sep, layout.pad, model.embedding.num_embeddings) == (
         CLS,
@@ -154,7 +172,7 @@ def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
     count = spoken.hearer.count
     assert count == 8 + 8 + 8 * 4
     (out / "codes").mkdir()  # what a kill after the card leaves
-    train_choice_speechbert(spoken.root, out, spoken.hearer, start, options(60, 3e-3))
+    on_audio_words(spoken.root, out, spoken.hearer, start, options(60, 3e-3))
     assert spoken.hearer.count == count and not (out / "codes").exists()
 
 
@@ -163,15 +181,15 @@ def test_a_killed_run_hears_nothing_again_and_ends_with_the_same_bytes(
     spoken, start, tmp_path, dies_at
 ):
     with dies_at(ChoiceBatches, 3):
-        train_choice_speechbert(spoken.root, tmp_path / "killed", spoken.hearer, start, options(4))
+        on_audio_words(spoken.root, tmp_path / "killed", spoken.hearer, start, options(4))
     count = spoken.hearer.count
     shutil.copytree(tmp_path / "killed/codes", tmp_path / "whole/codes")
-    train_choice_speechbert(spoken.root, tmp_path / "killed", spoken.hearer, start, options(4))
+    on_audio_words(spoken.root, tmp_path / "killed", spoken.hearer, start, options(4))
     assert spoken.hearer.count == count
     (tmp_path / "whole/made_from.json").write_bytes(
         (tmp_path / "killed/made_from.json").read_bytes()
     )
-    train_choice_speechbert(spoken.root, tmp_path / "whole", spoken.hearer, start, options(4))
+    on_audio_words(spoken.root, tmp_path / "whole", spoken.hearer, start, options(4))
     assert same_files(tmp_path / "whole", tmp_path / "killed", "model.safetensors")
 
 
@@ -180,7 +198,7 @@ def test_recordings_without_words_are_set_aside_and_their_questions_left_out(
 ):
     lost = spoken.root / "train/audio/q3.flac"
     lost.write_bytes(b"no audio")
-    train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
+    on_audio_words(spoken.root, tmp_path / "out", spoken.hearer, start, options())
     printed = capsys.readouterr().err
     assert "set aside q3: no audio words of q3" in printed and f"{lost}" in printed
     assert load_choice(tmp_path / "out")[2]["left_out"] == 1
@@ -199,7 +217,7 @@ def test_recordings_without_words_are_set_aside_and_their_questions_left_out(
 
 def test_what_cannot_be_is_refused_before_anything_is_heard(spoken, start, tmp_path):
     with pytest.raises(InputError, match="does not fit into the 128 positions"):
-        train_choice_speechbert(
+        on_audio_words(
             spoken.root, tmp_path / "out", spoken.hearer, start, options(window=120, stride=60)
         )
     rewrite(spoken.root / "train/questions.jsonl", lambda i, q: q | {"option_audio": []})
@@ -209,7 +227,7 @@ def test_what_cannot_be_is_refused_before_anything_is_heard(spoken, start, tmp_p
             "no multiple-choice question with recordings of all its parts; prepare it with --speak"
         ),
     ):
-        train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
+        on_audio_words(spoken.root, tmp_path / "out", spoken.hearer, start, options())
     assert spoken.hearer.count == 0 and not (tmp_path / "out").exists()
 
 
@@ -218,7 +236,7 @@ def test_a_question_without_a_recording_is_left_out(spoken, start, tmp_path, cap
         spoken.root / "train/questions.jsonl",
         lambda i, q: q | ({"audio": "", "seconds": 0.0} if i == 2 else {}),
     )
-    train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
+    on_audio_words(spoken.root, tmp_path / "out", spoken.hearer, start, options())
     assert (
         "set aside q2: no audio words of q2" in capsys.readouterr().err
         and spoken.hearer.count == 47
@@ -252,13 +270,13 @@ def test_a_recording_without_words_is_read_as_none(text_encoder):
 
 
 def test_other_audio_words_are_other_inputs(spoken, start, tmp_path):
-    train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
+    on_audio_words(spoken.root, tmp_path / "out", spoken.hearer, start, options())
     # of its spans: none of them
     spoken.hearer.card = {"speechbert": "s", "words": "w", "layout": {"stride": 7}}
-    train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
+    on_audio_words(spoken.root, tmp_path / "out", spoken.hearer, start, options())
     spoken.hearer.card = {"speechbert": "s", "words": "others"}
     with pytest.raises(InputError, match=r"made from other inputs \(speechbert"):
-        train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, options())
+        on_audio_words(spoken.root, tmp_path / "out", spoken.hearer, start, options())
 
 
 def test_codes_get_ids_and_are_what_the_model_reads(spoken, text_encoder, tmp_path):
@@ -300,10 +318,10 @@ def test_held_out_questions_are_heard_once_and_the_codes_of_training_come_back(
     shutil.copytree(spoken.root / "train", spoken.root / "dev")
     made = options(30, 3e-3, evaluation=EvalOptions(5, "dev", 0))
     with dies_at(ChoiceBatches, 12):
-        train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, made)
+        on_audio_words(spoken.root, tmp_path / "out", spoken.hearer, start, made)
     count = spoken.hearer.count
     assert count == 2 * (8 + 8 + 8 * 4)
-    train_choice_speechbert(spoken.root, tmp_path / "out", spoken.hearer, start, made)
+    on_audio_words(spoken.root, tmp_path / "out", spoken.hearer, start, made)
     best = load_choice(tmp_path / "out")[2]["training"]["best"]
     assert best["score"] > 0.5 and best["items"] == 8 and spoken.hearer.count == count
     assert not list((tmp_path / "out").glob("*codes"))

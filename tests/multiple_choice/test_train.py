@@ -16,7 +16,8 @@ from speechssl.io import write_json
 from speechssl.multiple_choice import train as choice_train
 from speechssl.multiple_choice.data import text_examples
 from speechssl.multiple_choice.model import ChoiceReader, chosen, load_choice
-from speechssl.multiple_choice.train import ChoiceOptions, train_choice_text, train_choice_units
+from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
+from speechssl.multiple_choice.train import train_choice
 from speechssl.options import EvalOptions, TrainingOptions
 from speechssl.textlm import TextCodec, load_tokenizer
 from speechssl.timing import RunLength
@@ -35,7 +36,18 @@ def training(steps=2, rate=1e-3):
 
 def options(**changes):
     return ChoiceOptions(
-        **{"training": training(), "batch": 2, "window": 16, "stride": 8, "asked": 20} | changes
+        **{"training": training(), "batch": 2, "window": 16, "stride": 8, "max_question": 20}
+        | changes
+    )
+
+
+def on_words(corpus, out, qa, read="text", start=None):
+    train_choice(TrainChoice(corpus=corpus, out=out, read=read, start=start, qa=qa))
+
+
+def on_units(corpus, units, out, assignment, qa, start=None):
+    train_choice(
+        TrainChoice(corpus=corpus, units=units, out=out, assignment=assignment, start=start, qa=qa)
     )
 
 
@@ -90,7 +102,7 @@ def set_accuracy(folder, corpus):
 @pytest.mark.slow
 @pytest.mark.parametrize("combine", ["attention", "log-sum-exp"])
 def test_a_tiny_corpus_is_learnt_whole(corpus, tmp_path, combine):
-    train_choice_text(
+    on_words(
         corpus,
         tmp_path / "out",
         options(training=training(40, 5e-3), batch=8, windows=0, combine=combine),
@@ -103,7 +115,7 @@ def test_a_tiny_corpus_is_learnt_whole(corpus, tmp_path, combine):
     [("albert", {}), ("longformer", {"window": 97, "stride": 97}), ("t5", {}), ("deberta-v2", {})],
 )
 def test_other_text_encoders_are_trained_one_window_may_hold_all(corpus, tmp_path, kind, sizes):
-    train_choice_text(corpus, tmp_path / "out", options(text_encoder=kind, **sizes))
+    on_words(corpus, tmp_path / "out", options(text_encoder=kind, **sizes))
     assert load_choice(tmp_path / "out")[0].encoder.config.model_type == kind
 
 
@@ -120,7 +132,7 @@ def test_layers_that_are_computed_twice_give_the_same_model_in_less_memory(
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            train_choice_text(corpus, tmp_path / name, options(gradient_checkpointing=twice))
+            on_words(corpus, tmp_path / name, options(gradient_checkpointing=twice))
         kept.append(held)
     assert kept[1] < 0.5 * kept[0]
     once, twice = (load_choice(tmp_path / name)[0].state_dict() for name in ("once", "twice"))
@@ -128,9 +140,9 @@ def test_layers_that_are_computed_twice_give_the_same_model_in_less_memory(
 
 
 def test_a_model_is_trained_once_and_says_from_what(corpus, tmp_path):
-    train_choice_text(corpus, tmp_path / "out", options(combine="log-sum-exp"), "given")
+    on_words(corpus, tmp_path / "out", options(combine="log-sum-exp"), "given")
     card = load_choice(tmp_path / "out")[2]
-    assert (card["what"], card["source"], card["combine"]) == (
+    assert (card["what"], card["read"], card["combine"]) == (
         "multiple choice on words",
         "given",
         "log-sum-exp",
@@ -140,12 +152,10 @@ def test_a_model_is_trained_once_and_says_from_what(corpus, tmp_path):
         "data"
     ] == data_hash(corpus, "train")
     with untouched(tmp_path / "out"):
-        train_choice_text(corpus, tmp_path / "out", options(combine="log-sum-exp"), "given")
-    for change, source, named in (({"windows": 1}, "given", "windows"), ({}, "text", "source")):
+        on_words(corpus, tmp_path / "out", options(combine="log-sum-exp"), "given")
+    for change, source, named in (({"windows": 1}, "given", "windows"), ({}, "text", "read")):
         with pytest.raises(InputError, match=rf"made from other inputs \(.*{named}"):
-            train_choice_text(
-                corpus, tmp_path / "out", options(combine="log-sum-exp", **change), source
-            )
+            on_words(corpus, tmp_path / "out", options(combine="log-sum-exp", **change), source)
 
 
 def test_what_is_not_written_is_left_out_and_said(corpus, tmp_path, capsys):
@@ -153,7 +163,7 @@ def test_what_is_not_written_is_left_out_and_said(corpus, tmp_path, capsys):
         corpus / "train/passages.jsonl",
         lambda r: r | ({"transcript": ""} if r["id"] == "p3" else {}),
     )
-    train_choice_text(corpus, tmp_path / "out", options(), "given")
+    on_words(corpus, tmp_path / "out", options(), "given")
     assert load_choice(tmp_path / "out")[2]["left_out"] == 1
     message = capsys.readouterr().err
     assert (
@@ -165,7 +175,7 @@ def test_what_is_not_written_is_left_out_and_said(corpus, tmp_path, capsys):
 def test_a_corpus_without_options_is_one_sentence(mini_corpus, corpus, tmp_path):
     corpus.rename(tmp_path / "other")  # both are called `corpus`
     with pytest.raises(InputError, match="no usable multiple-choice question"):
-        train_choice_text(mini_corpus(), tmp_path / "out", options())
+        on_words(mini_corpus(), tmp_path / "out", options())
     assert not (tmp_path / "out").exists()
 
 
@@ -173,7 +183,6 @@ def test_a_corpus_without_options_is_one_sentence(mini_corpus, corpus, tmp_path)
     ("change", "message"),
     [
         ({"stride": 17}, "leave gaps"),
-        ({"combine": "mean"}, "choose one of attention, log-sum-exp"),
         ({"window": 110, "stride": 50}, "does not fit into the 128 positions"),
         # that it can use
         (
@@ -184,7 +193,7 @@ def test_a_corpus_without_options_is_one_sentence(mini_corpus, corpus, tmp_path)
 )
 def test_settings_that_cannot_be_are_refused(corpus, tmp_path, change, message):
     with pytest.raises(InputError, match=message):
-        train_choice_text(corpus, tmp_path / "out", options(**change))
+        on_words(corpus, tmp_path / "out", options(**change))
     assert not (tmp_path / "out").exists()
 
 
@@ -194,8 +203,8 @@ def test_settings_that_cannot_be_are_refused(corpus, tmp_path, change, message):
 def test_training_goes_on_from_choices_with_the_head_and_from_spans_without(
     corpus, tmp_path, text_encoder, tokenizer
 ):
-    train_choice_text(corpus, tmp_path / "first", options())
-    train_choice_text(corpus, tmp_path / "second", options(), start=tmp_path / "first")
+    on_words(corpus, tmp_path / "first", options())
+    on_words(corpus, tmp_path / "second", options(), start=tmp_path / "first")
     assert (
         load_choice(tmp_path / "second")[2]["start"]
         == load_choice(tmp_path / "first")[2]["weights"]
@@ -204,15 +213,13 @@ def test_training_goes_on_from_choices_with_the_head_and_from_spans_without(
     span = SpanModel(encoder, choice_train.nn.Embedding(len(tokenizer), 32))
     save_reader(tmp_path / "span", span, load_choice(tmp_path / "first")[1], {"what": "text QA"})
     tokenizer.save_pretrained(tmp_path / "span")
-    train_choice_text(
-        corpus, tmp_path / "third", options(combine="log-sum-exp"), start=tmp_path / "span"
-    )
+    on_words(corpus, tmp_path / "third", options(combine="log-sum-exp"), start=tmp_path / "span")
     assert load_choice(tmp_path / "third")[0].combine == "log-sum-exp"
 
 
 def test_words_do_not_start_from_units(corpus, tmp_path, text_encoder):
     encoder = text_encoder()
-    train_choice_text(corpus, tmp_path / "first", options())
+    on_words(corpus, tmp_path / "first", options())
     layout = load_choice(tmp_path / "first")[1]
     save_reader(
         tmp_path / "dual",
@@ -221,7 +228,7 @@ def test_words_do_not_start_from_units(corpus, tmp_path, text_encoder):
         {"units": {}},
     )
     with pytest.raises(InputError, match="tokeniser"):
-        train_choice_text(corpus, tmp_path / "out", options(), start=tmp_path / "dual")
+        on_words(corpus, tmp_path / "out", options(), start=tmp_path / "dual")
     assert not (tmp_path / "out").exists()
 
 
@@ -246,7 +253,7 @@ def units(corpus, save_units):
 
 
 def test_units_train_the_same_model(corpus, units, tmp_path, capsys):
-    train_choice_units(corpus, units, tmp_path / "out", "random", options(noise=0.1))
+    on_units(corpus, units, tmp_path / "out", "random", options(random_units=0.1))
     model, layout, card = load_choice(tmp_path / "out")
     assert model.embedding.num_embeddings == K + 3 and layout.cls == K
     assert (card["examples"], card["left_out"], card["units"]["codebook"]) == (7, 1, "b")
@@ -256,7 +263,7 @@ def test_units_train_the_same_model(corpus, units, tmp_path, capsys):
 def test_units_go_on_from_a_reader_of_the_same_units_and_of_no_others(
     corpus, units, tmp_path, text_encoder
 ):
-    train_choice_units(corpus, units, tmp_path / "first", "random", options())
+    on_units(corpus, units, tmp_path / "first", "random", options())
     _, layout, card = load_choice(tmp_path / "first")
     for name, made in (("same", card["units"]), ("other", {"codebook": "c"})):
         save_reader(
@@ -265,11 +272,9 @@ def test_units_go_on_from_a_reader_of_the_same_units_and_of_no_others(
             layout,
             {"units": made},
         )
-    train_choice_units(corpus, units, tmp_path / "out", "random", options(), tmp_path / "same")
+    on_units(corpus, units, tmp_path / "out", "random", options(), tmp_path / "same")
     with pytest.raises(InputError, match="other was trained on other units"):
-        train_choice_units(
-            corpus, units, tmp_path / "refused", "random", options(), tmp_path / "other"
-        )
+        on_units(corpus, units, tmp_path / "refused", "random", options(), tmp_path / "other")
     assert not (tmp_path / "refused").exists()
 
 
@@ -282,7 +287,7 @@ def test_the_model_is_the_checkpoint_that_chooses_best(corpus, tmp_path):
     made = options(
         training=training(60, 5e-3), batch=8, windows=0, evaluation=EvalOptions(5, "dev", 0, 3)
     )
-    train_choice_text(corpus, tmp_path / "out", made)
+    on_words(corpus, tmp_path / "out", made)
     card = load_choice(tmp_path / "out")[2]["training"]
     rows, best = read_lines(tmp_path / "out/checkpoints/log.jsonl"), card["best"]
     found = {row["step"]: row["eval_set_accuracy"] for row in rows if "eval_set_accuracy" in row}
@@ -298,13 +303,9 @@ def test_units_of_held_out_questions_are_read_too(corpus, units, tmp_path):
     evaluation = EvalOptions(1, "dev", 0)
     shutil.copytree(corpus / "train", corpus / "dev")
     with pytest.raises(InputError, match=r"has no units of dev to evaluate on while training"):
-        train_choice_units(
-            corpus, units, tmp_path / "out", "most-frequent", options(evaluation=evaluation)
-        )
+        on_units(corpus, units, tmp_path / "out", "most-frequent", options(evaluation=evaluation))
     shutil.copytree(units / "train", units / "dev")
-    train_choice_units(
-        corpus, units, tmp_path / "out", "most-frequent", options(evaluation=evaluation)
-    )
+    on_units(corpus, units, tmp_path / "out", "most-frequent", options(evaluation=evaluation))
     best = load_choice(tmp_path / "out")[2]["training"]["best"]
     assert best["items"] == 8 and best["score"] <= 7 / 8
 
@@ -316,13 +317,13 @@ def test_a_split_without_options_cannot_be_evaluated_on(corpus, tmp_path):
         InputError,
         match=("dev has no question with options and a right one to evaluate on while training"),
     ):
-        train_choice_text(corpus, tmp_path / "out", options(evaluation=EvalOptions(1)))
+        on_words(corpus, tmp_path / "out", options(evaluation=EvalOptions(1)))
     assert not (tmp_path / "out").exists()
 
 
 def test_a_finished_model_is_trained_further(corpus, tmp_path):
     for steps in (2, 4):
         longer = TrainingOptions(steps, 1e-3, 1, horizon=4, save_every=1, bf16=False)
-        train_choice_text(corpus, tmp_path / "more", options(training=longer))
-    train_choice_text(corpus, tmp_path / "whole", options(training=longer))
+        on_words(corpus, tmp_path / "more", options(training=longer))
+    on_words(corpus, tmp_path / "whole", options(training=longer))
     assert same_files(tmp_path / "more", tmp_path / "whole", "model.safetensors")

@@ -176,10 +176,10 @@ def test_duals_stages_are_chosen_on_dev(tmp_path: Path, quick: str) -> None:
         run(*script, "four-1", **known)
     run(*script, "one-1", **known)
     first = read_json(tmp_path / "choose/models/dual-one-1/card.json")
-    assert (first["options"]["short_steps"], first["options"]["noise"]) == (1, 0)
+    assert (first["options"]["short_steps"], first["options"]["random_units"]) == (1, 0)
     table = run(*script, CONDITIONS="pink@10", **known).stdout
     third = read_json(tmp_path / "choose/models/dual-three-1-0.05/card.json")
-    assert (third["options"]["noise"], third["options"]["training"]["seed"]) == (0.05, 1)
+    assert (third["options"]["random_units"], third["options"]["training"]["seed"]) == (0.05, 1)
     assert (
         third["start"] == read_json(tmp_path / "choose/models/dual-two-1-0.05/card.json")["weights"]
     )

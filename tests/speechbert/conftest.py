@@ -1,14 +1,17 @@
 """A tiny corpus with words and answers, a recogniser and options: all three stages in a second or
 two."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
-from speechssl.dual.train import QaOptions
+from speechssl.dual.options import QaOptions
 from speechssl.options import TrainingOptions
 from speechssl.speechbert import train
-from speechssl.speechbert.train import SpeechBertOptions
+from speechssl.speechbert.options import SpeechBertOptions, TrainSpeechBert
 from speechssl.units.features import encoder_features
 
 from ..files import change_lines
@@ -60,11 +63,17 @@ def training(steps, **changes):
 def options():
     def make(words=4, masked=4, spans=4, **changes):
         qa = QaOptions(training(spans), batch=2, window=16, stride=8, answer=5)
-        small = {"word_batch": 8, "word_width": 8, "masked_batch": 4, "masked_window": 8}
-        return SpeechBertOptions(
-            **{"qa": qa, "words": training(words), "masked": training(masked) if masked else None}
-            | small
-            | changes
-        )
+        small = {"word_batch": 8, "word_width": 8, "mask_batch": 4, "mask_window": 8}
+        small |= {"word_learning_rate": 1e-3, "mask_learning_rate": 1e-3}
+        stages = SpeechBertOptions(word_steps=words, mask_steps=masked, **small | changes)
+        return TrainSpeechBert(corpus=Path(), encoder="", out=Path(), stages=stages, qa=qa)
 
     return make
+
+
+def train_on(corpus, features, out, made, recogniser=None, start=None):
+    train.fit_speechbert(replace(made, corpus=corpus, out=out, start=start), features, recogniser)
+
+
+def without_spans(made, **changes):
+    return replace(made, stages=replace(made.stages, spans=False), **changes)

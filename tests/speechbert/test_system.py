@@ -2,7 +2,6 @@
 belong together."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,13 +11,14 @@ from speechssl.data.records import load_corpus
 from speechssl.encoders.load import SharedEncoder
 from speechssl.errors import InputError
 from speechssl.speechbert.system import load_speechbert
-from speechssl.speechbert.train import train_speechbert
 from speechssl.systems import load_systems
+
+from .conftest import train_on, without_spans
 
 
 @pytest.fixture
 def trained(corpus, features, recogniser, options, tmp_path):
-    train_speechbert(corpus, features, tmp_path / "speechbert", options(2, 2, 2), recogniser)
+    train_on(corpus, features, tmp_path / "speechbert", options(2, 2, 2), recogniser)
     return tmp_path / "speechbert"
 
 
@@ -136,11 +136,11 @@ def test_another_kind_of_reader_is_refused(trained, encoder):
 def test_a_model_that_has_learnt_no_spans_is_not_asked_for_any(
     corpus, features, recogniser, options, encoder, tmp_path
 ):
-    train_speechbert(
+    train_on(
         corpus,
         features,
         tmp_path / "speechbert",
-        replace(options(1, 1, 1), spans=False),
+        without_spans(options(1, 1, 1)),
         recogniser,
     )
     with pytest.raises(InputError, match="was trained with --no-spans"):

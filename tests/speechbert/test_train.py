@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from speechssl.audio import read_audio
 from speechssl.cascade import train as qa_train
-from speechssl.cascade.train import train_text
+from speechssl.cascade.options import TrainTextQa
+from speechssl.cascade.train import train_text_qa
 from speechssl.cli import main
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.data import ExampleBatches
@@ -30,13 +31,13 @@ from speechssl.speechbert.data import (
     recognised,
 )
 from speechssl.speechbert.model import load_weights
-from speechssl.speechbert.options import TransferSpeechBertOptions
+from speechssl.speechbert.options import TransferSpeechBert, TransferSpeechBertOptions
 from speechssl.speechbert.system import load_speechbert
-from speechssl.speechbert.train import text_model, train_speechbert, transfer_speechbert
+from speechssl.speechbert.train import fit_transfer, text_model
 from speechssl.units.features import encoder_features, load_features
 
 from ..files import change_lines, read_lines, untouched
-from .conftest import training
+from .conftest import train_on, training, without_spans
 
 
 def weights(folder):
@@ -48,7 +49,7 @@ def test_all_three_stages_are_run_once_and_the_card_says_of_what(
     corpus, features, recogniser, options, tmp_path
 ):
     out = tmp_path / "speechbert"
-    train_speechbert(corpus, features, out, options(), recogniser)
+    train_on(corpus, features, out, options(), recogniser)
     encoder, reader, layout, card = load_weights(out)
     assert (encoder.features, encoder.code, reader.embedding.num_embeddings, layout.size) == (
         32,
@@ -75,7 +76,7 @@ def test_all_three_stages_are_run_once_and_the_card_says_of_what(
     assert card["examples"] >= 3 and card["audio_words"] > 15
     assert not (out / "features").exists()
     with untouched(out):
-        train_speechbert(corpus, features, out, options(), recogniser)
+        train_on(corpus, features, out, options(), recogniser)
 
 
 @pytest.mark.slow
@@ -87,13 +88,13 @@ def test_a_killed_run_goes_on_to_the_same_weights(
     corpus, features, recogniser, options, tmp_path, dies_at, stage, batches
 ):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    train_speechbert(corpus, features, whole, options(), recogniser)
+    train_on(corpus, features, whole, options(), recogniser)
     with dies_at(batches, 3):
-        train_speechbert(corpus, features, killed, options(), recogniser)
+        train_on(corpus, features, killed, options(), recogniser)
     assert (killed / "checkpoints" / stage / "checkpoint-2").is_dir() and not (
         killed / "card.json"
     ).exists()
-    train_speechbert(corpus, features, killed, options(), recogniser)
+    train_on(corpus, features, killed, options(), recogniser)
     wanted, found = weights(whole), weights(killed)
     assert wanted.keys() == found.keys() and all(
         torch.equal(wanted[name], found[name]) for name in wanted
@@ -102,24 +103,24 @@ def test_a_killed_run_goes_on_to_the_same_weights(
 
 def test_other_inputs_are_refused_and_named(corpus, features, options, tmp_path):
     out = tmp_path / "speechbert"
-    train_speechbert(corpus, features, out, options(1, 0, 1))
+    train_on(corpus, features, out, options(1, 0, 1))
     # there are two stages without masked words
     assert list(load_weights(out)[3]["training"]) == ["spans", "words"]
-    without = replace(options(1, 0, 1), spans=False)
+    without = without_spans(options(1, 0, 1))
     changes = (
         (options(1, 0, 1, pull=0.5), "pull"),
-        (options(2, 0, 1), "words.steps"),
+        (options(2, 0, 1), "word_steps"),
         (without, "spans"),
     )
     for changed, name in changes:
         with pytest.raises(InputError, match=rf"made from other inputs \(options\.{name}"):
-            train_speechbert(corpus, features, out, changed)
+            train_on(corpus, features, out, changed)
     with pytest.raises(InputError, match=r"features\.encoder"):
-        train_speechbert(corpus, load_features("mfcc", 0), out, options(1, 0, 1))
+        train_on(corpus, load_features("mfcc", 0), out, options(1, 0, 1))
 
 
 def test_mfccs_do_as_well(corpus, options, tmp_path):
-    train_speechbert(corpus, load_features("mfcc", 0), tmp_path / "out", options(1, 1, 1))
+    train_on(corpus, load_features("mfcc", 0), tmp_path / "out", options(1, 1, 1))
     encoder, _, _, card = load_weights(tmp_path / "out")
     assert (
         encoder.features == 39
@@ -137,13 +138,11 @@ def test_it_goes_on_from_a_reader_of_words_and_says_so(
         "load_text_encoder",
         lambda name: (text_encoder(max_position_embeddings=256), tokenizer),
     )
-    train_text(corpus, tmp_path / "text-qa", options().qa)
+    train_text_qa(TrainTextQa(corpus=corpus, out=tmp_path / "text-qa", qa=options().qa))
     reader, embeddings, _, _ = text_model(options().qa, tmp_path / "text-qa")
     rows = embeddings[[tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]]
     assert torch.equal(reader.embedding.weight.detach(), rows) and len(embeddings) == len(tokenizer)
-    train_speechbert(
-        corpus, features, tmp_path / "out", options(1, 1, 1), start=tmp_path / "text-qa"
-    )
+    train_on(corpus, features, tmp_path / "out", options(1, 1, 1), start=tmp_path / "text-qa")
     assert (
         load_weights(tmp_path / "out")[3]["start"]
         == json.loads((tmp_path / "text-qa/card.json").read_text())["weights"]
@@ -151,11 +150,9 @@ def test_it_goes_on_from_a_reader_of_words_and_says_so(
 
 
 def test_a_start_that_is_no_reader_of_words_is_refused(corpus, features, options, tmp_path):
-    train_speechbert(corpus, features, tmp_path / "other", options(1, 0, 1))
+    train_on(corpus, features, tmp_path / "other", options(1, 0, 1))
     with pytest.raises(InputError, match="takes a folder of `speechssl train text-qa`"):
-        train_speechbert(
-            corpus, features, tmp_path / "out", options(1, 0, 1), start=tmp_path / "other"
-        )
+        train_on(corpus, features, tmp_path / "out", options(1, 0, 1), start=tmp_path / "other")
     assert not (tmp_path / "out").exists()
 
 
@@ -164,7 +161,7 @@ def test_a_window_that_does_not_fit_is_refused_before_anything_is_heard(
 ):
     long = replace(options(), qa=replace(options().qa, window=200))
     with pytest.raises(InputError, match="does not fit into the 256 positions"):
-        train_speechbert(corpus, features, tmp_path / "out", long)
+        train_on(corpus, features, tmp_path / "out", long)
     assert not (tmp_path / "out").exists()
 
 
@@ -182,7 +179,7 @@ def test_a_corpus_without_times_needs_a_recogniser(corpus, features, options, tm
             r"manifest has no words with times"
         ),
     ):
-        train_speechbert(corpus, features, tmp_path / "out", options())
+        train_on(corpus, features, tmp_path / "out", options())
 
 
 def test_texts_without_times_are_aligned(corpus, recogniser):
@@ -221,10 +218,10 @@ def test_words_alone_can_be_learnt_of_a_corpus_without_questions_that_have_answe
 ):
     (corpus / "train/questions.jsonl").write_text("")
     with pytest.raises(InputError, match=r"no usable answerable question.*--no-spans"):
-        train_speechbert(
+        train_on(
             corpus, SimpleNamespace(card=features.card), tmp_path / "spans", options(1, 1, 1)
         )  # before anything is encoded
-    train_speechbert(corpus, features, tmp_path / "out", replace(options(1, 1, 1), spans=False))
+    train_on(corpus, features, tmp_path / "out", without_spans(options(1, 1, 1)))
     card = load_weights(tmp_path / "out")[3]
     assert list(card["training"]) == ["masked", "words"] and card["examples"] == 0
 
@@ -253,7 +250,7 @@ def test_it_is_the_checkpoint_that_answers_held_out_questions_best(
     """With the words of the recogniser, as the system `speechbert`."""
     root, out = with_dev(corpus), tmp_path / "out"
     made = evaluated(options(spans=6))
-    train_speechbert(root, features, out, made, recogniser)
+    train_on(root, features, out, made, recogniser)
     best = load_weights(out)[3]["training"]["spans"]["best"]
     found = {
         row["step"]: row["eval_ff1"]
@@ -286,7 +283,7 @@ def test_evaluation_gives_the_codes_of_training_back(corpus, features, options, 
         made = replace(
             made, qa=replace(made.qa, training=replace(made.qa.training, learning_rate=1e-2))
         )
-        train_speechbert(root, features, tmp_path / name, made)
+        train_on(root, features, tmp_path / name, made)
         last.append(load_file(tmp_path / name / "checkpoints/spans/checkpoint-4/model.safetensors"))
     assert all(torch.equal(last[0][name], last[1][name]) for name in last[0])
 
@@ -295,8 +292,8 @@ def test_more_steps_go_on_with_the_spans_alone(corpus, features, options, tmp_pa
     for steps in (2, 4):
         made = options(1, 0, steps)
         made = replace(made, qa=replace(made.qa, training=replace(made.qa.training, horizon=4)))
-        train_speechbert(corpus, features, tmp_path / "more", made)
-    train_speechbert(corpus, features, tmp_path / "whole", made)
+        train_on(corpus, features, tmp_path / "more", made)
+    train_on(corpus, features, tmp_path / "whole", made)
     wanted, found = weights(tmp_path / "whole"), weights(tmp_path / "more")
     assert all(torch.equal(wanted[name], found[name]) for name in wanted)
 
@@ -315,7 +312,7 @@ def test_few_trained_weights_are_of_the_last_stage_alone(
     )
     out, made = tmp_path / "out", options(1, 1, 2)
     made = replace(made, qa=replace(made.qa, trained=trained))
-    train_speechbert(corpus, features, out, made)
+    train_on(corpus, features, out, made)
     _, model, _, card = load_weights(out)
     ids = torch.tensor([[0, 1, 1, 0, 2, 1]])
     given = {"mask": torch.ones_like(ids), "segments": torch.tensor([[0, 0, 0, 0, 1, 1]])}
@@ -333,33 +330,30 @@ def test_few_trained_weights_are_of_the_last_stage_alone(
     assert torch.equal(
         kept[0].encoder.state_dict()[matrix].cpu(), masked[f"reader.encoder.{matrix}"]
     )
-    transfer_speechbert(corpus, encoder, out, other, tmp_path / "other", options_of(1))
+    transferred(corpus, encoder, out, other, tmp_path / "other", options_of(1))
     assert load_weights(tmp_path / "other")[1].state_dict().keys() == model.state_dict().keys()
 
 
 def test_adapters_are_drawn_alike_by_a_killed_run(corpus, features, options, tmp_path, dies_at):
     made = replace(options(1, 1, 2), qa=replace(options(1, 1, 2).qa, trained="adapters"))
-    train_speechbert(corpus, features, tmp_path / "whole", made)
+    train_on(corpus, features, tmp_path / "whole", made)
     with dies_at(ExampleBatches, 0):
-        train_speechbert(corpus, features, tmp_path / "killed", made)
-    train_speechbert(corpus, features, tmp_path / "killed", made)
+        train_on(corpus, features, tmp_path / "killed", made)
+    train_on(corpus, features, tmp_path / "killed", made)
     wanted, found = weights(tmp_path / "whole"), weights(tmp_path / "killed")
     assert wanted.keys() == found.keys() and all(
         torch.equal(wanted[name], found[name]) for name in wanted
     )
 
 
-def test_few_trained_weights_without_the_last_stage_are_refused(
-    corpus, features, options, tmp_path
-):
-    made = replace(options(), spans=False, qa=replace(options().qa, trained="biases"))
+def test_few_trained_weights_without_the_last_stage_are_refused(options):
     with pytest.raises(
         InputError,
         match=(
             "--trained biases is of the third stage, which --no-spans skips; leave out one of them"
         ),
     ):
-        train_speechbert(corpus, features, tmp_path / "out", made)
+        without_spans(options(), qa=replace(options().qa, trained="biases"))
 
 
 def test_a_method_that_does_not_fit_is_refused_before_anything_is_trained(
@@ -373,20 +367,18 @@ def test_a_method_that_does_not_fit_is_refused_before_anything_is_trained(
             "T5Stack has no biases to train; choose --trained all, frozen or none, or try adapters"
         ),
     ):
-        train_speechbert(corpus, features, tmp_path / "out", made)
+        train_on(corpus, features, tmp_path / "out", made)
     assert not (tmp_path / "out").exists()
 
 
-def test_evaluation_of_answers_that_are_not_trained_is_refused(corpus, features, options, tmp_path):
+def test_evaluation_of_answers_that_are_not_trained_is_refused(options):
     with pytest.raises(
         InputError,
         match=(
             "--eval-every evaluates answers, which --no-spans does not train; leave out one of them"
         ),
     ):
-        train_speechbert(
-            with_dev(corpus), features, tmp_path / "out", replace(evaluated(options()), spans=False)
-        )
+        without_spans(evaluated(options()))
 
 
 # ---- SpeechBERT for another encoder: its codes come near the old ones, the reader stays, what
@@ -395,7 +387,7 @@ def test_evaluation_of_answers_that_are_not_trained_is_refused(corpus, features,
 
 @pytest.fixture
 def speechbert(corpus, features, options, tmp_path):
-    train_speechbert(corpus, features, tmp_path / "speechbert", options(8, 0, 1))
+    train_on(corpus, features, tmp_path / "speechbert", options(8, 0, 1))
     return tmp_path / "speechbert"
 
 
@@ -422,14 +414,21 @@ def options_of(steps=60, **changes):
     return TransferSpeechBertOptions(training(steps, learning_rate=1e-2, **changes), batch=8)
 
 
+def transferred(corpus, encoder, speechbert, other, out, made):
+    o = TransferSpeechBert(
+        corpus=corpus, encoder="", speechbert=speechbert, new="", out=out, options=made
+    )
+    return fit_transfer(o, encoder, other)
+
+
 @pytest.mark.slow
 def test_codes_come_near_those_there_were_and_the_reader_stays(
     corpus, encoder, other, speechbert, tmp_path
 ):
-    little = transfer_speechbert(
-        corpus, encoder, speechbert, other, tmp_path / "little", options_of(1)
-    )["transferred"]
-    card = transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
+    little = transferred(corpus, encoder, speechbert, other, tmp_path / "little", options_of(1))[
+        "transferred"
+    ]
+    card = transferred(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
     made = card["transferred"]
     assert (
         made["distance"] < 0.5 * little["distance"]
@@ -453,7 +452,7 @@ def test_codes_come_near_those_there_were_and_the_reader_stays(
 def test_it_takes_the_other_encoder_and_no_longer_the_first(
     corpus, encoder, other, speechbert, tmp_path
 ):
-    transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of(2))
+    transferred(corpus, encoder, speechbert, other, tmp_path / "out", options_of(2))
     assert load_speechbert(tmp_path / "out", other).card["features"]["encoder"] == other.hash
     with pytest.raises(InputError, match="was trained on the encoder"):
         load_speechbert(tmp_path / "out", encoder)
@@ -464,26 +463,24 @@ def test_a_killed_transfer_goes_on_to_the_same_weights(
     corpus, encoder, other, speechbert, tmp_path, dies_at
 ):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    transfer_speechbert(corpus, encoder, speechbert, other, whole, options_of(4))
+    transferred(corpus, encoder, speechbert, other, whole, options_of(4))
     with dies_at(WordBatches, 3):
-        transfer_speechbert(corpus, encoder, speechbert, other, killed, options_of(4))
+        transferred(corpus, encoder, speechbert, other, killed, options_of(4))
     assert not (killed / "card.json").exists()
-    transfer_speechbert(corpus, encoder, speechbert, other, killed, options_of(4))
+    transferred(corpus, encoder, speechbert, other, killed, options_of(4))
     wanted, found = weights(whole), weights(killed)
     assert all(torch.equal(wanted[name], found[name]) for name in wanted)
     with untouched(killed):
-        transfer_speechbert(corpus, encoder, speechbert, other, killed, options_of(4))
+        transferred(corpus, encoder, speechbert, other, killed, options_of(4))
     with pytest.raises(InputError, match=r"made from other inputs \(options.batch"):
-        transfer_speechbert(
-            corpus, encoder, speechbert, other, killed, replace(options_of(4), batch=4)
-        )
+        transferred(corpus, encoder, speechbert, other, killed, replace(options_of(4), batch=4))
 
 
 @pytest.mark.slow
 def test_what_does_not_fit_is_refused_before_anything_is_encoded(
     corpus, encoder, other, speechbert, hubert_folder, options, tmp_path
 ):
-    train_speechbert(
+    train_on(
         corpus, encoder_features(encoder, 2, 1), second := tmp_path / "second", options(1, 0, 1)
     )
     slower = load_encoder(hubert_folder("layer", conv_stride=[5, 2, 2, 2, 2, 2, 4]))
@@ -492,16 +489,14 @@ def test_what_does_not_fit_is_refused_before_anything_is_encoded(
         InputError,
         match=("has other frames than .*, or no layer 2 of their width; train SpeechBERT for it"),
     ):
-        transfer_speechbert(corpus, encoder, second, shallow, tmp_path / "out", options_of())
+        transferred(corpus, encoder, second, shallow, tmp_path / "out", options_of())
     with pytest.raises(InputError, match="has other frames than"):
-        transfer_speechbert(corpus, encoder, speechbert, slower, tmp_path / "out", options_of())
+        transferred(corpus, encoder, speechbert, slower, tmp_path / "out", options_of())
     with pytest.raises(InputError, match="was trained on the encoder"):
-        transfer_speechbert(corpus, other, speechbert, encoder, tmp_path / "out", options_of())
-    train_speechbert(corpus, load_features("mfcc", 0), tmp_path / "mfcc", options(1, 0, 1))
+        transferred(corpus, other, speechbert, encoder, tmp_path / "out", options_of())
+    train_on(corpus, load_features("mfcc", 0), tmp_path / "mfcc", options(1, 0, 1))
     with pytest.raises(InputError, match="needs no transfer"):
-        transfer_speechbert(
-            corpus, encoder, tmp_path / "mfcc", other, tmp_path / "out", options_of()
-        )
+        transferred(corpus, encoder, tmp_path / "mfcc", other, tmp_path / "out", options_of())
     assert not (tmp_path / "out").exists()
 
 
@@ -513,7 +508,7 @@ def test_a_corpus_without_times_is_refused_before_it_is_encoded(
         InputError,
         match=("train has no words with times; transfer SpeechBERT on a corpus that has them"),
     ):
-        transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
+        transferred(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
     assert not (tmp_path / "out").exists()
 
 
@@ -534,7 +529,7 @@ def test_what_one_encoder_alone_could_encode_is_named(
     with pytest.raises(
         InputError, match=("q1 of .*train has audio words with one of the encoders only")
     ):
-        transfer_speechbert(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
+        transferred(corpus, encoder, speechbert, other, tmp_path / "out", options_of())
 
 
 @pytest.mark.slow

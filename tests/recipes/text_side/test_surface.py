@@ -13,10 +13,11 @@ import torch
 
 import plateau as program
 from gains import Gains, gains_tables
-from speechssl.cascade.train import train_text
+from speechssl.cascade.options import TrainTextQa
+from speechssl.cascade.train import train_text_qa
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.model import load_reader
-from speechssl.dual.options import QaOptions
+from speechssl.dual.options import QaOptions, TrainDual
 from speechssl.dual.train import train_dual
 from speechssl.errors import InputError
 from speechssl.io import read_json, write_json
@@ -42,7 +43,15 @@ def options(encoder: str, rate: float = 1e-3, seed: int = 0, steps: int = 2) -> 
     training = TrainingOptions(
         steps=steps, learning_rate=rate, warmup_steps=0, log_every=1, bf16=False, seed=seed
     )
-    return QaOptions(training, encoder, batch=2, window=40, stride=20, question=20, answer=20)
+    return QaOptions(training, encoder, batch=2, window=40, stride=20, max_question=20, answer=20)
+
+
+def dual(
+    corpus: Path, units: Path, out: Path, assignment: str, qa: QaOptions, start: Path | None = None
+) -> None:
+    train_dual(
+        TrainDual(corpus=corpus, units=units, out=out, assignment=assignment, start=start, qa=qa)
+    )
 
 
 def learn(corpus: Path, units: Path, results: Path, qa: QaOptions, **more: Any) -> None:
@@ -122,9 +131,9 @@ def test_the_start_is_made_again_as_training_had_it(
     made, reader = options(str(checkpoint("BERT")), rate=1e-12, seed=3), tmp_path / "reader"
     made = replace(made, trained=trained)
     if kind == "dual":
-        train_dual(corpus, tmp_path / "units", reader, "random", made)
+        dual(corpus, tmp_path / "units", reader, "random", made)
     else:
-        train_text(corpus, reader, made)
+        train_text_qa(TrainTextQa(corpus=corpus, out=reader, qa=made))
     model, _, card = load_reader(reader)
     first = start_of(corpus, reader, card, model, None)
     for name, value in model.state_dict().items():
@@ -144,7 +153,7 @@ def test_points_leave_rows_figures_and_are_not_taken_twice(
 ) -> None:
     encoder, units, results = str(checkpoint("BERT")), tmp_path / "units", tmp_path / "results"
     for arm in ("scratch", "random"):
-        train_dual(corpus, units, tmp_path / arm, arm, options(encoder))
+        dual(corpus, units, tmp_path / arm, arm, options(encoder))
     around(corpus, tmp_path / "scratch", results, "scratch", units=units)
     with dies_in(Losses, "_losses", 4):
         around(corpus, tmp_path / "random", results, "random", units=units)
@@ -193,8 +202,8 @@ def test_readers_without_their_start_are_one_sentence(
 ) -> None:
     encoder, units, results = str(checkpoint("BERT")), tmp_path / "units", tmp_path / "results"
     first, second = tmp_path / "first", tmp_path / "second"
-    train_dual(corpus, units, first, "random", options(encoder))
-    train_dual(corpus, units, second, "random", options(encoder, seed=1), start=first)
+    dual(corpus, units, first, "random", options(encoder))
+    dual(corpus, units, second, "random", options(encoder, seed=1), start=first)
     take = (corpus, second, results, "x")
     with pytest.raises(
         InputError,
