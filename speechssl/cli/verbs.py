@@ -26,9 +26,6 @@ GROUPS = {  # first words of verbs -> what these are about
         "evaluate spoken QA, multiple choice, and predictions of other systems; the robustness grid"
     ),
     "superb": "the SUPERB benchmark: small heads on a frozen encoder",
-    "text": "experiments on text-pre-trained encoders: what do they know that units can use? "
-    "fine-tuning, the frozen transformer, "
-    "language models of units, loss surfaces, gains over scratch",
 }
 
 VERBS = {
@@ -60,9 +57,6 @@ VERBS = {
     "prepare voicebank-demand": Verb(
         "data.options:VoiceBankDemand", "data.superb_sets:prepare_voicebank_demand"
     ),
-    "prepare sentence-tasks": Verb("text_side.options:SentenceTasks"),
-    "prepare spoken-words": Verb("text_side.options:SpokenWords"),
-    "prepare symbols": Verb("text_side.options:Symbols"),
     "align": Verb("cascade.options:Align", "cascade.align:align_corpus"),
     "convert": Verb("encoders.options:Convert", "encoders.export:convert_encoder"),
     "models get": Verb("encoders.options:ModelsGet", "encoders.packages:get_model"),
@@ -71,7 +65,6 @@ VERBS = {
     "pretrain wav2vec2": Verb("pretrain.options:Wav2Vec2", "pretrain.run:pretrain_wav2vec2"),
     "pretrain continue": Verb("pretrain.options:Continue", "pretrain.run:continue_pretraining"),
     "pretrain spin": Verb("pretrain.options:Spin", "pretrain.spin:spin"),
-    "pretrain text": Verb("text_side.options:PretrainText"),
     "units fit": Verb("units.options:Fit", "units.fit:fit_units"),
     "units extract": Verb("units.options:Extract", "units.extract:extract_units"),
     "units transfer": Verb("units.options:Transfer", "units.fit:transfer_codebook"),
@@ -99,18 +92,6 @@ VERBS = {
     "superb run": Verb("superb.options:Superb", "eval.superb:evaluate_superb"),
     "superb speed": Verb("superb.options:SuperbSpeed", "eval.superb:time_superb"),
     "superb export": Verb("superb.options:SuperbExport", "superb.export:export_encoder"),
-    "text classify": Verb("text_side.options:Classify"),
-    "text compute": Verb("text_side.options:Compute"),
-    "text plateau": Verb("text_side.options:Plateau"),
-    "text unit-lm": Verb("text_side.options:TextUnitLm"),
-    "text probe": Verb("text_side.options:Probe"),
-    "text continue": Verb("text_side.options:TextContinue"),
-    "text surface": Verb("text_side.options:Surface"),
-    "text align": Verb("text_side.options:TextAlign"),
-    "text translate": Verb("text_side.options:Translate"),
-    "text vector": Verb("text_side.options:Vector"),
-    "text gains": Verb("text_side.options:TextGains"),
-    "text devices": Verb("text_side.options:DeviceTable"),
     "report": Verb("report.options:Report", "report.build:report"),
     "answer": Verb("cli.options:AnswerQuestions", "cli.answer:answer_questions"),
     "serve": Verb("serve.options:Serve", "serve.page:serve"),

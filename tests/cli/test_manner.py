@@ -78,9 +78,6 @@ def test_an_input_that_is_not_there_is_named_before_torch_is_loaded(tmp_path: Pa
             "the audio file none.wav does not exist; check the path"
         ),
         "evaluate qa none out": "none does not exist; check corpus (prepared corpus)",
-        "pretrain text out --text none": (
-            "none does not exist; check --text (text: folder of .txt files"
-        ),
         "train dual . none out": (
             "none does not exist; check units (folder of `speechssl units extract`)"
         ),
@@ -118,9 +115,7 @@ def test_a_verb_that_adds_to_results_gives_their_rows_as_json(call: Any, tmp_pat
         results: Path
 
         def run(self) -> None:
-            row = Row(
-                "order", "bert", "text side", None, "accuracy", 50.0, 40.0, 60.0, 9, 0, "hash"
-            )
+            row = Row("order", "bert", "clean", None, "accuracy", 50.0, 40.0, 60.0, 9, 0, "hash")
             append_rows(self.results / "results.jsonl", [row])
 
     code, out, _ = call(Adds(tmp_path), "--json")

@@ -1,5 +1,5 @@
-"""The configurations of all recipes: every section holds options of a verb that its scripts call
-with it."""
+"""The configurations of all recipes: every section holds options of a verb, or of a program of the
+recipe, that its scripts call with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from speechssl.cli.parser import check_section
 from speechssl.errors import InputError
 
 from ..corpora.make import Miniature
-from .shared import ROOT
+from .shared import ROOT, script
 
 # of scripts
 FILES = [
@@ -52,6 +52,15 @@ def calls(recipe: Path) -> list[tuple[str, str]]:
     ]
 
 
+def options_of_program(path: Path) -> type:
+    """The dataclass that a program of a recipe gives to `speechssl.cli.script`."""
+    program = script(f"{path.parent.name}/{path.name}")
+    (name,) = re.findall(r"sys\.exit\(script\(\w+, (\w+)\)\)", path.read_text())
+    options = getattr(program, name)
+    assert isinstance(options, type)
+    return options
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_every_section_of_a_recipe_holds_options_of_its_verb(file: Path) -> None:
     known, found = calls(file.parent), yaml.safe_load(file.read_text())
@@ -77,6 +86,8 @@ def test_every_section_of_a_recipe_holds_options_of_its_verb(file: Path) -> None
             for program, config in PROGRAMS.items()
             if any(program in line for line in of_stage)
         }
+        programs = re.findall(r"python \$HERE/(\w+\.py)", "\n".join(of_stage))
+        configs |= {name: options_of_program(file.parent / name) for name in programs}
         refused = []
         for name, config in configs.items():
             try:
