@@ -92,6 +92,7 @@ python() {
   case "${SKIPPED:+passed over}$1" in
     *recipes/settings.py | *recipes/models.py | *-c) command python "$@" ;;
     passed*) return 0 ;;
+    */pretrain.py) if [ -n "${LAUNCH:-}" ]; then $LAUNCH -- "$@"; else command python "$@"; fi ;;
     *) command python "$@" ;;
   esac
 }

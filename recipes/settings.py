@@ -22,7 +22,7 @@ def main(config: Path) -> None:
 
 def override(config: Path, out: Path, changes: list[str]) -> None:
     """Exits with a sentence for a section that the configuration lacks, and for a name that is no
-    option of any verb, nor a setting of the recipe; whether it is one of the verb that reads the
+    option of any verb or program, nor a setting of the recipe; whether it is one of the verb that reads the
     section, that verb says at its stage.
     """
     from speechssl.cli import VERBS, config_of
@@ -46,6 +46,9 @@ def override(config: Path, out: Path, changes: list[str]) -> None:
                 script.read_text(encoding="utf-8"),
             )
         )
+    for program in config.parent.glob("*.py"):  # options of the recipe's own
+        fields = r"^    (\w+): [^=\n]+ = option\("
+        known.update(re.findall(fields, program.read_text(encoding="utf-8"), re.MULTILINE))
     known = {name.replace("_", "-") for name in known}
     for change in changes:
         place, _, text = change.partition("=")

@@ -221,6 +221,8 @@ def evaluate(
     """
     from dataclasses import replace
 
+    from speechssl.eval.spoken_qa import run_evaluation
+
     systems = [systems] if isinstance(systems, str) else systems
     conditions = [conditions] if isinstance(conditions, str) else conditions
     plan = Qa(
@@ -232,14 +234,20 @@ def evaluate(
     )
     if "reader" in options:
         options["reading"] = replace(plan.reading, reader=str(options.pop("reader")))
-    paths = {name: Path(options[name]) for name in ("codebook", "errors") if options.get(name)}
+    parts = {name: options.pop(name) for name in ("encoder", "codebook", "dual") if name in options}
+    if parts:
+        encoder = parts.pop("encoder", None)
+        folders = {name: part and Path(part) for name, part in parts.items()}
+        options["parts"] = replace(plan.parts, encoder=encoder and str(encoder), **folders)
+    if options.get("errors"):
+        options["errors"] = Path(options["errors"])
     try:
-        plan = replace(plan, systems=None if systems is None else tuple(systems), **options | paths)
+        plan = replace(plan, systems=None if systems is None else tuple(systems), **options)
     except TypeError as error:
         raise InputError(
             f"evaluate has no such option ({error}); see `speechssl evaluate qa --help`"
         ) from error
-    plan.evaluate()
+    run_evaluation(plan)
     return list(read_rows(plan.out / "results.jsonl"))
 
 

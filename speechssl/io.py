@@ -687,13 +687,6 @@ def _in_models(name: str) -> Path | None:
     )
 
 
-def hash_of_others(folder: Path) -> dict[str, str]:
-    """What lies beside the weights of a text encoder that was pre-trained here: its settings, its
-    tokeniser, its head."""
-    paths = sorted([*folder.glob("*.json"), *folder.glob("*/*.safetensors")])
-    return {path.relative_to(folder).as_posix(): hash_files([path]) for path in paths}
-
-
 def hash_of_weights(name: str) -> str | None:
     """Of a Hugging Face checkpoint that lies on this machine; None where there is none. name: as
     `checkpoint_folder` takes it."""

@@ -366,6 +366,23 @@ class EvalOptions:
             )
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What a folder of models is made of, by path, hub id or shipped name."""
+
+    encoder: str = option(MISSING, ENCODERS)
+    codebook: Path | None = option(
+        None,
+        "codebook of the encoder: what `units fit`, import or transfer wrote, or a shipped name",
+    )
+    dual: Path | None = option(None, "folder of `train dual`, on units of this codebook")
+    ctc: Path | None = option(None, "folder of `train ctc`, on this encoder")
+    text_qa: Path | None = option(
+        None, "folder of `train text-qa`, or a question-answering model of Hugging Face"
+    )
+    speechbert: Path | None = option(None, "folder of `train speechbert`, on this encoder")
+
+
 def settings(options: Any) -> dict[str, Any]:
     """The options that decide what is made, as a stage and a card have them: not where curves are
     sent, nor how a model would have been evaluated that never was, nor that all weights are

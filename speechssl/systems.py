@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -65,7 +65,7 @@ from speechssl.io import (
     read_json,
     stage,
 )
-from speechssl.options import shipped
+from speechssl.options import Parts, shipped
 from speechssl.text import NGRAM, language_of
 from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import load_codebook
@@ -611,42 +611,30 @@ SYSTEMS = {  # system -> parts it needs beside the encoder
 LEFT_OUT = ("checkpoints", "sweep", "made_from.json", ".*")  # of a training folder
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What a folder of models is made of, by path, hub id or shipped name."""
-
-    encoder: str
-    codebook: Path | str | None = None
-    dual: Path | str | None = None
-    ctc: Path | str | None = None
-    text_qa: Path | str | None = None
-    speechbert: Path | str | None = None
-
-    def folders(self) -> dict[str, Path]:
-        """Name in a folder of models -> where the part lies. Raises InputError for a part that is
-        missing or something else."""
-        folders: dict[str, Path] = {}
-        for part, kinds in KINDS.items():
-            if (source := getattr(self, part)) is None:
-                continue
-            # which may be a checkpoint of Hugging Face
-            name, text = part.replace("_", "-"), "text QA" in kinds
-            folder = shipped(Path(source)) or Path(source)
-            folder = checkpoint_folder(folder, "reader") if text else folder
-            if not folder.is_dir():
-                raise InputError(
-                    f"--{name} {source} is not a folder; give one that `speechssl train` wrote"
-                )
-            card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
-            kind = str(card.get("what") or card.get("kind") or "")
-            if kind not in kinds and (kind or not text or not (folder / "config.json").is_file()):
-                what = f"holds a {kind}" if kind else "has no card that says what it is"
-                raise InputError(
-                    f"--{name} {source} {what}, and a {' or '.join(kinds)} is "
-                    "wanted; give its folder"
-                )
-            folders[name] = folder
-        return folders
+def folders_of(parts: Parts) -> dict[str, Path]:
+    """Name in a folder of models -> where the part lies. Raises InputError for a part that is
+    missing or something else."""
+    folders: dict[str, Path] = {}
+    for part, kinds in KINDS.items():
+        if (source := getattr(parts, part)) is None:
+            continue
+        # which may be a checkpoint of Hugging Face
+        name, text = part.replace("_", "-"), "text QA" in kinds
+        folder = shipped(source) or source
+        folder = checkpoint_folder(folder, "reader") if text else folder
+        if not folder.is_dir():
+            raise InputError(
+                f"--{name} {source} is not a folder; give one that `speechssl train` wrote"
+            )
+        card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+        kind = str(card.get("what") or card.get("kind") or "")
+        if kind not in kinds and (kind or not text or not (folder / "config.json").is_file()):
+            what = f"holds a {kind}" if kind else "has no card that says what it is"
+            raise InputError(
+                f"--{name} {source} {what}, and a {' or '.join(kinds)} is wanted; give its folder"
+            )
+        folders[name] = folder
+    return folders
 
 
 def bundle(parts: Parts, out: Path) -> dict[str, Any]:
@@ -656,7 +644,7 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
     Raises InputError for parts that are missing, of another kind, or not made for each other;
     nothing is left then.
     """
-    folders = parts.folders()
+    folders = folders_of(parts)
     if parts.dual is not None and parts.codebook is None:
         raise InputError(
             f"--dual {parts.dual} reads units; give the codebook that made them as "
@@ -690,8 +678,8 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
 @contextmanager
 def linked(parts: Parts) -> Iterator[Path]:
     """A folder of models that links the parts, and is removed at the end. Raises InputError as
-    `Parts.folders`."""
-    folders = parts.folders()
+    `folders_of`."""
+    folders = folders_of(parts)
     with tempfile.TemporaryDirectory(prefix="speechssl-models-") as temporary:
         place(parts, folders, Path(temporary), copy=False)
         with named_as_given(parts, Path(temporary)):

@@ -663,8 +663,7 @@ def rows_named(tokenizer: PreTrainedTokenizerBase, symbols: Sequence[str]) -> li
         raise InputError(
             f"the tokeniser has no token {lacking[0]!r}, and {len(lacking)} of {len(symbols)} "
             "symbols have none; give one that "
-            "was pre-trained on them (speechssl pretrain text --data symbols), or, of `text "
-            "classify`, another --assignment"
+            "was pre-trained on them, or another --assignment"
         )
     return [ids[symbol] for symbol in symbols]
 
@@ -923,8 +922,8 @@ class Shift:
         if len(self.vector) != encoder.config.hidden_size:  # type: ignore[union-attr]
             raise InputError(
                 f"the shift has {len(self.vector)} numbers and the encoder a width of "
-                f"{encoder.config.hidden_size}; make "  # type: ignore[union-attr]
-                "one of this encoder with `speechssl text vector`"
+                f"{encoder.config.hidden_size}; give "  # type: ignore[union-attr]
+                "one of this encoder"
             )
         changed(encoder, self.layer, lambda hidden: hidden + self.vector.to(hidden))
 
@@ -959,7 +958,5 @@ def load_shift(path: Path) -> tuple[Shift, dict[str, Any]]:
             if metadata.get("hash", shift._hash) != shift._hash:  # older ones have none
                 raise ValueError("it was changed after it was made")
     except (OSError, SafetensorError, KeyError, ValueError) as error:
-        raise InputError(
-            f"{path} is no shift ({error}); make one with `speechssl text vector`"
-        ) from error
+        raise InputError(f"{path} is no shift ({error}); make it again") from error
     return shift, {"layer": shift.layer, "hash": hash_files([path])} | shift.made

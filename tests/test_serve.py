@@ -21,12 +21,13 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechssl import serve
 from speechssl.audio import read_audio
 from speechssl.cli import main
 from speechssl.data.asked import LONGEST_QUESTION
 from speechssl.errors import InputError
-from speechssl.serve import Answerer, Limits, answered, at_snr, check_port, read_upload
+from speechssl.serve import page
+from speechssl.serve.options import Limits
+from speechssl.serve.page import Answerer, answered, at_snr, check_port, read_upload
 from speechssl.signal import active_level, rms_level
 from speechssl.systems import QA
 
@@ -191,7 +192,7 @@ def test_an_answer_that_takes_too_long_ends_and_the_next_one_does_not(
     speech: tuple[Path, Path], tmp_path: Path
 ) -> None:
     second = tmp_path / "second"
-    shutil.copytree(Path(serve.__file__).parent / "models/people-en", second)
+    shutil.copytree(Path(page.__file__).parents[1] / "models/people-en", second)
     passage, question = (read_audio(path) for path in speech)
     answerer = Answerer(["people-en", str(second)], (["dual"], None, "en", None), timeout=60.0)
     try:
@@ -253,7 +254,7 @@ def test_everyone_is_let_in_with_a_warning_alone(monkeypatch, environment, capsy
     def stop() -> None:
         raise InputError("no further")
 
-    monkeypatch.setattr(serve, "import_gradio", stop)
+    monkeypatch.setattr(page, "import_gradio", stop)
     for host, warned in (("0.0.0.0", True), ("127.0.0.1", False), ("localhost", False)):
         message = ended(capsys, "--host", host, "--port", str(free_port()))
         assert (

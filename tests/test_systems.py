@@ -21,9 +21,10 @@ from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import SharedEncoder
 from speechssl.errors import InputError
 from speechssl.io import differing, model_folder, read_json, write_json
+from speechssl.options import Parts
 from speechssl.report.build import evaluated_split
 from speechssl.results import read_rows
-from speechssl.systems import QA, Parts, bundle, linked, load_systems
+from speechssl.systems import QA, bundle, linked, load_systems
 from speechssl.units.kmeans import Codebook, load_codebook
 
 from .files import change_json, change_lines, refused
@@ -258,9 +259,11 @@ MODELS = model_folder("people-en")
 
 
 def parts(**changes: Any) -> Parts:
-    return Parts(
-        **{"encoder": "people-en/encoder", "codebook": "people-en/units.safetensors"} | changes
-    )
+    codebook = "people-en/units.safetensors"
+    given = {
+        name: value and Path(value) for name, value in ({"codebook": codebook} | changes).items()
+    }
+    return Parts("people-en/encoder", **given)
 
 
 @pytest.mark.slow
@@ -286,7 +289,7 @@ def test_parts_are_copied_and_every_system_of_them_is_loaded(tmp_path: Path) -> 
 
 def test_a_head_is_copied_with_its_ngram_which_is_a_part(tmp_path: Path) -> None:
     ctc = shutil.copytree(MODELS / "ctc", tmp_path / "ctc")
-    mine = Parts("people-en/encoder", ctc=ctc, text_qa="people-en/text-qa")
+    mine = Parts("people-en/encoder", ctc=ctc, text_qa=Path("people-en/text-qa"))
     card = bundle(mine, tmp_path / "mine")
     assert {"ctc", "ngram"} < set(card["parts"])
     beam, greedy = load_systems(tmp_path / "mine", ["cascade-ctc", "cascade-ctc-greedy"])
@@ -314,7 +317,7 @@ def test_a_reader_of_hugging_face_with_other_weights_is_another_part(
     folder = shutil.copytree(
         checkpoint("BERT", "AutoModelForQuestionAnswering"), tmp_path / "reader"
     )
-    mine = Parts("people-en/encoder", text_qa=str(folder))
+    mine = Parts("people-en/encoder", text_qa=folder)
     card = bundle(mine, tmp_path / "mine")
     assert bundle(mine, tmp_path / "mine") == card
     model = transformers.AutoModelForQuestionAnswering.from_pretrained(folder)

@@ -59,7 +59,7 @@ speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with assignments
 speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with pocketsphinx)
 WHISPERS=$(python recipes/whispers.py $(setting whispers))
 [ -z "$WHISPERS" ] || speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" --systems $WHISPERS $(with whispers)
-speechssl evaluate retrieval "$EXP/corpus" "$EXP/retrieval" --models "$MODELS" $(with retrieval) # the passage among all of them
+python recipes/minisqa/retrieval.py "$EXP/corpus" "$EXP/retrieval" --models "$MODELS" $(with retrieval) # the passage among all of them
 
 stage "9 the comparison: WER varied by noise, by smaller recognisers and by simulated errors; where the lines cross"
 speechssl train ctc "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc-small" $(with ctc-small)

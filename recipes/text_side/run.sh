@@ -8,7 +8,7 @@
 # Environment:
 #   PARTS="1 5"     only these parts: 1 artificial data, 2 other symbols, 3 the frozen transformer, 4 languages, 5 objectives and
 #                   devices, 6 language models of units, 7 loss surfaces; default: those of the configuration
-#   SYMBOLS="histone=H3.txt stability=TAPE"   published files for part 2 (speechssl prepare symbols --help), beside the configuration's
+#   SYMBOLS="histone=H3.txt stability=TAPE"   published files for part 2 (symbols.py --help), beside the configuration's
 #   GLUE=FOLDER     GLUE as it is published, a folder a task; adds the tasks that the configuration names to parts 1 and 5
 set -euo pipefail
 . recipes/options.sh
@@ -16,6 +16,7 @@ CONFIG=${1:-recipes/text_side/small.yaml}
 EXP=${2:-exp/text_side}
 SOURCE=${3:-}
 . recipes/spoken_qa.sh
+HERE=recipes/text_side # the programs of this recipe
 PARTS=${PARTS:-$(setting parts)}
 SEEDS=$(setting seeds)
 START_SEED=${SEEDS%% *} # of the encoders that all seeds of fine-tuning begin from
@@ -28,7 +29,7 @@ classify() { # ARM ENCODER [OPTION ...]
   [ -z "${GLUE:-}" ] || for task in $(setting glue); do tasks+=("$GLUE/$task"); done
   for task in "${tasks[@]}"; do
     for seed in $SEEDS; do
-      speechssl text classify "$task" "$2" "$EXP" --arm "$1" "${@:3}" --seed "$seed" $(with classify)
+      python $HERE/classify.py "$task" "$2" "$EXP" --arm "$1" "${@:3}" --seed "$seed" $(with classify)
     done
   done
 }
@@ -48,7 +49,7 @@ text_reader() { # ARM SEED
   local start
   start=$(encoder "$1")
   if [ "$1" = scratch ]; then
-    speechssl pretrain text "$EXP/encoders/scratch-$2" --data none --tokenizer "$(encoder english)" --seed "$2" $(with scratch)
+    python $HERE/pretrain.py "$EXP/encoders/scratch-$2" --data none --tokenizer "$(encoder english)" --seed "$2" $(with scratch)
     start=$(encoder "scratch-$2")
   fi
   speechssl train text-qa "$EXP/corpus" "$EXP/models/text-$1-$2" --text-encoder "$start" --seed "$2" $(with text-qa)
@@ -79,14 +80,14 @@ if part 1 || part 5 || part 6 || part 7; then
   fi
   stage "1 corpus, units, sentence tasks, and an encoder of the text, whose vocabulary all others share"
   speechssl prepare minisqa "$EXP/corpus" $(with corpus)
-  speechssl prepare sentence-tasks "$TEXT" "$EXP/tasks" $(with tasks)
-  speechssl pretrain text "$EXP/encoders/english" --text "$TEXT" --seed "$START_SEED" $(with english)
+  python $HERE/sentence_tasks.py "$TEXT" "$EXP/tasks" $(with tasks)
+  python $HERE/pretrain.py "$EXP/encoders/english" --text "$TEXT" --seed "$START_SEED" $(with english)
 fi
 
 if part 1; then
   stage "2 part 1, artificial data: encoders that have only seen brackets, copies, shuffled runs"
   for data in $(setting data); do
-    speechssl pretrain text "$EXP/encoders/$data" --data "$data" --text "$TEXT" --tokenizer "$(encoder english)" --seed "$START_SEED" $(with artificial)
+    python $HERE/pretrain.py "$EXP/encoders/$data" --data "$data" --text "$TEXT" --tokenizer "$(encoder english)" --seed "$START_SEED" $(with artificial)
   done
   stage "3 part 1, fine-tuning on sentence tasks: from scratch, from artificial data, from English"
   classify scratch "$(encoder english)" --assignment scratch
@@ -104,7 +105,7 @@ if part 1; then
   stage "5 part 1, DUAL on units: how long is the plateau, alone and on top of pre-training on text?"
   corpus_units train test
   plateau() { # ARM ENCODER ASSIGNMENT SEED
-    speechssl text plateau "$EXP/corpus" "$EXP/units" "$EXP" --arm "$1" --text-encoder "$2" --assignment "$3" --seed "$4" $(with dual)
+    python $HERE/plateau.py "$EXP/corpus" "$EXP/units" "$EXP" --arm "$1" --text-encoder "$2" --assignment "$3" --seed "$4" $(with dual)
   }
   for seed in $SEEDS; do
     for arm in $(setting readers); do
@@ -112,7 +113,7 @@ if part 1; then
       else plateau "$arm" "$(encoder "$arm")" most-frequent "$seed"; fi
     done
     for data in $(setting alone); do # small encoders that have seen nothing else, units among it
-      speechssl pretrain text "$EXP/encoders/alone-$data-$seed" --data "$data" --units "$EXP/units" --tokenizer "$(encoder english)" \
+      python $HERE/pretrain.py "$EXP/encoders/alone-$data-$seed" --data "$data" --units "$EXP/units" --tokenizer "$(encoder english)" \
         --seed "$seed" $(with artificial)
       plateau "$data" "$(encoder "alone-$data-$seed")" most-frequent "$seed"
     done
@@ -121,13 +122,13 @@ if part 1; then
       plateau text "$TEXT_MODEL" most-frequent "$seed"
       plateau text.scratch "$TEXT_MODEL" scratch "$seed" # the same shape from random weights
       if [ -n "$(setting plain-mlm)" ]; then # the same shape and vocabulary, pre-trained on the text by MLM alone
-        speechssl pretrain text "$EXP/encoders/mlm-$seed" --text "$TEXT" --start "$TEXT_MODEL" --init default --seed "$seed" $(with mlm)
+        python $HERE/pretrain.py "$EXP/encoders/mlm-$seed" --text "$TEXT" --start "$TEXT_MODEL" --init default --seed "$seed" $(with mlm)
         plateau text.mlm "$(encoder "mlm-$seed")" most-frequent "$seed"
       fi
-      for data in $(setting warm-up); do # DATA, or DATA/OPTION=VALUE of pretrain text
+      for data in $(setting warm-up); do # DATA, or DATA/OPTION=VALUE of pretrain.py
         arm=text.${data//[\/=]/.} options=${data#"${data%%/*}"}
         warm=$EXP/encoders/${arm/./-}-$seed
-        speechssl pretrain text "$warm" --data "${data%%/*}" --units "$EXP/units" --start "$TEXT_MODEL" --seed "$seed" $(with warm) \
+        python $HERE/pretrain.py "$warm" --data "${data%%/*}" --units "$EXP/units" --start "$TEXT_MODEL" --seed "$seed" $(with warm) \
           ${options//\// --}
         plateau "$arm" "$warm/encoder" most-frequent "$seed"
       done
@@ -142,12 +143,12 @@ if part 2; then
     task=$EXP/symbols/$(basename "${kind#*=}" .txt)
     source=()
     [[ $kind != *=* ]] || source=(--source "${kind#*=}")
-    speechssl prepare symbols "${kind%%=*}" "$task" "${source[@]}" $(with symbols)
+    python $HERE/symbols.py "${kind%%=*}" "$task" "${source[@]}" $(with symbols)
     specific=$EXP/encoders/symbols-${task##*/}
-    speechssl pretrain text "$specific" --data symbols --symbols "$task" --seed "$START_SEED" $(with specific)
+    python $HERE/pretrain.py "$specific" --data symbols --symbols "$task" --seed "$START_SEED" $(with specific)
     for seed in $SEEDS; do
       symbols() { # ARM ENCODER ASSIGNMENT
-        speechssl text classify "$task" "$2" "$EXP" --arm "$1" --assignment "$3" --seed "$seed" $(with classify-symbols)
+        python $HERE/classify.py "$task" "$2" "$EXP" --arm "$1" --assignment "$3" --seed "$seed" $(with classify-symbols)
       }
       symbols specific "$specific/encoder" own
       symbols bert "$BERT" random
@@ -163,7 +164,7 @@ if part 3; then
   for task in $(setting frozen-tasks); do
     for seed in $SEEDS; do
       compute() { # ARM [OPTION ...]
-        speechssl text compute "$task" "$FROZEN" "$EXP" --arm "$1" "${@:2}" --seed "$seed" $(with "compute-${task##*/}")
+        python $HERE/compute.py "$task" "$FROZEN" "$EXP" --arm "$1" "${@:2}" --seed "$seed" $(with "compute-${task##*/}")
       }
       compute frozen
       compute statistics --init statistics
@@ -183,18 +184,18 @@ if part 4; then
       pinyin) letters=(--letters pinyin) ;; # Mandarin in Latin letters: symbols are shared
       copy) letters=(--letters apart) lexicon=(--lexicon same) second=$EXP/corpus ;; # English twice, no symbol shared
     esac
-    speechssl pretrain text "$EXP/encoders/$1-$2" --text "$EXP/corpus" --second-text "$second" "${letters[@]}" --seed "$2" $(with "$1")
-    speechssl text align "$EXP/corpus" "$second" "$(encoder "$1-$2")" "$EXP" --arm "$1" "${letters[@]}" "${lexicon[@]}" --seed "$2" $(with align)
+    python $HERE/pretrain.py "$EXP/encoders/$1-$2" --text "$EXP/corpus" --second-text "$second" "${letters[@]}" --seed "$2" $(with "$1")
+    python $HERE/align.py "$EXP/corpus" "$second" "$(encoder "$1-$2")" "$EXP" --arm "$1" "${letters[@]}" "${lexicon[@]}" --seed "$2" $(with align)
   }
   for seed in $SEEDS; do
     for arm in $(setting languages); do bilingual "$arm" "$seed"; done
-    speechssl pretrain text "$EXP/encoders/random-weights-$seed" --data none --tokenizer "$(encoder "bilingual-$seed")" --seed "$seed" $(with scratch)
-    speechssl text align "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "random-weights-$seed")" "$EXP" --arm random-weights --seed "$seed" $(with align)
-    speechssl text translate "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "bilingual-$seed")" "$EXP" --arm bilingual --seed "$seed" $(with translate)
+    python $HERE/pretrain.py "$EXP/encoders/random-weights-$seed" --data none --tokenizer "$(encoder "bilingual-$seed")" --seed "$seed" $(with scratch)
+    python $HERE/align.py "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "random-weights-$seed")" "$EXP" --arm random-weights --seed "$seed" $(with align)
+    python $HERE/translate.py "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "bilingual-$seed")" "$EXP" --arm bilingual --seed "$seed" $(with translate)
   done
   for name in $(setting multilingual); do
     case $name in intfloat/multilingual-e5-small) speechssl models get "${name#*/}" ;; esac
-    speechssl text align "$EXP/corpus" "$EXP/corpus-zh" "$name" "$EXP" --arm "${name##*/}" $(with align)
+    python $HERE/align.py "$EXP/corpus" "$EXP/corpus-zh" "$name" "$EXP" --arm "${name##*/}" $(with align)
   done
 
   stage "9 part 4, question answering from English to Mandarin, as it is and with shifts"
@@ -203,7 +204,7 @@ if part 4; then
     speechssl evaluate qa "$EXP/corpus-zh" "$EXP/answers-zh" --systems text --reader "$EXP/models/text-$1-$2" "${@:3}" $(with evaluate)
   }
   vector() { # FILE FIRST SECOND ENCODER [OPTION ...]
-    speechssl text vector "$2" "$3" "$4" "$1" "${@:5}" $(with vector)
+    python $HERE/vector.py "$2" "$3" "$4" "$1" "${@:5}" $(with vector)
   }
   transfer() { # NAME ENCODER SEED LAYER SECTION: a reader of English is asked in Mandarin, as it is and with both shifts
     local name=$1 start=$2 seed=$3 layer=(--layer "$4") section=$5 shifts=$EXP/shifts/$1-$3
@@ -233,10 +234,10 @@ if part 4; then
   speechssl units extract "$EXP/corpus-zh" "$EXP/models/encoder" "$EXP/models/units.safetensors" "$EXP/units-zh" --split train
   UNITS=(--units "$EXP/units" --second-units "$EXP/units-zh")
   for seed in $SEEDS; do
-    speechssl pretrain text "$EXP/encoders/units-$seed" --data units "${UNITS[@]}" --seed "$seed" $(with unit-mlm)
-    speechssl pretrain text "$EXP/encoders/units-random-$seed" --data none --tokenizer "$(encoder "units-$seed")" --seed "$seed" $(with scratch)
+    python $HERE/pretrain.py "$EXP/encoders/units-$seed" --data units "${UNITS[@]}" --seed "$seed" $(with unit-mlm)
+    python $HERE/pretrain.py "$EXP/encoders/units-random-$seed" --data none --tokenizer "$(encoder "units-$seed")" --seed "$seed" $(with scratch)
     for arm in units units-random; do
-      speechssl text align "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "$arm-$seed")" "$EXP" --arm "$arm" "${UNITS[@]}" --seed "$seed" $(with align)
+      python $HERE/align.py "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "$arm-$seed")" "$EXP" --arm "$arm" "${UNITS[@]}" --seed "$seed" $(with align)
     done
   done
 fi
@@ -244,7 +245,7 @@ fi
 if part 5; then
   stage "11 part 5, objectives: the same text and steps, something else to predict"
   for objective in $(setting objectives); do
-    speechssl pretrain text "$EXP/encoders/$objective" --text "$TEXT" --objective "$objective" --tokenizer "$(encoder english)" --seed "$START_SEED" $(with objective)
+    python $HERE/pretrain.py "$EXP/encoders/$objective" --text "$TEXT" --objective "$objective" --tokenizer "$(encoder english)" --seed "$START_SEED" $(with objective)
     classify "$objective" "$(encoder "$objective")"
   done
   if ! part 1; then # which has made these
@@ -258,13 +259,13 @@ if part 5; then
   mkdir -p "$DEVICES/readers"
   readers() { # ARM DEVICE ENCODER SEED: of units and of words
     local start=(--trained "$2" --text-encoder "$3" --seed "$4") reader=$DEVICES/readers/text-$1-$4
-    speechssl text plateau "$EXP/corpus" "$EXP/units" "$DEVICES" --arm "$1" "${start[@]}" $(with dual)
+    python $HERE/plateau.py "$EXP/corpus" "$EXP/units" "$DEVICES" --arm "$1" "${start[@]}" $(with dual)
     speechssl train text-qa "$EXP/corpus" "$reader" "${start[@]}" $(with text-qa)
     speechssl evaluate qa "$EXP/corpus" "$DEVICES/answers" --systems text --reader "$reader" $(with evaluate)
   }
   for init in $(setting frozen-inits); do # the frozen transformer of part 3 as a reader, beside the device `frozen`
     for seed in $SEEDS; do
-      speechssl pretrain text "$EXP/encoders/$init-$seed" --data none --start "$START" --init "$init" --seed "$seed"
+      python $HERE/pretrain.py "$EXP/encoders/$init-$seed" --data none --start "$START" --init "$init" --seed "$seed"
       readers "frozen.$init" frozen "$(encoder "$init-$seed")" "$seed"
     done
   done
@@ -277,29 +278,29 @@ if part 5; then
         speechssl superb run "$DEVICES/superb" --data "$DEVICES/sets" --encoders "$SPEECH" --seed $SEEDS --finetune --trained "$device" $(with superb) ;;
     esac
   done
-  speechssl text devices "$EXP"
+  python $HERE/devices.py "$EXP"
 fi
 
 if part 6; then
   stage "13 part 6, language models of units: from a language model of text, and from scratch"
   corpus_units train dev test
-  speechssl prepare spoken-words "$EXP/corpus" "$EXP/words" $(with words)
+  python $HERE/spoken_words.py "$EXP/corpus" "$EXP/words" $(with words)
   speechssl units extract "$EXP/words/words.jsonl" "$EXP/models/encoder" "$EXP/models/units.safetensors" "$EXP/word-units"
   GPT=$(setting language-model)
   if [ -z "$GPT" ]; then # of the same text as the encoders, with their vocabulary
-    speechssl pretrain text "$EXP/encoders/gpt" --text "$TEXT" --objective causal --tokenizer "$(encoder english)" --seed "$START_SEED" $(with gpt)
+    python $HERE/pretrain.py "$EXP/encoders/gpt" --text "$TEXT" --objective causal --tokenizer "$(encoder english)" --seed "$START_SEED" $(with gpt)
     GPT=$(encoder gpt)
   fi
   probe() { # MODEL ARM
-    speechssl text probe "$1" "$EXP/units" "$EXP" --arm "$2" --spoken-words "$EXP/words" --word-units "$EXP/word-units" $(with probe)
+    python $HERE/probe.py "$1" "$EXP/units" "$EXP" --arm "$2" --spoken-words "$EXP/words" --word-units "$EXP/word-units" $(with probe)
   }
   for seed in $SEEDS; do
     for arm in text scratch; do
       lm=$EXP/models/lm-$arm-$seed rows=re-init
       [ "$arm" = text ] || rows=scratch
-      speechssl text unit-lm "$EXP/units" "$lm" --start "$GPT" --assignment $rows --eval-split dev --seed "$seed" $(with unit-lm)
+      python $HERE/unit_lm.py "$EXP/units" "$lm" --start "$GPT" --assignment $rows --eval-split dev --seed "$seed" $(with unit-lm)
       probe "$lm" "$arm"
-      speechssl text continue "$lm" "$EXP/units" "$EXP" --arm "$arm" $(with continue)
+      python $HERE/continuations.py "$lm" "$EXP/units" "$EXP" --arm "$arm" $(with continue)
     done
   done
   probe bigram bigram
@@ -309,7 +310,7 @@ if part 7; then
   stage "14 part 7, loss surfaces around readers of units and of words, from scratch and from text"
   corpus_units train dev
   around() { # READER ARM [OPTION ...]
-    speechssl text surface "$EXP/corpus" "$1" "$EXP" --arm "$2" "${@:3}" $(with surface)
+    python $HERE/surface.py "$EXP/corpus" "$1" "$EXP" --arm "$2" "${@:3}" $(with surface)
   }
   reader() { # ARM ENCODER ASSIGNMENT SEED
     speechssl train dual "$EXP/corpus" "$EXP/units" "$EXP/models/dual-$1-$4" --text-encoder "$2" --assignment "$3" --seed "$4" $(with reader)
@@ -331,5 +332,5 @@ stage "15 gains, and the page"
 ANSWERS=()
 for folder in "$EXP/answers" "$EXP/answers-zh"; do [ ! -d "$folder" ] || ANSWERS+=("$folder"); done
 [ ${#ANSWERS[@]} = 0 ] || ANSWERS=(--answers "${ANSWERS[@]}")
-speechssl text gains "$EXP" "${ANSWERS[@]}"
-speechssl report "$EXP"
+python $HERE/gains.py "$EXP" "${ANSWERS[@]}"
+python $HERE/page.py "$EXP"

@@ -60,7 +60,7 @@ for name in "${SETS[@]}"; do
 done
 
 stage "6 the passage that a question is about, among all of a test set"
-speechssl evaluate retrieval "$EXP/espeak" "$EXP/retrieval" --models "$MODELS" $(with retrieval)
+python recipes/minisqa/retrieval.py "$EXP/espeak" "$EXP/retrieval" --models "$MODELS" $(with retrieval)
 
 stage "7 the table; scores into the cards, and the figure that is drawn from them"
 python recipes/units/measured.py $(folders)

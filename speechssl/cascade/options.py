@@ -52,7 +52,7 @@ class ReaderOptions:
     max_answer_length: Count = option(30, "longest answer of a Hugging Face reader, in tokens")
     shift: Path | None = option(
         None,
-        "vector of `speechssl text vector` that is added to a layer of the reader, for another "
+        "vector (.safetensors) that is added to a layer of the reader, for another "
         "language than that of its training; "
         "its name is added to that of the system; default: that which the reader was trained "
         "with, if any",
@@ -182,7 +182,7 @@ class TrainTextQa:
     learning_rates: tuple[Amount, ...] = option((), LEARNING_RATES, least=1)
     shift: Path | None = option(
         None,
-        "vector of `speechssl text vector` that is added to a layer, in training and afterwards",
+        "vector (.safetensors) that is added to a layer, in training and afterwards",
     )
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(QaOptions(answer=30), "reader", without=("random_units",))

@@ -23,13 +23,9 @@ GROUPS = {  # first words of verbs -> what these are about
     "units": "fit, import, transfer and evaluate codebooks; extract units",
     "train": "train DUAL, SpeechBERT, the CTC head, the cascade's text QA, or multiple choice",
     "evaluate": (
-        "evaluate spoken QA, multiple choice, retrieval, and predictions of other "
-        "systems; the robustness grid"
+        "evaluate spoken QA, multiple choice, and predictions of other systems; the robustness grid"
     ),
     "superb": "the SUPERB benchmark: small heads on a frozen encoder",
-    "text": "experiments on text-pre-trained encoders: what do they know that units can use? "
-    "fine-tuning, the frozen transformer, "
-    "language models of units, loss surfaces, gains over scratch",
 }
 
 VERBS = {
@@ -61,9 +57,6 @@ VERBS = {
     "prepare voicebank-demand": Verb(
         "data.options:VoiceBankDemand", "data.superb_sets:prepare_voicebank_demand"
     ),
-    "prepare sentence-tasks": Verb("text_side.options:SentenceTasks"),
-    "prepare spoken-words": Verb("text_side.options:SpokenWords"),
-    "prepare symbols": Verb("text_side.options:Symbols"),
     "align": Verb("cascade.options:Align", "cascade.align:align_corpus"),
     "convert": Verb("encoders.options:Convert", "encoders.export:convert_encoder"),
     "models get": Verb("encoders.options:ModelsGet", "encoders.packages:get_model"),
@@ -72,7 +65,6 @@ VERBS = {
     "pretrain wav2vec2": Verb("pretrain.options:Wav2Vec2", "pretrain.run:pretrain_wav2vec2"),
     "pretrain continue": Verb("pretrain.options:Continue", "pretrain.run:continue_pretraining"),
     "pretrain spin": Verb("pretrain.options:Spin", "pretrain.spin:spin"),
-    "pretrain text": Verb("text_side.options:PretrainText"),
     "units fit": Verb("units.options:Fit", "units.fit:fit_units"),
     "units extract": Verb("units.options:Extract", "units.extract:extract_units"),
     "units transfer": Verb("units.options:Transfer", "units.fit:transfer_codebook"),
@@ -91,33 +83,19 @@ VERBS = {
     "train choice": Verb(
         "multiple_choice.options:TrainChoice", "multiple_choice.train:train_choice"
     ),
-    "evaluate qa": Verb("eval.options:Qa"),
-    "evaluate predictions": Verb("eval.options:Predictions"),
-    "evaluate robustness": Verb("eval.options:Robustness"),
-    "evaluate choice": Verb("eval.options:Choice"),
-    "evaluate retrieval": Verb("eval.options:Retrieval"),
-    "evaluate confusions": Verb("eval.options:Confusions"),
-    "compare": Verb("report.options:Compare"),
-    "superb run": Verb("eval.options:Superb"),
-    "superb speed": Verb("eval.options:SuperbSpeed"),
-    "superb export": Verb("eval.options:SuperbExport"),
-    "text classify": Verb("text_side.options:Classify"),
-    "text compute": Verb("text_side.options:Compute"),
-    "text plateau": Verb("text_side.options:Plateau"),
-    "text unit-lm": Verb("text_side.options:TextUnitLm"),
-    "text probe": Verb("text_side.options:Probe"),
-    "text continue": Verb("text_side.options:TextContinue"),
-    "text surface": Verb("text_side.options:Surface"),
-    "text align": Verb("text_side.options:TextAlign"),
-    "text translate": Verb("text_side.options:Translate"),
-    "text vector": Verb("text_side.options:Vector"),
-    "text gains": Verb("text_side.options:TextGains"),
-    "text devices": Verb("text_side.options:DeviceTable"),
-    "report": Verb("report.options:Report"),
-    "answer": Verb("cli.options:AnswerQuestions"),
-    "serve": Verb("cli.options:Serve"),
-    "bundle": Verb("cli.options:Bundle"),
-    "completion": Verb("cli.options:Completion"),
+    "evaluate qa": Verb("eval.options:Qa", "eval.spoken_qa:evaluate_qa"),
+    "evaluate predictions": Verb("eval.options:Predictions", "eval.spoken_qa:evaluate_predictions"),
+    "evaluate robustness": Verb("eval.options:Robustness", "eval.robustness:evaluate_robustness"),
+    "evaluate choice": Verb("eval.options:Choice", "eval.spoken_qa:evaluate_choice"),
+    "evaluate confusions": Verb("eval.options:Confusions", "eval.spoken_qa:evaluate_confusions"),
+    "compare": Verb("report.options:Compare", "report.comparison:compare_systems"),
+    "superb run": Verb("superb.options:Superb", "eval.superb:evaluate_superb"),
+    "superb speed": Verb("superb.options:SuperbSpeed", "eval.superb:time_superb"),
+    "superb export": Verb("superb.options:SuperbExport", "superb.export:export_encoder"),
+    "report": Verb("report.options:Report", "report.build:report"),
+    "answer": Verb("cli.options:AnswerQuestions", "cli.answer:answer_questions"),
+    "serve": Verb("serve.options:Serve", "serve.page:serve"),
+    "bundle": Verb("cli.options:Bundle", "cli.bundle:bundle_parts"),
 }
 
 

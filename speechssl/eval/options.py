@@ -1,63 +1,39 @@
-"""`speechssl evaluate` and `speechssl superb run | speed`: their options."""
+"""`speechssl evaluate`: its options."""
 
 from __future__ import annotations
 
-import os
-from abc import ABC, abstractmethod
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from speechssl.cascade.options import ReaderOptions
 from speechssl.errors import InputError
-from speechssl.io import alone
 from speechssl.options import (
     BF16,
-    CHECKPOINTS,
     DEVICE,
-    ENCODERS,
-    SNR,
     SNR_OVER,
-    Amount,
     Count,
-    Precision,
-    Share,
+    Parts,
     SnrOver,
-    Trained,
     Whole,
     argument,
-    changed,
-    flat,
     group,
-    noise_folders,
     option,
-    refuse_ineffective,
-    use_device,
 )
-from speechssl.pretrain.options import Adversary
-from speechssl.results import rows_in
+from speechssl.superb.options import Noisy
 
-CORES = os.cpu_count() or 1
 SPLIT = "split of the corpus: train, dev, test, or any other that it has"
 ROWS = (
     "folder for predictions/ and results.jsonl; only rows of the same systems and conditions "
     "are replaced"
 )
 READERS = "precision of the text encoders; bf16 is fast with AVX512-BF16 or AMX and slow without"
-SNRS = "SNRs in dB for conditions that name none"
-HEADS, CACHE = "heads", "cache of hidden states"  # titles in the help
-# the rates of SUPERB's rules for its constrained track
-LEADERBOARD = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
-PARTS = "DUAL from its parts, in the place of --models"
 CONDITION = "condition, as in `evaluate qa`"
-UPSTREAM = (
-    "fbank, mfcc, a model folder with encoder/ in it, or an encoder folder, .pt file, hub "
-    "id, shipped or torchaudio:NAME"
-)
+NOT_GIVEN: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conditions(ABC):
+class Conditions:
     """What evaluations of systems under conditions share."""
 
     corpus: Path = argument("prepared corpus")
@@ -73,16 +49,6 @@ class Conditions(ABC):
     bf16: bool = option(False, READERS, name="precision", values=BF16)
     device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
-
-    def run(self) -> list[dict[str, Any]]:
-        use_device(self.device)
-        with alone(self.out):
-            print(self.evaluate())
-            return rows_in(self.out)
-
-    @abstractmethod
-    def evaluate(self) -> str:
-        """Write predictions and rows; the table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,9 +87,11 @@ class Qa(Conditions):
     """
 
     models: str = option("people-en", "shipped set or model folder")
-    encoder: str | None = option(None, f"with --codebook and --dual: {ENCODERS}", under=PARTS)
-    codebook: Path | None = option(None, "codebook of --encoder", under=PARTS)
-    dual: Path | None = option(None, "reader of its units: a folder of `train dual`", under=PARTS)
+    parts: Parts = group(
+        Parts(NOT_GIVEN),
+        "DUAL from its parts, all three in the place of --models",
+        without=("ctc", "text_qa", "speechbert"),
+    )
     label: str | None = option(
         None, "name of the models in tables; default: that of --models or --dual"
     )
@@ -142,14 +110,12 @@ class Qa(Conditions):
     )
     reading: ReaderOptions = group(ReaderOptions(), "reader of words")
 
-    def evaluate(self) -> str:
-        from speechssl.eval.spoken_qa import run_evaluation
-
-        if self.encoder is None and self.codebook is None and self.dual is None:
-            return run_evaluation(self)
-        from speechssl.systems import Parts, linked
-
-        if self.encoder is None or self.codebook is None or self.dual is None:
+    def __post_init__(self) -> None:
+        """Raises InputError for some of the parts, and for parts beside --models."""
+        given = [self.parts.encoder, self.parts.codebook, self.parts.dual]
+        if all(part is None for part in given):
+            return
+        if None in given:
             raise InputError(
                 "--encoder, --codebook and --dual (the reader of units) go together; give all three"
             )
@@ -158,9 +124,6 @@ class Qa(Conditions):
                 f"--models {self.models} names all parts at once; leave it out, or "
                 "--encoder, --codebook and --dual"
             )
-        with linked(Parts(self.encoder, self.codebook, self.dual)) as folder:
-            label = self.label or "/".join(self.dual.parts[-2:])  # two readers may have one encoder
-            return run_evaluation(replace(self, models=str(folder), label=label))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,43 +151,6 @@ class Choice(Conditions):
     )
     split: str = option("dev", SPLIT)
 
-    def evaluate(self) -> str:
-        from speechssl.eval.spoken_qa import run_choice
-
-        return run_choice(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Retrieval(Conditions):
-    """evaluate first-stage retrieval under conditions: every question ranks all passages of the
-    split
-
-    Reports R@1, R@10 and MRR (times 100). Systems: METHOD-SOURCE or METHOD-SOURCE@N.
-    Methods: bm25 and tfidf (shared words; zh: characters; with @N n-grams of N letters; of units
-    n-grams, 3 without @N), embeddings (cosines of averaged vectors of a text encoder, of units of
-    those of dual/ in --models; the best window of N tokens counts, 254 without @N).
-    Sources: units, ctc, ctc-NAME, pocketsphinx, MODEL (of Hugging Face). Without audio, in the
-    condition clean alone: text (the reference), given (the corpus's own transcripts). Conditions
-    are those of `evaluate qa`.
-
-      speechssl evaluate retrieval corpus exp/mine \\
-        --systems bm25-text bm25-ctc tfidf-ctc@3 tfidf-units --conditions clean pink@5
-    """
-
-    models: str = option("people-en", "shipped set or model folder")
-    systems: tuple[str, ...] = option(
-        ("bm25-text", "bm25-ctc", "tfidf-units"), "systems, from those above", least=1
-    )
-    passages: Whole | None = option(None, "use only the first N passages, to ask about and to rank")
-    text_encoder: str = option(
-        "minilm", "text encoder for embeddings of words: minilm, a folder or a hub id"
-    )
-
-    def evaluate(self) -> str:
-        from speechssl.eval.retrieval import run_retrieval
-
-        return run_retrieval(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
@@ -246,13 +172,6 @@ class Predictions:
     condition: str = option("clean", f"{CONDITION}, under which the system answered")
     split: str = option("test", SPLIT)
     seed: Whole = option(0, "seed of the bootstrap")
-
-    def run(self) -> list[dict[str, Any]]:
-        from speechssl.eval.spoken_qa import import_predictions
-
-        with alone(self.out):
-            print(import_predictions(self))
-            return rows_in(self.out)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,38 +206,6 @@ class Confusions:
     seed: Whole = option(0, "seed of the noise")
     device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
-
-    def run(self) -> dict[str, Any]:
-        from speechssl.cascade.confusions import confusions_card, read_confusions
-        from speechssl.eval.spoken_qa import fit_on_corpus
-
-        use_device(self.device)
-        print(fit_on_corpus(self))
-        path = self.out / "confusions.json"
-        return {
-            "out": str(path),
-            "card": confusions_card(path),
-            "rates": read_confusions(path).rates._asdict(),
-        }
-
-
-@dataclass(frozen=True)
-class Noisy:
-    """Conditions of an evaluation in noise."""
-
-    seen: tuple[str, ...] = option((), "conditions that were used in training, as in `evaluate qa`")
-    unseen: tuple[str, ...] = option(
-        (), "noise that was not used in training: held-out, dev, kitchen.wav, a NAME of --noise"
-    )
-    snr: tuple[float, ...] = option((20.0, 10.0, 5.0, 0.0), SNRS)
-    snr_over: SnrOver = option("active", SNR_OVER)
-    at: float = option(5.0, "SNR in dB for the table clean | seen | unseen")
-    noise: tuple[str, ...] = option(
-        (), "folders of noise recordings: musan, fsd50k, ...", metavar="NAME=FOLDER"
-    )
-    voices: tuple[Path, ...] = option(
-        (), "recordings of other people, from which babble is mixed", name="babble"
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -377,240 +264,3 @@ class Robustness:
     seed: Whole = option(0, "seed of noise, heads, choice of recordings and bootstrap")
     device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
-
-    def run(self) -> list[dict[str, Any]]:
-        from speechssl.eval.robustness import results_folder, run_robustness
-
-        use_device(self.device)
-        with alone(self.out):
-            print(run_robustness(self))
-            return rows_in(results_folder(self))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Data:
-    """The sets of SUPERB, and how the encoder is computed."""
-
-    tasks: tuple[str, ...] = option(
-        ("all",),
-        "tasks: pr asr ks qbe sid asv sd ic sf er se ss, or all; =FOLDER names the set of one task",
-        least=1,
-        metavar="TASK[=FOLDER]",
-    )
-    data: Path | None = option(
-        None, "folder with a subfolder for each task that is not given as TASK=FOLDER"
-    )
-    precision: Precision = option("fp32", "precision of the encoder")
-    device: str = option("auto", DEVICE)
-    workers: Count = option(
-        CORES, "number of threads of the encoder, and of processes for the heads"
-    )
-    preset: Literal["auto", "published", "small"] = option(
-        "auto",
-        "sizes and steps of the heads: SUPERB's (published), or small (for an hour of speech on "
-        "a CPU); auto: small below 3 h",
-    )
-
-
-@dataclass(frozen=True)
-class HeadTraining:
-    """How heads, and the encoder with them, are trained on distorted speech."""
-
-    finetune: bool = option(False, "train the encoder with each head; default: keep it frozen")
-    upstream_rate: Amount | None = option(
-        None, "learning rate of the encoder, as a factor of the head's; default: 0.1"
-    )
-    trained: Trained | None = option(
-        None,
-        "with --finetune, weights of the encoder that are trained: all, frozen (norms and "
-        "positions alone), biases (BitFit), "
-        "adapters (which stay in the encoder) or lora (needs speechssl[peft]); default: all",
-    )
-    start: Path | None = option(
-        None,
-        "folder of trained heads to start from, such as "
-        "exp/superb/heads/mine; default: random heads",
-    )
-    distort: str | None = option(
-        None,
-        "train on distorted speech: kinds of distortion, such as m+g+r, also NAMEs of "
-        "--noise; default: clean speech",
-    )
-    distorted: Share | None = option(
-        None, "share of the training recordings to distort; default: 0.5"
-    )
-    snr_range: tuple[float, float] | None = option(
-        None, "range of the SNR in dB, drawn uniformly; default: 10 19", metavar=("LOW", "HIGH")
-    )
-    noise_cache: Path | None = option(
-        None, "folder to cache generated noise in; default: noise/ beside OUT"
-    )
-
-
-NEEDED = {  # option -> options that mean nothing without it
-    "finetune": ("upstream_rate", "trained"),
-    "distort": ("distorted", "snr_range", "noise_cache"),
-    "domain_adversary": tuple(
-        f"domain_adversary_{part}" for part in ("weight", "mode", "schedule")
-    ),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Superb:
-    """run SUPERB: train small heads on an encoder, frozen or fine-tuned, and evaluate them
-
-    Tasks: pr asr ks qbe sid asv sd ic sf er (SUPERB), se ss (its extension); `all` is all of them.
-    DATA has a folder for each task, as `speechssl prepare` writes them for the published sets;
-    `all` is every task whose folder exists (se needs speechssl[superb]). ks=FOLDER names the set of
-    one task: train.jsonl, dev.jsonl and test.jsonl with lines such as {"audio": "yes/1.wav",
-    "labels": {"keyword": "yes"}}.
-
-    Hidden states are computed once and cached in OUT/features. Learning rates are compared on dev
-    by successive halving, and the task's own is always trained to the end. With --seen and --unseen
-    the heads, trained on clean speech, are evaluated in noise as well. Writes OUT/results.jsonl and
-    superb.md; `speechssl report OUT` draws them. A killed run resumes.
-
-    --distort trains the heads on labelled distorted speech beside clean (kinds as in `speechssl pretrain continue --help`),
-    --finetune trains the encoder with each head, at its own smaller rate, and --domain-adversary is the domain-adversarial training
-    (DAT) of arXiv 2203.16104: the encoder is trained to mislead a classifier of the domain (clean
-    or distorted; or clean, m, g, r). Heads are then chosen by the mean of their scores on clean and
-    on distorted dev speech. Results have the encoder's name with +distorted,
-    +dat-binary-reversal-1, ... added; OUT/heads/NAME/TASK/seed-0/encoder is the trained encoder.
-
-      speechssl superb run exp/superb --encoders people-en --tasks all --data sets
-      speechssl superb run exp/superb --encoders mine=exp/mine --tasks ks sid --data fsdd \\
-        --unseen kitchen.wav --snr 10 5 0
-      speechssl superb run exp/dat --encoders people-en --tasks ks ic --data sets --finetune \\
-        --distort m+g+r --domain-adversary binary --learning-rates --seen m+g+r
-    """
-
-    out: Path = argument("folder for all output")
-    encoders: tuple[str, ...] = option(MISSING, UPSTREAM, least=1, metavar="[NAME=]WHERE")
-    sets: Data = group(Data(), "tasks and data")
-    learning_rates: tuple[Amount, ...] = option(
-        LEADERBOARD, "learning rates to compare; no value: only the task's own", under=HEADS
-    )
-    seed: tuple[Whole, ...] = option(
-        (0,),
-        "seed of heads and batches, or several; learning rates are tuned with the first",
-        least=1,
-        under=HEADS,
-    )
-    steps: Count | None = option(
-        None, "largest number of updates of every head; default: the preset's", under=HEADS
-    )
-    batch: Count | None = option(None, "recordings per update; default: the preset's", under=HEADS)
-    lm: Path | None = option(
-        None,
-        "ARPA language model for asr, such as LibriSpeech's 4-gram.arpa.gz; default: a 4-gram of "
-        "the training texts",
-        under=HEADS,
-    )
-    features: Literal["auto", "cached", "loop"] = option(
-        "auto",
-        "take hidden states from a cache, or run the encoder in the loop; auto: cache them if "
-        "there is room",
-        under=CACHE,
-    )
-    cache_gb: Amount = option(50.0, "largest size of OUT/features in GB, per encoder", under=CACHE)
-    train_only: bool = option(
-        False, "train heads and choose them on dev, without the test set", under=HEADS
-    )
-    noise: Noisy = group(Noisy(), "evaluation in noise")
-    training: HeadTraining = group(HeadTraining(), "training on distorted speech")
-    adversary: Adversary = group(
-        Adversary(), "training on distorted speech", without=("domain_adversary_layers",)
-    )
-
-    def run(self) -> list[dict[str, Any]]:
-        from speechssl.eval.superb import run_superb
-
-        print(run_superb(self, self._tuning()))
-        # none of --train-only
-        return rows_in(self.out) if (self.out / "results.jsonl").is_file() else []
-
-    def _tuning(self) -> Any:
-        """None where heads are trained on clean speech and a frozen encoder."""
-        from speechssl.augment.training import parse_distortions
-        from speechssl.superb.tuning import SHARE, UPSTREAM_RATE, Tuning
-
-        o = self.training
-        refuse_ineffective(flat(o) | changed(self.adversary), NEEDED)
-        adversary = self.adversary if self.adversary.domain_adversary else None
-        if not (o.finetune or o.distort or adversary):
-            if o.start:
-                raise InputError("--start needs --finetune or --distort; give one of them as well")
-            return None
-        distort = None
-        if o.distort:
-            share = SHARE if o.distorted is None else o.distorted
-            cache = o.noise_cache or self.out.parent / "noise"
-            drawn: dict[str, Any] = {
-                "probability": (share, share),
-                "snr": o.snr_range or SNR,
-                "snr_over": self.noise.snr_over,
-            }
-            distort = parse_distortions(
-                o.distort, noise_folders(self.noise.noise), seed=self.seed[0], cache=cache, **drawn
-            )
-        rate = (o.upstream_rate or UPSTREAM_RATE) if o.finetune else None
-        bf16 = self.sets.precision == "bf16"
-        return Tuning(
-            rate=rate,
-            distort=distort,
-            adversary=adversary,
-            bf16=bf16,
-            heads=o.start,
-            trained=o.trained or "all",
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SuperbSpeed:
-    """time the training of heads on cached features against training with the encoder in the loop
-
-    Both are timed alternately in one process, on the same batches of every task; the time of
-    caching is included. Appends rows `ratio_cached` to OUT/results.jsonl of a `superb run`.
-
-      speechssl superb speed people-en exp/superb --data sets
-    """
-
-    encoder: str = argument(f"{UPSTREAM}; NAME=WHERE names it")
-    out: Path = argument("folder of `superb run`")
-    sets: Data = group(Data(), "")
-    turns: Count = option(5, "number of batches to time on each side")
-
-    def run(self) -> list[dict[str, Any]]:
-        from speechssl.eval.superb import compare_cached
-
-        print(
-            compare_cached(
-                Superb(out=self.out, encoders=(self.encoder,), sets=self.sets), self.turns
-            )
-        )
-        return rows_in(self.out)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SuperbExport:
-    """export an encoder for s3prl's own runner of SUPERB
-
-    OUT gets the encoder in Hugging Face's format (verified as `speechssl convert` does), the
-    published settings of every task of SUPERB as s3prl's config files, run.sh with the command
-    lines, a README and a card. Finished work is kept.
-
-      speechssl superb export exp/hubert-2/encoder exp/s3prl
-      FLUENT_COMMANDS=/data/fluent_speech_commands_dataset bash exp/s3prl/run.sh ic
-    """
-
-    encoder: str = argument(CHECKPOINTS)
-    out: Path = argument("folder to make")
-
-    def run(self) -> None:
-        from speechssl.superb.export import export_upstream
-
-        card = export_upstream(self.encoder, self.out)
-        source = f"{card['made_from']['name']} ({card['made_from']['hash']})"
-        print(f"{self.out}: {source} for s3prl's upstreams {', '.join(card['upstreams'])}")
-        print(f"bash {self.out}/run.sh {'|'.join(card['tasks'])}")

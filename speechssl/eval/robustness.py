@@ -30,7 +30,7 @@ from speechssl.eval.run import (
     name_utterances,
     settings_of,
 )
-from speechssl.io import write_json, write_text
+from speechssl.io import alone, write_json, write_text
 from speechssl.options import noise_folders, parse_named
 from speechssl.results import (
     CASCADE,
@@ -44,6 +44,7 @@ from speechssl.results import (
     interval_text,
     markdown,
     nearest_snr,
+    rows_in,
     snr_note,
 )
 from speechssl.stats import (
@@ -70,6 +71,14 @@ ON_DEV = (
 
 def results_folder(o: Robustness) -> Path:
     return o.out if o.split == TEST else o.out / o.split
+
+
+def evaluate_robustness(o: Robustness) -> list[dict[str, Any]]:
+    """Fill the grid, print its tables, and return its rows. Raises InputError as `run_robustness`
+    does."""
+    with alone(o.out):
+        print(run_robustness(o))
+        return rows_in(results_folder(o))
 
 
 def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:

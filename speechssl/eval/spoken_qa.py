@@ -25,7 +25,12 @@ from tqdm import tqdm
 
 from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.cascade.confusions import confusions_card, fit_confusions, write_confusions
+from speechssl.cascade.confusions import (
+    confusions_card,
+    fit_confusions,
+    read_confusions,
+    write_confusions,
+)
 from speechssl.cascade.data import Recogniser, Transcript
 from speechssl.cascade.readers import find_reader, reader_suffix
 from speechssl.cascade.system import SIMULATED, CascadeSystem, load_recogniser
@@ -56,7 +61,15 @@ from speechssl.eval.run import (
     evaluate_files,
 )
 from speechssl.eval.scores import choice_lines, error_type, question_lines, write_lines
-from speechssl.io import differing, hash_files, hash_json, model_folder, read_json, write_json
+from speechssl.io import (
+    alone,
+    differing,
+    hash_files,
+    hash_json,
+    model_folder,
+    read_json,
+    write_json,
+)
 from speechssl.metrics import (
     WordErrors,
     exact_match,
@@ -81,11 +94,12 @@ from speechssl.results import (
     published_choice,
     read_rows,
     results_table,
+    rows_in,
     seconds_range,
     snr_note,
 )
 from speechssl.stats import Interval, mean_interval, ratio_interval
-from speechssl.systems import default_systems, load_systems
+from speechssl.systems import default_systems, linked, load_systems
 from speechssl.text import answer_tokens, error_metric
 
 if TYPE_CHECKING:
@@ -126,10 +140,25 @@ class Setup:
 # ---- spoken question answering
 
 
+def evaluate_qa(o: Qa) -> list[dict[str, Any]]:
+    """Evaluate the systems, print the table, and return the rows of `o.out`. Raises InputError for
+    systems, a corpus or conditions that there are not."""
+    with alone(o.out):
+        print(run_evaluation(o))
+        return rows_in(o.out)
+
+
 def run_evaluation(o: Qa) -> str:
     """Evaluate, append the rows, and return the table of everything in `o.out`/results.jsonl."""
+    if o.parts.dual is None:
+        return _evaluate_models(o, model_folder(o.models))
+    label = o.label or "/".join(o.parts.dual.parts[-2:])  # two readers may have one encoder
+    with linked(o.parts) as folder:
+        return _evaluate_models(replace(o, label=label), folder)
+
+
+def _evaluate_models(o: Qa, folder: Path) -> str:
     conditions = [parse_condition(c) for c in o.conditions]
-    folder = model_folder(o.models)
     names = o.systems or default_systems(folder)
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     transcripts = [
@@ -281,13 +310,22 @@ def passages_with_questions(corpus: Corpus) -> list[Passage]:
 # ---- multiple choice
 
 
+def evaluate_choice(o: Choice) -> list[dict[str, Any]]:
+    """Evaluate the systems, print the table, and return the rows of `o.out`. Raises InputError for
+    systems, a corpus or conditions that there are not."""
+    with alone(o.out):
+        print(run_choice(o))
+        return rows_in(o.out)
+
+
 def run_choice(o: Choice) -> str:
+    """Evaluate, append the rows, and return the table of everything in `o.out`/results.jsonl."""
     conditions = [parse_condition(c) for c in o.conditions]
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     loaded, folder = load_choice_systems(o.models, o.systems, o.bf16, data.language), Path(o.models)
     name = f"{folder.parent.name}/{folder.name}".lstrip("/")
     append_results(
-        o.out, evaluate_choice(loaded, data, conditions, Setup.of(o, name, model_folder(o.models)))
+        o.out, choose(loaded, data, conditions, Setup.of(o, name, model_folder(o.models)))
     )
     note = snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""
     published = published_choice(str(corpus_card(o.corpus).get("corpus", "")), o.split)
@@ -296,7 +334,7 @@ def run_choice(o: Choice) -> str:
     )
 
 
-def evaluate_choice(
+def choose(
     systems: Sequence[ChoiceSystem],
     corpus: Corpus,
     conditions: Sequence[Condition],
@@ -903,6 +941,14 @@ def by_length(
 # ---- answers of a system that is not ours
 
 
+def evaluate_predictions(o: Predictions) -> list[dict[str, Any]]:
+    """Score the answers, print the table, and return the rows of `o.out`. Raises InputError as
+    `import_predictions` does."""
+    with alone(o.out):
+        print(import_predictions(o))
+        return rows_in(o.out)
+
+
 def import_predictions(o: Predictions) -> str:
     """Score the predictions of another system, append the rows, and return the table of everything
     in `o.out`/results.jsonl.
@@ -1056,6 +1102,15 @@ def _check_seconds(file: Path, answers: Mapping[str, Mapping[str, Any]], data: C
 
 
 # ---- the confusions of a recogniser, fitted on a split that nothing is tested on
+
+
+def evaluate_confusions(o: Confusions) -> dict[str, Any]:
+    """Fit the error model, print its rates, and return them with its card. Raises InputError as
+    `fit_on_corpus` does."""
+    print(fit_on_corpus(o))
+    path = o.out / "confusions.json"
+    rates = read_confusions(path).rates._asdict()
+    return {"out": str(path), "card": confusions_card(path), "rates": rates}
 
 
 def fit_on_corpus(o: Confusions) -> str:

@@ -35,7 +35,6 @@ from speechssl.cascade.decode import read_arpa
 from speechssl.data.superb import DOCUMENTS, UtteranceSet, load_labelled, load_set
 from speechssl.encoders.load import SpeechEncoder, load_encoder, single_threaded
 from speechssl.errors import InputError, report_set_aside
-from speechssl.eval.options import LEADERBOARD, Data, Superb
 from speechssl.eval.run import (
     Encoded,
     FrozenMixtures,
@@ -64,6 +63,7 @@ from speechssl.results import (
     drawn_sentence,
     nearest_snr,
     read_rows,
+    rows_in,
     seeds_text,
     snr_note,
     unit,
@@ -83,6 +83,7 @@ from speechssl.superb.data import (
     Task,
     encoder_card,
 )
+from speechssl.superb.options import LEADERBOARD, Data, Superb, SuperbSpeed
 from speechssl.superb.tasks import ABOUT, ORDER, QBE, TASKS
 from speechssl.superb.tasks.classification import METRIC
 from speechssl.superb.tasks.diarisation import Diarisation
@@ -101,7 +102,7 @@ from speechssl.superb.train import (
     task_card,
     train_head,
 )
-from speechssl.superb.tuning import NO_HEADS, Tuning
+from speechssl.superb.tuning import NO_HEADS, Tuning, tuning_of
 from speechssl.timing import FrameGrid
 from speechssl.units.features import SPECTRAL, spectral_encoder
 
@@ -211,6 +212,13 @@ class ConditionAudio:
 
 
 # ---- the run
+
+
+def evaluate_superb(o: Superb) -> list[dict[str, Any]]:
+    """Run SUPERB, print the tables, and return the rows of `o.out`, of which --train-only has
+    none. Raises InputError as `run_superb` does."""
+    print(run_superb(o, tuning_of(o)))
+    return rows_in(o.out) if (o.out / "results.jsonl").is_file() else []
 
 
 def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
@@ -941,6 +949,13 @@ class TaskTiming(NamedTuple):
     @property
     def online(self) -> float:
         return self.updates * self.online_step
+
+
+def time_superb(o: SuperbSpeed) -> list[dict[str, Any]]:
+    """Time the tasks, print the table, and return the rows of `o.out`. Raises InputError as
+    `compare_cached` does."""
+    print(compare_cached(Superb(out=o.out, encoders=(o.encoder,), sets=o.sets), o.turns))
+    return rows_in(o.out)
 
 
 def compare_cached(o: Superb, turns: int) -> str:

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
+from speechssl.data.options import CORES
 from speechssl.data.records import (
     Corpus,
     Passage,
@@ -32,10 +33,9 @@ from speechssl.data.records import (
 from speechssl.encoders.load import load_encoder, single_threaded
 from speechssl.errors import InputError
 from speechssl.eval.compare import Scores, read_results
-from speechssl.eval.options import CORES
 from speechssl.eval.scores import answer_type
 from speechssl.eval.spoken_qa import METRICS, by_length, rows_of, score_questions
-from speechssl.io import model_folder, read_json
+from speechssl.io import alone, model_folder, read_json
 from speechssl.report.figures import ShownCondition, arrange, decibels
 from speechssl.report.options import Report
 from speechssl.report.page import (
@@ -57,8 +57,6 @@ from speechssl.report.spoken_qa import (
     qa_section,
 )
 from speechssl.report.superb import MAIN, Artefacts, of_superb, read_artefacts, superb_section
-from speechssl.report.text_side import TITLE as TEXT_SIDE
-from speechssl.report.text_side import Lectures, read_lectures, text_side_section
 from speechssl.results import (
     Row,
     Table,
@@ -70,7 +68,6 @@ from speechssl.results import (
     unit,
 )
 from speechssl.signal import ACTIVE
-from speechssl.text_side.runs import CONDITION
 from speechssl.units.features import UnitExtractor, extractor_of
 from speechssl.units.kmeans import load_codebook
 
@@ -91,7 +88,6 @@ def build_report(
     provenance: Mapping[str, str] | None = None,
     artefacts: Artefacts | None = None,
     synthetic: str = "",
-    lectures: Lectures | None = None,
     predicted: Predicted | None = None,
     listening: str = "",
 ) -> None:
@@ -101,8 +97,8 @@ def build_report(
     breakdowns: FF1 by length of the answer, clean speech. provenance: what, value (command,
     versions, hardware, date); questions, seeds and cards are added from the rows. synthetic: what a
     synthesiser spoke of the data of these rows; stands under the title and at every table of them.
-    artefacts, lectures: what a SUPERB run, and the text side's runs, left beside their rows.
-    listening: which questions the examples are. Raises InputError when there is nothing to show.
+    artefacts: what a SUPERB run left beside its rows. listening: which questions the examples are.
+    Raises InputError when there is nothing to show.
     """
     if not (rows or examples or breakdowns or tables):
         raise InputError(
@@ -111,11 +107,6 @@ def build_report(
     systems = [p.system for e in examples for p in e.predictions] + [
         b["system"] for b in breakdowns
     ]
-    every, lectures = (
-        rows,
-        lectures or Lectures(tuple(row for row in rows if row.condition == CONDITION)),
-    )
-    rows = [row for row in rows if row.condition != CONDITION]
     superb = of_superb(rows, artefacts or Artefacts())
     grid, others = of_grid(row for row in rows if not superb.shows(row))
     all_panels = (*superb.noisy, *panels(grid))
@@ -145,12 +136,9 @@ def build_report(
         superb_section(superb),
         qa_section(results, examples, breakdowns, synthetic, **more),
         robustness_section(all_panels, counted),
-        text_side_section(lectures),
         Section(tables=tables),
     ]
-    if lectures.rows and not rows:
-        title, heading = TEXT_SIDE, "Results"
-    elif superb and not others:
+    if superb and not others:
         title, heading = SUPERB, "In noise, task by task"
     else:
         title, heading = ROBUSTNESS if grid and not others else TITLE, "Results"
@@ -171,7 +159,7 @@ def build_report(
     details = stated | {
         name: value for name, value in facts.items() if value and name.lower() not in lower
     }
-    write_page(out, title, sections, details, synthetic, every, heading)
+    write_page(out, title, sections, details, synthetic, rows, heading)
 
 
 # ---- what all systems answered
@@ -267,6 +255,26 @@ def evaluated_split(out: Path) -> str:
     return str(splits.pop()) if len(splits) == 1 else "test"
 
 
+def report(o: Report) -> dict[str, str]:
+    """Write the page of a folder of results, and return where it is. Raises InputError as
+    `write_report` does."""
+    with alone(o.out):
+        write_report(o)
+    page = o.out / "report.html"
+    print(f"{page}: open it in a browser")
+    return {"page": str(page)}
+
+
+def made_with() -> dict[str, str]:
+    """Where, when and with what a page is made."""
+    versions = [f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "numpy")]
+    return {
+        "Machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
+        "Versions": ", ".join(versions),
+        "Date": date.today().isoformat(),
+    }
+
+
 def write_report(o: Report) -> None:
     """Write `out`/report.html from `out`/results.jsonl, `out`/predictions and
     `out`/degradation.json, and from
@@ -279,18 +287,8 @@ def write_report(o: Report) -> None:
     out, split = o.out, o.split or evaluated_split(o.out)
     rows = read_rows(out / "results.jsonl")
     seen = seen_sentence((row.system, row.seen) for row in rows)
-    artefacts, lectures, tables = (
-        read_artefacts(out, rows),
-        read_lectures(out, rows),
-        stored_tables(o),
-    )
-    details = {  # where, when and with what the page was made
-        "Machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
-        "Versions": ", ".join(
-            f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "numpy")
-        ),
-        "Date": date.today().isoformat(),
-    }
+    artefacts, tables = read_artefacts(out, rows), stored_tables(o)
+    details = made_with()
     if o.corpus:
         card = corpus_card(o.corpus)
         hashes = card.get("manifests")
@@ -313,14 +311,7 @@ def write_report(o: Report) -> None:
     predictions = [read_json(path) for path in out.glob("predictions/*/*.json")]
     # options and ranks have no place in a passage
     placed = not predictions or any("answers" in p for p in predictions)
-    spoken = [row for row in rows if row.condition != CONDITION]
-    if (
-        o.corpus is None
-        and placed
-        and not lectures.rows
-        and not of_grid(spoken)[0]
-        and not of_superb(spoken, artefacts)
-    ):
+    if o.corpus is None and placed and not of_grid(rows)[0] and not of_superb(rows, artefacts):
         raise InputError(
             f"{out / 'results.jsonl'} has neither SUPERB nor a robustness grid; give the corpus "
             "of the questions as well"
@@ -335,7 +326,6 @@ def write_report(o: Report) -> None:
         details,
         artefacts=artefacts,
         synthetic=" ".join(filter(None, [synthetic_note(o.corpus) if o.corpus else "", seen])),
-        lectures=lectures,
         predicted=questions.predicted,
         listening=questions.listening,
     )

@@ -32,7 +32,7 @@ from speechssl.eval.compare import (
     reads_reference,
     tables_of,
 )
-from speechssl.io import read_json, write_json, write_text
+from speechssl.io import alone, read_json, write_json, write_text
 from speechssl.report.figures import Drawing, Series, arrange, draw_interval, panels_in, svg_of
 from speechssl.report.options import Compare
 from speechssl.report.page import Section, grid_of, write_page
@@ -65,6 +65,14 @@ FEW = 15  # paired tests that the terminal shows
 NAMES = {"simulated": "Simulated errors", "recognisers": "Recognisers, clean speech"}
 SPOKEN = ("ff1", "f1", "em", "aos")  # metrics of question answering, whose predictions are listed
 APART = 8.0  # points of WER between conditions that are both named
+
+
+def compare_systems(o: Compare) -> dict[str, Any]:
+    """Compare, print the tables, and return what is in compare.json. Raises InputError as
+    `run_comparison` does."""
+    with alone(o.out):
+        print(run_comparison(o))
+        return read_json(o.out / "compare.json")
 
 
 def run_comparison(o: Compare) -> str:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from speechssl.eval.options import SPLIT
-from speechssl.io import alone, read_json
 from speechssl.options import Whole, argument, option
 
 
@@ -49,14 +47,6 @@ class Report:
         (), "recordings that `evaluate` mixed babble from", name="babble"
     )
 
-    def run(self) -> dict[str, Any]:
-        from speechssl.report.build import write_report
-
-        with alone(self.out):
-            write_report(self)
-        print(f"{self.out / 'report.html'}: open it in a browser")
-        return {"page": str(self.out / "report.html")}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Compare:
@@ -87,10 +77,3 @@ class Compare:
     systems: tuple[str, ...] = option((), "compare only these systems", least=1)
     common: bool = option(False, "use only the questions that all systems of a corpus answered")
     seed: Whole = option(0, "seed of the bootstrap")
-
-    def run(self) -> Any:
-        from speechssl.report.comparison import run_comparison
-
-        with alone(self.out):
-            print(run_comparison(self))
-            return read_json(self.out / "compare.json")

@@ -33,6 +33,7 @@ from speechssl.encoders.s3prl import PREFIX
 from speechssl.errors import InputError, packages_of
 from speechssl.io import hash_bytes, read_json, write_json, write_text
 from speechssl.superb.data import HeadSettings
+from speechssl.superb.options import SuperbExport
 from speechssl.superb.tasks import TASKS as PUBLISHED
 from speechssl.units.features import SPECTRAL
 
@@ -41,6 +42,14 @@ KIND = "encoder for s3prl's runner"
 HOP = 320  # samples; what s3prl's hf_* upstreams say whatever a checkpoint has
 # s3prl's upstreams that read transformers' folders
 NATIVE = {"hubert": "hf_hubert_custom", "wav2vec2": "hf_wav2vec2_custom"}
+
+
+def export_encoder(o: SuperbExport) -> None:
+    """Write the folder, and print what to run in it. Raises InputError as `export_upstream`."""
+    card = export_upstream(o.encoder, o.out)
+    source = f"{card['made_from']['name']} ({card['made_from']['hash']})"
+    print(f"{o.out}: {source} for s3prl's upstreams {', '.join(card['upstreams'])}")
+    print(f"bash {o.out}/run.sh {'|'.join(card['tasks'])}")
 
 
 def export_upstream(encoder: str | Path, out: Path) -> dict[str, Any]:

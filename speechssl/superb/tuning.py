@@ -39,7 +39,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.audio import read_audio
-from speechssl.augment.training import TrainingDistortions
+from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.data.superb import Utterance
 from speechssl.encoders.hubert import before_end, check_known, frames_of_samples
 from speechssl.encoders.load import file_hashes, load_checkpoint, save_encoder
@@ -47,13 +47,13 @@ from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.finetuning import merged, train_only
 from speechssl.io import hash_files, write_json
+from speechssl.options import noise_folders
 from speechssl.pretrain.model import DomainAdversary
 from speechssl.pretrain.options import Adversary
 from speechssl.superb.data import Batch, Loader, OnlineLoader
+from speechssl.superb.options import Superb
 from speechssl.superb.train import HeadRun, Trainer
 
-UPSTREAM_RATE = 0.1  # of the head's; the authors' repository: "at least ten times smaller"
-SHARE = 0.5  # of the training recordings that are distorted; ours
 NO_HEADS = ("qbe", "se", "ss")  # tasks without a head, or whose targets are the waves themselves
 # of `finetuning`: those that train something of an encoder
 TRAINED = ("all", "frozen", "biases", "adapters", "lora")
@@ -68,7 +68,7 @@ class Tuning:
     rate: the upstream's learning rate over the head's; None: it is frozen. distort: of the training
     speech; None: it is clean. bf16: the upstream computes in bf16 autocast. heads: a folder with
     TASK/seed-SEED/head.safetensors, from which training starts; None: random ones. Raises
-    InputError for a domain classifier that has nothing to do.
+    InputError for weights that are none of a speech encoder.
     """
 
     source: str = ""
@@ -86,12 +86,6 @@ class Tuning:
                 f"{', '.join(TRAINED)}, or leave out "
                 "--finetune: a head reads the weighted sum of a frozen encoder"
             )
-        if self.adversary and self.distort is None:
-            raise InputError(
-                "--domain-adversary needs distorted speech; give --distort, such as m+g+r"
-            )
-        if self.adversary and self.rate is None:
-            raise InputError("--domain-adversary trains the encoder; give --finetune as well")
 
     @property
     def name(self) -> str:
@@ -138,6 +132,33 @@ class Tuning:
             folder / "card.json",
             what | {"options": self.card | facts, "files": file_hashes(folder)},
         )
+
+
+def tuning_of(o: Superb) -> Tuning | None:
+    """What the options say, with all noise at hand; None where heads are trained on clean speech
+    and a frozen encoder."""
+    training = o.training
+    if not (training.finetune or training.distort):
+        return None
+    distort = None
+    if training.distort:
+        distort = parse_distortions(
+            training.distort,
+            noise_folders(o.noise.noise),
+            seed=o.seed[0],
+            probability=(training.distorted, training.distorted),
+            snr=training.snr_range,
+            cache=training.noise_cache or o.out.parent / "noise",
+            snr_over=o.noise.snr_over,
+        )
+    return Tuning(
+        rate=training.upstream_rate if training.finetune else None,
+        distort=distort,
+        adversary=o.adversary if o.adversary.domain_adversary else None,
+        bf16=o.sets.precision == "bf16",
+        heads=training.start,
+        trained=training.trained,
+    )
 
 
 @dataclass(frozen=True)

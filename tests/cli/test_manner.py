@@ -1,10 +1,9 @@
-"""What every verb takes: --json, -q, -v, --strict, and completion."""
+"""What every verb takes: --json, -q, -v and --strict."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import warnings
@@ -14,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from speechssl.cli import PATIENCE, VERBS, main, parse_arguments, versions
-from speechssl.cli.options import script
+from speechssl.cli import PATIENCE, main, parse_arguments, versions
 from speechssl.cli.parser import Manner, as_typed, take_manner
 from speechssl.errors import InputError, report_set_aside
 from speechssl.io import write_json
@@ -80,9 +78,6 @@ def test_an_input_that_is_not_there_is_named_before_torch_is_loaded(tmp_path: Pa
             "the audio file none.wav does not exist; check the path"
         ),
         "evaluate qa none out": "none does not exist; check corpus (prepared corpus)",
-        "pretrain text out --text none": (
-            "none does not exist; check --text (text: folder of .txt files"
-        ),
         "train dual . none out": (
             "none does not exist; check units (folder of `speechssl units extract`)"
         ),
@@ -120,9 +115,7 @@ def test_a_verb_that_adds_to_results_gives_their_rows_as_json(call: Any, tmp_pat
         results: Path
 
         def run(self) -> None:
-            row = Row(
-                "order", "bert", "text side", None, "accuracy", 50.0, 40.0, 60.0, 9, 0, "hash"
-            )
+            row = Row("order", "bert", "clean", None, "accuracy", 50.0, 40.0, 60.0, 9, 0, "hash")
             append_rows(self.results / "results.jsonl", [row])
 
     code, out, _ = call(Adds(tmp_path), "--json")
@@ -211,47 +204,6 @@ def test_versions_name_what_results_depend_on(capsys: pytest.CaptureFixture[str]
         and versions().startswith(short)
         and "\ntorch 2" in versions()
     )
-
-
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
-        ("speechssl un", {"units"}),
-        ("speechssl units fi", {"fit"}),
-        ("speechssl units extract --shard", {"--shard", "--shard-size"}),
-        ("speechssl units transfer a --read-out ", {"centroids", "linear"}),
-        ("speechssl answer --cl", {"--clip"}),
-        ("speechssl completion ", {"bash", "zsh"}),
-        ("speechssl models get whisper-b", {"whisper-base"}),
-        ("speechssl prepare symbols splice ", set()),  # a folder
-        ("speechssl prepare symbols --se", {"--sequences", "--seed"}),
-        ("speechssl units fit rec", set()),  # a file
-    ],
-)
-def test_bash_completes_verbs_options_and_choices(
-    typed: str, offered: set[str], tmp_path: Path
-) -> None:
-    bash = shutil.which("bash")
-    assert bash
-    words = typed.split(" ")
-    (tmp_path / "completion").write_text(script("bash"))
-    code = (
-        f"source {tmp_path}/completion; "
-        f"COMP_WORDS=({' '.join(w or chr(39) * 2 for w in words)}); "
-        f"COMP_CWORD={len(words) - 1}; "
-    )
-    ran = subprocess.run(
-        [bash, "-c", code + ("_speechssl; echo ${COMPREPLY[@]}")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert set(ran.stdout.split()) == offered and not ran.stderr
-
-
-def test_completion_knows_every_verb() -> None:
-    zsh = script("zsh")
-    assert all(verb.split()[-1] in zsh for verb in VERBS)
 
 
 def test_lengths_are_shown_in_a_unit_that_says_something() -> None:

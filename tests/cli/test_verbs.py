@@ -69,13 +69,11 @@ def test_a_log_gets_a_line_of_a_bar_now_and_then(monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_verb_that_runs_a_model_takes_a_device() -> None:
-    without = ("prepare", "models", "convert", "compare", "report", "bundle", "completion")
+    without = ("prepare", "models", "convert", "compare", "report", "bundle")
     without += (
         "units import",
         "evaluate predictions",
         "superb export",
-        "text gains",
-        "text devices",
     )
     named = {
         verb
@@ -114,10 +112,6 @@ def test_every_verb_that_runs_a_model_takes_a_device() -> None:
         (["evaluate", "qa", "a", "b", "--babbel", "c"], "did you mean --babble?"),
         # which are not drawn
         (["units", "evaluate", "a", "mfcc", "b", "--recordings", "3"], "did you mean --first?"),
-        (
-            ["text", "continue", "a", "b", "c", "--arm", "d", "--recordings", "3"],
-            "did you mean --first?",
-        ),
     ],
 )
 def test_an_unknown_verb_or_option_is_one_sentence(

@@ -17,7 +17,7 @@ from speechssl.data.options import ToeflQa
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.eval.compare import compare, read_results
-from speechssl.eval.spoken_qa import Setup, evaluate_choice
+from speechssl.eval.spoken_qa import Setup, choose
 from speechssl.io import differing, model_folder, read_json, write_json
 from speechssl.multiple_choice.system import Baseline, WrittenChoice, load_choice_systems
 from speechssl.report.build import write_report
@@ -88,7 +88,7 @@ class Listener:
 
 
 def run(systems, corpus, out, conditions=("clean",), seed=0):
-    return evaluate_choice(
+    return choose(
         systems,
         load_corpus(corpus, "dev"),
         [parse_condition(c) for c in conditions],

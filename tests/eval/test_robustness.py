@@ -20,7 +20,7 @@ from speechssl.augment import parse_condition
 from speechssl.cascade.options import ReaderOptions
 from speechssl.errors import InputError
 from speechssl.eval.grid import MAKERS, GridCell
-from speechssl.eval.options import Noisy, Robustness
+from speechssl.eval.options import Robustness
 from speechssl.eval.robustness import (
     against_cascade,
     clean_gain,
@@ -43,6 +43,7 @@ from speechssl.report.build import write_report
 from speechssl.report.options import Report
 from speechssl.results import read_rows
 from speechssl.stats import ItemScore
+from speechssl.superb.options import Noisy
 
 from ..files import refused
 from .test_grid import Roughness, recordings

@@ -16,7 +16,6 @@ from speechssl.cli import main
 from speechssl.encoders import store
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
-from speechssl.eval.options import Data, Superb
 from speechssl.eval.superb import (
     combine_folds,
     compare_cached,
@@ -31,6 +30,7 @@ from speechssl.pretrain.options import Adversary
 from speechssl.results import read_rows
 from speechssl.superb import data as features
 from speechssl.superb.data import CachedLoader, FeatureCache, HeadEvaluation, Measure, OnlineLoader
+from speechssl.superb.options import Data, Superb
 from speechssl.superb.tuning import Tuning
 
 from ..files import change_lines, read_lines, refused

@@ -268,7 +268,6 @@ def test_of_two_runs_in_one_folder_the_second_is_refused(
 
 VERBS: dict[str, tuple[object, ...]] = {  # that are no stages; OUT: where they write
     "evaluate choice": ("corpus", "OUT"),
-    "evaluate retrieval": ("corpus", "OUT", "--systems", "bm25-text"),
     "evaluate predictions": ("corpus", "OUT", "answers.json", "--name", "mine"),
     "evaluate robustness": ("OUT", "--encoders", "a=people-en", "--tasks", "ks=data"),
     "compare": ("results", "--out", "OUT"),

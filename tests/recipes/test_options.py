@@ -222,7 +222,7 @@ def test_files_that_vanish_while_the_folder_is_measured_are_passed_over(
         "walk",
         lambda top: ((folder, inside, [*names, ".gone.lock"]) for folder, inside, names in walked),
     )
-    assert main(["completion", "bash"]) == 0
+    assert main(["models", "list"]) == 0
     assert read_lines(tmp_path / "usage.jsonl")[0]["disk_gb"] == pytest.approx(2**-10, abs=5e-4)
 
 
@@ -232,7 +232,7 @@ def test_what_commands_took_becomes_a_table(
     monkeypatch.setenv("SPEECHSSL_USAGE", str(tmp_path / "usage.jsonl"))
     for stage in ("1 shells", "1 shells", "2 again"):
         monkeypatch.setenv("SPEECHSSL_STAGE", stage)
-        assert main(["completion", "bash"]) == 0
+        assert main(["models", "list"]) == 0
     rows = read_lines(tmp_path / "usage.jsonl")
     assert [row["stage"] for row in rows] == ["1 shells", "1 shells", "2 again"] and all(
         row["peak_gb"] > 0 for row in rows

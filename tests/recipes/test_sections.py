@@ -1,5 +1,5 @@
-"""The configurations of all recipes: every section holds options of a verb that its scripts call
-with it."""
+"""The configurations of all recipes: every section holds options of a verb, or of a program of the
+recipe, that its scripts call with it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from recipes.minisqa.retrieval import Retrieval
 from recipes.superb.minisuperb import MiniSuperb
 from speechssl.cli import VERBS, config_of
 from speechssl.cli.parser import check_section
 from speechssl.errors import InputError
 
 from ..corpora.make import Miniature
-from .shared import ROOT
+from .shared import ROOT, script
 
 # of scripts
 FILES = [
@@ -27,6 +28,7 @@ FILES = [
 IN_FUNCTIONS = {"minisqa": {"train dual"}, "robustness": {"superb run"}}
 PYTHON = {"multilingual"}  # sections of a script of the recipe
 PROGRAMS = {  # that are given a section, and their options
+    "recipes/minisqa/retrieval.py": Retrieval,
     "recipes/superb/minisuperb.py": MiniSuperb,
     "tests/corpora/make.py": Miniature,
 }
@@ -48,6 +50,15 @@ def calls(recipe: Path) -> list[tuple[str, str]]:
     return [
         (stage, line) for line in lines for stage in re.findall(r'\$\(with "?([^")]+)"?\)', line)
     ]
+
+
+def options_of_program(path: Path) -> type:
+    """The dataclass that a program of a recipe gives to `speechssl.cli.script`."""
+    program = script(f"{path.parent.name}/{path.name}")
+    (name,) = re.findall(r"sys\.exit\(script\(\w+, (\w+)\)\)", path.read_text())
+    options = getattr(program, name)
+    assert isinstance(options, type)
+    return options
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
@@ -75,6 +86,8 @@ def test_every_section_of_a_recipe_holds_options_of_its_verb(file: Path) -> None
             for program, config in PROGRAMS.items()
             if any(program in line for line in of_stage)
         }
+        programs = re.findall(r"python \$HERE/(\w+\.py)", "\n".join(of_stage))
+        configs |= {name: options_of_program(file.parent / name) for name in programs}
         refused = []
         for name, config in configs.items():
             try:

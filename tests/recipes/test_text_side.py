@@ -12,11 +12,12 @@ import pytest
 from speechssl.finetuning import METHODS
 from speechssl.io import read_json
 from speechssl.results import read_rows
-from speechssl.text_side.data import make_stream
-from speechssl.text_side.frozen import TASKS
-from speechssl.text_side.options import Objective
-from speechssl.text_side.published import GAIN, SURFACES, UNIT_LM
-from speechssl.text_side.tasks import GLUE, SOURCES
+from symbols import SOURCES
+from textside.data import make_stream
+from textside.options import Objective
+from textside.published import GAIN, SURFACES, UNIT_LM
+from textside.puzzles import TASKS
+from textside.tasks import GLUE
 
 from .shared import needs, run, sections
 

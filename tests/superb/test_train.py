@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.data.superb import Utterance, UtteranceSet, load_labelled
-from speechssl.eval.options import Superb
 from speechssl.superb.data import (
     CachedLoader,
     Featurizer,
@@ -26,6 +25,7 @@ from speechssl.superb.data import (
     padded,
     recordings_of,
 )
+from speechssl.superb.options import Superb
 from speechssl.superb.tasks.classification import Classification
 from speechssl.superb.train import (
     STATE,

@@ -275,17 +275,6 @@ def test_a_head_comes_with_its_encoder(run):
         load_encoder(head.upstream)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rate": 0.1, "adversary": DAT}, "give --distort, such as m"),
-        ({"distort": NOISE, "adversary": DAT}, "give --finetune"),
-    ],
-)
-def test_a_domain_classifier_needs_domains_and_an_upstream_that_learns(options, message):
-    refused(message, Tuning, "x", **options)
-
-
 def test_a_recording_that_is_too_short_is_named(run):
     # a frame of 1,500 samples
     found = run(rate=0.1, changes={"conv_stride": (5, 4, 4, 2, 2, 2, 2)})

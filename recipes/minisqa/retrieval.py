@@ -1,0 +1,408 @@
+"""First-stage retrieval: which passage is a question about? Systems rank passages by what they have
+in common with a question.
+
+    python recipes/minisqa/retrieval.py --help
+
+`Retrieval` says what systems there are. Embeddings are means of a text encoder's output
+over all tokens, as the model card of sentence-transformers/all-MiniLM-L6-v2 has it; of units the
+means of their rows in DUAL's embedding table (DUAL's reader always sees question and passage
+together; what it makes of either alone says nothing). Those of a passage are of windows of N
+tokens, half overlapping, and the best one counts (MaxP; Dai and Callan, arXiv 1905.09217). N-grams
+of N letters keep most of what is misheard.
+
+The right passage is the one that the question was asked about: another that answers it as well
+counts as wrong. Passages with equal scores are in random order; metrics are the expectation over
+these orders (McSherry and Najork 2008, ECIR), so that a system that scores everything alike is at
+chance.
+Letters: Q questions, P passages, B sequences, S tokens in a sequence, E embedding width.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from speechssl.augment import Condition, parse_condition
+from speechssl.cascade.data import Record, Transcript
+from speechssl.cascade.system import given_words, load_recogniser
+from speechssl.cli import script
+from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
+from speechssl.dual.data import collate, windows
+from speechssl.dual.model import load_reader
+from speechssl.dual.system import check_units_of, device_of, run_model
+from speechssl.encoders.load import hash_weights, remember_last, shared_encoder
+from speechssl.errors import InputError
+from speechssl.eval.options import Conditions
+from speechssl.eval.run import Encoding
+from speechssl.eval.scores import question_lines
+from speechssl.eval.spoken_qa import (
+    Scored,
+    Setup,
+    append_results,
+    evaluate_systems,
+    find_recordings,
+    models_name,
+    rounds_of,
+    table_of_rows,
+)
+from speechssl.io import alone, model_folder
+from speechssl.options import Whole, option
+from speechssl.results import Row, rows_in
+from speechssl.text import NGRAM, Terms, bm25, ngrams, normalise, tfidf, tokens
+from speechssl.textlm import MINILM, load_text_encoder, longest_sequence, special_tokens
+from speechssl.timing import RunLength
+from speechssl.units.features import UnitExtractor, extractor_of
+from speechssl.units.kmeans import load_codebook
+
+METHODS = ("bm25", "tfidf", "embeddings")
+# sources in the corpus, and the system of question answering that reads them
+WRITTEN = {"text": "text", "given": "cascade-given"}
+UNITS = "units"
+# tokens: with [CLS] and [SEP] the 256 of the model card, beyond which a text is cut off
+LONGEST = 254
+BATCH = 64  # sequences
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retrieval(Conditions):
+    """evaluate first-stage retrieval under conditions: every question ranks all passages of a split
+
+    Reports R@1, R@10 and MRR (times 100). Systems: METHOD-SOURCE or METHOD-SOURCE@N.
+    Methods: bm25 and tfidf (shared words; zh: characters; with @N n-grams of N letters; of units
+    n-grams, 3 without @N), embeddings (cosines of averaged vectors of a text encoder, of units of
+    those of dual/ in --models; the best window of N tokens counts, 254 without @N).
+    Sources: units, ctc, ctc-NAME, pocketsphinx, MODEL (of Hugging Face). Without audio, in the
+    condition clean alone: text (the reference), given (the corpus's own transcripts). Conditions
+    are those of `evaluate qa`.
+
+      python recipes/minisqa/retrieval.py corpus exp/mine \\
+        --systems bm25-text bm25-ctc tfidf-ctc@3 tfidf-units --conditions clean pink@5
+    """
+
+    models: str = option("people-en", "shipped set or model folder")
+    systems: tuple[str, ...] = option(
+        ("bm25-text", "bm25-ctc", "tfidf-units"), "systems, from those above", least=1
+    )
+    passages: Whole | None = option(None, "use only the first N passages, to ask about and to rank")
+    text_encoder: str = option(
+        "minilm", "text encoder for embeddings of words: minilm, a folder or a hub id"
+    )
+
+
+Content = Transcript | RunLength
+Item = tuple[Record, Content]
+
+
+@dataclass(frozen=True)
+class Retriever:
+    """Encodes every recording once, then scores every passage for every question."""
+
+    name: str
+    # record, samples (N,) float32 at 16 kHz; raises ValueError for what cannot be encoded
+    encode: Callable[[Record, Any], Content]
+    # questions, passages -> (Q, P), greater is better
+    score: Callable[[Sequence[Item], Sequence[Item]], np.ndarray]
+    card: Mapping[str, Any]
+    needs_audio: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Embedder:
+    """Vectors of questions and of windows of passages.
+
+    run: ids and mask (B, S) -> (B, E) of length 1. tokens: ids of what was found, (S,). longest:
+    tokens of a sequence, None: any number.
+    """
+
+    run: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    tokens: Callable[[Any], np.ndarray]
+    specials: tuple[int, int, int]  # ids of [CLS], [SEP] and [PAD]
+    card: Mapping[str, Any]
+    longest: int | None = None
+    bf16: bool = False
+
+    def score(self, window: int, questions: Sequence[Item], passages: Sequence[Item]) -> np.ndarray:
+        """(Q, P) cosines of question and best window. What has no tokens is one empty window.
+        window: tokens."""
+        cut: list[np.ndarray] = []
+        first = []
+        for _, content in passages:
+            ids = self.tokens(content)
+            first.append(len(cut))
+            cut += [
+                ids[w.first : w.stop] for w in windows(len(ids), window, (window + 1) // 2)
+            ] or [ids]
+        embedded = self._embed([self.tokens(content)[:LONGEST] for _, content in questions])
+        return np.maximum.reduceat(embedded @ self._embed(cut).T, first, axis=1)
+
+    def _embed(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
+        cls, sep, pad = self.specials
+        framed = [np.concatenate([[cls], ids, [sep]]).astype(np.int64) for ids in sequences]
+        run, device = lambda ids, mask, segments: self.run(ids, mask), device_of("auto")
+        return torch.stack(
+            run_model(
+                run,
+                device,
+                [(ids, len(ids)) for ids in framed],
+                partial(collate, pad=pad),
+                BATCH,
+                self.bf16,
+            )
+        ).numpy()
+
+
+def embedder_of_words(name: str, bf16: bool) -> Embedder:
+    """name: of a text encoder. Raises InputError where it cannot be loaded."""
+    model, tokenizer = load_text_encoder(name)
+    model.to(device_of("auto"))
+
+    def run(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return mean_pooled(model(input_ids=ids, attention_mask=mask).last_hidden_state, mask)
+
+    def encode(transcript: Transcript) -> np.ndarray:
+        return np.array(tokenizer(transcript.text, add_special_tokens=False)["input_ids"], np.int64)
+
+    card = {"text_encoder": hash_weights(model)} | ({"bf16": True} if bf16 else {})
+    return Embedder(run, encode, special_tokens(tokenizer), card, longest_sequence(model), bf16)
+
+
+def embedder_of_units(models: Path, extractor: UnitExtractor) -> Embedder:
+    """By the table of the DUAL in a model folder. Raises InputError where it is missing or of other
+    units."""
+    model, layout, card = load_reader(models / "dual")
+    check_units_of(models / "dual", card, extractor)
+    table = model.embedding.to(device_of("auto"))
+    specials = layout.cls, layout.sep, layout.pad
+    return Embedder(
+        lambda ids, mask: mean_pooled(table(ids), mask),
+        lambda runs: runs.units,
+        specials,
+        {"dual": card["weights"]},
+    )
+
+
+def mean_pooled(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """(B, S, E) and (B, S) -> (B, E), of length 1."""
+    return functional.normalize(
+        (hidden.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=1
+    )
+
+
+def shared_terms(
+    method: str, n: int | None, questions: Sequence[Item], passages: Sequence[Item]
+) -> np.ndarray:
+    """(Q, P) by `bm25` or `tfidf`. n: letters or units of a term; None: words, or of units
+    `NGRAM`."""
+
+    def terms(record: Record, content: Content) -> Terms:
+        if isinstance(content, RunLength):
+            return ngrams(content.units.tolist(), n or NGRAM)
+        return (
+            ngrams(normalise(content.text, record.language), n)
+            if n
+            else tokens(content.text, record.language)
+        )
+
+    score = {"bm25": bm25, "tfidf": tfidf}[method]
+    return score([terms(*q) for q in questions], [terms(*p) for p in passages])
+
+
+NAMES = re.compile(rf"({'|'.join(METHODS)})-([^@]+)(?:@([1-9]\d*))?")
+
+
+def load_retrievers(
+    models: Path,
+    names: Sequence[str],
+    text_encoder: str = MINILM,
+    bf16: bool = False,
+    language: str | None = None,
+) -> list[Retriever]:
+    """names: METHOD-SOURCE or METHOD-SOURCE@N. text_encoder: for embeddings of words; bf16: it
+    reads under autocast.
+
+    language: of the speech, for Whisper. Raises InputError for a system that there is not, and for
+    parts that are missing
+    or do not fit each other.
+    """
+    matched = [(name, NAMES.fullmatch(name)) for name in names]
+    for name, match in matched:
+        if match is None:
+            choices = ", ".join(f"{method}-SOURCE" for method in METHODS)
+            raise InputError(
+                f"there is no system {name!r}; choose {choices}, of the sources "
+                "text, given, units, ctc or a MODEL"
+            )
+    split = [match.groups() for _, match in matched if match]  # method, source, N
+    spoken = {source for _, source, _ in split if source not in WRITTEN}
+    encoder: Any = shared_encoder(models) if spoken else None
+    extractor: Any = (
+        extractor_of(encoder, load_codebook(models / "units.safetensors"))
+        if UNITS in spoken
+        else None
+    )
+
+    def load_source(source: str) -> tuple[str, Callable[[Record, Any], Content], Mapping[str, Any]]:
+        """What it is called, how it encodes, and its card."""
+        if source in WRITTEN:
+            return source, lambda record, _: given_words(WRITTEN[source], record), {"reads": source}
+        if source == UNITS:
+            name, encode, card = source, remember_last(extractor.units), extractor.card
+        else:
+            recogniser = load_recogniser(models, source, encoder, language)
+            name, encode, card = (
+                recogniser.name,
+                remember_last(recogniser.transcribe),
+                dict(recogniser.card),
+            )
+        return name, lambda _, samples: encode(samples), card
+
+    sources = {
+        source: load_source(source) for source in dict.fromkeys(source for _, source, _ in split)
+    }
+    embedders: dict[bool, Embedder] = {}  # of units, and of words
+    retrievers = []
+    for method, source, number in split:
+        name, encode, card = sources[source]
+        n, of_units = int(number) if number else None, source == UNITS
+        card = {"method": method, "n": n, **card}
+        score = partial(shared_terms, method, n)
+        if method == "embeddings":
+            if of_units not in embedders:
+                embedders[of_units] = (
+                    embedder_of_units(models, extractor)
+                    if of_units
+                    else embedder_of_words(text_encoder, bf16)
+                )
+            embedder, window = embedders[of_units], n or LONGEST
+            if embedder.longest is not None and max(window, LONGEST) + 2 > embedder.longest:
+                most = embedder.longest - 2
+                raise InputError(
+                    f"the text encoder of {method}-{source} reads {most} tokens at "
+                    f"once, not {max(window, LONGEST)}"
+                )
+            score = partial(embedder.score, window)
+            card |= embedder.card
+        suffix = f"@{n}" if n else ""
+        retrievers.append(
+            Retriever(f"{method}-{name}{suffix}", encode, score, card, source not in WRITTEN)
+        )
+    return retrievers
+
+
+# ---- evaluation: systems x conditions
+
+METRICS = ("r1", "r10", "mrr")
+BEST = 10  # passages that predictions list
+
+
+def evaluate_retrieval(o: Retrieval) -> list[dict[str, Any]]:
+    """Rank the passages, print the table, and return the rows of `o.out`. Raises InputError for
+    systems, a corpus or conditions that there are not."""
+    with alone(o.out):
+        conditions = [parse_condition(c) for c in o.conditions]
+        folder = model_folder(o.models)
+        data = first_passages(load_corpus(o.corpus, o.split), o.passages)
+        loaded = load_retrievers(folder, o.systems, o.text_encoder, o.bf16, data.language)
+        setup = Setup.of(o, models_name(folder), folder)
+        append_results(o.out, retrieve(loaded, data, conditions, setup))
+        print(table_of_rows(o, conditions))
+        return rows_in(o.out)
+
+
+def retrieve(
+    systems: Sequence[Retriever],
+    corpus: Corpus,
+    conditions: Sequence[Condition],
+    setup: Setup,
+) -> list[Row]:
+    """Fill in the rankings that are missing and return the rows of all of them. Raises InputError
+    without questions."""
+    items: list[Passage | Question] = [*corpus.passages.values(), *corpus.answerable]
+    records = {r.id: r for r in items}
+
+    def score(system: Retriever, predictions: Mapping[str, Any]) -> Scored:
+        scored, transcripts = score_ranks(predictions["ranks"], corpus), predictions["transcripts"]
+        return Scored(
+            scored,
+            transcripts,
+            question_lines(scored, corpus, transcripts, METRICS),
+            {"encoder": setup.models},
+        )
+
+    return evaluate_systems(
+        rounds_of(systems, corpus, conditions, setup.distorter),
+        corpus,
+        setup,
+        questions=list(records),
+        recordings=find_recordings(corpus, items),
+        encoding=lambda s: Encoding(
+            lambda i, samples: s.encode(records[i], samples), s.needs_audio
+        ),
+        answer=lambda s, features, _: rank(s, corpus, features),
+        score=score,
+        metrics=METRICS,
+        kind={"what": "retrieval"},
+    )
+
+
+def rank(system: Retriever, corpus: Corpus, features: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the passage of every question stands, and which are the best.
+
+    features: of recordings, by id. ranks: passages with a greater score, and passages with the same
+    (itself among them).
+    """
+    questions = [q for q in corpus.answerable if q.id in features and q.passage in features]
+    passages = [p for p in corpus.passages.values() if p.id in features]
+    ranks, best = {}, {}
+    if questions:
+        scores = system.score(
+            [(q, features[q.id]) for q in questions], [(p, features[p.id]) for p in passages]
+        )
+        place = {p.id: i for i, p in enumerate(passages)}
+        for question, row in zip(questions, scores, strict=True):
+            gold = row[place[question.passage]]
+            ranks[question.id] = [int((row > gold).sum()), int((row == gold).sum())]
+            best[question.id] = [passages[i].id for i in np.argsort(-row, kind="stable")[:BEST]]
+    return {
+        "ranks": ranks,
+        "best": best,
+        "transcripts": {i: x.text for i, x in features.items() if isinstance(x, Transcript)},
+    }
+
+
+@dataclass(frozen=True)
+class RankScore:
+    """One question's scores, 0 to 1: whether its passage is the first, whether it is among the
+    first ten, and 1 / rank."""
+
+    id: str
+    passage: str
+    r1: float
+    r10: float
+    mrr: float
+
+
+def score_ranks(ranks: Mapping[str, Sequence[int]], corpus: Corpus) -> list[RankScore]:
+    """ranks: of `rank`. A question that could not be asked scores 0."""
+    scored = []
+    for question in corpus.answerable:
+        values = [0.0, 0.0, 0.0]
+        if question.id in ranks:
+            above, equal = ranks[question.id]
+            places = np.arange(above + 1, above + equal + 1)  # all equally likely
+            values = [(places == 1).mean(), (places <= 10).mean(), (1 / places).mean()]
+        scored.append(RankScore(question.id, question.passage, *map(float, values)))
+    return scored
+
+
+if __name__ == "__main__":
+    sys.exit(script(evaluate_retrieval, Retrieval))

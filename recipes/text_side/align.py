@@ -1,0 +1,204 @@
+"""Measure by layer how near a text encoder has words and their translations.
+
+Given is the mean reciprocal rank of a word's translation among all words of the other language. A
+word is the mean of its tokens' states over its occurrences; near is a great cosine, as the vectors
+are and with the mean of each language taken away (zero-mean). Of units a word is what is spoken
+between its times in the manifest.
+Letters: W, X words, L layers, H hidden width.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from math import comb
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from speechssl.cli import script
+from speechssl.errors import InputError
+from speechssl.io import stage
+from speechssl.options import DEVICE, argument, option
+from speechssl.stats import BootstrapUnits
+from textside.languages import (
+    Pair,
+    States,
+    load_body,
+    room_of,
+    states_of,
+    two_languages,
+)
+from textside.options import ARM, RESULTS, TwoLanguages
+from textside.published import ALIGNMENT
+from textside.runs import decisive, encoder_named, run_folder, write_scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class Align(TwoLanguages):
+    """measure by layer how near a text encoder has words and their translations
+
+    Mean reciprocal rank of a word's translation among all words of the other language, both ways,
+    as the states are and with the mean of each language taken away. Words are read in their
+    contexts, in texts that need not be translations of each other. ENCODER is any text encoder, or
+    a reader of `train text-qa`. With --units words are what is spoken between their times.
+
+      python recipes/text_side/align.py minisqa-en minisqa-zh bert-base-multilingual-cased \\
+        exp/text_side \\
+        --arm mbert
+      python recipes/text_side/align.py minisqa-en minisqa-zh exp/bilingual/encoder \\
+        exp/text_side --arm bilingual
+      python recipes/text_side/align.py minisqa-en minisqa-en exp/copy/encoder exp/text_side \\
+        --arm copy \\
+        --letters apart --lexicon same
+      python recipes/text_side/align.py minisqa-en minisqa-zh exp/unit-mlm/encoder \\
+        exp/text_side --arm units \\
+        --units en --second-units zh
+    """
+
+    results: Path = argument(RESULTS)
+    arm: str = option(MISSING, ARM)
+    device: str = option("auto", DEVICE)
+
+
+CENTRED = "-zero-mean"  # ends the name of a task
+
+
+def reciprocal_ranks(
+    first: np.ndarray, second: np.ndarray, golds: Mapping[int, Sequence[int]]
+) -> dict[int, float]:
+    """Of the words that have translations, by number: 1 over the place of the nearest right one
+    among all of the others; equals
+    are wrong first. first: (W, H); second: (X, H); golds: which of the second are right.
+    """
+    unit = [
+        v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-12) for v in (first, second)
+    ]
+    near = unit[0] @ unit[1].T
+    ranks = {}
+    for word, right in golds.items():
+        wrong = np.ones(len(second), bool)
+        wrong[list(right)] = False
+        ranks[word] = 1 / (
+            1 + int((near[word][wrong] >= near[word][list(right)].max() - 1e-9).sum())
+        )
+    return ranks
+
+
+def chance(candidates: int, right: int = 1) -> float:
+    """The mean reciprocal rank of the first right one in a random order."""
+    every = comb(candidates, right)
+    return sum(
+        comb(candidates - k, right - 1) / every / k for k in range(1, candidates - right + 2)
+    )
+
+
+def align(o: Align) -> None:
+    """Take mean reciprocal ranks at every layer (once), rows of RESULTS.
+
+    Raises InputError where a text, a lexicon with words of both, or the encoder cannot be had.
+    """
+    folder = run_folder(o.results, ALIGNMENT, o.arm, o.seed)
+    two, identity = two_languages(o), encoder_named(o.encoder)
+    options = decisive(o)
+    with stage(folder, {**two.inputs, **identity}, options) as step:
+        if not step.done:
+            body = load_body(o.encoder)
+            room = room_of(body, o.length)
+            listed = [sorted({pair[i] for pair in two.pairs}) for i in (0, 1)]
+            read = [
+                states_of(body, two.sequences(i, listed[i], body, room), len(listed[i]), o.batch)
+                for i in (0, 1)
+            ]
+            pairs = pairs_read(two.pairs, listed, read, o)
+            words, golds = dictionary_of(pairs)
+            places = [[listed[i].index(word) for word in words[i]] for i in (0, 1)]
+            guessed = [
+                chance(len(words[1 - i]), len(right)) for i in (0, 1) for right in golds[i].values()
+            ]
+            facts = {
+                "pairs": len(pairs),
+                "chance": float(np.mean(guessed)),
+                "units": o.units is not None,
+            }
+            deepest = len(read[0].mean) - 1
+            details = identity | facts | {"options": options, "curve": [], "layers": deepest}
+            layers = []
+            for layer in range(deepest + 1):
+                values = {}
+                for name, less in (("", False), (CENTRED, True)):
+                    states = [
+                        s.words[layer][places[i]] - (s.mean[layer] if less else 0)
+                        for i, s in enumerate(read)
+                    ]
+                    ranks = [reciprocal_ranks(states[i], states[1 - i], golds[i]) for i in (0, 1)]
+                    task = f"{ALIGNMENT}-{layer}{name}"
+                    values[name] = write_ranks(o, task, words, golds, ranks, details)
+                layers.append(values)
+            step.finish({"what": "alignment of languages", "layers": layers} | facts)
+        card = step.card
+    best = max(range(len(card["layers"])), key=lambda n: card["layers"][n][""])
+    raw, less = (100 * card["layers"][best][name] for name in ("", CENTRED))
+    print(
+        f"{folder}: MRR {raw:.1f} % at layer {best}, zero-mean {less:.1f} %, chance "
+        f"{100 * card['chance']:.1f} %, {card['pairs']} pairs ({o.arm}, seed {o.seed})"
+    )
+
+
+def pairs_read(
+    pairs: Sequence[Pair], listed: Sequence[Sequence[str]], read: Sequence[States], o: Align
+) -> list[Pair]:
+    """The pairs both of whose words occur often enough. listed: words of either language, in the
+    order of their states. Raises InputError for too few."""
+    seen = [
+        {word for word, n in zip(listed[i], read[i].counts, strict=True) if n >= o.occurrences}
+        for i in (0, 1)
+    ]
+    kept = [(a, b) for a, b in pairs if a in seen[0] and b in seen[1]]
+    if min(len({pair[i] for pair in kept}) for i in (0, 1)) < 2:
+        raise InputError(
+            f"the lexicon {o.lexicon} has {len(kept)} pairs whose words both texts hold "
+            f"{o.occurrences} times or more; give a lexicon of these texts, or more text"
+        )
+    return kept
+
+
+def write_ranks(
+    o: Align,
+    task: str,
+    words: Sequence[Sequence[str]],
+    golds: Sequence[Mapping[int, Sequence[int]]],
+    ranks: Sequence[Mapping[int, float]],
+    details: Mapping[str, Any],
+) -> float:
+    """Write the reciprocal ranks of one layer in both directions; their mean."""
+    items = {
+        f"{'>' if i == 0 else '<'} {words[i][word]}": (1.0, rank)
+        for i in (0, 1)
+        for word, rank in ranks[i].items()
+    }
+    # a word and its translation are drawn together
+    drawn = [words[0][word] for word in ranks[0]]
+    drawn += [words[0][golds[1][word][0]] for word in ranks[1]]
+    units = BootstrapUnits("word", tuple((word,) for word in drawn))
+    both = {"directions": [float(np.mean(list(r.values()))) for r in ranks]}
+    write_scores(o.results, task, "mrr", o.arm, o.seed, items, {**details, **both}, units)
+    return float(np.mean([rank for _, rank in items.values()]))
+
+
+def dictionary_of(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[dict[int, list[int]]]]:
+    """The words of either language in order, and of every word, by its number, the numbers of its
+    translations."""
+    words = [sorted({pair[i] for pair in pairs}) for i in (0, 1)]
+    golds: list[dict[int, list[int]]] = [{}, {}]
+    for pair in pairs:
+        a, b = (words[i].index(pair[i]) for i in (0, 1))
+        golds[0].setdefault(a, []).append(b)
+        golds[1].setdefault(b, []).append(a)
+    return words, golds
+
+
+if __name__ == "__main__":
+    sys.exit(script(align, Align))

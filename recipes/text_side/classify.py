@@ -1,0 +1,323 @@
+"""Fine-tune an encoder on a classification task, and test it.
+
+BERT's way (arXiv 1810.04805, section 4.1): [CLS] text [SEP] pair [SEP], and a layer on the output
+of the first token. Symbols that are no tokens get rows of the embedding table as the units of DUAL
+do (`textlm.symbol_encoder`; for DNA, protein and music: 2103.07162). Letters: B sequences, S tokens
+in a sequence, C classes, K symbols, V tokens in the vocabulary, E width of the embeddings.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from speechssl.cli import script
+from speechssl.dual.data import collate, draw_batch
+from speechssl.dual.model import EncoderInputs
+from speechssl.dual.options import BATCH, DROPOUT, TEXT_ENCODER
+from speechssl.dual.system import run_model
+from speechssl.errors import InputError
+from speechssl.finetuning import train_only, trained_parameters
+from speechssl.io import stage
+from speechssl.options import (
+    BERT,
+    DEVICE,
+    TRAINED,
+    Count,
+    Trained,
+    TrainingOptions,
+    Whole,
+    argument,
+    group,
+    option,
+)
+from speechssl.textlm import (
+    ASSIGNMENTS,
+    SPECIALS,
+    load_text_encoder,
+    rows_named,
+    special_ids,
+    special_tokens,
+    symbol_encoder,
+    without_dropout,
+)
+from speechssl.trainer import Batch, check_share
+from textside.objectives import check_length
+from textside.options import ARM, RESULTS
+from textside.runs import (
+    columns,
+    decisive,
+    encoder_named,
+    fit_and_score,
+    run_folder,
+    value,
+    write_scores,
+)
+from textside.tasks import TaskExample, TextTask, load_task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classify:
+    """fine-tune an encoder on a classification task, and test it
+
+    DATA is a folder of `sentence_tasks.py`, one of GLUE as it is published (its name says
+    which: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI), or any folder with train.jsonl,
+    dev.jsonl and test.jsonl whose lines are {"text": ..., "pair": ..., "label": ...}. In the place
+    of a text a line may have "symbols", as `symbols.py` writes them: a sequence of DNA, of
+    notes, of anything, which get rows of the encoder as units do (--assignment). --assignment
+    scratch draws a new encoder, re-init new embeddings.
+    RESULTS/runs/TASK/ARM-SEED has what every test item got. A killed run resumes with the same
+    command.
+
+      python recipes/text_side/classify.py exp/tasks/order exp/dyck/encoder exp/text_side \\
+        --arm dyck-64 --seed 1
+      python recipes/text_side/classify.py exp/tasks/order exp/dyck/encoder exp/text_side \\
+        --arm scratch \\
+        --assignment scratch --seed 1
+      python recipes/text_side/classify.py GLUE/RTE bert-base-uncased exp/text_side --arm bert
+    """
+
+    data: Path = argument("folder of a task")
+    encoder: str = argument(TEXT_ENCODER)
+    results: Path = argument(RESULTS)
+    arm: str = option(MISSING, ARM)
+    assignment: str = option(
+        "own",
+        "own (the encoder's tokens; of symbols those of their names), re-init (new embeddings), "
+        "scratch (a new encoder as well); "
+        "of symbols also those of `train dual`",
+    )
+    device: str = option("auto", DEVICE)
+    training: TrainingOptions = group(TrainingOptions(1000, 5e-5, 100, **vars(BERT)), "training")
+    batch: Count = option(32, BATCH)
+    length: Count = option(
+        128, "tokens in a sequence, specials included; longer texts lose their tail"
+    )
+    dropout: bool = option(False, DROPOUT)
+    eval_every: Whole = option(0, "steps between scores, for curves; 0: only at the end")
+    trained: Trained = option("all", TRAINED)
+
+
+OWN, DRAWN = "own", ("re-init", "scratch")  # assignments of an encoder's own tokens
+Sequence_ = tuple[np.ndarray, int]  # ids (S,), and where its second segment begins
+
+
+def classify(o: Classify) -> None:
+    """Fine-tune (once) and test.
+
+    Raises InputError for a task that cannot be read, an assignment that does not suit it, sequences
+    longer than the encoder's positions, or where this arm and seed were run from other inputs.
+    """
+    check_share(o.batch)
+    task, seed = load_task(o.data), o.training.seed
+    folder = run_folder(o.results, task.name, o.arm, seed)
+    identity = encoder_named(o.encoder)
+    options = decisive(o) | {"trained": o.trained}
+    with stage(folder, {"task": task.hash} | identity, options) as step:
+        if step.done:
+            card = step.card
+        else:
+            items, details = train_and_answer(task, o, folder)
+            details |= identity | {"assignment": o.assignment, "options": options}
+            details |= {"note": task.note} if task.note else {}
+            details |= {"symbols": len(task.vocabulary)} if task.vocabulary else {}
+            card = step.finish(
+                write_scores(o.results, task.name, task.metric, o.arm, seed, items, details)
+            )
+    scored = f"{task.name} {card['metric']} {card['value']:.1f} %"
+    print(f"{folder}: {scored} ({o.arm}, seed {seed})")
+
+
+def train_and_answer(
+    task: TextTask, o: Classify, folder: Path
+) -> tuple[dict[str, tuple[float, float]], dict[str, Any]]:
+    """The label and the answer of every test example, and how training went. folder: for its
+    checkpoints."""
+    loaded, tokenizer = load_text_encoder(o.encoder)
+    paired = any(e.pair is not None for examples in task.splits.values() for e in examples)
+    check_length(o.length, loaded, "tokens", o.encoder, 5 if paired else 3)
+    body, table, encode, pad = starts(
+        task, loaded, tokenizer, o.assignment, o.training.seed, o.length
+    )
+    train_only(body, o.trained)
+    table.requires_grad_(o.trained == "all" or o.assignment != OWN or bool(task.vocabulary))
+    if not o.dropout:
+        without_dropout(body)
+    torch.manual_seed(o.training.seed)
+    model = Classifier(body.train(), table, len(task.classes))
+    train, test = ([encode(e) for e in task.splits[split]] for split in ("train", "test"))
+    train_labels, test_labels = (
+        np.array([e.label for e in task.splits[split]]) for split in ("train", "test")
+    )
+    batches = TaskBatches(train, train_labels, pad, o.batch, o.training.seed)
+
+    def answers() -> np.ndarray:
+        model.eval()
+        device = next(model.parameters()).device
+        rows = run_model(
+            model.logits,
+            device,
+            test,
+            lambda batch: collate(batch, pad),
+            o.batch,
+            o.training.bf16 and device.type == "cuda",
+        )
+        logits = np.stack([row.numpy() for row in rows])
+        chosen = logits.argmax(1) if task.classes else logits[:, 0]
+        return chosen.astype(np.float64)
+
+    def score() -> float:
+        means = columns(task.metric, test_labels, answers()).mean(0)
+        return float(value(task.metric, means))
+
+    training, curve = fit_and_score(
+        model, batches, o.training, folder / "checkpoints", score, o.eval_every
+    )
+    pairs = zip(test_labels, answers(), strict=True)
+    items = {e.id: pair for e, pair in zip(task.splits["test"], pairs, strict=True)}
+    parameters = trained_parameters(model)
+    return items, {"training": training, "curve": curve, "trained_parameters": parameters}
+
+
+# ---- sequences
+
+Encode = Callable[[TaskExample], Sequence_]
+
+
+def starts(
+    task: TextTask,
+    encoder: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    assignment: str,
+    seed: int,
+    longest: int,
+) -> tuple[PreTrainedModel, nn.Embedding, Encode, int]:
+    """The encoder, the embeddings of a task's tokens or symbols, how its examples are encoded, and
+    the id of padding.
+
+    longest: S at most; what is longer loses the tail of the longer of its texts.
+    Raises InputError for an assignment that does not suit the task, or a symbol that training does
+    not know.
+    """
+    spoken = [e for examples in task.splits.values() for e in examples if e.symbols]
+    if spoken:
+        if assignment not in (OWN, *ASSIGNMENTS):
+            raise InputError(
+                f"symbols have no assignment {assignment!r}; choose one of "
+                f"{', '.join((OWN, *ASSIGNMENTS))}"
+            )
+        index = {symbol: i for i, symbol in enumerate(task.vocabulary)}
+        if strange := sorted({s for e in spoken for s in e.symbols} - set(index)):
+            raise InputError(
+                f"the symbol {strange[0]!r} of the task {task.name} is not in its training data; "
+                "take it out or train on it"
+            )
+        if assignment == OWN:
+            chosen = torch.tensor(
+                [*rows_named(tokenizer, task.vocabulary), *special_tokens(tokenizer)]
+            )
+            body, table = (
+                encoder,
+                nn.Embedding.from_pretrained(
+                    encoder.get_input_embeddings().weight[chosen], freeze=False
+                ),
+            )
+        else:
+            body, table = symbol_encoder(encoder, tokenizer, len(index), assignment, seed)
+        cls, sep, pad = special_ids(len(index))
+
+        def encode_symbols(e: TaskExample) -> Sequence_:
+            ids = [index[s] for s in e.symbols][: longest - 2]
+            return np.array([cls, *ids, sep], np.int64), len(ids) + 2
+
+        return body, table, encode_symbols, pad
+    if assignment not in (OWN, *DRAWN):
+        raise InputError(
+            f"a task of text has no assignment {assignment!r}; choose one of "
+            f"{', '.join((OWN, *DRAWN))}"
+        )
+    rows = encoder.get_input_embeddings().weight.detach()
+    if assignment == OWN:
+        body, table = encoder, nn.Embedding.from_pretrained(rows.clone(), freeze=False)
+    else:
+        body, table = symbol_encoder(encoder, tokenizer, len(rows) - SPECIALS, assignment, seed)
+
+    cls, sep, pad = special_tokens(tokenizer)
+
+    def encode(e: TaskExample) -> Sequence_:
+        text, pair = (
+            tokenizer(x, add_special_tokens=False)["input_ids"] for x in (e.text, e.pair or "")
+        )
+        if e.pair is None:
+            text = text[: longest - 2]
+            return np.array([cls, *text, sep], np.int64), len(text) + 2
+        room = longest - 3  # of it, the first text has what the second leaves, but half at least
+        cut = min(len(text), max(room - len(pair), room - room // 2))
+        return np.array([cls, *text[:cut], sep, *pair[: room - cut], sep], np.int64), cut + 2
+
+    return body, table, encode, pad
+
+
+@dataclass(frozen=True)
+class TaskBatches:
+    """Batches of examples, a function of (seed, step) only."""
+
+    sequences: Sequence[Sequence_]
+    labels: np.ndarray
+    pad: int
+    size: int
+    seed: int
+
+    def __call__(self, step: int) -> Batch:
+        """ids, mask, segments (B, S); labels (B,)."""
+        numbers, _ = draw_batch(step, len(self.sequences), self.size, self.seed)
+        return collate([self.sequences[i] for i in numbers], self.pad) | {
+            "labels": torch.from_numpy(self.labels[numbers])
+        }
+
+
+class Classifier(nn.Module):
+    """An encoder, embeddings, and two layers on the output of the first token."""
+
+    def __init__(self, encoder: PreTrainedModel, table: nn.Embedding, classes: int) -> None:
+        """table: (V, E). classes: C; 0: a number is predicted."""
+        super().__init__()
+        self.inputs, self.encoder, self.table = (
+            EncoderInputs(encoder, table.embedding_dim),
+            encoder,
+            table,
+        )
+        width, self.classes = encoder.config.hidden_size, classes
+        self.head = nn.Sequential(
+            nn.Linear(width, width), nn.Tanh(), nn.Linear(width, max(classes, 1))
+        )
+
+    def logits(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+        """All (B, S). Returns (B, C), or (B, 1)."""
+        return self.head(
+            self.encoder(**self.inputs(self.table(ids), mask, segments)).last_hidden_state[:, 0]
+        ).float()
+
+    def forward(
+        self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, labels: torch.Tensor
+    ) -> Batch:
+        """labels: (B,). loss: cross-entropy, or the mean square of the error. right: how many are
+        right."""
+        logits = self.logits(ids, mask, segments)
+        if not self.classes:
+            return {"loss": functional.mse_loss(logits[:, 0], labels.float())}
+        right = (logits.argmax(1) == labels).float().mean().detach()
+        return {"loss": functional.cross_entropy(logits, labels.long()), "right": right}
+
+
+if __name__ == "__main__":
+    sys.exit(script(classify, Classify))

@@ -1,0 +1,207 @@
+"""Train the frozen pre-trained transformer on tasks that are no language (arXiv 2103.05247).
+
+Attention and feed-forward layers stay; a linear layer that reads, one that writes, the layer norms
+and the positions are learnt. The encoders here see both ways, and are any text encoder of Hugging
+Face; the paper's is GPT-2. The tasks and their floors, which need no encoder, are those of
+`textside.puzzles`.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import MISSING, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from speechssl.cli import script
+from speechssl.dual.options import BATCH, TEXT_ENCODER
+from speechssl.finetuning import train_only, trained_parameters
+from speechssl.io import hash_bytes, stage
+from speechssl.options import (
+    DEVICE,
+    PLAIN,
+    TRAINED,
+    Amount,
+    Count,
+    Trained,
+    TrainingOptions,
+    Whole,
+    argument,
+    group,
+    option,
+)
+from speechssl.textlm import load_text_encoder, without_dropout
+from speechssl.trainer import Batch, check_share
+from textside.objectives import check_length
+from textside.options import ARM, RESULTS, Init
+from textside.published import MAJORITY
+from textside.puzzles import (
+    Computer,
+    Examples,
+    Floor,
+    Puzzle,
+    depth,
+    digits,
+    load_puzzle,
+    written_signs,
+)
+from textside.runs import decisive, encoder_named, fit_and_score, run_folder, write_scores
+from textside.starts import begin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compute:
+    """train the frozen pre-trained transformer on a task that is no language
+
+    Attention and feed-forward layers of a text encoder stay as they are; what is read in and out is
+    learnt, with the layer norms and the positions (arXiv 2103.05247). TASK: bit-memory (a string is
+    shown again with half of its bits masked), bit-xor, listops (nested MIN, MAX, MED, SUM_MOD),
+    digits (scikit-learn's 8 x 8 images), or a local folder of MNIST (idx files) or CIFAR-10 (binary
+    version). Starts: pretrained; statistics (random weights with the mean and variance of each
+    pre-trained matrix);
+    default (the encoder's own initialisation). --trained all trains everything. RESULTS gets the
+    floors of the task as well: what needs no encoder, on the same test examples.
+
+      python recipes/text_side/compute.py bit-memory minilm exp/text_side --arm frozen
+      python recipes/text_side/compute.py listops minilm exp/text_side --arm statistics \\
+        --init statistics \\
+        --seed 1
+      python recipes/text_side/compute.py digits minilm exp/text_side --arm full --trained all \\
+        --learning-rates 1e-3 3e-4 1e-4
+    """
+
+    task: str = argument("bit-memory, bit-xor, listops, digits, or a folder of MNIST or CIFAR-10")
+    encoder: str = argument(TEXT_ENCODER)
+    results: Path = argument(RESULTS)
+    arm: str = option(MISSING, ARM)
+    init: Init = option("pretrained", "where the weights begin")
+    trained: Trained = option("frozen", TRAINED)
+    learning_rates: tuple[Amount, ...] = option(
+        (),
+        "train with each of these learning rates and take the one that is best on dev: as many "
+        "other generated examples as are "
+        "tested, or a tenth of the training images, on which nothing is trained then; default: "
+        "--learning-rate",
+        least=1,
+    )
+    device: str = option("auto", DEVICE)
+    training: TrainingOptions = group(TrainingOptions(2000, 1e-3, 50, **vars(PLAIN)), "training")
+    batch: Count = option(32, BATCH)
+    length: Count | None = option(
+        None,
+        "bits of a string, or places of an expression; default: the paper's (1,000; 5; 512 tokens)",
+    )
+    test: Count = option(500, "generated test examples; of images all are tested")
+    eval_every: Whole = option(0, "steps between scores, for curves; 0: only at the end")
+
+
+def compute(o: Compute) -> None:
+    """Train (once) and test, and score the floors of the task.
+
+    Raises InputError for a task or an encoder that cannot be had.
+    """
+    check_share(o.batch)
+    puzzle, seed = load_puzzle(o.task, o.length), o.training.seed
+    folder, identity = run_folder(o.results, puzzle.name, o.arm, seed), encoder_named(o.encoder)
+    data = hash_bytes(*(x.tobytes() for part in (puzzle.train, puzzle.test) if part for x in part))
+    start = {"init": o.init, "trained": o.trained} | identity
+    options = decisive(o) | {"task": puzzle.name}
+    with stage(folder, {"task": puzzle.name, "data": data} | start, options) as step:
+        if step.done:
+            card = step.card
+        else:
+            model, details = (choose_rate if o.learning_rates else train)(puzzle, o, folder)
+            shares = right(model, puzzle.tested(o.test), o.batch)
+            details |= start | {"options": options}
+            details["trained_parameters"] = trained_parameters(model)
+            items = _items(shares)
+            card = step.finish(
+                write_scores(o.results, puzzle.name, "share", o.arm, seed, items, details)
+            )
+    score_floors(puzzle, o)
+    print(f"{folder}: {puzzle.name} {card['value']:.1f} % right ({o.arm}, seed {seed})")
+
+
+def train(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dict[str, Any]]:
+    """The model, and how its training went. folder: for its checkpoints."""
+    body, _ = load_text_encoder(o.encoder)
+    check_length(puzzle.places, body, f"places ({puzzle.name})", o.encoder, fewest=1)
+    seed = o.training.seed
+    body = begin(body, o.init, seed)
+    torch.manual_seed(seed)
+    model = Computer(without_dropout(body.train()), puzzle)
+    train_only(model.encoder, o.trained)
+
+    def batches(step: int) -> Batch:
+        shown, targets = puzzle.batch(step, o.batch, seed)
+        return {"shown": torch.from_numpy(shown), "targets": torch.from_numpy(targets)}
+
+    def score() -> float:
+        return float(right(model, puzzle.tested(o.test), o.batch).mean())
+
+    result, curve = fit_and_score(
+        model, batches, o.training, folder / "checkpoints", score, o.eval_every
+    )
+    return model, {"training": result, "curve": curve}
+
+
+def choose_rate(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dict[str, Any]]:
+    """As `train`, at the learning rate that is best on dev, which no training and no test has; with
+    the scores of all."""
+    puzzle, dev = puzzle.with_dev(o.test)
+    tried: list[dict[str, float]] = []
+    best: tuple[Computer, dict[str, Any]] | None = None
+    for rate in o.learning_rates:
+        tuned = replace(o, training=replace(o.training, learning_rate=rate))
+        model, details = train(puzzle, tuned, folder / "sweep" / f"learning-rate={rate:g}")
+        score = float(right(model, dev, o.batch).mean())
+        if best is None or score > max(each["score"] for each in tried):
+            best = model, details | {"learning_rate": rate}
+        tried.append({"learning_rate": rate, "score": score})
+    assert best
+    return best[0], best[1] | {"sweep": tried, "chosen_on": {"split": "dev", "items": len(dev[0])}}
+
+
+@torch.inference_mode()
+def right(model: Computer, examples: Examples, batch: int) -> np.ndarray:
+    """(n,) share of what is right of every example."""
+    model.eval()
+    inputs, targets = examples
+    device, shares = next(model.parameters()).device, []
+    for first in range(0, len(inputs), batch):
+        logits = model.logits(torch.from_numpy(inputs[first : first + batch]).to(device))
+        shares.append((logits.argmax(-1).cpu().numpy() == targets[first : first + batch]).mean(1))
+    return np.concatenate(shares)
+
+
+def score_floors(puzzle: Puzzle, o: Compute) -> None:
+    """Score every floor of the task (once) on the test examples, with this seed as well, so that
+    arms are compared with them."""
+    shown, targets = puzzle.tested(o.test)
+    commonest = puzzle.commonest()
+    floors: dict[str, Floor] = {
+        MAJORITY: lambda shown: np.tile(commonest, (len(shown), 1)),
+        **puzzle.floors,
+    }
+    details: dict[str, Any] = {"curve": []}
+    if puzzle.name == "listops":
+        expressions = map(written_signs, shown)
+        details["expressions"] = {
+            str(i): [depth(signs), len(digits(signs))] for i, signs in enumerate(expressions)
+        }
+    for name, guess in floors.items():
+        folder = run_folder(o.results, puzzle.name, name, o.training.seed)
+        if not (folder / "scores.json").is_file():
+            items = _items((guess(shown) == targets).mean(1))
+            write_scores(o.results, puzzle.name, "share", name, o.training.seed, items, details)
+
+
+def _items(shares: np.ndarray) -> dict[str, tuple[float, float]]:
+    return {str(i): (1.0, float(share)) for i, share in enumerate(shares)}
+
+
+if __name__ == "__main__":
+    sys.exit(script(compute, Compute))

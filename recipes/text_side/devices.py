@@ -1,0 +1,196 @@
+"""Compare methods of fine-tuning few weights: parameters, scores, time."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from speechssl.cli import script
+from speechssl.errors import InputError
+from speechssl.finetuning import METHODS
+from speechssl.io import read_json, write_json
+from speechssl.options import Whole, argument, option
+from speechssl.results import (
+    DEFAULT,
+    Row,
+    Table,
+    append_rows,
+    interval_text,
+    read_rows,
+    seeds_text,
+)
+from textside.options import RESULTS
+from textside.runs import CONDITION, read_answers, read_runs
+from textside.tables import gains_of, note_on
+
+
+@dataclass(frozen=True, kw_only=True)
+class Devices:
+    """compare methods of fine-tuning few weights: parameters, scores, time
+
+    Reads, below RESULTS/devices, what was trained with --trained: runs of `plateau.py`, whose
+    arms are called after the method (runs/dual/lora-0); readers/text-METHOD-SEED of `train text-qa`
+    with answers/, or several answers-*/, of `evaluate qa`; and superb/ of `superb run`, where
+    weighted-sum is the frozen encoder that heads read. frozen.statistics and frozen.default are
+    names of the method frozen on encoders of `pretrain.py --init`. Appends the scores to
+    RESULTS/results.jsonl, of which `page.py RESULTS` makes a page.
+
+      python recipes/text_side/devices.py exp/text_side
+    """
+
+    results: Path = argument(RESULTS)
+    seed: Whole = option(0, "seed of the bootstrap")
+
+
+# what `superb run` adds to an encoder's name
+TUNED = {"finetuned": "all"} | {device: device for device in METHODS}
+
+
+@dataclass
+class Cost:
+    """Of one device on one task. scores: by metric, as they are printed; parameters: trained;
+    seconds: of training, a seed each."""
+
+    scores: dict[str, str] = field(default_factory=dict)
+    parameters: int | None = None
+    seconds: tuple[float, ...] = ()
+
+
+def compare_devices(o: Devices) -> None:
+    """Print the table. Raises InputError where nothing was trained."""
+    print(device_table(o).text)
+
+
+def device_table(o: Devices) -> Table:
+    """Trained parameters, score and time of every device on every task. Raises InputError where
+    nothing was trained."""
+    folder, costs = o.results / "devices", dict[tuple[str, str], Cost]()
+    notes = [
+        "Percent; trained parameters, heads and embeddings of units with them; seconds of "
+        "training, mean over seeds."
+    ]
+
+    # DUAL and text QA: seeds and voices or passages are drawn, as in the other tables
+    answers = sorted({path.parents[2] for path in folder.glob("answers*/scores/*/*.jsonl")})
+    runs = read_runs(folder, answers) if answers or any(folder.glob("runs/*/*/scores.json")) else []
+    rows = []
+    for scored in (
+        gains_of(runs, "", o.seed),
+        gains_of(list(read_answers(answers, "em")), "", o.seed),
+    ):
+        for (task, device), e in scored.scores.items():
+            metric = scored.metrics[task]
+            rows.append(
+                Row.of(
+                    e.interval,
+                    f"{task}, devices",
+                    device,
+                    CONDITION,
+                    None,
+                    metric,
+                    o.seed,
+                    "text devices",
+                )
+            )
+            costs.setdefault((task, device), Cost()).scores[metric] = interval_text(
+                e.interval.percent
+            )
+        if scored.scores and len(notes) == 1:
+            seeds = {
+                task: sorted({n for (of, _), n in scored.seeds.items() if of == task})
+                for task in scored.metrics
+            }
+            notes.append(
+                "Seeds: "
+                + ", ".join(
+                    (f"{' or '.join(map(str, each))} ({task})") for task, each in seeds.items()
+                )
+                + "."
+            )
+            notes.append(note_on(scored.scores, list(scored.metrics)))
+    for path in sorted(
+        [*folder.glob("runs/dual/*/scores.json"), *folder.glob("readers/text-*/card.json")]
+    ):
+        device = path.parent.name.removeprefix("text-").rpartition("-")[0]
+        cost = costs.setdefault(
+            ("dual" if path.name == "scores.json" else "text-qa", device), Cost()
+        )
+        cost.parameters, seconds = _spent(path)
+        cost.seconds += (seconds,)
+
+    # SUPERB: its runs have an interval a seed
+    superb = folder / "superb/results.jsonl"
+    measured: dict[tuple[str, str], list[Row]] = {}  # of every seed
+    for row in read_rows(superb) if superb.is_file() else ():
+        tuned = TUNED.get(row.encoder.rpartition("+")[2]) if "+" in row.encoder else "weighted-sum"
+        heads = sorted(folder.glob(f"superb/heads/{row.encoder}/{row.system}/seed-*/card.json"))
+        if tuned is None or row.condition != "clean" or row.metric.endswith(DEFAULT) or not heads:
+            continue
+        same = measured.setdefault((row.system, tuned), [])
+        if same and (row.encoder, row.metric) != (same[0].encoder, same[0].metric):
+            continue  # a task's first metric is what it is judged by
+        same.append(row)
+        spent = [_spent(path) for path in heads]
+        costs[row.system, tuned] = Cost(
+            {row.metric: seeds_text(same)}, spent[0][0], tuple(seconds for _, seconds in spent)
+        )
+    if measured:
+        tasks_of_superb = ", ".join(dict.fromkeys(task for task, _ in measured))
+        notes.append(
+            f"Of {tasks_of_superb} an interval reaches from the lowest to the highest "
+            "end of those of the seeds."
+        )
+
+    if not costs:
+        raise InputError(
+            f"{folder} has nothing that was trained with --trained; run "
+            "recipes/text_side with PARTS=5 first"
+        )
+    if rows:
+        append_rows(o.results / "results.jsonl", rows, any_card=True)
+    metrics: dict[str, list[str]] = {}  # by task, in the order in which they were read
+    for (task, _), cost in costs.items():
+        metrics.setdefault(task, []).extend(m for m in cost.scores if m not in metrics[task])
+    columns, lines = ["trained"], []
+    for task, names in metrics.items():
+        columns += [*(f"{task} ({metric})" for metric in names), f"{task}: trained", f"{task}: s"]
+    # frozen.statistics stands behind frozen
+    order = {method: place for place, method in enumerate(METHODS)}
+    for device in sorted(
+        {device for _, device in costs},
+        key=lambda d: (order.get(d.partition(".")[0], len(order)), d),
+    ):
+        line: list[Any] = [device]
+        for task, names in metrics.items():
+            cost = costs.get((task, device), Cost())
+            line += [*(cost.scores.get(metric, "–") for metric in names), cost.parameters]
+            line.append(f"{fmean(cost.seconds):.0f}" if cost.seconds else None)
+        lines.append(tuple(line))
+    table = Table(
+        "What is trained: score, parameters, time",
+        tuple(columns),
+        tuple(lines),
+        " ".join(filter(None, notes)),
+    )
+    write_json(o.results / "tables" / "devices.json", {"tables": [table.values]})
+    return table
+
+
+def _spent(path: Path) -> tuple[int, float]:
+    """Trained parameters and seconds of training, of the card of a reader or a head, or of a run's
+    scores."""
+    values = read_json(path)
+    try:
+        return int(values["trained_parameters"]), float(values.get("training", values)["seconds"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path} does not say how many weights were trained, and how long "
+            f"({error!r}); train it again"
+        ) from error
+
+
+if __name__ == "__main__":
+    sys.exit(script(compare_devices, Devices))

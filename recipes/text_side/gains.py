@@ -1,0 +1,100 @@
+"""Print all tables of a folder of results, and what every start gains over scratch."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from speechssl.cli import script
+from speechssl.io import write_json
+from speechssl.options import Whole, argument, option
+from speechssl.results import Row, Table, append_rows
+from textside.options import RESULTS
+from textside.published import GAIN, agreement, has_own_table, of_languages
+from textside.runs import CONDITION, DECIMALS, read_answers, read_runs
+from textside.tables import (
+    depth_table,
+    equal_loss_tables,
+    frozen_table,
+    gain_table,
+    gains_of,
+    language_tables,
+    plateau_table,
+    read_continuations,
+    score_table,
+    surface_tables,
+    symbol_table,
+    unit_lm_table,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gains:
+    """print what every start gains over scratch, with intervals over seeds and items
+
+    Reads RESULTS/runs and, with --answers, folders that `speechssl evaluate qa` wrote, in which the
+    readers are called dual-ARM-SEED and text+text-ARM-SEED. Appends the gains to
+    RESULTS/results.jsonl, of which `page.py RESULTS` makes a page.
+
+      python recipes/text_side/gains.py exp/text_side
+      python recipes/text_side/gains.py exp/text_side \\
+        --answers exp/text_side/dual exp/text_side/text-qa
+    """
+
+    results: Path = argument(RESULTS)
+    answers: tuple[Path, ...] = option((), "folders of `evaluate qa`")
+    baseline: str = option("scratch", "arm that gains are over")
+    seed: Whole = option(0, "seed of the bootstrap")
+
+
+def print_gains(o: Gains) -> None:
+    """Print all tables of RESULTS. Raises InputError where there is nothing."""
+    print("\n\n".join(table.text for table in gains_tables(o)))
+
+
+def gains_tables(o: Gains) -> list[Table]:
+    """All tables of RESULTS; their gains are appended to its results. Raises InputError where there
+    is nothing."""
+    every = read_runs(o.results, o.answers)
+    runs = [run for run in every if not of_languages(run.task)]
+    scored = gains_of(runs, o.baseline, o.seed)
+    rows = [
+        Row.of(e.interval, task, arm, CONDITION, None, GAIN, o.seed, f"over {o.baseline}")
+        for (task, arm), e in scored.gains.items()
+        if scored.metrics.get(task) not in DECIMALS
+    ]
+    append_rows(
+        o.results / "results.jsonl",
+        rows,
+        True,
+        outdated=lambda row: row.metric == GAIN and row.card != f"over {o.baseline}",
+    )
+    own_table = [task for task in scored.metrics if has_own_table(task) or task in scored.symbols]
+    scores = [score_table(scored)] if len(own_table) < len(scored.metrics) else []
+    gains = (
+        [gain_table(scored, o.baseline)]
+        if any(not has_own_table(task) for task, _ in (*scored.gains, *scored.apart))
+        else []
+    )
+    frozen = [*frozen_table(scored, runs), *depth_table(runs, o.seed)]
+    learned = [*equal_loss_tables(runs), *frozen, *plateau_table(runs)]
+    tables = [
+        *agreement(every, o.seed),
+        *scores,
+        *gains,
+        *symbol_table(scored),
+        *learned,
+        *unit_lm_table(scored, o.baseline),
+    ]
+    tables += [*read_continuations(o.results), *surface_tables(scored, o.baseline)]
+    tables += language_tables(o.results, every, list(read_answers(o.answers, "em")), o.seed)
+    write_json(
+        o.results / "tables" / "text_side.json",
+        {"tables": [table.values for table in tables]},
+    )
+    return tables
+
+
+if __name__ == "__main__":
+    sys.exit(script(print_gains, Gains))

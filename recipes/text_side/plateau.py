@@ -1,0 +1,194 @@
+"""Train DUAL's reader, and score it as it learns.
+
+For hundreds of steps it points at any fact of the passage, then FF1 rises within a few. Does a
+warm-up on brackets, copies or units of plain speech shorten that? The reader is that of
+`speechssl train dual`, and answers are scored as `evaluate qa` scores them in clean speech, from
+units that were extracted before.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import MISSING, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from speechssl.cli import script
+from speechssl.data.records import data_hash, load_corpus, passage_units, synthetic_note
+from speechssl.dual.data import (
+    check_times,
+    unit_examples,
+    unit_source,
+)
+from speechssl.dual.model import SpanModel
+from speechssl.dual.options import ASSIGNMENT, QaOptions
+from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader
+from speechssl.dual.train import check_positions, example_batches, layout_of, unit_encoder
+from speechssl.errors import InputError, report_set_aside
+from speechssl.finetuning import train_only, trained_parameters
+from speechssl.io import (
+    stage,
+)
+from speechssl.metrics import frame_f1
+from speechssl.options import (
+    DEVICE,
+    PLAIN,
+    Count,
+    TrainingOptions,
+    argument,
+    group,
+    option,
+)
+from speechssl.stats import BootstrapUnits
+from speechssl.textlm import (
+    fast_attention,
+    special_ids,
+    without_dropout,
+)
+from speechssl.timing import interval_of_units
+from speechssl.trainer import check_share
+from speechssl.units.storage import load_units
+from textside.options import ARM, RESULTS
+from textside.runs import decisive, encoder_named, fit_and_score, run_folder, steps_to, write_scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plateau:
+    """train DUAL's reader and score it as it learns
+
+    For hundreds of steps the reader points at any fact, whatever is asked; then FF1 rises within a
+    few. This trains the reader of `speechssl train dual` from any text encoder and scores it on
+    --eval-split every --eval-every steps. UNITS has both splits, extracted with one codebook.
+    `gains.py` prints after how many steps each start reaches FF1 50, and what it gains
+    in the end.
+
+      python recipes/text_side/plateau.py corpus units exp/text_side --arm scratch \\
+        --assignment scratch \\
+        --text-encoder exp/english/encoder
+      python recipes/text_side/plateau.py corpus units exp/text_side --arm dyck-64 \\
+        --assignment random \\
+        --text-encoder exp/dyck/encoder --seed 1
+    """
+
+    corpus: Path = argument("prepared corpus")
+    units: Path = argument("folder of `speechssl units extract`")
+    results: Path = argument(RESULTS)
+    arm: str = option(MISSING, ARM)
+    assignment: str = option("most-frequent", ASSIGNMENT)
+    eval_split: str = option("test", "split of corpus and units that is scored")
+    eval_every: Count = option(100, "steps between two scores")
+    device: str = option("auto", DEVICE)
+    qa: QaOptions = group(
+        QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=275),
+        "reader",
+        without=("subwords", "characters", "evaluation"),
+    )
+
+
+TASK = "dual"
+
+
+def plateau(o: Plateau) -> None:
+    """Train (once) and score.
+
+    Raises InputError for units of another corpus or codebook, answers without times, or windows
+    longer than the encoder's positions.
+    """
+    qa = o.qa
+    check_share(qa.batch, qa.short_batch)
+    seed, identity = qa.training.seed, encoder_named(qa.text_encoder)
+    source = unit_source(o.units / qa.split, o.corpus)[0]
+    scored = unit_source(o.units / o.eval_split, o.corpus)[0]
+    if scored.get("codebook") != source.get("codebook"):
+        raise InputError(
+            f"the units of {qa.split} and {o.eval_split} in {o.units} are of different "
+            "codebooks; extract them again"
+        )
+    folder = run_folder(o.results, TASK, o.arm, seed)
+    inputs = {
+        "data": data_hash(o.corpus, qa.split),
+        "scored": data_hash(o.corpus, o.eval_split),
+        "units": source,
+    }
+    start = identity | {"assignment": o.assignment, "trained": qa.trained}
+    options = decisive(qa) | {"eval_every": o.eval_every}
+    with stage(folder, inputs | start, options) as step:
+        if step.done:
+            card = step.card
+        else:
+            items, drawn, details = train_and_answer(o, folder)
+            details |= start | {"options": options}
+            details |= {"note": note} if (note := synthetic_note(o.corpus)) else {}
+            card = step.finish(
+                write_scores(o.results, TASK, "ff1", o.arm, seed, items, details, drawn)
+            )
+    reached = steps_to(card["curve"])
+    when = f"FF1 50 after {reached} steps"
+    if reached is None:
+        when = f"no FF1 of 50 within {qa.training.steps} steps"
+    print(f"{folder}: dual ff1 {card['value']:.1f} %, {when} ({o.arm}, seed {seed})")
+
+
+def train_and_answer(
+    o: Plateau, folder: Path
+) -> tuple[dict[str, tuple[float, float]], BootstrapUnits, dict[str, Any]]:
+    """FF1 of every question of the split that is scored, what is drawn of them, and how training
+    went. folder: for its checkpoints."""
+    qa = o.qa
+    _, symbols, grid, _ = unit_source(o.units / qa.split, o.corpus)
+    data, test = load_corpus(o.corpus, qa.split), load_corpus(o.corpus, o.eval_split)
+    check_times(data)
+    examples, left_out = unit_examples(data, load_units(o.units / qa.split), grid)
+    report_set_aside(left_out, "DUAL's training", "question")
+    runs = load_units(o.units / o.eval_split)
+    timed = [q for q in test.answerable if any(a.start is not None for a in q.answers)]
+    questions = [q for q in timed if q.id in runs and q.passage in runs]
+    if not examples or not questions:
+        empty = qa.split if not examples else o.eval_split
+        raise InputError(
+            f"{o.corpus} has no answerable question with times and units in "
+            f"{empty}; prepare it again"
+        )
+    layout = replace(
+        layout_of(qa, *special_ids(symbols)), start_weight=START_WEIGHT, end_weight=END_WEIGHT
+    )
+    model = SpanModel(*unit_encoder(qa.text_encoder, symbols, o.assignment, qa.training.seed))
+    check_positions(model.encoder, layout, qa.text_encoder)
+    train_only(model.encoder, qa.trained)
+    if not qa.dropout:
+        without_dropout(model.encoder)
+    pairs = [(runs[q.id].units, runs[q.passage].units) for q in questions]
+    golds = [
+        [(a.start, a.end) for a in q.answers if a.start is not None and a.end is not None]
+        for q in questions
+    ]
+
+    def scores() -> list[float]:
+        model.eval()
+        # in fp32 scoring takes longer than training
+        spans = Reader(model, layout, bf16=qa.training.bf16).read(pairs)
+        answers = [
+            interval_of_units(grid, runs[q.passage], s.first, s.last)
+            for q, s in zip(questions, spans, strict=True)
+        ]
+        return [frame_f1(answer, gold) for answer, gold in zip(answers, golds, strict=True)]
+
+    def mean() -> float:
+        # a question without units counts as wrong, as in `evaluate qa`
+        return sum(scores()) / len(timed)
+
+    batches = example_batches(examples, layout, qa)
+    with fast_attention(model.encoder):
+        training, curve = fit_and_score(
+            model, batches, qa.training, folder / "checkpoints", mean, o.eval_every
+        )
+    items = {q.id: (1.0, 0.0) for q in timed}
+    items |= {q.id: (1.0, score) for q, score in zip(questions, scores(), strict=True)}
+    drawn = passage_units(test, [q.passage for q in timed], [q.id for q in timed])
+    parameters = trained_parameters(model)
+    details = {"training": training, "curve": curve, "trained_parameters": parameters}
+    return items, drawn, details
+
+
+if __name__ == "__main__":
+    sys.exit(script(plateau, Plateau))

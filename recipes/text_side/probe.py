@@ -1,0 +1,275 @@
+"""Test a language model of units: perplexity, spot-the-word, same-different, few-shot by prompts.
+
+Letters: K units, U units of a recording, N items.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from speechssl.cli import script
+from speechssl.errors import InputError, report_set_aside
+from speechssl.options import DEVICE, Count, Whole, argument, option
+from speechssl.stats import BootstrapUnits
+from speechssl.units.storage import iterate_units, load_units, units_card
+from textside.lm import BIGRAM, Bigram, Model, check_same, load_unit_lm, utterances
+from textside.options import ARM, RESULTS
+from textside.published import FEW_SHOT, SAME_DIFFERENT, SAME_NON_WORD, SPOT_THE_WORD
+from textside.runs import PERPLEXITY, decisive, run_folder, write_scores
+from textside.tasks import ACCURACY
+from textside.words import Listed, SpokenWord, read_spoken_words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """test a language model of units: perplexity, spot-the-word, same-different, few-shot by
+    prompts
+
+      perplexity      of the units of a split
+      spot-the-word   is a word likelier than its non-word, by log-likelihood over length? (chance 50 %)
+      same-different  are two readings of a word, by different voices, more alike than readings of two words? The outputs of the
+                      model are averaged over a word; the cosine decides; the other word is by the
+                      same voice (chance 50 %)
+      same-non-word   the same, against the word's own non-word
+      few-shot        the prompt has words, each followed by a unit that stands for it; which unit follows the last one?
+
+    MODEL is a folder of `unit_lm.py`, or bigram: counts of pairs of units in
+    UNITS/train, as a floor. Without
+    --spoken-words only the perplexity is taken. RESULTS/runs has what every item got; a table is printed by `gains.py`.
+
+      python recipes/text_side/probe.py exp/lm-text units exp/text_side --arm text \\
+        --spoken-words words \\
+        --word-units word-units
+      python recipes/text_side/probe.py bigram units exp/text_side --arm bigram \\
+        --spoken-words words \\
+        --word-units word-units
+    """
+
+    model: str = argument("folder of `unit_lm.py`, or bigram")
+    units: Path = argument("folder of `speechssl units extract`")
+    results: Path = argument(RESULTS)
+    arm: str = option(MISSING, ARM)
+    spoken_words: Path | None = option(None, "folder of `spoken_words.py`")
+    word_units: Path | None = option(
+        None, "units of these words: folder of `speechssl units extract`"
+    )
+    device: str = option("auto", DEVICE)
+    split: str = option("test", "split of UNITS for the perplexity")
+    ways: Count = option(4, "few-shot: words to tell apart")
+    shots: Count = option(2, "few-shot: examples of each in the prompt")
+    queries: Count = option(200, "few-shot: most prompts")
+    seed: Whole = option(0, "seed of what is drawn: pairs of different words, prompts")
+
+    def __post_init__(self) -> None:
+        if (self.spoken_words is None) != (self.word_units is None):
+            raise InputError(
+                "words are tested by their units; give both --spoken-words and --word-units, or "
+                "neither"
+            )
+
+
+Items = dict[str, tuple[float, float]]
+
+
+def probe(o: Probe) -> None:
+    """Test a model, and print a line a test.
+
+    Raises InputError for what does not fit together, or is too long for the model.
+    """
+    lm: Model
+    if o.model == BIGRAM:
+        card = units_card(o.units / "train")
+        lm = Bigram([u.runs.units for u in iterate_units(o.units / "train")], int(card["K"]))
+        check_same(units_card(o.units / o.split), card, o.units / o.split)
+        spoken = [u for u in iterate_units(o.units / o.split) if len(u.runs)]
+        details: dict[str, Any] = {"model": BIGRAM, "units": card["made_from"], "curve": []}
+        whose = f"those in {o.units}"
+    else:
+        lm = load_unit_lm(Path(o.model))
+        card = lm.card
+        spoken = utterances(o.units / o.split, lm, Path(o.model))
+        kept = ("start", "weights", "units", "curve", "options", "training")
+        details = {name: card[name] for name in kept}
+        whose = f"those of {o.model}"
+    seed = int(details.get("options", {}).get("training", {}).get("seed", 0))
+    details |= {"probe": decisive(o)}
+    scores = lm.log_probs([u.runs.units for u in spoken])
+    items = {
+        u.id: (float(len(log_probs)), -float(log_probs.sum()))
+        for u, log_probs in zip(spoken, scores, strict=True)
+    }
+    drawn = BootstrapUnits("recording", tuple((name,) for name in items))
+    write_test(o, PERPLEXITY, items, drawn, seed, details)
+    if o.spoken_words is None or o.word_units is None:
+        return
+    check_same(units_card(o.word_units), card, o.word_units, whose)
+    listed = words_with_units(o.spoken_words, o.word_units)
+    tests = {  # with the word of every item, which is drawn
+        SPOT_THE_WORD: spot_the_word(lm, listed),
+        SAME_DIFFERENT: same_different(lm, listed, o.seed),
+        SAME_NON_WORD: same_different(lm, listed, None),
+        FEW_SHOT: few_shot(lm, listed, o),
+    }
+    for task, (items, words) in tests.items():
+        facts = details | {"curve": []}
+        if task == FEW_SHOT:
+            facts["note"] = (
+                f"Few-shot: {o.ways} words, {o.shots} examples of each; chance "
+                f"{100 / o.ways:.0f} %."
+            )
+        drawn = BootstrapUnits("word", tuple((word,) for word in words))
+        write_test(o, task, items, drawn, seed, facts)
+
+
+def write_test(
+    o: Probe, task: str, items: Items, drawn: BootstrapUnits, seed: int, details: dict[str, Any]
+) -> None:
+    """Write what the items of a test got, and print the score. seed: of the model's training."""
+    metric = PERPLEXITY if task == PERPLEXITY else ACCURACY
+    card = write_scores(o.results, task, metric, o.arm, seed, items, details, drawn)
+    percent = "" if task == PERPLEXITY else " %"
+    folder = run_folder(o.results, task, o.arm, seed)
+    print(f"{folder}: {card['value']:.2f}{percent} {metric} ({len(items)} items)")
+
+
+def words_with_units(words: Path, units: Path) -> list[tuple[SpokenWord, np.ndarray]]:
+    """Each with its units; those without are counted. Raises InputError where none has."""
+    runs = load_units(units)
+    listed = read_spoken_words(words)
+    with_units = [
+        (word, runs[word.id].units) for word in listed if word.id in runs and len(runs[word.id])
+    ]
+    report_set_aside(
+        {w.id: "it has no units" for w in listed if w.id not in runs or not len(runs[w.id])},
+        "the tests of words",
+    )
+    if not with_units:
+        raise InputError(
+            f"{units} has no units of the words in {words}; extract them from "
+            f"{words / 'words.jsonl'}"
+        )
+    return with_units
+
+
+def spot_the_word(lm: Model, listed: Listed) -> tuple[Items, list[str]]:
+    """(1, 1 where the word is likelier, 0 where not, a half for the same) of every word and voice,
+    and its word."""
+    scores = lm.log_probs([units for _, units in listed])
+    means = {
+        (word.word, word.voice, word.real): float(each.mean())
+        for (word, _), each in zip(listed, scores, strict=True)
+    }
+    items: Items = {}
+    drawn = []
+    for word, voice, real in means:
+        if real and (word, voice, False) in means:
+            ahead = means[word, voice, True] - means[word, voice, False]
+            items[f"{word}-{voice}"] = 1.0, 1.0 if ahead > 0 else 0.5 if ahead == 0 else 0.0
+            drawn.append(word)
+    if not items:
+        raise InputError(
+            "no word has units with its non-word; extract the units of all spoken words"
+        )
+    return items, drawn
+
+
+def same_different(lm: Model, listed: Listed, seed: int | None) -> tuple[Items, list[str]]:
+    """Of every word A and two voices x, y: is A by x nearer to A by y than another word by y? seed:
+    draws that; None: its non-word.
+
+    Raises InputError for fewer than two words or voices.
+    """
+    means = lm.states([units for _, units in listed])
+    means = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+    place = {(word.word, word.real, word.voice): i for i, (word, _) in enumerate(listed)}
+    words, voices = sorted({w for w, real, _ in place if real}), sorted({v for *_, v in place})
+    if len(words) < 2 or len(voices) < 2:
+        raise InputError(
+            "same-different needs two words and two voices at least; prepare the "
+            "spoken words with more --voices"
+        )
+    rng = np.random.default_rng(0 if seed is None else seed)
+    items: Items = {}
+    drawn = []
+    for word in words:
+        for i, x in enumerate(voices):
+            y = voices[(i + 1) % len(voices)]
+            other = words[(words.index(word) + int(rng.integers(1, len(words)))) % len(words)]
+            keys = (
+                (word, True, x),
+                (word, True, y),
+                (word, False, y) if seed is None else (other, True, y),
+            )
+            if all(key in place for key in keys):
+                anchor, same, different = (means[place[key]] for key in keys)
+                ahead = float(anchor @ same - anchor @ different)
+                items[f"{word}-{x}-{y}"] = 1.0, 1.0 if ahead > 0 else 0.5 if ahead == 0 else 0.0
+                drawn.append(word)
+    return items, drawn
+
+
+def few_shot(lm: Model, listed: Listed, o: Probe) -> tuple[Items, list[str]]:
+    """(the place of the word that is asked for among those of the prompt, that of the unit that the
+    model finds likeliest).
+
+    A prompt shows `shots` readings of each of `ways` words in a random order, each followed by the
+    unit that stands for the word in this prompt, and then another reading. These units are drawn
+    from those that no reading in the prompt begins or ends with (where there are too few, the
+    rarest there), for a unit does not follow itself: runs are one symbol, and no model would
+    predict it. Raises InputError for too few words or voices.
+    """
+    readings: dict[str, list[np.ndarray]] = {}
+    for word, units in listed:
+        if word.real:
+            readings.setdefault(word.word, []).append(units)
+    words = sorted(word for word, sequences in readings.items() if len(sequences) > o.shots)
+    if len(words) < o.ways or lm.symbols < o.ways:
+        raise InputError(
+            f"few-shot with {o.ways} words and {o.shots} examples of each needs as many words, "
+            f"each by {o.shots + 1} voices, "
+            f"of which there are {len(words)}; give smaller --ways or --shots, or prepare more "
+            "words and voices"
+        )
+    rng = np.random.default_rng(o.seed)
+    prompts, gold, marks, targets = [], [], [], []
+    for _ in range(o.queries):
+        chosen = [words[i] for i in rng.permutation(len(words))[: o.ways]]
+        right = int(rng.integers(o.ways))
+        shown, query = list[tuple[int, np.ndarray]](), np.zeros(0, np.int64)
+        for way, word in enumerate(chosen):
+            order = rng.permutation(len(readings[word]))
+            shown += [(way, readings[word][i]) for i in order[: o.shots]]
+            if way == right:
+                query = readings[word][order[o.shots]]
+        edges = Counter(
+            int(reading[at])
+            for _, reading in [*shown, (right, query)]
+            for at in (0, -1)
+            if len(reading)
+        )
+        signs = np.array(
+            sorted(rng.permutation(lm.symbols).tolist(), key=lambda unit: edges[unit])[: o.ways]
+        )
+        parts = [np.append(shown[i][1], signs[shown[i][0]]) for i in rng.permutation(len(shown))]
+        prompts.append(np.concatenate([*parts, query]))
+        gold.append(right)
+        marks.append(signs)
+        targets.append(chosen[right])
+    following = lm.next_units(prompts)
+    items = {
+        f"{i}-{word}": (float(right), float(np.argmax(scores[signs])))
+        for i, (word, right, scores, signs) in enumerate(
+            zip(targets, gold, following, marks, strict=True)
+        )
+    }
+    return items, targets
+
+
+if __name__ == "__main__":
+    sys.exit(script(probe, Probe))

@@ -1,0 +1,208 @@
+"""Make classification tasks of real text: order, overlap, topic."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from speechssl.cli import script
+from speechssl.errors import InputError
+from speechssl.io import (
+    stage,
+    write_json,
+    write_text,
+)
+from speechssl.options import Count, Whole, argument, option
+from textside.data import Text, load_text, sentences
+from textside.runs import decisive
+from textside.tasks import SPLITS
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceTasks:
+    """make sentence tasks of real text: order, overlap, topic
+
+      order     two successive pieces of a text: do they stand in their order?
+      overlap   a sentence and a few words: are these words of the sentence?
+      topic     a sentence: which of the documents is it from?
+
+    Documents of order and overlap are in one split alone; of topic every document has sentences in
+    all. SOURCE is a folder of .txt files or a prepared corpus; OUT gets a folder a task, which
+    `classify.py` takes.
+
+      python recipes/text_side/sentence_tasks.py texts/ exp/tasks
+    """
+
+    source: Path = argument("folder of .txt files, one of them, or a prepared corpus")
+    out: Path = argument("folder for the tasks")
+    split: str = option("train", "split of a prepared corpus")
+    train: Count = option(2000, "examples of each task to train on")
+    test: Count = option(500, "examples each of dev and test")
+    topics: Count = option(8, "documents that topic is about: those with the most sentences")
+    seed: Whole = option(0, "seed of the choice of examples")
+
+
+FEWEST = 6  # words of a sentence that a task is made of
+PIECE = 4  # words of overlap
+
+
+def make_sentence_tasks(o: SentenceTasks) -> None:
+    """Write the tasks, once. Raises InputError where the text has too few documents."""
+    text = load_text(o.source, o.split)
+    with stage(o.out, {"text": text.hash}, decisive(o)) as step:
+        if not step.done:
+            lines = write_tasks(text, o)
+            step.finish({"what": "sentence tasks", "text": text.source, "made": lines})
+        made = step.card["made"]
+    print(*made, sep="\n")
+
+
+def write_tasks(text: Text, o: SentenceTasks) -> list[str]:
+    """A line for each of what was made."""
+    documents = {}
+    for name, paragraphs in text.documents.items():
+        in_sentences = [sentences(paragraph) for paragraph in paragraphs]
+        if any(_long_sentences(paragraph) for paragraph in in_sentences):
+            documents[name] = in_sentences
+    if len(documents) < 3:
+        raise InputError(
+            f"{o.source} has {len(documents)} documents with sentences of {FEWEST} words; "
+            "the tasks need at least 3, one file each"
+        )
+    rng = np.random.default_rng(o.seed)
+    parts = _split_documents(documents, rng)
+    sizes = {"train": o.train, "dev": o.test, "test": o.test}
+    lines = []
+    for name, make in (("order", _order), ("overlap", _overlap)):
+        examples = {
+            split: make([documents[d] for d in parts[split]], sizes[split], rng) for split in SPLITS
+        }
+        lines.append(_write(o.out / name, name, examples, text.source))
+    topics = _topic(documents, o.topics, sizes, rng)
+    return [*lines, _write(o.out / "topic", "topic", topics, text.source)]
+
+
+Paragraphs = Sequence[Sequence[str]]  # sentences
+
+
+def _long_sentences(candidates: Sequence[str]) -> list[str]:
+    """Those of enough words."""
+    return [sentence for sentence in candidates if len(sentence.split()) >= FEWEST]
+
+
+def _split_documents(
+    documents: Mapping[str, Paragraphs], rng: np.random.Generator
+) -> dict[str, list[str]]:
+    """About 70, 15 and 15 % of the documents, at least one each."""
+    names = [list(documents)[i] for i in rng.permutation(len(documents))]
+    few = max(1, round(0.15 * len(names)))
+    return {"dev": names[:few], "test": names[few : 2 * few], "train": names[2 * few :]}
+
+
+def _drawn(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[Any]:
+    return [items[i] for i in rng.permutation(len(items))[:count]]
+
+
+def _order(
+    documents: Sequence[Paragraphs], count: int, rng: np.random.Generator
+) -> list[dict[str, str]]:
+    successive = (
+        pair for document in documents for paragraph in document for pair in pairwise(paragraph)
+    )
+    pairs = [pair for pair in successive if len(_long_sentences(pair)) == 2]
+    examples = []
+    for first, second in _drawn(pairs, count, rng):
+        swapped = rng.random() < 0.5
+        a, b = (second, first) if swapped else (first, second)
+        examples.append({"text": a, "pair": b, "label": "exchanged" if swapped else "in order"})
+    return examples
+
+
+def _overlap(
+    documents: Sequence[Paragraphs], count: int, rng: np.random.Generator
+) -> list[dict[str, str]]:
+    """Words of another sentence of the document, at least half of which the first one does not
+    have, or its own."""
+    whole = [
+        [s for paragraph in document for s in _long_sentences(paragraph)] for document in documents
+    ]
+    places = [
+        (i, n)
+        for i, document in enumerate(whole)
+        if len(document) > 1
+        for n in range(len(document))
+    ]
+    examples: list[dict[str, str]] = []
+    for i, n in _drawn(places, len(places), rng):
+        if len(examples) == count:
+            break
+        sentence, inside = whole[i][n], bool(rng.random() < 0.5)
+        other = n if inside else (n + 1 + int(rng.integers(len(whole[i]) - 1))) % len(whole[i])
+        words = whole[i][other].split()
+        first = int(rng.integers(len(words) - PIECE + 1))
+        piece = words[first : first + PIECE]
+        vocabulary = set(sentence.lower().split())
+        if inside or sum(word.lower() not in vocabulary for word in piece) * 2 >= PIECE:
+            examples.append(
+                {
+                    "text": sentence,
+                    "pair": " ".join(piece),
+                    "label": "inside" if inside else "outside",
+                }
+            )
+    return examples
+
+
+def _topic(
+    documents: Mapping[str, Paragraphs],
+    topics: int,
+    sizes: Mapping[str, int],
+    rng: np.random.Generator,
+) -> dict[str, list[dict[str, str]]]:
+    """Paragraphs are in one split alone, where a document has several; sentences, where it has
+    one."""
+    count = {
+        name: sum(len(_long_sentences(paragraph)) for paragraph in document)
+        for name, document in documents.items()
+    }
+    chosen = sorted(sorted(documents, key=lambda name: (-count[name], name))[:topics])
+    examples: dict[str, list[dict[str, str]]] = {split: [] for split in SPLITS}
+    for name in chosen:
+        pieces = [long for paragraph in documents[name] if (long := _long_sentences(paragraph))]
+        pieces = pieces if len(pieces) > 2 else [[sentence] for long in pieces for sentence in long]
+        few = max(1, round(0.15 * len(pieces)))
+        for n, i in enumerate(rng.permutation(len(pieces))):
+            split = "dev" if n < few else "test" if n < 2 * few else "train"
+            examples[split] += [{"text": s, "label": name} for s in pieces[i]]
+    return {split: _drawn(of_split, sizes[split], rng) for split, of_split in examples.items()}
+
+
+def _write(
+    folder: Path, name: str, splits: Mapping[str, Sequence[dict[str, str]]], source: str
+) -> str:
+    for split, examples in splits.items():
+        if not examples:
+            raise InputError(
+                f"the text {source} gives no examples of {name} for {split}; give a text with "
+                "more and longer documents"
+            )
+        lines = (
+            json.dumps({"id": f"{split}-{i}"} | e, ensure_ascii=False) + "\n"
+            for i, e in enumerate(examples)
+        )
+        write_text(folder / f"{split}.jsonl", "".join(lines))
+    write_json(folder / "task.json", {"task": name, "text": source})
+    return f"{folder}: {name}, " + ", ".join(
+        (f"{len(examples)} {split}") for split, examples in splits.items()
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(script(make_sentence_tasks, SentenceTasks))

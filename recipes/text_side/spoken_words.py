@@ -1,0 +1,250 @@
+"""Speak words and their non-words, for spot-the-word (sWUGGY, arXiv 2011.11588) and its kin.
+
+sWUGGY's non-words are Wuggy's; here a word of a corpus and its non-word differ in one phone, by the
+rule in `SpokenWords`. Both go to the synthesiser as phones, so that nothing but the phone tells
+them apart.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from speechssl.audio import SAMPLE_RATE, resample, write_flac
+from speechssl.cli import script
+from speechssl.data.records import data_hash, load_corpus
+from speechssl.errors import InputError
+from speechssl.io import (
+    stage,
+    write_text,
+)
+from speechssl.options import Count, argument, option
+from speechssl.synth.minisqa import speakers
+from speechssl.synth.synthesisers import Voice, pronounce, speak_phones, trimmed
+from speechssl.textlm import (
+    load_text_encoder,
+    plain_words,
+)
+from textside.words import MANIFEST, SpokenWord
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpokenWords:
+    """speak words and non-words, for `probe.py` (needs speechssl[synth])
+
+    Real words are the commonest of a split of an English corpus; each has a non-word that differs
+    from it in one phone, as sWUGGY's have. The rule: the phone is replaced by one of its kind
+    (stop, fricative, affricate, nasal, approximant; short, long or double vowel); both pairs of
+    phones that arise occur in words of the corpus; the result is the pronunciation of no word of
+    the corpus, nor of the vocabulary of --avoid; of all such, that one is taken whose pairs of
+    phones are nearest in frequency to the word's. Both are spoken from phones by the same voices of
+    espeak-ng, which no training set of MiniSQA has. OUT/words.jsonl is a
+    manifest for `speechssl units extract`.
+
+      python recipes/text_side/spoken_words.py corpus words --words 100
+      speechssl units extract words/words.jsonl people-en/encoder people-en/units.safetensors \\
+        word-units
+    """
+
+    corpus: Path = argument("prepared corpus in English")
+    out: Path = argument("folder to make")
+    split: str = option("train", "split of the corpus whose words are taken")
+    words: Count = option(200, "number of words, each with its non-word")
+    voices: Count = option(4, "voices that speak each of them, 16 at most")
+    phones: Count = option(4, "fewest phones of a word")
+    avoid: str | None = option(
+        None,
+        "text encoder whose vocabulary has real words that no "
+        "non-word may sound like, such as minilm",
+    )
+
+
+KINDS = tuple(  # espeak-ng's phones of American English that take each other's place
+    tuple(line.split())
+    for line in (
+        "p b t d k g",  # stops
+        "f v T D s z S Z h",  # fricatives
+        "tS dZ",  # affricates
+        "m n N",  # nasals
+        "l r w j",  # approximants
+        "a aa E I 0 V U",  # short vowels
+        "A: i: O: u: 3:",  # long vowels
+        "eI aI aU OI oU",  # double vowels
+    )
+)
+EDGE = "#"  # of a word
+QUIET = 0.05  # seconds before and after a word
+_STRESS = re.compile("^[',%=]+")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """phones, other: of the word and of its non-word, with stress marks; place: of the one that
+    differs."""
+
+    word: str
+    phones: tuple[str, ...]
+    other: tuple[str, ...]
+    place: int
+
+
+def bare(phones: Sequence[str]) -> tuple[str, ...]:
+    """Without stress marks."""
+    return tuple(_STRESS.sub("", phone) for phone in phones)
+
+
+def pairs_of(phones: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Neighbours in a word, its edges among them. phones: without stress."""
+    return pairwise((EDGE, *phones, EDGE))
+
+
+def non_word(
+    word: str,
+    phones: Sequence[str],
+    pairs: Mapping[tuple[str, str], int],
+    real: Collection[tuple[str, ...]],
+) -> Pair | None:
+    """A word with its non-word; None where there is none. pairs: how often neighbours occur; real:
+    pronunciations of words."""
+    plain = bare(phones)
+
+    def frequency(sequence: Sequence[str]) -> float:
+        return sum(math.log(pairs[pair]) for pair in pairs_of(sequence)) / (len(sequence) + 1)
+
+    candidates: list[tuple[float, int, str]] = []
+    for place, phone in enumerate(plain):
+        for other in next((kind for kind in KINDS if phone in kind), ()):
+            variant = (*plain[:place], other, *plain[place + 1 :])
+            if (
+                other != phone
+                and variant not in real
+                and all(pairs.get(pair) for pair in pairs_of(variant))
+            ):
+                candidates.append((abs(frequency(variant) - frequency(plain)), place, other))
+    if not candidates:
+        return None
+    _, place, other = min(candidates)
+    mark = phones[place][: len(phones[place]) - len(plain[place])]
+    return Pair(word, tuple(phones), (*phones[:place], mark + other, *phones[place + 1 :]), place)
+
+
+def choose_pairs(
+    words: Mapping[str, int], count: int, fewest: int, avoided: Sequence[str]
+) -> list[Pair]:
+    """Of the commonest words those that have a non-word, and no pronunciation that came before.
+    words: how often each occurs.
+
+    Raises InputError where there are fewer than `count`.
+    """
+    listed = sorted(words, key=lambda word: (-words[word], word))
+    spoken = dict(zip(listed, pronounce(listed, "en-us", stress=True), strict=True))
+    real = {bare(phones) for phones in spoken.values()} | {
+        tuple(phones) for phones in pronounce(avoided, "en-us")
+    }
+    pairs = Counter(pair for phones in spoken.values() for pair in pairs_of(bare(phones)))
+    chosen: list[Pair] = []
+    used: set[tuple[str, ...]] = set()
+    for word, phones in spoken.items():
+        plain = bare(phones)
+        if len(chosen) == count or len(plain) < fewest or plain in used:
+            continue
+        if candidate := non_word(word, phones, pairs, real | used):
+            chosen.append(candidate)
+            used |= {plain, bare(candidate.other)}
+    if len(chosen) < count:
+        raise InputError(
+            f"only {len(chosen)} words of the corpus have {fewest} phones and a non-word, not "
+            f"{count}; "
+            "give fewer --words or --phones"
+        )
+    return chosen
+
+
+def make_spoken_words(o: SpokenWords) -> None:
+    """Speak them (once).
+
+    Raises InputError for a corpus that is not English, or too few words or voices; MissingExtra
+    without the synthesiser.
+    """
+    voices = speakers("en", "test")
+    if o.voices > len(voices):
+        raise InputError(
+            f"there are {len(voices)} voices that no training set has; give "
+            f"--voices {len(voices)} at most"
+        )
+    inputs = {"data": data_hash(o.corpus, o.split), "avoid": o.avoid}
+    with stage(o.out, inputs, {"words": o.words, "voices": o.voices, "phones": o.phones}) as step:
+        if not step.done:
+            avoided = real_words(o.avoid) if o.avoid else []
+            pairs = choose_pairs(words_of(o.corpus, o.split), o.words, o.phones, avoided)
+            lines = speak(pairs, voices[: o.voices], o.out)
+            write_text(o.out / MANIFEST, "".join(json.dumps(asdict(line)) + "\n" for line in lines))
+            card = {
+                "what": "spoken words",
+                "words": len(pairs),
+                "voices": [voice.name for voice in voices[: o.voices]],
+                "pairs": [described(pair) for pair in pairs],
+            }
+            step.finish(card)
+        count, spoken_by = step.card["words"], len(step.card["voices"])
+    print(f"{o.out}: {count} words and as many non-words by {spoken_by} voices")
+
+
+def words_of(corpus: Path, split: str) -> Counter[str]:
+    """How often each word occurs. Raises InputError for a corpus that is not English."""
+    data = load_corpus(corpus, split)
+    if data.language != "en":
+        raise InputError(f"{corpus} is in {data.language}; words are taken from an English corpus")
+    written = [p.written for p in data.passages.values()] + [q.written for q in data.questions]
+    return Counter(word for text in written for word in re.findall(r"[a-z]+", text.lower()))
+
+
+def real_words(encoder: str) -> list[str]:
+    """Those of the vocabulary of a text encoder."""
+    _, tokenizer = load_text_encoder(encoder)
+    tokens = tokenizer.convert_ids_to_tokens(plain_words(tokenizer))
+    return [token.lstrip("Ġ▁") for token in tokens]
+
+
+def speak(pairs: Sequence[Pair], voices: Sequence[Voice], out: Path) -> list[SpokenWord]:
+    """Write the audio of every word and non-word by every voice; the lines of the manifest."""
+    lines = []
+    for number, pair in enumerate(tqdm(pairs, desc="synthesising words", unit="word")):
+        for real, phones in ((True, pair.phones), (False, pair.other)):
+            for voice in voices:
+                name = f"{number:04d}-{'word' if real else 'other'}-{voice.name}"
+                place = f"audio/{name}.flac"
+                write_flac(out / place, spoken(phones, voice))
+                said = " ".join(phones)
+                lines.append(SpokenWord(name, place, pair.word, real, voice.name, said))
+    return lines
+
+
+def described(pair: Pair) -> dict[str, Any]:
+    """A pair for the card."""
+    phones, other = " ".join(pair.phones), " ".join(pair.other)
+    return {"word": pair.word, "phones": phones, "other": other, "place": pair.place}
+
+
+def spoken(phones: Sequence[str], voice: Voice) -> np.ndarray:
+    """(N,) samples at 16 kHz between two short silences."""
+    audio = speak_phones(phones, voice)
+    samples = trimmed(
+        resample(audio.samples.astype(np.float32) / 2**15, audio.sample_rate, SAMPLE_RATE)
+    )
+    return np.asarray(np.pad(samples, round(QUIET * SAMPLE_RATE)), np.float32)
+
+
+if __name__ == "__main__":
+    sys.exit(script(make_spoken_words, SpokenWords))

@@ -1,0 +1,463 @@
+"""Take the loss around a trained reader along lines and in planes, on windows of training and of
+other data.
+
+Random directions are filter-normalised (Li et al., arXiv 1712.09913): every row of a matrix is as
+long as that of the weights, and vectors (biases, norms) have none. The path (Hao et al.,
+1908.05620) goes from the weights that training began with, at 0, to those that it ended with, at 1.
+The start is made again from the text encoder and the seed that the reader's card names; the end is
+the reader as it was saved, with matrices in int8.
+Three numbers are taken of it, per window: the loss at the end; how far the loss on the path lies
+above the straight line between its ends, in the mean (a hill on the way); how far it rises, in the
+mean, along the random line (how sharp the minimum is).
+Letters: P points, N windows, B windows in a batch.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+from tqdm import tqdm
+
+from speechssl.cascade.data import text_examples
+from speechssl.cascade.train import begin_text
+from speechssl.cli import script
+from speechssl.data.records import data_hash, load_corpus
+from speechssl.dual.data import (
+    Example,
+    ExampleBatches,
+    Layout,
+    unit_examples,
+    unit_source,
+)
+from speechssl.dual.model import SpanModel, load_reader, without_pooler
+from speechssl.dual.options import QaOptions
+from speechssl.dual.train import unit_encoder
+from speechssl.errors import InputError
+from speechssl.finetuning import add, added
+from speechssl.io import (
+    MADE_FROM,
+    hash_of_weights,
+    read_json,
+    replacing,
+    stage,
+    write_json,
+    write_text,
+)
+from speechssl.options import DEVICE, Amount, Count, Weight, Whole, argument, option
+from speechssl.stats import BootstrapUnits
+from speechssl.textlm import (
+    SHIFT,
+    TextCodec,
+    load_shift,
+    load_tokenizer,
+)
+from speechssl.trainer import Batch
+from speechssl.units.storage import load_units
+from textside.options import ARM, RESULTS
+from textside.published import END_DEV, END_TRAIN, HILL, RISE, SURFACE
+from textside.runs import NATS, decisive, encoder_named, run_folder, write_scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surface:
+    """measure the loss around the weights of a trained reader, along lines and in planes
+
+      path     from the weights that training began with to those that it ended with (arXiv 1908.05620)
+      random   a random direction in which every row of a matrix is as long as that of the weights (1712.09913), from the end
+      planes   two random directions; the path and a random direction
+
+    READER is a folder of `speechssl train dual`, with --units, or of `train text-qa`. The weights
+    that its training began with are made again from what its card names, or from --start. Losses
+    are those of windows of the split of training and of another one. A killed run goes on at the
+    point where it was. RESULTS/runs/KIND-surface/ARM-SEED has every loss (surface.npz); `gains.py`
+    prints what follows, and the page draws it.
+
+      python recipes/text_side/surface.py corpus exp/dual exp/text_side --units units --arm text
+      python recipes/text_side/surface.py corpus exp/text-qa exp/text_side --arm text \\
+        --line 11 --plane 1
+    """
+
+    corpus: Path = argument("prepared corpus that the reader was trained on")
+    reader: Path = argument("folder of the reader")
+    results: Path = argument(RESULTS)
+    arm: str = option(MISSING, ARM)
+    units: Path | None = option(None, "folder of `speechssl units extract`, for a reader of units")
+    start: str | None = option(
+        None, "text encoder or reader that training began from, where the card's is not found"
+    )
+    device: str = option("auto", DEVICE)
+    line: Count = option(21, "points of a line")
+    plane: Count = option(9, "points of a plane along each of its axes; 1: no planes")
+    reach: Amount = option(
+        1.0, "how far random directions go, in both ways; 1 is as long as the weights themselves"
+    )
+    beyond: Weight = option(
+        0.5, "how far the line from start to end goes on at either end, as a share of its length"
+    )
+    windows: Count = option(32, "windows of each split whose loss is taken")
+    eval_split: str = option("dev", "the split beside that of training")
+    seed: Whole = option(0, "seed of the random directions and of the windows")
+
+
+Weights = dict[str, torch.Tensor]
+PATH, RANDOM, PLANE, PATH_PLANE = "path", "random", "plane", "path-plane"
+KINDS = {"DUAL reader": "dual", "text QA": "text-qa"}  # what a card says -> task
+TOGETHER = 8  # B
+
+
+def surface(o: Surface) -> None:
+    """Take the losses (once).
+
+    Raises InputError for a reader of another kind, one whose start is not there, or units that are
+    not the reader's.
+    """
+    model, layout, card = load_reader(o.reader)
+    if (o.reader / SHIFT).is_file():
+        load_shift(o.reader / SHIFT)[0].attach(model.encoder)  # which it was trained with
+    kind = kind_of(o, card)
+    split, seed = str(card["options"]["split"]), int(card["options"]["training"]["seed"])
+    splits = (split, o.eval_split)
+    inputs: dict[str, Any] = {
+        "reader": card["weights"],
+        "start": o.start and encoder_named(o.start),
+        "data": [data_hash(o.corpus, name) for name in splits],
+    }
+    if o.units is not None:
+        inputs["units"] = [unit_source(o.units / name, o.corpus)[0] for name in splits]
+        codebook = (card.get("units") or {}).get("codebook")
+        if any(source.get("codebook") != codebook for source in inputs["units"]):
+            raise InputError(
+                f"the units in {o.units} are of another codebook than those of the reader "
+                f"{o.reader}; give the units it was trained on"
+            )
+    folder = run_folder(o.results, f"{kind}-{SURFACE}", o.arm, seed)
+    options = decisive(o)
+    with stage(folder, inputs, options) as step:
+        if not step.done:
+            windows = {
+                name: windows_of(name, model, layout, card, o) for name in dict.fromkeys(splits)
+            }
+            first = start_of(o.corpus, o.reader, card, model, o.start)
+            place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            model.to(place)
+            losses = Losses(model, windows, folder / "points.jsonl", place)
+            lines, planes = take(losses, first, o)
+            details = {
+                "kind": kind,
+                "arm": o.arm,
+                "seed": seed,
+                "splits": list(splits),
+                "directions": o.seed,
+            }
+            write_surface(folder, lines | planes, windows, details)
+            for task, items in numbers(lines, kind, *splits).items():
+                facts = {"reader": card["weights"], "options": options, "curve": []}
+                drawn = BootstrapUnits("window", tuple((name,) for name in items))
+                write_scores(o.results, task, NATS, o.arm, seed, items, facts, drawn)
+            counts = {name: len(w) for name, w in windows.items()}
+            step.finish(details | {"points": len(losses.by_point), "windows": counts})
+        points = step.card["points"]
+    print(f"{folder}: {points} points of the loss of {kind} ({o.arm}, seed {seed})")
+
+
+def kind_of(o: Surface, card: Mapping[str, Any]) -> str:
+    """dual or text-qa. Raises InputError for another reader, or where --units does not suit it."""
+    kind = KINDS.get(str(card.get("what")))
+    if kind is None:
+        raise InputError(
+            f"{o.reader} is a {card.get('what')}; give a folder of `speechssl train "
+            "dual` or `speechssl train text-qa`"
+        )
+    if (o.units is None) == (kind == "dual"):
+        remedy = "give them with --units" if kind == "dual" else "leave out --units"
+        raise InputError(
+            f"{o.reader} is a {card['what']}, which reads "
+            f"{'units' if kind == 'dual' else 'words'}; {remedy}"
+        )
+    return kind
+
+
+def write_surface(
+    folder: Path,
+    parts: Mapping[str, Mapping[str, np.ndarray]],
+    splits: Collection[str],
+    details: Mapping[str, Any],
+) -> None:
+    """Write every loss to surface.npz, and their means over windows to surface.json.
+
+    parts: lines and planes as `take` gives them; splits: the names in them that are losses.
+    """
+    arrays = {
+        f"{part}/{name}": array
+        for part, by_name in parts.items()
+        for name, array in by_name.items()
+    }
+    with replacing(folder / "surface.npz") as temporary:
+        np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
+    means = {
+        part: {
+            name: (array.mean(-1) if name in splits else array).tolist()
+            for name, array in by_name.items()
+        }
+        for part, by_name in parts.items()
+    }
+    write_json(folder / "surface.json", {**details, "parts": means})
+
+
+# ---- what the reader began as
+
+
+def start_of(
+    corpus: Path, reader: Path, card: Mapping[str, Any], model: SpanModel, start: str | None
+) -> Weights:
+    """The weights that training began with. Raises InputError where they are not there, or are
+    another reader's."""
+    options = QaOptions(
+        **{
+            k: v
+            for k, v in card["options"].items()
+            if k in QaOptions.__dataclass_fields__ and k != "training"
+        }
+    )
+    seed = int(card["options"]["training"]["seed"])
+    if card.get("start"):
+        if start is None:
+            raise InputError(
+                f"the reader {reader} went on from another reader, which is not here by itself; "
+                "give its folder with --start"
+            )
+        began, _, before = load_reader(Path(start))
+        if before["weights"] != card["start"]:
+            raise InputError(
+                f"the reader {reader} did not go on from {start}; give the reader that it was "
+                "trained from with --start"
+            )
+        return began.state_dict()
+    encoder = start or options.text_encoder
+    weights_then = (
+        read_json(reader / MADE_FROM).get("text_weights")
+        if (reader / MADE_FROM).is_file()
+        else None
+    )
+    if weights_then and (weights_now := hash_of_weights(encoder)) and weights_now != weights_then:
+        raise InputError(
+            f"{encoder} has other weights than when the reader {reader} began as "
+            "it; give its own with --start"
+        )
+    try:
+        if card["what"] == "DUAL reader":
+            began = SpanModel(
+                *unit_encoder(
+                    encoder, model.embedding.num_embeddings - 3, str(card["assignment"]), seed
+                )
+            )
+        else:
+            options = replace(
+                options, text_encoder=encoder, training=replace(options.training, seed=seed)
+            )
+            began, _ = begin_text(load_corpus(corpus, options.split), options)
+    except InputError as error:
+        raise InputError(
+            f"the reader {reader} began as {encoder}, which cannot be used "
+            f"({error}); give it with --start"
+        ) from error
+    add(began.encoder, added(model.encoder))
+    weights, expected = without_pooler(began.state_dict()), model.state_dict()
+    if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in expected.items()}:
+        raise InputError(
+            f"{encoder} has other weights than the reader {reader}, which cannot have begun as "
+            "it; give its own with --start"
+        )
+    return weights
+
+
+# ---- losses
+
+
+def windows_of(
+    split: str, model: SpanModel, layout: Layout, card: Mapping[str, Any], o: Surface
+) -> list[Batch]:
+    """Windows of a split with their answers, one a batch: N, as training has them. Raises
+    InputError where there are none."""
+    data = load_corpus(o.corpus, split)
+    examples: list[Example]
+    if o.units is not None:
+        grid = unit_source(o.units / split, o.corpus)[2]
+        examples, _ = unit_examples(data, load_units(o.units / split), grid)
+    else:
+        tokenizer = load_tokenizer(o.reader, model.embedding.num_embeddings)
+        examples, _ = text_examples(data, TextCodec(tokenizer))
+    if not examples:
+        raise InputError(
+            f"{o.corpus / split} has no answerable question with a place in its passage; give "
+            "another split with --eval-split"
+        )
+    batches = ExampleBatches(examples, layout, 1, float(card["options"].get("empty", 0.1)), o.seed)
+    return [batches(i) for i in range(min(o.windows, len(examples)))]
+
+
+class Losses:
+    """The loss of every window at a point. What was taken is in a file, a line a point, and is
+    not taken again."""
+
+    def __init__(
+        self,
+        model: SpanModel,
+        windows: Mapping[str, Sequence[Batch]],
+        path: Path,
+        place: torch.device,
+    ) -> None:
+        self.model, self.windows, self.path, self.place = model, windows, path, place
+        self.end = {name: value.detach().clone() for name, value in model.named_parameters()}
+        self.by_point: dict[str, dict[str, list[float]]] = {}
+        if path.is_file():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                with suppress(ValueError):  # a kill cut it short
+                    self.by_point |= json.loads(line)
+            whole = (json.dumps({name: losses}) for name, losses in self.by_point.items())
+            write_text(path, "".join(f"{line}\n" for line in whole))
+
+    @torch.inference_mode()
+    def at(self, name: str, steps: Sequence[tuple[float, Weights]]) -> dict[str, list[float]]:
+        """Losses by split at the end plus steps along directions. name: of the point, in the
+        file."""
+        if name not in self.by_point:
+            for key, value in self.model.named_parameters():
+                moved = self.end[key].clone()
+                for step, direction in steps:
+                    moved += step * direction[key].to(self.place)
+                value.copy_(moved)
+            by_split = {
+                split: list(self._losses(windows)) for split, windows in self.windows.items()
+            }
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({name: by_split}) + "\n")
+            self.by_point[name] = by_split
+        return self.by_point[name]
+
+    def _losses(self, windows: Sequence[Batch]) -> Iterator[float]:
+        order = sorted(range(len(windows)), key=lambda i: windows[i]["ids"].shape[1])
+        by_window: dict[int, float] = {}
+        for first in range(0, len(order), TOGETHER):
+            batch = order[first : first + TOGETHER]
+            size = max(windows[i]["ids"].shape[1] for i in batch)
+            rows = {
+                name: torch.cat(
+                    [
+                        functional.pad(windows[i][name], (0, size - windows[i][name].shape[1]))
+                        for i in batch
+                    ]
+                ).to(self.place)
+                for name in ("ids", "mask", "segments")
+            }
+            logits = self.model.logits(rows["ids"], rows["mask"], rows["segments"])
+            ends = [
+                torch.cat([windows[i][name] for i in batch]).to(self.place)
+                for name in ("first", "last")
+            ]
+            losses = (
+                sum(
+                    functional.cross_entropy(logits[..., n], end, reduction="none")
+                    for n, end in enumerate(ends)
+                )
+                / 2
+            )
+            assert isinstance(losses, torch.Tensor)
+            by_window |= dict(zip(batch, losses.tolist(), strict=True))
+        yield from (by_window[i] for i in range(len(windows)))
+
+
+# ---- directions
+
+
+def random_direction(end: Weights, seed: int) -> Weights:
+    """Filter-normalised: rows of matrices as long as those of the weights, none for vectors."""
+    generator, direction = torch.Generator().manual_seed(seed), {}
+    for name, value in end.items():
+        drawn = torch.randn(value.shape, generator=generator)
+        rows, lengths = (
+            (x.flatten(1).norm(dim=1) for x in (drawn, value.cpu()))
+            if value.ndim > 1
+            else (torch.ones(1), torch.zeros(1))
+        )
+        scale = lengths / rows.clamp(min=1e-12)
+        direction[name] = drawn * scale.reshape(-1, *[1] * (value.ndim - 1))
+    return direction
+
+
+def take(losses: Losses, start: Weights, o: Surface) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Lines: "at" (P,) and of every split (P, N). Planes: "x", "y" (P,) and of every split (P of y,
+    P of x, N)."""
+    path = {name: value.cpu() - start[name] for name, value in losses.end.items()}
+    one, two = (random_direction(losses.end, 2 * o.seed + i) for i in (0, 1))
+    along = np.linspace(-o.beyond, 1 + o.beyond, o.line)
+    along = np.unique(np.concatenate([along, [0.0, 1.0]]))  # the ends themselves
+    around = np.unique(np.concatenate([np.linspace(-o.reach, o.reach, o.line), [0.0]]))
+    lines: dict[str, Any] = {PATH: {"at": along}, RANDOM: {"at": around}}
+    planes: dict[str, Any] = {}
+    grid = np.linspace(-o.reach, o.reach, o.plane)
+    if o.plane > 1:
+        reach = np.linspace(-o.beyond, 1 + o.beyond, o.plane)
+        planes = {PLANE: {"x": grid, "y": grid}, PATH_PLANE: {"x": reach, "y": grid}}
+    points: list[tuple[str, str, list[tuple[float, Weights]]]] = []
+    for part, line in lines.items():
+        points += [
+            (part, f"{part} {x:.6f}", [(x - 1, path) if part == PATH else (x, one)])
+            for x in map(float, line["at"])
+        ]
+    for part, plane in planes.items():
+        for y in map(float, plane["y"]):
+            for x in map(float, plane["x"]):
+                points.append(
+                    (
+                        part,
+                        f"{part} {x:.6f} {y:.6f}",
+                        [(x - 1, path) if part == PATH_PLANE else (x, one), (y, two)],
+                    )
+                )
+    by_part: dict[str, list[dict[str, list[float]]]] = {}
+    for part, name, steps in tqdm(points, desc="loss surface", unit="point"):
+        by_part.setdefault(part, []).append(losses.at(name, steps))
+    for part, arrays in (lines | planes).items():
+        shape = (-1,) if part in lines else (len(arrays["y"]), len(arrays["x"]))
+        for split in losses.windows:
+            values = np.array([one[split] for one in by_part[part]])
+            arrays[split] = values.reshape(*shape, values.shape[-1]) if part in planes else values
+    return lines, planes
+
+
+def numbers(
+    lines: Mapping[str, Mapping[str, np.ndarray]], kind: str, train: str, dev: str
+) -> dict[str, dict[str, tuple[float, float]]]:
+    """Of every measure its task, and (0, value in nats) of every window."""
+    path, random = lines[PATH], lines[RANDOM]
+    at = path["at"]
+    inside = (at > 0) & (at < 1)
+    ends = {x: path[train][int(np.flatnonzero(at == x)[0])] for x in (0.0, 1.0)}
+    chord = (1 - at[:, None]) * ends[0.0] + at[:, None] * ends[1.0]
+    hill = (path[train] - chord)[inside].mean(0) if inside.any() else np.zeros(path[train].shape[1])
+    middle = random[train][int(np.flatnonzero(random["at"] == 0)[0])]
+    rise = (random[train] - middle)[random["at"] != 0].mean(0)
+    measures = {
+        END_TRAIN: ends[1.0],
+        END_DEV: path[dev][int(np.flatnonzero(at == 1.0)[0])],
+        HILL: hill,
+        RISE: rise,
+    }
+    return {
+        f"{kind}-{name}": {f"{i}": (0.0, float(x)) for i, x in enumerate(values)}
+        for name, values in measures.items()
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(script(surface, Surface))

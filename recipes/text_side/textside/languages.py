@@ -1,0 +1,318 @@
+"""Words of two languages, and the states that a text encoder has of them.
+
+Letters: B sequences, S tokens in a sequence, W words, L layers, H hidden width, V vocabulary, E
+width of the embeddings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from speechssl.data.records import load_corpus
+from speechssl.dual.data import collate
+from speechssl.dual.model import EncoderInputs, load_reader
+from speechssl.dual.system import device_of
+from speechssl.errors import InputError
+from speechssl.io import hash_json, read_json, read_text
+from speechssl.synth.minisqa import lexicon
+from speechssl.text import joiner
+from speechssl.textlm import (
+    assign_tokens,
+    layers_of,
+    listening,
+    load_text_encoder,
+    load_tokenizer,
+    longest_sequence,
+    special_tokens,
+)
+from speechssl.timing import FrameGrid, units_of_interval
+from speechssl.units.storage import load_units, units_card
+from textside.data import Text, load_text, respell
+from textside.options import TwoLanguages
+
+MINISQA, SAME = "minisqa", "same"  # lexicons that are no file
+FREQUENT = 300  # words of the lexicon `same`
+# ids (S,), and words in it: number, first token, token behind it
+Sequence_ = tuple[np.ndarray, tuple[tuple[int, int, int], ...]]
+Pair = tuple[str, str]
+_HANZI = re.compile(r"[\u3400-\u9fff]")
+
+
+# ---- encoders
+
+
+class Body:
+    """A text encoder that is given vectors in the place of its tokens, on its device."""
+
+    def __init__(
+        self, encoder: PreTrainedModel, table: nn.Embedding, tokenizer: PreTrainedTokenizerBase
+    ) -> None:
+        """table: (V, E) of its tokens."""
+        device = device_of("auto")
+        self.encoder, self.table = (
+            m.eval().requires_grad_(False).to(device) for m in (encoder, table)
+        )
+        self.tokenizer, self.device, self.inputs = (
+            tokenizer,
+            device,
+            EncoderInputs(encoder, table.embedding_dim),
+        )
+
+    def __call__(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """ids, mask: (B, S). Returns (B, S, H)."""
+        return self.encoder(**self.inputs(self.table(ids), mask, None)).last_hidden_state
+
+
+def load_body(name: str) -> Body:
+    """A text encoder, or a reader of `train text-qa`. Raises InputError where it cannot be
+    loaded."""
+    config = Path(name) / "config.json"
+    if config.is_file() and "symbols" in read_json(config):
+        model, *_ = load_reader(Path(name))
+        return Body(
+            model.encoder,
+            model.embedding,
+            load_tokenizer(Path(name), model.embedding.num_embeddings),
+        )
+    encoder, tokenizer = load_text_encoder(name)
+    return Body(
+        encoder,
+        nn.Embedding.from_pretrained(encoder.get_input_embeddings().weight.detach().clone()),
+        tokenizer,
+    )
+
+
+# ---- lexicon
+
+
+def read_lexicon(name: str, texts: Sequence[Text] = (), letters: str = "own") -> list[Pair]:
+    """Pairs of a word and its translation; letters: of the second text. Raises InputError for a
+    file that is no lexicon."""
+    if name == MINISQA:
+        pairs: Iterable[Pair] = lexicon()
+    elif name == SAME:
+        counts = Counter(
+            word
+            for text in texts[:1]
+            for paragraph in text.paragraphs
+            for word in paragraph.lower().split()
+        )
+        pairs = [(word, word) for word in sorted(counts, key=lambda w: (-counts[w], w))[:FREQUENT]]
+    else:
+        written = read_text(Path(name), f"give a file, or {MINISQA} or {SAME}", "the lexicon")
+        lines = [line.strip() for line in written.splitlines() if line.strip()]
+        cut = [line.split("\t") if "\t" in line else line.split() for line in lines]
+        if wrong := [n for n, parts in enumerate(cut, 1) if len(parts) != 2]:
+            raise InputError(
+                f"{name}:{wrong[0]} is not a word and its translation; write two "
+                "words a line, with a tab between"
+            )
+        pairs = [(a, b) for a, b in cut]
+    return [(a.lower(), respell(b.lower(), letters)) for a, b in dict.fromkeys(pairs)]
+
+
+def finder(words: Sequence[str]) -> Callable[[str], list[tuple[int, int, int]]]:
+    """Where words stand in a text: number of the word, first character, character behind it. Longer
+    words come first; a word in letters is a whole one.
+    """
+    if not words:
+        return lambda _: []
+    number = {word: i for i, word in enumerate(words)}
+    ordered = sorted(number, key=len, reverse=True)
+    pattern = re.compile(
+        "|".join(re.escape(w) if _HANZI.search(w) else rf"\b{re.escape(w)}\b" for w in ordered)
+    )
+    return lambda written: [(number[m[0]], *m.span()) for m in pattern.finditer(written.lower())]
+
+
+# ---- sequences
+
+
+def text_sequences(
+    text: Text, words: Sequence[str], tokenizer: PreTrainedTokenizerBase, room: int, most: int
+) -> list[Sequence_]:
+    """Pieces of a text of at most `room` tokens; at most so many. Raises InputError for a tokeniser
+    without places of tokens."""
+    if not tokenizer.is_fast:
+        raise InputError(
+            "the tokeniser has no tokenizer.json, which says where words stand; "
+            "choose an encoder that has one"
+        )
+    find = finder(words)
+    pieces: list[Sequence_] = []
+    for paragraph in text.paragraphs:
+        if len(pieces) >= most:
+            break
+        encoded = tokenizer(
+            paragraph, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+        )
+        starts, ends = np.array(encoded["offset_mapping"], np.int64).reshape(-1, 2).T
+        # XLM-R's begin with the blank
+        starts = starts + (starts < ends) * [paragraph[a : a + 1].isspace() for a in starts]
+        places = [
+            (w, int((ends <= a).sum()), int((starts < b).sum())) for w, a, b in find(paragraph)
+        ]
+        pieces += _cut(np.array(encoded["input_ids"], np.int64), places, room)
+    return pieces[:most]
+
+
+def unit_sequences(
+    corpus: Path,
+    units: Path,
+    split: str,
+    words: Sequence[str],
+    tokens: np.ndarray,
+    room: int,
+    most: int,
+) -> list[Sequence_]:
+    """The same of spoken passages. tokens: (K,) of the units. Raises InputError where no word has a
+    time."""
+    data, runs, find = load_corpus(corpus, split), load_units(units / split), finder(words)
+    pieces: list[Sequence_] = []
+    grid = FrameGrid(**units_card(units / split)["grid"])
+    timed = [p for p in data.passages.values() if p.words and p.id in runs]
+    if not timed:
+        raise InputError(
+            f"no passage of {corpus / split} has units and words with times; make times with "
+            f"`speechssl align {corpus}`"
+        )
+    for passage in timed:
+        if len(pieces) >= most:
+            break
+        join, places = joiner(passage.language), []
+        ends = np.cumsum([len(w.text) + len(join) for w in passage.words])
+        for word, a, b in find(join.join(w.text for w in passage.words)):
+            first, last = (int(np.searchsorted(ends, at, "right")) for at in (a, b - 1))
+            start, end = units_of_interval(
+                grid, runs[passage.id], passage.words[first].start, passage.words[last].end
+            )
+            places.append((word, start, end + 1))
+        pieces += _cut(tokens[runs[passage.id].units], places, room)
+    return pieces[:most]
+
+
+def _cut(ids: np.ndarray, places: Sequence[tuple[int, int, int]], room: int) -> list[Sequence_]:
+    """Pieces one after another; a word that lies in two is left out."""
+    pieces = []
+    for begin in range(0, len(ids), room):
+        inside = tuple(
+            (w, a - begin, b - begin) for w, a, b in places if begin <= a < b <= begin + room
+        )
+        pieces.append((ids[begin : begin + room], inside))
+    return pieces
+
+
+# ---- states
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """words: (L + 1, W, H), means over occurrences; counts: (W,) of these; mean: (L + 1, H) of all
+    tokens but specials."""
+
+    words: np.ndarray
+    counts: np.ndarray
+    mean: np.ndarray
+
+
+def framed(body: Body, sequences: Sequence[Sequence_]) -> tuple[torch.Tensor, torch.Tensor]:
+    """ids, mask: (B, S) of pieces between their specials, on the body's device."""
+    cls, sep, pad = special_tokens(body.tokenizer)
+    batch = collate(
+        [(np.concatenate([[cls], ids, [sep]]), len(ids) + 2) for ids, _ in sequences], pad
+    )
+    return batch["ids"].to(body.device), batch["mask"].to(body.device)
+
+
+@torch.inference_mode()
+def states_of(body: Body, sequences: Sequence[Sequence_], words: int, batch: int) -> States:
+    """words: W. Raises InputError where there is nothing to read."""
+    if not sequences:
+        raise InputError("the text has no tokens; give one in which something is written")
+    total: Any = 0
+    sums: Any = 0
+    counts, tokens = np.zeros(words), 0
+    order = sorted(range(len(sequences)), key=lambda n: len(sequences[n][0]))
+    for start in range(0, len(order), batch):
+        pieces = [sequences[n] for n in order[start : start + batch]]
+        with listening(body.encoder) as layers:
+            body(*framed(body, pieces))
+            # SqueezeBERT's are passed by where a hook is called
+            if len(layers) <= len(layers_of(body.encoder)):
+                kind = body.encoder.config.model_type
+                raise InputError(
+                    f"the layers of a {kind} do not show what they give; choose an "
+                    "encoder such as BERT or DistilBERT"
+                )
+            states = torch.stack(layers).float().cpu().numpy()  # (L + 1, B, S, H)
+        batch_sums = np.zeros((len(states), words, states.shape[-1]))
+        for row, (ids, places) in enumerate(pieces):
+            total = total + states[:, row, 1 : 1 + len(ids)].sum(1, dtype=np.float64)
+            tokens += len(ids)
+            for word, first, stop in places:
+                batch_sums[:, word] += states[:, row, 1 + first : 1 + stop].mean(1)
+                counts[word] += 1
+        sums = sums + batch_sums
+    return States(sums / np.maximum(counts, 1)[:, None], counts, total / max(tokens, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class Two:
+    """The two languages: texts (of units: none), lexicon, and what reads sequences of either for a
+    list of words."""
+
+    texts: tuple[Text, ...]
+    pairs: Sequence[Pair]
+    inputs: Mapping[str, Any]
+    # 0 or 1, words, body, tokens in a piece
+    sequences: Callable[[int, Sequence[str], Body, int], list[Sequence_]]
+
+
+def two_languages(o: TwoLanguages) -> Two:
+    """Raises InputError where a text or units are missing."""
+    written = tuple(load_text(path, o.split) for path in (o.first, o.second))
+    texts = (written[0].first(o.documents), written[1].first(o.documents).spelt(o.letters))
+    pairs = read_lexicon(o.lexicon, texts, o.letters)
+    inputs: dict[str, Any] = {"texts": [text.hash for text in texts], "lexicon": hash_json(pairs)}
+    if o.units is None or o.second_units is None:
+        return Two(
+            texts,
+            pairs,
+            inputs,
+            lambda which, words, body, room: text_sequences(
+                texts[which], words, body.tokenizer, room, o.sequences
+            ),
+        )
+    units = (o.units, o.second_units)
+    inputs["units"] = [
+        [part["hash"] for part in units_card(folder / o.split)["parts"]] for folder in units
+    ]
+
+    def spoken(which: int, words: Sequence[str], body: Body, room: int) -> list[Sequence_]:
+        count = int(units_card(units[0] / o.split)["K"])
+        tokens = np.array(assign_tokens(body.tokenizer, count, o.assignment, o.seed), np.int64)
+        corpus = (o.first, o.second)[which]
+        return unit_sequences(corpus, units[which], o.split, words, tokens, room, o.sequences)
+
+    return Two(texts, pairs, inputs, spoken)
+
+
+def room_of(body: Body, length: int) -> int:
+    """Tokens of a piece that fits, beside its specials. Raises InputError for a length that has
+    room for none."""
+    longest = longest_sequence(body.encoder)
+    if length < 3:
+        raise InputError(
+            f"--length {length} is too short for a token between two specials; give 3 or more"
+        )
+    return (length if longest is None else min(length, longest)) - 2

@@ -1,0 +1,527 @@
+"""What an encoder is pre-trained to do, as batches and as heads that are thrown away afterwards.
+
+    mlm             15 % of the tokens are predicted; of these 80 % are masked, 10 % replaced, 10 % left (BERT, arXiv 1810.04805).
+                    Which ones is drawn anew every time a sequence is seen (dynamic masking,
+                    RoBERTa, 1907.11692)
+    whole-word      the same of whole words
+    span            spans of whole words, of geometric lengths of at most 10 words, masked alike; every token is predicted from
+                    its own output and, a second time, from the outputs at both edges of its span
+                    and its place in it
+                    (SpanBERT, 1907.10529)
+    sentence-order  mlm, and whether two successive pieces stand in their order or were exchanged (ALBERT, 1909.11942)
+    replaced-token  a generator of a quarter of the layers does mlm, and the encoder says of every token whether the generator
+                    put it there (ELECTRA, 2003.10555, whose generator is narrower as well; both
+                    share the embeddings, as here)
+    causal          the next token, from those before it: a language model of one table of rows, which reads symbols and
+                    writes them: the logits of the next symbol are the products of the output with
+                    the rows. Kinds whose output is computed otherwise are refused when they are
+                    loaded, which is tried
+
+Letters: B sequences, S tokens in a sequence, L of them without specials, M masked tokens, V
+vocabulary or rows of a table, H hidden width, E width of the embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, PreTrainedModel
+
+from speechssl.dual.data import collate
+from speechssl.dual.model import EncoderInputs
+from speechssl.errors import InputError
+from speechssl.io import checkpoint_folder
+from speechssl.textlm import longest_sequence, make_encoder, reason_of
+from speechssl.trainer import Batch
+from textside.data import Stream
+
+CAUSAL = "causal"
+LONGEST_SPAN, SPAN_END = 10, 0.2  # words; the probability that a span ends after a word
+DISCRIMINATOR = 50.0  # weight of its loss beside the generator's: ELECTRA's
+IGNORE = -100
+# what predicted tokens, beside an encoder that was pre-trained here
+MLM_HEAD = "mlm_head/head.safetensors"
+# (generator, L) -> ids (L,), where a word begins (L,), where a sentence begins (L,)
+Source = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+
+# ---- where sequences come from
+
+
+def whole(stream: Stream) -> Source:
+    """Every id is a word; no sentence begins anywhere."""
+
+    def source(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        ids = stream(rng, length)
+        return ids, np.ones(len(ids), bool), np.zeros(len(ids), bool)
+
+    return source
+
+
+def not_empty(sequences: Sequence[np.ndarray], place: Path) -> list[np.ndarray]:
+    """Those of any length. Raises InputError where there are none."""
+    if filled := [units for units in sequences if len(units)]:
+        return filled
+    raise InputError(
+        f"the units in {place} are empty; extract those of recordings that can be read"
+    )
+
+
+# ---- which tokens
+
+
+def choose_tokens(
+    rng: np.random.Generator, words: np.ndarray, share: float, objective: str
+) -> list[np.ndarray]:
+    """The places to predict, in pieces that are masked alike: tokens, words or spans.
+
+    words: (L,) bool, where a word begins. Pieces do not overlap; spans do not touch, so that both
+    edges of each are seen. They hold about a share of the tokens, and at least one.
+    """
+    length = len(words)
+    budget = max(1, round(share * length))
+    if objective not in ("whole-word", "span"):
+        return [np.array([i]) for i in np.sort(rng.permutation(length)[:budget])]
+    starts = np.flatnonzero(words)
+    starts = starts if len(starts) and starts[0] == 0 else np.concatenate([[0], starts])
+    stops = np.append(starts[1:], length)
+    free, pieces, filled = np.ones(length + 2, bool), [], 0  # one place more at either end
+    for first in rng.permutation(len(starts)):
+        if filled >= budget:
+            break
+        count = (
+            min(int(rng.geometric(SPAN_END)), LONGEST_SPAN, len(starts) - first)
+            if objective == "span"
+            else 1
+        )
+        while count > 1 and stops[first + count - 1] - starts[first] > budget - filled:
+            count -= 1
+        begin, end = int(starts[first]), int(stops[first + count - 1])
+        # places are one on in `free`
+        reach = slice(begin, end + 2) if objective == "span" else slice(begin + 1, end + 1)
+        if free[reach].all() and (objective != "span" or end - begin < length):
+            free[begin + 1 : end + 1] = False
+            pieces.append(np.arange(begin, end))
+            filled += end - begin
+    return sorted(
+        pieces or [np.array([int(rng.integers(length))])], key=lambda piece: int(piece[0])
+    )
+
+
+@dataclass(frozen=True)
+class PretrainingBatches:
+    """Batches of an objective, a function of (seed, step) only."""
+
+    source: Source
+    objective: str
+    specials: tuple[int, int, int, int]  # ids of [CLS], [SEP], [PAD], [MASK]
+    vocabulary: np.ndarray  # ids that a token may be replaced by
+    batch: int  # B
+    length: int  # S
+    share: float = 0.15
+    seed: int = 0
+
+    def __call__(self, step: int) -> Batch:
+        """ids, mask, labels (B, S), labels IGNORE where nothing is predicted; of spans also edges
+        (B, S, 2) and place (B, S) in the span; of sentence order also segments (B, S) and swapped
+        (B,).
+        """
+        rng = np.random.default_rng([self.seed, step])
+        rows = [self.row(rng) for _ in range(self.batch)]
+        batch = collate([(ids, at) for ids, at, *_ in rows], self.specials[2])
+        size = batch["ids"].shape[1]
+
+        def padded(values: list[np.ndarray], fill: int) -> torch.Tensor:
+            wide = np.full((len(values), size, *values[0].shape[1:]), fill, np.int64)
+            for line, value in zip(wide, values, strict=True):
+                line[: len(value)] = value
+            return torch.from_numpy(wide)
+
+        batch["labels"] = padded([row[2] for row in rows], IGNORE)
+        if self.objective == "span":
+            batch |= {
+                "edges": padded([row[3] for row in rows], 0),
+                "place": padded([row[4] for row in rows], 0),
+            }
+        if self.objective == "sentence-order":
+            batch["swapped"] = torch.tensor([row[5] for row in rows])
+        else:  # one piece has no segments, and Longformer no token that sees all
+            del batch["segments"]
+        return batch
+
+    def row(
+        self, rng: np.random.Generator
+    ) -> tuple[np.ndarray, int, np.ndarray, np.ndarray, np.ndarray, bool]:
+        """ids (S,), the place where the second segment begins, labels (S,), edges (S, 2), place
+        (S,), swapped."""
+        cls, sep, _, mask = self.specials
+        pair = self.objective == "sentence-order"
+        ids, words, begins = self.source(rng, self.length - (3 if pair else 2))
+        cut, swapped = len(ids), False
+        if pair:
+            # where a sentence begins, if one does, else in the middle
+            middle = np.flatnonzero(begins[1:]) + 1
+            cut = (
+                int(middle[np.abs(middle - len(ids) // 2).argmin()])
+                if len(middle)
+                else len(ids) // 2
+            )
+            if swapped := bool(rng.random() < 0.5):
+                ids, words = (np.concatenate([x[cut:], x[:cut]]) for x in (ids, words))
+                cut = len(ids) - cut
+        labels, seen = np.full(len(ids), IGNORE, np.int64), ids.copy()
+        edges, place = np.zeros((len(ids), 2), np.int64), np.zeros(len(ids), np.int64)
+        for piece in choose_tokens(rng, words, self.share, self.objective):
+            labels[piece] = ids[piece]
+            # in the sequence with its [CLS]: beside the piece
+            edges[piece] = piece[0], piece[-1] + 2
+            place[piece] = piece - piece[0]
+            chance = rng.random()
+            if chance < 0.8:
+                seen[piece] = mask
+            elif chance < 0.9:
+                seen[piece] = rng.choice(self.vocabulary, size=len(piece))
+        inner = [cut] if pair else []
+
+        def framed(x: np.ndarray, first: Any, between: Any) -> np.ndarray:
+            parts = np.split(x, inner)
+            return np.concatenate([[first], *(p for part in parts for p in (part, [between]))])
+
+        sequence = framed(seen, cls, sep).astype(np.int64)
+        nothing = [0, 0]
+        return (
+            sequence,
+            cut + 2 if pair else len(sequence),
+            framed(labels, IGNORE, IGNORE),
+            framed(edges, nothing, nothing),
+            framed(place, 0, 0),
+            swapped,
+        )
+
+
+# ---- what predicts them
+
+
+class TokenHead(nn.Module):
+    """BERT's head: the output of a token to the vocabulary, whose rows are the embeddings."""
+
+    def __init__(self, hidden: int, width: int, vocabulary: int) -> None:
+        """hidden: H; width: E; vocabulary: V."""
+        super().__init__()
+        self.dense, self.norm = nn.Linear(hidden, width), nn.LayerNorm(width)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+
+    def forward(self, hidden: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        """hidden: (M, H); table: (V, E). Returns (M, V)."""
+        return self.norm(functional.gelu(self.dense(hidden))) @ table.T + self.bias
+
+
+class Pretraining(nn.Module):
+    """An encoder, its embeddings, and the heads of an objective."""
+
+    def __init__(self, encoder: PreTrainedModel, table: nn.Embedding, objective: str) -> None:
+        super().__init__()
+        self.objective, width = objective, table.embedding_dim
+        self.inputs, self.encoder, self.table = EncoderInputs(encoder, width), encoder, table
+        hidden = encoder.config.hidden_size
+        self.head = TokenHead(hidden, width, table.num_embeddings)
+        if objective == "span":
+            self.places = nn.Embedding(1024, hidden)
+            self.edge = nn.Sequential(
+                nn.Linear(3 * hidden, hidden),
+                nn.GELU(),
+                nn.LayerNorm(hidden),
+                nn.Linear(hidden, hidden),
+                nn.GELU(),
+            )
+        elif objective == "sentence-order":
+            self.order = nn.Linear(hidden, 2)
+        elif objective == "replaced-token":
+            self.generator = make_encoder(smaller(encoder.config).to_dict())
+            self.generator_inputs = EncoderInputs(self.generator, width)
+            self.discriminator = nn.Sequential(
+                nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 1)
+            )
+
+    def hidden(
+        self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None
+    ) -> torch.Tensor:
+        """All (B, S) -> (B, S, H)."""
+        return self.encoder(**self.inputs(self.table(ids), mask, segments)).last_hidden_state
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        labels: torch.Tensor,
+        segments: torch.Tensor | None = None,
+        edges: torch.Tensor | None = None,
+        place: torch.Tensor | None = None,
+        swapped: torch.Tensor | None = None,
+    ) -> Batch:
+        """As `PretrainingBatches` gives them. loss: of the objective; masked: cross-entropy of the
+        masked tokens, in nats; right: how many of them are predicted; order, edge, replaced: of the
+        other tasks, where there are.
+        """
+        masked = labels != IGNORE
+        if self.objective == "replaced-token":
+            return self.replaced(ids, mask, labels, masked)
+        hidden = self.hidden(ids, mask, segments)
+        logits, targets = self.head(hidden[masked], self.table.weight).float(), labels[masked]
+        loss = functional.cross_entropy(logits, targets)
+        measures = {"masked": loss.detach(), "right": (logits.argmax(1) == targets).float().mean()}
+        if edges is not None and place is not None:
+            rows = masked.nonzero()[:, 0]
+            left, right = (hidden[rows, edges[masked][:, side]] for side in (0, 1))
+            states = self.edge(
+                torch.cat([left, right, self.places(place[masked].clamp(max=1023))], 1)
+            )
+            edge = functional.cross_entropy(self.head(states, self.table.weight).float(), targets)
+            measures["edge"], loss = edge.detach(), loss + edge
+        if swapped is not None:
+            order = functional.cross_entropy(self.order(hidden[:, 0]).float(), swapped.long())
+            measures["order"], loss = order.detach(), loss + order
+        return {"loss": loss} | measures
+
+    def replaced(
+        self, ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor, masked: torch.Tensor
+    ) -> Batch:
+        """labels, masked: (B, S), the tokens and which of them the generator predicts."""
+        guessed = self.generator(
+            **self.generator_inputs(self.table(ids), mask, None)
+        ).last_hidden_state
+        logits, targets = self.head(guessed[masked], self.table.weight).float(), labels[masked]
+        generator = functional.cross_entropy(logits, targets)
+        with torch.no_grad():  # no gradient goes through what was drawn
+            drawn = torch.distributions.Categorical(logits=logits).sample()
+            filled = ids.clone()
+            filled[masked] = drawn
+            false = torch.zeros_like(ids, dtype=torch.float)
+            false[masked] = (drawn != targets).float()
+        read = self.discriminator(self.hidden(filled, mask, None))[..., 0].float()
+        attended = mask.bool()
+        replaced = functional.binary_cross_entropy_with_logits(read[attended], false[attended])
+        right = ((read > 0) == (false > 0))[attended].float().mean()
+        return {
+            "loss": generator + DISCRIMINATOR * replaced,
+            "masked": generator.detach(),
+            "replaced": replaced.detach(),
+            "right": right,
+        }
+
+
+def smaller(config: Any) -> Any:
+    """The config of a generator: a quarter of the layers, at least one. Their number has one name
+    in all configs but those, as Funnel's, that have it as the sum of several; of them raises
+    InputError.
+    """
+    generator = type(config).from_dict(config.to_dict())
+    try:
+        generator.num_hidden_layers = max(1, config.num_hidden_layers // 4)
+    except NotImplementedError as error:
+        raise InputError(
+            f"replaced-token needs a generator of fewer layers, which a {config.model_type} "
+            "cannot have; choose another --objective"
+        ) from error
+    if getattr(generator, "layer_types", None):  # ModernBERT lists the kind of each
+        generator.layer_types = generator.layer_types[: generator.num_hidden_layers]
+    return generator
+
+
+# ---- language models that read from left to right, of text or of units
+
+KIND = "language model"
+SEEN = 1e-4  # logits that differ by less are the same
+
+
+def load_causal(name: str) -> PreTrainedModel:
+    """A language model with its weights, in training. Raises InputError where there is none, or as
+    `checked` does."""
+    source = checkpoint_folder(name, KIND)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            source, dtype=torch.float32, trust_remote_code=False
+        )
+    except Exception as error:  # transformers, safetensors and the hub client each raise their own
+        raise InputError(
+            f"cannot load the language model {source} ({reason_of(error)}); give one that reads "
+            "from left to right, as GPT-2"
+        ) from error
+    return checked(model, name)
+
+
+def make_causal(values: dict[str, Any]) -> PreTrainedModel:
+    """One with random weights. values: its config, as `to_dict` gives it. Raises InputError for
+    sizes that do not fit."""
+    try:
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**values))
+    except Exception as error:  # every kind has its own for sizes that do not fit
+        raise InputError(
+            f"cannot make a language model of this config ({reason_of(error)}); give other "
+            "sizes, or one of the kind of GPT-2"
+        ) from error
+    return checked(model, str(values.get("model_type")))
+
+
+def gpt2_values(
+    vocabulary: int, layers: int, width: int, heads: int, positions: int
+) -> dict[str, Any]:
+    """The config of a GPT-2. Raises InputError for a width that is no multiple of the heads."""
+    if width % heads:
+        raise InputError(
+            f"{heads} heads cannot share a width of {width}; give --width a multiple of --heads"
+        )
+    sizes = {
+        "n_layer": layers,
+        "n_embd": width,
+        "n_head": heads,
+        "n_positions": positions,
+        "vocab_size": vocabulary,
+    }
+    return GPT2Config(**sizes, bos_token_id=0, eos_token_id=0).to_dict()
+
+
+def set_rows(model: PreTrainedModel, rows: torch.Tensor, special: int) -> None:
+    """Give a model a table (V, E) that reads and writes. special: id of the symbol that begins and
+    ends sequences."""
+    table = nn.Embedding(*rows.shape)
+    table.weight = nn.Parameter(rows.detach().clone())
+    model.config.tie_word_embeddings = True
+    for config in (model.config, model.generation_config):
+        config.bos_token_id = config.eos_token_id = config.pad_token_id = special
+    model.resize_token_embeddings(len(rows), mean_resizing=False)  # of what writes as well
+    model.set_input_embeddings(table)
+    model.tie_weights()
+
+
+@torch.inference_mode()
+def checked(model: PreTrainedModel, name: str) -> PreTrainedModel:
+    """The model. Raises InputError for one that does not read vectors from left to right, or whose
+    output does not fit its rows."""
+    reason = ""
+    try:
+        width = model.eval().get_input_embeddings().weight.shape[1]
+        one = torch.randn(1, 4, width, generator=torch.Generator().manual_seed(0))
+        last, first = (
+            one * torch.tensor(signs)[:, None] for signs in ([1.0, 1, 1, -1], [-1.0, 1, 1, 1])
+        )
+        hidden = [
+            model.base_model(inputs_embeds=x).last_hidden_state[0] for x in (one, last, first)
+        ]
+    except Exception as error:  # what a model of another kind raises
+        reason = f"it does not read vectors in the place of tokens ({reason_of(error)})"
+    else:
+        if hidden[0].shape[-1] != width:
+            reason = "its output is not as wide as its embeddings"
+        elif not hidden[0][:3].allclose(hidden[1][:3], atol=SEEN):
+            reason = "it sees what follows"
+        elif hidden[0][3].allclose(hidden[2][3], atol=1e-8):
+            reason = "it does not see what came before"
+    if reason:
+        raise InputError(
+            f"{name} cannot be a language model here: {reason}; give one of the "
+            "kind of GPT-2, OPT or Llama"
+        )
+    return model.train()
+
+
+class CausalModel(nn.Module):
+    """The layers of a language model, and the rows that read and write."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        """Takes the table out of the model; `save_causal` puts it back. Raises InputError where the
+        rows alone do not write."""
+        super().__init__()
+        with torch.inference_mode():
+            ids = torch.arange(4)[None] % model.get_input_embeddings().num_embeddings
+            model.eval()
+            logits = model(input_ids=ids).logits
+            product = (
+                model.base_model(input_ids=ids).last_hidden_state
+                @ model.get_input_embeddings().weight.T
+            )
+            model.train()
+        if logits.shape != product.shape or not logits.allclose(product, atol=SEEN, rtol=1e-3):
+            raise InputError(
+                f"what a {model.config.model_type} writes is not the product of its output and "
+                "its rows; "
+                "give a language model of the kind of GPT-2, OPT or Llama"
+            )
+        self.table = model.get_input_embeddings()
+        self.body = model.base_model
+        self.inputs = EncoderInputs(self.body, self.table.embedding_dim)
+
+    def logits(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """ids, mask: (B, S), padding behind. Returns (B, S, V), of the symbol that comes next."""
+        hidden = self.body(**self.inputs(self.table(ids), mask, None)).last_hidden_state
+        return (hidden @ self.table.weight.T).float()
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> Batch:
+        """loss: cross-entropy of every symbol but the first, in nats. right: how many are
+        predicted."""
+        attended = mask[:, 1:].bool()
+        logits, targets = self.logits(ids, mask)[:, :-1][attended], ids[:, 1:][attended]
+        right = (logits.argmax(1) == targets).float().mean().detach()
+        return {"loss": functional.cross_entropy(logits, targets), "right": right}
+
+
+@dataclass(frozen=True)
+class CausalBatches:
+    """Batches of pieces of a source, a function of (seed, step) only. first: the symbol before
+    every piece, None: none."""
+
+    source: Source
+    first: int | None
+    pad: int
+    batch: int  # B
+    length: int  # S
+    seed: int = 0
+
+    def __call__(self, step: int) -> Batch:
+        """ids, mask: (B, S)."""
+        rng = np.random.default_rng([self.seed, step])
+        begin = [] if self.first is None else [self.first]
+        return padded(
+            [[*begin, *self.source(rng, self.length - len(begin))[0]] for _ in range(self.batch)],
+            self.pad,
+        )
+
+
+def padded(sequences: Sequence[Sequence[int]], pad: int) -> Batch:
+    """ids, mask: (B, S), padding behind."""
+    rows = [torch.as_tensor(np.asarray(sequence, np.int64)) for sequence in sequences]
+    ids, mask = (
+        pad_sequence(rows, True, pad),
+        pad_sequence([torch.ones_like(row) for row in rows], True),
+    )
+    return {"ids": ids, "mask": mask}
+
+
+def check_length(length: int, model: PreTrainedModel, of: str, name: str, fewest: int = 2) -> None:
+    """Raises InputError for sequences of symbols or tokens (`of`) longer than the positions of a
+    model (`name`), or shorter than `fewest`, which leave no room beside specials.
+    """
+    if length < fewest:
+        raise InputError(
+            f"--length {length} is too short, specials included; give {fewest} {of} or more"
+        )
+    longest = longest_sequence(model)
+    if longest is not None and length > longest:
+        raise InputError(
+            f"sequences of {length} {of} do not fit into the {longest} positions of "
+            f"{name}; give a smaller --length"
+        )
+
+
+def save_causal(model: PreTrainedModel, trained: CausalModel, folder: Path) -> None:
+    """A checkpoint that `load_causal` and transformers read."""
+    set_rows(model, trained.table.weight, model.config.eos_token_id)
+    model.eval().save_pretrained(folder)

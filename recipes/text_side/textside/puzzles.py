@@ -1,0 +1,379 @@
+"""The tasks of the frozen pre-trained transformer (arXiv 2103.05247, section 2.1), and its layers.
+
+Of bit memory five strings are shown and then one of them with half of its bits masked (0 where the
+others are -1 or 1), which is to be written whole; of bit XOR two strings; ListOps (1804.06028) are
+nested MIN, MAX, MED and SUM_MOD of digits; images come in patches.
+Floors need no encoder: copying what is shown, the outer operator over all digits, the nearest mean
+image, and at every place the commonest answer of training. They are scored on the same test
+examples, and are rows as the arms are.
+Letters: B sequences, T places, F what is read at a place, O places that are written, C classes of
+one, H width of the encoder.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from speechssl.dual.data import draw_batch
+from speechssl.dual.model import EncoderInputs
+from speechssl.errors import InputError
+from speechssl.trainer import Batch
+from textside.published import COPY, NEAREST, OUTER, VOTE
+
+STRINGS, PLACE = 5, 50  # strings of bit memory; bits at a place
+OPERATORS = ("MIN", "MAX", "MED", "SUM_MOD")
+ANSWERED = 2**31  # seed of the test examples, which no training step has; the next is that of dev
+COUNTED = 2000  # generated training examples whose answers are counted for the commonest
+DEV = 0.1  # of the training images, where a learning rate is chosen
+TASKS = ("bit-memory", "bit-xor", "listops", "digits")
+Examples = tuple[np.ndarray, np.ndarray]  # (n, T, F) what is shown, (n, O) what is to be written
+Floor = Callable[[np.ndarray], np.ndarray]  # (n, T, F) -> (n, O)
+
+
+@dataclass(frozen=True)
+class Puzzle:
+    """A task. make: examples, from a generator of random numbers and n; or tables.
+
+    written: O, the last places; classes: C. floors: answers that need no encoder, by name.
+    """
+
+    name: str
+    read: int  # F
+    places: int  # T
+    written: int
+    classes: int
+    make: Callable[[np.random.Generator, int], Examples] | None = None
+    train: Examples | None = None
+    test: Examples | None = None
+    per_place: int = 1  # what is written at one place: bits
+    floors: Mapping[str, Floor] = field(default_factory=dict)
+
+    def batch(self, step: int, size: int, seed: int) -> Examples:
+        if self.make is not None:
+            return self.make(np.random.default_rng([seed, step]), size)
+        assert self.train
+        numbers, _ = draw_batch(step, len(self.train[0]), size, seed)
+        return self.train[0][numbers], self.train[1][numbers]
+
+    def tested(self, count: int) -> Examples:
+        """The same for all arms and seeds."""
+        if self.make is not None:
+            return self.make(np.random.default_rng(ANSWERED), count)
+        assert self.test
+        return self.test
+
+    def with_dev(self, count: int) -> tuple[Puzzle, Examples]:
+        """The task without what is then dev, and dev: a tenth of the images to train on, or so many
+        other generated examples."""
+        if self.make is not None:
+            return self, self.make(np.random.default_rng(ANSWERED + 1), count)
+        assert self.train
+        first = len(self.train[0]) - max(1, round(DEV * len(self.train[0])))
+        shown, written = self.train
+        return replace(self, train=(shown[:first], written[:first])), (
+            shown[first:],
+            written[first:],
+        )
+
+    def commonest(self) -> np.ndarray:
+        """(O,) the answers that are commonest in training, place by place."""
+        written = (
+            self.make(np.random.default_rng(0), COUNTED)[1]
+            if self.make
+            else self.train[1]
+            if self.train
+            else None
+        )
+        assert written is not None
+        return np.array(
+            [np.bincount(answers, minlength=self.classes).argmax() for answers in written.T]
+        )
+
+
+class Computer(nn.Module):
+    """A layer that reads, an encoder, a layer that writes at the last places."""
+
+    def __init__(self, encoder: PreTrainedModel, puzzle: Puzzle) -> None:
+        super().__init__()
+        width = encoder.get_input_embeddings().embedding_dim
+        self.inputs, self.encoder, self.puzzle = EncoderInputs(encoder, width), encoder, puzzle
+        self.read = nn.Linear(puzzle.read, width)
+        self.write = nn.Linear(encoder.config.hidden_size, puzzle.per_place * puzzle.classes)
+
+    def logits(self, shown: torch.Tensor) -> torch.Tensor:
+        """shown: (B, T, F). Returns (B, O, C)."""
+        mask = torch.ones(shown.shape[:2], dtype=torch.long, device=shown.device)
+        hidden = self.encoder(**self.inputs(self.read(shown), mask, None)).last_hidden_state
+        last = hidden[:, -(self.puzzle.written // self.puzzle.per_place) :]
+        return (
+            self.write(last).float().reshape(len(shown), self.puzzle.written, self.puzzle.classes)
+        )
+
+    def forward(self, shown: torch.Tensor, targets: torch.Tensor) -> Batch:
+        """targets: (B, O). loss: cross-entropy. right: share of what is right."""
+        logits = self.logits(shown)
+        right = (logits.argmax(-1) == targets).float().mean().detach()
+        return {
+            "loss": functional.cross_entropy(logits.flatten(0, 1), targets.flatten()),
+            "right": right,
+        }
+
+
+# ---- tasks
+
+
+def load_puzzle(task: str, size: int | None = None) -> Puzzle:
+    """size: bits of a string, or places of an expression; None: the paper's. Raises InputError
+    where there is no such task."""
+    if task == "bit-memory":
+        bits = size or 1000
+        place = min(PLACE, bits)
+        if bits % place:
+            raise InputError(
+                f"strings of {bits} bits cannot be shown {place} at a time; give "
+                f"--length as a multiple of {PLACE}"
+            )
+        floors: dict[str, Floor] = {COPY: copied, VOTE: voted}
+        places = (STRINGS + 1) * bits // place
+        return Puzzle(
+            task,
+            place,
+            places,
+            bits,
+            2,
+            lambda rng, n: _memory(rng, n, bits, place),
+            per_place=place,
+            floors=floors,
+        )
+    if task == "bit-xor":
+        bits = size or 5
+        return Puzzle(task, 1, 2 * bits, bits, 2, lambda rng, n: _xor(rng, n, bits))
+    if task == "listops":
+        places = size or 512
+        if places < 8:
+            raise InputError(
+                f"--length {places} is too short for an expression of ListOps; give "
+                "at least 8 places"
+            )
+        floors = {OUTER: operated}
+        return Puzzle(
+            task,
+            len(_SIGNS) + 1,
+            places,
+            1,
+            10,
+            lambda rng, n: _listops(rng, n, places),
+            floors=floors,
+        )
+    if size is not None:
+        raise InputError(f"images have their own size; leave out --length for {task}")
+    if task == "digits":
+        from sklearn.datasets import load_digits
+
+        loaded = load_digits()
+        images, labels = loaded.images.astype(np.float32)[..., None] / 16, loaded.target
+        order = np.random.default_rng(0).permutation(len(images))
+        return _images(task, images[order], labels[order], len(images) - len(images) // 4, patch=2)
+    folder = Path(task)
+    for name, read in (("mnist", _mnist), ("cifar-10", _cifar)):
+        if parts := read(folder):
+            return _images(name, *parts, patch=4)
+    raise InputError(
+        f"{task} is no task; choose from {', '.join(TASKS)}, or give a folder of MNIST's idx "
+        "files (train-images-idx3-ubyte) or "
+        "CIFAR-10's binary version (data_batch_1.bin ...)"
+    )
+
+
+def _memory(
+    rng: np.random.Generator, n: int, bits: int, place: int
+) -> tuple[np.ndarray, np.ndarray]:
+    strings = rng.integers(2, size=(n, STRINGS, bits))
+    target = strings[np.arange(n), rng.integers(STRINGS, size=n)]
+    masked = np.where(rng.random((n, bits)) < 0.5, 0, 2 * target - 1)
+    shown = np.concatenate([2 * strings - 1, masked[:, None]], axis=1).reshape(n, -1, place)
+    return shown.astype(np.float32), target
+
+
+def copied(shown: np.ndarray) -> np.ndarray:
+    """Bits that are shown of the string, and 0 where they are masked."""
+    last = shown.reshape(len(shown), STRINGS + 1, -1)[:, -1]
+    return (last > 0).astype(np.int64)
+
+
+def voted(shown: np.ndarray) -> np.ndarray:
+    """Bits that are shown of the string, and where they are masked what most of the strings have
+    there."""
+    strings = shown.reshape(len(shown), STRINGS + 1, -1)
+    most = np.sign(strings[:, :STRINGS].sum(1))  # their number is odd
+    return (np.where(strings[:, -1] == 0, most, strings[:, -1]) > 0).astype(np.int64)
+
+
+def _xor(rng: np.random.Generator, n: int, bits: int) -> tuple[np.ndarray, np.ndarray]:
+    pairs = rng.integers(2, size=(n, 2, bits))
+    return (2 * pairs - 1).reshape(n, -1, 1).astype(np.float32), pairs[:, 0] ^ pairs[:, 1]
+
+
+_SIGNS = [*map(str, range(10)), *(f"[{name}" for name in OPERATORS), "]"]
+
+
+def expression(rng: np.random.Generator, places: int, depth: int = 4) -> tuple[list[str], int]:
+    """Signs of a ListOps expression of at most so many places, and its value. An operator has 2 to
+    5 arguments."""
+    if depth == 0 or places < 4 or rng.random() < 0.25:
+        digit = int(rng.integers(10))
+        return [str(digit)], digit
+    name, signs, values = OPERATORS[int(rng.integers(len(OPERATORS)))], [], []
+    room, count = places - 2, int(rng.integers(2, 6))
+    for left in range(min(count, room), 0, -1):
+        inner, number = expression(rng, room - (left - 1), depth - 1)
+        signs += inner
+        values.append(number)
+        room -= len(inner)
+    return [f"[{name}", *signs, "]"], evaluate(name, values)
+
+
+def evaluate(name: str, values: list[int]) -> int:
+    """MED is the lower of the middle two rounded down, as numpy's median made an integer."""
+    functions: dict[str, Callable[[list[int]], Any]] = {
+        "MIN": min,
+        "MAX": max,
+        "MED": lambda v: int(np.median(v)),
+        "SUM_MOD": lambda v: sum(v) % 10,
+    }
+    return int(functions[name](values))
+
+
+def _listops(rng: np.random.Generator, n: int, places: int) -> tuple[np.ndarray, np.ndarray]:
+    """Expressions end at the last place; before them is a sign of nothing. A lone digit is no
+    expression."""
+    shown, labels = np.zeros((n, places, len(_SIGNS) + 1), np.float32), np.zeros((n, 1), np.int64)
+    for i in range(n):
+        signs: list[str] = []
+        while len(signs) < 2:
+            signs, labels[i, 0] = expression(rng, places)
+        numbers = [len(_SIGNS)] * (places - len(signs)) + [_SIGNS.index(sign) for sign in signs]
+        shown[i, np.arange(places), numbers] = 1
+    return shown, labels
+
+
+def written_signs(shown: np.ndarray) -> list[str]:
+    """The expression of one example (T, F)."""
+    return [_SIGNS[i] for i in shown.argmax(1) if i < len(_SIGNS)]
+
+
+def digits(signs: Sequence[str]) -> list[int]:
+    return [int(sign) for sign in signs if sign.isdigit()]
+
+
+def depth(signs: Sequence[str]) -> int:
+    """How many operators lie around a digit at most."""
+    opened = np.cumsum([sign.startswith("[") - (sign == "]") for sign in signs])
+    return int(opened.max())
+
+
+def operated(shown: np.ndarray) -> np.ndarray:
+    """The outer operator over all digits; the brackets within are ignored."""
+    guesses = [evaluate(signs[0][1:], digits(signs)) for signs in map(written_signs, shown)]
+    return np.array(guesses, np.int64)[:, None]
+
+
+def nearest_means(train: Examples) -> Floor:
+    """The class whose mean image is the nearest."""
+    shown, labels = train[0].reshape(len(train[0]), -1), train[1][:, 0]
+    classes = np.unique(labels)
+    means = np.stack([shown[labels == label].mean(0) for label in classes])
+
+    def floor(shown: np.ndarray) -> np.ndarray:
+        flat = shown.reshape(len(shown), -1)
+        # but for what is the same for all classes
+        distances = (means**2).sum(1) - 2 * flat @ means.T
+        return classes[distances.argmin(1)][:, None]
+
+    return floor
+
+
+def _images(name: str, images: np.ndarray, labels: np.ndarray, train: int, patch: int) -> Puzzle:
+    """images: (n, height, width, colours) in [0, 1], of which the first `train` are to train on."""
+    n, height, width, colours = images.shape
+    cut = images.reshape(n, height // patch, patch, width // patch, patch, colours).transpose(
+        0, 1, 3, 2, 4, 5
+    )
+    shown = np.ascontiguousarray(cut.reshape(n, -1, patch * patch * colours), np.float32)
+    labels = labels.astype(np.int64)[:, None]
+    parts = (shown[:train], labels[:train]), (shown[train:], labels[train:])
+    floors = {NEAREST: nearest_means(parts[0])}
+    return Puzzle(
+        name, shown.shape[2], shown.shape[1], 1, 10, train=parts[0], test=parts[1], floors=floors
+    )
+
+
+def _mnist(folder: Path) -> tuple[np.ndarray, np.ndarray, int] | None:
+    parts = []
+    for split in ("train", "t10k"):
+        paths = [
+            next(iter(sorted(folder.glob(f"{split}-{kind}*"))), None)
+            for kind in ("images", "labels")
+        ]
+        if None in paths:
+            return None
+        images, labels = (_idx(path) for path in paths if path)
+        if images.shape[1:] != (28, 28) or len(images) != len(labels):
+            raise InputError(
+                f"{folder} is not MNIST: {split} has images {images.shape} and "
+                f"{len(labels)} labels; fetch it again"
+            )
+        parts.append((images.astype(np.float32)[..., None] / 255, labels))
+    return (
+        np.concatenate([x for x, _ in parts]),
+        np.concatenate([y for _, y in parts]),
+        len(parts[0][0]),
+    )
+
+
+def _idx(path: Path) -> np.ndarray:
+    """An idx file: two zero bytes, the type (8: bytes), the number of dimensions, each of them in
+    four bytes, the values."""
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        dimensions = content[3]
+        shape = np.frombuffer(content, ">u4", dimensions, 4)
+        values = np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions)
+        if content[:3] != b"\0\0\x08":
+            raise ValueError("it does not begin as one")
+        return values.reshape(shape)
+    except (OSError, ValueError, IndexError, EOFError) as error:
+        raise InputError(f"{path} is not a whole idx file ({error}); fetch it again") from error
+
+
+def _cifar(folder: Path) -> tuple[np.ndarray, np.ndarray, int] | None:
+    files = [*sorted(folder.glob("data_batch_?.bin")), *folder.glob("test_batch.bin")]
+    if len(files) < 2 or files[-1].name != "test_batch.bin":
+        return None
+    parts = []
+    for path in files:
+        content = np.frombuffer(path.read_bytes(), np.uint8)
+        if not len(content) or len(content) % 3073:
+            raise InputError(f"{path} is not a file of CIFAR-10's binary version; fetch it again")
+        rows = content.reshape(-1, 3073)
+        parts.append(
+            (
+                rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).astype(np.float32) / 255,
+                rows[:, 0],
+            )
+        )
+    return (
+        np.concatenate([x for x, _ in parts]),
+        np.concatenate([y for _, y in parts]),
+        sum(len(y) for _, y in parts[:-1]),
+    )

@@ -1,0 +1,749 @@
+"""The text side's section of a page: the chart of gains over scratch of Hung-yi Lee's lecture with
+what was published, the gain against the length of dependencies, optimisation and generalisation
+apart, and the tables that `gains.py` left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from textwrap import fill
+from typing import TYPE_CHECKING, get_args
+
+import numpy as np
+
+from speechssl.errors import InputError
+from speechssl.io import CARD, MADE_FROM, read_json
+from speechssl.report.figures import (
+    Drawing,
+    Series,
+    axes_at,
+    blank,
+    draw_interval,
+    legend,
+    panels_in,
+    shortened,
+    svg_of,
+)
+from speechssl.report.page import Section
+from speechssl.results import INK, MUTED, Row, Table, interval_text, listed, table_of
+from textside.data import dependency
+from textside.options import Objective
+from textside.published import (
+    ALIGNMENT,
+    ARTIFICIAL,
+    CONVERTED,
+    DUAL_NOTE,
+    FLOORS,
+    FROZEN,
+    FROZEN_PAPER,
+    GAIN,
+    MEAN,
+    PAPER,
+    PRECISION,
+    SURFACE,
+    SYMBOL_ARMS,
+    SYMBOL_PAPER,
+    SYMBOL_TITLE,
+    SYMBOLS,
+    UNIT_LM,
+    family,
+    has_own_table,
+    in_order,
+    of_languages,
+)
+from textside.runs import CONDITION, DECIMALS, PERPLEXITY, read_curve
+from textside.tables import EQUAL_LOSS, Point, mean_curve, points_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLE = "What a text-pre-trained encoder knows that units can use"
+
+
+@dataclass(frozen=True)
+class Lectures:
+    """curves: (task, arm) -> the points of every seed; tables: as `gains.py` wrote
+    them; begun: what is not done yet; ended: whether gains were taken.
+    """
+
+    rows: tuple[Row, ...] = ()
+    curves: Mapping[tuple[str, str], Sequence[Sequence[Point]]] = field(default_factory=dict)
+    tables: tuple[Table, ...] = ()
+    surfaces: tuple[SurfaceRun, ...] = ()
+    begun: tuple[str, ...] = ()
+    ended: bool = False
+
+    def gains(self, task: str) -> dict[str, Row]:
+        """By arm, in the order of the chart."""
+        by_arm = {
+            row.encoder: row for row in self.rows if row.metric == GAIN and row.system == task
+        }
+        return {arm: by_arm[arm] for arm in in_order(by_arm)}
+
+
+def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
+    """What lies in a folder of results. Raises InputError for a file that is damaged."""
+    lecture_rows = tuple(row for row in rows if row.condition == CONDITION)
+    curves: dict[tuple[str, str], list[list[Point]]] = {}
+    for path in sorted(out.glob("runs/*/*/scores.json")) if lecture_rows else ():
+        values = read_json(path)
+        try:
+            points = points_of(values["curve"])
+            key = values["task"], values["arm"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{path} is not what a run leaves ({error}); delete its folder and run it again"
+            ) from error
+        if len(points) > 1:
+            curves.setdefault(key, []).append(points)
+    tables: list[Table] = []
+    for name, program in (("text_side", "gains"), ("devices", "devices")):
+        path = out / f"tables/{name}.json"
+        try:
+            present = lecture_rows and path.is_file()
+            values = read_json(path) if present else {"tables": []}
+            tables += map(table_of, values["tables"])
+        except (KeyError, TypeError) as error:
+            raise InputError(
+                f"{path} is not what `{program}.py` writes ({error}); run it again"
+            ) from error
+    if not lecture_rows:
+        return Lectures()
+    ended = (out / "tables/text_side.json").is_file()
+    return Lectures(
+        lecture_rows, curves, tuple(tables), read_surfaces(out), tuple(read_begun(out)), ended
+    )
+
+
+def read_begun(out: Path) -> Iterator[str]:
+    """What was begun in a folder of results and is not done, with its steps where it was scored as
+    it learned."""
+    for place in ("encoders/*", "models/*", "runs/*/*", "devices/readers/*", "devices/runs/*/*"):
+        for path in sorted(out.glob(f"{place}/{MADE_FROM}")):
+            folder = path.parent
+            if not (folder / CARD).is_file():
+                try:
+                    points = read_curve(folder / "checkpoints")
+                    steps = read_json(path)["options"].get("training", {}).get("steps")
+                    at = f" ({points[-1]['step']} of {steps} steps)" if points and steps else ""
+                except (AttributeError, KeyError, TypeError, InputError) as error:
+                    if not folder.is_dir():  # a run that is refused takes its folder away
+                        continue
+                    raise InputError(
+                        f"{folder} is not a run that was begun ({error!r}); delete "
+                        "it and run it again"
+                    ) from error
+                yield f"{folder.relative_to(out).as_posix()}{at}"
+
+
+# ---- a run in progress
+
+PARTS = {  # of recipes/text_side -> what it is about
+    1: "artificial data",
+    2: "other symbols",
+    3: "the frozen transformer",
+    4: "languages",
+    5: "objectives and devices",
+    6: "a language model of units",
+    7: "loss surfaces",
+}
+TITLED = {  # what titles of tables begin with -> the part that they are of, the first that fits
+    "Scores": 1,
+    "Gain": 1,
+    "Steps of DUAL": 1,
+    f"{EQUAL_LOSS}, symbols": 2,
+    EQUAL_LOSS: 1,
+    SYMBOL_TITLE: 2,
+    "The frozen transformer": 3,
+    "ListOps": 3,
+    "Mean reciprocal rank": 4,
+    "Token translation": 4,
+    "Zero-shot": 4,
+    "What is trained": 5,
+    "A language model": 6,
+    "Continuations": 6,
+    "Loss surfaces": 7,
+}
+
+
+def in_parts(tables: Iterable[Table]) -> list[Table]:
+    """In the order of the parts, which their titles begin with; first those of none."""
+    numbered = []
+    for table in tables:
+        part = next((n for title, n in TITLED.items() if table.title.startswith(title)), 0)
+        numbered.append((part, replace(table, title=titled(part, table.title)) if part else table))
+    return [table for _, table in sorted(numbered, key=lambda pair: pair[0])]
+
+
+def titled(part: int, title: str) -> str:
+    return f"Part {part}, {PARTS[part]}: {title}"
+
+
+def part_of(row: Row, symbols: Collection[str]) -> tuple[int, str]:
+    """The part of the recipe that a row is of, and the task without layers and measures. symbols:
+    tasks of part 2."""
+    task, kind = row.system, row.system.partition("-")[0]
+    if task.endswith(", devices"):
+        return 5, task.removesuffix(", devices")
+    if of_languages(task):
+        return 4, {CONVERTED: "translation", PRECISION: "translation", ALIGNMENT: ALIGNMENT}.get(
+            kind, task
+        )
+    if has_own_table(task):
+        return (
+            (3, task)
+            if task in FROZEN
+            else (6, task)
+            if task in UNIT_LM
+            else (7, "dual" if kind == "dual" else "text-qa")
+        )
+    return (
+        (2, task)
+        if task in symbols
+        else (5, task)
+        if row.encoder in get_args(Objective)
+        else (1, task)
+    )
+
+
+def so_far(lectures: Lectures) -> list[Table]:
+    """What was run and what is still to come, where a run is in progress; then also its scores,
+    until gains are taken."""
+    rows = [row for row in lectures.rows if row.metric != GAIN]
+    if not rows or (lectures.ended and not lectures.begun):
+        return []
+    symbols = {row.system for row in rows if row.encoder in ("specific", "bert", "re-emb")}
+    runs: dict[int, dict[str, set[tuple[str, str, int]]]] = {}
+    for row in rows:
+        part, task = part_of(row, symbols)
+        runs.setdefault(part, {}).setdefault(row.encoder, set()).add((task, row.encoder, row.seed))
+    lines = []
+    for part, title in PARTS.items():
+        arms = runs.get(part, {})
+        done = set().union(*arms.values())
+        tasks = ", ".join(dict.fromkeys(task for task, *_ in sorted(done)))
+        lines.append(
+            (
+                f"{part} {title}",
+                tasks or "still to come",
+                ", ".join(in_order(arms)) or None,
+                len(done),
+            )
+        )
+    begun = f"Begun and not done: {', '.join(lectures.begun)}. " if lectures.begun else ""
+    note = (
+        f"{begun}Gains over scratch and the lectures' tables follow from `gains.py`, "
+        "which the recipe ends with."
+    )
+    tables = [
+        Table(
+            "So far: what was run, part by part",
+            ("part", "tasks", "starts", "runs"),
+            tuple(lines),
+            note,
+        )
+    ]
+    scored = [row for row in rows if not of_languages(row.system)]
+    if lectures.ended or not scored:
+        return tables
+    tasks_of = list(dict.fromkeys((row.system, row.metric) for row in scored))
+
+    def cell(arm: str, task: tuple[str, str]) -> str | None:
+        seeds = [row for row in scored if (row.encoder, row.system, row.metric) == (arm, *task)]
+        number = (
+            f"{fmean(row.value for row in seeds):.{DECIMALS.get(task[1], 1)}f}" if seeds else ""
+        )
+        return f"{number} ({len(seeds)} seed{'s' * (len(seeds) > 1)})" if seeds else None
+
+    arms_of = in_order({row.encoder for row in scored})
+    cells = tuple((arm, *(cell(arm, task) for task in tasks_of)) for arm in arms_of)
+    columns = ("start", *(f"{task} ({metric})" for task, metric in tasks_of))
+    return [
+        *tables,
+        Table(
+            "So far: scores",
+            columns,
+            cells,
+            "Means over the seeds that are done; –: still to come, or not asked for.",
+        ),
+    ]
+
+
+def text_side_section(lectures: Lectures) -> Section:
+    tasks = list(
+        dict.fromkeys(
+            row.system
+            for row in lectures.rows
+            if row.metric == GAIN and not has_own_table(row.system)
+        )
+    )
+    tasks = [MEAN] * (MEAN in tasks) + [task for task in tasks if task != MEAN]
+    drawn: list[tuple[int, str, str, Drawing | None]] = []  # part, title, caption
+    if tasks:
+        published = (
+            f"Below the bars: what Hung-yi Lee's lecture says of the chart of {PAPER} "
+            "(GLUE, published size)."
+        )
+        caption = (
+            "Points over training from scratch, with 95 % intervals over seeds and items. "
+            f"{published}"
+        )
+        drawn.append((1, "Gain over scratch", caption, gain_bars(lectures, tasks)))
+        caption = (
+            "Runs that are shuffled, pairs and copies whose parts lie further and further apart."
+        )
+        drawn.append(
+            (1, "Gain against the length of dependencies", caption, gain_by_length(lectures, tasks))
+        )
+    symbols = list(dict.fromkeys(row.system for row in lectures.rows if row.encoder == "re-emb"))
+    if symbols:
+        caption = (
+            f"Our scores (bars, means over seeds) beside those of {SYMBOL_PAPER} (lines "
+            "across, where it has the task)."
+        )
+        drawn.append((2, SYMBOL_TITLE, caption, symbol_bars(lectures, symbols)))
+    computed = [task for task in FROZEN if any(row.system == task for row in lectures.rows)]
+    if computed:
+        caption = (
+            f"Our accuracy (bars, means over seeds) beside that of {FROZEN_PAPER} (lines across, "
+            "where it has the task) and the "
+            "highest floor, which needs no encoder (dotted)."
+        )
+        drawn.append((3, "The frozen transformer", caption, frozen_bars(lectures, computed)))
+    if drawing := alignment_by_layer(lectures):
+        caption = (
+            "Mean reciprocal rank of translations among the words of the other language, as "
+            "states are and less the mean of each."
+        )
+        drawn.append((4, "One space for languages", caption, drawing))
+    learned = list(dict.fromkeys(task for task, _ in lectures.curves if task != PERPLEXITY))
+    for task in (
+        [*learned, PERPLEXITY]
+        if any(task == PERPLEXITY for task, _ in lectures.curves)
+        else learned
+    ):
+        caption = (
+            "Optimisation: loss in training. Generalisation: the score on the test set, against "
+            "steps and at equal training loss."
+        )
+        published = f" {DUAL_NOTE}" if task == "dual" else ""
+        part = 2 if task in symbols else 3 if task in FROZEN else 6 if task == PERPLEXITY else 1
+        drawn.append(
+            (
+                part,
+                f"{task}: optimisation and generalisation",
+                caption + published,
+                curves(lectures, task),
+            )
+        )
+    drawn += [(7, *figure) for figure in surface_figures(lectures.surfaces)]
+    drawn.sort(key=lambda figure: figure[0])
+    figures = [(titled(part, title), caption, drawing) for part, title, caption, drawing in drawn]
+    return Section(
+        summary(lectures, tasks),
+        figures=figures,
+        tables=(*so_far(lectures), *in_parts(lectures.tables)),
+    )
+
+
+def summary(lectures: Lectures, tasks: Sequence[str]) -> str:
+    """Which starts gain over scratch on the first task, the mean if there is one; "" where no gain
+    was measured."""
+    if not tasks:
+        return ""
+    gains = lectures.gains(tasks[0])
+    sure = [arm for arm, row in gains.items() if row.low is not None and row.low > 0]
+    where = "in the mean of the tasks" if tasks[0] == MEAN else f"on {tasks[0]}"
+    if not sure:
+        return f"No start gains over scratch {where} by more than its interval."
+    starts = listed([f"{arm} {interval_text(gains[arm], '+')}" for arm in sure])
+    return f"Gain over scratch, {where}: {starts} points."
+
+
+def gain_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
+    arms = in_order({arm for task in tasks for arm in lectures.gains(task)})
+    height, names, texts = 1.5, 0.95, []
+    with blank(len(tasks) * (height + 0.35) + names) as figure:
+        for n, task in enumerate(tasks):
+            gains = lectures.gains(task)
+            ax = axes_at(figure, 0.55, names + (len(tasks) - 1 - n) * (height + 0.35), 7.9, height)
+            for place, arm in enumerate(arms):
+                if row := gains.get(arm):
+                    ax.bar(
+                        [place], [row.value], 0.62, color=Series("", "", "", n).colour, alpha=0.85
+                    )
+                    draw_interval(ax, place, row, color=INK)
+            ax.axhline(0, color=MUTED, linewidth=0.8)
+            ax.set_xlim(-0.6, len(arms) - 0.4)
+            ax.set_ylabel("points")
+            ax.set_title(task, loc="left", fontsize=9, fontweight="bold")
+            ax.set_xticks([])
+            texts.append(
+                f"{task}: "
+                + ", ".join(f"{arm} {interval_text(row, '+')}" for arm, row in gains.items())
+            )
+        labels = [
+            f"{shortened(arm, 14)}\n{fill(ARTIFICIAL.get(family(arm), ''), 12)}" for arm in arms
+        ]
+        ax.set_xticks(range(len(arms)), labels, fontsize=7)
+        svg = svg_of(figure, "text-gains")
+    return Drawing(svg, f"Gain over scratch in points. {'; '.join(texts)}.")
+
+
+def symbol_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
+    return bars(lectures, tasks, SYMBOL_ARMS, SYMBOLS, SYMBOL_TITLE, "text-symbols")
+
+
+def frozen_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
+    return bars(
+        lectures, tasks, list(FROZEN["listops"]), FROZEN, "The frozen transformer", "text-frozen"
+    )
+
+
+def mean_score(lectures: Lectures, task: str, arm: str) -> float | None:
+    """Over seeds; None where it was not run."""
+    seeds = [
+        r.value for r in lectures.rows if (r.system, r.encoder) == (task, arm) and r.metric != GAIN
+    ]
+    return fmean(seeds) if seeds else None
+
+
+def highest_floor(lectures: Lectures, task: str) -> tuple[float, str] | None:
+    """Its score and its name; None where the task has none."""
+    floors = [
+        (value, arm) for arm in FLOORS if (value := mean_score(lectures, task, arm)) is not None
+    ]
+    return max(floors, default=None)
+
+
+def bars(
+    lectures: Lectures,
+    tasks: Sequence[str],
+    arms: Sequence[str],
+    published: Mapping[str, Mapping[str, float | None]],
+    title: str,
+    name: str,
+) -> Drawing:
+    """Four bars a task, in the order of the lecture, with what is published of each, and the floor
+    of the task."""
+    texts = []
+    with blank(2.4) as figure:
+        ax = axes_at(figure, 0.55, 0.5, 7.9, 1.6)
+        for n, task in enumerate(tasks):
+            for place, arm in enumerate(arms):
+                x = n + 0.2 * (place - 1.5)
+                ours, theirs = mean_score(lectures, task, arm), published.get(task, {}).get(arm)
+                if ours is not None:
+                    ax.bar([x], [ours], 0.18, color=Series("", "", "", place).colour)
+                if theirs is not None:
+                    ax.plot([x - 0.09, x + 0.09], [theirs, theirs], color=INK, linewidth=1.6)
+                ends = "–" if ours is None else f"{ours:.1f}"
+                texts.append(
+                    f"{task} {arm} {ends}" + ("" if theirs is None else (f" (published {theirs})"))
+                )
+            if floor := highest_floor(lectures, task):
+                ax.plot(
+                    [n - 0.4, n + 0.4],
+                    [floor[0], floor[0]],
+                    color=MUTED,
+                    linestyle=":",
+                    linewidth=1.6,
+                )
+                texts.append(f"{task} floor {floor[1]} {floor[0]:.1f}")
+        ax.set_xticks(range(len(tasks)), [shortened(task, 14) for task in tasks])
+        ax.set_ylabel("score (%)")
+        legend(
+            figure,
+            [(Series("", "", arm, n), arm) for n, arm in enumerate(arms)],
+            (0.065, 1.0),
+            ncols=4,
+        )
+        svg = svg_of(figure, name)
+    return Drawing(svg, f"{title}. {'; '.join(texts)}.")
+
+
+def gain_by_length(lectures: Lectures, tasks: Sequence[str]) -> Drawing | None:
+    """A line a kind of data, on the first task that has two lengths of one; None where no task
+    has."""
+    for task in tasks:
+        kinds: dict[str, list[tuple[int, Row]]] = {}
+        for arm, row in lectures.gains(task).items():
+            if (length := dependency(arm)) is not None:
+                kinds.setdefault(family(arm), []).append((length, row))
+        kinds = {
+            kind: sorted(pairs, key=lambda pair: pair[0])
+            for kind, pairs in kinds.items()
+            if len(pairs) > 1
+        }
+        if not kinds:
+            continue
+        series = {kind: Series("", "", kind, n) for n, kind in enumerate(kinds)}
+        with panels_in(1, 1, 2.2, entries=list(series.values())) as (figure, ((ax,),)):
+            for kind, pairs in kinds.items():
+                xs, colour = [length for length, _ in pairs], series[kind].colour
+                ax.plot(
+                    xs,
+                    [row.value for _, row in pairs],
+                    color=colour,
+                    marker=series[kind].marker,
+                    linewidth=1.4,
+                )
+                for length, row in pairs:
+                    draw_interval(ax, length, row, color=colour, linewidth=1.2)
+            ax.set_xscale("log", base=2)
+            shown = sorted({length for pairs in kinds.values() for length, _ in pairs})
+            ax.set_xticks(shown, [str(n) for n in shown])
+            ax.minorticks_off()
+            ax.set_xlabel("places between what depends on each other, at most")
+            ax.set_ylabel(f"points, {task}")
+            svg = svg_of(figure, "text-lengths")
+        texts = [
+            f"{kind}: " + ", ".join(f"{n} {row.value:+.1f}" for n, row in pairs)
+            for kind, pairs in kinds.items()
+        ]
+        return Drawing(
+            svg, f"Gain over scratch ({task}) by the length of dependencies. {'; '.join(texts)}."
+        )
+    return None
+
+
+@contextmanager
+def side_by_side(
+    arms: Sequence[str], lefts: Sequence[float], width: float
+) -> Iterator[tuple[Figure, list[Axes], dict[str, Series]]]:
+    """Panels of one width at these distances from the left edge (inches), a series an arm, and the
+    legend of the arms above."""
+    series = {arm: Series("", "", shortened(arm), n) for n, arm in enumerate(arms)}
+    with blank(2.6 + 0.2 * -(-len(arms) // 4)) as figure:
+        panels = [axes_at(figure, left, 0.5, width, 1.85) for left in lefts]
+        legend(figure, [(s, s.label) for s in series.values()], (0.045, 1.0), ncols=4)
+        yield figure, panels, series
+
+
+def alignment_by_layer(lectures: Lectures) -> Drawing | None:
+    """A line a start, the mean of its seeds; None where no alignment was measured."""
+    lines: dict[tuple[bool, str], dict[int, list[float]]] = {}
+    for row in lectures.rows:
+        kind, _, rest = row.system.partition("-")
+        if kind == ALIGNMENT:
+            layer, _, states = rest.partition("-")
+            lines.setdefault((bool(states), row.encoder), {}).setdefault(int(layer), []).append(
+                row.value
+            )
+    if not lines:
+        return None
+    arms = sorted({arm for _, arm in lines})
+    texts = []
+    with side_by_side(arms, (0.55, 4.65), 3.6) as (figure, panels, series):
+        for (less, arm), layers in sorted(lines.items()):
+            points = sorted((layer, fmean(values)) for layer, values in layers.items())
+            xs, ys = zip(*points, strict=True)
+            panels[int(less)].plot(
+                xs,
+                ys,
+                color=series[arm].colour,
+                marker=series[arm].marker,
+                markersize=3,
+                linewidth=1.2,
+            )
+            texts.append(
+                f"{arm}{', zero-mean' if less else ''}: " + ", ".join(f"{y:.1f}" for y in ys)
+            )
+        for ax, title in zip(
+            panels, ("as they are", "less the mean of each language"), strict=True
+        ):
+            ax.set_xlabel("layer")
+            ax.set_ylim(bottom=0)
+            ax.set_title(f"MRR (%), states {title}", loc="left", fontsize=8)
+        svg = svg_of(figure, "text-languages")
+    return Drawing(svg, f"Mean reciprocal rank of translations by layer. {'; '.join(texts)}.")
+
+
+def curves(lectures: Lectures, task: str) -> Drawing:
+    """Three panels: training loss and score against steps, and score against training loss; means
+    over seeds."""
+    arms = in_order(arm for name, arm in lectures.curves if name == task)
+    scale, score_name = (1, task) if task == PERPLEXITY else (100, "score (%)")
+    texts = []
+    with side_by_side(arms, (0.55, 3.3, 6.05), 2.3) as (figure, panels, series):
+        for arm in arms:
+            points = mean_curve(lectures.curves[task, arm])
+            steps, losses, scores = (
+                [p[i] * (scale if i == 2 else 1) for p in points] for i in range(3)
+            )
+            for ax, xs, ys in zip(
+                panels, (steps, steps, losses), (losses, scores, scores), strict=True
+            ):
+                ax.plot(
+                    xs,
+                    ys,
+                    color=series[arm].colour,
+                    marker=series[arm].marker,
+                    markersize=3,
+                    linewidth=1.2,
+                )
+            texts.append(
+                f"{arm}: loss {losses[0]:.2f} to {losses[-1]:.2f}, {score_name.split(' ')[0]} "
+                f"{scores[0]:.1f} to {scores[-1]:.1f}"
+            )
+        if floor := highest_floor(lectures, task):
+            for ax in panels[1:]:
+                ax.axhline(floor[0], color=MUTED, linestyle=":", linewidth=1.2)
+            texts.append(f"floor {floor[1]} {floor[0]:.1f} (dotted)")
+        for ax, x, y in zip(
+            panels,
+            ("steps", "steps", "training loss"),
+            ("training loss", score_name, score_name),
+            strict=True,
+        ):
+            ax.set_xlabel(x)
+            ax.set_title(y, loc="left", fontsize=8)
+        panels[2].invert_xaxis()
+        svg = svg_of(figure, f"text-curves-{task}")
+    return Drawing(svg, f"{task}. {'; '.join(texts)}.")
+
+
+# ---- loss surfaces: lines from start to end and in a random direction, and contours of planes
+
+LINES = {"path": "from the start (0) to the end (1)", "random": "random direction"}
+PLANES = {
+    "plane": "two random directions",
+    "path-plane": ("from start (0) to end (1), and a random direction"),
+}
+SIDE, GAP, LEVELS = 2.15, 0.6, 9  # inches of a plane and between two; contours
+
+
+@dataclass(frozen=True)
+class SurfaceRun:
+    """parts: line or plane -> "at" (P,), or "x" and "y", and for every split the mean loss there,
+    in nats."""
+
+    kind: str  # "dual" or "text-qa"
+    arm: str
+    seed: int
+    splits: tuple[str, str]  # of training, and the other
+    parts: Mapping[str, Mapping[str, np.ndarray]]
+
+
+def read_surfaces(out: Path) -> tuple[SurfaceRun, ...]:
+    """Those in a folder of results. Raises InputError for a file that is damaged."""
+    surfaces = []
+    for path in sorted(out.glob(f"runs/*-{SURFACE}/*/surface.json")):
+        values = read_json(path)
+        try:
+            parts = {
+                part: {name: np.array(rows, float) for name, rows in one.items()}
+                for part, one in values["parts"].items()
+            }
+            train, dev = values["splits"]
+            for part, one in parts.items():
+                shape = (len(one["at"]),) if part in LINES else (len(one["y"]), len(one["x"]))
+                if any(one[split].shape != shape for split in (train, dev)):
+                    raise ValueError(f"{part} has gaps")
+            surfaces.append(
+                SurfaceRun(values["kind"], values["arm"], int(values["seed"]), (train, dev), parts)
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"{path} is not what `surface.py` leaves ({error}); delete its folder"
+            ) from error
+    return tuple(surfaces)
+
+
+def surface_figures(all_runs: Sequence[SurfaceRun]) -> list[tuple[str, str, Drawing | None]]:
+    """Title, caption and drawing: of each kind of reader the lines, and the planes of the first
+    seed."""
+    figures: list[tuple[str, str, Drawing | None]] = []
+    for kind in dict.fromkeys(run.kind for run in all_runs):
+        runs = [run for run in all_runs if run.kind == kind]
+        caption = (
+            f"Means over seeds. Solid: {runs[0].splits[0]}; dashed: {runs[0].splits[1]}. "
+            "Loss in nats."
+        )
+        figures.append((f"{kind}: the loss along lines", caption, line_figure(runs, kind)))
+        for part, axes in PLANES.items():
+            first = {run.arm: run for run in reversed(runs) if part in run.parts}
+            if first:
+                caption = (
+                    f"Loss in nats on {runs[0].splits[0]}; {axes}. The cross is where training "
+                    "ended, the ring where it began."
+                )
+                planes = [first[arm] for arm in in_order(first)]
+                figures.append(
+                    (
+                        f"{kind}: the loss in a plane ({axes})",
+                        caption,
+                        plane_figure(planes, part, kind),
+                    )
+                )
+    return figures
+
+
+def line_figure(runs: Sequence[SurfaceRun], kind: str) -> Drawing:
+    arms = in_order(run.arm for run in runs)
+    texts = []
+    with side_by_side(arms, (0.62, 4.72), 3.6) as (figure, panels, series):
+        for part, ax in zip(LINES, panels, strict=True):
+            for arm in arms:
+                of_arm = [run for run in runs if run.arm == arm]
+                at = of_arm[0].parts[part]["at"]
+                alike = [run for run in of_arm if np.array_equal(run.parts[part]["at"], at)]
+                means = [
+                    np.mean([run.parts[part][split] for run in alike], axis=0)
+                    for split in of_arm[0].splits
+                ]
+                for loss, dash in zip(means, ("-", "--"), strict=True):
+                    ax.plot(at, loss, dash, color=series[arm].colour, linewidth=1.3)
+                ends = ", ".join(
+                    f"{x:g}: {loss:.2f}"
+                    for x, loss in zip(at, means[0], strict=True)
+                    if x in (at[0], 0, 1, at[-1])
+                )
+                texts.append(f"{arm}, {part}: {ends}")
+            ax.set_xlabel(LINES[part])
+        panels[0].set_ylabel("loss")
+        svg = svg_of(figure, f"surface-lines-{kind}")
+    return Drawing(svg, f"{kind}, training loss. {'; '.join(texts)}.")
+
+
+def plane_figure(runs: Sequence[SurfaceRun], part: str, kind: str) -> Drawing:
+    """A panel a start, three in a row, with the same contours."""
+    rows = -(-len(runs) // 3)
+    losses = [run.parts[part][run.splits[0]] for run in runs]
+    low, high = (
+        max(min(float(x.min()) for x in losses), 1e-3),
+        max(max(float(x.max()) for x in losses), 2e-3),
+    )
+    levels = np.geomspace(low, high, LEVELS)
+    texts = []
+    with blank(rows * (SIDE + GAP + 0.15) + 0.1) as figure:
+        for n, (run, loss) in enumerate(zip(runs, losses, strict=True)):
+            row, column = divmod(n, 3)
+            ax = axes_at(
+                figure,
+                0.5 + column * (SIDE + GAP),
+                0.45 + (rows - 1 - row) * (SIDE + GAP + 0.15),
+                SIDE,
+                SIDE,
+            )
+            x, y = run.parts[part]["x"], run.parts[part]["y"]
+            drawn = ax.contour(
+                x, y, np.maximum(loss, 1e-4), levels=levels, cmap="viridis", linewidths=1.0
+            )
+            ax.clabel(drawn, fmt=lambda v: f"{v:.2g}", fontsize=6, colors=MUTED)
+            ends = (1.0, 0.0) if part == "path-plane" else (0.0, 0.0)
+            ax.plot(*ends, marker="+", color=INK, markersize=8)
+            if part == "path-plane":
+                ax.plot(0.0, 0.0, marker="o", markerfacecolor="none", color=INK, markersize=6)
+            ax.grid(False)
+            ax.set_title(f"{shortened(run.arm)}, seed {run.seed}", loc="left", fontsize=8)
+            texts.append(f"{run.arm} {float(loss.min()):.2f} to {float(loss.max()):.2f}")
+        svg = svg_of(figure, f"surface-{part}-{kind}")
+    return Drawing(
+        svg, f"{kind}, training loss, least to greatest in the plane. {'; '.join(texts)}."
+    )

@@ -1,0 +1,244 @@
+"""Translate tokens by the difference between the mean states of two languages (arXiv 2010.10041).
+
+The language vector, mean state of the second language less that of the first, is added alpha times
+to the output of a layer, and the head for masked tokens says what every token of a sentence has
+become. Scored are the share of tokens that are now the second language's (those that its text has
+more often), and, where words of the lexicon stood, how many of the tokens are among those of the
+translations of the piece, each as often as it is there (BLEU-1's precision, on that part of the
+text).
+Letters: B sequences, S tokens in a sequence, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from transformers import AutoModelForMaskedLM
+
+from speechssl.cli import script
+from speechssl.errors import InputError
+from speechssl.io import checkpoint_folder, stage
+from speechssl.options import DEVICE, Whole, argument, option
+from speechssl.textlm import (
+    changed,
+    check_layer,
+    load_text_encoder,
+    reason_of,
+)
+from textside.languages import (
+    Body,
+    Sequence_,
+    Two,
+    framed,
+    load_body,
+    room_of,
+    states_of,
+    two_languages,
+)
+from textside.objectives import MLM_HEAD, TokenHead
+from textside.options import ARM, RESULTS, TwoLanguages
+from textside.published import CONVERTED, PRECISION
+from textside.runs import decisive, encoder_named, run_folder, write_scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translate(TwoLanguages):
+    """translate tokens by the difference between the mean hidden states of two languages
+
+    The language vector (mean state of the second language less that of the first) is added, times
+    alpha, to the output of a layer, and the masked-language-model head predicts what every token
+    becomes. Reported are the share of tokens of the second language, and of tokens that are
+    translations by the lexicon. ENCODER must have such a head: mBERT, XLM-R, or OUT/encoder of
+    `pretrain.py`.
+
+      python recipes/text_side/translate.py minisqa-en minisqa-zh exp/bilingual/encoder \\
+        exp/text_side \\
+        --arm bilingual --layers 1 2 --alphas 0 1 2
+    """
+
+    results: Path = argument(RESULTS)
+    arm: str = option(MISSING, ARM)
+    layers: tuple[Whole, ...] = option((1,), "layers, 0 is what the first one reads", least=1)
+    alphas: tuple[float, ...] = option(
+        (0.0, 1.0, 2.0, 3.0), "times that the vector is added; 0: as it is", least=1
+    )
+    device: str = option("auto", DEVICE)
+
+    def __post_init__(self) -> None:
+        if self.units or self.second_units:
+            raise InputError(
+                "units have no words that could be read as a translation; leave out "
+                "--units and --second-units"
+            )
+
+
+PIECE = 24  # tokens that are translated together
+EXAMPLES = 4
+Predict = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # ids, mask (B, S) -> (B, S, V)
+
+
+def load_predictor(name: str) -> tuple[Body, Predict]:
+    """An encoder and what predicts tokens of its outputs. Raises InputError for an encoder that has
+    no such head."""
+    remedy = (
+        "give one that was pre-trained by masked tokens, such as "
+        "bert-base-multilingual-cased, or of `pretrain.py`"
+    )
+    if (path := Path(name) / MLM_HEAD).is_file():
+        body = load_body(name)
+        head = TokenHead(
+            body.encoder.config.hidden_size, body.table.embedding_dim, body.table.num_embeddings
+        )
+        head.load_state_dict(load_file(path))
+        head.eval().requires_grad_(False).to(body.device)
+        return body, lambda ids, mask: head(body(ids, mask), body.table.weight)
+    tokenizer = load_text_encoder(name)[1]
+    try:
+        loader: Any = AutoModelForMaskedLM
+        source = checkpoint_folder(name, "text encoder")
+        whole, info = loader.from_pretrained(
+            source, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+        )
+        lacking = sorted(key for key in info["missing_keys"] if "pooler" not in key)
+    except Exception as error:  # transformers and safetensors each raise their own
+        raise InputError(
+            f"the text encoder {name} has no head that predicts tokens "
+            f"({reason_of(error)}); {remedy}"
+        ) from error
+    if lacking:
+        raise InputError(
+            f"the text encoder {name} has no head that predicts tokens (it lacks "
+            f"{lacking[0]}); {remedy}"
+        )
+    table = nn.Embedding.from_pretrained(whole.get_input_embeddings().weight.detach().clone())
+    body = Body(whole.base_model, table, tokenizer)
+    whole.eval().to(body.device)
+    return body, lambda ids, mask: whole(**body.inputs(table(ids), mask, None)).logits
+
+
+@torch.inference_mode()
+def predicted(
+    body: Body, predict: Predict, sequences: Sequence[Sequence_], batch: int
+) -> list[np.ndarray]:
+    """The likeliest token at every place of each sequence, (S,); never a special."""
+    special = torch.tensor(sorted(set(body.tokenizer.all_special_ids)), device=body.device)
+    guesses = []
+    for start in range(0, len(sequences), batch):
+        pieces = sequences[start : start + batch]
+        logits = predict(*framed(body, pieces)).index_fill(2, special, -torch.inf)
+        tokens = logits.argmax(2).cpu().numpy()
+        guesses += [row[1 : 1 + len(ids)] for row, (ids, _) in zip(tokens, pieces, strict=True)]
+    return guesses
+
+
+def translate(o: Translate) -> None:
+    """Translate pieces of the first text (once) and score them, for every layer and alpha.
+
+    Raises InputError for an encoder that predicts no tokens, a layer that there is not, or a
+    lexicon without words of the text.
+    """
+    folder = run_folder(o.results, "translation", o.arm, o.seed)
+    two, identity = two_languages(o), encoder_named(o.encoder)
+    options = decisive(o)
+    with stage(folder, {**two.inputs, **identity}, options) as step:
+        if not step.done:
+            body, predict = load_predictor(o.encoder)
+            for layer in o.layers:
+                check_layer(body.encoder, layer)
+            room = room_of(body, o.length)
+            whole = [two.sequences(i, (), body, room) for i in (0, 1)]
+            means = [states_of(body, pieces, 0, o.batch).mean for pieces in whole]
+            of_second = tokens_of_second(whole, body.table.num_embeddings)
+            pieces, gloss, stood = pieces_with_words(two, body, min(PIECE, room))
+            if not pieces:
+                raise InputError(
+                    f"the text {o.first.name} has no word of the lexicon {o.lexicon}; "
+                    "give a lexicon of this text"
+                )
+            # the best precision with one and the same token everywhere
+            guess = max(
+                float(
+                    np.mean([min(tokens[t], n) / n for tokens, n in zip(gloss, stood, strict=True)])
+                )
+                for t in set().union(*gloss)
+            )
+            details = identity | {"options": options, "curve": [], "constant": guess}
+
+            cells = []
+            for layer in o.layers:
+                vector = torch.from_numpy(means[1][layer] - means[0][layer]).float().to(body.device)
+                for alpha in o.alphas:
+                    with changed(body.encoder, layer, partial(torch.add, alpha * vector)):
+                        guesses = predicted(body, predict, pieces, o.batch)
+                    converted, precision = {}, {}
+                    for n, (tokens, (_, places)) in enumerate(zip(guesses, pieces, strict=True)):
+                        # where words stood
+                        produced = Counter(int(t) for _, a, b in places for t in tokens[a:b])
+                        converted[str(n)] = (1.0, float(of_second[tokens].mean()))
+                        precision[str(n)] = (1.0, (produced & gloss[n]).total() / stood[n])
+                    cell: dict[str, Any] = {"layer": layer, "alpha": alpha}
+                    for name, items in ((CONVERTED, converted), (PRECISION, precision)):
+                        task = f"{name}-{layer}x{alpha:g}"
+                        card = write_scores(o.results, task, name, o.arm, o.seed, items, details)
+                        cell[name] = card["value"]
+                    cell["examples"] = [
+                        [body.tokenizer.decode(ids) for ids in pair]
+                        for pair in zip((i for i, _ in pieces[:EXAMPLES]), guesses, strict=False)
+                    ]
+                    cells.append(cell)
+            step.finish(
+                {
+                    "what": "token translation",
+                    "cells": cells,
+                    "constant": guess,
+                    "pieces": len(pieces),
+                }
+            )
+        card = step.card
+    best = max(card["cells"], key=lambda cell: cell["precision"])
+    print(
+        f"{folder}: at layer {best['layer']}, alpha {best['alpha']:g}: {best['converted']:.1f} % "
+        f"of the tokens converted, precision {best['precision']:.1f} % (one token everywhere: "
+        f"{100 * card['constant']:.1f} %), {card['pieces']} pieces ({o.arm}, seed {o.seed})"
+    )
+
+
+def tokens_of_second(whole: Sequence[Sequence[Sequence_]], vocabulary: int) -> np.ndarray:
+    """(V,) whether a token is the second language's: its text has it more often."""
+    counts = [
+        np.bincount(np.concatenate([ids for ids, _ in pieces]), minlength=vocabulary)
+        for pieces in whole
+    ]
+    shares = [count / count.sum() for count in counts]
+    return shares[1] > shares[0]
+
+
+def pieces_with_words(
+    two: Two, body: Body, room: int
+) -> tuple[list[Sequence_], list[Counter[int]], list[int]]:
+    """The pieces of the first text that have words of the lexicon, and of each the tokens of these
+    words' translations, and at how many places words stood. room: tokens of a piece."""
+    words = sorted({a for a, _ in two.pairs})
+    golds: dict[str, set[int]] = {word: set() for word in words}
+    for a, b in two.pairs:
+        golds[a].update(body.tokenizer(b, add_special_tokens=False)["input_ids"])
+    pieces = [piece for piece in two.sequences(0, words, body, room) if piece[1]]
+    gloss = [
+        Counter(t for word, _, _ in places for t in golds[words[word]]) for _, places in pieces
+    ]
+    stood = [sum(b - a for _, a, b in places) for _, places in pieces]
+    return pieces, gloss, stood
+
+
+if __name__ == "__main__":
+    sys.exit(script(translate, Translate))

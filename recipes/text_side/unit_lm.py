@@ -1,0 +1,216 @@
+"""Train a language model of units: GPT on units (GSLM, arXiv 2102.01192), from a text-pre-trained body
+(TWIST, 2305.13009) or none.
+
+Symbols are the K units of a codebook, of which runs are one symbol, and one more, id K, that stands
+before every recording and behind the last. TWIST keeps the layers of a text model and draws new
+rows for the units; `--assignment` has the other ways in which DUAL gives rows to units, and
+`scratch`. OUT/model is a checkpoint of transformers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from speechssl.cli import script
+from speechssl.dual.options import BATCH
+from speechssl.io import (
+    read_json,
+    stage,
+)
+from speechssl.options import BERT, DEVICE, Count, TrainingOptions, Whole, argument, group, option
+from speechssl.processes import is_main, main_first
+from speechssl.textlm import (
+    assign_tokens,
+    longest_sequence,
+    without_dropout,
+)
+from speechssl.trainer import check_share
+from speechssl.units.storage import load_units, units_card
+from textside.data import load_vocabulary
+from textside.lm import WHAT, UnitLm, check_same
+from textside.objectives import (
+    CausalBatches,
+    CausalModel,
+    check_length,
+    gpt2_values,
+    load_causal,
+    make_causal,
+    not_empty,
+    save_causal,
+    set_rows,
+    whole,
+)
+from textside.runs import decisive, encoder_named, fit_and_score
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainUnitLm:
+    """train a language model of units, from a text-pre-trained start or none
+
+    A model that reads from left to right (GPT-2 by default) predicts the next unit; runs of a unit
+    are one symbol. With --start the layers are those of a language model of text and the rows of
+    the units are new (TWIST, arXiv 2305.13009). UNITS is the output of `speechssl units extract`.
+    OUT/model is a checkpoint of transformers. A killed run resumes with the same command.
+
+      python recipes/text_side/pretrain.py exp/gpt --text texts/ --objective causal \\
+        --layers 4 --width 128 \\
+        --heads 4 --steps 2000
+      python recipes/text_side/unit_lm.py units exp/lm-text --start exp/gpt/encoder
+      python recipes/text_side/unit_lm.py units exp/lm-scratch --start exp/gpt/encoder \\
+        --assignment scratch
+      python recipes/text_side/unit_lm.py units exp/lm-opt --start facebook/opt-125m \\
+        --eval-split dev \\
+        --eval-every 500
+    """
+
+    units: Path = argument("folder of `speechssl units extract`")
+    out: Path = argument("folder for the model")
+    device: str = option("auto", DEVICE)
+    training: TrainingOptions = group(
+        TrainingOptions(20_000, 2.5e-4, 1000, **vars(BERT)), "training"
+    )
+    start: str | None = option(
+        None,
+        "language model to start from: folder or hub id of any that reads from left to "
+        "right; default: a GPT-2 is made here",
+    )
+    assignment: str = option(
+        "re-init",
+        "rows of the units with --start: re-init (new, as TWIST), scratch (the model as well), "
+        "or as of `train dual`: "
+        "most-frequent, least-frequent, random",
+    )
+    split: str = option("train", "split of UNITS to train on")
+    eval_split: str | None = option(None, "split of UNITS whose perplexity is taken in training")
+    eval_every: Whole = option(0, "steps between perplexities, for curves; 0: only at the end")
+    layers: Count = option(12, "layers of the model (GPT-2) that is made here")
+    width: Count = option(768, "width of that model")
+    heads: Count = option(12, "attention heads of that model")
+    positions: Count = option(1024, "positions of that model")
+    length: Count = option(512, "units in a sequence")
+    batch: Count = option(32, BATCH)
+    dropout: bool = option(False, "use the language model's dropout in training")
+
+
+NEW, SCRATCH = "re-init", "scratch"
+
+
+def train_unit_lm(o: TrainUnitLm) -> None:
+    """Train (once) on a split, and leave the model in `o.out`/model.
+
+    Raises InputError for units that there are not, a start that is no language model, sequences
+    longer than its positions, or an `o.out` that was made from other inputs.
+    """
+    check_share(o.batch)
+    card = units_card(o.units / o.split)
+    inputs: dict[str, Any] = {
+        "units": [part["hash"] for part in card["parts"]],
+        "K": int(card["K"]),
+    }
+    if o.eval_split:
+        scored = units_card(o.units / o.eval_split)
+        check_same(scored, card, o.units / o.eval_split)
+        inputs["scored"] = [part["hash"] for part in scored["parts"]]
+    identity = encoder_named(o.start) if o.start else {}
+    options = decisive(o) | ({"start": identity["encoder"]} if identity else {})
+    with stage(o.out, inputs | {"start": identity}, options) as step:
+        if not step.done:
+            facts = {name: card[name] for name in ("K", "codebooks")} | {"units": card["made_from"]}
+            trained = _train(o, int(card["K"]))
+            with main_first():
+                if is_main():
+                    weights = encoder_named(str(o.out / "model"))["weights"]
+                    about = {"what": WHAT, "options": options, "start": identity}
+                    step.finish(about | facts | trained | {"weights": weights})
+        curve = read_json(o.out / "card.json")["curve"]
+    last = f", perplexity of {o.eval_split} {curve[-1]['score']:.2f}" if curve else ""
+    start = o.assignment if o.start else SCRATCH
+    print(f"{o.out}: unit language model of K = {card['K']}, {start}{last}")
+
+
+def _train(o: TrainUnitLm, symbols: int) -> dict[str, Any]:
+    """Train and write the model; how training went. symbols: K."""
+    torch.manual_seed(o.training.seed)
+    model = begin(o, symbols)
+    check_length(o.length, model, "symbols", "the language model")
+    if not o.dropout:
+        without_dropout(model)
+    folder = o.units / o.split
+    stream = Recordings([runs.units for runs in load_units(folder).values()], symbols, folder)
+    trained = CausalModel(model)
+    held_out: list[np.ndarray] = []
+    if o.eval_split:
+        held_out = [runs.units for runs in load_units(o.units / o.eval_split).values()]
+
+    def perplexity() -> float:
+        if not held_out:
+            return 0.0
+        lm = UnitLm(trained, symbols, longest_sequence(model) or o.length, window=o.length)
+        scores = lm.log_probs(held_out)
+        trained.train()
+        return float(np.exp(-np.concatenate(scores).mean()))
+
+    batches = CausalBatches(whole(stream), None, symbols, o.batch, o.length, o.training.seed)
+    every = o.eval_every if held_out else 0
+    training, curve = fit_and_score(
+        trained, batches, o.training, o.out / "checkpoints", perplexity, every
+    )
+    with main_first():
+        if is_main():
+            save_causal(model, trained, o.out / "model")
+    return {"training": training, "curve": curve if held_out else []}
+
+
+def begin(o: TrainUnitLm, symbols: int) -> PreTrainedModel:
+    """What training begins from. Raises InputError for a start that is none, or one without the
+    rows that are asked for."""
+    if o.start is None:
+        model = make_causal(
+            gpt2_values(symbols + 1, o.layers, o.width, o.heads, max(o.positions, o.length))
+        )
+    else:
+        model = load_causal(o.start)
+        if o.assignment == SCRATCH:
+            model = make_causal(model.config.to_dict())
+    source = model.get_input_embeddings().weight.detach()
+    if o.start is None or o.assignment in (NEW, SCRATCH):
+        std = getattr(model.config, "initializer_range", None)
+        rows = torch.randn(symbols + 1, source.shape[1]) * float(
+            source.std() if std is None else std
+        )
+    else:
+        tokenizer = load_vocabulary(o.start, masked=False)
+        chosen = assign_tokens(tokenizer, symbols, o.assignment, o.training.seed)
+        special = (
+            tokenizer.eos_token_id if tokenizer.sep_token_id is None else tokenizer.sep_token_id
+        )
+        rows = source[[*chosen, special]]
+    set_rows(model, rows, symbols)
+    return model.train()
+
+
+class Recordings:
+    """Pieces of recordings, one after another in an endless order, id K before each. A stream, as
+    of `data`."""
+
+    def __init__(self, spoken: Sequence[np.ndarray], symbols: int, place: Path) -> None:
+        """spoken: units of each, 0 to K - 1. Raises InputError where there are none."""
+        self.ids = np.concatenate(
+            [part for units in not_empty(spoken, place) for part in ([symbols], units)],
+            dtype=np.int64,
+        )
+
+    def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:
+        return np.take(self.ids, np.arange(length) + rng.integers(len(self.ids)), mode="wrap")
+
+
+if __name__ == "__main__":
+    sys.exit(script(train_unit_lm, TrainUnitLm))

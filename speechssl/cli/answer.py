@@ -1,0 +1,104 @@
+"""`speechssl answer`: questions, their answers, and the answers as audio files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from speechssl.audio import check_clip, quiet_decoders, write_clip
+from speechssl.cli.options import AnswerQuestions
+from speechssl.data.asked import read_question, read_recording
+from speechssl.errors import InputError
+from speechssl.text import language_of
+
+if TYPE_CHECKING:
+    from speechssl.systems import Detail
+
+LISTENS = "can only listen; record the question"
+
+
+def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
+    """Print the answers of every system to every question, write those that --clip asks for, and
+    return all of them. Raises InputError as `QA` does, and for a clip that cannot be written."""
+    clips = clips_of(o)
+    language_of(o.language)
+    with quiet_decoders():
+        passage = read_recording(o.passage)
+        asked = [read_question(question) for question in o.question]
+    from speechssl.systems import QA  # loads torch, which takes seconds
+
+    qa = QA(o.models, o.systems, o.reading.reader, o.language, o.reading.null_threshold)
+    details = qa.details(passage, asked, str(o.passage))
+
+    answers: list[dict[str, Any]] = []
+    unanswered: list[dict[str, Any]] = []
+    for question, content, by_system in zip(o.question, asked, details, strict=True):
+        if len(o.question) > 1:
+            print(question)
+        for name, detail in by_system.items():
+            spoken = not isinstance(content, str)
+            answers.append({"question": question} | print_answer(name, detail, spoken))
+        for name in qa.about:
+            if name not in by_system:
+                print(f"{name:>20}  {LISTENS}")
+                unanswered.append({"question": question, "system": name, "why": LISTENS})
+    for made_of in dict.fromkeys(qa.about.values()):
+        names = [name for name, own in qa.about.items() if own == made_of]
+        print(f"{', '.join(names)}: {made_of}")
+    for path, by_system in zip(clips, details, strict=False):
+        print(f"{path}: {write_first(path, passage, by_system)}")
+    return {
+        "passage": str(o.passage),
+        "systems": qa.about,
+        "answers": answers,
+        "unanswered": unanswered,
+    }
+
+
+def clips_of(o: AnswerQuestions) -> Sequence[Path]:
+    """The files of --clip, one a question. Raises InputError for what is no name of an audio file,
+    and for one that would overwrite a recording."""
+    if o.clip is None:
+        return []
+    check_clip(o.clip)
+    count = len(o.question)
+    clips = [o.clip]
+    if count > 1:
+        clips = [o.clip.with_stem(f"{o.clip.stem}-{i}") for i in range(1, count + 1)]
+    recordings = {os.path.realpath(path) for path in (str(o.passage), *o.question)}
+    for path in clips:
+        if os.path.realpath(path) in recordings:
+            raise InputError(f"--clip would overwrite the recording {path}; give another name")
+    return clips
+
+
+def print_answer(name: str, detail: Detail, spoken: bool) -> dict[str, Any]:
+    """Print the answer of a system, and what it recognised of a spoken question; return both."""
+    from speechssl.cascade.data import Transcript  # loads torch
+
+    answer = detail.answer
+    words = "" if answer.text is None else f'  "{answer.text}"'
+    times = f"{answer.start:7.2f} to {answer.end:7.2f} s  confidence {answer.confidence:.2f}{words}"
+    print(f"{name:>20}  {'no answer' if answer.text == '' else times}")
+    transcript = None
+    if spoken and isinstance(detail.question, Transcript):
+        transcript = detail.question.text
+        print(f'{"":>20}  the question, as recognised: "{transcript}"')
+    # JSON has no nan
+    known = {key: None if value != value else value for key, value in asdict(answer).items()}
+    return {"system": name, **known, "question_transcript": transcript}
+
+
+def write_first(path: Path, passage: np.ndarray, by_system: Mapping[str, Detail]) -> str:
+    """Write the answer of the first system that has one as audio, and return what was written.
+    passage: (N,) at 16 kHz."""
+    for name, detail in by_system.items():
+        if detail.answer.text != "":
+            write_clip(path, passage, detail.answer.start, detail.answer.end)
+            return f"the answer of {name}"
+    return f"not written, {' and '.join(by_system)} has no answer"

@@ -1,0 +1,1 @@
+"""A page on this machine that answers questions from recordings: `page.py`."""

@@ -1,0 +1,258 @@
+"""Fine-tuning on a task: from any start, of text and of symbols, scored item by item."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from classify import Classify, TaskBatches, classify, starts
+from pretrain import PretrainText, pretrain_text
+from speechssl.errors import InputError
+from speechssl.io import read_json, write_json
+from speechssl.options import TrainingOptions
+from speechssl.results import read_rows
+from speechssl.textlm import load_text_encoder, special_tokens
+from textside.tasks import SPLITS, load_task
+
+from ...files import change_lines, untouched, write_lines
+
+
+def classified(
+    data: Path, encoder: str, results: Path, arm: str, assignment: str, o: Classify
+) -> None:
+    places = {"data": data, "encoder": encoder, "results": results}
+    classify(replace(o, **places, arm=arm, assignment=assignment))
+
+
+def options(steps: int = 2, **changes: Any) -> Classify:
+    training = {
+        "learning_rate": 3e-3,
+        "warmup_steps": 1,
+        "save_every": 50,
+        "bf16": False,
+        "seed": changes.pop("seed", 0),
+    }
+    return Classify(
+        data=Path("task"),
+        encoder="bert",
+        results=Path("results"),
+        arm="arm",
+        training=TrainingOptions(steps=steps, **training),
+        **{"batch": 8, "length": 16} | changes,
+    )
+
+
+def write(folder: Path, lines: dict[str, list[dict[str, Any]]]) -> Path:
+    for split in SPLITS:
+        write_lines(folder / f"{split}.jsonl", lines[split])
+    return folder
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """Is the second text the word that the first one begins with?"""
+    rng, words = np.random.default_rng(0), ("lake", "silver", "lost", "great")
+
+    def line() -> dict[str, Any]:
+        first, other = rng.permutation(words)[:2]
+        return {
+            "text": f"{first} is old",
+            "pair": first if (same := rng.random() < 0.5) else other,
+            "label": int(same),
+        }
+
+    return write(
+        tmp_path / "same",
+        {split: [line() for _ in range(80 if split == "train" else 20)] for split in SPLITS},
+    )
+
+
+@pytest.fixture
+def genes(tmp_path: Path) -> Path:
+    """Does a sequence have more A than T?"""
+    rng = np.random.default_rng(0)
+
+    def line() -> dict[str, Any]:
+        share = float(rng.choice([0.2, 0.8]))
+        drawn = rng.choice(["A", "T", "C"], size=12, p=[0.8 * share, 0.8 * (1 - share), 0.2])
+        return {
+            "symbols": drawn.tolist(),
+            "label": int((drawn == "A").sum() > (drawn == "T").sum()),
+        }
+
+    return write(
+        tmp_path / "genes",
+        {split: [line() for _ in range(80 if split == "train" else 30)] for split in SPLITS},
+    )
+
+
+def test_a_run_leaves_what_every_item_got_and_is_not_repeated(
+    pairs: Path, checkpoint: Any, tmp_path: Path
+) -> None:
+    encoder, results = str(checkpoint("BERT")), tmp_path / "results"
+    classified(pairs, encoder, results, "bert", "own", options(4, eval_every=2))
+    scores = read_json(results / "runs/same/bert-0/scores.json")
+    assert len(scores["items"]) == 20 and [point["step"] for point in scores["curve"]] == [2, 4]
+    right = np.mean([gold == guess for gold, guess in scores["items"].values()])
+    (row,) = read_rows(results / "results.jsonl")
+    assert (row.system, row.encoder, row.metric, row.n) == ("same", "bert", "accuracy", 20)
+    assert row.value == pytest.approx(100 * right) and scores["curve"][-1][
+        "score"
+    ] == pytest.approx(right)
+    with untouched(results):
+        classified(pairs, encoder, results, "bert", "own", options(4, eval_every=2))
+    with pytest.raises(InputError, match="made from other inputs"):
+        classified(pairs, encoder, results, "bert", "own", options(5))
+
+
+@pytest.mark.slow
+def test_a_killed_run_with_a_curve_ends_alike(
+    pairs: Path, checkpoint: Any, tmp_path: Path, dies_at: Any
+) -> None:
+    encoder = str(checkpoint("BERT"))
+    classified(pairs, encoder, tmp_path / "whole", "a", "own", options(6, eval_every=2))
+    with dies_at(TaskBatches, 4):
+        classified(pairs, encoder, tmp_path / "cut", "a", "own", options(6, eval_every=2))
+    classified(pairs, encoder, tmp_path / "cut", "a", "own", options(6, eval_every=2))
+    found = [read_json(tmp_path / name / "runs/same/a-0/scores.json") for name in ("whole", "cut")]
+    assert found[0]["items"] == found[1]["items"]
+    assert [p["step"] for p in found[1]["curve"]] == [2, 4, 6]
+
+
+@pytest.mark.slow
+def test_symbols_are_learnt_on_rows_of_an_encoder(
+    genes: Path, checkpoint: Any, tmp_path: Path
+) -> None:
+    for assignment in ("random", "scratch"):
+        classified(
+            genes,
+            str(checkpoint("BERT")),
+            tmp_path / "r",
+            assignment,
+            assignment,
+            options(60, length=14),
+        )
+    values = {r.encoder: r.value for r in read_rows(tmp_path / "r/results.jsonl")}
+    assert values["random"] > 80 and set(values) == {"random", "scratch"}
+
+
+def test_starts_differ_in_what_is_drawn_anew(pairs: Path, checkpoint: Any) -> None:
+    task = load_task(pairs)
+    layer = "encoder.layer.0.attention.self.query.weight"
+
+    def made(assignment: str, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+        body, table, *_ = starts(
+            task, *load_text_encoder(str(checkpoint("BERT"))), assignment, seed, 16
+        )
+        return body.state_dict()[layer], table.weight
+
+    own, again, scratch = made("own"), made("re-init"), made("scratch")
+    assert torch.equal(own[0], again[0]) and not torch.equal(own[0], scratch[0])
+    assert own[1].shape == again[1].shape and not torch.equal(own[1], again[1])
+    assert not torch.equal(made("scratch", 2)[0], scratch[0])
+
+
+def test_long_texts_lose_the_tail_of_the_longer_one(pairs: Path, checkpoint: Any) -> None:
+    task = load_task(pairs)
+    model, tokenizer = load_text_encoder(str(checkpoint("BERT")))
+    _, _, encode, _ = starts(task, model, tokenizer, "own", 0, 9)
+    cls, sep, _ = special_tokens(tokenizer)
+    example = task.splits["train"][0]
+    long = "lake silver lost great old lake silver"
+    for text, pair in ((long, "lost"), ("lost", long), (long, long), ("lost", "lost")):
+        ids, at = encode(type(example)("x", 0.0, text, pair))
+        assert (
+            len(ids) <= 9
+            and ids[0] == cls
+            and (ids == sep).sum() == 2
+            and ids[at - 1] == sep
+            and ids[-1] == sep
+        )
+        sizes = [at - 2, len(ids) - at - 1]
+        assert min(sizes) >= 1 and (sum(sizes) == 6 or (text, pair) == ("lost", "lost"))
+    ids, at = encode(type(example)("x", 0.0, long))
+    assert len(ids) == at == 9
+
+
+def test_what_does_not_fit_is_one_sentence(
+    pairs: Path, genes: Path, checkpoint: Any, tmp_path: Path
+) -> None:
+    encoder = str(checkpoint("BERT"))
+    with pytest.raises(InputError, match="a task of text has no assignment 'random'"):
+        classified(pairs, encoder, tmp_path / "r", "x", "random", options())
+    with pytest.raises(InputError, match="symbols have no assignment 'all'"):
+        classified(genes, encoder, tmp_path / "r", "x", "all", options())
+    with pytest.raises(
+        InputError,
+        match=("the tokeniser has no token 'A', and 3 of 3 symbols have none; give one that was"),
+    ):
+        classified(genes, encoder, tmp_path / "r", "x", "own", options())
+    with pytest.raises(
+        InputError,
+        match=(
+            r"sequences of 9999 tokens do not fit into the \d+ "
+            r"positions"
+        ),
+    ):
+        classified(pairs, encoder, tmp_path / "r", "x", "own", options(length=9999))
+    with pytest.raises(
+        InputError, match=("--length 4 is too short, specials included; give 5 tokens or more")
+    ):
+        classified(pairs, encoder, tmp_path / "r", "x", "own", options(length=4))
+    write_lines(genes / "test.jsonl", [{"symbols": ["N"], "label": 0}])
+    with pytest.raises(
+        InputError, match=("the symbol 'N' of the task genes is not in its training data")
+    ):
+        classified(genes, encoder, tmp_path / "r", "x", "random", options())
+    assert not list(tmp_path.glob("r/runs/*/*"))
+
+
+def test_an_encoder_of_the_symbols_reads_them_as_its_own_tokens(
+    genes: Path, tmp_path: Path
+) -> None:
+    sizes: dict[str, Any] = {"layers": 1, "width": 16, "heads": 2, "length": 8, "batch": 2}
+    training = TrainingOptions(steps=2, learning_rate=1e-3, warmup_steps=1, bf16=False)
+    out = tmp_path / "specific"
+    pretrain_text(PretrainText(out=out, training=training, data="symbols", symbols=genes, **sizes))
+    folder = out / "encoder"
+    model, tokenizer = load_text_encoder(str(folder))
+    task = load_task(genes)
+    assert {"A", "C", "T"} <= set(tokenizer.get_vocab()) and len(tokenizer) == 8
+    _, table, encode, _ = starts(task, model, tokenizer, "own", 0, 14)
+    rows = model.get_input_embeddings().weight
+    assert torch.equal(table.weight[0], rows[tokenizer.get_vocab()["A"]])
+    assert torch.equal(table.weight[-1], rows[tokenizer.pad_token_id])
+    assert encode(task.splits["train"][0])[0][1] == task.vocabulary.index(
+        task.splits["train"][0].symbols[0]
+    )
+    classified(genes, str(folder), tmp_path / "r", "specific", "own", options(length=14))
+    assert read_json(tmp_path / "r/runs/genes/specific-0/scores.json")["symbols"] == 3
+    with pytest.raises(InputError, match=("give a folder of `symbols.py` with --symbols")):
+        pretrain_text(
+            PretrainText(out=tmp_path / "none", training=training, data="symbols", **sizes)
+        )
+
+
+@pytest.mark.slow
+def test_numbers_of_sequences_are_predicted_and_ranked(
+    genes: Path, checkpoint: Any, tmp_path: Path
+) -> None:
+    for split in SPLITS:
+        change_lines(
+            genes / f"{split}.jsonl", lambda line: line | {"label": line["symbols"].count("A") / 12}
+        )
+    write_json(genes / "task.json", {"task": "number", "metric": "spearman"})
+    classified(
+        genes, str(checkpoint("BERT")), tmp_path / "r", "bert", "random", options(80, length=14)
+    )
+    (row,) = read_rows(tmp_path / "r/results.jsonl")
+    assert row.metric == "spearman" and row.value > 60
+    write_json(genes / "task.json", {"metric": "spearman"})
+    (genes / "test.jsonl").write_text('{"symbols": ["A"], "label": "much"}\n')
+    with pytest.raises(InputError, match="has the label 'much', where task.json says numbers"):
+        load_task(genes)

@@ -1,0 +1,248 @@
+"""Artificial data have the property that their name says, and no other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speechssl.errors import InputError
+from textside.data import (
+    Stream,
+    brackets,
+    dependency,
+    imitates,
+    load_text,
+    make_stream,
+    plain_ids,
+    sentences,
+    symbol_vocabulary,
+    tokenise,
+    train_vocabulary,
+)
+
+V = 97
+
+
+def drawn(stream: Stream, length: int, seed: int = 0) -> np.ndarray:
+    made = stream(np.random.default_rng(seed), length)
+    assert made.shape == (length,) and made.dtype == np.int64
+    return made
+
+
+@given(
+    st.integers(1, 60),
+    st.integers(0, 10**6),
+    st.sampled_from(("random", "nested", "flat", "flat-3", "shuffle-4", "copy-5", "set")),
+)
+def test_a_stream_has_its_length_and_ids_of_the_vocabulary_and_is_its_seeds(
+    length: int, seed: int, name: str
+) -> None:
+    stream = make_stream(name, V)
+    made = drawn(stream, length, seed)
+    assert 0 <= made.min() and made.max() < V
+    assert np.array_equal(made, drawn(stream, length, seed))
+
+
+@given(st.integers(1, 30), st.integers(0, 10**6))
+def test_nested_pairs_close_in_reverse_order(pairs: int, seed: int) -> None:
+    numbers, opens = brackets(np.random.default_rng(seed), 2 * pairs)
+    stack: list[int] = []
+    for number, opening in zip(numbers, opens, strict=True):
+        if opening:
+            stack.append(number)
+        else:
+            assert stack.pop() == number
+    assert not stack and opens.sum() == pairs
+    assert set(Counter(drawn(make_stream("nested", 10**6), 2 * pairs, seed).tolist()).values()) <= {
+        2,
+        4,
+        6,
+    }
+
+
+def test_brackets_of_dyck_open_and_close_with_ids_of_their_own() -> None:
+    made, stack = drawn(make_stream("dyck-5", 10), 200), []
+    for token in made:
+        if token < 5:
+            stack.append(token)
+        else:
+            assert stack.pop() + 5 == token
+    assert not stack and set(made) == set(range(10))
+
+
+@pytest.mark.parametrize("farthest", [1, 3, 40])
+def test_flat_partners_lie_within_reach_and_cross(farthest: int) -> None:
+    made = drawn(make_stream(f"flat-{farthest}", 10**6), 400)
+    places: dict[int, list[int]] = {}
+    for place, token in enumerate(made.tolist()):
+        places.setdefault(token, []).append(place)
+    pairs = [p for p in places.values() if len(p) == 2]
+    assert max(b - a for a, b in pairs) <= farthest and len(pairs) > 120
+    crossing = any(a < c < b < d for a, b in pairs for c, d in pairs)
+    assert crossing == (farthest > 1)
+
+
+@pytest.mark.parametrize("run", [4, 6, 64])
+def test_shuffled_runs_are_successive_ids_out_of_order(run: int) -> None:
+    made = drawn(make_stream(f"shuffle-{run}", 10 * run), 4 * run).reshape(4, run)
+    assert all(
+        np.array_equal(np.sort(part), np.arange(part.min(), part.min() + run)) for part in made
+    )
+    assert any(not np.array_equal(np.sort(part), part) for part in made)
+
+
+def test_a_copy_is_one_and_a_set_names_each_id_once() -> None:
+    made = drawn(make_stream("copy", V), 20)
+    assert np.array_equal(made[:10], made[10:])
+    made = drawn(make_stream("copy-3", V), 12).reshape(2, 2, 3)
+    assert np.array_equal(made[:, 0], made[:, 1])
+    made = drawn(make_stream("set", 10**6), 30).tolist()
+    assert list(dict.fromkeys(made[:20])) == made[20 : 20 + len(set(made[:20]))]
+
+
+def test_unigram_and_bigram_are_as_frequent_as_in_the_text() -> None:
+    text = np.array([0, 1, 2] * 50 + [3])  # 0 is always followed by 1, 1 by 2
+    rng = np.random.default_rng(0)
+    found = make_stream("unigram", V, text)(rng, 6000)
+    assert np.bincount(found, minlength=4) / 6000 == pytest.approx(
+        [0.331, 0.331, 0.331, 0.007], abs=0.03
+    )
+    follows = {
+        tuple(pair)
+        for pair in np.lib.stride_tricks.sliding_window_view(
+            make_stream("bigram", V, text)(rng, 3000), 2
+        )
+    }
+    assert {b for a, b in follows if a == 0} == {1} and {b for a, b in follows if a == 1} == {2}
+    assert {b for a, b in follows if a == 2} == {0, 3}
+
+
+def test_a_mixture_has_its_shares() -> None:
+    stream, rng = make_stream("0.8*copy+0.2*shuffle-4", V), np.random.default_rng(1)
+    copies = sum(
+        np.array_equal(made[:8], made[8:]) for made in (stream(rng, 16) for _ in range(500))
+    )
+    assert copies / 500 == pytest.approx(0.8, abs=0.06)
+
+
+def test_names_say_how_far_dependencies_reach() -> None:
+    named = [
+        dependency(name)
+        for name in ("shuffle-64", "flat-8", "copy-4", "nested", "dyck-8", "english")
+    ]
+    assert named == [64, 8, 4, None, None, None]
+    assert imitates("bigram") and not imitates("nested+copy")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("shuffle", "there is no artificial data 'shuffle'"),
+        ("nested-3", "there is no artificial data 'nested-3'"),
+        ("brackets", "choose from random, unigram"),
+        ("0*copy", "there is no artificial data"),
+        ("shuffle-98", "shuffle-98 needs 98 symbols, and the vocabulary has 97"),
+        ("dyck-49", "needs 98 symbols"),
+        ("bigram", "give one with --text"),
+    ],
+)
+def test_data_that_cannot_be_had_are_one_sentence(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message.replace("(", r"\(")):
+        make_stream(name, V)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "a.txt").write_text(
+        "The lake is old. It was\nnamed by Dr. Ox!\n\nA second paragraph.\n"
+    )
+    (tmp_path / "more/b.txt").write_text("\ufeffAnother lake.\n")
+    return tmp_path
+
+
+def test_a_file_is_a_document_of_paragraphs(folder: Path) -> None:
+    text = load_text(folder)
+    assert dict(text.documents) == {
+        "a.txt": ["The lake is old. It was named by Dr. Ox!", "A second paragraph."],
+        "more/b.txt": ["Another lake."],
+    }
+    assert load_text(folder / "a.txt").paragraphs == text.paragraphs[:2]
+
+
+def test_passages_of_a_corpus_are_paragraphs_of_their_articles(mini_corpus: object) -> None:
+    root = mini_corpus()  # type: ignore[operator]
+    path = root / "train/passages.jsonl"
+    path.write_text(path.read_text().replace('"p0"', '"7_0"').replace('"p1"', '"7_1"'))
+    path = root / "train/questions.jsonl"
+    path.write_text(path.read_text().replace('"p0"', '"7_0"').replace('"p1"', '"7_1"'))
+    assert {name: len(some) for name, some in load_text(root).documents.items()} == {
+        "7": 2,
+        "p2": 1,
+    }
+
+
+def test_sentences_end_with_their_marks() -> None:
+    assert sentences('He came. "Why?" She left! 3 of 4.5 remained') == [
+        "He came.",
+        '"Why?',
+        "She left!",
+        "3 of 4.5 remained",
+    ]
+    # as recognisers' texts are written
+    assert sentences("he came . was it dr. ox ? no") == ["he came .", "was it dr. ox ?", "no"]
+    assert sentences("he came.\nthat is all.") == ["he came.", "that is all."]  # a sentence a line
+    assert sentences("他来了。为什么？走吧") == ["他来了。", "为什么？", "走吧"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "has no text; give a folder of .txt"),
+        ("\n \n", "is empty"),
+        (b"\xff\xfe\xff", "write it as UTF-8"),
+    ],
+)
+def test_no_text_is_one_sentence(tmp_path: Path, content: str | bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "a.txt").write_bytes(
+            content if isinstance(content, bytes) else content.encode()
+        )
+    with pytest.raises(InputError, match=message):
+        load_text(tmp_path)
+
+
+def test_tokens_know_where_words_and_sentences_begin(folder: Path) -> None:
+    text = load_text(folder)
+    tokenizer = train_vocabulary(text.paragraphs, 60)
+    found = tokenise(text, tokenizer)
+    pieces = tokenizer.convert_ids_to_tokens(found.ids.tolist())
+    assert [p.startswith("##") for p in pieces] == [not begins for begins in found.words]
+    assert found.sentences.sum() == sum(len(sentences(p)) for p in text.paragraphs)
+    assert "".join(p.removeprefix("##") for p in pieces).startswith("thelakeisold.")
+    part, words, _ = found.part(np.random.default_rng(0), 5)
+    assert len(part) == len(words) == 5 and len(
+        found.part(np.random.default_rng(0), 10**4)[0]
+    ) == len(found.ids)
+
+
+def test_the_same_text_gives_the_same_vocabulary(folder: Path) -> None:
+    """A killed run, more steps and the processes of one training fit it again."""
+    text = [*load_text(folder).paragraphs, "Naïve übermäßig, 湖是旧的; zebras' quizzes hum."]
+    first, *others = (train_vocabulary(text, size).get_vocab() for size in (70,) * 5)
+    assert all(first == other for other in others)
+    tokenizer = train_vocabulary(text, 200)
+    # no piece of a word is one
+    assert tokenizer.get_vocab()["[MASK]"] == 4 and len(tokenizer.all_special_tokens) == 5
+    assert tokenizer.tokenize("zebras hum##s") == ["zebras", "hum", "[UNK]", "[UNK]", "s"]
+
+
+def test_a_vocabulary_of_another_language_is_refused(folder: Path) -> None:
+    with pytest.raises(InputError, match="knows less than half of the text"):
+        tokenise(load_text(folder), symbol_vocabulary("ABCDEFGHIJ"))
+    assert len(plain_ids(symbol_vocabulary("ABCDEFGHIJ"))) == 10

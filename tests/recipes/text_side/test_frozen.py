@@ -1,0 +1,321 @@
+"""The frozen transformer: what is trained, where it begins, and tasks whose answers are right."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compute import Compute, compute
+from speechssl.errors import InputError
+from speechssl.io import read_json
+from speechssl.options import TrainingOptions
+from speechssl.results import read_rows
+from speechssl.textlm import load_text_encoder
+from textside.puzzles import (
+    copied,
+    depth,
+    digits,
+    evaluate,
+    expression,
+    load_puzzle,
+    operated,
+    voted,
+    written_signs,
+)
+from textside.runs import read_runs
+from textside.starts import begin
+
+
+def options(task: str, results: Path, encoder: Path, **changes: Any) -> Compute:
+    training = TrainingOptions(
+        steps=changes.pop("steps", 2), learning_rate=3e-3, warmup_steps=1, save_every=50, bf16=False
+    )
+    places = {"task": task, "results": results, "encoder": str(encoder), "arm": "frozen"}
+    return Compute(training=training, **places | {"batch": 8, "test": 12} | changes)
+
+
+def test_bit_memory_shows_the_string_once_whole_and_once_masked() -> None:
+    puzzle = load_puzzle("bit-memory", 100)
+    shown, wanted = puzzle.batch(0, 4, 0)
+    assert shown.shape == (4, puzzle.places, 50) == (4, 12, 50) and wanted.shape == (4, 100)
+    strings, masked = shown[:, :10].reshape(4, 5, 100), shown[:, 10:].reshape(4, 100)
+    bits = 2 * wanted - 1
+    assert all((strings[i] == bits[i]).all(1).any() for i in range(4))
+    assert (
+        np.array_equal(masked[masked != 0], bits[masked != 0]) and 0.3 < (masked == 0).mean() < 0.7
+    )
+
+
+def test_bit_xor_is_one() -> None:
+    shown, wanted = load_puzzle("bit-xor").batch(0, 50, 0)
+    first, second = shown[:, :5, 0] > 0, shown[:, 5:, 0] > 0
+    assert np.array_equal(first ^ second, wanted.astype(bool))
+
+
+def read(signs: list[str]) -> int:
+    """Another way to the value of an expression."""
+    stack: list[Any] = []
+    for sign in signs:
+        if sign != "]":
+            stack.append(sign if sign.startswith("[") else int(sign))
+            continue
+        values = []
+        while not isinstance(stack[-1], str):
+            values.append(stack.pop())
+        ranked = sorted(values)
+        name = stack.pop()
+        middle = (ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) // 2
+        stack.append(
+            {"[MIN": ranked[0], "[MAX": ranked[-1], "[MED": middle, "[SUM_MOD": sum(values) % 10}[
+                name
+            ]
+        )
+    (value,) = stack
+    return int(value)
+
+
+@given(st.integers(0, 10**6), st.integers(8, 60))
+def test_expressions_fit_and_have_their_value(seed: int, places: int) -> None:
+    signs, value = expression(np.random.default_rng(seed), places)
+    assert len(signs) <= places and read(signs) == value
+
+
+def test_listops_are_shown_from_the_right_with_all_their_signs() -> None:
+    assert evaluate("MED", [1, 2, 4, 9]) == 3 and evaluate("SUM_MOD", [7, 8]) == 5
+    shown, wanted = load_puzzle("listops", 30).batch(3, 20, 1)
+    assert shown.shape == (20, 30, 16) and np.array_equal(shown.sum(2), np.ones((20, 30)))
+    signs = [*map(str, range(10)), "[MIN", "[MAX", "[MED", "[SUM_MOD", "]"]
+    for line, (value,) in zip(shown.argmax(2), wanted, strict=True):
+        written = [signs[i] for i in line if i < 15]
+        assert line[-1] == 14 and len(written) > 2 and read(written) == value
+    assert len(set(wanted[:, 0])) > 4
+
+
+def test_digits_are_patches_of_real_images() -> None:
+    puzzle = load_puzzle("digits")
+    assert puzzle.train and puzzle.test and puzzle.read == 4 and puzzle.places == 16
+    assert len(puzzle.train[0]) + len(puzzle.test[0]) == 1797 and puzzle.train[0].max() == 1
+
+
+def shown_expression(written: str, places: int = 14) -> np.ndarray:
+    """(1, T, F) as `listops` shows it."""
+    signs = [*map(str, range(10)), "[MIN", "[MAX", "[MED", "[SUM_MOD", "]"]
+    numbers = [signs.index(sign) for sign in written.split()]
+    return np.eye(len(signs) + 1, dtype=np.float32)[
+        [len(signs)] * (places - len(numbers)) + numbers
+    ][None]
+
+
+@pytest.mark.parametrize(
+    ("written", "guess", "deep", "count"),
+    [
+        ("[MAX 2 9 [MIN 4 7 ] 0 ]", 9, 2, 5),
+        ("[MIN 5 [MAX 1 8 ] ]", 1, 2, 3),  # which has the value 5
+        ("[SUM_MOD 7 [MED 8 [MAX 6 3 ] ] ]", 4, 3, 4),
+        ("[MED 1 4 ]", 2, 1, 2),
+    ],
+)
+def test_the_floor_of_listops_is_the_outer_operator_over_all_digits(
+    written: str, guess: int, deep: int, count: int
+) -> None:
+    shown = shown_expression(written)
+    signs = written_signs(shown[0])
+    assert operated(shown).tolist() == [[guess]]
+    assert signs == written.split() and depth(signs) == deep and len(digits(signs)) == count
+
+
+def test_the_floors_of_bit_memory_copy_what_is_shown_and_vote_where_it_is_masked() -> None:
+    strings = [[1, 1, -1, -1], [1, -1, 1, -1], [1, -1, -1, 1], [-1, 1, -1, -1], [-1, 1, 1, -1]]
+    # the second string, of which two bits are masked
+    shown = np.array([[*strings, [0, -1, 0, -1]]], np.float32)
+    assert copied(shown).tolist() == [[0, 0, 0, 0]] and voted(shown).tolist() == [[1, 0, 0, 0]]
+    shown, wanted = load_puzzle("bit-memory", 40).tested(500)
+    masked = shown[:, 5] == 0
+    assert (copied(shown) == wanted)[~masked].all() and (voted(shown) == wanted)[~masked].all()
+    assert (copied(shown) == wanted).mean() == pytest.approx(0.75, abs=0.01)
+    # the string itself is one of five
+    assert (voted(shown) == wanted)[masked].mean() == pytest.approx(11 / 16, abs=0.01)
+
+
+def test_the_floor_of_images_is_the_class_with_the_nearest_mean() -> None:
+    puzzle = load_puzzle("digits")
+    assert puzzle.train and puzzle.test
+    images, labels = puzzle.train
+    means = [images[labels[:, 0] == n].mean(0) for n in range(10)]
+    nearest = [
+        min(range(10), key=lambda n: float(((means[n] - image) ** 2).sum()))
+        for image in puzzle.test[0][:50]
+    ]
+    assert puzzle.floors["nearest-mean"](puzzle.test[0][:50])[:, 0].tolist() == nearest
+
+
+def test_the_commonest_answers_are_those_of_training() -> None:
+    puzzle = load_puzzle("digits")
+    assert puzzle.train and puzzle.commonest().tolist() == [
+        int(np.bincount(puzzle.train[1][:, 0]).argmax())
+    ]
+    assert load_puzzle("bit-xor").commonest().shape == (5,)
+
+
+def test_every_task_is_scored_with_its_floors_on_the_same_examples(
+    checkpoint: Any, tmp_path: Path
+) -> None:
+    compute(options("listops", tmp_path, checkpoint("BERT"), length=12))
+    runs = {
+        path.parent.name: read_json(path) for path in tmp_path.glob("runs/listops/*/scores.json")
+    }
+    assert runs.keys() == {"frozen-0", "majority-0", "outer-operator-0"}
+    assert {r.encoder for r in read_rows(tmp_path / "results.jsonl")} == {
+        "frozen",
+        "majority",
+        "outer-operator",
+    }
+    shown, wanted = load_puzzle("listops", 12).tested(12)
+    expected = (operated(shown) == wanted)[:, 0].astype(float)
+    assert {int(i): share for i, (_, share) in runs["outer-operator-0"]["items"].items()} == dict(
+        enumerate(expected)
+    )
+    assert runs["frozen-0"]["items"].keys() == runs["outer-operator-0"]["items"].keys()
+    assert runs["majority-0"]["expressions"]["3"] == [
+        depth(written_signs(shown[3])),
+        len(digits(written_signs(shown[3]))),
+    ]
+
+
+def test_dev_is_of_neither_training_nor_test() -> None:
+    puzzle = load_puzzle("digits")
+    less, dev = puzzle.with_dev(5)
+    assert puzzle.train and less.train and less.test is puzzle.test
+    assert (
+        np.array_equal(np.concatenate([less.train[0], dev[0]]), puzzle.train[0])
+        and len(dev[0]) == 135
+    )
+    puzzle = load_puzzle("bit-memory", 40)
+    same, dev = puzzle.with_dev(30)
+    assert (
+        same is puzzle
+        and dev[0].shape == (30, 6, 40)
+        and not np.array_equal(dev[0], puzzle.tested(30)[0])
+    )
+
+
+def test_the_learning_rate_is_the_best_on_dev_and_the_card_says_so(
+    checkpoint: Any, tmp_path: Path
+) -> None:
+    rates = (1e-9, 3e-3, 2e-9)
+    changes = {"steps": 60, "length": 1, "batch": 16, "learning_rates": rates}
+    start = checkpoint("BERT")
+    compute(options("bit-xor", tmp_path, start, arm="full", trained="all", **changes))
+    card = read_json(tmp_path / "runs/bit-xor/full-0/scores.json")
+    assert card["learning_rate"] == 3e-3 and [
+        tried["learning_rate"] for tried in card["sweep"]
+    ] == list(rates)
+    assert card["sweep"][1]["score"] > max(card["sweep"][0]["score"], card["sweep"][2]["score"])
+    assert card["chosen_on"] == {"split": "dev", "items": 12} and card["options"][
+        "learning_rates"
+    ] == list(rates)
+    (run,) = (run for run in read_runs(tmp_path) if run.arm == "full")
+    assert (run.learning_rate, run.rates) == (3e-3, rates)
+
+
+def idx(values: np.ndarray) -> bytes:
+    return (
+        b"\0\0\x08"
+        + bytes([values.ndim])
+        + struct.pack(f">{values.ndim}I", *values.shape)
+        + values.astype(np.uint8).tobytes()
+    )
+
+
+def test_mnist_and_cifar_are_read_from_their_files(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    mnist, cifar = tmp_path / "m", tmp_path / "c"
+    for folder in (mnist, cifar):
+        folder.mkdir()
+    images = rng.integers(256, size=(5, 28, 28))
+    for split, count in (("train", 3), ("t10k", 2)):
+        (mnist / f"{split}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images[:count])))
+        (mnist / f"{split}-labels-idx1-ubyte").write_bytes(idx(np.arange(count)))
+    puzzle = load_puzzle(str(mnist))
+    assert puzzle.name == "mnist" and puzzle.train and puzzle.train[0].shape == (3, 49, 16)
+    assert puzzle.train[0][0, 1].reshape(4, 4) * 255 == pytest.approx(images[0, :4, 4:8])
+    row = np.concatenate([[7], rng.integers(256, size=3072)]).astype(np.uint8)
+    for name in ("data_batch_1.bin", "test_batch.bin"):
+        (cifar / name).write_bytes(row.tobytes() * 2)
+    puzzle = load_puzzle(str(cifar))
+    assert puzzle.test and puzzle.name == "cifar-10"
+    assert puzzle.test[0].shape == (2, 64, 48) and puzzle.test[1].ravel().tolist() == [7, 7]
+    assert puzzle.test[0][0, 0].reshape(4, 4, 3)[0, 1, 2] * 255 == pytest.approx(
+        row[1 + 2 * 1024 + 1]
+    )
+    (mnist / "train-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x09\0")
+    with pytest.raises(InputError, match="train-labels-idx1-ubyte is not a whole idx file"):
+        load_puzzle(str(mnist))
+
+
+def test_statistics_keep_mean_and_variance_of_each_matrix_and_nothing_else(checkpoint: Any) -> None:
+    folder = str(checkpoint("BERT", hidden_size=64, intermediate_size=256))
+    before, after = (
+        load_text_encoder(folder)[0],
+        begin(load_text_encoder(folder)[0], "statistics", 1),
+    )
+    name = "encoder.layer.0.intermediate.dense.weight"
+    a, b = before.state_dict()[name], after.state_dict()[name]
+    assert not torch.allclose(a, b) and float(b.std()) == pytest.approx(float(a.std()), rel=0.05)
+    other = begin(load_text_encoder(folder)[0], "default", 1).state_dict()[name]
+    assert not torch.equal(other, a) and torch.equal(
+        begin(load_text_encoder(folder)[0], "pretrained", 1).state_dict()[name], a
+    )
+
+
+@pytest.mark.slow
+def test_bit_xor_is_learnt_and_fewer_weights_are_trained_where_layers_are_frozen(
+    checkpoint: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    encoder = checkpoint("BERT")
+    changes = {"arm": "full", "trained": "all", "steps": 100, "batch": 16, "eval_every": 60}
+    compute(options("bit-xor", tmp_path, encoder, length=1, **changes))
+    compute(options("bit-xor", tmp_path, encoder, length=1))
+    full, frozen = (
+        read_json(tmp_path / f"runs/bit-xor/{arm}-0/scores.json") for arm in ("full", "frozen")
+    )
+    shares = [share for _, share in full["items"].values()]
+    assert (
+        np.mean(shares) == 1
+        and [p["step"] for p in full["curve"]] == [60, 100]
+        and "100.0 % right" in capsys.readouterr().out
+    )
+    assert full["trained_parameters"] > 2 * frozen["trained_parameters"]
+    assert {r.encoder for r in read_rows(tmp_path / "results.jsonl")} == {
+        "frozen",
+        "full",
+        "majority",
+    }
+
+
+def test_tasks_that_cannot_be_had_are_one_sentence(checkpoint: Any, tmp_path: Path) -> None:
+    for task, size, message in (
+        ("sorting", None, "sorting is no task; choose from bit-memory"),
+        ("digits", 8, "leave out --length for digits"),
+        ("bit-memory", 75, "give --length as a multiple of 50"),
+        ("listops", 4, "too short for an expression"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load_puzzle(task, size)
+    with pytest.raises(
+        InputError,
+        match=(
+            r"sequences of 9999 places \(listops\) .* positions .* "
+            r"give a smaller --length"
+        ),
+    ):
+        compute(options("listops", tmp_path / "r", checkpoint("BERT"), length=9999))
+    assert not list(tmp_path.glob("r/runs/*/*"))

@@ -1,0 +1,258 @@
+"""Objectives: which tokens are predicted, of what, and that each can be learnt."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from transformers import FunnelConfig
+
+from pretrain import PretrainText, pretrain_text
+from speechssl.errors import InputError
+from speechssl.io import read_json
+from speechssl.options import TrainingOptions
+from textside.objectives import (
+    CAUSAL,
+    IGNORE,
+    LONGEST_SPAN,
+    CausalBatches,
+    CausalModel,
+    Pretraining,
+    PretrainingBatches,
+    choose_tokens,
+    gpt2_values,
+    load_causal,
+    make_causal,
+    save_causal,
+    set_rows,
+    smaller,
+)
+from textside.options import Objective
+
+OBJECTIVES = get_args(Objective)
+CLS, SEP, PAD, MASK = SPECIALS = 0, 1, 2, 3
+V = 40
+
+
+def source(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Words of two tokens, sentences of six; every token is the one before it plus one."""
+    at = np.arange(length)
+    return 4 + (at + rng.integers(36)) % 36, at % 2 == 0, at % 6 == 0
+
+
+def batches(objective: str, **more: Any) -> PretrainingBatches:
+    return PretrainingBatches(
+        source, objective, SPECIALS, np.arange(4, V), **{"batch": 8, "length": 32, "seed": 1} | more
+    )
+
+
+@given(
+    st.lists(st.booleans(), min_size=1, max_size=80),
+    st.integers(0, 10**6),
+    st.sampled_from(OBJECTIVES),
+)
+def test_pieces_are_whole_and_apart(begins: list[bool], seed: int, objective: str) -> None:
+    words = np.array(begins)
+    pieces = choose_tokens(np.random.default_rng(seed), words, 0.15, objective)
+    flat = np.concatenate(pieces)
+    assert len(flat) and len(set(flat)) == len(flat) and flat.min() >= 0 and flat.max() < len(words)
+    if objective == "span":
+        assert all(a[-1] + 1 < b[0] for a, b in pairwise(pieces))  # the edges of each are seen
+    elif objective != "whole-word":
+        assert len(flat) == max(1, round(0.15 * len(words)))
+
+
+def test_whole_words_and_spans_are_masked_to_their_ends() -> None:
+    words = np.arange(400) % 4 == 0
+    for objective, longest in (("whole-word", 4), ("span", 4 * LONGEST_SPAN)):
+        pieces = choose_tokens(np.random.default_rng(0), words, 0.15, objective)
+        assert all(p[0] % 4 == 0 and len(p) % 4 == 0 and len(p) <= longest for p in pieces)
+        assert sum(map(len, pieces)) / 400 == pytest.approx(0.15, abs=0.05)
+    assert max(map(len, pieces)) > 4
+
+
+def test_of_the_chosen_tokens_most_are_masked_some_replaced_some_left() -> None:
+    made = batches("mlm", batch=400, length=34)(0)
+    asked = made["labels"] != IGNORE
+    seen, gold = made["ids"][asked], made["labels"][asked]
+    shares = [
+        float((seen == MASK).float().mean()),
+        float(((seen != MASK) & (seen != gold)).float().mean()),
+    ]
+    assert shares == pytest.approx([0.8, 0.1], abs=0.03) and int(asked.sum()) == 400 * 5
+    assert (
+        bool((made["ids"][~asked] >= 0).all())
+        and made["ids"][:, 0].eq(CLS).all()
+        and made["ids"][:, -1].eq(SEP).all()
+    )
+    assert not torch.equal(batches("mlm")(0)["labels"], batches("mlm")(1)["labels"])  # dynamic
+    assert torch.equal(batches("mlm")(3)["ids"], batches("mlm")(3)["ids"])
+
+
+def test_edges_of_a_span_lie_beside_it_and_places_count_from_its_beginning() -> None:
+    made = batches("span", batch=30, length=60)(0)
+    for labels, edges, place in zip(made["labels"], made["edges"], made["place"], strict=True):
+        for at in (labels != IGNORE).nonzero()[:, 0].tolist():
+            left, right = edges[at].tolist()
+            assert left < at < right and labels[left] == labels[right] == IGNORE
+            assert (
+                all(labels[i] != IGNORE for i in range(left + 1, right))
+                and place[at] == at - left - 1
+            )
+
+
+def test_exchanged_pieces_are_cut_where_a_sentence_begins() -> None:
+    made = batches("sentence-order", batch=60, length=33, share=0.01)(0)
+    assert 0.3 < made["swapped"].float().mean() < 0.7
+    for ids, labels, segments, swapped in zip(
+        made["ids"], made["labels"], made["segments"], made["swapped"], strict=True
+    ):
+        whole = torch.where(labels == IGNORE, ids, labels)
+        at = int((whole == SEP).nonzero()[0])
+        assert segments[: at + 1].eq(0).all() and segments[at + 1 : 33].eq(1).all()
+        first, second = whole[1:at], whole[at + 1 : -1]
+        a, b = (second, first) if swapped else (first, second)
+        # the text goes on, from a sentence's beginning
+        assert len(a) % 6 == 0 and (int(a[-1]) - 4 + 1) % 36 == int(b[0]) - 4
+
+
+@pytest.mark.parametrize("objective", [o for o in OBJECTIVES if o != CAUSAL])
+@pytest.mark.slow
+def test_an_objective_is_learnt_and_reaches_every_weight(objective: str, text_encoder: Any) -> None:
+    torch.manual_seed(0)
+    encoder = text_encoder("electra", vocab_size=V)  # narrow embeddings
+    model = Pretraining(encoder.train(), nn.Embedding(V, 16), objective)
+    optimiser, losses = torch.optim.Adam(model.parameters(), 3e-3), []
+    for step in range(25):
+        found = model(**batches(objective)(step % 5))
+        optimiser.zero_grad()
+        found["loss"].backward()
+        optimiser.step()
+        losses.append(float(found["masked"]))
+    without = {n for n, p in model.named_parameters() if p.grad is None and "set_input" not in n}
+    # the tables that are empty
+    assert all("embeddings.word" in n or "place" in n for n in without), without
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 1  # of the same batches; dropout alone: 0.2
+    extra = {"span": "edge", "sentence-order": "order", "replaced-token": "replaced"}.get(objective)
+    assert extra is None or torch.isfinite(found[extra])
+    if objective == "replaced-token":
+        assert model.generator.config.num_hidden_layers == 1
+
+
+def tiny(kind: str) -> dict[str, Any]:
+    from transformers import GPTNeoXConfig, LlamaConfig, OPTConfig
+
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return {
+        "gpt2": lambda: gpt2_values(50, 1, 16, 2, 32),
+        "opt": lambda: OPTConfig(
+            **sizes, ffn_dim=32, word_embed_proj_dim=8, max_position_embeddings=32
+        ).to_dict(),
+        "llama": lambda: LlamaConfig(**sizes, intermediate_size=32).to_dict(),
+        # what writes is not what reads
+        "gpt_neox": lambda: GPTNeoXConfig(**sizes, intermediate_size=32).to_dict(),
+    }[kind]()
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "opt", "llama", "gpt_neox"])
+def test_new_rows_read_and_write_in_every_kind(kind: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = make_causal(tiny(kind))
+    set_rows(model, 0.1 * torch.randn(9, model.get_input_embeddings().embedding_dim), 8)
+    trained = CausalModel(model).eval()
+    ids = torch.tensor([[8, 1, 2, 3], [8, 4, 5, 8]])
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+    logits = trained.logits(ids, mask)
+    save_causal(model, trained, tmp_path / "model")
+    assert logits.shape == (2, 4, 9) and torch.allclose(
+        model(input_ids=ids).logits[0], logits[0], atol=1e-5
+    )
+    again = load_causal(str(tmp_path / "model")).eval()
+    assert (
+        torch.allclose(again(input_ids=ids).logits[0], logits[0], atol=1e-5)
+        and again.config.eos_token_id == 8
+    )
+
+
+def test_the_loss_is_of_what_comes_next_without_padding() -> None:
+    torch.manual_seed(0)
+    model = make_causal(tiny("gpt2"))
+    set_rows(model, 0.1 * torch.randn(9, 16), 8)
+    trained = CausalModel(model).eval()
+    ids, mask = torch.tensor([[8, 1, 2, 8]]), torch.tensor([[1, 1, 1, 0]])
+    scores = trained.logits(ids, mask)[0].log_softmax(-1)
+    wanted = float(-(scores[0, 1] + scores[1, 2]).detach() / 2)
+    assert trained(ids, mask)["loss"].item() == pytest.approx(wanted, abs=1e-5)
+    assert trained(torch.tensor([[8, 1, 2, 5]]), mask)["loss"].item() == pytest.approx(
+        wanted, abs=1e-5
+    )
+
+
+def test_a_model_that_sees_both_ways_is_one_sentence(checkpoint: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be a language model here: it sees what follows"):
+        load_causal(str(checkpoint("BERT")))
+    with pytest.raises(InputError, match="found no language model at nowhere/at-all"):
+        load_causal("nowhere/at-all")
+    with pytest.raises(InputError, match="give --width a multiple of --heads"):
+        gpt2_values(9, 1, 15, 2, 32)
+
+
+def test_batches_are_a_function_of_the_step() -> None:
+    def source(rng: Any, length: int) -> Any:
+        return rng.integers(5, size=length), None, None
+
+    batches = CausalBatches(source, 7, 8, 2, 6, 0)
+    assert batches(3)["ids"].equal(batches(3)["ids"]) and not batches(3)["ids"].equal(
+        batches(4)["ids"]
+    )
+    assert batches(0)["ids"].shape == (2, 6) and (batches(0)["ids"][:, 0] == 7).all()
+
+
+@pytest.mark.slow
+def test_a_language_model_of_text_is_pre_trained_and_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("The silver lake is old. Nobody named the lost lake! " * 8)
+    training = TrainingOptions(
+        steps=40, learning_rate=1e-2, warmup_steps=1, log_every=10, bf16=False
+    )
+    sizes: dict[str, Any] = {
+        "vocabulary": 120,
+        "layers": 1,
+        "width": 16,
+        "heads": 2,
+        "positions": 32,
+        "length": 12,
+        "batch": 4,
+    }
+    sizes |= {"objective": CAUSAL, "text": tmp_path / "text.txt"}
+    pretrain_text(PretrainText(out=tmp_path / "gpt", training=training, **sizes))
+    folder = tmp_path / "gpt/encoder"
+    card = read_json(tmp_path / "gpt/card.json")
+    # log(120) is 4.8
+    assert card["what"] == "text language model" and card["training"]["loss"] < 2.5
+    assert load_causal(str(folder)).config.vocab_size == len(
+        load_causal(str(folder)).get_input_embeddings().weight
+    )
+    more = PretrainText(out=tmp_path / "more", training=training, start=str(folder), **sizes)
+    pretrain_text(more)
+    assert (
+        read_json(tmp_path / "more/card.json")["training"]["loss"] < card["training"]["loss"]
+        and (more.out / "encoder").is_dir()
+    )
+
+
+def test_an_encoder_without_a_smaller_kin_has_no_generator() -> None:
+    sizes = {"d_model": 8, "n_head": 1, "d_head": 8, "d_inner": 8, "vocab_size": 9}
+    with pytest.raises(
+        InputError,
+        match=("replaced-token needs a generator of fewer layers, which a funnel cannot have"),
+    ):
+        smaller(
+            FunnelConfig(**sizes, block_sizes=[1, 1], block_repeats=[1, 1], num_decoder_layers=1)
+        )

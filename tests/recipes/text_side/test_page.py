@@ -1,0 +1,279 @@
+"""The text side's section: the lecture's chart with what was published, curves, and a page of a
+folder of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gains import Gains, print_gains
+from page import Page, write_text_page
+from speechssl.errors import InputError
+from speechssl.io import write_json
+from speechssl.results import Row, Table, append_rows, read_rows
+from textside.published import GAIN, MEAN
+from textside.runs import CONDITION
+from textside.section import (
+    Lectures,
+    curves,
+    gain_by_length,
+    in_parts,
+    read_lectures,
+    text_side_section,
+)
+from textside.tables import mean_curve
+
+from ...files import refused
+
+
+def row(
+    task: str, arm: str, value: float, low: float | None = None, high: float | None = None
+) -> Row:
+    return Row(
+        task, arm, CONDITION, None, GAIN, value, low, high, 40, 0, "over scratch", "seed, item", 3
+    )
+
+
+ROWS = (
+    *(row(task, "shuffle-64", 7.5, 5.0, 9.0) for task in ("order", "topic", MEAN)),
+    row("order", "shuffle-4", 2.0, -1.0, 4.0),
+    row("order", "random", -1.25, -3.0, 0.5),
+    row("order", "english", 12.0, 10.0, 14.0),
+)
+
+
+def test_the_chart_stands_in_the_lectures_order_beside_what_was_published() -> None:
+    section = text_side_section(Lectures(ROWS))
+    assert section.summary == (
+        "Gain over scratch, in the mean of the tasks: shuffle-64 +7.5 [+5.0, +9.0] points."
+    )
+    drawing = section.figures[0][2]
+    assert (
+        drawing
+        and ("order: random -1.2 [-3.0, +0.5], shuffle-4 +2.0 [-1.0, +4.0], shuffle-64 +7.5")
+        in drawing.alt
+    )
+    assert (
+        drawing.alt.index("shuffle-64") < drawing.alt.index("english")
+        and "most of" in drawing.svg
+        and "≈ 0" in drawing.svg
+    )
+    lengths = section.figures[1][2]
+    assert lengths and "shuffle: 4 +2.0, 64 +7.5" in lengths.alt
+    assert gain_by_length(Lectures(ROWS[:1]), ["order"]) is None
+
+
+def test_tables_stand_in_the_order_of_the_lectures_parts() -> None:
+    titles = (
+        "Scores",
+        "Loss surfaces: dual",
+        "ListOps by depth",
+        "Token translation: examples",
+        "Test score at equal training loss, symbols",
+        "Other",
+    )
+    found = [table.title for table in in_parts(Table(title, ("start",), ()) for title in titles)]
+    assert [title.partition(",")[0] for title in found] == [
+        "Other",
+        "Part 1",
+        "Part 2",
+        "Part 3",
+        "Part 4",
+        "Part 7",
+    ]
+    assert found[-1] == "Part 7, loss surfaces: Loss surfaces: dual"
+
+
+def test_without_a_gain_beyond_its_interval_the_page_says_so() -> None:
+    found = Lectures((row("order", "random", 1.0, -1.0, 3.0),))
+    assert text_side_section(found).summary == (
+        "No start gains over scratch on order by more than its interval."
+    )
+    assert (
+        text_side_section(Lectures()) == text_side_section(Lectures(()))
+        and not text_side_section(Lectures()).figures
+    )
+
+
+def test_the_highest_floor_is_drawn_beside_the_frozen_transformer() -> None:
+    scores = {
+        ("frozen", 0): 44.0,
+        ("frozen", 1): 46.0,
+        ("default", 0): 31.0,
+        ("majority", 0): 12.0,
+        ("outer-operator", 0): 45.6,
+    }
+    rows = tuple(
+        Row(
+            "listops",
+            arm,
+            CONDITION,
+            None,
+            "share",
+            value,
+            value - 4,
+            value + 4,
+            500,
+            seed,
+            "x",
+            "item",
+            500,
+        )
+        for (arm, seed), value in scores.items()
+    )
+    points = [[(10.0, 2.0, 0.3), (20.0, 1.5, 0.45)]]
+    section = text_side_section(Lectures(rows, {("listops", "frozen"): points}))
+    figures = {title: drawing.alt for title, _, drawing in section.figures if drawing}
+    bars = figures["Part 3, the frozen transformer: The frozen transformer"]
+    assert (
+        "listops frozen 45.0 (published 38.4)" in bars
+        and ("listops floor outer-operator 45.6") in bars
+    )
+    assert (
+        "floor outer-operator 45.6 (dotted)"
+        in figures["Part 3, the frozen transformer: listops: optimisation and generalisation"]
+    )
+
+
+def test_curves_are_means_over_the_steps_of_all_seeds() -> None:
+    seeds = [
+        [(10.0, 1.0, 0.5), (20.0, 0.5, 0.7)],
+        [(10.0, 3.0, 0.7), (20.0, 0.7, 0.9), (30.0, 0.1, 1.0)],
+    ]
+    assert mean_curve(seeds) == [(10.0, 2.0, 0.6), (20.0, pytest.approx(0.6), 0.8)]
+    drawing = curves(Lectures(curves={("order", "random"): seeds}), "order")
+    assert "random: loss 2.00 to 0.60, score 60.0 to 80.0" in drawing.alt
+
+
+def test_a_folder_of_runs_has_a_page_without_a_corpus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    points = [
+        {"step": 10, "loss": 1.0, "score": 0.5},
+        {"step": 20, "loss": None, "score": 0.6},
+        {"step": 30, "loss": 0.5, "score": 0.7},
+    ]
+    for arm, right in (("scratch", 0.0), ("nested", 1.0)):
+        about = {"task": "order", "arm": arm, "seed": 0, "metric": "accuracy", "curve": points}
+        items = {f"i{n}": [1.0, right if n % 2 else 1.0] for n in range(6)}
+        write_json(tmp_path / f"runs/order/{arm}-0/scores.json", about | {"items": items})
+    print_gains(Gains(results=tmp_path))
+    printed = capsys.readouterr().out
+    assert "+50.0 [" in printed and "most of English's" in printed
+    write_text_page(Page(results=tmp_path))
+    page = (tmp_path / "report.html").read_text()
+    assert (
+        "What a text-pre-trained encoder knows" in page and ("Gain over scratch, in points") in page
+    )
+    assert "optimisation and generalisation" in page and "nested +50.0" in page
+    assert [
+        len(p)
+        for p in read_lectures(tmp_path, [row("order", "nested", 1.0)]).curves["order", "nested"]
+    ] == [2]
+    path = tmp_path / "tables/text_side.json"
+    assert read_lectures(tmp_path, ROWS).tables
+    path.write_text("[1]")
+    refused("is not what `gains.py` writes", read_lectures, tmp_path, ROWS)
+    assert not read_lectures(tmp_path, ()).tables
+
+
+def test_the_page_of_a_run_in_progress_says_what_is_there_and_what_is_to_come(
+    tmp_path: Path,
+) -> None:
+    tasks = {
+        "dual": "scratch",
+        "splice": "bert",
+        "order": "span",
+        "perplexity": "text",
+        "converted-1x2": "a",
+        "alignment-0": "a",
+    }
+    append_rows(
+        tmp_path / "results.jsonl",
+        [
+            Row(task, arm, CONDITION, None, "x", 8.0 + s, None, None, 9, s, "")
+            for task, arm in tasks.items()
+            for s in (0, 1)
+        ],
+    )
+    write_json(
+        tmp_path / "runs/dual/nested-0/made_from.json", {"options": {"training": {"steps": 500}}}
+    )
+    write_json(
+        tmp_path / "runs/dual/nested-0/checkpoints/curve.json",
+        {"points": [{"step": 350, "loss": 1.0, "score": 0.1}]},
+    )
+    found = read_lectures(tmp_path, read_rows(tmp_path / "results.jsonl"))
+    parts, scores = text_side_section(found).tables
+    assert [row[1:] for row in parts.rows] == [
+        ("dual", "scratch", 2),
+        ("splice", "bert", 2),
+        ("still to come", None, 0),
+        ("alignment, translation", "a", 4),
+        ("order", "span", 2),
+        ("perplexity", "text", 2),
+        ("still to come", None, 0),
+    ]
+    assert parts.note.startswith(
+        "Begun and not done: runs/dual/nested-0 (350 of 500 steps). Gains over scratch"
+    )
+    assert ("scratch", "8.5 (2 seeds)", None, None, None) in scores.rows
+    write_text_page(Page(results=tmp_path))
+    assert "350 of 500 steps" in (tmp_path / "report.html").read_text()
+    curve = tmp_path / "runs/dual/nested-0/checkpoints/curve.json"
+    for damaged in ([{"step": 1}], {"step": 1}, {"points": [3]}, {"points": [{"step": 1}]}):
+        write_json(curve, damaged)
+        with pytest.raises(
+            InputError,
+            match=(
+                r"nested-0 is not a run that was begun .* delete it "
+                r"and run it again"
+            ),
+        ):
+            read_lectures(tmp_path, found.rows)
+    write_json(tmp_path / "tables/text_side.json", {"tables": []})
+    (tmp_path / "runs/dual/nested-0/card.json").write_text("{}")
+    assert not text_side_section(read_lectures(tmp_path, found.rows)).tables
+
+
+def test_bars_of_symbols_are_scores_whatever_their_gain() -> None:
+    rows = [
+        Row("h3", arm, CONDITION, None, metric, value, None, None, 9, seed, "")
+        for arm, metric, value in (
+            ("re-emb", "accuracy", 80.0),
+            ("re-emb", GAIN, 10.0),
+            ("random", "accuracy", 70.0),
+        )
+        for seed in (0, 1)
+    ]
+    drawings = {
+        title: drawing for title, _, drawing in text_side_section(Lectures((*rows,))).figures
+    }
+    assert (
+        drawing := drawings["Part 2, other symbols: BERT on other symbols"]
+    ) and "h3 re-emb 80.0" in drawing.alt
+
+
+def test_alignment_of_languages_is_drawn_by_layer() -> None:
+    rows = [
+        Row(
+            f"alignment-{n}{less}",
+            "mbert",
+            CONDITION,
+            None,
+            "mrr",
+            10.0 * n,
+            None,
+            None,
+            9,
+            seed,
+            "",
+        )
+        for n in (0, 1, 10)
+        for less in ("", "-zero-mean")
+        for seed in (0, 1)
+    ]
+    ((title, _, drawing),) = text_side_section(Lectures((*rows,))).figures
+    assert title == "Part 4, languages: One space for languages" and drawing is not None
+    assert "mbert: 0.0, 10.0, 100.0; mbert, zero-mean: 0.0, 10.0, 100.0" in drawing.alt

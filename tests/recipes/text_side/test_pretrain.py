@@ -1,0 +1,299 @@
+"""Pre-training: encoders that everything else reads, killed runs, and what cannot be trained on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pretrain import PretrainText, RandomCrops, by_turns, pretrain_text, source_of
+from speechssl.errors import InputError
+from speechssl.io import hash_files, read_json, write_json
+from speechssl.options import TrainingOptions
+from speechssl.textlm import assign_tokens, load_text_encoder
+from speechssl.timing import RunLength
+from textside.data import load_vocabulary, plain_ids, symbol_vocabulary
+from textside.objectives import PretrainingBatches, whole
+
+from ...files import contents, same_files, untouched
+
+SIZE = {
+    "layers": 1,
+    "width": 16,
+    "heads": 2,
+    "positions": 24,
+    "length": 16,
+    "batch": 2,
+    "vocabulary": 120,
+}
+
+
+def pretrained(out: Path, o: PretrainText) -> Path:
+    """The encoder."""
+    pretrain_text(replace(o, out=out))
+    return out / "encoder"
+
+
+def options(**changes: Any) -> PretrainText:
+    training = TrainingOptions(
+        steps=changes.pop("steps", 2), learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False
+    )
+    return PretrainText(**{"out": Path("out"), "training": training} | SIZE | changes)
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    (tmp_path / "texts").mkdir()
+    for i in range(3):
+        said = (
+            (f"The lake {word} is old. Nobody named the {word} lake!")
+            for word in ("silver", "lost", "great")[: i + 1]
+        )
+        (tmp_path / f"texts/{i}.txt").write_text(" ".join(said))
+    return tmp_path / "texts"
+
+
+def test_an_encoder_of_text_lends_its_vocabulary_to_artificial_data(
+    texts: Path, tmp_path: Path
+) -> None:
+    english = pretrained(tmp_path / "english", options(text=texts))
+    model, tokenizer = load_text_encoder(str(english))
+    assert tokenizer.tokenize("lake") == ["lake"] and model.get_input_embeddings().weight.shape == (
+        len(tokenizer),
+        16,
+    )
+    nested = pretrained(tmp_path / "nested", options(data="nested", tokenizer=str(english)))
+    other, same = load_text_encoder(str(nested))
+    assert same.get_vocab() == tokenizer.get_vocab() and other.config.num_hidden_layers == 1
+    card = read_json(tmp_path / "nested/card.json")
+    assert (card["options"]["data"], card["options"]["tokenizer"], card["training"]["steps"]) == (
+        "nested",
+        "english/encoder",
+        2,
+    )
+    with untouched(nested):
+        pretrained(tmp_path / "nested", options(data="nested", tokenizer=str(english)))
+    with pytest.raises(InputError, match=r"made from other inputs \(options.data"):
+        pretrained(tmp_path / "nested", options(data="flat", tokenizer=str(english)))
+
+
+def test_it_goes_on_from_an_encoder(checkpoint: Any, tmp_path: Path) -> None:
+    start = str(checkpoint("BERT"))
+    made = pretrained(tmp_path / "warm", options(data="copy", start=start, length=12))
+    before, after = (load_text_encoder(str(name))[0].state_dict() for name in (start, made))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed and any("layer.0" in name for name in changed)
+    moved = max(float((before[name] - after[name]).abs().max()) for name in changed)
+    assert moved < 0.01  # two steps from there
+    with pytest.raises(InputError, match="has its own vocabulary and size"):
+        pretrained(tmp_path / "x", options(data="copy", start=start, like=start))
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_start_is_drawn_anew_with_its_statistics_alone(checkpoint: Any, tmp_path: Path) -> None:
+    start = str(checkpoint("BERT"))
+    made = pretrained(tmp_path / "statistics", options(data="none", start=start, init="statistics"))
+    before, after = (load_text_encoder(str(name))[0].state_dict() for name in (start, made))
+    name = "encoder.layer.0.intermediate.dense.weight"
+    assert not torch.allclose(before[name], after[name]) and float(
+        after[name].std() / before[name].std()
+    ) == pytest.approx(1, abs=0.2)
+    kept = pretrained(tmp_path / "kept", options(data="none", start=start))
+    # encoders made before there was a choice stay valid
+    assert "init" not in read_json(tmp_path / "kept/card.json")["options"]
+    assert torch.equal(load_text_encoder(str(kept))[0].state_dict()[name], before[name])
+
+
+def test_weights_are_drawn_anew_without_a_mask(checkpoint: Any, tmp_path: Path) -> None:
+    assert pretrained(
+        tmp_path / "out", options(data="none", start=str(checkpoint("T5")), init="default")
+    ).is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["ELECTRA", "T5", "ModernBERT", "Longformer"])
+def test_encoders_of_any_family_are_trained_from_scratch(
+    family: str, checkpoint: Any, tmp_path: Path
+) -> None:
+    like = {"like": str(checkpoint(family)), "length": 12}
+    made = pretrained(tmp_path / "out", options(data="dyck-8", steps=1, objective="span", **like))
+    model, tokenizer = load_text_encoder(str(made))
+    assert len(tokenizer) == 125 and model.get_input_embeddings().num_embeddings == 125
+    assert (
+        model.config.model_type == load_text_encoder(str(checkpoint(family)))[0].config.model_type
+    )
+
+
+def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, dies_at: Any) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    pretrained(whole, options(data="shuffle-4", steps=3))
+    with dies_at(PretrainingBatches, 2):
+        pretrained(cut, options(data="shuffle-4", steps=3))
+    assert not (cut / "encoder").exists()
+    pretrained(cut, options(data="shuffle-4", steps=3))
+    weights = [load_file(folder / "encoder/model.safetensors") for folder in (whole, cut)]
+    assert weights[0].keys() == weights[1].keys() and all(
+        torch.equal(weights[0][k], weights[1][k]) for k in weights[0]
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data": "copy"},
+        {"data": "text"},
+        {"data": "text", "objective": "causal"},
+        {"data": "dyck-8", "like": "T5", "length": 12},
+    ],
+)
+def test_a_finished_encoder_is_trained_further(
+    changes: dict[str, Any], texts: Path, checkpoint: Any, tmp_path: Path
+) -> None:
+    """As if it had been trained in one go, whose schedule is that of all steps (horizon)."""
+    changes = changes | ({"text": texts} if changes["data"] == "text" else {})
+    changes |= {"like": str(checkpoint(changes["like"]))} if "like" in changes else {}
+
+    def train(out: str, steps: int) -> Path:
+        training = TrainingOptions(steps, 1e-2, 1, horizon=4, save_every=3, bf16=False)
+        return pretrained(tmp_path / out, options(training=training, **changes))
+
+    whole, more = train("whole", 4), train("more", 2)
+    short = (more / "model.safetensors").read_bytes()
+    with pytest.raises(InputError, match="was made with 2 steps, and 1 is fewer"):
+        train("more", 1)
+    train("more", 4)
+    assert contents(whole) == contents(more) and same_files(
+        tmp_path / "whole", tmp_path / "more", "made_from.json"
+    )
+    assert (more / "model.safetensors").read_bytes() != short
+    assert read_json(tmp_path / "more/card.json")["training"]["steps"] == 4
+
+
+def test_artificial_ids_are_tokens_in_an_order_of_the_seed() -> None:
+    tokenizer = symbol_vocabulary(map(str, range(50)))
+    rng = np.random.default_rng
+    made = source_of(options(data="shuffle-4"), None, tokenizer)(rng(0), 40)[0].reshape(10, 4)
+    assert set(made.flat) <= set(plain_ids(tokenizer))
+    assert not all(np.ptp(run) == 3 for run in made)  # successive ids are no successive tokens
+
+
+def test_units_are_the_tokens_that_dual_gives_them(save_units: Any, checkpoint: Any) -> None:
+    frames = {"a": np.array([5, 5, 1, 2]), "b": np.array([3])}
+    units = save_units(
+        {name: RunLength.of_frames(some) for name, some in frames.items()}, {"codebook": "b"}
+    )
+    tokenizer = load_vocabulary(str(checkpoint("BERT")))
+    source = source_of(options(data="units", units=units, assignment="random"), None, tokenizer)
+    tokens, rng = assign_tokens(tokenizer, 6, "random", 0), np.random.default_rng(0)
+    drawn = {tuple(source(rng, 8)[0].tolist()) for _ in range(40)}
+    assert drawn == {(tokens[5], tokens[1], tokens[2]), (tokens[3],)}
+    with pytest.raises(InputError, match="are empty"):
+        RandomCrops([], np.arange(3), units)
+
+
+def test_units_stay_on_disk_in_their_order(
+    save_units: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[np.ndarray] = []
+
+    def parts(sequences: list[np.ndarray], tokens: np.ndarray, place: Path) -> RandomCrops:
+        given.extend(sequences)
+        return RandomCrops(sequences, tokens, place)
+
+    monkeypatch.setattr("pretrain.RandomCrops", parts)
+    units = save_units(
+        {
+            name: RunLength.of_frames(np.array(some))
+            for name, some in {"b": [5, 1, 2], "a": [3, 4]}.items()
+        },
+        {},
+    )
+    source_of(options(data="units", units=units), None, symbol_vocabulary(map(str, range(120))))
+    assert all(isinstance(some, np.memmap) for some in given) and [
+        some.tolist() for some in given
+    ] == [[5, 1, 2], [3, 4]]
+
+
+def test_what_cannot_be_trained_on_is_one_sentence_and_leaves_nothing(
+    texts: Path, tmp_path: Path, checkpoint: Any
+) -> None:
+    (tmp_path / "nothing").mkdir()
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"data": "text"}, "give a folder of .txt files or a prepared corpus with --text"),
+        ({"text": tmp_path / "nothing"}, "has no text"),
+        ({"data": "units"}, "give the output of `speechssl units extract`"),
+        (
+            {"data": "copy", "length": 600, "like": str(checkpoint("BERT"))},
+            "sequences of 600 tokens do not fit into the",
+        ),
+        ({"data": "copy", "heads": 3}, "3 heads cannot share a width of 16"),
+        (
+            {"data": "copy", "length": 2},
+            "--length 2 is too short, specials included; give 3 tokens or more",
+        ),
+        ({"data": "copy", "length": 4, "objective": "sentence-order"}, "give 5 tokens or more"),
+        ({"data": "copy", "length": 1, "objective": "causal"}, "give 2 tokens or more"),
+        ({"data": "copy", "start": str(checkpoint("T5"))}, "has no mask token"),
+        (
+            {"data": "none", "init": "default"},
+            "--init default draws the weights of a text encoder anew",
+        ),
+        ({"data": "bigram"}, "give one with --text"),
+        ({"data": "bigram+copy", "text": texts}, "do not mix them"),
+        ({"data": "copy", "tokenizer": str(tmp_path / "gone")}, "gone"),
+    ]
+    for changes, message in cases:
+        with pytest.raises(InputError, match=message.replace("(", r"\(")):
+            pretrained(tmp_path / "out", options(**changes))
+        assert not (tmp_path / "out").exists(), changes
+
+
+def test_the_card_has_the_hash_of_the_weights_and_the_config_its_dropout(tmp_path: Path) -> None:
+    folder = pretrained(tmp_path / "out", options(data="none"))
+    card = read_json(tmp_path / "out/card.json")
+    assert (
+        card["weights"] == hash_files([folder / "model.safetensors"])
+        and card["training"]["steps"] == 0
+    )
+    assert load_text_encoder(str(folder))[0].config.hidden_dropout_prob == 0.1
+
+
+def test_two_languages_share_a_vocabulary_and_take_turns(texts: Path, tmp_path: Path) -> None:
+    (tmp_path / "zh.txt").write_text("银湖很旧。没有人叫它银湖。", encoding="utf-8")
+    made = pretrained(
+        tmp_path / "both", options(text=texts, second_text=tmp_path / "zh.txt", documents=1)
+    )
+    tokenizer = load_vocabulary(str(made))
+    assert tokenizer.tokenize("lake") == ["lake"] and tokenizer.tokenize("银湖") == ["银", "湖"]
+    assert "lost" not in tokenizer.get_vocab()  # of the second document
+    source = by_turns([whole(lambda rng, length, i=i: np.full(length, i)) for i in (3, 4)])
+    rng = np.random.default_rng(0)
+    drawn = [source(rng, 5)[0] for _ in range(200)]
+    assert all(len(set(ids)) == 1 for ids in drawn) and 80 < sum(ids[0] == 3 for ids in drawn) < 120
+    with pytest.raises(InputError, match="give --text or --units as well"):
+        pretrained(tmp_path / "x", options(data="copy", second_text=tmp_path / "zh.txt"))
+
+
+def test_units_of_two_languages_are_of_one_codebook(save_units: Any, tmp_path: Path) -> None:
+    for name, codebook in (("en", "a"), ("zh", "a"), ("other", "b")):
+        save_units(
+            {f"{name}-p": RunLength.of_frames(np.arange(60) % 6)},
+            {"codebook": codebook, "corpus": name},
+        )
+        card = read_json(tmp_path / "units/train/_card.json") | {"codebooks": [codebook]}
+        write_json(tmp_path / "units/train/_card.json", card)
+        (tmp_path / "units").rename(tmp_path / name)
+    made = pretrained(
+        tmp_path / "out", options(data="units", units=tmp_path / "en", second_units=tmp_path / "zh")
+    )
+    assert len(load_vocabulary(str(made))) == 125
+    with pytest.raises(InputError, match="are of different codebooks"):
+        pretrained(
+            tmp_path / "x",
+            options(data="units", units=tmp_path / "en", second_units=tmp_path / "other"),
+        )

@@ -1,0 +1,117 @@
+"""What the lectures say of two starts, against runs whose answers are known."""
+
+import numpy as np
+import pytest
+
+from speechssl.stats import BootstrapUnits
+from textside.published import AGREEMENT, agreement, verdict
+from textside.runs import Run
+
+
+def runs(task, arm, share, metric="accuracy", seeds=3, symbols=False):
+    """Items of which the first `share` are right, alike in every seed."""
+    names = tuple(f"i{n}" for n in range(200))
+    units = BootstrapUnits("item", tuple((name,) for name in names))
+    right = (np.arange(200) < 200 * share)[:, None].astype(float)
+    return [
+        Run(task, arm, seed, metric, right, names, units, symbols=symbols) for seed in range(seeds)
+    ]
+
+
+def verdicts(made):
+    """By task and start."""
+    return {row[2]: (row[3], row[5]) for table in agreement(made) for row in table.rows}
+
+
+@pytest.mark.parametrize(
+    ("sign", "low", "high", "expected"),
+    [
+        (1, 0.1, 0.3, "yes"),
+        (1, -0.3, -0.1, "no, the other way round"),
+        (1, -0.1, 0.1, "within the interval"),
+        (-1, -0.3, -0.1, "yes"),
+        (-1, 0.1, 0.3, "no, the other way round"),
+        (0, -0.1, 1.9, "yes"),
+        (0, -0.3, -0.1, "yes"),
+        (0, -40.0, 80.0, "within the interval"),
+        (0, 0.1, 0.3, "yes"),  # less than the margin is nothing
+        (0, 0.1, 3.0, "no"),
+        (1, None, None, "no interval"),
+    ],
+)
+def test_the_interval_decides(sign, low, high, expected):
+    assert verdict(sign, low, high, 2.0) == expected
+
+
+def test_claims_are_of_what_was_run_and_of_the_seeds_that_both_have():
+    made = (
+        runs("order", "scratch", 0.5)
+        + runs("order", "random", 0.8)
+        + runs("order", "shuffle-64", 0.3)
+        + runs("order", "x", 1)
+    )
+    made += runs("topic", "scratch", 0.5) + runs("topic", "shuffle-64", 0.69)
+    made += runs("h3", "random", 0.5, symbols=True) + runs("h3", "bert", 0.9, symbols=True)
+    made += runs("listops", "frozen", 0.5, "share") + runs("listops", "default", 0.5, "share")
+    # published: both 100
+    made += runs("bit-xor", "frozen", 0.5, "share") + runs("bit-xor", "default", 0.1, "share")
+    made += runs("dual", "text", 0.5, "ff1")[:1] + runs("dual", "text.scratch", 0.1, "ff1")[1:]
+    assert verdicts(made) == {
+        "order: random against scratch": ("≈ 0", "no"),
+        "order, topic: shuffle-64 against scratch": ("most of English's", "within the interval"),
+        "h3: bert against random": ("83.0 against 75.6", "yes"),
+        "listops: frozen against default": ("38.4 against 34.3", "within the interval"),
+    }
+    (table,) = agreement(made)
+    assert table.title == AGREEMENT and table.rows[0][4].startswith("80.0 against 50.0: +30.0 [")
+    assert agreement(runs("order", "x", 1)) == []
+
+
+def test_a_start_that_is_not_above_the_floor_of_its_task_agrees_with_nothing_by_itself():
+    made = runs("listops", "frozen", 0.5, "share") + runs("listops", "default", 0.3, "share")
+    made += runs("listops", "majority", 0.1, "share") + runs(
+        "listops", "outer-operator", 0.5, "share"
+    )
+    made += (
+        runs("digits", "frozen", 0.5, "share")
+        + runs("digits", "default", 0.3, "share")
+        + runs("digits", "nearest-mean", 0.2, "share")
+    )
+    assert verdicts(made) == {
+        "listops: frozen against default": (
+            "38.4 against 34.3",
+            "yes; frozen is not above the floor outer-operator",
+        ),
+        "listops: frozen against outer-operator": ("–", "within the interval"),
+        "digits: frozen against default": ("–", "yes"),
+        "digits: frozen against nearest-mean": ("–", "yes"),
+    }
+
+
+def test_readers_of_english_by_any_encoder_are_asked_in_another_language():
+    zh, made = "text-qa zh", []
+    for reader, itself, share in (("bilingual", "mandarin", 0.1), ("e5", "mandarin.e5", 0.6)):
+        made += runs(zh, reader, share, "f1") + runs(zh, itself, 0.9, "f1")
+        made += runs(zh, f"{reader}~mean-difference", share + 0.2, "f1") + runs(
+            zh, f"{reader}.zero-mean~zero-mean", share, "f1"
+        )
+    found = verdicts(made)
+    assert {start: verdict for start, (_, verdict) in found.items()} == {
+        f"{zh}: mandarin against bilingual": "yes",
+        f"{zh}: bilingual~mean-difference against bilingual": "yes",
+        f"{zh}: bilingual.zero-mean~zero-mean against bilingual": "within the interval",
+        f"{zh}: mandarin.e5 against e5": "yes",
+        f"{zh}: e5~mean-difference against e5": "yes",
+        f"{zh}: e5.zero-mean~zero-mean against e5": "within the interval",
+    }
+
+
+def test_a_hill_is_a_height_and_nats_have_three_digits():
+    made = runs("dual-hill", "english", 0.25, "nats") + runs("dual-rise", "english", 0.1, "nats")
+    made += runs("dual-rise", "scratch", 0.5, "nats")
+    assert verdicts(made) == {
+        ("dual-rise: english against scratch"): ("pictures", "yes"),
+        ("dual-hill: english"): ("pictures", "no"),
+    }
+    (table,) = agreement(made)
+    assert table.rows[1][4].startswith("+0.250 [")

@@ -1,0 +1,591 @@
+"""Gains over scratch: paired by seed and item, intervals that draw both, tables beside what was
+published."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+from sklearn.metrics import matthews_corrcoef
+
+from devices import Devices, device_table
+from gains import Gains, gains_tables
+from speechssl.errors import InputError
+from speechssl.io import read_json, write_json
+from speechssl.results import Row, append_rows, read_rows, table_of
+from speechssl.stats import BootstrapUnits, paired_difference
+from textside.published import MEAN
+from textside.runs import (
+    CONDITION,
+    Run,
+    columns,
+    estimate,
+    read_runs,
+    run_folder,
+    value,
+    write_scores,
+)
+from textside.tables import (
+    depth_table,
+    equal_loss_tables,
+    frozen_table,
+    gains_of,
+    plateau_table,
+    read_continuations,
+    score_at,
+    symbol_table,
+)
+from textside.tasks import MCC, SPEARMAN
+
+from ...files import write_lines
+
+
+def runs(arm: str, right: np.ndarray, task: str = "order") -> list[Run]:
+    """right: (seeds, items)."""
+    names = tuple(f"i{n}" for n in range(right.shape[1]))
+    units = BootstrapUnits("item", tuple((name,) for name in names))
+    return [
+        Run(task, arm, seed, "accuracy", line[:, None].astype(float), names, units)
+        for seed, line in enumerate(right)
+    ]
+
+
+def test_with_one_seed_the_interval_is_that_of_the_house() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.random((2, 1, 80)) < [[[0.8]], [[0.5]]]
+    found, known = (
+        estimate(runs("x", a), runs("scratch", b)).interval,
+        paired_difference(a[0], b[0]),
+    )
+    assert found.value == pytest.approx(known.value) and (found.drawn, found.groups, found.n) == (
+        "item",
+        80,
+        80,
+    )
+    assert (found.low, found.high) == pytest.approx((known.low, known.high), abs=0.02)
+
+
+@pytest.mark.slow
+def test_seeds_that_differ_widen_the_interval() -> None:
+    rng = np.random.default_rng(1)
+    base = rng.random((6, 400)) < 0.5
+    even = rng.random((6, 400)) < 0.7
+    uneven = rng.random((6, 400)) < np.array([[0.5], [0.5], [0.7], [0.7], [0.9], [0.9]])
+    found = [estimate(runs("x", some), runs("scratch", base)).interval for some in (even, uneven)]
+    assert found[0].value == pytest.approx(0.2, abs=0.05) and found[1].value == pytest.approx(
+        0.2, abs=0.05
+    )
+    assert found[1].high - found[1].low > 2 * (found[0].high - found[0].low)
+    assert (found[0].drawn, found[0].groups) == ("seed × item", 6)
+
+
+def test_of_three_seeds_the_interval_is_about_these() -> None:
+    """Which is that of their mean, item by item."""
+    rng = np.random.default_rng(2)
+    base, better = rng.random((3, 60)) < 0.5, rng.random((3, 60)) < 0.8
+    found, known = (
+        estimate(runs("x", better), runs("scratch", base)),
+        paired_difference(better.mean(0), base.mean(0)),
+    )
+    assert (found.interval.drawn, found.interval.groups) == ("item (about these 3 seeds)", 60)
+    assert (
+        found.error == pytest.approx((known.high - known.low) / 2 / 2.001, rel=0.02)
+        and found.p_value == known.p_value
+    )
+
+
+def test_five_seeds_are_drawn_beside_the_items_and_cover() -> None:
+    """Seeds that add as much as items do, and no gain: 95 % of the intervals hold 0."""
+    rng = np.random.default_rng(3)
+    held = found = 0
+    for _ in range(200):
+        gains = rng.normal(0, 0.4, (6, 1)) + rng.normal(0, 0.4, (1, 20)) + rng.normal(0, 1, (6, 20))
+        quantity = estimate(runs("x", gains), runs("scratch", np.zeros((6, 20))), resamples=200)
+        held += quantity.interval.low <= 0 <= quantity.interval.high
+        found += quantity.p_value < 0.05
+    assert 0.92 <= held / 200 <= 0.99 and found / 200 <= 0.06
+
+
+def test_only_common_seeds_and_items_are_compared() -> None:
+    a, b = runs("x", np.ones((3, 10))), runs("scratch", np.zeros((2, 10)))
+    b = [run.only([f"i{n}" for n in range(6)]) for run in b]
+    found = estimate(a, b)
+    assert (found.value, found.n, found.groups) == (1, 6, 6)
+    with pytest.raises(ValueError, match="no seed or no item in common"):
+        estimate(a[2:], b)
+
+
+def test_items_of_a_passage_are_drawn_together() -> None:
+    rng = np.random.default_rng(0)
+    passages = np.repeat(np.arange(8), 20)
+    right = (rng.random(8) < 0.5)[passages][None]  # all questions of a passage alike
+    alone = runs("x", right)[0]
+    units = BootstrapUnits("passage", tuple((str(p),) for p in passages))
+    together = Run("dual", "x", 0, "ff1", alone.columns, alone.items, units)
+    wide, narrow = estimate([together]).interval, estimate([alone]).interval
+    assert wide.high - wide.low > 2 * (narrow.high - narrow.low) and (wide.drawn, wide.groups) == (
+        "passage",
+        8,
+    )
+
+
+@pytest.mark.slow
+def test_gains_are_of_all_tasks_and_of_their_mean() -> None:
+    rng = np.random.default_rng(0)
+    made = []
+    for task, share in (("order", 0.6), ("topic", 0.8)):
+        made += runs("scratch", rng.random((3, 200)) < 0.5, task) + runs(
+            "shuffle-64", rng.random((3, 200)) < share, task
+        )
+    made += runs("shuffle-4", rng.random((3, 200)) < 0.55, "order")
+    found = gains_of(made, "scratch")
+    assert found.gains[MEAN, "shuffle-64"].value == pytest.approx(0.2, abs=0.05)
+    assert (MEAN, "shuffle-4") not in found.gains and found.seeds["order", "scratch"] == 3
+    assert found.arms == ["shuffle-4", "shuffle-64", "scratch"]
+
+
+def leave(
+    results: Path, task: str, arm: str, seed: int, right: list[int], metric: str = "accuracy"
+) -> None:
+    items = {f"i{n}": (1.0, float(x)) for n, x in enumerate(right)}
+    write_scores(results, task, metric, arm, seed, items, {"encoder": "e"})
+
+
+def test_runs_on_disk_become_tables_rows_and_gains(tmp_path: Path) -> None:
+    for seed in range(3):
+        leave(tmp_path, "order", "scratch", seed, [1, 0, 0, 0] * 5)
+        leave(tmp_path, "order", "nested", seed, [1, 1, 1, 0] * 5)
+        leave(tmp_path, "listops", "frozen", seed, [1, 0] * 5, "share")
+    agrees, scores, gains, frozen = gains_tables(Gains(results=tmp_path))
+    assert agrees.rows[0][:4] == (
+        1,
+        "nested pairs gain",
+        "order: nested against scratch",
+        "most of English's",
+    )
+    assert (
+        agrees.rows[0][4].startswith("75.0 against 25.0: +50.0 [+")
+        and agrees.rows[0][5] == "yes"
+        and len(agrees.rows) == 1
+    )
+    assert (
+        scores.rows[0][0] == "nested"
+        and scores.rows[0][1].startswith("75.0 [")
+        and scores.columns[1] == "order (accuracy)"
+    )
+    assert gains.rows[0][:2] == ("nested", gains.rows[0][1]) and gains.rows[0][1].startswith(
+        "+50.0 [+"
+    )
+    assert (
+        gains.rows[0][2] == "most of English's"
+        and "arXiv 2109.03537" in gains.note
+        and "3 seeds" in gains.note
+    )
+    assert frozen.rows[0][:2] == ("frozen", frozen.rows[0][1]) and frozen.rows[1] == (
+        "frozen, published",
+        38.4,
+    )
+    rows = read_rows(tmp_path / "results.jsonl")
+    assert {r.condition for r in rows} == {CONDITION}
+    (gain,) = (r for r in rows if r.metric == "gain")
+    assert (gain.system, gain.encoder, gain.value, gain.card) == (
+        "order",
+        "nested",
+        50.0,
+        "over scratch",
+    )
+    assert gain.low is not None and gain.low < 50 < (gain.high or 0)
+    gains_tables(Gains(results=tmp_path))
+    assert read_rows(tmp_path / "results.jsonl") == rows
+    assert len(read_json(tmp_path / "tables/text_side.json")["tables"]) == 4
+    gains_tables(
+        Gains(results=tmp_path, baseline="nested")
+    )  # gains over another start are of another scale
+    found = {
+        (r.encoder, r.card) for r in read_rows(tmp_path / "results.jsonl") if r.metric == "gain"
+    }
+    assert found == {("scratch", "over nested")}
+
+
+def test_floors_stand_below_the_starts_and_the_note_says_what_they_are_and_which_rate_was_chosen(
+    tmp_path: Path,
+) -> None:
+    for seed, rate in ((0, 3e-4), (1, 1e-4)):
+        for arm, right in (
+            ("outer-operator", [1, 0] * 5),
+            ("frozen", [1, 1, 0, 0, 1] * 2),
+            ("full", [0, 1] * 5),
+        ):
+            found = {
+                "sweep": [{"learning_rate": r, "score": 0.5} for r in (3e-4, 1e-4)],
+                "learning_rate": rate,
+            }
+            items = {f"i{n}": (1.0, float(x)) for n, x in enumerate(right)}
+            write_scores(
+                tmp_path, "listops", "share", arm, seed, items, found if arm == "full" else {}
+            )
+    runs = read_runs(tmp_path)
+    (table,) = frozen_table(gains_of(runs, "scratch"), runs)
+    assert [row[0] for row in table.rows] == [
+        "frozen",
+        "frozen, published",
+        "full",
+        "outer-operator",
+    ]
+    assert (
+        table.rows[-1][1].startswith("50.0 [")
+        and ("outer-operator, the outer operator over all digits") in table.note
+    )
+    assert (
+        "full: learning rate chosen on dev, for each seed, of 0.0003, 0.0001: listops 0.0003, "
+        "0.0001."
+    ) in table.note
+    assert depth_table(runs) == []
+
+
+def test_listops_are_scored_by_the_depth_of_the_expressions(tmp_path: Path) -> None:
+    right = {"outer-operator": [1, 1, 0, 1, 0, 0], "frozen": [1, 1, 1, 0, 0, 0]}
+    names = ("8", "9", "10", "11", "12", "13")  # which JSON sorts otherwise
+    about = {
+        "expressions": dict(
+            zip(names, [[1, 3], [1, 5], [2, 6], [2, 8], [3, 7], [3, 7]], strict=True)
+        )
+    }
+    for seed in (0, 1):
+        for arm, shares in right.items():
+            items = {name: (1.0, float(x)) for name, x in zip(names, shares, strict=True)}
+            write_scores(
+                tmp_path,
+                "listops",
+                "share",
+                arm,
+                seed,
+                items,
+                about if arm == "outer-operator" else {},
+            )
+    (table,) = depth_table(read_runs(tmp_path))
+    assert table.columns == (
+        "start",
+        *((f"depth {n} (2 expressions)") for n in (1, 2, 3)),
+        "all (6 expressions)",
+    )
+    assert table.rows[0] == ("digits, mean", "4.0", "7.0", "7.0", "6.0")
+    values = {row[0]: [cell.partition(" ")[0] for cell in row[1:]] for row in table.rows[1:]}
+    assert values == {
+        "frozen": ["100.0", "50.0", "0.0", "50.0"],
+        "outer-operator": ["100.0", "50.0", "0.0", "50.0"],
+    }
+    path = tmp_path / "runs/listops/outer-operator-0/scores.json"
+    damaged = {name: v for name, v in read_json(path).items() if name != "checksum"} | {
+        "expressions": {"8": [1, 3]}
+    }
+    write_json(path, damaged)
+    with pytest.raises(
+        InputError,
+        match=(r"outer-operator-0.scores.json is not what a run leaves"),
+    ):
+        read_runs(tmp_path)
+
+
+def test_items_are_drawn_with_their_own_voices_whatever_order_json_has_them_in(
+    tmp_path: Path,
+) -> None:
+    items = {"q10": (1.0, 0.0), "q9": (1.0, 1.0), "q2": (1.0, 0.5)}
+    write_scores(
+        tmp_path,
+        "dual",
+        "ff1",
+        "text",
+        0,
+        items,
+        {},
+        BootstrapUnits("voice", (("a",), ("b",), ("c",))),
+    )
+    (run,) = read_runs(tmp_path)
+    assert dict(zip(run.items, run.units.labels, strict=True)) == {"q10": "a", "q9": "b", "q2": "c"}
+
+
+def test_what_shares_no_seed_with_the_baseline_has_no_gain_and_the_note_names_it(
+    tmp_path: Path,
+) -> None:
+    for task in ("order", "topic", "spot-the-word", "dual-hill"):
+        for arm, seed in (("scratch", 0), ("nested", 1), ("copy", 1)):
+            leave(tmp_path, task, arm, seed, [1, 0] * 5)
+    leave(tmp_path, "topic", "copy", 0, [1, 1] * 5)
+    leave(tmp_path, "listops", "frozen", 0, [1, 0] * 5)  # no baseline, no gain to miss
+    titles = (
+        "Scores",
+        "Gain over scratch, in points",
+        ("The frozen transformer"),
+        ("A language model of units"),
+        ("Loss surfaces: dual"),
+    )
+    notes = {
+        title: t.note
+        for title, t in zip(titles, gains_tables(Gains(results=tmp_path)), strict=True)
+        if title in t.title
+    }
+    some, gains, frozen, units, surface = (notes[title] for title in titles)
+    assert (
+        "No gain of nested, copy in order; of nested in topic: no seed in common with scratch."
+    ) in gains
+    assert (
+        "No gain of nested, copy in spot-the-word: no seed"
+    ) in units and "No gain of nested, copy in dual-hill: no" in surface
+    assert "No gain" not in some + frozen
+    for seed in (0, 1):
+        leave(tmp_path / "paired", "order", "scratch", seed, [1, 0] * 5)
+        leave(tmp_path / "paired", "order", "nested", seed, [1, 0] * 5)
+    assert not any(
+        "No gain" in table.note for table in gains_tables(Gains(results=tmp_path / "paired"))
+    )
+    leave(tmp_path / "none", "order", "scratch", 0, [1, 0])
+    leave(tmp_path / "none", "order", "nested", 1, [1, 0])
+    _, table = gains_tables(Gains(results=tmp_path / "none"))
+    assert not table.rows and table.note.startswith(
+        "No gain of nested in order: no seed in common with scratch."
+    )
+
+
+def test_readers_of_questions_are_arms_too(tmp_path: Path) -> None:
+    for arm, ff1 in (("scratch", 0.1), ("english", 0.4)):
+        path = tmp_path / f"scores/dual-{arm}-1/clean.jsonl"
+        card = {
+            "system": f"dual-{arm}-1",
+            "condition": "clean",
+            "snr_db": None,
+            "corpus": "c",
+            "split": "test",
+            "data": "d",
+        }
+        lines = [{"id": f"q{i}", "ff1": ff1, "passage": f"p{i // 2}"} for i in range(12)]
+        write_lines(path, lines)
+        write_json(path.with_suffix(".card.json"), card)
+    found = gains_of(read_runs(tmp_path / "none", [tmp_path]), "scratch")
+    gain = found.gains["dual", "english"]
+    assert gain.value == pytest.approx(0.3) and (gain.unit, gain.groups, gain.n) == (
+        "passage",
+        6,
+        12,
+    )
+    shutil.copytree(tmp_path / "scores", tmp_path / "again/scores")
+    with pytest.raises(InputError, match=r"again both have answers of dual-english-1"):
+        read_runs(tmp_path / "none", [tmp_path, tmp_path / "again"])
+
+
+def test_no_runs_and_damaged_ones_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InputError, match="has no runs; make some with"):
+        read_runs(tmp_path)
+    write_json(tmp_path / "runs/order/x-0/scores.json", {"task": "order"})
+    with pytest.raises(InputError, match="delete its folder and run it again"):
+        read_runs(tmp_path)
+    leave(tmp_path / "broken", "order", "scratch", 0, [1, 0])
+    path = tmp_path / "broken/runs/order/scratch-0/scores.json"
+    whole = read_json(path)
+    no_loss = {"step": 1, "loss": {}, "score": 0.1}
+    for damage in (
+        {"arm": ["a"]},
+        {"curve": [{"step": 1}]},
+        {"curve": [no_loss]},
+        {"curve": None},
+        {"items": {"i": [1.0, np.nan]}},
+        {"metric": []},
+        {"groups": 1},
+        {"groups": ["one"]},
+    ):
+        write_json(path, whole | damage)
+        with pytest.raises(InputError, match="delete its folder and run it again"):
+            read_runs(tmp_path / "broken")
+    followed = {
+        "id": "u",
+        "prompt": [1],
+        "followed": [2],
+        "drawn": {},
+        "measures": {"what followed": {"units": 1.0}},
+    }
+    for damage in ([], {"arm": 1, "continuations": []}, {"arm": "a", "continuations": [followed]}):
+        write_json(tmp_path / "broken/continuations/a-0.json", damage)
+        with pytest.raises(InputError, match="is not what `continuations.py` writes"):
+            read_continuations(tmp_path / "broken")
+    with pytest.raises(InputError, match="--arm '../x' is no name"):
+        run_folder(tmp_path, "order", "../x", 0)
+
+
+def test_the_four_arms_stand_beside_what_is_published_and_apart_from_text() -> None:
+    some = [
+        replace(r, symbols=True, note="made")
+        for arm in ("random", "bert")
+        for r in runs(arm, np.ones((1, 4)), "splice")
+    ]
+    found = gains_of(some + runs("scratch", np.zeros((1, 4)), "order"), "scratch")
+    (table,) = symbol_table(found)
+    assert [row[0] for row in table.rows] == [
+        "bert",
+        "bert, published",
+        "random",
+        "random, published",
+    ]
+    assert [row[1] for row in table.rows[1::2]] == [97.5, 95.0] and all(
+        row[1].startswith("100.0") for row in table.rows[::2]
+    )
+    assert (
+        table.columns == ("start", "splice (accuracy)")
+        and found.symbols == {"splice": "made"}
+        and table.note.endswith(" made")
+    )
+    assert symbol_table(gains_of(runs("scratch", np.zeros((1, 4))), "scratch")) == []
+
+
+def test_scores_are_compared_at_the_loss_that_all_come_down_to() -> None:
+    points = [(10.0, 1.0, 0.5), (20.0, 0.6, 0.7), (30.0, 0.7, 0.75), (40.0, 0.2, 0.9)]
+    assert score_at(points, 2.0) == 0.5 and score_at(points, 0.8) == pytest.approx(0.6)
+    assert score_at(points, 0.6) == pytest.approx(0.7) and score_at(points, 0.1) == 0.9
+
+    def curve(*pairs: tuple[float, float]) -> tuple[dict[str, float], ...]:
+        return tuple(
+            {"step": n, "loss": loss, "score": score} for n, (loss, score) in enumerate(pairs)
+        )
+
+    fast, slow = (replace(runs(arm, np.ones((1, 4)))[0], curve=c) for arm, c in (
+        ("fast", curve((1.0, 0.5), (0.0, 0.9))), ("slow", curve((1.2, 0.4), (0.5, 0.6))),
+    ))  # fmt: skip
+    (table,) = equal_loss_tables([fast, slow])
+    assert table.columns == ("task", "training loss", "fast", "slow")
+    assert table.rows[0][:2] == ("order", "0.500") and table.rows[0][2:] == (
+        pytest.approx(70),
+        pytest.approx(60),
+    )
+    assert (
+        equal_loss_tables([fast]) == []
+        and equal_loss_tables([replace(fast, symbols=True), slow]) == []
+    )
+
+
+def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) -> None:
+    folder = tmp_path / "devices"
+    with pytest.raises(InputError, match="nothing that was trained with --trained"):
+        device_table(Devices(results=tmp_path))
+    for seed, seconds in ((0, 10.0), (1, 20.0)):
+        about = {"trained_parameters": 7, "training": {"seconds": seconds}}
+        items = {f"q{n}": (1.0, 0.5) for n in range(4)}
+        write_scores(folder, "dual", "ff1", "weighted-sum", seed, items, about)
+    for seed, f1 in ((0, 0.4), (1, 0.8)):
+        write_json(
+            folder / f"readers/text-weighted-sum-{seed}/card.json",
+            {"trained_parameters": 9, "training": {"seconds": 3.0}},
+        )
+        system = f"text+text-weighted-sum-{seed}"
+        # of runs side by side; else all share one
+        path = folder / f"answers-{seed}/scores/{system}/clean.jsonl"
+        write_lines(
+            path,
+            [{"id": f"q{i}", "f1": f1, "em": i % 2, "passage": f"p{i // 2}"} for i in range(12)],
+        )
+        card = {
+            "system": system,
+            "condition": "clean",
+            "snr_db": None,
+            "corpus": "c",
+            "split": "test",
+            "data": "d",
+        }
+        write_json(path.with_suffix(".card.json"), card)
+    rows = []
+    for name, parameters in (("people-en", 11), ("people-en+lora", 13)):
+        rows.append(Row("ks", name, "clean", None, "acc", 90.0, 80.0, 95.0, 40, 0, "x"))
+        rows.append(Row("ks", name, "clean", None, "loss", 1.0, 0.5, 2.0, 40, 0, "x"))
+        rows.append(Row("ks", name, "clean", None, "acc", 80.0, 70.0, 85.0, 40, 1, "x"))
+        card = {"trained_parameters": parameters, "seconds": 5.0}
+        write_json(folder / f"superb/heads/{name}/ks/seed-0/card.json", card)
+    append_rows(folder / "superb/results.jsonl", rows, any_card=True)
+    table = device_table(Devices(results=tmp_path))
+    assert table.columns[:4] == ("trained", "dual (ff1)", "dual: trained", "dual: s")
+    assert table.columns[4:8] == ("text-qa (f1)", "text-qa (em)", "text-qa: trained", "text-qa: s")
+    lora, weighted = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+    assert (lora["trained"], lora["dual (ff1)"], lora["ks: trained"]) == (
+        "lora",
+        "–",
+        13,
+    ) and weighted["trained"] == "weighted-sum"
+    found = [
+        weighted[name]
+        for name in ("dual: trained", "dual: s", "text-qa: trained", "text-qa: s", "ks: trained")
+    ]
+    assert found == [7, "15", 9, "3", 11]
+    assert weighted["dual (ff1)"].startswith("50.0") and lora["ks (acc)"] == weighted[
+        "ks (acc)"
+    ] == ("85.0 [70.0, 95.0]")
+    assert weighted["text-qa (f1)"].startswith("60.0 [") and weighted["text-qa (em)"].startswith(
+        "50.0 ["
+    )
+    assert (
+        "Seeds: 2 (dual), 2 (text-qa)." in table.note
+        and ("6 passages (about these 2 seeds)") in table.note
+    )
+    assert [
+        table_of(values) for values in read_json(tmp_path / "tables/devices.json")["tables"]
+    ] == [table]
+    write_json(folder / "readers/text-all-0/card.json", {"training": {}})
+    with pytest.raises(
+        InputError, match=("text-all-0/card.json does not say how many weights were trained")
+    ):
+        device_table(Devices(results=tmp_path))
+    made = {
+        (row.system, row.metric): row.value
+        for row in read_rows(tmp_path / "results.jsonl")
+        if row.encoder == "weighted-sum"
+    }
+    assert made == {
+        ("dual, devices", "ff1"): 50.0,
+        ("text-qa, devices", "f1"): pytest.approx(60),
+        ("text-qa, devices", "em"): 50.0,
+    }
+
+
+def test_metrics_of_means_are_those_of_scikit_learn_and_scipy() -> None:
+    rng = np.random.default_rng(0)
+    gold, predicted = rng.integers(2, size=(2, 200))
+    assert value(MCC, columns(MCC, gold, predicted).mean(0)) == pytest.approx(
+        matthews_corrcoef(gold, predicted)
+    )
+    weights = rng.integers(3, size=200)
+    drawn = np.repeat(np.arange(200), weights)
+    means = weights @ columns(MCC, gold, predicted) / weights.sum()
+    assert value(MCC, means) == pytest.approx(matthews_corrcoef(gold[drawn], predicted[drawn]))
+    a = rng.normal(size=200).round(1)
+    b = a + rng.normal(size=200)
+    assert value(SPEARMAN, columns(SPEARMAN, a, b).mean(0)) == pytest.approx(
+        spearmanr(a, b).statistic
+    )
+    assert value("accuracy", columns("accuracy", gold, predicted).mean(0)) == pytest.approx(
+        (gold == predicted).mean()
+    )
+    assert value(MCC, columns(MCC, gold, np.ones(200)).mean(0)) == 0
+
+
+def test_steps_to_a_score_have_a_mean_over_seeds_and_a_distance_from_text() -> None:
+    def run(arm: str, seed: int, at: int | None) -> Run:
+        points = [
+            {"step": s, "loss": 1.0, "score": 0.3 if at and s >= at else 0.1}
+            for s in (100, 200, 300, 400)
+        ]
+        return replace(runs(arm, np.ones((1, 1)), "dual")[0], seed=seed, curve=tuple(points))
+
+    reached = {
+        "text": (100, 200, 300),
+        "text.copy": (200, 400, 400),
+        "text.units": (100, None, 300),
+    }
+    steps, _ = plateau_table(
+        [run(arm, seed, at) for arm, each in reached.items() for seed, at in enumerate(each)]
+    )
+    rows = {row[0]: row[1:] for row in steps.rows}
+    assert rows["text"] == ("100", "200", "300", "200", "–")  # three seeds have no interval
+    assert rows["text.copy"] == ("200", "400", "400", "333", "+133")
+    assert rows["text.units"] == ("100", "–", "300", "–", "–")

@@ -1,0 +1,330 @@
+"""Loss surfaces: directions, what is taken of lines, starts that are made again, killed runs, and
+the figures of the page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import plateau as program
+from gains import Gains, gains_tables
+from speechssl.cascade.options import TrainTextQa
+from speechssl.cascade.train import train_text_qa
+from speechssl.data.records import data_hash, load_corpus
+from speechssl.dual.model import load_reader
+from speechssl.dual.options import QaOptions, TrainDual
+from speechssl.dual.train import train_dual
+from speechssl.errors import InputError
+from speechssl.io import read_json, write_json
+from speechssl.options import TrainingOptions
+from speechssl.results import read_rows
+from speechssl.timing import FrameGrid, RunLength
+from surface import Losses, Surface, numbers, random_direction, start_of, surface, windows_of
+from textside.published import END_TRAIN, HILL, RISE, has_own_table
+from textside.runs import steps_to
+from textside.section import read_surfaces, surface_figures
+
+from ...files import change_json, change_lines
+
+GRID = FrameGrid(16_000, 320, 400)
+SMALL = {"line": 3, "plane": 2, "windows": 2, "eval_split": "train"}
+
+
+def around(corpus: Path, reader: Path, results: Path, arm: str, **more: Any) -> None:
+    surface(Surface(corpus=corpus, reader=reader, results=results, arm=arm, **SMALL | more))
+
+
+def options(encoder: str, rate: float = 1e-3, seed: int = 0, steps: int = 2) -> QaOptions:
+    training = TrainingOptions(
+        steps=steps, learning_rate=rate, warmup_steps=0, log_every=1, bf16=False, seed=seed
+    )
+    return QaOptions(training, encoder, batch=2, window=40, stride=20, max_question=20, answer=20)
+
+
+def dual(
+    corpus: Path, units: Path, out: Path, assignment: str, qa: QaOptions, start: Path | None = None
+) -> None:
+    train_dual(
+        TrainDual(corpus=corpus, units=units, out=out, assignment=assignment, start=start, qa=qa)
+    )
+
+
+def learn(corpus: Path, units: Path, results: Path, qa: QaOptions, **more: Any) -> None:
+    """Train and score on the split of training, by default at every step."""
+    usual = {"arm": "x", "assignment": "random", "eval_split": "train", "eval_every": 1}
+    program.plateau(
+        program.Plateau(corpus=corpus, units=units, results=results, qa=qa, **usual | more)
+    )
+
+
+@pytest.fixture
+def corpus(mini_corpus: Any, save_units: Any) -> Path:
+    root = Path(mini_corpus((16_000, 24_123, 20_000)))
+    for name, more in (
+        (
+            "questions",
+            {
+                "text": "who",
+                "answers": [{"text": "silver", "start": 0.3, "end": 0.6, "char_start": 4}],
+            },
+        ),
+        ("passages", {"text": "the silver lantern"}),
+    ):
+        change_lines(root / f"train/{name}.jsonl", more)
+    rng, data = np.random.default_rng(0), load_corpus(root, "train")
+    frames = {
+        r.id: GRID.frames(round(r.seconds * 16_000))
+        for r in (*data.passages.values(), *data.questions)
+    }
+    units = {
+        name: RunLength.of_frames(np.repeat(rng.integers(0, 6, 200), 3)[:count])
+        for name, count in frames.items()
+    }
+    save_units(units, {"codebook": "b", "precision": "fp32", "corpus": data_hash(root, "train")})
+    return root
+
+
+def test_random_directions_are_as_long_as_the_weights_row_by_row() -> None:
+    end = {
+        "matrix": torch.tensor([[3.0, 4.0], [0.0, 0.5]]),
+        "bias": torch.tensor([1.0, 2.0]),
+        "dead": torch.zeros(2, 2),
+    }
+    found, again, other = (random_direction(end, seed) for seed in (0, 0, 1))
+    assert (
+        found["matrix"].norm(dim=1).tolist() == pytest.approx([5.0, 0.5])
+        and not found["bias"].any()
+        and not found["dead"].any()
+    )
+    assert found["matrix"].equal(again["matrix"]) and not found["matrix"].equal(other["matrix"])
+
+
+def test_hill_and_rise_of_curves_that_are_known() -> None:
+    at = np.array([-0.5, 0.0, 0.5, 1.0])
+    # a hill of 2 in the first window, none in the second
+    path = np.stack([[9.0, 4.0, 5.0, 2.0], [9.0, 2.0, 1.0, 0.0]], axis=1)
+    random = {"at": np.array([-1.0, 0.0, 1.0]), "train": np.array([[3.0], [2.0], [5.0]])}
+    lines = {"path": {"at": at, "train": path, "dev": path + 1}, "random": random}
+    found = numbers(lines, "dual", "train", "dev")
+    assert [v for _, v in found[f"dual-{HILL}"].values()] == [2.0, 0.0]
+    assert [v for _, v in found[f"dual-{END_TRAIN}"].values()] == [2.0, 0.0] and found[
+        "dual-loss-dev"
+    ]["0"] == (0.0, 3.0)
+    assert [v for _, v in found[f"dual-{RISE}"].values()] == [2.0] and all(
+        map(has_own_table, found)
+    )
+    assert not has_own_table("dual") and not has_own_table("text-qa")
+
+
+@pytest.mark.parametrize(
+    ("kind", "trained"), [("dual", "all"), ("text-qa", "all"), ("dual", "adapters")]
+)
+def test_the_start_is_made_again_as_training_had_it(
+    kind: str, trained: Any, corpus: Path, checkpoint: Any, tmp_path: Path
+) -> None:
+    # so that it stays where it was
+    made, reader = options(str(checkpoint("BERT")), rate=1e-12, seed=3), tmp_path / "reader"
+    made = replace(made, trained=trained)
+    if kind == "dual":
+        dual(corpus, tmp_path / "units", reader, "random", made)
+    else:
+        train_text_qa(TrainTextQa(corpus=corpus, out=reader, qa=made))
+    model, _, card = load_reader(reader)
+    first = start_of(corpus, reader, card, model, None)
+    for name, value in model.state_dict().items():
+        error = (first[name] - value).abs().max()
+        assert error <= first[name].abs().max() / 100 + 1e-9, name  # int8
+    assert any(value.ndim > 1 and value.abs().max() > 0 for value in first.values())
+    write_json(
+        reader / "made_from.json", read_json(reader / "made_from.json") | {"text_weights": "others"}
+    )
+    with pytest.raises(InputError, match="has other weights than when the reader"):
+        start_of(corpus, reader, card, model, None)
+
+
+@pytest.mark.slow
+def test_points_leave_rows_figures_and_are_not_taken_twice(
+    corpus: Path, checkpoint: Any, tmp_path: Path, dies_in: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    encoder, units, results = str(checkpoint("BERT")), tmp_path / "units", tmp_path / "results"
+    for arm in ("scratch", "random"):
+        dual(corpus, units, tmp_path / arm, arm, options(encoder))
+    around(corpus, tmp_path / "scratch", results, "scratch", units=units)
+    with dies_in(Losses, "_losses", 4):
+        around(corpus, tmp_path / "random", results, "random", units=units)
+    folder = results / "runs/dual-surface/random-0"
+    assert len((folder / "points.jsonl").read_text().splitlines()) == 3
+    kept = (folder / "points.jsonl").read_text()
+    (folder / "points.jsonl").write_text(f'{kept}{{"path 0.5')  # cut short
+    capsys.readouterr()
+    around(corpus, tmp_path / "random", results, "random", units=units)
+    said = capsys.readouterr()
+    # 5 + 3 of lines, 2 planes of 4
+    assert (folder / "points.jsonl").read_text().startswith(kept) and "16 points" in said.out
+    arrays = np.load(folder / "surface.npz")
+    assert arrays["path/train"].shape == (5, 2) and arrays["plane/train"].shape == (2, 2, 2)
+    end = arrays["path/train"][list(arrays["path/at"]).index(1.0)]
+    assert end == pytest.approx(
+        arrays["random/train"][list(arrays["random/at"]).index(0.0)], abs=1e-5
+    )
+    model, layout, card = load_reader(tmp_path / "random")
+    places = {"corpus": corpus, "reader": tmp_path / "random", "units": units}
+    o = Surface(**places, results=results, arm="random", **SMALL)
+    windows = windows_of("train", model, layout, card, o)
+    assert end == pytest.approx([float(model(**w)["loss"]) for w in windows], abs=1e-4)
+    rows = {(r.system, r.encoder): r for r in read_rows(results / "results.jsonl")}
+    assert (
+        rows["dual-loss-train", "random"].value == pytest.approx(end.mean())
+        and rows["dual-hill", "random"].metric == "nats"
+    )
+    (table,) = gains_tables(Gains(results=results))
+    assert table.title == "Loss surfaces: dual" and [row[0] for row in table.rows] == [
+        "random",
+        "random over scratch",
+        "scratch",
+    ]
+    figures = surface_figures(read_surfaces(results))
+    assert len(figures) == 3 and all(
+        drawing and "<svg" in drawing.svg and "random" in drawing.alt for *_, drawing in figures
+    )
+    write_json(folder / "surface.json", {"kind": "dual"})
+    with pytest.raises(InputError, match="is not what `surface.py` leaves"):
+        read_surfaces(results)
+
+
+def test_readers_without_their_start_are_one_sentence(
+    corpus: Path, checkpoint: Any, tmp_path: Path
+) -> None:
+    encoder, units, results = str(checkpoint("BERT")), tmp_path / "units", tmp_path / "results"
+    first, second = tmp_path / "first", tmp_path / "second"
+    dual(corpus, units, first, "random", options(encoder))
+    dual(corpus, units, second, "random", options(encoder, seed=1), start=first)
+    take = (corpus, second, results, "x")
+    with pytest.raises(
+        InputError,
+        match=(
+            "went on from another reader, which is not here by itself; give its folder with --start"
+        ),
+    ):
+        around(*take, units=units)
+    with pytest.raises(InputError, match="did not go on from .*second"):
+        around(*take, units=units, start=str(second))
+    assert not results.exists() or not list(results.rglob("surface.json"))
+    around(*take, units=units, start=str(first), plane=1)
+    with pytest.raises(InputError, match="which reads units; give them with --units"):
+        around(corpus, first, results, "x")
+    card = read_json(first / "card.json")
+    write_json(
+        first / "card.json", card | {"options": card["options"] | {"text_encoder": "gone/away"}}
+    )
+    with pytest.raises(
+        InputError,
+        match=(
+            r"began as gone/away, which cannot be used \(found no "
+            r"text encoder.*give it with --start"
+        ),
+    ):
+        around(corpus, first, results, "y", units=units)
+    write_json(first / "card.json", card | {"units": card["units"] | {"codebook": "other"}})
+    with pytest.raises(InputError, match="of another codebook than those of the reader"):
+        around(corpus, first, results, "y", units=units)
+    write_json(first / "card.json", card | {"what": "multiple choice"})
+    with pytest.raises(InputError, match="is a multiple choice; give a folder of"):
+        around(corpus, first, results, "y", units=units)
+
+
+def test_a_curve_ends_in_the_score_of_its_items(
+    corpus: Path, checkpoint: Any, tmp_path: Path
+) -> None:
+    encoder, results = str(checkpoint("BERT")), tmp_path / "results"
+    for seed in (0, 1):
+        for arm in ("scratch", "random"):
+            qa = options(encoder, seed=seed, steps=4)
+            learn(corpus, tmp_path / "units", results, qa, arm=arm, assignment=arm, eval_every=2)
+    scores = read_json(results / "runs/dual/random-0/scores.json")
+    shares = [share for _, share in scores["items"].values()]
+    assert (
+        [p["step"] for p in scores["curve"]] == [2, 4]
+        and len(shares) == 3
+        and scores["unit"] == "passage"
+    )
+    assert scores["curve"][-1]["score"] == pytest.approx(np.mean(shares))
+    (row,) = (
+        r for r in read_rows(results / "results.jsonl") if (r.encoder, r.seed) == ("random", 0)
+    )
+    assert row.metric == "ff1" and row.value == pytest.approx(100 * np.mean(shares))
+    for steps, score in zip(gains_tables(Gains(results=results))[-2:], (0.25, 0.5), strict=True):
+        assert steps.title == f"Steps of DUAL to FF1 {100 * score:.0f}"
+        assert steps.columns == ("start", "seed 0", "seed 1", "mean", "later than text")
+        reached = {row[0]: row[1] for row in steps.rows}
+        assert (
+            reached["random"] == str(steps_to(scores["curve"], score) or "–") and len(reached) == 2
+        )
+
+
+def test_questions_without_units_count_as_wrong(
+    corpus: Path, checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every, lost = (
+        program.load_units(tmp_path / "units/train"),
+        load_corpus(corpus, "train").questions[0].id,
+    )
+    monkeypatch.setattr(
+        program,
+        "load_units",
+        lambda folder: {name: runs for name, runs in every.items() if name != lost},
+    )
+    learn(corpus, tmp_path / "units", tmp_path / "r", options(str(checkpoint("BERT"))))
+    scores = read_json(tmp_path / "r/runs/dual/x-0/scores.json")
+    assert len(scores["items"]) == 3 and scores["items"][lost] == [1.0, 0.0]
+    assert scores["curve"][-1]["score"] == pytest.approx(
+        np.mean([share for _, share in scores["items"].values()])
+    )
+
+
+def test_the_score_is_ff1_of_what_the_reader_points_at(
+    corpus: Path,
+    checkpoint: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Knows:
+        def __init__(self, *_: object, bf16: bool) -> None: ...
+
+        def read(self, items: list[Any]) -> list[Any]:
+            data = load_corpus(corpus, "train")
+            examples, _ = program.unit_examples(
+                data, program.load_units(tmp_path / "units/train"), GRID
+            )
+            return [type("Span", (), {"first": e.first, "last": e.last}) for e in examples]
+
+    monkeypatch.setattr(program, "Reader", Knows)
+    learn(corpus, tmp_path / "units", tmp_path / "r", options(str(checkpoint("BERT"))))
+    scores = read_json(tmp_path / "r/runs/dual/x-0/scores.json")
+    assert (
+        min(share for _, share in scores["items"].values()) > 0.8
+        and "FF1 50 after 1 steps" in capsys.readouterr().out
+    )
+
+
+def test_steps_are_those_of_the_first_score_that_is_half() -> None:
+    curve = [{"step": s, "loss": 1.0, "score": x} for s, x in ((50, 0.1), (100, 0.5), (150, 0.4))]
+    assert steps_to(curve) == 100 and steps_to(curve, 0.6) is None
+
+
+def test_units_that_do_not_fit_are_one_sentence(
+    corpus: Path, checkpoint: Any, tmp_path: Path
+) -> None:
+    encoder = str(checkpoint("BERT"))
+    with pytest.raises(InputError, match="has no finished units"):
+        learn(corpus, tmp_path / "units", tmp_path / "r", options(encoder), eval_split="test")
+    change_json(tmp_path / "units/train/_card.json", made_from={"corpus": "other"})
+    with pytest.raises(InputError, match="made from another corpus"):
+        learn(corpus, tmp_path / "units", tmp_path / "r", options(encoder))
+    assert not (tmp_path / "r").exists()

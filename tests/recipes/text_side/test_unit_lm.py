@@ -1,0 +1,446 @@
+"""Language models of units: what they learn, how they score and go on; what is asked of them, on
+words whose answers are known."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from continuations import Continue, continue_recordings
+from gains import Gains, gains_tables
+from probe import Probe, few_shot, probe, same_different, spot_the_word
+from speechssl.audio import read_audio
+from speechssl.errors import InputError
+from speechssl.io import hash_bytes, read_json, write_json
+from speechssl.options import TrainingOptions
+from speechssl.results import read_rows
+from speechssl.synth.synthesisers import pronounce
+from speechssl.timing import RunLength
+from speechssl.units.storage import Part, UtteranceUnits, encode, iterate_units, part_name
+from spoken_words import (
+    KINDS,
+    SpokenWords,
+    bare,
+    choose_pairs,
+    make_spoken_words,
+    non_word,
+    pairs_of,
+)
+from textside.lm import Bigram, UnitLm, load_unit_lm, utterances
+from textside.tables import read_continuations
+from textside.words import SpokenWord, read_spoken_words
+from unit_lm import Recordings, TrainUnitLm, begin, train_unit_lm
+
+from ...files import change_lines, write_lines
+
+CYCLE = np.tile([0, 3, 1, 4, 2, 5], 12)
+
+
+def trained(units: Path, out: Path, o: TrainUnitLm) -> None:
+    train_unit_lm(replace(o, units=units, out=out))
+
+
+def options(**changes: Any) -> TrainUnitLm:
+    training = TrainingOptions(
+        steps=changes.pop("steps", 2), learning_rate=1e-2, warmup_steps=1, log_every=5, bf16=False
+    )
+    sizes = {
+        "layers": 1,
+        "width": 16,
+        "heads": 2,
+        "positions": 32,
+        "length": 20,
+        "batch": 4,
+        "eval_split": "train",
+    }
+    places = {"units": Path("units"), "out": Path("out")}
+    return TrainUnitLm(**places | {"training": training} | sizes | changes)
+
+
+@pytest.fixture
+def units(save_units: Any) -> Path:
+    runs = {f"r{i}": RunLength(np.roll(CYCLE, i), np.full(len(CYCLE), 3)) for i in range(4)}
+    return Path(save_units(runs, {"codebook": "b"}))
+
+
+@pytest.mark.slow
+def test_it_learns_what_follows_what_and_goes_on_with_it(units: Path, tmp_path: Path) -> None:
+    lm_folder = tmp_path / "lm"
+    trained(units, lm_folder, options(steps=60, eval_every=30))
+    card = read_json(lm_folder / "card.json")
+    first, last = card["curve"]
+    assert (
+        (first["step"], last["step"]) == (30, 60)
+        and last["score"] < first["score"] < 6
+        and last["score"] < 1.5
+    )
+    lm = load_unit_lm(lm_folder)
+    assert lm.generate(CYCLE[:9], 6, 0.0, torch.Generator()).tolist() == CYCLE[9:15].tolist()
+    scores = lm.log_probs([CYCLE[:10], CYCLE[:3]])
+    assert [len(s) for s in scores] == [10, 3] and scores[0][1:].min() > np.log(0.5)
+    few = {"split": "train", "prompt_seconds": 0.5, "count": 6, "temperature": (0.0,)}
+    made = Continue(model=lm_folder, units=units, results=tmp_path / "r", arm="text", **few)
+    continue_recordings(made)
+    table, _ = read_continuations(tmp_path / "r")
+    cells = {row[1]: row for row in table.rows}
+    assert cells["0"][2:] == cells["what followed"][2:] and cells["0"][-1] == "100.0"
+    assert read_continuations(tmp_path / "r")[0].rows == table.rows
+    drawn = read_json(tmp_path / "r/continuations/text-0.json")["continuations"][0]
+    assert drawn["drawn"]["0"] == drawn["followed"]
+    with pytest.raises(InputError, match=r"longer than 60 s; give smaller --prompt-seconds"):
+        continue_recordings(replace(made, prompt_seconds=60.0))
+
+
+def test_long_recordings_are_scored_whole_in_windows(units: Path, tmp_path: Path) -> None:
+    trained(units, tmp_path / "lm", options(length=32))
+    lm = load_unit_lm(tmp_path / "lm")
+    sequence = CYCLE[:50]
+    (short,), (long,) = lm.log_probs([sequence[:31]]), lm.log_probs([sequence])
+    assert lm.positions == 32 and len(long) == 50 and np.allclose(long[:31], short, atol=1e-5)
+    # the second window begins at 15,
+    (_, logits, _), *_ = UnitLm(lm.model, 6, 32).read([sequence[15:46]], [int(sequence[14])])
+    # where no recording does
+    later = logits.log_softmax(-1)[torch.arange(31), torch.as_tensor(sequence[15:46])].numpy()
+    assert np.allclose(long[31:46], later[16:], atol=1e-5)
+    with pytest.raises(
+        InputError, match=("a sequence of 32 units does not fit into the 32 positions")
+    ):
+        lm.next_units([CYCLE[:32]])
+
+
+def test_positions_that_training_never_saw_score_nothing(units: Path, tmp_path: Path) -> None:
+    trained(units, tmp_path / "lm", options())
+    lm, sequence = load_unit_lm(tmp_path / "lm"), CYCLE[:60]
+    before = lm.log_probs([sequence])[0]
+    assert (lm.positions, lm.window, len(before)) == (32, 20, 60)
+    with torch.no_grad():
+        lm.model.base_model.wpe.weight[20:] = 9.0
+    assert np.array_equal(lm.log_probs([sequence])[0], before)
+
+
+def test_a_text_start_lends_layers_and_may_lend_rows(checkpoint: Any) -> None:
+    start = str(checkpoint("GPT2", "AutoModelForCausalLM"))
+    new, same, scratch = (
+        begin(options(start=start, assignment=way), 6)
+        for way in ("re-init", "most-frequent", "scratch")
+    )
+    layer = [model.base_model.h[0].mlp.c_fc.weight for model in (new, same, scratch)]
+    assert layer[0].equal(layer[1]) and not layer[0].equal(layer[2])
+    from transformers import AutoModelForCausalLM
+
+    rows = AutoModelForCausalLM.from_pretrained(start).get_input_embeddings().weight
+    taken = [bool((rows == row).all(1).any()) for row in same.get_input_embeddings().weight]
+    assert all(taken) and not (rows == new.get_input_embeddings().weight[0]).all(1).any()
+    assert new.get_input_embeddings().weight.shape == (7, 32) and new.config.eos_token_id == 6
+
+
+def test_recordings_follow_each_other_behind_the_symbol_between_them() -> None:
+    stream = Recordings([np.array([1, 2]), np.array([], int), np.array([3])], 6, Path("x"))
+    assert stream.ids.tolist() == [6, 1, 2, 6, 3]
+    assert len(stream(np.random.default_rng(0), 40)) == 40
+    with pytest.raises(InputError, match="the units in x are empty"):
+        Recordings([np.array([], int)], 6, Path("x"))
+
+
+def test_units_stay_on_disk_in_their_order(
+    units: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[np.ndarray] = []
+
+    def recordings(spoken: list[np.ndarray], symbols: int, place: Path) -> Recordings:
+        given.extend(spoken)
+        return Recordings(spoken, symbols, place)
+
+    def log_probs(self: UnitLm, sequences: list[np.ndarray]) -> list[np.ndarray]:
+        given.extend(sequences)
+        return [np.zeros(1)]
+
+    monkeypatch.setattr("unit_lm.Recordings", recordings)
+    monkeypatch.setattr(UnitLm, "log_probs", log_probs)
+    trained(units, tmp_path / "lm", options(eval_every=2))
+    assert all(isinstance(some, np.memmap) for some in given)
+    assert [some.tolist() for some in given] == 2 * [
+        u.runs.units.tolist() for u in iterate_units(units / "train")
+    ]
+
+
+def test_pairs_of_units_alone() -> None:
+    floor = Bigram([np.array([0, 1, 0, 1])], 2)
+    (scores,) = floor.log_probs([np.array([0, 1])])
+    # counts 1, 0, 0 behind the beginning, 0, 2, 0 behind 0; one more each
+    assert np.exp(scores) == pytest.approx([2 / 4, 3 / 5])
+    assert floor.states([np.array([0, 1, 1, 1])]).tolist() == [[0.25, 0.75]]
+
+
+def test_what_does_not_fit_is_one_sentence(units: Path, checkpoint: Any, tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=("sequences of 131 symbols do not fit into the 130 positions")
+    ):
+        trained(
+            units,
+            tmp_path / "a",
+            options(start=str(checkpoint("GPT2", "AutoModelForCausalLM")), length=131),
+        )
+    with pytest.raises(InputError, match="it sees what follows"):
+        trained(units, tmp_path / "a", options(start=str(checkpoint("BERT"))))
+    with pytest.raises(InputError, match="has no finished units"):
+        trained(units, tmp_path / "a", options(split="test"))
+    assert not (tmp_path / "a").exists()
+    trained(units, tmp_path / "lm", options())
+    lm, card = load_unit_lm(tmp_path / "lm"), read_json(units / "train/_card.json")
+    write_json(units / "train/_card.json", card | {"K": 50})
+    with pytest.raises(
+        InputError,
+        match=(
+            r"are of a codebook of 50, the model .*lm of one of 6; "
+            r"extract them with that codebook"
+        ),
+    ):
+        utterances(units / "train", lm, tmp_path / "lm")
+    write_json(units / "train/_card.json", card | {"codebooks": ["other"]})
+    with pytest.raises(InputError, match="of another codebook than the model"):
+        utterances(units / "train", lm, tmp_path / "lm")
+    write_json(tmp_path / "lm/card.json", {"what": "reader"})
+    with pytest.raises(InputError, match="is no unit language model"):
+        load_unit_lm(tmp_path / "lm")
+
+
+# ---- what a model knows
+
+READ = {"one": [0, 1, 2], "two": [3, 4, 3], "ten": [5, 1, 5]}
+VOICES = ("a", "b", "c")
+PROBED: dict[str, Any] = {
+    "model": "bigram",
+    "units": Path("u"),
+    "results": Path("r"),
+    "arm": "x",
+}
+LISTED = [
+    (
+        SpokenWord(f"{word}-{real}-{voice}", "", word, real, voice, ""),
+        np.array(units if real else units[::-1]),
+    )
+    for word, units in READ.items()
+    for real in (True, False)
+    for voice in VOICES
+]
+
+
+def test_the_likelier_of_two_is_spotted_and_a_draw_is_half_right() -> None:
+    items, words = spot_the_word(Bigram([np.array(READ["one"])] * 9, 6), LISTED)
+    # its non-word is the same backwards
+    assert items["one-a"] == (1.0, 1.0) and items["two-a"] == (1.0, 0.5)
+    assert len(items) == 9 and words[0] == "one"
+    with pytest.raises(InputError, match="no word has units with its non-word"):
+        spot_the_word(Bigram([], 6), [pair for pair in LISTED if pair[0].real])
+
+
+def test_the_same_word_by_another_voice_is_nearer_than_another_word() -> None:
+    items, _ = same_different(Bigram([], 6), LISTED, 0)
+    assert len(items) == 9 and {score for _, score in items.values()} == {1.0}
+    # the same units backwards
+    assert {score for _, score in same_different(Bigram([], 6), LISTED, None)[0].values()} == {0.5}
+    with pytest.raises(InputError, match="two words and two voices"):
+        same_different(Bigram([], 6), [pair for pair in LISTED if pair[0].voice == "a"], 0)
+
+
+def test_few_shot_asks_for_the_unit_behind_the_same_word() -> None:
+    class Copies:
+        """Finds the last units of a prompt earlier in it, and says what followed there."""
+
+        symbols = 6
+
+        def next_units(self, prompts: list[np.ndarray]) -> np.ndarray:
+            found = np.zeros((len(prompts), 7))
+            for line, prompt in zip(found, prompts, strict=True):
+                last = prompt[-3:].tolist()
+                places = [i for i in range(len(prompt) - 3) if prompt[i : i + 3].tolist() == last]
+                line[prompt[places[0] + 3]] = 1
+            return found
+
+    options = Probe(**PROBED, ways=2, shots=2, queries=30)
+    items, words = few_shot(Copies(), LISTED, options)  # type: ignore[arg-type]
+    right = np.mean([gold == found for gold, found in items.values()])
+    assert (
+        len(items) == 30
+        and right > 0.9
+        and {gold for gold, _ in items.values()} == {0.0, 1.0}
+        and set(words) == set(READ)
+    )
+    with pytest.raises(InputError, match="of which there are 3; give smaller --ways or --shots"):
+        few_shot(Copies(), LISTED, Probe(**PROBED, ways=4, shots=2))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_units_that_stand_for_words_are_distinct_and_follow_no_equal_unit(seed: int) -> None:
+    class Likes:
+        """Finds the greatest of all units likeliest."""
+
+        symbols = 9  # of which two begin or end a reading
+
+        def next_units(self, prompts: list[np.ndarray]) -> np.ndarray:
+            self.prompts = prompts
+            return np.tile(np.arange(10.0), (len(prompts), 1))
+
+    readings = [(f"{word}{voice}", word, voice) for word in "ab" for voice in "xyz"]
+    listed = [
+        (replace(LISTED[0][0], id=i, word=word, voice=voice), np.array([ord(word) % 3, 4, 2]))
+        for i, word, voice in readings
+    ]
+    likes = Likes()
+    few_shot(likes, listed, Probe(**PROBED, ways=2, shots=2, queries=50, seed=seed))  # type: ignore[arg-type]
+    for prompt in likes.prompts:
+        assert (prompt[1:] != prompt[:-1]).all()
+        signs = {(tuple(prompt[i : i + 3].tolist()), int(prompt[i + 3])) for i in range(0, 16, 4)}
+        assert len(signs) == 2 and len({sign for _, sign in signs}) == 2
+
+
+@pytest.fixture
+def spoken(save_units: Any, tmp_path: Path) -> Path:
+    save_units({"r": RunLength(np.array([0, 1, 2, 0, 1, 2]), np.ones(6, int))}, {"codebook": "b"})
+    write_lines(tmp_path / "words/words.jsonl", [asdict(word) for word, _ in LISTED])
+    folder = tmp_path / "word-units"
+    folder.mkdir()
+    rows = [
+        UtteranceUnits(word.id, 1.0, RunLength(units, np.ones(3, int)), "")
+        for word, units in LISTED
+    ]
+    content = encode(Part(rows, {}))
+    (folder / part_name(0)).write_bytes(content)
+    card = read_json(tmp_path / "units/train/_card.json")
+    write_json(
+        folder / "_card.json",
+        card | {"parts": [{"file": part_name(0), "hash": hash_bytes(content)}]},
+    )
+    return folder
+
+
+def test_rows_and_a_table_of_a_floor(spoken: Path, tmp_path: Path) -> None:
+    units, results, words = tmp_path / "units", tmp_path / "results", tmp_path / "words"
+    o = Probe(
+        model="bigram",
+        units=units,
+        results=results,
+        arm="",
+        spoken_words=words,
+        word_units=spoken,
+        split="train",
+        ways=2,
+        shots=1,
+        queries=5,
+    )
+    for arm in ("scratch", "text"):
+        probe(replace(o, arm=arm))
+    rows = {(r.system, r.encoder): r for r in read_rows(results / "results.jsonl")}
+    counts = np.ones((7, 7))
+    for a, b in zip([6, 0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 1, 2, 6], strict=True):
+        counts[a, b] += 1
+    logs = np.log(counts / counts.sum(1, keepdims=True))
+    wanted = np.exp(
+        -np.mean([logs[a, b] for a, b in zip([6, 0, 1, 2, 0, 1], [0, 1, 2, 0, 1, 2], strict=True)])
+    )
+    assert (
+        rows["perplexity", "text"].value == pytest.approx(wanted)
+        and rows["spot-the-word", "text"].drawn == "word"
+    )
+    _, table = gains_tables(Gains(results=results))
+    assert table.title == "A language model of units"
+    assert [row[0] for row in table.rows[:3]] == ["scratch", "text", "text over scratch"]
+    assert table.rows[2][1] == "+0.00" and "2 words, 1 examples of each; chance 50 %" in table.note
+    gains = [r for r in read_rows(results / "results.jsonl") if r.metric == "gain"]
+    assert {r.system for r in gains} == {
+        "spot-the-word",
+        "same-different",
+        "same-non-word",
+        "few-shot",
+    }
+
+
+def test_units_of_another_codebook_are_one_sentence(spoken: Path, tmp_path: Path) -> None:
+    card = read_json(spoken / "_card.json")
+    write_json(spoken / "_card.json", card | {"K": 100})
+    places: dict[str, Any] = {"units": tmp_path / "units", "results": tmp_path / "r"}
+    asked = {"model": "bigram", "arm": "x", "spoken_words": tmp_path / "words", "split": "train"}
+    with pytest.raises(InputError, match="are of a codebook of 100, those in .*units of one of 6"):
+        probe(Probe(**places | asked, word_units=spoken))
+    with pytest.raises(InputError, match="give both --spoken-words and --word-units, or neither"):
+        Probe(**places | asked)
+
+
+needs_espeak = pytest.mark.skipif(
+    importlib.util.find_spec("espeakng_loader") is None, reason="needs espeak-ng"
+)
+WORDS = (
+    "silver garden market lantern winter summer river letter dinner number paper table "
+    "bottle candle carpet pocket"
+).split()
+
+
+def test_one_phone_becomes_another_of_its_kind_whose_neighbours_are_known() -> None:
+    word = ("p", "'a", "t")
+    pairs = dict.fromkeys([*pairs_of(("p", "a", "t")), *pairs_of(("b", "a", "d"))], 1)
+    found = non_word("", word, pairs, {("p", "a", "t")})
+    assert found and found.other == ("b", "'a", "t") and found.place == 0  # of equals the first
+    assert non_word("", word, pairs, {("p", "a", "t"), ("b", "a", "t"), ("p", "a", "d")}) is None
+    frequent = pairs | {
+        ("#", "p"): 50,
+        ("p", "a"): 50,
+        ("t", "#"): 50,
+        ("d", "#"): 50,
+        ("a", "d"): 1,
+    }
+    nearest = non_word("", word, frequent, {("p", "a", "t")})
+    assert nearest and nearest.other == ("p", "'a", "d")
+
+
+@needs_espeak
+def test_the_commonest_words_get_non_words_that_no_word_sounds_like() -> None:
+    pairs = choose_pairs({word: 20 - i for i, word in enumerate(WORDS)}, 4, 4, [])
+    known = {bare(phones) for phones in pronounce(WORDS, "en-us", stress=True)}
+    for pair in pairs:
+        changed = [
+            i for i, (a, b) in enumerate(zip(pair.phones, pair.other, strict=True)) if a != b
+        ]
+        a, b = bare(pair.phones)[pair.place], bare(pair.other)[pair.place]
+        assert changed == [pair.place] and any({a, b} <= set(kind) for kind in KINDS)
+        assert bare(pair.phones) in known and bare(pair.other) not in known
+    with pytest.raises(InputError, match="give fewer --words or --phones"):
+        choose_pairs({"silver": 1}, 4, 4, [])
+
+
+def test_spoken_words_lie_in_their_folder(tmp_path: Path) -> None:
+    line = (
+        '{"id": "a", "audio": "../a.flac", "word": "a", "real": true, "voice": "v", "phones": "a"}'
+    )
+    (tmp_path / "words.jsonl").write_text(line + "\n")
+    with pytest.raises(InputError, match=r"words.jsonl:1 names ../a.flac, which leads out of"):
+        read_spoken_words(tmp_path)
+
+
+@needs_espeak
+@pytest.mark.slow
+def test_words_and_non_words_are_spoken_by_the_same_voices(
+    mini_corpus: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = mini_corpus((16_000,) * 3)  # type: ignore[operator]
+    change_lines(root / "train/passages.jsonl", {"text": " ".join(WORDS)})
+    made = SpokenWords(corpus=root, out=tmp_path / "words", words=2, voices=2)
+    make_spoken_words(made)
+    assert "2 words and as many non-words by 2 voices" in capsys.readouterr().out
+    listed = read_spoken_words(tmp_path / "words")
+    assert len(listed) == 8 and len({(w.real, w.voice) for w in listed}) == 4
+    # the word and its non-word by one voice
+    samples = [read_audio(tmp_path / "words" / w.audio) for w in listed[:3:2]]
+    assert 3_000 < len(samples[0]) < 24_000 and samples[0].tolist() != samples[1].tolist()
+    with pytest.raises(InputError, match="give --voices 16 at most"):
+        make_spoken_words(SpokenWords(corpus=root, out=tmp_path / "x", voices=17))
+    manifest = tmp_path / "words/words.jsonl"
+    manifest.write_text('{"id": "a"}\n')
+    with pytest.raises(InputError, match=r"words.jsonl:1 is no line of"):
+        read_spoken_words(tmp_path / "words")
