@@ -227,7 +227,7 @@ def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
     Raises InputError for encoders, tasks, data or noises that cannot be had, before anything is
     computed where it can be known.
     """
-    plan, out = plan_of(o, tuning), o.out
+    plan, out = plan_of(o), o.out
     if "se" in plan.data:
         check_installed()
     if "asr" in plan.data and o.lm:
@@ -795,7 +795,7 @@ def find_data(sets: Data) -> dict[str, Path]:
     return {task: folder_of[task] for task in ORDER if task in folder_of}
 
 
-def plan_of(o: Superb, tuning: Tuning | None = None) -> Plan:
+def plan_of(o: Superb) -> Plan:
     """Raises InputError for options that cannot be followed."""
     distorter = Distorter(o.seed[0], o.noise.voices, noise_folders(o.noise.noise), o.noise.snr_over)
     return Plan(o, name_encoders(o.encoders), find_data(o.sets), distorter)
