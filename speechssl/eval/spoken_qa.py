@@ -25,6 +25,7 @@ from tqdm import tqdm
 
 from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
+from speechssl.bundle import linked
 from speechssl.cascade.confusions import (
     confusions_card,
     fit_confusions,
@@ -99,7 +100,7 @@ from speechssl.results import (
     snr_note,
 )
 from speechssl.stats import Interval, mean_interval, ratio_interval
-from speechssl.systems import default_systems, linked, load_systems
+from speechssl.systems import default_systems, load_systems
 from speechssl.text import answer_tokens, error_metric
 
 if TYPE_CHECKING:

@@ -33,10 +33,10 @@ from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.data import Transcript
 from speechssl.data.asked import LONGEST_QUESTION, read_recording
 from speechssl.errors import InputError, MissingExtra, first_line
+from speechssl.qa import QA, Detail
 from speechssl.report.figures import PALETTE
 from speechssl.report.page import WIDTH, data_uri, encode_audio, envelope, outline, region, ticks
 from speechssl.serve.options import Limits, Serve
-from speechssl.systems import QA, Detail
 from speechssl.timing import RunLength
 from speechssl.units.quality import unit_blocks
 
@@ -302,7 +302,8 @@ def serve(o: Serve) -> dict[str, Any]:
             "no_proxy": ",".join(filter(None, direct)),
         }
         gradio = import_gradio()
-        systems = (o.systems, o.reading.reader, o.language, o.reading.null_threshold)
+        reading = o.reading
+        systems = (o.systems, reading.reader, o.language, reading.null_threshold, o.recogniser)
         answerer = Answerer(o.models, systems, o.limits.timeout)
         page = page_of(answerer, o.conditions, o.limits, Path(folder))
         try:
