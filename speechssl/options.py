@@ -3,8 +3,9 @@ and default.
 
 Every verb has a dataclass in the `options.py` of its room. Its docstring is the verb's help; a field
 made by `argument` is given by position, one made by `option` by name; `group` takes the options of
-another dataclass in. `speechssl.cli.parser` makes a command line of it and calls its `run`. Fields
-without a help are settings of the Python interface alone. Nothing here imports torch.
+another dataclass in. `speechssl.cli.parser` makes a command line of it, and the verb's function
+(`speechssl.cli.verbs`) takes it. Fields without a help are settings of the Python interface alone.
+Nothing here imports torch.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def load_systems(
 
     bf16: the text encoders read under autocast: several times faster on a CPU with AVX512-BF16 or
     AMX, slower on one without. encoder: of these models, where it has been loaded already. errors:
-    of `evaluate confusions`; None: those of the models; seed: of simulated errors. reading: what
+    a confusions.json; None: that of the models; seed: of simulated errors. reading: what
     reads in the systems that read words, which are called after it where it is not that of the
     models: `cascade-ctc+minilm-uncased-squad2`. language: of the speech, for Whisper.
     Raises InputError for a system that there is not, for parts that are missing or do not fit each

@@ -70,8 +70,8 @@ def commands(w: Path) -> Iterator[str]:
         "--stage speechbert"
     )
     yield (
-        f"evaluate confusions {corpus} {w}/errors --models {models} --config {MINISQA} --stage "
-        "confusions"
+        f"python recipes/minisqa/confusions.py {corpus} {w}/errors --models {models} "
+        f"--config {MINISQA} --stage confusions"
     )
     where = f"--models {models} --errors {w}/errors/confusions.json"
     yield (

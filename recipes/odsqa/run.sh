@@ -136,7 +136,7 @@ fi
 
 stage "8 what pinyin is worth: the errors of the CTC head, simulated at several rates, and a paired test at each"
 if [ -n "$(setting simulated)" ]; then
-  speechssl evaluate confusions "$EXP/corpus" "$EXP/errors" --models "$EXP/models/plain" $(with confusions)
+  python recipes/minisqa/confusions.py "$EXP/corpus" "$EXP/errors" --models "$EXP/models/plain" $(with confusions)
   for reader in plain pinyin; do
     speechssl evaluate qa "$EXP/corpus" "$EXP/errors/$reader" --models "$EXP/models/$reader" --errors "$EXP/errors/confusions.json" \
       --systems $(setting simulated) $(with simulated)

@@ -48,7 +48,7 @@ WHISPERS=$(python recipes/whispers.py $(setting whispers))
 for name in ${WHISPERS:+"${SETS[@]}"}; do evaluate "$name" whisper --systems $WHISPERS; done
 
 stage "4 simulated errors, as many as wanted: where text QA falls below DUAL"
-speechssl evaluate confusions "$EXP/espeak" "$EXP/errors" --models "$MODELS" $(with confusions)
+python recipes/minisqa/confusions.py "$EXP/espeak" "$EXP/errors" --models "$MODELS" $(with confusions)
 speechssl evaluate qa "$EXP/espeak" "$EXP/sweep" --models "$MODELS" --errors "$EXP/errors/confusions.json" $(with sweep)
 
 stage "5 comparisons: paired differences, and where the lines cross"

@@ -1,9 +1,7 @@
-"""A model of what a recogniser gets wrong, fitted on its real output, and texts with as many such
-errors as are asked for.
+"""A model of what a recogniser gets wrong, and texts with as many such errors as are asked for.
 
-Words (zh: characters) are aligned with what was recognised (Levenshtein). Kept are, without
-context: for every word how often it was substituted, by what, and how often it was deleted; which
-words were inserted, and how often. To simulate a word error rate,
+It holds, without context: for every word (zh: character) how often it was substituted, by what, and
+how often it was deleted; which words were inserted, and how often. To simulate a word error rate,
 the odds of a word's being substituted are those of the fit times a, those of its being deleted
 times b, where a and b are such
 that the expected rates of this text are what is asked for: words that are hard stay harder than
@@ -20,11 +18,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
-from functools import cache, cached_property, lru_cache
-from itertools import cycle, islice
+from dataclasses import astuple, dataclass, field
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,9 +36,6 @@ MOST = 0.8  # word error rate that can be asked for
 PRIOR = 5.0  # occurrences that a word's rates are drawn towards those of rare words with
 RARE = 3  # occurrences up to which a word is rare
 NEAR = 0.02  # normalised letter distance within which words are equally far
-LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, MOST)  # that the calibration is made at
-# of the calibration: corrections, words simulated in each, words of a text
-_ROUNDS, _WORDS, _TEXT = 3, 6_000, 100
 KIND = "confusions"
 
 # a word, and the index of the reference word it stands at (an insertion: after)
@@ -56,7 +49,7 @@ def spelt_words(text: str, language: str) -> list[str]:
 
 
 @lru_cache(maxsize=100_000)
-def _letters(word: str, language: str) -> str:
+def letters_of(word: str, language: str) -> str:
     """What distances are counted on."""
     return syllables(word) if language_of(language) == "zh" else word
 
@@ -218,9 +211,9 @@ class ConfusionModel:
             return self._drawn(word, confusions.taken_for, first / trusted)
         if ("far", word) not in self.cache:
             others = [w for w in self.vocabulary if w != word]
-            spelling = [_letters(w, self.language) for w in others]
+            spelling = [letters_of(w, self.language) for w in others]
             distances = cdist(
-                [_letters(word, self.language)], spelling, scorer=Levenshtein.normalized_distance
+                [letters_of(word, self.language)], spelling, scorer=Levenshtein.normalized_distance
             )[0]
             self.cache["far", word] = others, distances
         others, distances = self.cache["far", word]
@@ -244,121 +237,6 @@ class ConfusionModel:
             )
         names, cumulated = self.cache["drawn", key]
         return names[min(bisect_right(cumulated, chance * cumulated[-1]), len(names) - 1)]
-
-
-def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> ConfusionModel:
-    """pairs: reference and recognised texts, of one recogniser. Raises InputError where nothing was
-    recognised wrongly."""
-    counts, deleted, inserted, vocabulary = (
-        Counter[str](),
-        Counter[str](),
-        Counter[str](),
-        Counter[str](),
-    )
-    taken_for: dict[str, Counter[str]] = {}
-    for texts in pairs:
-        reference, hypothesis = (spelt_words(text, language) for text in texts)
-        for code in Levenshtein.opcodes(reference, hypothesis):
-            spoken, recognised = (
-                reference[code.src_start : code.src_end],
-                hypothesis[code.dest_start : code.dest_end],
-            )
-            counts.update(spoken)
-            vocabulary.update(recognised)
-            if code.tag == "replace":
-                for a, b in zip(spoken, recognised, strict=True):
-                    taken_for.setdefault(a, Counter())[b] += 1
-            elif code.tag != "equal":
-                deleted.update(spoken)
-                inserted.update(recognised)
-    spelling = {
-        w: _letters(w, language)
-        for w in {*taken_for, *(v for confusions in taken_for.values() for v in confusions)}
-    }
-    distances = sorted(
-        Levenshtein.normalized_distance(spelling[w], spelling[v])
-        for w, others in taken_for.items()
-        for v in others.elements()
-    )
-    rates = counted(pairs, language)
-    if not rates.wer or not counts:
-        raise InputError(
-            f"there is no error in {len(pairs)} recognised texts of {counts.total()} words; give "
-            "more, or another recogniser"
-        )
-    words = {
-        w: WordConfusions(n, deleted[w], dict(sorted(taken_for.get(w, {}).items())))
-        for w, n in sorted(counts.items())
-    }
-    model = ConfusionModel(
-        language,
-        words,
-        dict(sorted(inserted.items())),
-        dict(sorted(vocabulary.items())),
-        tuple(distances),
-        rates,
-    )
-    return replace(model, calibration=_calibrate(model, [a for a, _ in pairs]))
-
-
-def counted(pairs: Sequence[tuple[str, str]], language: str) -> Rates:
-    """The rates of errors as WER counts them (`text.tokens`). pairs: reference and recognised
-    texts."""
-    return _rates([(tokens(a, language), tokens(b, language)) for a, b in pairs])
-
-
-def _rates(coded: Sequence[tuple[list[str], list[str]]]) -> Rates:
-    names, total = (
-        Counter(e.tag for a, b in coded for e in Levenshtein.editops(a, b)),
-        max(sum(len(a) for a, _ in coded), 1),
-    )
-    return Rates(names["replace"] / total, names["delete"] / total, names["insert"] / total)
-
-
-def _calibrate(model: ConfusionModel, references: Sequence[str]) -> tuple[tuple[float, Rates], ...]:
-    """Rates to make so that those asked for are counted: corrected by what is counted on the texts
-    of the fit."""
-    every = list(
-        islice(
-            cycle(word for text in references for word in spelt_words(text, model.language)), _WORDS
-        )
-    )
-    texts = [every[at : at + _TEXT] for at in range(0, len(every), _TEXT)]
-    # many texts come again in the next round
-    coded = cache(lambda words: tokens(" ".join(words), model.language))
-    coded_references = [coded(tuple(words)) for words in texts]
-    targets = [np.array(model.rates.scaled_to(level)) for level in LEVELS]
-    proposed = list(targets)
-    for _ in range(_ROUNDS):
-        rates, names = (
-            [Rates(*each) for each in proposed for _ in texts],
-            [f"{i}" for i in range(len(texts))] * len(LEVELS),
-        )
-        edited = model.errors(texts * len(LEVELS), rates, names, 0)
-        for level, one in enumerate(targets):
-            edits = edited[level * len(texts) : (level + 1) * len(texts)]
-            written = [coded(tuple(w for w, _ in e)) for e in edits]
-            # the errors that were made, which chance has made a little more or fewer than were
-            # wanted
-            first = [{i: w for w, i in reversed(e)} for e in edits]  # what is inserted comes second
-            wrong = sum(
-                w != t[i] for t, each in zip(texts, first, strict=True) for i, w in each.items()
-            )
-            survivors = sum(map(len, first))
-            realised = np.array(
-                [wrong, len(every) - survivors, sum(map(len, edits)) - survivors]
-            ) / max(len(every), 1)
-            proposed[level] = np.maximum(
-                one
-                + realised
-                - np.array(_rates(list(zip(coded_references, written, strict=True)))),
-                0.0,
-            )
-            # no more words wrong than there are
-            proposed[level][:2] *= min(1.0, 0.98 / max(proposed[level][:2].sum(), 1e-9))
-    return tuple(
-        (level, Rates(*map(float, each))) for level, each in zip(LEVELS, proposed, strict=True)
-    )
 
 
 def write_confusions(path: Path | str, model: ConfusionModel, card: Mapping[str, Any]) -> None:
@@ -411,8 +289,8 @@ def read_confusions(path: Path | str) -> ConfusionModel:
             raise ValueError("its calibration is out of order")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{path} is not a model of a recogniser's errors ({error}); fit one with `speechssl "
-            "evaluate confusions`"
+            f"{path} is not a model of a recogniser's errors ({error}); fit one "
+            "(docs/methods.md, The cascade)"
         ) from error
     return model
 

@@ -221,7 +221,7 @@ def load_text(qa: TextQa, name: str) -> CascadeSystem:
 
 
 def load_simulated(qa: TextQa, errors: Path, name: str, seed: int = 0) -> CascadeSystem:
-    """errors: of `evaluate confusions`. name: `cascade-simulated@30` for a word error rate of 30 %;
+    """errors: a confusions.json. name: `cascade-simulated@30` for a word error rate of 30 %;
     InputError for any other."""
     try:
         wer = float(name.removeprefix(f"{SIMULATED}@")) / 100
@@ -234,8 +234,8 @@ def load_simulated(qa: TextQa, errors: Path, name: str, seed: int = 0) -> Cascad
         )
     if not errors.is_file():
         raise InputError(
-            f"{name} needs {errors}, which does not exist; fit it with `speechssl "
-            "evaluate confusions`"
+            f"{name} needs {errors}, which does not exist; fit one (docs/methods.md, The cascade) "
+            "and give it with --errors"
         )
     card = {
         "reads": (f"text with {name.removeprefix('cascade-')}"),

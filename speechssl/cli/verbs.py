@@ -11,7 +11,7 @@ class Verb(NamedTuple):
     """A function that takes the dataclass of its options, both as module:name below speechssl."""
 
     options: str
-    function: str = ""
+    function: str
 
 
 GROUPS = {  # first words of verbs -> what these are about
@@ -87,7 +87,6 @@ VERBS = {
     "evaluate predictions": Verb("eval.options:Predictions", "eval.spoken_qa:evaluate_predictions"),
     "evaluate robustness": Verb("eval.options:Robustness", "eval.robustness:evaluate_robustness"),
     "evaluate choice": Verb("eval.options:Choice", "eval.spoken_qa:evaluate_choice"),
-    "evaluate confusions": Verb("eval.options:Confusions", "eval.spoken_qa:evaluate_confusions"),
     "compare": Verb("report.options:Compare", "report.comparison:compare_systems"),
     "superb run": Verb("superb.options:Superb", "eval.superb:evaluate_superb"),
     "superb speed": Verb("superb.options:SuperbSpeed", "eval.superb:time_superb"),
@@ -108,7 +107,7 @@ def function_of(options: Any) -> Callable[[Any], Any]:
     """What is called with these options of a verb; what it returns is what --json prints."""
     place = f"{type(options).__module__.removeprefix('speechssl.')}:{type(options).__name__}"
     verb = next(verb for verb in VERBS.values() if verb.options == place)
-    return _named(verb.function) if verb.function else lambda options: options.run()
+    return _named(verb.function)
 
 
 def _named(place: str) -> Any:

@@ -63,8 +63,8 @@ class Qa(Conditions):
     cascade-MODEL (of Hugging Face), speechbert, speechbert-aligned (words
     segmented by the manifest's times, an upper bound).
     Without audio: text (text QA on the reference text, the topline), cascade-given (on the corpus's
-    own transcripts), cascade-simulated@30 (on the text with simulated errors at a WER of 30 %, see
-    `evaluate confusions`).
+    own transcripts), cascade-simulated@30 (on the text with simulated errors at a WER of 30 %, of
+    the kinds in --errors).
     For recordings of many windows: dual@5, cascade-ctc@5 and the like read only the 5 windows that
     share most with the question. With --reader, a question-answering model of Hugging Face reads
     the words; text-qa/ in --models may be one, too.
@@ -172,40 +172,6 @@ class Predictions:
     condition: str = option("clean", f"{CONDITION}, under which the system answered")
     split: str = option("test", SPLIT)
     seed: Whole = option(0, "seed of the bootstrap")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Confusions:
-    """fit the error model of a recogniser (confusions.json), to simulate transcripts with any error
-    rate
-
-    It is fitted on the output of a recogniser for a split that is not used for testing. `evaluate
-    qa` reads it for systems such as cascade-simulated@30: text QA on the reference text with errors
-    of this kind at a WER of 30 %.
-
-      speechssl evaluate confusions corpus exp/errors --models exp/models --recogniser ctc \\
-        --split dev
-      speechssl evaluate qa corpus exp/sweep \\
-        --systems text cascade-simulated@10 cascade-simulated@30 --conditions clean \\
-        --errors exp/errors/confusions.json
-    """
-
-    corpus: Path = argument("prepared corpus")
-    out: Path = argument("folder for confusions.json")
-    models: str = option("people-en", "shipped set or model folder of the recogniser")
-    recogniser: str = option(
-        "ctc",
-        "recogniser: ctc, ctc-NAME, ctc-greedy (without its n-gram), a MODEL of "
-        "Hugging Face, or given: the corpus's "
-        "own transcripts",
-    )
-    split: str = option("dev", "split of the corpus: any except test")
-    passages: Count | None = option(None, "use only the first N passages")
-    condition: str = option("clean", f"{CONDITION}, of the recordings")
-    snr_over: SnrOver = option("active", SNR_OVER)
-    seed: Whole = option(0, "seed of the noise")
-    device: str = option("auto", DEVICE)
-    workers: Count = option(2, "number of threads")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,5 @@
 """Spoken question answering and multiple choice: systems x conditions on the questions of a split;
-imported answers; error models.
+imported answers.
 
 Every system under every condition leaves `predictions/<system>/<condition>.json` and
 `scores/<system>/<condition>.jsonl`, a line a question for `compare`; `eval.run` has the loop.
@@ -26,15 +26,10 @@ from tqdm import tqdm
 from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.bundle import linked
-from speechssl.cascade.confusions import (
-    confusions_card,
-    fit_confusions,
-    read_confusions,
-    write_confusions,
-)
-from speechssl.cascade.data import Recogniser, Transcript
+from speechssl.cascade.confusions import confusions_card
+from speechssl.cascade.data import Transcript
 from speechssl.cascade.readers import find_reader, reader_suffix
-from speechssl.cascade.system import SIMULATED, CascadeSystem, load_recogniser
+from speechssl.cascade.system import SIMULATED, CascadeSystem
 from speechssl.data.files import load_json
 from speechssl.data.records import (
     TOLERANCE,
@@ -50,9 +45,8 @@ from speechssl.data.records import (
     training_data,
     unit_of,
 )
-from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, report_set_aside
-from speechssl.eval.options import Choice, Conditions, Confusions, Predictions, Qa
+from speechssl.eval.options import Choice, Conditions, Predictions, Qa
 from speechssl.eval.run import (
     Encoded,
     Encoding,
@@ -64,7 +58,6 @@ from speechssl.eval.run import (
 from speechssl.eval.scores import choice_lines, error_type, question_lines, write_lines
 from speechssl.io import (
     alone,
-    differing,
     hash_files,
     hash_json,
     model_folder,
@@ -116,7 +109,6 @@ CLEAN = parse_condition("clean")
 # is not ours has no more.
 METRICS = ("ff1", "aos", "em", "f1")
 FIELDS = ("text", "start", "end")  # of an imported answer
-GIVEN = "given"  # the transcripts that the corpus brings along
 IMPORTED = "imported"  # in the card of a system that is not ours
 
 
@@ -177,8 +169,7 @@ def _evaluate_models(o: Qa, folder: Path) -> str:
         if card.get("data") == data_hash(o.corpus, o.split):
             raise InputError(
                 f"{path} was fitted on {o.corpus / o.split} itself, which is the evaluation "
-                "data; fit errors on another split "
-                "(`speechssl evaluate confusions`) and give them with --errors"
+                "data; give --errors that were fitted on another split"
             )
     loaded = load_systems(
         folder,
@@ -1100,88 +1091,3 @@ def _check_seconds(file: Path, answers: Mapping[str, Mapping[str, Any]], data: C
             sentence if advice else (f"{sentence}; give seconds from where the recording begins")
         )
     tqdm.write(sentence, file=sys.stderr)
-
-
-# ---- the confusions of a recogniser, fitted on a split that nothing is tested on
-
-
-def evaluate_confusions(o: Confusions) -> dict[str, Any]:
-    """Fit the error model, print its rates, and return them with its card. Raises InputError as
-    `fit_on_corpus` does."""
-    print(fit_on_corpus(o))
-    path = o.out / "confusions.json"
-    rates = read_confusions(path).rates._asdict()
-    return {"out": str(path), "card": confusions_card(path), "rates": rates}
-
-
-def fit_on_corpus(o: Confusions) -> str:
-    """Fit `o.out`/confusions.json on a recogniser's transcripts of passages and questions; returns
-    its error rates, as a sentence.
-
-    A model of the same recogniser, data and settings is left alone. Recordings that cannot be read
-    are set aside and reported. Raises InputError for a test split, recordings without reference
-    texts, or a recogniser that makes no errors.
-    """
-    where = o.corpus / o.split
-    if "test" in o.split:  # verified_test, too
-        raise InputError(
-            f"errors cannot be fitted on {where}, the test data of the systems; give --split dev"
-        )
-    data, parsed = (
-        first_passages(load_corpus(o.corpus, o.split), o.passages),
-        parse_condition(o.condition),
-    )
-    distorter = Distorter(o.seed, snr_over=o.snr_over)
-    every: list[Passage | Question] = [*data.passages.values(), *data.questions]
-    records = {r.id: r for r in every if r.text}
-    if o.recogniser == GIVEN and not any(r.transcript for r in every):
-        raise InputError(
-            f"{where} has no transcripts, which --recogniser given needs; give another --recogniser"
-        )
-    if o.recogniser != GIVEN and not any(r.audio for r in every):
-        raise InputError(
-            f"{where} has no recordings for {o.recogniser}; prepare the corpus with "
-            "--speak, or give another corpus"
-        )
-    recogniser: Recogniser | None = None
-    if o.recogniser != GIVEN:
-        folder = model_folder(o.models)
-        recogniser = load_recogniser(folder, o.recogniser, shared_encoder(folder), data.language)
-    card: dict[str, Any] = {
-        "corpus": o.corpus.resolve().name,
-        "split": o.split,
-        "data": data_hash(o.corpus, o.split),
-    }
-    source = recogniser.card if recogniser else {"asr": GIVEN}
-    card |= {"asr": o.recogniser, "recogniser": source["asr"], "passages": len(data.passages)}
-    card |= {"asr_weights": source.get("asr_weights")}
-    card |= {"condition": parsed.label, **distorter.card(parsed)}
-    path = o.out / "confusions.json"
-    if path.is_file() and not differing(confusions_card(path), card):
-        return f"{path} is there already"
-    if recogniser is None:
-        texts = {i: r.transcript for i, r in records.items() if r.transcript}
-    else:
-        transcribe = recogniser.transcribe
-        transcribed = encode_recordings(
-            records,
-            lambda i: read_audio(data.path(records[i])),
-            lambda samples, i: distorter.apply(samples, parsed, i),
-            {o.recogniser: Encoding(lambda _, samples: transcribe(samples).text)},  # type: ignore[arg-type]
-            o.workers,
-            f"{recogniser.name} transcribes",
-        )[o.recogniser]
-        report_set_aside(transcribed.failed, recogniser.name)
-        texts = transcribed.features
-    if not texts:
-        raise InputError(
-            f"{where} has no record with both a reference text and a transcript; name another split"
-        )
-    model = fit_confusions(
-        [(records[i].text, text) for i, text in texts.items()],
-        next(iter(records.values())).language,
-    )
-    write_confusions(path, model, card)
-    rates = zip(model.rates, ("substituted", "deleted", "inserted"), strict=True)
-    mix = ", ".join(f"{100 * rate:.1f} % {name}" for rate, name in rates)
-    return f"{path}: {len(texts)} texts with a WER of {100 * model.rates.wer:.1f} % ({mix})"

@@ -351,7 +351,7 @@ def test_errors_of_mandarin_are_for_all_that_is_mandarin(language):
 
 
 def test_errors_that_were_not_fitted_are_asked_for():
-    with pytest.raises(InputError, match=r"confusions\.json, which does not exist; fit it with"):
+    with pytest.raises(InputError, match=r"confusions\.json, which does not exist; fit one"):
         load_systems(model_folder("people-en"), ["cascade-simulated@30"])
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from recipes.minisqa.confusions import Confusions
 from recipes.minisqa.retrieval import Retrieval
 from recipes.superb.minisuperb import MiniSuperb
 from speechssl.cli import VERBS, config_of
@@ -28,6 +29,7 @@ FILES = [
 IN_FUNCTIONS = {"minisqa": {"train dual"}, "robustness": {"superb run"}}
 PYTHON = {"multilingual"}  # sections of a script of the recipe
 PROGRAMS = {  # that are given a section, and their options
+    "recipes/minisqa/confusions.py": Confusions,
     "recipes/minisqa/retrieval.py": Retrieval,
     "recipes/superb/minisuperb.py": MiniSuperb,
     "tests/corpora/make.py": Miniature,

@@ -1,0 +1,245 @@
+"""The error model of a recogniser: simulated errors are as many as asked for, of the kinds of the
+fit, and nested in each other; and the program that fits it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from recipes.minisqa import confusions
+from recipes.minisqa.confusions import Confusions, count_errors, fit_confusions, fit_recogniser
+from speechssl.cascade.confusions import read_confusions, spelt_words
+from speechssl.cascade.data import TimedWord, Transcript
+from speechssl.errors import InputError
+from speechssl.metrics import word_error_rate
+
+from ..files import change_lines, refused, write_corpus
+
+EASY = "the of in is at was and a it by".split()
+HARD = [
+    f"{a}{b}{c}"
+    for a in ("bar", "cor", "del", "fen", "gol")
+    for b in ("mi", "to", "ra", "lu")
+    for c in ("n", "ck", "sh", "lt")
+]
+
+
+def text(words, seed):
+    rng = random.Random(seed)
+    return " ".join(rng.choice(EASY if rng.random() < 0.5 else HARD) for _ in range(words))
+
+
+def misheard(reference, rng):
+    """Hard words lose a letter in a third of the cases, easy ones vanish in a tenth, and "uh" comes
+    in."""
+    spoken = []
+    for word in reference.split():
+        if word in EASY and rng.random() < 0.1:
+            continue
+        at = rng.randrange(len(word))
+        spoken.append(word[:at] + word[at + 1 :] if word in HARD and rng.random() < 0.33 else word)
+        spoken += ["uh"] if rng.random() < 0.03 else []
+    return " ".join(spoken)
+
+
+@pytest.fixture(scope="module")
+def model():
+    rng = random.Random(0)
+    return fit_confusions([(t, misheard(t, rng)) for t in (text(200, i) for i in range(20))], "en")
+
+
+@pytest.fixture(scope="module")
+def references():
+    return [text(250, f"test {i}") for i in range(40)]
+
+
+@pytest.mark.parametrize("wer", [0.05, 0.3, 0.6])
+def test_as_many_words_err_as_are_asked_for_in_the_shares_of_the_fit(model, references, wer):
+    simulated = [
+        " ".join(w for w, _ in model.simulate(spelt_words(t, "en"), wer, f"p{i}"))
+        for i, t in enumerate(references)
+    ]
+    assert word_error_rate(references, simulated).rate == pytest.approx(wer, abs=0.01)
+    found = count_errors(list(zip(references, simulated, strict=True)), "en")
+    for kind in ("substituted", "deleted", "inserted"):
+        assert getattr(found, kind) / found.wer == pytest.approx(
+            getattr(model.rates, kind) / model.rates.wer, abs=0.04
+        )
+
+
+def test_what_comes_in_does_not_change_what_a_word_is_taken_for(model):
+    """ "drawn" was once taken for the name under which the words to insert are kept."""
+    fresh = replace(model, cache={})
+    fresh.simulate(EASY * 50, 0.6, "insertions")
+    assert fresh.simulate(["drawn"] * 20, 0.6, "p") == replace(model, cache={}).simulate(
+        ["drawn"] * 20, 0.6, "p"
+    )
+
+
+def test_words_that_were_misheard_often_are_misheard_more_often(model, references):
+    words = [w for t in references for w in spelt_words(t, "en")]
+    kept = {i for spoken, i in model.simulate(words, 0.2, "p") if spoken == words[i]}
+    hard, easy = ([i in kept for i, w in enumerate(words) if w in some] for some in (HARD, EASY))
+    assert sum(hard) / len(hard) < sum(easy) / len(easy) - 0.1
+
+
+def test_known_confusions_come_again_and_unknown_words_are_taken_for_similar_ones(model):
+    known = dict(model.words["barmin"].taken_for)
+    taken = [model.simulate(["barmin"] * 50, 0.4, f"p{i}") for i in range(10)]
+    wrong = [w for some in taken for w, _ in some if w not in ("barmin", "uh")]
+    assert sum(w in known for w in wrong) > len(wrong) / 3
+    strange = [
+        w
+        for i in range(10)
+        for w, _ in model.simulate(["barminx"] * 50, 0.5, f"p{i}")
+        if w not in ("barminx", "uh")
+    ]
+    assert strange and set(strange) <= set(model.vocabulary)
+    assert sum("arm" in w or w.startswith("bar") for w in strange) > len(strange) / 2
+
+
+def test_errors_at_a_low_rate_are_among_those_at_a_higher_one(model, references):
+    words = spelt_words(references[0], "en")
+    low, high = (
+        {i for spoken, i in model.simulate(words, wer, "p") if spoken == words[i]}
+        for wer in (0.1, 0.4)
+    )
+    assert high < low
+
+
+def test_the_seed_and_the_name_of_a_text_decide(model, references):
+    words = spelt_words(references[0], "en")
+    assert (
+        model.simulate(words, 0.3, "p", 0)
+        != model.simulate(words, 0.3, "p", 1)
+        != model.simulate(words, 0.3, "q", 1)
+    )
+
+
+@pytest.mark.slow
+def test_chinese_errs_by_character():
+    rng = random.Random(0)
+    characters = "臺北市是一個大的城有很多人住在這裡山水天地"
+    texts = ["".join(rng.choice(characters) for _ in range(300)) for _ in range(12)]
+    outputs = [
+        "".join(
+            rng.choice(characters) if rng.random() < 0.2 else c for c in t if rng.random() > 0.05
+        )
+        for t in texts
+    ]
+    model = fit_confusions(list(zip(texts, outputs, strict=True)), "zh-TW")
+    spoken = [
+        "".join(w for w, _ in model.simulate(spelt_words(t, "zh"), 0.3, f"{i}"))
+        for i, t in enumerate(texts)
+    ]
+    # of 3,600 characters
+    assert word_error_rate(texts, spoken, "zh").rate == pytest.approx(0.3, abs=0.025)
+
+
+@pytest.mark.slow
+def test_a_chinese_character_that_the_fit_has_not_seen_is_taken_for_one_that_sounds_alike():
+    pytest.importorskip("pypinyin")
+    alike = {"是": "事", "市": "式", "城": "成", "人": "仁", "在": "再"}
+    texts = ["是市城人在" * 40] * 5
+    outputs = ["".join(alike[c] if i % 4 == 0 else c for i, c in enumerate(t)) for t in texts]
+    # words that may be said, too, of which one only sounds like the unseen 工
+    outputs[0] += "公山水天地大小"
+    texts[0] += "公山水天地大小"
+    model = fit_confusions(list(zip(texts, outputs, strict=True)), "zh")
+    spoken = [w for i in range(30) for w, _ in model.simulate(["工"] * 10, 0.5, f"{i}")]
+    assert set(spoken) == {"工", "公"} and spoken.count("公") > 100
+
+
+@pytest.mark.slow
+def test_fits_of_nothing_of_deletions_alone_and_of_an_empty_reference(monkeypatch):
+    monkeypatch.setattr(confusions, "WORDS", 600)  # of the calibration
+    refused("no error in 1 recognised texts", fit_confusions, [("the boat", "the boat")], "en")
+    assert fit_confusions([("", "uh"), ("barmin", "armin")], "en").inserted == {"uh": 1}
+    model = fit_confusions([("a red boat", "")], "en")
+    spoken = [w for i in range(50) for w, _ in model.simulate(["red", "boat"], 0.4, f"p{i}")]
+    assert set(spoken) == {"red", "boat"} and len(spoken) == pytest.approx(60, abs=12)
+
+
+@pytest.fixture
+def transcribed(tmp_path, monkeypatch):
+    """Two passages and a question; one passage has the corpus's own transcript. Errors are
+    calibrated at one rate alone."""
+    monkeypatch.setattr(confusions, "LEVELS", confusions.LEVELS[-1:])
+    first = {
+        "id": "p0",
+        "seconds": 1.0,
+        "text": ("a red boat sails"),
+        "transcript": "a red goat sails",
+    }
+    passages, asked = (
+        [first, {"id": "p1", "seconds": 1.0, "text": "two cats"}],
+        {"id": "q0", "seconds": 1.0, "text": "what sails"},
+    )
+    return write_corpus(
+        tmp_path / "corpus", "dev", passages=passages, questions=[asked | {"passage": "p0"}]
+    )
+
+
+class Failing:
+    name, card = "failing", {"asr": "0123"}
+
+    def transcribe(self, samples):
+        return Transcript((TimedWord("goat", 0, 1, 1), TimedWord("sails", 0, 1, 1)))
+
+
+@pytest.mark.slow
+def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(
+    transcribed, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(confusions, "shared_encoder", lambda folder: None)
+    monkeypatch.setattr(confusions, "load_recogniser", lambda *_: Failing())
+    (transcribed / "dev/audio/p1.flac").write_bytes(b"no audio")
+    options = Confusions(corpus=transcribed, out=tmp_path / "out", workers=1)
+    found = fit_recogniser(options)
+    assert sum(found["rates"].values()) == pytest.approx(2 / 3)
+    printed = capsys.readouterr()
+    assert "2 texts with a WER of 66.7 %" in printed.out
+    assert "set aside p1" in printed.err
+    model = read_confusions(tmp_path / "out" / "confusions.json")
+    assert model.words["what"].taken_for == {"goat": 1} and model.words["a"].count == 1
+    assert fit_recogniser(options) == found
+    assert "there already" in capsys.readouterr().out
+    fit_recogniser(replace(options, seed=1))
+    assert "2 texts" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_transcripts_of_the_corpus_will_do(transcribed, tmp_path):
+    options = Confusions(corpus=transcribed, out=tmp_path, models="none", recogniser="given")
+    assert fit_recogniser(options)["rates"] == {
+        "substituted": 0.25,
+        "deleted": 0.0,
+        "inserted": 0.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"split": "test-wer44"}, "cannot be fitted on .*test.* give --split dev"),
+        ({"split": "verified_test"}, "cannot be fitted on .*test.* give --split dev"),
+        (
+            {"recogniser": "given"},
+            "dev has no transcripts, which --recogniser given needs; give another --recogniser$",
+        ),
+        # before it is loaded
+        ({"recogniser": "ctc"}, "dev has no recordings for ctc; prepare the corpus with --speak"),
+    ],
+)
+def test_another_split_than_the_test_and_recordings_or_transcripts_are_needed(
+    transcribed, tmp_path, capsys, options, message
+):
+    for path in (transcribed / "dev").glob("*.jsonl"):
+        change_lines(path, {"audio": "", "seconds": 0.0, "transcript": ""})
+    with pytest.raises(InputError, match=message):
+        fit_recogniser(
+            Confusions(corpus=transcribed, out=tmp_path / "out", models="none", **options)
+        )
+    assert not (tmp_path / "out").exists() and capsys.readouterr().err == ""
