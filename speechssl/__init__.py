@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from speechssl.encoders.load import load_encoder
     from speechssl.errors import InputError
     from speechssl.io import push_to_hub
-    from speechssl.systems import QA, answer
+    from speechssl.qa import QA, answer
     from speechssl.units.kmeans import load_codebook
 
 
@@ -29,9 +29,9 @@ _HOMES = {
     "Cascade": "speechssl.api",
     "Dual": "speechssl.api",
     "InputError": "speechssl.errors",
-    "QA": "speechssl.systems",
+    "QA": "speechssl.qa",
     "Units": "speechssl.api",
-    "answer": "speechssl.systems",
+    "answer": "speechssl.qa",
     "evaluate": "speechssl.api",
     "load_codebook": "speechssl.units.kmeans",
     "load_encoder": "speechssl.encoders.load",

@@ -141,7 +141,7 @@ class Cascade:
     """Speech recognition, then question answering on the words."""
 
     def __init__(self, recogniser: str, reader: Path | str, language: str = "en") -> None:
-        """recogniser: a CTC or Whisper model of Hugging Face, or pocketsphinx; a CTC head reads its
+        """recogniser: a CTC or Whisper model of Hugging Face; a CTC head reads its
         own encoder, for which there is `from_pretrained`. reader: a question-answering model of
         Hugging Face, or text QA.
 

@@ -4,7 +4,6 @@ to."""
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,7 @@ from speechssl.cascade.system import CascadeSystem
 from speechssl.cli import main
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
-from speechssl.io import model_folder
-from speechssl.systems import Detail, best_systems, check_language
+from speechssl.qa import Detail, check_language
 
 from .files import refused, write_checkpoint
 
@@ -341,52 +339,21 @@ def test_systems_are_loaded_once_and_cascades_read_texts_as_well(
     ]
 
 
-def test_the_best_that_is_there(
+def test_nothing_is_searched_and_what_people_need_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
-    assert best_systems(model_folder()) == (["dual", "cascade-ctc"], None)
-    speechssl.QA(systems="dual")
-    assert "synthesised speech" not in capsys.readouterr().err
-    speechssl.QA()
-    missing = (
-        "add a cascade; it takes a recogniser (`speechssl models get whisper-base`) and a "
-        "reader of real questions"
-    )
-    assert missing in capsys.readouterr().err
-    reader, name = (
-        {"architectures": ["BertForQuestionAnswering"], "hidden_size": 8},
-        "deepset/minilm-uncased-squad2",
-    )
-    write_checkpoint(tmp_path / name, reader, readme="---\nlanguage: en\n---\n")  # a reader alone
-    assert best_systems(model_folder()) == (["dual", "cascade-ctc"], None)
-    speechssl.QA()
-    assert (
-        "it takes a recogniser (`speechssl models get whisper-base`).\n"
-    ) in capsys.readouterr().err
-    shutil.rmtree(tmp_path / name)
     whisper = {"model_type": "whisper", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1}
     write_checkpoint(tmp_path / "openai/whisper-tiny.en", whisper)
-    (tmp_path / "openai/whisper-tiny.en/generation_config.json").write_text(
-        '{"alignment_heads": [[0, 0]]}'
-    )
-    # no reader of real questions
-    assert best_systems(model_folder()) == (["dual", "cascade-openai/whisper-tiny.en"], None)
-    assert best_systems(model_folder(), "en", "mine") == (
-        ["cascade-openai/whisper-tiny.en", "dual"],
-        "mine",
-    )
-    assert set(speechssl.QA().about) == {"dual", "cascade-ctc"}  # for nobody can load it
-    line, missing = capsys.readouterr().err.splitlines()
-    assert (
-        line.startswith("openai/whisper-tiny.en is left out: cannot load the weights")
-        and "it takes a recogniser" in missing
-    )
-    refused("cannot load the weights", speechssl.QA, systems=["cascade-openai/whisper-tiny.en"])
-    write_checkpoint(tmp_path / name, reader)
-    assert best_systems(model_folder()) == (["cascade-openai/whisper-tiny.en", "dual"], name)
-    # which `QA` refuses: they know English alone
-    assert best_systems(model_folder(), "zh") == (["dual", "cascade-ctc"], None)
+    monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
+    speechssl.QA(systems="dual")
+    assert "synthesised speech" not in capsys.readouterr().err
+    assert [*speechssl.QA().about] == ["dual", "cascade-ctc"]
+    said = capsys.readouterr().err
+    assert "name a recogniser (--recogniser openai/whisper-base" in said
+    assert "--reader deepset/minilm-uncased-squad2" in said
+    named = "openai/whisper-tiny.en"
+    refused("cannot load the weights", speechssl.QA, recogniser=named)
+    refused("cannot load the weights", speechssl.QA, systems=[f"cascade-{named}"])
     refused("dual was trained on the language en, not on zh", speechssl.QA, language="zh")
 
 

@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parents[1] / "docs/notebooks"
 SHOWN = {
     "dual_in_20_lines": [
         ("table.round(2)", "mean F1 of the time spans"),
-        ("display(Audio", "audio"),
+        ("    Audio(", "audio"),
         ("cascade.transcribe", " s"),
     ],
     "robustness_of_two_encoders": [

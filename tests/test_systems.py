@@ -14,17 +14,18 @@ import torch
 
 from speechssl import systems
 from speechssl.audio import SAMPLE_RATE
+from speechssl.bundle import bundle, linked
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.cli import main
 from speechssl.data.records import Passage, Question, Span
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import SharedEncoder
-from speechssl.errors import InputError
 from speechssl.io import differing, model_folder, read_json, write_json
 from speechssl.options import Parts
+from speechssl.qa import QA
 from speechssl.report.build import evaluated_split
 from speechssl.results import read_rows
-from speechssl.systems import QA, bundle, linked, load_systems
+from speechssl.systems import load_systems
 from speechssl.units.kmeans import Codebook, load_codebook
 
 from .files import change_json, change_lines, refused
@@ -186,8 +187,9 @@ def test_recognisers_of_their_own_need_no_encoder(models: Path, monkeypatch: pyt
     monkeypatch.setattr(systems, "load_recogniser", lambda *_: other)
     whisper, text = load_systems(models, ["cascade-openai/whisper-base", "text"])
     assert (whisper.name, text.name) == ("cascade-whisper-base", "text")
-    assert all(map(systems.needs_encoder, ("dual@5", "cascade-ctc-small", "speechbert")))
-    assert not systems.needs_encoder("cascade-pocketsphinx")
+    heard = [systems.parse_system(name) for name in ("dual@5", "cascade-ctc-small", "speechbert")]
+    assert all(system.needs_encoder for system in heard)
+    assert not systems.parse_system("cascade-openai/whisper-base").needs_encoder
 
 
 def test_one_array_is_encoded_once(encoder, monkeypatch):
@@ -240,17 +242,6 @@ def test_systems_that_read_few_windows_say_so():
     for whole, few in pairs:
         assert (whole.retrieve, few.retrieve) == (None, 1)
     assert [few.ngram for _, few in pairs] == [3, 1]
-
-
-def test_the_first_that_loads_is_taken_and_those_before_it_get_a_line_each(capsys) -> None:
-    def load(name: str) -> str:
-        if name == "c":
-            return "loaded"
-        raise InputError("broken\nat 1") if name == "a" else PermissionError("locked")
-
-    assert systems._first_that_loads(["a", "b", "c", "d"], load) == {"c": "loaded"}
-    assert capsys.readouterr().err == "a is left out: broken\\nat 1\nb is left out: locked\n"
-    assert systems._first_that_loads(["a"], load) == systems._first_that_loads([], load) == {}
 
 
 # ---- a folder of models from its parts: copied, or linked for one evaluation

@@ -41,7 +41,6 @@ speechssl evaluate qa "$EXP/corpus" "$EXP" --systems $SYSTEMS $FAST
 # words and sentences that the models did not learn from
 speechssl prepare minisqa "$EXP/held-out/corpus" --held-out --test-passages "${HELD_OUT_PASSAGES:-10}" --seed "$SEED"
 speechssl evaluate qa "$EXP/held-out/corpus" "$EXP/held-out" --systems $SYSTEMS $FAST --conditions clean
-speechssl evaluate qa "$EXP/corpus" "$EXP" --systems cascade-pocketsphinx $FAST --conditions clean pink@5 --passages "${SPHINX_PASSAGES:-6}"
 
 # recognisers of real speech, where they are on this machine (`speechssl models get whisper-base`); they take seconds a recording
 WHISPERS=$(python "$(dirname "$0")/../whispers.py" openai/whisper-tiny.en openai/whisper-base)

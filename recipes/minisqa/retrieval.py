@@ -80,7 +80,7 @@ class Retrieval(Conditions):
     Methods: bm25 and tfidf (shared words; zh: characters; with @N n-grams of N letters; of units
     n-grams, 3 without @N), embeddings (cosines of averaged vectors of a text encoder, of units of
     those of dual/ in --models; the best window of N tokens counts, 254 without @N).
-    Sources: units, ctc, ctc-NAME, pocketsphinx, MODEL (of Hugging Face). Without audio, in the
+    Sources: units, ctc, ctc-NAME, MODEL (of Hugging Face). Without audio, in the
     condition clean alone: text (the reference), given (the corpus's own transcripts). Conditions
     are those of `evaluate qa`.
 

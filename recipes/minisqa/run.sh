@@ -56,7 +56,6 @@ stage "8 evaluation on unseen voices, passages and values"
 speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with evaluate)
 speechssl evaluate qa "$EXP/held-out/corpus" "$EXP/held-out" --models "$MODELS" $(with evaluate)
 speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with assignments) # and the two of equal steps
-speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" $(with pocketsphinx)
 WHISPERS=$(python recipes/whispers.py $(setting whispers))
 [ -z "$WHISPERS" ] || speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" --systems $WHISPERS $(with whispers)
 python recipes/minisqa/retrieval.py "$EXP/corpus" "$EXP/retrieval" --models "$MODELS" $(with retrieval) # the passage among all of them

@@ -2,6 +2,6 @@
 
 data: timed words, recognisers, long recordings in pieces, training examples. model: CTC head,
 greedy decoding, alignment, recogniser. decode: beam search with an n-gram model. engines: Hugging
-Face and PocketSphinx (sphinx: its process). confusions: simulated errors. train: the CTC head, and
-the reader of words. system: what answers questions.
+Face's. confusions: simulated errors. train: the CTC head, and the reader of words. system: what
+answers questions.
 """

@@ -560,11 +560,6 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
     Raises InputError for a recogniser that cannot align, or not in this language.
     """
     language = language_of(language)
-    if recogniser == "pocketsphinx":
-        raise InputError(
-            "pocketsphinx does not align; give --recogniser ctc, or a CTC or "
-            "Whisper model of Hugging Face"
-        )
     if is_ctc_head(recogniser):
         head = load_recogniser(folder := model_folder(models), recogniser, shared_encoder(folder))
         assert isinstance(head, CtcRecogniser)

@@ -1,25 +1,18 @@
-"""Recognisers that are not ours: Hugging Face checkpoints with word times, and PocketSphinx with
-its bundled US-English model.
+"""Recognisers of Hugging Face, CTC models and Whisper, with word times.
 
 Word times come from the frames of the likeliest path of a CTC model on raw samples (wav2vec 2.0,
 HuBERT, WavLM and their kin), and from Whisper's cross-attention (`return_token_timestamps`). Texts
-come as the model spells them, with its case and
-punctuation. PocketSphinx makes many errors: the bad end of a cascade.
+come as the model spells them, with its case and punctuation.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 import logging
 import re
-import subprocess
-import sys
-import weakref
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +32,11 @@ from speechssl.cascade.data import TimedWord, Transcript, check_samples, transcr
 from speechssl.cascade.model import greedy_spans, timed_words
 from speechssl.dual.system import device_of
 from speechssl.encoders.hubert import for_inference
-from speechssl.errors import InputError, MissingExtra
+from speechssl.errors import InputError
 from speechssl.io import WEIGHTS, checkpoint_folder, hash_files
 from speechssl.timing import FrameGrid
 
-SAMPLE_RATE = 16_000  # Hz, of the checkpoints and of PocketSphinx's bundled model
+SAMPLE_RATE = 16_000  # Hz, of the checkpoints
 CTC_LONGEST = 20.0  # seconds at once: attention costs the square of the length
 WHISPER_LONGEST = 30.0  # seconds: the window Whisper was trained on (arXiv 2212.04356, section 2.2)
 # There is no speech where Whisper says so with at least this probability and gives its own words at
@@ -383,114 +376,3 @@ def _extractor(source: str) -> Any:
             f"for {SAMPLE_RATE} Hz"
         )
     return extractor
-
-
-LONGEST = 20.0  # seconds decoded at once: time and memory grow with an utterance's lattice
-_ALTERNATE = re.compile(r"\(\d+\)$")  # "the(2)" is the second pronunciation of "the"
-_FILLER = re.compile(r"^(<.*>|\[.*\]|\+\+.*\+\+)$")  # <s>, <sil>, [NOISE], ++UM++
-
-
-# Options of the decoder, under PocketSphinx's own names. Left out is what costs most and helps
-# least: the second pass, over the words that the first found (fwdflat), and most of the 30,000 HMMs
-# active in a frame. The third pass gives the confidences.
-DECODER = {
-    "fwdflat": False,
-    "bestpath": True,
-    "maxhmmpf": 3000,
-    "topn": 4,
-    "ds": 1,
-    "beam": 1e-48,
-    "pbeam": 1e-48,
-    "wbeam": 7e-29,
-}
-
-
-class PocketSphinxRecogniser:
-    """English only, in as many processes as threads ask at once: PocketSphinx holds Python's lock
-    while it decodes.
-
-    Raises MissingExtra without the package, InputError for settings that the decoder refuses.
-    """
-
-    name = "pocketsphinx"
-
-    def __init__(self) -> None:
-        if find_spec("pocketsphinx") is None:
-            raise MissingExtra("recognition with PocketSphinx", "pocketsphinx")
-        self.card: Mapping[str, Any] = {"asr": "pocketsphinx en-us"}
-        self._idle = [_Decoder()]
-
-    def transcribe(self, samples: np.ndarray) -> Transcript:
-        """samples: (N,) float32 at 16 kHz. The words depend on these samples alone, not on what was
-        decoded before."""
-        return Transcript(
-            transcribe_pieces(check_samples(samples), LONGEST, SAMPLE_RATE, self._decode)
-        )
-
-    def _decode(self, samples: np.ndarray) -> list[TimedWord]:
-        try:
-            decoder = self._idle.pop()
-        except IndexError:
-            decoder = _Decoder()
-        segments = decoder.segments(samples)
-        self._idle.append(decoder)
-        return [
-            TimedWord(
-                _ALTERNATE.sub("", word),
-                first / decoder.frame_rate,
-                (last + 1) / decoder.frame_rate,
-                min(probability, 1.0),
-            )
-            for word, first, last, probability in segments
-            if not _FILLER.match(word)
-        ]
-
-
-class _Decoder:
-    """A process that decodes one utterance at a time (`sphinx.py`). It ends with this object, or
-    where its input does."""
-
-    def __init__(self) -> None:
-        program = [sys.executable, "-P", str(Path(__file__).with_name("sphinx.py"))]
-        options = json.dumps({"samprate": SAMPLE_RATE, "loglevel": "FATAL"} | DECODER)
-        self.process = subprocess.Popen(
-            [*program, options], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        weakref.finalize(self, _end, self.process)
-        answer = self._answer()
-        if "error" in answer:
-            raise InputError(
-                f"PocketSphinx does not accept {DECODER} ({answer['error']}); reinstall it"
-            )
-        self.frame_rate = int(answer["frate"])
-        # the first utterance is unlike all others
-        self.segments(np.random.default_rng(0).normal(0, 0.1, SAMPLE_RATE))
-
-    def segments(self, samples: np.ndarray) -> list[tuple[str, int, int, float]]:
-        """Words and fillers with their first and last frame and a probability. samples: (N,)
-        float32."""
-        assert self.process.stdin
-        data = (np.clip(samples, -1, 1) * 32767).astype(np.int16).tobytes()
-        try:
-            self.process.stdin.write(b"%d\n" % len(data) + data)
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it has ended, which `_answer` says
-        return [
-            (str(word), int(first), int(last), float(share))
-            for word, first, last, share in self._answer()
-        ]
-
-    def _answer(self) -> Any:
-        assert self.process.stdout
-        if not (line := self.process.stdout.readline()):
-            raise InputError(
-                f"the process of PocketSphinx ended with {self.process.wait()}; see "
-                "if memory is short, and try again"
-            )
-        return json.loads(line)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with process:  # its pipes are closed and it is waited for
-        process.kill()

@@ -162,7 +162,7 @@ def load_recogniser(
     """Load a recogniser by its name.
 
     engine: `ctc`, or `ctc-NAME` for the CTC head of that name in `models`, which decodes with its
-    n-gram, or greedily with `-greedy` behind the name; `pocketsphinx`; or the folder or hub id of a
+    n-gram, or greedily with `-greedy` behind the name; or the folder or hub id of a
     Hugging Face recogniser. language: of the speech, for Whisper. A head without an n-gram decodes
     greedily, and stderr says so.
     Raises InputError for a head that is missing or of another encoder.
@@ -172,8 +172,7 @@ def load_recogniser(
         if not folder.is_dir():
             raise InputError(
                 f"{models} has no {folder.name}/; train one (speechssl train ctc), or name "
-                "another recogniser (pocketsphinx, or a "
-                "model of Hugging Face)"
+                "another recogniser (a model of Hugging Face)"
             )
         recogniser, ngram = CtcRecogniser.load(folder, encoder), folder / NGRAM_FOLDER
         recogniser.name = engine
@@ -193,10 +192,8 @@ def load_recogniser(
                 file=sys.stderr,
             )
         return recogniser
-    from speechssl.cascade.engines import HuggingFaceRecogniser, PocketSphinxRecogniser
+    from speechssl.cascade.engines import HuggingFaceRecogniser
 
-    if engine == "pocketsphinx":
-        return PocketSphinxRecogniser()
     return HuggingFaceRecogniser(
         engine, joiner(language or "en"), language and language_of(language)
     )

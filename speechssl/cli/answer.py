@@ -17,7 +17,7 @@ from speechssl.errors import InputError
 from speechssl.text import language_of
 
 if TYPE_CHECKING:
-    from speechssl.systems import Detail
+    from speechssl.qa import Detail
 
 LISTENS = "can only listen; record the question"
 
@@ -30,9 +30,10 @@ def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
     with quiet_decoders():
         passage = read_recording(o.passage)
         asked = [read_question(question) for question in o.question]
-    from speechssl.systems import QA  # loads torch, which takes seconds
+    from speechssl.qa import QA  # loads torch, which takes seconds
 
-    qa = QA(o.models, o.systems, o.reading.reader, o.language, o.reading.null_threshold)
+    reader, threshold = o.reading.reader, o.reading.null_threshold
+    qa = QA(o.models, o.systems, reader, o.language, threshold, o.recogniser)
     details = qa.details(passage, asked, str(o.passage))
 
     answers: list[dict[str, Any]] = []

@@ -19,19 +19,13 @@ class AnswerQuestions:
     A question is a recording, or a text, which cascades alone can read. Prints start and end of
     every answer in the passage and, for a cascade, its words, and its transcript of a spoken
     question; the last lines say what each system is made of. Systems are dual, speechbert and
-    cascade-ENGINE, with the engine ctc, ctc-greedy, pocketsphinx, or a Hugging Face model. In a
+    cascade-ENGINE, with the engine ctc, ctc-greedy, or a Hugging Face model. In a
     long passage dual@5 or cascade-ENGINE@5 reads only the 5 windows that share most with the
     question.
 
-    Without --systems they are dual and the best cascade on this machine: of what lies below
-    --models, else below $SPEECHSSL_MODELS or in the hub's cache, the largest Whisper that knows the
-    language (`speechssl models get whisper-base`), else the largest CTC model, and the largest
-    reader that learnt from questions: a question-answering model of Hugging Face, or text QA
-    trained on other questions than MiniSQA's (recipes/real_questions). Their config.json says what
-    they are, not their names; languages are those of the card or README, else what the vocabulary
-    shows; of two as large, one of this language alone comes first. What cannot be loaded is left
-    out, as stderr says, and the next is taken. With such a reader the cascade comes before dual;
-    without a recogniser it is cascade-ctc.
+    Without --systems they are dual and cascade-ctc, as far as --models has them. The models that
+    ship know synthesised speech alone: for recordings of people give --recogniser and --reader,
+    whose cascade then comes first.
 
     The confidence, 0 to 1, is the share of the chosen span in a softmax over the best span of every
     window of the passage and "no answer". It is no probability of being right: in a short passage,
@@ -42,7 +36,7 @@ class AnswerQuestions:
       speechssl answer --passage lecture.mp3 \\
         --question "When was the university founded?" "Who founded it?" --json
       speechssl answer --passage lecture.mp3 --question "Who founded it?" \\
-        --reader deepset/minilm-uncased-squad2 --null-threshold 0
+        --recogniser openai/whisper-base --reader deepset/minilm-uncased-squad2 --null-threshold 0
     """
 
     passage: Path = option(
@@ -50,6 +44,11 @@ class AnswerQuestions:
     )
     question: tuple[str, ...] = option(MISSING, "recordings of questions, or their texts", least=1)
     systems: tuple[str, ...] | None = option(None, "systems to run, from those above", least=1)
+    recogniser: str | None = option(
+        None,
+        "recogniser of Hugging Face whose cascade comes first (openai/whisper-base), in the place "
+        "of the CTC head of the models",
+    )
     models: str = option("people-en", "shipped set or model folder")
     reading: ReaderOptions = group(
         ReaderOptions(),

@@ -64,7 +64,7 @@ class Qa(Conditions):
 
     Systems: dual, dual-NAME (a reader of that name in --models), cascade-ctc and cascade-ctc-NAME
     (which decode with their n-gram, see `train ngram`), cascade-ctc-greedy (without it),
-    cascade-pocketsphinx, cascade-MODEL (of Hugging Face), speechbert, speechbert-aligned (words
+    cascade-MODEL (of Hugging Face), speechbert, speechbert-aligned (words
     segmented by the manifest's times, an upper bound).
     Without audio: text (text QA on the reference text, the topline), cascade-given (on the corpus's
     own transcripts), cascade-simulated@30 (on the text with simulated errors at a WER of 30 %, of
@@ -135,7 +135,7 @@ class Choice(Conditions):
     """evaluate multiple-choice systems under conditions, beside chance and the longest option
 
     Systems: units, speechbert, cascade-ctc, cascade-ctc-greedy (without its n-gram),
-    cascade-pocketsphinx, cascade-MODEL (of Hugging Face), text (the reference), cascade-given
+    cascade-MODEL (of Hugging Face), text (the reference), cascade-given
     (transcripts that come with the corpus), chance (exact), longest-option. Those that use no audio
     are evaluated once, in the condition clean. Systems are given the number of right options, as
     the question states it. Conditions are those of `evaluate qa`.

@@ -172,7 +172,6 @@ def load_choice_systems(
                 "units",
                 "speechbert",
                 "cascade-ctc",
-                "cascade-pocketsphinx",
                 "cascade-<folder>",
                 *WRITTEN,
             )

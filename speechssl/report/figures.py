@@ -46,7 +46,6 @@ SYSTEMS = {  # in the order of pages; those of question answering have the names
             "dual",
             "cascade",
             "cascade-ctc",
-            "cascade-pocketsphinx",
             "speechbert",
             "units",
         )

@@ -38,6 +38,11 @@ class Serve:
     systems: tuple[str, ...] | None = option(
         None, "systems of all models; default and names as in `answer`", least=1
     )
+    recogniser: str | None = option(
+        None,
+        "recogniser of Hugging Face whose cascade comes first (openai/whisper-base), in the place "
+        "of the CTC head of the models",
+    )
     reading: ReaderOptions = group(
         ReaderOptions(),
         "reader of words",

@@ -33,10 +33,10 @@ from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.data import Transcript
 from speechssl.data.asked import LONGEST_QUESTION, read_recording
 from speechssl.errors import InputError, MissingExtra, first_line
+from speechssl.qa import QA, Detail
 from speechssl.report.figures import PALETTE
 from speechssl.report.page import WIDTH, data_uri, encode_audio, envelope, outline, region, ticks
 from speechssl.serve.options import Limits, Serve
-from speechssl.systems import QA, Detail
 from speechssl.timing import RunLength
 from speechssl.units.quality import unit_blocks
 
@@ -237,8 +237,9 @@ def _work(pipe: Any, o: Serve) -> None:
     question, or an InputError."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the page's process ends this one
     try:
+        reader, threshold = o.reading.reader, o.reading.null_threshold
         loaded = {
-            name: QA(name, o.systems, o.reading.reader, o.language, o.reading.null_threshold)
+            name: QA(name, o.systems, reader, o.language, threshold, o.recogniser)
             for name in o.models
         }
         pipe.send({name: qa.about for name, qa in loaded.items()})

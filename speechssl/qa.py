@@ -1,0 +1,335 @@
+"""Questions asked of recordings: `QA` loads systems once and answers many questions."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from speechssl.audio import SAMPLE_RATE
+from speechssl.cascade.options import ReaderOptions
+from speechssl.cascade.readers import find_reader
+from speechssl.cascade.system import SIMULATED, TEXT_SYSTEMS, CascadeSystem
+from speechssl.data.asked import read_question, read_recording
+from speechssl.dual.system import DualSystem, TimedAnswer
+from speechssl.errors import InputError
+from speechssl.io import DEFAULT, model_folder, read_json
+from speechssl.systems import System, default_systems, load_systems
+from speechssl.text import language_of
+
+FOR_PEOPLE = (
+    "These models know synthesised speech alone. For recordings of people name a recogniser "
+    "(--recogniser openai/whisper-base, after `speechssl models get whisper-base`) and a reader of "
+    "real questions (--reader {}, or that of recipes/real_questions)."
+)
+READERS = {"en": "deepset/minilm-uncased-squad2", "zh": "deepset/xlm-roberta-base-squad2"}
+# Least share that Whisper gives the language of the models. On generated speech (11 other languages
+# by espeak-ng, English by espeak-ng and flite; clean, and in pink noise at 10 dB) Whisper base
+# gives English 0.45 and more in English, and less than 0.1 in seven languages; Dutch, Hindi,
+# Portuguese and Swedish have up to 0.37. It is low, since refusing accented English is worse than
+# reading Dutch.
+LEAST_SHARE = 0.1
+# system -> its part in a folder of models
+OWN = {
+    "dual": "dual",
+    "cascade-ctc": "ctc",
+    "cascade-ctc-greedy": "ctc",
+    "speechbert": "speechbert",
+}
+
+
+class Detail(NamedTuple):
+    """What one system answered, and what it read: units (`RunLength`), words with times
+    (`Transcript`), or vectors of words."""
+
+    answer: TimedAnswer
+    passage: Any
+    question: Any
+
+
+class QA:
+    """Systems of spoken question answering, loaded once.
+
+    qa = speechssl.QA(recogniser="openai/whisper-base")
+    for answers in qa.answer("lecture.mp3", ["question.wav", "When was the university founded?"]):
+        print(answers["cascade-whisper-base"].text)
+    """
+
+    def __init__(
+        self,
+        models: Path | str = DEFAULT,
+        systems: Sequence[str] | None = None,
+        reader: Path | str | None = None,
+        language: str = "en",
+        null_threshold: float | None = None,
+        recogniser: str | None = None,
+    ) -> None:
+        """Load the systems.
+
+        models: a shipped set or a folder of models. systems: names as in `load_systems`, or one;
+        None: DUAL and the cascade with the CTC head, as far as the models have them. recogniser: of
+        Hugging Face, in the place of that head; its cascade comes first. reader: of the cascades'
+        words, in the place of that of the models: a question-answering model of Hugging Face, or
+        text QA. language: en or zh. null_threshold: of `ReaderOptions`; None: there always is an
+        answer.
+        Raises InputError for a system that there is not, for parts that are missing or do not fit
+        each other, and for models of another language.
+        """
+        self.language = language_of(language)
+        folder = model_folder(models)
+        if isinstance(systems, str):
+            systems = [systems]
+        if systems is None:
+            systems = self._choose_systems(folder, recogniser, reader)
+        elif recogniser:
+            systems = [f"cascade-{recogniser}", *systems]
+        if not systems:
+            raise InputError("there are no systems to ask; name some")
+        for name in systems:
+            if name in TEXT_SYSTEMS or name.startswith(SIMULATED):
+                raise InputError(
+                    f"{name} reads transcripts and cannot listen; choose dual, speechbert, or "
+                    "cascade-ENGINE"
+                )
+        reading = ReaderOptions(str(reader) if reader else None, null_threshold, named=False)
+        self.systems: list[System] = load_systems(
+            folder, systems, reading=reading, language=self.language
+        )
+        self._check_languages_of(folder, reading.reader)
+        # name -> one line
+        self.about = {
+            system.name: describe(system, folder, reading.reader) for system in self.systems
+        }
+
+    def _choose_systems(
+        self, folder: Path, recogniser: str | None, reader: Path | str | None
+    ) -> list[str]:
+        """The default systems; stderr says what people's voices need where nothing knows them."""
+        if recogniser:
+            return [f"cascade-{recogniser}", *["dual"] * (folder / "dual").is_dir()]
+        if "(speech by" in trained_on(folder / "encoder"):
+            tqdm.write(FOR_PEOPLE.format(READERS[self.language]), file=sys.stderr)
+        return default_systems(folder)
+
+    def _check_languages_of(self, folder: Path, reader: str | None) -> None:
+        """Raises InputError where a part says that it was trained on another language."""
+        called = {system.name.partition("@")[0] for system in self.systems}
+        used = [folder / part for name, part in OWN.items() if name in called]
+        if any(isinstance(system, CascadeSystem) for system in self.systems):
+            used.append(find_reader(folder, reader))
+        for part in used:
+            languages = languages_of(part)
+            if languages and self.language not in languages:
+                raise InputError(
+                    f"{part} was trained on the language {' and '.join(sorted(languages))}, not "
+                    f"on {self.language}; give models of this language with --models, or a "
+                    "multilingual Whisper and a reader with --recogniser and --reader"
+                )
+
+    def __repr__(self) -> str:
+        return f"QA({'; '.join(f'{name}: {line}' for name, line in self.about.items())})"
+
+    def answer(
+        self,
+        passage: Path | str | np.ndarray,
+        questions: Sequence[Path | str | np.ndarray],
+        name: str | None = None,
+    ) -> list[dict[str, TimedAnswer]]:
+        """For every question the answers by name of the system: start and end in seconds,
+        confidence in [0, 1], and the words where the system has words (none where nothing was
+        recognised, or nothing is the answer).
+
+        passage: a recording of any length, as an audio file or samples (N,) float32 at 16 kHz;
+        questions: recordings, or texts, which cascades alone can read: answers to a text have no
+        other systems. name: of the passage in messages. Raises InputError for audio that cannot be
+        used or holds no speech, for what a Whisper of many languages takes for another language,
+        for a text without words, for one that none of the systems reads, and for a question that is
+        not in a list.
+        """
+        return [
+            {s: detail.answer for s, detail in by_system.items()}
+            for by_system in self.details(passage, questions, name)
+        ]
+
+    def details(
+        self,
+        passage: Path | str | np.ndarray,
+        questions: Sequence[Path | str | np.ndarray],
+        name: str | None = None,
+    ) -> list[dict[str, Detail]]:
+        """As `answer`, with what every system read of the passage and of the question."""
+        if isinstance(questions, str | Path | np.ndarray):
+            raise InputError(
+                "questions come in a list, also one alone: answer(passage, [question])"
+            )
+        samples, queries = (
+            read_recording(passage),
+            [read_question(question) for question in questions],
+        )
+        name = name or ("the passage" if isinstance(passage, np.ndarray) else str(passage))
+        if any(isinstance(q, str) for q in queries) and not any(
+            isinstance(s, CascadeSystem) for s in self.systems
+        ):
+            names = ", ".join(system.name for system in self.systems)
+            raise InputError(
+                f"{names} can only listen; record the question, or add a cascade "
+                "that reads it (cascade-ctc)"
+            )
+        self._check_language(samples, name)
+        encoded = self._encode(samples, name)
+        details: list[dict[str, Detail]] = []
+        for question in queries:
+            asked_for = "the question" if len(queries) == 1 else f"question {len(details) + 1}"
+            if isinstance(question, str):
+                coded = {
+                    s.name: s.read(question, self.language)
+                    for s in self.systems
+                    if isinstance(s, CascadeSystem)
+                }
+            else:
+                self._check_language(question, asked_for)
+                coded = self._encode(question, asked_for)
+            pairs = [(s, coded[s.name], encoded[s.name]) for s in self.systems if s.name in coded]
+            details.append(
+                {
+                    s.name: Detail(s.answer_all([(its, passage)])[0], passage, its)
+                    for s, its, passage in pairs
+                }
+            )
+        return details
+
+    def _check_language(self, samples: np.ndarray, what: str) -> None:
+        for system in self.systems:
+            if isinstance(system, CascadeSystem) and system.spoken_languages:
+                check_language(system.spoken_languages, samples, self.language, what)
+
+    def _encode(self, samples: np.ndarray, what: str) -> dict[str, Any]:
+        """What every system reads of a recording, by its name. what: the recording, in messages.
+
+        DUAL comes last: a CTC head asks the encoder that they share for all layers, among which
+        DUAL then finds its own.
+        """
+        encoded = {}
+        order = sorted(self.systems, key=lambda s: isinstance(s, DualSystem))
+        # on a terminal alone
+        for system in tqdm(
+            order, f"encoding {Path(what).name}", unit="system", leave=False, disable=None
+        ):
+            try:
+                encoded[system.name] = system.encode(None, samples)
+            except ValueError as error:
+                raise InputError(
+                    f"{what} cannot be processed ({error}); give a longer recording"
+                ) from error
+        return encoded
+
+
+def describe(system: System, folder: Path, reader: str | None) -> str:
+    """What a system is made of, and what that was trained on. folder: of models; reader: None for
+    theirs."""
+    name = system.name.partition("@")[0]
+    own_head = not isinstance(system, CascadeSystem) or name in OWN
+    if own_head:
+        parts = [f"{folder.name}{trained_on(folder / 'encoder')}"]
+    elif "asr_weights" in system.card:
+        words = str(system.card["asr"])
+        parts = [f"words by {words}{trained_on(None, words)}"]
+    else:
+        parts = [f"words by {name.removeprefix('cascade-')}"]
+    if isinstance(system, CascadeSystem) and (reader or not own_head):
+        read = reader or f"{folder.name}/text-qa"
+        parts.append(f"answers by {read}{trained_on(find_reader(folder, reader), read)}")
+    return "; ".join(parts)
+
+
+def languages_of(folder: Path) -> set[str]:
+    """The languages that a model was trained on, as far as its card says them."""
+    corpus = _card(folder).get("corpus") or {}
+    stated = (part.get("settings", {}).get("language") for part in (corpus, *corpus.get("of", ())))
+    return {language_of(language) for language in stated if language}
+
+
+def trained_on(folder: Path | None, name: str = "") -> str:
+    """What a model was trained on by its card, to follow its name. name: where that must be said
+    also of a model that does not say it."""
+    card = _card(folder) if folder else {}
+    corpus = card.get("corpus") or {}
+    if "corpus" in corpus:
+        synthetic = f" ({corpus['synthetic']})" if "synthetic" in corpus else ""
+        return f", trained on {corpus['corpus']}{synthetic}"
+    if str(card.get("hub") or name).startswith("openai/whisper-"):
+        return ", trained on transcribed speech from the web (arXiv 2212.04356)"
+    return " (its folder does not say what it was trained on)" if name else ""
+
+
+def _card(folder: Path) -> Any:
+    return read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+
+
+def answer(
+    passage: Path | str | np.ndarray,
+    question: Path | str | np.ndarray,
+    systems: Sequence[str] | None = None,
+    models: Path | str = DEFAULT,
+    reader: Path | str | None = None,
+    null_threshold: float | None = None,
+    language: str = "en",
+    recogniser: str | None = None,
+) -> dict[str, TimedAnswer]:
+    """Ask one question, see `QA`: name of the system -> answer."""
+    samples, query = read_recording(passage), read_question(question)  # before models are loaded
+    name = None if isinstance(passage, np.ndarray) else str(passage)
+    qa = QA(models, systems, reader, language, null_threshold, recogniser)
+    return qa.answer(samples, [query], name)[0]
+
+
+def check_language(
+    spoken_languages: Callable[[np.ndarray], Mapping[str, float]],
+    samples: np.ndarray,
+    language: str,
+    name: str,
+) -> None:
+    """Raises InputError where a recording has no speech, or none in this language, at its
+    beginning, in its middle and at its end. Where the recogniser knows no other language, and so
+    cannot be sure, stderr has a line, but not of a short question.
+
+    spoken_languages: of `WhisperCheckpoint`; language: that it should be in.
+    """
+    window, half = 30 * SAMPLE_RATE, len(samples) // 2
+    others: list[Mapping[str, float]] = []
+    for first in dict.fromkeys((0, max(half - window // 2, 0), max(len(samples) - window, 0))):
+        shares = spoken_languages(samples[first : first + window])
+        if not shares:  # no speech
+            continue
+        if shares.get(language, 0.0) >= LEAST_SHARE:
+            return
+        others.append(shares)
+    if not others:
+        raise InputError(
+            f"{name} holds no speech that the recogniser finds (noise or music alone, or speech "
+            "that is hardly audible or in a "
+            "language it does not know); check the recording"
+        )
+    if {*others[-1]} == {language}:
+        remedy = (
+            "see if it is in another one; a multilingual Whisper can (`speechssl models get "
+            "whisper-base`)"
+        )
+        if len(samples) >= 5 * SAMPLE_RATE:  # in less, one word that is not understood decides
+            tqdm.write(
+                f"{name} is hardly understood by a recogniser that knows {language!r} "
+                f"alone; {remedy}",
+                file=sys.stderr,
+            )
+        return
+    likeliest = max(others[-1], key=lambda code: others[-1][code])
+    raise InputError(
+        f"{name} sounds like the language {likeliest!r}, and the models are for {language!r}; "
+        "give a recording in "
+        "it, or, if it is in it after all, a recogniser that knows no other "
+        "(openai/whisper-tiny.en)"
+    )
