@@ -27,13 +27,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
 from speechssl.augment.conditions import is_drawn
 from speechssl.data.records import synthetic_sentence
 from speechssl.errors import InputError
+from speechssl.eval.options import Metric
 from speechssl.eval.scores import TYPES, read_lines
 from speechssl.io import hash_bytes, read_json
 from speechssl.results import (
@@ -66,7 +67,7 @@ from speechssl.stats import (
 from speechssl.text import error_metric
 
 # without a name the first that a corpus has
-METRICS = ("ff1", "f1", "em", "aos", "set_accuracy", "accuracy", "mrr", "r1", "r10")
+METRICS: tuple[str, ...] = get_args(Metric)
 WER = "wer"
 PASSAGE = "passage"
 # systems that read the reference, with errors and without
@@ -269,12 +270,12 @@ class Compared:
 
 def compare(
     results: Sequence[Scores],
-    metric: str = "",
+    metric: str | None = None,
     common: bool = False,
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> list[Compared]:
-    """Draw what belongs together, corpus by corpus. metric: one of METRICS; "": of each corpus the
+    """Draw what belongs together, corpus by corpus. metric: one of METRICS; None: of each corpus the
     first that it has.
 
     common: compare on the questions that all systems of a corpus have.
@@ -297,14 +298,13 @@ def compare(
 
 
 def _compare_corpus(
-    results: Sequence[Scores], metric: str, common: bool, seed: int, resamples: int
+    results: Sequence[Scores], metric: str | None, common: bool, seed: int, resamples: int
 ) -> Compared | None:
     """One corpus; None where nothing has the metric. Raises InputError for scores that cannot be
     paired."""
-    metric = next(
-        (m for m in ([metric] if metric else METRICS) if any(s.values(m) for s in results)), ""
-    )
-    if not metric:
+    wanted = [metric] if metric else METRICS
+    metric = next((m for m in wanted if any(s.values(m) for s in results)), None)
+    if metric is None:
         return None
     having = [s for s in results if s.values(metric)]
     shared = _shared_questions(having, metric, common)

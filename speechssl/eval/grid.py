@@ -42,7 +42,7 @@ from speechssl.encoders.load import (
     shared_encoder,
 )
 from speechssl.errors import InputError, report_set_aside
-from speechssl.eval.options import Robustness
+from speechssl.eval.options import TEST, Robustness
 from speechssl.eval.run import (
     Encoded,
     Encoding,
@@ -88,7 +88,6 @@ from speechssl.units.kmeans import load_codebook
 from speechssl.units.options import SHARD
 from speechssl.units.storage import load_units
 
-TEST = "test"  # the split that tasks are scored on by default
 # learning rates of a classification head, of which the best on dev is kept
 HEAD_RATES = (1e-4, 1e-3, 1e-2, 1e-1)
 RECOGNISER = CtcOptions(

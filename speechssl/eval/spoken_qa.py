@@ -951,10 +951,6 @@ def import_predictions(o: Predictions) -> str:
     that are not in the file are counted apart, and count 0. Raises InputError for a file that does
     not hold predictions, or one of a question that the split does not ask.
     """
-    if Path(o.name).name != o.name:  # a folder is called so
-        raise InputError(
-            f"{o.name!r} cannot be the name of a system; give a --name without slashes"
-        )
     data, where = load_corpus(o.corpus, o.split), parse_condition(o.condition)
     answers = _imported_answers(o.file, data)
     system = SimpleNamespace(name=o.name, card={IMPORTED: hash_files([o.file])})

@@ -217,17 +217,17 @@ class ConditionAudio:
 def evaluate_superb(o: Superb) -> list[dict[str, Any]]:
     """Run SUPERB, print the tables, and return the rows of `o.out`, of which --train-only has
     none. Raises InputError as `run_superb` does."""
-    print(run_superb(o, tuning_of(o)))
+    print(run_superb(o))
     return rows_in(o.out) if (o.out / "results.jsonl").is_file() else []
 
 
-def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
+def run_superb(o: Superb) -> str:
     """Do what is not done yet, write rows and tables, and return the tables.
 
     Raises InputError for encoders, tasks, data or noises that cannot be had, before anything is
     computed where it can be known.
     """
-    plan, out = plan_of(o), o.out
+    plan, tuning, out = plan_of(o), tuning_of(o), o.out
     if "se" in plan.data:
         check_installed()
     if "asr" in plan.data and o.lm:
@@ -237,8 +237,6 @@ def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
     check_conditions(settings, plan.distorter)
     if tuning:
         check_tunable(plan.data)
-        if o.sets.precision == "int8":
-            raise InputError("no encoder trains in int8; choose --precision fp32 or bf16")
         if spectral := [where for where in plan.encoders.values() if where in SPECTRAL]:
             raise InputError(
                 f"{spectral[0]} has no weights to train; give an encoder, or leave "

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from speechssl import __version__
-from speechssl.errors import InputError
 from speechssl.eval.compare import (
     CLEAN,
-    METRICS,
     WER,
     Compared,
     Compilation,
@@ -81,14 +79,7 @@ def run_comparison(o: Compare) -> str:
 
     Raises InputError as `read_results`, `compare` and `paired_tests` do.
     """
-    if o.metric and o.metric not in METRICS:
-        raise InputError(f"there is no metric {o.metric!r}; choose one of {', '.join(METRICS)}")
-    pairs = []
-    for text in o.pairs:
-        names = text.split(",")
-        if len(names) != 2 or not all(names) or names[0] == names[1]:
-            raise InputError(f"--pairs {text!r} is not a pair of systems; write dual,cascade-ctc")
-        pairs.append((names[0], names[1]))
+    pairs = [(first, second) for first, second in (text.split(",") for text in o.pairs)]
     compared = compare(read_results(o.results, o.systems), o.metric, o.common, o.seed)
     corpora = [
         compile_corpus(c, t) for c, t in zip(compared, paired_tests(compared, pairs), strict=True)

@@ -642,7 +642,9 @@ def test_a_reader_by_name_reads_in_the_cascade_alone(models, questions, tmp_path
         lambda *given, reading, **_: seen.update({given[1][0]: reading.reader}) or [None],
     )
     monkeypatch.setattr(grid, "qa_tasks", lambda *_: [])
-    o = Robustness(out=tmp_path, encoders=(), tasks=(), reading=ReaderOptions("someone/reader"))
+    tasks = (f"cascade-ctc={questions}", f"dual={questions}")
+    reading = ReaderOptions("someone/reader")
+    o = Robustness(out=tmp_path, encoders=(), tasks=tasks, reading=reading)
     for task in ("cascade-ctc", "dual"):
         MAKERS[task](load_tested("a", str(models)), questions, tmp_path, o)
     assert seen == {"cascade-ctc": "someone/reader", "dual": None}
