@@ -171,9 +171,9 @@ def test_the_gradient_of_the_domain_classifier_is_turned_round(run, labels):
 
 
 KINDS = {
-    "finetuned": {"rate": 0.1},
+    "finetuned": {"training": FINETUNED},
     "alternating": {
-        "rate": 0.1,
+        "training": FINETUNED,
         "distort": NOISE,
         "adversary": Adversary(
             "binary",
@@ -183,8 +183,8 @@ KINDS = {
         ),
     },
     "head": {"distort": NOISE},
-    "bf16": {"rate": 0.1, "distort": NOISE, "bf16": True},
-    "biases": {"rate": 0.1, "trained": "biases"},
+    "bf16": {"training": FINETUNED, "distort": NOISE, "bf16": True},
+    "biases": {"training": replace(FINETUNED, trained="biases")},
 }
 
 
