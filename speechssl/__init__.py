@@ -65,5 +65,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What a notebook completes, before any of it is imported."""
+    """List what a notebook completes, before any of it is imported."""
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

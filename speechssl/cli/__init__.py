@@ -293,7 +293,7 @@ def parse_arguments(arguments: list[str], manner: Manner = Manner()) -> Any:
 
 
 def versions() -> str:
-    """Of this package, of Python, and of what results depend on, a line each."""
+    """List the versions of this package, of Python, and of what results depend on, a line each."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 

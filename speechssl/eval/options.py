@@ -38,7 +38,7 @@ TEST = "test"  # the split whose grid lies in OUT itself
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """What evaluations of systems under conditions share."""
+    """The options that evaluations of systems under conditions share."""
 
     corpus: Path = argument("prepared corpus")
     out: Path = argument(ROWS)
