@@ -3,7 +3,7 @@ cascade beside it.
 
 import speechssl
 speechssl.answer("passage.wav", "question.wav")["dual"].start
-speechssl.QA().answer("passage.wav", ["question.wav", "Who founded it?"])  # loads once, answers many
+speechssl.QA().answer("passage.wav", ["question.wav", "Who founded it?"])
 speechssl.load_encoder("people-en/encoder").features(samples, layer=5)
 units = speechssl.Units("people-en/encoder", "people-en/units.safetensors")
 speechssl.Dual(units, "people-en/dual").answer("passage.wav", "question.wav").start

@@ -6,13 +6,13 @@ itself:
 
     import speechssl
 
-    encoder = speechssl.load_encoder("people-en/encoder")               # or a folder, a .pt, a name on the hub
-    codebook = speechssl.load_codebook("people-en/units.safetensors")   # of `speechssl units fit`, import or transfer
+    encoder = speechssl.load_encoder("people-en/encoder")  # or a folder, a .pt, a name on the hub
+    codebook = speechssl.load_codebook("people-en/units.safetensors")
     units = speechssl.Units(encoder, codebook)
-    passage, question = units("lecture.mp3"), units("question.wav")     # runs of equal units: .units, .lengths in frames
-    dual = speechssl.Dual(units, "people-en/dual")                      # a reader of `speechssl train dual`
-    span = dual.answer(passage, question)                               # or of the recordings themselves
-    print(span.start, span.end, span.confidence)                        # seconds in the passage; 0 to 1
+    passage, question = units("lecture.mp3"), units("question.wav")  # .units, .lengths in frames
+    dual = speechssl.Dual(units, "people-en/dual")  # a reader of `speechssl train dual`
+    span = dual.answer(passage, question)  # or of the recordings themselves
+    print(span.start, span.end, span.confidence)  # seconds in the passage; 0 to 1
 
 Files are strings or paths, recordings also samples (N,) float32 at 16 kHz. U: units of a recording.
 """

@@ -42,7 +42,10 @@ _TO_RESIDUAL = re.compile(
 )
 # whose attention reads the weights of its matrices, and never calls these
 _READS_WEIGHTS = ("wavlm",)
-_QUERY_VALUE = r"(query|value|query_proj|value_proj|in_proj|Wqkv|[qv]_lin|[qv]_proj|SelfAttention\.[qv]|attn\.[qv])"
+_QUERY_VALUE = (
+    r"(query|value|query_proj|value_proj|in_proj|Wqkv|[qv]_lin|[qv]_proj"
+    r"|SelfAttention\.[qv]|attn\.[qv])"
+)
 
 
 def train_only(encoder: nn.Module, trained: str) -> None:

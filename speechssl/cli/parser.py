@@ -336,9 +336,18 @@ def _spelt(
 
 
 ELSEWHERE = {  # options of other toolkits and of other verbs -> what they are called here
-    "lr": "learning-rate", "eval-steps": "eval-every", "epochs": "steps", "num-epochs": "steps", "gpu": "device", "cuda": "device",
-    "fp16": "precision", "bf16": "precision", "fp32": "precision", "recordings": "first", "source": "read",
-}  # fmt: skip
+    "lr": "learning-rate",
+    "eval-steps": "eval-every",
+    "epochs": "steps",
+    "num-epochs": "steps",
+    "gpu": "device",
+    "cuda": "device",
+    "fp16": "precision",
+    "bf16": "precision",
+    "fp32": "precision",
+    "recordings": "first",
+    "source": "read",
+}
 
 
 def meant(word: str, known: Iterable[str]) -> str:

@@ -869,7 +869,8 @@ def crossing_text(x: Crossing) -> str:
         (x.textless, "the cascade") if x.ahead == "textless" else ("the cascade", x.textless)
     )
     level = any(p.difference == 0 for p in x.points)
-    return f"{NEVER}: {f'{other} is nowhere ahead' if level else f'{ahead} is ahead throughout'}{share}"
+    where = f"{other} is nowhere ahead" if level else f"{ahead} is ahead throughout"
+    return f"{NEVER}: {where}{share}"
 
 
 def other_noise(tests: Sequence[PairedTest]) -> str:

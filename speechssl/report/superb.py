@@ -80,10 +80,23 @@ ASPECTS = {  # as in the paper of the benchmark, and their tasks in the order of
 TASKS = tuple(task for tasks in ASPECTS.values() for task in tasks)
 ASPECT = {task: aspect for aspect, tasks in ASPECTS.items() for task in tasks}
 ORDER = (
-    ("pr", "per"), ("asr", "wer"), ("asr", "wer_lm"), ("ks", "acc"), ("qbe", "mtwv"), ("sid", "acc"), ("asv", "eer"),
-    ("sd", "der"), ("ic", "acc"), ("sf", "slot_f1"), ("sf", "slot_cer"), ("er", "acc"), ("se", "pesq"), ("se", "stoi"),
-    ("se", "si_sdr"), ("ss", "si_sdri"),
-)  # fmt: skip
+    ("pr", "per"),
+    ("asr", "wer"),
+    ("asr", "wer_lm"),
+    ("ks", "acc"),
+    ("qbe", "mtwv"),
+    ("sid", "acc"),
+    ("asv", "eer"),
+    ("sd", "der"),
+    ("ic", "acc"),
+    ("sf", "slot_f1"),
+    ("sf", "slot_cer"),
+    ("er", "acc"),
+    ("se", "pesq"),
+    ("se", "stoi"),
+    ("se", "si_sdr"),
+    ("ss", "si_sdri"),
+)
 MAIN = {task: metric for task, metric in reversed(ORDER)}  # what heads are chosen by
 # tasks that no robustness grid has
 OWN = frozenset({"pr", "qbe", "asv", "sd", "sf", "er", "se", "ss"})
