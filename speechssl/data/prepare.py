@@ -112,15 +112,13 @@ class PrepareReport:
     def compare(self, split: str, what: str, published: int, number: int, done: str = "") -> None:
         """Remark on a count beside the published one, where that applies. done: the remedy that was
         taken."""
-        compared = f"published {published:,}"
-        if number != published:
-            compared += " (DIFFERENT)"
-        if self.invented:
-            text = done
-        else:
-            text = f"{done} ({compared})" if done else compared
-        if text:
-            self.remark(split, what, text, number)
+        if not self.invented:
+            compared = f"published {published:,}"
+            if number != published:
+                compared += " (DIFFERENT)"
+            done = f"{done} ({compared})" if done else compared
+        if done:
+            self.remark(split, what, done, number)
 
     def slice(self, split: str, passages: Iterable[T], questions: Mapping[T, int]) -> Collection[T]:
         """Choose the passages that are wanted: the first ones, in their order, that have questions.
@@ -600,7 +598,8 @@ def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesi
     kinds = [f"{part:,} of {total:,} {kind}" for kind, (part, total) in spoken.items() if part]
     notes = []
     if invented:
-        recorded = any(r.audio and not r.synthetic for r in [*passages, *questions])
+        recorded = any(p.audio and not p.synthetic for p in passages)
+        recorded = recorded or any(q.audio and not q.synthetic for q in questions)
         notes.append(INVENTED + (", its recordings spoken by espeak-ng" if recorded else ""))
     if kinds:
         listed = kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} and {kinds[-1]}"
