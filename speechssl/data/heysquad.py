@@ -51,10 +51,10 @@ TABLES = (".parquet", ".json")
 
 
 def prepare_heysquad(o: HeySquad) -> dict[str, Any]:
-    """Write `o.out` and return its data report. Raises InputError for what is not of HeySQuAD, or
-    damaged."""
+    """Write `o.out` and return its data report. Raises InputError for a source that is not of
+    HeySQuAD, or damaged."""
     source = prepare.checked_source(o.source, LAYOUT)
-    splits = _splits(source)
+    splits = _find_splits(source)
     files = {
         path.relative_to(source).as_posix() if source.is_dir() else path.name: path
         for s in splits.values()
@@ -77,9 +77,9 @@ def prepare_heysquad(o: HeySquad) -> dict[str, Any]:
     return prepare.prepared_texts("heysquad", o, files, read, LAYOUT, published, ABOUT, options)
 
 
-def _splits(source: Path) -> dict[str, list[Path]]:
-    """Split -> the files that make it up, by what the name of a file, or else of its folder, begins
-    with."""
+def _find_splits(source: Path) -> dict[str, list[Path]]:
+    """Find the files that make up each split, by the beginning of the name of a file, or else of
+    its folder."""
     splits: dict[str, list[Path]] = {}
     for path in (
         sorted(p for p in source.rglob("*") if p.suffix in TABLES) if source.is_dir() else [source]
@@ -106,9 +106,9 @@ def _read(
 ) -> tuple[SplitRecords, Attach]:
     if paths[0].suffix == ".json":
         style = Style("en", transcribed_questions="transcribed" in split)
-        return records_of(split, [p for path in paths for p in read_squad(path)], style, report)[
-            0
-        ], Takes().attach
+        paragraphs = [p for path in paths for p in read_squad(path)]
+        records, _ = records_of(split, paragraphs, style, report)
+        return records, Takes().attach
     by_context: dict[str, list[SquadQa]] = {}  # context -> its questions
     places: dict[Path, dict[int, str]] = {}  # table -> number of the row -> id of its question
     taken: set[str] = set()
@@ -143,12 +143,13 @@ def _read(
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Rows of a Parquet table with these columns as far as they are there.
+    """Yield the rows of a Parquet table with these columns as far as they are there.
 
-    Raises InputError for a damaged file and for a table that lacks what a question needs.
+    Raises InputError for a damaged file and for a table that lacks a column that a question needs.
     """
     for number, row in enumerate(read_parquet(path, columns, AT_A_TIME)):
-        if lacking := [name for name in columns if name in NEEDED and name not in row]:
+        lacking = [name for name in columns if name in NEEDED and name not in row]
+        if lacking:
             raise InputError(f"{path}, row {number}, has no {lacking[0]}; {LAYOUT}")
         yield row
 
@@ -161,29 +162,26 @@ def _attach(
     report: PrepareReport,
     workers: int,
 ) -> SplitRecords:
-    """The questions with the recordings inside the tables. places: table -> number of the row ->
-    id."""
+    """Attach the recordings inside the tables to the questions. places: table -> number of the row
+    -> id."""
     question_ids = {q.id for q in records.questions}
-    rows = {
-        path: {n: i for n, i in ids.items() if i in question_ids} for path, ids in places.items()
-    }
-    jobs = {path: (out, split, path, ids) for path, ids in rows.items() if ids}
-    written = prepare.in_parallel(
-        _write_recordings, jobs, workers, f"writing {split}", "table"
-    ).values()
-    return prepare.attach(
-        split,
-        "questions",
-        records,
-        {i: audio for by_id in written for i, audio in by_id.items()},
-        report,
-    )
+    jobs = {}
+    for path, ids in places.items():
+        used = {number: name for number, name in ids.items() if name in question_ids}
+        if used:
+            jobs[path] = (out, split, path, used)
+    written = prepare.in_parallel(_write_recordings, jobs, workers, f"writing {split}", "table")
+    attached: dict[str, Attached] = {}
+    for by_id in written.values():
+        attached |= by_id
+    return prepare.attach(split, "questions", records, attached, report)
 
 
 def _write_recordings(
     out: Path, split: str, table: Path, ids: Mapping[int, str]
 ) -> dict[str, Attached]:
-    """Id -> its recording, of the rows that have one. ids: number of a row -> id."""
+    """Write the recordings of the rows that have one; return them by id. ids: number of a row ->
+    id."""
     recordings: dict[str, Attached] = {}
     for number, row in zip(range(max(ids) + 1), read_rows(table, ("audio",)), strict=False):
         if number not in ids or not (cell := row.get("audio")):

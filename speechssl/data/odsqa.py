@@ -63,8 +63,8 @@ Sounds = dict[str, dict[str, dict[int, Path]]]
 
 
 def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
-    """Write `o.out` and return its data report. Raises InputError for what is not of ODSQA, or
-    damaged."""
+    """Write `o.out` and return its data report. Raises InputError for a source that is not of
+    ODSQA, or damaged."""
     source = checked_source(o.source, LAYOUT)
     files = _files(source)
     splits = [split for split in files if not split.startswith("original-")]
@@ -75,11 +75,7 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
         if len(parts[kind]) < 2:
             published[parts[kind][0] if parts[kind] else f"train-{kind}"] = {"questions": pairs}
     sounds = _recordings(source) if o.audio and source.is_dir() else {}
-    recorded = (
-        {"recordings": sum(len(s) for kind in sounds.values() for s in kind.values())}
-        if sounds
-        else {}
-    )
+    recorded = {"recordings": _count(sounds)} if sounds else {}
 
     def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
         paragraphs = {name: read_squad(path) for name, path in files.items()}
@@ -116,8 +112,8 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
 
 
 def _files(source: Path) -> dict[str, Path]:
-    """Split -> its file, "original-..." -> a file of DRCD; by the name of the file, or else of the
-    folders it lies in.
+    """Find the file of each split, and as "original-..." those of DRCD; by the name of the file, or
+    else of the folders it lies in.
 
     Raises InputError where two files claim to be one split.
     """
@@ -145,41 +141,39 @@ def _files(source: Path) -> dict[str, Path]:
 
 
 def _recordings(source: Path) -> Sounds:
-    """PARAGRAPH-SENTENCE.wav for passages and QUESTION.wav for questions, ids as in the JSON with -
-    or _ between their numbers.
+    """Find PARAGRAPH-SENTENCE.wav for passages and QUESTION.wav for questions, ids as in the JSON
+    with - or _ between their numbers.
 
     Both have three numbers, so that questions lie in a folder, or have a name, with question or q
     in it before their numbers.
     """
     sounds: Sounds = {"passages": {}, "questions": {}}
     for path in audio_files(source):
-        if name := RECORDING.fullmatch(path.stem):
-            numbers = re.split("[-_]", name[1])
-            if ASKED.search(path.stem) or any(
-                ASKED.search(f.name) for f in path.parents if source in f.parents
-            ):
-                enter(sounds["questions"].setdefault("-".join(numbers), {}), 0, path)
-            else:
-                segment = int(numbers[2]) if len(numbers) > 2 else 0
-                enter(sounds["passages"].setdefault("-".join(numbers[:2]), {}), segment, path)
+        name = RECORDING.fullmatch(path.stem)
+        if not name:
+            continue
+        numbers = re.split("[-_]", name[1])
+        folders = [folder.name for folder in path.parents if source in folder.parents]
+        if any(ASKED.search(text) for text in (path.stem, *folders)):
+            enter(sounds["questions"].setdefault("-".join(numbers), {}), 0, path)
+        else:
+            segment = int(numbers[2]) if len(numbers) > 2 else 0
+            enter(sounds["passages"].setdefault("-".join(numbers[:2]), {}), segment, path)
     return sounds if sounds["passages"] or sounds["questions"] else {}
 
 
 def _takes(records: SplitRecords, sounds: Sounds) -> Takes:
-    """Of the records that there are. Sentences are numbered from the same number everywhere, 0 or
-    1."""
-    passages = {p.id: s for p in records.passages if (s := sounds.get("passages", {}).get(p.id))}
-    first = min((min(segments) for segments in passages.values()), default=0)
-    questions = {
-        q.id: Take((s[0],))
-        for q in records.questions
-        if (s := sounds.get("questions", {}).get(q.id))
-    }
-    unused = (
-        sum(len(s) for kind in sounds.values() for s in kind.values())
-        - len(questions)
-        - sum(map(len, passages.values()))
-    )
-    return Takes(
-        {name: take_of(segments, first) for name, segments in passages.items()}, questions, unused
-    )
+    """Find the recordings of the records that there are. Sentences are numbered from the same
+    number everywhere, 0 or 1."""
+    of_passages, of_questions = sounds.get("passages", {}), sounds.get("questions", {})
+    segments = {p.id: of_passages[p.id] for p in records.passages if p.id in of_passages}
+    first = min((min(numbers) for numbers in segments.values()), default=0)
+    passages = {name: take_of(numbers, first) for name, numbers in segments.items()}
+    ids = [q.id for q in records.questions if q.id in of_questions]
+    questions = {name: Take((of_questions[name][0],)) for name in ids}
+    unused = _count(sounds) - len(questions) - sum(map(len, segments.values()))
+    return Takes(passages, questions, unused)
+
+
+def _count(sounds: Sounds) -> int:
+    return sum(len(numbers) for kind in sounds.values() for numbers in kind.values())

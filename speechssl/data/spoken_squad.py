@@ -48,8 +48,8 @@ FOLDER = re.compile(r"(train)|dev|test")  # names of folders of recordings
 
 
 def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
-    """Write `o.out` and return its data report. Raises InputError for what is not of Spoken-SQuAD,
-    or damaged."""
+    """Write `o.out` and return its data report. Raises InputError for a source that is not of
+    Spoken-SQuAD, or damaged."""
     source = checked_source(o.source, LAYOUT)
     files = _files(source)
     sounds = (
@@ -92,10 +92,12 @@ def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
 
 
 def _files(source: Path) -> dict[str, Path]:
-    """Split -> its file, train first. Raises InputError where two files claim to be one split."""
+    """Find the file of each split, train first. Raises InputError where two files claim to be one
+    split."""
     files: dict[str, Path] = {}
     for path in sorted(source.rglob("*.json")) if source.is_dir() else [source]:
-        if not (name := SPOKEN.fullmatch(path.name.lower())):
+        name = SPOKEN.fullmatch(path.name.lower())
+        if not name:
             continue
         noise = NOISE.search(path.name.lower())
         split = f"test-wer{noise[1]}" if noise else "train" if name[1] == "train" else "test"
@@ -112,8 +114,8 @@ def _files(source: Path) -> dict[str, Path]:
 def _recordings(
     source: Path, clean: Sequence[str]
 ) -> dict[str, dict[tuple[int, int], dict[int, Path]]]:
-    """Split -> (article, paragraph) -> sentence -> file, of train and test, as far as they are
-    there (clean).
+    """Find the recordings of train and test, as far as they are there (clean): split -> (article,
+    paragraph) -> sentence -> file.
 
     The nearest folder that is named after one decides, or else that only one of them is there.
     """
