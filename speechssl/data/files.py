@@ -219,7 +219,7 @@ def source_card(source: Path, split: str | None, passages: int | None) -> dict[s
     return {"corpus": data_hash(source, split), "split": split, "passages": passages}
 
 
-def id_of(name: str) -> str:
+def audio_id(name: str) -> str:
     """Make the id of a recording that has none: its path without the suffix of audio."""
     suffix = Path(name).suffix
     return printable(name.removesuffix(suffix) if suffix.lower() in SUFFIXES else name)
@@ -264,8 +264,8 @@ def _list_folder(folder: Path) -> list[Recording]:
             f"{folder}: passed over {other}; convert them to FLAC if they are wanted",
             file=sys.stderr,
         )
-    stems = Counter(map(id_of, names))
-    ids = [id_of(name) if stems[id_of(name)] == 1 else printable(name) for name in names]
+    stems = Counter(map(audio_id, names))
+    ids = [audio_id(name) if stems[audio_id(name)] == 1 else printable(name) for name in names]
     recordings = [Recording(i, folder / name) for i, name in zip(ids, names, strict=True)]
     return sorted(recordings, key=lambda r: r.id)
 
@@ -284,12 +284,13 @@ def read_manifest(path: Path) -> Iterator[Recording]:
 
 def _csv_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (number of its line, cells that are not empty) for the rows of a CSV file."""
-    for number, row in enumerate(read_csv(path, delimiter_of(path)), 2):
+    for number, row in enumerate(read_csv(path, detect_delimiter(path)), 2):
         yield number, {name: cell.strip() for name, cell in row.items() if cell.strip()}
 
 
 def _read_fields(path: Path, lines: Iterable[tuple[int, dict[str, Any]]]) -> Iterator[Recording]:
-    """Read the recordings of a manifest whose lines have `audio`, and perhaps `id` and `seconds`."""
+    """Read the recordings of a manifest whose lines have `audio`, and perhaps `id` and
+    `seconds`."""
     outside = total = 0
     for number, values in lines:
         audio, seconds = values.get("audio"), values.get("seconds")
@@ -300,7 +301,7 @@ def _read_fields(path: Path, lines: Iterable[tuple[int, dict[str, Any]]]) -> Ite
             )
         total += 1
         outside += check_inside(path.parent, audio, f"{path}:{number}")
-        name = values.get("id", id_of(audio))
+        name = values.get("id", audio_id(audio))
         if not isinstance(name, (str, int)) or isinstance(name, bool) or name == "":
             raise InputError(
                 f"{path}:{number} has the id {name!r}; give a text that no other line has"
@@ -343,7 +344,7 @@ def _read_paths(path: Path, table: bool) -> Iterator[Recording]:
     if not rooted:  # else the first line says it
         _warn_outside(path, outside, len(names))
     for number, name in names:
-        yield Recording(id_of(Path(name).as_posix()), os.path.join(root, name), line=number)
+        yield Recording(audio_id(Path(name).as_posix()), os.path.join(root, name), line=number)
 
 
 @cache  # once
@@ -400,7 +401,7 @@ def read_parquet(
             yield from rows.to_pylist()
 
 
-def columns_of(path: Path) -> list[str]:
+def column_names(path: Path) -> list[str]:
     """Read the names of a Parquet file's columns. Raises InputError for damage."""
     with open_parquet(path) as file:
         return list(file.schema_arrow.names)
@@ -426,7 +427,7 @@ def open_csv(
         ) from error
 
 
-def delimiter_of(path: Path) -> str:
+def detect_delimiter(path: Path) -> str:
     """Detect the delimiter of a CSV file by its header: a comma, a tab, or a semicolon, as some
     spreadsheets write."""
     with open_csv(path) as rows:
@@ -702,7 +703,7 @@ def stamp(root: Path, *suffixes: str) -> dict[str, Any]:
     return {"files": tables, "recordings": len(files_below([root], *SUFFIXES))}
 
 
-def decoded(content: bytes, where: str) -> np.ndarray:
+def decode_cell(content: bytes, where: str) -> np.ndarray:
     """Decode a recording that is a cell of a table, (N,) at 16 kHz. Raises InputError as
     `read_audio` does; where: the cell, for it."""
     with TemporaryDirectory() as folder:
@@ -743,7 +744,7 @@ def archives_in(source: Path) -> list[Path]:
     return [path for _, path in files_below([source], *ARCHIVES)] if source.is_dir() else []
 
 
-def unpacked(source: Path, out: Path, archives: Sequence[Path] | None = None) -> list[Path]:
+def unpack(source: Path, out: Path, archives: Sequence[Path] | None = None) -> list[Path]:
     """Unpack the archives of a source that do not lie unpacked beside themselves, below `out`;
     return the folders to look into.
 

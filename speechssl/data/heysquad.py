@@ -1,5 +1,5 @@
-"""HeySQuAD (Wu et al., arXiv 2304.13689): questions of SQuAD read by people, or by a synthesiser;
-contexts as text.
+"""Prepare HeySQuAD (Wu et al., arXiv 2304.13689): questions of SQuAD read by people, or by a
+synthesiser; contexts as text.
 
 Layouts: data/heysquad/README.md. Recordings are inside the tables and are written as
 OUT/<split>/audio/*.flac.
@@ -15,7 +15,7 @@ from typing import Any
 
 from speechssl.audio import duration, write_flac
 from speechssl.data import prepare
-from speechssl.data.files import decoded, read_parquet, truth_of
+from speechssl.data.files import decode_cell, read_parquet, truth_of
 from speechssl.data.options import HeySquad
 from speechssl.data.prepare import Attach, Attached, PrepareReport, SplitRecords, Takes
 from speechssl.data.squad import (
@@ -23,9 +23,9 @@ from speechssl.data.squad import (
     SquadQa,
     Style,
     as_text,
+    make_records,
     read_golds,
     read_squad,
-    records_of,
 )
 from speechssl.errors import InputError
 
@@ -53,7 +53,7 @@ TABLES = (".parquet", ".json")
 def prepare_heysquad(o: HeySquad) -> dict[str, Any]:
     """Write `o.out` and return its data report. Raises InputError for a source that is not of
     HeySQuAD, or damaged."""
-    source = prepare.checked_source(o.source, LAYOUT)
+    source = prepare.resolve_source(o.source, LAYOUT)
     splits = _find_splits(source)
     files = {
         path.relative_to(source).as_posix() if source.is_dir() else path.name: path
@@ -74,7 +74,7 @@ def prepare_heysquad(o: HeySquad) -> dict[str, Any]:
         return {split: _read(split, paths, o.audio, report) for split, paths in splits.items()}
 
     options = {"audio": o.audio}
-    return prepare.prepared_texts("heysquad", o, files, read, LAYOUT, published, ABOUT, options)
+    return prepare.prepare_texts("heysquad", o, files, read, LAYOUT, published, ABOUT, options)
 
 
 def _find_splits(source: Path) -> dict[str, list[Path]]:
@@ -107,7 +107,7 @@ def _read(
     if paths[0].suffix == ".json":
         style = Style("en", transcribed_questions="transcribed" in split)
         paragraphs = [p for path in paths for p in read_squad(path)]
-        records, _ = records_of(split, paragraphs, style, report)
+        records, _ = make_records(split, paragraphs, style, report)
         return records, Takes().attach
     by_context: dict[str, list[SquadQa]] = {}  # context -> its questions
     places: dict[Path, dict[int, str]] = {}  # table -> number of the row -> id of its question
@@ -138,7 +138,7 @@ def _read(
         Paragraph(0, n, "", "", context, tuple(questions))
         for n, (context, questions) in enumerate(by_context.items())
     ]
-    records, _ = records_of(split, paragraphs, Style("en"), report)
+    records, _ = make_records(split, paragraphs, Style("en"), report)
     return records, partial(_attach, places) if audio else Takes().attach
 
 
@@ -170,7 +170,7 @@ def _attach(
         used = {number: name for number, name in ids.items() if name in question_ids}
         if used:
             jobs[path] = (out, split, path, used)
-    written = prepare.in_parallel(_write_recordings, jobs, workers, f"writing {split}", "table")
+    written = prepare.run_parallel(_write_recordings, jobs, workers, f"writing {split}", "table")
     attached: dict[str, Attached] = {}
     for by_id in written.values():
         attached |= by_id
@@ -193,8 +193,8 @@ def _write_recordings(
                     recordings[name] = prepare.NOT_RECORDED
                     continue
                 where = f"{table}: question {name}"
-                write_flac(out / audio, decoded(cell["bytes"], where))
+                write_flac(out / audio, decode_cell(cell["bytes"], where))
             recordings[name] = audio, duration(out / audio)
         except InputError as error:
-            recordings[name] = prepare.damaged(error)
+            recordings[name] = prepare.damage_reason(error)
     return recordings

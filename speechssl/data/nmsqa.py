@@ -1,5 +1,5 @@
-"""NMSQA (DUAL, arXiv 2203.04911): SQuAD 1.1 read by speech synthesisers (train, dev), and questions
-read by people (test).
+"""Prepare NMSQA (DUAL, arXiv 2203.04911): SQuAD 1.1 read by speech synthesisers (train, dev),
+and questions read by people (test).
 
 Layouts, irregularities and how they are handled: data/nmsqa/README.md. The time of an answer within
 its sentence is moved by the exact lengths of the sentences before it; `audio_full_*`, which repeats
@@ -30,7 +30,7 @@ from speechssl.data.files import (
     SUFFIXES,
     Joined,
     archives_in,
-    columns_of,
+    column_names,
     decoded_seconds,
     enter,
     files_below,
@@ -45,7 +45,7 @@ from speechssl.data.files import (
     safe_name,
     stamp,
     text_of,
-    unpacked,
+    unpack,
     write_joined,
 )
 from speechssl.data.options import Nmsqa
@@ -240,7 +240,7 @@ QUESTION = "question"
 def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
     """Read the rows of a table, with whatever columns there are beside the questions. Raises
     InputError for a file that is damaged or is no table of NMSQA."""
-    columns = columns_of(path)
+    columns = column_names(path)
     if QUESTION not in columns:
         raise InputError(
             f"{path} has no {QUESTION}, which a table of NMSQA has; give the published file"
@@ -445,7 +445,8 @@ class Files:
         return self.objects.get("hash2question", {})
 
     def listed(self, passage: str) -> list[int] | None:
-        """List the numbers of a passage's segments that the release has, None where it lists none."""
+        """List the numbers of a passage's segments that the release has, None where it lists
+        none."""
         segment_ids = self.objects.get("segment_id", {})
         numbers = segment_ids.get(passage, segment_ids.get(passage.removeprefix("context-")))
         if not isinstance(numbers, list):
@@ -900,11 +901,11 @@ def _records_with_audio(split: NmsqaSplit, o: Nmsqa) -> SplitRecords:
         if not p.whole
     }
     parts = {name: job for name, job in parts.items() if split.passages[name].has_audio}
-    joined = prepare.in_parallel(
+    joined = prepare.run_parallel(
         partial(prepare.attempt, write_joined), parts, o.workers, f"joining {split.name}", "passage"
     )
     whole = {p.id: (p.whole,) for p in candidates if p.whole}
-    results = joined | prepare.in_parallel(
+    results = joined | prepare.run_parallel(
         partial(prepare.attempt, decoded_seconds), whole, o.workers, f"reading {split.name}"
     )
     passages: list[Passage] = []
@@ -927,7 +928,7 @@ def _records_with_audio(split: NmsqaSplit, o: Nmsqa) -> SplitRecords:
         for row in split.rows
         if names[row.id] and split.of_row[row.id] in usable
     }
-    seconds = prepare.in_parallel(
+    seconds = prepare.run_parallel(
         partial(prepare.attempt, decoded_seconds),
         paths,
         o.workers,
@@ -1070,7 +1071,7 @@ def prepare_nmsqa(o: Nmsqa) -> dict[str, Any]:
         raise InputError(f"{source} has no table of NMSQA; {LAYOUT}")
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
-        roots = [root] if only else unpacked(root, out)
+        roots = [root] if only else unpack(root, out)
         tables = find_files(roots, only)
         if not tables:
             raise InputError(
@@ -1083,4 +1084,4 @@ def prepare_nmsqa(o: Nmsqa) -> dict[str, Any]:
         return records
 
     settings = {"made_from": stamp(root, ".parquet", ".csv", ".json", *ARCHIVES)}
-    return prepare.prepared("nmsqa", o, settings, read, PUBLISHED, ABOUT)
+    return prepare.prepare_corpus("nmsqa", o, settings, read, PUBLISHED, ABOUT)

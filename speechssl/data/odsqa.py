@@ -1,5 +1,5 @@
-"""ODSQA (Lee et al., SLT 2018, arXiv 1808.02280): DRCD's development set read by 20 Mandarin
-speakers, and its companions DRCD-TTS and DRCD-backtrans. Layouts and irregularities:
+"""Prepare ODSQA (Lee et al., SLT 2018, arXiv 1808.02280): DRCD's development set read by 20
+Mandarin speakers, and its companions DRCD-TTS and DRCD-backtrans. Layouts and irregularities:
 data/odsqa/README.md.
 
 Contexts are transcripts of a recogniser, and so are the questions of the spoken-question test.
@@ -22,11 +22,11 @@ from speechssl.data.prepare import (
     SplitRecords,
     Take,
     Takes,
-    checked_source,
-    prepared_texts,
-    take_of,
+    make_take,
+    prepare_texts,
+    resolve_source,
 )
-from speechssl.data.squad import Style, originals, question_texts, read_squad, records_of
+from speechssl.data.squad import Style, collect_originals, make_records, question_texts, read_squad
 from speechssl.errors import InputError
 
 PUBLISHED = {
@@ -65,7 +65,7 @@ Sounds = dict[str, dict[str, dict[int, Path]]]
 def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
     """Write `o.out` and return its data report. Raises InputError for a source that is not of
     ODSQA, or damaged."""
-    source = checked_source(o.source, LAYOUT)
+    source = resolve_source(o.source, LAYOUT)
     files = _files(source)
     splits = [split for split in files if not split.startswith("original-")]
     parts = {kind: [split for split in splits if split.endswith(f"-{kind}")] for kind in PAIRS}
@@ -80,7 +80,7 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
     def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
         paragraphs = {name: read_squad(path) for name, path in files.items()}
         drcd = [p for name, of_file in paragraphs.items() if name not in splits for p in of_file]
-        texts = originals(drcd, question_texts(paragraphs.get("test-textq", ())))
+        texts = collect_originals(drcd, question_texts(paragraphs.get("test-textq", ())))
         by_split: dict[str, tuple[SplitRecords, Attach]] = {}
         for split in splits:
             test = split in PUBLISHED
@@ -95,7 +95,7 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
                 transcribed_passages=transcribed,
                 transcribed_questions=split == "test-spokenq",
             )
-            records, _ = records_of(
+            records, _ = make_records(
                 split, paragraphs[split], style, report, texts if test else None
             )
             by_split[split] = records, (_takes(records, sounds) if test else Takes()).attach
@@ -108,7 +108,7 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
         return by_split
 
     inputs = files if splits else {}
-    return prepared_texts("odsqa", o, inputs, read, LAYOUT, published, ABOUT, recorded)
+    return prepare_texts("odsqa", o, inputs, read, LAYOUT, published, ABOUT, recorded)
 
 
 def _files(source: Path) -> dict[str, Path]:
@@ -168,7 +168,7 @@ def _takes(records: SplitRecords, sounds: Sounds) -> Takes:
     of_passages, of_questions = sounds.get("passages", {}), sounds.get("questions", {})
     segments = {p.id: of_passages[p.id] for p in records.passages if p.id in of_passages}
     first = min((min(numbers) for numbers in segments.values()), default=0)
-    passages = {name: take_of(numbers, first) for name, numbers in segments.items()}
+    passages = {name: make_take(numbers, first) for name, numbers in segments.items()}
     ids = [q.id for q in records.questions if q.id in of_questions]
     questions = {name: Take((of_questions[name][0],)) for name in ids}
     unused = _count(sounds) - len(questions) - sum(map(len, segments.values()))

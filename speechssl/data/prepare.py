@@ -71,7 +71,8 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(frozen=True)
 class SplitRecords:
-    """The records of one split. Paths of audio are absolute, or relative to the folder to be made."""
+    """The records of one split. Paths of audio are absolute, or relative to the folder to be
+    made."""
 
     passages: Sequence[Passage]
     questions: Sequence[Question]
@@ -200,7 +201,7 @@ class Take:
     missing: int = 0
 
 
-def take_of(segments: Mapping[int, Path], first: int = 0) -> Take:
+def make_take(segments: Mapping[int, Path], first: int = 0) -> Take:
     """Make a recording of numbered segments. first: the number that the first of them has; a gap
     counts as missing."""
     missing = max(segments) + 1 - first - len(segments)
@@ -212,7 +213,7 @@ def audio_name(split: str, kind: Kind, name: str) -> str:
     return f"{split}/audio/{kind[0]}-{safe_name(name)}.flac"
 
 
-def damaged(error: InputError) -> Attached:
+def damage_reason(error: InputError) -> Attached:
     return {"reason": "its recording is damaged", "why": str(error)}
 
 
@@ -285,7 +286,7 @@ class Takes:
                 else:
                     jobs[record.id] = (out, audio_name(split, kind, record.id), take.paths)
             processes = workers if len(jobs) > FEW else 1
-            attached |= in_parallel(_write_take, jobs, processes, f"{split} {kind}", "recording")
+            attached |= run_parallel(_write_take, jobs, processes, f"{split} {kind}", "recording")
             records = attach(split, kind, records, attached, report)
         return records
 
@@ -298,7 +299,7 @@ def _write_take(out: Path, audio: str, paths: Sequence[Path]) -> Attached:
             return str(paths[0].resolve()), duration(paths[0])
         return audio, write_joined(paths, out / audio).samples / SAMPLE_RATE
     except InputError as error:
-        return damaged(error)
+        return damage_reason(error)
 
 
 # ---- a corpus
@@ -308,7 +309,7 @@ def _write_take(out: Path, audio: str, paths: Sequence[Path]) -> Attached:
 Attach = Callable[[Path, str, SplitRecords, "PrepareReport", int], SplitRecords]
 
 
-def prepared(
+def prepare_corpus(
     corpus: str,
     o: SpokenQA,
     settings: Mapping[str, Any],
@@ -334,7 +335,7 @@ def prepared(
             splits = speak_drafts(o, splits, report)
         return write_corpus(o.out, splits, report, about, o.synthesiser)
 
-    made_from = {"corpus": corpus, "source": str(source), **settings_of(o), **settings}
+    made_from = {"corpus": corpus, "source": str(source), **content_settings(o), **settings}
     return make_once(o.out, made_from, make)
 
 
@@ -354,7 +355,7 @@ def make_once(
     return report
 
 
-def settings_of(o: SpokenQA) -> dict[str, Any]:
+def content_settings(o: SpokenQA) -> dict[str, Any]:
     """Return the options that decide the content. `audio` is seen by the recordings that were
     taken."""
     speech = {"seed": o.seed, "synthesiser": o.synthesiser} if o.speak else {}
@@ -371,7 +372,7 @@ def is_invented(source: Path) -> bool:
 
 def print_report(report: Mapping[str, Any], out: Path) -> None:
     """Print the data report of a corpus, and what to do next."""
-    print(described(report))
+    print(format_report(report))
     print(
         f"{out}: this report is in data_report.json, and every item that was set aside in "
         "set_aside.jsonl"
@@ -379,10 +380,10 @@ def print_report(report: Mapping[str, Any], out: Path) -> None:
     advice = alignment_advice(report, out)
     if advice:
         print(advice)
-    count_set_aside(aside_in(report))
+    count_set_aside(count_set_aside_items(report))
 
 
-def prepared_texts(
+def prepare_texts(
     corpus: str,
     o: SpokenQA,
     files: Mapping[str, Path],
@@ -392,7 +393,7 @@ def prepared_texts(
     about: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Make a corpus of texts beside which there may be recordings, as `prepared` does.
+    """Make a corpus of texts beside which there may be recordings, as `prepare_corpus` does.
 
     files: name -> file that decides the content; read: gives by split its records, and a function
     that attaches their recordings; layout: the expected files, for the error; options: all else
@@ -425,12 +426,12 @@ def prepared_texts(
 
     facts = {
         "files": {name: path.name for name, path in files.items()},
-        "settings": {**settings_of(o), **settings},
+        "settings": {**content_settings(o), **settings},
     }
-    return prepared(corpus, o, settings, read_with_audio, published, {**about, **facts})
+    return prepare_corpus(corpus, o, settings, read_with_audio, published, {**about, **facts})
 
 
-def checked_source(source: Path, layout: str) -> Path:
+def resolve_source(source: Path, layout: str) -> Path:
     """Make the source absolute. layout: the expected files, for the error. Raises InputError where
     nothing is there."""
     if not source.exists():
@@ -447,7 +448,7 @@ def unique_id(name: str, taken: Container[str]) -> str:
     return unique
 
 
-def in_parallel(
+def run_parallel(
     function: Callable[..., R],
     jobs: Mapping[K, tuple[Any, ...]],
     workers: int,
@@ -607,7 +608,7 @@ def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesi
     return "; ".join(notes)
 
 
-def aside_in(report: Mapping[str, Any]) -> int:
+def count_set_aside_items(report: Mapping[str, Any]) -> int:
     """Count the items that a data report says were set aside, but for those that nobody asked for
     (--passages)."""
     total = 0
@@ -631,7 +632,7 @@ def alignment_advice(report: Mapping[str, Any], out: Path) -> str:
     )
 
 
-def described(report: Mapping[str, Any]) -> str:
+def format_report(report: Mapping[str, Any]) -> str:
     """Format a data report for people: a line a split and kind, then remarks and what was done."""
     title = report["corpus"]
     if report.get("invented", False):

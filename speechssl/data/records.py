@@ -246,7 +246,7 @@ def read_records(path: Path, kind: type[R], root: Path | None = None) -> Iterato
             )
         try:
             for name in ("words", "phones"):
-                values[name] = tuple(span_of(*entry) for entry in values.get(name, ()))
+                values[name] = tuple(make_span(*entry) for entry in values.get(name, ()))
             record = kind(**values)
             _check_fields(record)
         except (TypeError, ValueError) as error:
@@ -296,7 +296,7 @@ def _parse_question(values: dict[str, Any], place: str) -> None:
     values["correct"] = tuple(right) if isinstance(right, list) else (right,)
 
 
-def span_of(text: Any, start: Any, end: Any) -> Span:
+def make_span(text: Any, start: Any, end: Any) -> Span:
     """Make a word or phone of an entry of a manifest. Raises TypeError or ValueError for times that
     are no interval."""
     span = Span(str(text), float(start), float(end))
@@ -494,7 +494,7 @@ def check_question(question: Question, passages: Mapping[str, Passage], place: s
                 "recording; leave out start and end"
             )
         if not 0 <= answer.start < answer.end <= passage.seconds + TOLERANCE:
-            unit = unit_of([(answer.end, passage.seconds)])
+            unit = guess_unit([(answer.end, passage.seconds)])
             looks = f", which look like {unit}" if unit else ""
             raise InputError(
                 f"{place}: the answer [{answer.start}, {answer.end}) s lies outside its passage "
@@ -506,7 +506,7 @@ def check_question(question: Question, passages: Mapping[str, Passage], place: s
 UNITS = {"frames of 20 ms": 50, "milliseconds": 1000, "samples at 16 kHz": 16_000}
 
 
-def unit_of(ends: Iterable[tuple[float, float]]) -> str:
+def guess_unit(ends: Iterable[tuple[float, float]]) -> str:
     """Guess the unit in which every time lies in its recording though in seconds some lie far
     beyond; "" where there is none.
 

@@ -1,5 +1,5 @@
-"""SLUE-SQA-5 (SLUE phase 2, arXiv 2212.10525): questions of five corpora and documents of Spoken
-Wikipedia, both read by people.
+"""Prepare SLUE-SQA-5 (SLUE phase 2, arXiv 2212.10525): questions of five corpora and documents
+of Spoken Wikipedia, both read by people.
 
 Layouts and irregularities: data/slue-sqa5/README.md. Alignments (`word2time`) have an entry a
 token: word, normalised word, start, end; a punctuation mark has a word alone, or times of -1.
@@ -24,8 +24,8 @@ from speechssl.data.files import (
     ARCHIVES,
     SUFFIXES,
     archives_in,
-    columns_of,
-    decoded,
+    column_names,
+    decode_cell,
     decoded_seconds,
     enter,
     files_below,
@@ -38,7 +38,7 @@ from speechssl.data.files import (
     safe_name,
     stamp,
     text_of,
-    unpacked,
+    unpack,
 )
 from speechssl.data.options import SlueSqa5
 from speechssl.data.prepare import Done, PrepareReport, SplitRecords
@@ -138,7 +138,7 @@ def find_tables(roots: Iterable[Path], only: Path | None = None) -> dict[str, li
         split = split_of(path.parent.name if path.stem.isdecimal() else path.stem)
         if split and (only is None or path == only):
             if path.suffix == ".parquet":
-                columns = columns_of(path)
+                columns = column_names(path)
             else:
                 with open_csv(path, delimiter="\t") as lines:
                     columns = next(lines, [])
@@ -276,7 +276,8 @@ class FileIndex:
                 enter(by_split, split_of(path.parent.parent.name), path, copies=True)
 
     def get(self, kind: str, name: str, split: str) -> Path | None:
-        """Return the file of a split, or of the test that it is taken from, or of no split at all."""
+        """Return the file of a split, or of the test that it is taken from, or of no split at
+        all."""
         by_split = self.files.get((kind, name), {})
         order = (split, "test", "") if split == "verified_test" else (split, "")
         return next((by_split[s] for s in order if s in by_split), None)
@@ -299,7 +300,7 @@ def read_recordings(
                 of_group |= {(kind, text_of(cells.get(f"{kind}_id"))) for kind in KINDS}
             if of_group & keys:
                 jobs[path, group] = (path, group, out / split / "audio", of_group & keys)
-    written = prepare.in_parallel(_write_recordings, jobs, workers, f"writing {split}", "group")
+    written = prepare.run_parallel(_write_recordings, jobs, workers, f"writing {split}", "group")
     for of_job in written.values():
         by_key |= of_job
     files: dict[Key, Path] = {}
@@ -308,7 +309,7 @@ def read_recordings(
         if key not in by_key and located is not None:
             files[key] = located
     to_read = {key: (path,) for key, path in files.items()}
-    read = prepare.in_parallel(
+    read = prepare.run_parallel(
         partial(prepare.attempt, decoded_seconds), to_read, workers, f"reading {split}"
     )
     return by_key | {key: (files[key], seconds) for key, seconds in read.items()}
@@ -332,7 +333,7 @@ def _write_recordings(path: Path, group: int, folder: Path, keys: set[Key]) -> d
                 if out.is_file():
                     written[key] = out, duration(out)
                 else:
-                    samples = decoded(content["bytes"], f"{path}: {kind} {key[1]}")
+                    samples = decode_cell(content["bytes"], f"{path}: {kind} {key[1]}")
                     write_flac(out, samples)
                     written[key] = out, len(samples) / SAMPLE_RATE
             except InputError as error:
@@ -381,7 +382,7 @@ def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
         raise InputError(f"{source} has no table of SLUE-SQA-5; {LAYOUT}")
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
-        roots = [root] if only else unpacked(root if root.is_dir() else root.parent, out, packed)
+        roots = [root] if only else unpack(root if root.is_dir() else root.parent, out, packed)
         tables = find_tables(roots, only)
         if not tables:
             raise InputError(f"{source} has no table of SLUE-SQA-5, nor do its archives; {LAYOUT}")
@@ -401,7 +402,7 @@ def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
     made_from = {"bytes": root.stat().st_size}
     if root.is_dir():
         made_from = stamp(root, ".parquet", ".tsv", *ARCHIVES)
-    return prepare.prepared("slue-sqa5", o, {"made_from": made_from}, read, PUBLISHED, ABOUT)
+    return prepare.prepare_corpus("slue-sqa5", o, {"made_from": made_from}, read, PUBLISHED, ABOUT)
 
 
 def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) -> SlueSplit:

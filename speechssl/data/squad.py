@@ -1,9 +1,9 @@
-"""SQuAD or DRCD JSON is prepared, with audio beside it or none: `squad` (English) and `drcd`
+"""Prepare SQuAD or DRCD JSON, with audio beside it or none: `squad` (English) and `drcd`
 (Mandarin). Layouts: data/squad/README.md.
 
 The family: SQuAD 1.1 and 2.0 (arXiv 1606.05250, 1806.03822), DRCD (arXiv 1806.00920) and corpora
-with their schema. `read_squad` reads a file as it stands; `records_of` makes passages and questions
-of it, with everything that is odd about them in the report.
+with their schema. `read_squad` reads a file as it stands; `make_records` makes passages and
+questions of it, with everything that is odd about them in the report.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from speechssl.data.prepare import (
     SplitRecords,
     Take,
     Takes,
-    checked_source,
-    prepared_texts,
-    take_of,
+    make_take,
+    prepare_texts,
+    resolve_source,
     unique_id,
 )
 from speechssl.data.records import Answer, Passage, Question, Span
@@ -196,7 +196,7 @@ class Originals:
         return self.places.get((paragraph.title, paragraph.number))
 
 
-def originals(
+def collect_originals(
     paragraphs: Iterable[Paragraph], wording: Mapping[str, str] | None = None
 ) -> Originals:
     """Collect the originals of paragraphs. wording: texts of further questions by id."""
@@ -214,7 +214,7 @@ def question_texts(paragraphs: Iterable[Paragraph]) -> dict[str, str]:
     return {q.id: q.text for p in paragraphs for q in p.questions if q.id and q.text.strip()}
 
 
-def records_of(
+def make_records(
     split: str,
     paragraphs: Sequence[Paragraph],
     style: Style,
@@ -388,7 +388,7 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
     Raises InputError for a source without such a file, a damaged file, a language that is not its
     own, or word times that are none.
     """
-    source = checked_source(o.source, LAYOUT)
+    source = resolve_source(o.source, LAYOUT)
     language = language_of(o.language)  # refuses one without rules
     files: dict[str, Path] = {}
     for path in sorted(source.glob("*.json")) if source.is_dir() else [source]:
@@ -425,7 +425,7 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
         for split, path in files.items():
             paragraphs = read_squad(path)
             _check_language(path, paragraphs, language)
-            records, _ = records_of(split, paragraphs, Style(language), report)
+            records, _ = make_records(split, paragraphs, Style(language), report)
             takes = _takes(records, sounds.get(split, {}))
             if takes.passages:
                 records = _add_words(split, records, takes, folders[split], report)
@@ -443,7 +443,7 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
         if licences:
             about["licence"] = ", ".join(sorted(licences))
     about = about | {"language": language}
-    return prepared_texts(corpus, o, files, read, LAYOUT, published, about, options)
+    return prepare_texts(corpus, o, files, read, LAYOUT, published, about, options)
 
 
 def prepare_drcd(o: Drcd) -> dict[str, Any]:
@@ -493,7 +493,7 @@ def _takes(records: SplitRecords, sounds: Mapping[str, Path]) -> Takes:
             passages[passage.id] = Take((sounds[passage.id],))
         elif passage.id in segments:
             parts = segments[passage.id]
-            passages[passage.id] = take_of(parts, 0 if 0 in parts else 1)
+            passages[passage.id] = make_take(parts, 0 if 0 in parts else 1)
     questions = {q.id: Take((sounds[q.id],)) for q in records.questions if q.id in sounds}
     return Takes(passages, questions)
 
@@ -513,7 +513,7 @@ def _add_words(
     questions: list[Question] = []
     untimed = 0  # answers in passages that have a whole recording
     for q in records.questions:
-        answers = with_times(q.answers, passages[q.passage])
+        answers = add_times(q.answers, passages[q.passage])
         questions.append(replace(q, answers=answers))
         take = takes.passages.get(q.passage)
         if take and not take.missing:
@@ -568,21 +568,23 @@ def _lower(text: str) -> str:
     return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
 
-def touched(spoken: Sequence[tuple[int, int]], first: int, last: int) -> tuple[int, int] | None:
+def touched_words(
+    spoken: Sequence[tuple[int, int]], first: int, last: int
+) -> tuple[int, int] | None:
     """Return the first and last of the words at `places` that have a character of [first, last);
     None where none has."""
     inside = [i for i, (start, end) in enumerate(spoken) if start < last and end > first]
     return (inside[0], inside[-1]) if inside else None
 
 
-def with_times(answers: Sequence[Answer], passage: Passage) -> tuple[Answer, ...]:
+def add_times(answers: Sequence[Answer], passage: Passage) -> tuple[Answer, ...]:
     """Give each answer the time from its first to its last word where that is known."""
     spoken = places(passage.written, passage.words) or ()
     timed = []
     for a in answers:
         span = None
         if a.char_start is not None:
-            span = touched(spoken, a.char_start, a.char_start + len(a.text))
+            span = touched_words(spoken, a.char_start, a.char_start + len(a.text))
         if span:
             first, last = passage.words[span[0]], passage.words[span[1]]
             a = replace(a, start=first.start, end=last.end)

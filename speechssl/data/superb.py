@@ -1,4 +1,4 @@
-"""The data of a SUPERB task, as a folder of manifests.
+"""Read the data of a SUPERB task, a folder of manifests.
 
 `train.jsonl`, `dev.jsonl` and `test.jsonl` hold one recording a line, such as
 `{"audio": "audio/7.flac", "speaker": "ann", "labels": {"keyword": "yes"}}`. What a task asks for
@@ -35,7 +35,7 @@ WITH_DEV = ("asv", "qbe")  # tasks whose dev.jsonl cannot be taken from train.js
 SPLITS_OF = {"qbe": (DOCUMENTS, "dev", "test")}  # task -> its manifests, where they are not SPLITS
 
 
-def counted(card: Mapping[str, Any]) -> str:
+def format_sizes(card: Mapping[str, Any]) -> str:
     """Format the sizes in a card, which has them by name: "18 train, 2 dev, 4 test"."""
     counts = sorted(card["sizes"].items(), key=lambda size: [*SPLITS, size[0]].index(size[0]))
     return ", ".join(f"{number:,} {split}" for split, number in counts)

@@ -1,4 +1,4 @@
-"""The published sets of SUPERB's tasks, read from their own folders.
+"""Prepare the published sets of SUPERB's tasks, read from their own folders.
 
 Layouts, counts and their sources, and what differs from s3prl, are in data/NAME/README.md.
 Recordings stay where they are: manifests have their absolute paths, and no audio is copied but what
@@ -33,7 +33,7 @@ from speechssl.data.superb import (
     Trial,
     Turn,
     Utterance,
-    counted,
+    format_sizes,
     to_record,
 )
 from speechssl.errors import InputError
@@ -142,7 +142,7 @@ def prepare(order: Order, read: Read) -> Cards:
             }
             step.finish(settings[folder] | facts)
         for folder, step in steps.items():
-            print(f"{order.o.out / folder}: {counted(step.card)} recordings")
+            print(f"{order.o.out / folder}: {format_sizes(step.card)} recordings")
         return {folder: step.card for folder, step in steps.items()}
 
 
@@ -163,7 +163,9 @@ def published(
     return decorate
 
 
-def measured(utterances: Iterable[Utterance], what: str) -> tuple[list[Utterance], list[str]]:
+def measure_utterances(
+    utterances: Iterable[Utterance], what: str
+) -> tuple[list[Utterance], list[str]]:
     """Measure utterances whose `audio` is absolute: return them with their seconds, and the
     recordings (and `sources`) that do not exist.
 
@@ -233,7 +235,7 @@ def sizes(splits: Mapping[str, Sequence[Any]]) -> dict[str, int]:
     return {split: len(utterances) for split, utterances in splits.items()}
 
 
-def by_split(pairs: Iterable[tuple[str, Utterance]]) -> dict[str, list[Utterance]]:
+def group_by_split(pairs: Iterable[tuple[str, Utterance]]) -> dict[str, list[Utterance]]:
     """Sort utterances into SPLITS, all of which are there."""
     sorted_in: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
     for split, utterance in pairs:
@@ -241,7 +243,7 @@ def by_split(pairs: Iterable[tuple[str, Utterance]]) -> dict[str, list[Utterance
     return sorted_in
 
 
-def gathered(
+def gather_utterances(
     order: Order,
     utterances: Mapping[str, Iterable[Utterance]],
     expected: Mapping[str, int],
@@ -252,7 +254,7 @@ def gathered(
     splits: dict[str, list[Utterance]] = {}
     missing: list[str] = []
     for split, of_split in utterances.items():
-        splits[split], lost = measured(of_split, f"{order.corpus} {split}")
+        splits[split], lost = measure_utterances(of_split, f"{order.corpus} {split}")
         missing += lost
     check_counts(order, sizes(splits) | dict(others or {}), expected, missing)
     return splits
@@ -287,7 +289,8 @@ def number_of(text: str, place: str) -> float:
 
 
 def wavs(folder: Path) -> list[Path]:
-    """List the WAV files of a folder in order, without those that macOS leaves behind (`._x.wav`)."""
+    """List the WAV files of a folder in order, without those that macOS leaves behind
+    (`._x.wav`)."""
     return sorted(path for path in folder.glob("*.wav") if not path.name.startswith("."))
 
 
@@ -322,7 +325,7 @@ def prepare_librispeech(o: LibriSpeech) -> Cards:
                 for _, (name, *words) in read_fields(path, 2):
                     audio, text = str(path.parent / f"{name}.flac"), " ".join(words)
                     utterances[split].append(Utterance(name, audio, 0.0, speaker, text=text))
-        splits = gathered(order, utterances, LIBRISPEECH_COUNTS)
+        splits = gather_utterances(order, utterances, LIBRISPEECH_COUNTS)
         sets = {"asr": Prepared("asr", splits)}
         if "pr" in order.folders:
             phones = {s: _pronounce(of_split, pronunciations) for s, of_split in splits.items()}
@@ -416,7 +419,7 @@ def prepare_speech_commands(order: Order) -> dict[str, Prepared]:
             add("test", path, f"test/{keyword}/{path.stem}", keyword)
     background = wavs(order.find(f"{TRAINING}/{NOISE}"))
     others = {"background recordings": len(background)}
-    splits = gathered(order, by_split(pairs), COMMANDS_COUNTS, others)
+    splits = gather_utterances(order, group_by_split(pairs), COMMANDS_COUNTS, others)
     # (16,000,): every whole second that is not digital silence, which no encoder is given
     seconds: dict[str, np.ndarray] = {}
     for path in background:
@@ -533,7 +536,7 @@ def prepare_quesst14(order: Order) -> dict[str, Prepared]:
             if language == ENGLISH:
                 audio = order.source / path.partition("/")[2]
                 utterances[split].append(Utterance(audio.stem, str(audio), 0.0))
-    splits = gathered(order, utterances, QUESST_COUNTS)
+    splits = gather_utterances(order, utterances, QUESST_COUNTS)
     document_ids = {u.id for u in splits[DOCUMENTS]}
     for split in ("dev", "test"):  # the queries, with the documents that hold them
         name = lists[split]
@@ -582,7 +585,7 @@ def prepare_fluent_speech_commands(order: Order) -> dict[str, Prepared]:
             labels = {slot: row[slot] for slot in INTENT}
             utterances[split].append(Utterance(path.stem, str(path), 0.0, speaker, labels, text))
     classes = {f"{slot}s": len({u.labels[slot] for u in utterances["train"]}) for slot in INTENT}
-    return {"ic": Prepared("ic", gathered(order, utterances, FLUENT_COUNTS, classes))}
+    return {"ic": Prepared("ic", gather_utterances(order, utterances, FLUENT_COUNTS, classes))}
 
 
 SNIPS_VOICES = {
@@ -638,7 +641,7 @@ def prepare_audio_snips(order: Order) -> dict[str, Prepared]:
         path = order.source / folders[splits[key]] / f"{name}.wav"
         utterance = Utterance(name, str(path), 0.0, voice, text=text, slots=slots)
         utterances[splits[key]].append(utterance)
-    return {"sf": Prepared("sf", gathered(order, utterances, SNIPS_COUNTS))}
+    return {"sf": Prepared("sf", gather_utterances(order, utterances, SNIPS_COUNTS))}
 
 
 # of the corpus -> class
@@ -676,7 +679,7 @@ def prepare_iemocap(order: Order) -> dict[str, Prepared]:
                     audio = str(recordings / dialogue / f"{name}.wav")
                     speaker, labels = name[:5] + turn[:1], {"emotion": EMOTIONS[fields[2]]}
                     utterances.append(Utterance(name, audio, 0.0, speaker, labels))
-    sessions = gathered(order, labelled, IEMOCAP_COUNTS)
+    sessions = gather_utterances(order, labelled, IEMOCAP_COUNTS)
     folds = {}
     for folder, tested in zip(order.folders, IEMOCAP_COUNTS, strict=True):
         others: list[Utterance] = []
@@ -746,7 +749,7 @@ def _read_voxceleb1(order: Order) -> dict[str, Prepared]:
         speaker, _, rest = name.partition("/")
         audio = homes.get(speaker, roots[0] / speaker) / rest
         utterances.append(Utterance(_voxceleb_id(name), str(audio), 0.0, speaker))
-    everything, missing = measured(utterances, "VoxCeleb1")
+    everything, missing = measure_utterances(utterances, "VoxCeleb1")
     by_id = {u.id: u for u in everything}
     recordings = [
         (split, by_id[u.id])
@@ -755,7 +758,7 @@ def _read_voxceleb1(order: Order) -> dict[str, Prepared]:
     ]
     sets: dict[str, Prepared] = {}
     if "sid" in order.folders:
-        splits = by_split(
+        splits = group_by_split(
             (split, replace(u, labels={"speaker": u.speaker})) for split, u in recordings
         )
         speakers = len({u.speaker for u in splits["train"]})
@@ -848,9 +851,9 @@ def prepare_libri2mix(o: Libri2Mix) -> Cards:
         for task in order.folders:
             if task == "sd":
                 mixtures = {split: _read_diarization(kaldi / split) for split in SPLITS}
-                splits = gathered(order, mixtures, SD_COUNTS)
+                splits = gather_utterances(order, mixtures, SD_COUNTS)
             else:
-                splits = gathered(order, _read_separation(order), SS_COUNTS)
+                splits = gather_utterances(order, _read_separation(order), SS_COUNTS)
             sets[task] = Prepared(task, splits)
         return sets
 
@@ -951,4 +954,4 @@ def prepare_voicebank_demand(order: Order) -> dict[str, Prepared]:
             dev = split == "train" and speaker in DEV_SPEAKERS
             utterance = Utterance(path.stem, str(path), 0.0, speaker, sources=sources)
             pairs.append(("dev" if dev else split, utterance))
-    return {"se": Prepared("se", gathered(order, by_split(pairs), VOICEBANK_COUNTS))}
+    return {"se": Prepared("se", gather_utterances(order, group_by_split(pairs), VOICEBANK_COUNTS))}

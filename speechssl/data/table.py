@@ -1,8 +1,9 @@
-"""A corpus of your own from tables: CSV, TSV, JSONL or Parquet files, what `datasets` saves to
-disk, or rows in memory.
+"""A corpus of your own is made from tables: CSV, TSV, JSONL or Parquet files, a folder that
+`datasets` saves to disk, or rows in memory.
 
   SOURCE/[SPLIT/]passages.csv      id, audio; text, transcript, speaker, language, words
-  SOURCE/[SPLIT/]questions.csv     id, passage, audio or text (or question); answers, or answer, start, end, char_start
+  SOURCE/[SPLIT/]questions.csv     id, passage, audio or text (or question); answers, or answer,
+                                   start, end, char_start
 
 A passage needs an audio, a question the id of its passage, and a recording or a text. `audio` is a
 path, relative to the table; a row in memory or of Parquet may hold the recording itself, as
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.audio import SAMPLE_RATE, as_recording, length, write_flac
-from speechssl.data.files import check_columns, decoded, read_csv, read_parquet, safe_name
+from speechssl.data.files import check_columns, decode_cell, read_csv, read_parquet, safe_name
 from speechssl.data.options import TableCorpus
 from speechssl.data.prepare import (
     UNUSABLE,
@@ -30,7 +31,7 @@ from speechssl.data.prepare import (
     make_once,
     write_corpus,
 )
-from speechssl.data.records import Answer, Passage, Question, Span, check_question, span_of
+from speechssl.data.records import Answer, Passage, Question, Span, check_question, make_span
 from speechssl.errors import InputError
 from speechssl.io import check_inside, hash_files, parse_json, read_lines, stage
 from speechssl.text import language_of
@@ -323,7 +324,7 @@ class _Split:
                 return None
         try:
             if isinstance(cell, Mapping) and cell.get("bytes"):
-                samples = decoded(cell["bytes"], f"{place}, audio")
+                samples = decode_cell(cell["bytes"], f"{place}, audio")
             elif isinstance(cell, Mapping) and cell.get("path"):
                 return self.audio({"audio": cell["path"]}, name, base, place)
             else:
@@ -412,7 +413,7 @@ def _json(value: Any, name: str, place: str) -> Any:
 def _words(row: Mapping[str, Any], place: str) -> tuple[Span, ...]:
     try:
         return tuple(
-            span_of(*entry) for entry in _json(_filled(row, "words") or (), "words", place)
+            make_span(*entry) for entry in _json(_filled(row, "words") or (), "words", place)
         )
     except (TypeError, ValueError) as error:
         raise InputError(

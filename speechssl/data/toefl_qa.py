@@ -1,5 +1,5 @@
-"""TOEFL-QA: listening comprehension with four options (Tseng et al., arXiv 1608.06378; Chung et
-al., arXiv 1711.05345).
+"""Prepare TOEFL-QA: listening comprehension with four options (Tseng et al., arXiv 1608.06378;
+Chung et al., arXiv 1711.05345).
 
 A text file a question, with the whole story in each: data/toefl-qa/README.md. The text of a passage
 has a sentence a line.
@@ -16,7 +16,7 @@ from typing import Any
 
 from speechssl.data.files import files_below
 from speechssl.data.options import ToeflQa
-from speechssl.data.prepare import PrepareReport, SplitRecords, prepared
+from speechssl.data.prepare import PrepareReport, SplitRecords, prepare_corpus
 from speechssl.data.records import Passage, Question
 from speechssl.errors import InputError
 from speechssl.io import hash_files
@@ -68,7 +68,7 @@ def prepare_toefl_qa(o: ToeflQa) -> dict[str, Any]:
 
     settings = {"files": {split: hash_files(paths) for split, paths in files.items()}}
     about = {"source": "github.com/iamyuanchung/TOEFL-QA"}
-    return prepared(CORPUS, o, settings, read, PUBLISHED, about)
+    return prepare_corpus(CORPUS, o, settings, read, PUBLISHED, about)
 
 
 def _find(source: Path) -> tuple[dict[str, list[Path]], int]:

@@ -119,7 +119,8 @@ def plan_shards(recordings: Sequence[Recording], size: int) -> list[Shard]:
 
 @dataclass(frozen=True)
 class ShardMaker:
-    """Makes shards in the folder `out`. size: most recordings of a shard, which every part states."""
+    """Makes shards in the folder `out`. size: most recordings of a shard, which every part
+    states."""
 
     extractor: UnitExtractor
     out: Path

@@ -1,4 +1,4 @@
-"""`speechssl units extract`: the units of a corpus, on this machine or on a Ray cluster."""
+"""Extract the units of a corpus, on this machine or on a Ray cluster."""
 
 from __future__ import annotations
 

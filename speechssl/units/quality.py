@@ -32,8 +32,8 @@ from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.data.files import (
     Recording,
-    delimiter_of,
-    id_of,
+    audio_id,
+    detect_delimiter,
     list_recordings,
     number_of,
     open_csv,
@@ -197,7 +197,7 @@ def _is_labelled(path: Path) -> bool:
     kind = path.suffix.lower()
     if kind not in (".csv", ".tsv") or not path.is_file():
         return False
-    with open_csv(path, delimiter=delimiter_of(path)) as rows:
+    with open_csv(path, delimiter=detect_delimiter(path)) as rows:
         names = {name.strip().lower() for name in next(rows, [])}
     return names >= COLUMNS if kind == ".tsv" else bool(names & {"text", "speaker"})
 
@@ -208,7 +208,7 @@ def read_labelled(path: Path) -> dict[str, dict[str, str]]:
 
     audio is relative to the list. Raises InputError for a file that is no such list.
     """
-    lines = read_csv(path, delimiter_of(path))
+    lines = read_csv(path, detect_delimiter(path))
     if not lines:
         raise InputError(
             f"{path} has no rows; give it a line audio,text,speaker and below it a "
@@ -218,7 +218,7 @@ def read_labelled(path: Path) -> dict[str, dict[str, str]]:
         has = f"{path} has no column {', '.join(sorted(missing))}, but {', '.join(lines[0])}"
         raise InputError(f"{has}; begin it with the line audio,text,speaker")
     by_id: dict[str, dict[str, str]] = {}
-    stems = Counter(id_of(line["audio"].strip()) for line in lines)
+    stems = Counter(audio_id(line["audio"].strip()) for line in lines)
     for number, raw in enumerate(lines, 2):
         line = {k: v.strip() for k, v in raw.items()}
         if not all(line.get(name) for name in COLUMNS):
@@ -226,7 +226,7 @@ def read_labelled(path: Path) -> dict[str, dict[str, str]]:
                 f"line {number} of {path} lacks audio, text or speaker; complete it or delete it"
             )
         check_inside(path.parent, line["audio"], f"line {number} of {path}")
-        stem = id_of(line["audio"])
+        stem = audio_id(line["audio"])
         # a.wav and a.mp3: as of a folder
         name = line.get("id") or (stem if stems[stem] == 1 else line["audio"])
         if name in by_id:
