@@ -27,7 +27,7 @@ from speechssl.data.asked import LONGEST_QUESTION
 from speechssl.errors import InputError
 from speechssl.qa import QA
 from speechssl.serve import page
-from speechssl.serve.options import Limits
+from speechssl.serve.options import Limits, Serve
 from speechssl.serve.page import Answerer, answered, at_snr, check_port, read_upload
 from speechssl.signal import active_level, rms_level
 
@@ -194,7 +194,9 @@ def test_an_answer_that_takes_too_long_ends_and_the_next_one_does_not(
     second = tmp_path / "second"
     shutil.copytree(Path(page.__file__).parents[1] / "models/people-en", second)
     passage, question = (read_audio(path) for path in speech)
-    answerer = Answerer(["people-en", str(second)], (["dual"], None, "en", None), timeout=60.0)
+    answerer = Answerer(
+        Serve(models=("people-en", str(second)), systems=("dual",), limits=Limits(timeout=60.0))
+    )
     try:
         assert list(answerer.about) == ["people-en", str(second)]
         assert "trained on recipes/units" in answerer.about["people-en"]["dual"]
@@ -210,7 +212,7 @@ def test_an_answer_that_takes_too_long_ends_and_the_next_one_does_not(
     finally:
         answerer.close()
     assert not answerer.process.is_alive()
-    refused("nowhere", Answerer, ["nowhere"], (None, None, "en", None), timeout=60.0)
+    refused("nowhere", Answerer, Serve(models=("nowhere",)))
 
 
 # ---- the verb

@@ -354,8 +354,8 @@ def align_windows(
 
 
 def spoken_prefix(log_probs: Tensor, targets: Sequence[int]) -> int:
-    """How many of the targets have begun where the likeliest path through all frames ends, which
-    may be anywhere in them.
+    """Return how many of the targets have begun where the likeliest path through all frames ends,
+    which may be anywhere in them.
 
     log_probs: (T, V), the blank first. Holds 2 K + 1 numbers for K targets.
     """
@@ -380,8 +380,8 @@ def spoken_prefix(log_probs: Tensor, targets: Sequence[int]) -> int:
 
 
 class WhisperAligner:
-    """As `CtcAligner`, by dynamic time warping over the cross-attention of Whisper's alignment
-    heads, given the known tokens.
+    """Align words as `CtcAligner` does, by dynamic time warping over the cross-attention of
+    Whisper's alignment heads, given the known tokens.
 
     Audio beyond 30 s is cut at pauses, transcribed, and its words shared out by matching the
     transcripts with them.
@@ -451,8 +451,8 @@ class WhisperAligner:
     def _piece(
         self, samples: np.ndarray, words: Sequence[str]
     ) -> list[tuple[float, float, float, int]]:
-        """Of every word in at most 30 s: start and end in seconds, its loss in nats, and its number
-        of tokens."""
+        """Align at most 30 s: of every word start and end in seconds, its loss in nats, and its
+        number of tokens."""
         text, cores = "", []
         for word in words:
             text += self.joiner
@@ -495,7 +495,8 @@ class WhisperAligner:
         stops = np.array([b for _, b in coded["offset_mapping"]])
 
         def time(token: int, place: int) -> float:
-            """Of a character in a token that may hold several, as those of Chinese do."""
+            """Return the time of a character in a token that may hold several, as those of Chinese
+            do."""
             share = (place - begins[token]) / max(stops[token] - begins[token], 1)
             return float(jumps[token] + np.clip(share, 0, 1) * (jumps[token + 1] - jumps[token]))
 

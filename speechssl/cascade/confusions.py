@@ -43,14 +43,14 @@ Edit = tuple[str, int]
 
 
 def spelt_words(text: str, language: str) -> list[str]:
-    """What the model counts: en: words as a recogniser of letters spells them; zh: characters, a
-    Latin run kept as one."""
+    """Split a text into what the model counts: en: words as a recogniser of letters spells them;
+    zh: characters, a Latin run kept as one."""
     return tokens(text, language) if language_of(language) == "zh" else spelt(text).split()
 
 
 @lru_cache(maxsize=100_000)
 def letters_of(word: str, language: str) -> str:
-    """What distances are counted on."""
+    """Return the letters that distances are counted on."""
     return syllables(word) if language_of(language) == "zh" else word
 
 
@@ -104,7 +104,8 @@ class ConfusionModel:
     cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def simulate(self, words: Sequence[str], wer: float, name: str, seed: int = 0) -> list[Edit]:
-        """What a recogniser with this word error rate might have made of the words, in order.
+        """Simulate what a recogniser with this word error rate might have made of the words, in
+        order.
 
         words: as `spelt_words` gives them. name: of the text, which decides the random part
         together with the seed.
@@ -194,8 +195,8 @@ class ConfusionModel:
 
     @cached_property
     def _rare(self) -> tuple[float, float]:
-        """How often words that occurred rarely were substituted and deleted; of all words where
-        there are few such."""
+        """Return how often words that occurred rarely were substituted and deleted; of all words
+        where there are few such."""
         words = [w for w in self.words.values() if w.count <= RARE]
         words = words if sum(w.count for w in words) >= 50 else list(self.words.values())
         total = max(sum(w.count for w in words), 1)
@@ -296,8 +297,8 @@ def read_confusions(path: Path | str) -> ConfusionModel:
 
 
 def confusions_card(path: Path) -> dict[str, Any]:
-    """What a file was fitted on; nothing of a file that is something else. Raises InputError for
-    one that is no JSON."""
+    """Return what a file was fitted on; nothing of a file that is something else. Raises InputError
+    for one that is no JSON."""
     values = read_json(path)
     card = values.get("card") if isinstance(values, dict) and values.get("kind") == KIND else None
     return card if isinstance(card, dict) else {}

@@ -569,7 +569,7 @@ class BeamDecoder:
         return _Prefix(text, prefix.begun, symbol, prefix.context, prefix.score, ahead, stem)
 
     def _whole(self, prefix: _Prefix, text: str) -> _Prefix | None:
-        """With the word that has begun ended; None where it is none."""
+        """End the word that has begun; None where it is no word."""
         word = prefix.stem.word
         if word < 0:
             return None

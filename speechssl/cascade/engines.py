@@ -248,10 +248,10 @@ class WhisperCheckpoint:
 
     @torch.inference_mode()
     def spoken_languages(self, samples: np.ndarray) -> dict[str, float]:
-        """Which languages the first half minute of samples (N,) may be in: code (en, zh) -> share,
-        which sum to 1; empty where there is no speech (arXiv 2212.04356, section 2.3). One that
-        knows English alone has 0 for it where its own words are unlikely or repeated, as they are
-        in other languages.
+        """Say which languages the first half minute of samples (N,) may be in: code (en, zh) ->
+        share, which sum to 1; empty where there is no speech (arXiv 2212.04356, section 2.3). One
+        that knows English alone has 0 for it where its own words are unlikely or repeated, as they
+        are in other languages.
         """
         features = self.extractor(
             samples[: int(WHISPER_LONGEST * SAMPLE_RATE)],

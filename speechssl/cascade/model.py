@@ -80,7 +80,7 @@ class CtcVocabulary:
         return len(self.symbols)
 
     def numbers(self, symbols: Iterable[str]) -> list[int]:
-        """Of symbols one by one. Those that the vocabulary does not have are left out: no
+        """Number symbols one by one. Those that the vocabulary does not have are left out: no
         recogniser could write them."""
         index = {symbol: i for i, symbol in enumerate(self.symbols) if i != BLANK}
         return [index[symbol] for symbol in symbols if symbol in index]
@@ -444,7 +444,8 @@ class CtcRecogniser:
         return self.transcript(self.log_probs(samples))
 
     def transcript(self, log_probs: Tensor) -> Transcript:
-        """As `transcribe`. log_probs: (T, V)."""
+        """Make a transcript of log probabilities, as `transcribe` does of samples. log_probs: (T,
+        V)."""
         symbols, separator = self.vocabulary.symbols, self.vocabulary.separator
         spans = greedy_spans(log_probs) if self.decoder is None else self._decoded_spans(log_probs)
         words = timed_words(spans, symbols, separator, self.encoder.grid, from_separator=True)

@@ -28,7 +28,7 @@ from speechssl.options import (
 
 @dataclass(frozen=True)
 class ReaderOptions:
-    """What reads words in the cascade and `text`; the lengths are those of transformers'
+    """The reader of words in the cascade and `text`; the lengths are those of transformers'
     run_qa.py."""
 
     reader: str | None = option(

@@ -1,4 +1,4 @@
-"""What reads words: text QA of `speechssl train text-qa`, or an extractive-QA checkpoint of Hugging
+"""Readers of words: text QA of `speechssl train text-qa`, or an extractive-QA checkpoint of Hugging
 Face.
 
 A checkpoint is asked as transformers' run_qa.py asks it (windows, joined by its own tokeniser; a
@@ -139,7 +139,8 @@ def find_reader(models: Path, name: str | None) -> Path:
 
 
 def reader_suffix(name: str | None) -> str:
-    """What the --reader of this name adds to the name of a system: +minilm-uncased-squad2."""
+    """Return what the --reader of this name adds to the name of a system:
+    +minilm-uncased-squad2."""
     return f"+{Path(name).name or Path(name).resolve().name}" if name else ""
 
 
@@ -255,8 +256,8 @@ class JoinedText(NamedTuple):
 def join_text(
     tokenizer: PreTrainedTokenizerBase, question: str, words: Sequence[str], separator: str
 ) -> JoinedText:
-    """In the tokeniser's own way, as transformers has it for text. words: of the passage, with
-    `separator` between them."""
+    """Join question and words in the tokeniser's own way, as transformers has it for text. words:
+    of the passage, with `separator` between them."""
     if tokenizer.is_fast:
         passage = separator.join(words)
         # run_qa.py puts the passage first where padding is on the left (XLNet)
@@ -309,7 +310,7 @@ def _without_gaps(characters: np.ndarray, text: str) -> np.ndarray:
 
 
 def word_bounds(words: Sequence[str], separator: str) -> tuple[np.ndarray, np.ndarray]:
-    """Where each word begins and ends in the text, in characters."""
+    """Return where each word begins and ends in the text, in characters."""
     sizes = np.array([len(word) for word in words], np.int64)
     ends = np.cumsum(sizes + len(separator)) - len(separator)
     return ends - sizes, ends
@@ -324,7 +325,7 @@ def cut_at_words(text: str, start: int, end: int, separator: str) -> str:
     """
 
     def joined(place: int) -> bool:
-        """Whether the characters on both sides are letters, or digits."""
+        """Return whether the characters on both sides are letters, or digits."""
         pair = text[place - 1 : place + 1]
         return 0 < place < len(text) and (pair.isalpha() or pair.isdecimal())
 
@@ -336,8 +337,8 @@ def cut_at_words(text: str, start: int, end: int, separator: str) -> str:
 
 
 def written_words(transcript: Transcript) -> list[str]:
-    """Its words as they are written; small letters where all are capitals, which some recognisers
-    write and no one else."""
+    """Return the words of a transcript as they are written; small letters where all are capitals,
+    which some recognisers write and no one else."""
     words = [word.text for word in transcript.words]
     return [word.lower() for word in words] if "".join(words).isupper() else words
 
@@ -361,10 +362,10 @@ class HuggingFaceReader:
         self.model.to(device_of("auto"))
 
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
-        """As `TrainedReader`. The text of an answer is what the span holds of the passage: of a
-        word with punctuation or digits in it perhaps a part, but no part of its letters; with a
-        tokeniser in Python it is whole words. Warns of questions that fill more than half of a
-        window: they lose their tail.
+        """Read as `TrainedReader` does. The text of an answer is what the span holds of the
+        passage: of a word with punctuation or digits in it perhaps a part, but no part of its
+        letters; with a tokeniser in Python it is whole words. Warns of questions that fill more
+        than half of a window: they lose their tail.
         """
         positions = longest_sequence(self.model)
         length = min(self.options.max_seq_length, positions or self.options.max_seq_length)

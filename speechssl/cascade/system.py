@@ -149,7 +149,7 @@ def _shared(words: Sequence[str], span: Span) -> list[Span]:
 
 
 def is_ctc_head(engine: str) -> bool:
-    """Whether a name of `load_recogniser` is that of a head in a folder of models."""
+    """Return whether a name of `load_recogniser` is that of a head in a folder of models."""
     return engine == "ctc" or (engine.startswith("ctc-") and not Path(engine).exists())
 
 

@@ -493,8 +493,8 @@ def go_on_with_text(
     options = replace(
         options,
         text_encoder=card["text_encoder"],
-        subwords=card["subwords"],
-        characters=card["characters"],
+        subwords=card.get("subwords", "none"),
+        characters=card.get("characters", False),
     )
     model.train().requires_grad_(True)
     model.embedding.requires_grad_(options.trained == "all" or options.characters)

@@ -1,4 +1,4 @@
-"""What a reader sees: a question and windows of a passage as token ids, the examples it learns
+"""The data of a reader: a question and windows of a passage as token ids, the examples it learns
 from, and batches of them.
 
 A sequence is `[CLS] question [SEP] window [SEP]`. Its tokens are units (DUAL), word pieces (text
@@ -62,7 +62,7 @@ def windows(total: int, size: int, stride: int) -> tuple[Window, ...]:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a question and a passage become sequences. All sizes in tokens."""
+    """The layout of a question and a passage as sequences. All sizes in tokens."""
 
     cls: int  # ids
     sep: int

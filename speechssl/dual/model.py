@@ -164,7 +164,7 @@ class BertLayer(nn.Module):
 
 
 def is_plain_bert(config: dict[str, Any]) -> bool:
-    """Whether `Bert` computes a model of this config."""
+    """Return whether `Bert` computes a model of this config."""
     expected = {
         "model_type": "bert",
         "hidden_act": "gelu",
@@ -276,8 +276,8 @@ def load_model(
     build: Callable[[Any, nn.Embedding, SubwordUnits | None, dict[str, Any]], M],
     answering: bool = False,
 ) -> tuple[M, Layout, dict[str, Any]]:
-    """What `save_reader` left. answering, and what it raises: as of `load_reader`. build: makes the
-    model, without its weights."""
+    """Load what `save_reader` left. answering, and what it raises: as of `load_reader`. build:
+    makes the model, without its weights."""
     card, config = read_json(folder / "card.json"), read_json(folder / "config.json")
     path = folder / "model.safetensors"
     try:

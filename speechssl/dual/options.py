@@ -51,7 +51,7 @@ ASSIGNMENT = (
 
 @dataclass(frozen=True)
 class QaOptions:
-    """How a span model is trained."""
+    """The training of a span model."""
 
     training: TrainingOptions = group(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), "training")
     text_encoder: str = option("minilm", TEXT_ENCODER)

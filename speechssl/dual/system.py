@@ -148,7 +148,7 @@ def run_model(
     batch: int,
     bf16: bool,
 ) -> list[torch.Tensor]:
-    """What a model gives for every sequence, in their order, float32 on the CPU.
+    """Run a model on every sequence; its outputs are in their order, float32 on the CPU.
 
     sequences: ids (S,) with what else `collated` makes the model's arguments of. They are run in
     batches of about one length, for as little padding as may be: a result may have padding at its
@@ -175,9 +175,9 @@ def most_alike(
     count: int | None,
     ngram: int = 1,
 ) -> tuple[Window, ...]:
-    """Of more than `count` windows those that are most like the question, in their order (TF-IDF of
-    n-grams, whose document frequencies are those of the windows). question, passage: token ids;
-    count: None: all.
+    """Choose, of more than `count` windows, those that are most like the question, in their order
+    (TF-IDF of n-grams, whose document frequencies are those of the windows). question, passage:
+    token ids; count: None: all.
     """
     if count is None or len(candidates) <= count:
         return candidates

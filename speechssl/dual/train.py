@@ -330,8 +330,8 @@ def weights_of(reader: Path | None) -> str | None:
 
 
 def reader_facts(o: Any, made_from: Mapping[str, Any], text_encoder: str | None) -> dict[str, Any]:
-    """What the cards of all readers say of options, corpus, start, licences and data. o: as of
-    `inputs_of`; text_encoder: whose weights it began with."""
+    """Return what the cards of all readers say of options, corpus, start, licences and data. o: as
+    of `inputs_of`; text_encoder: whose weights it began with."""
     facts = {"options": settings(o.qa), "corpus": corpus_card(o.corpus)}
     if o.start:
         facts["start"] = made_from["start"]
@@ -420,7 +420,7 @@ def answer_in_batches(
 
 
 def training_of(card: Mapping[str, Any]) -> dict[str, Any]:
-    """What the card of a reader says of its training: of SpeechBERT's, of its last stage."""
+    """Return what the card of a reader says of its training: of SpeechBERT's, of its last stage."""
     training = card["training"]
     return dict(training.get("spans", training))
 

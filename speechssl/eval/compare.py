@@ -27,13 +27,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
 from speechssl.augment.conditions import is_drawn
 from speechssl.data.records import synthetic_sentence
 from speechssl.errors import InputError
+from speechssl.eval.options import Metric
 from speechssl.eval.scores import TYPES, read_lines
 from speechssl.io import hash_bytes, read_json
 from speechssl.results import (
@@ -66,7 +67,7 @@ from speechssl.stats import (
 from speechssl.text import error_metric
 
 # without a name the first that a corpus has
-METRICS = ("ff1", "f1", "em", "aos", "set_accuracy", "accuracy", "mrr", "r1", "r10")
+METRICS: tuple[str, ...] = get_args(Metric)
 WER = "wer"
 PASSAGE = "passage"
 # systems that read the reference, with errors and without
@@ -86,7 +87,7 @@ def reads_reference(system: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What one system scored in one condition of one corpus. lines: by question."""
+    """The scores of one system in one condition of one corpus. lines: by question."""
 
     system: str
     condition: Where
@@ -109,7 +110,7 @@ class Scores:
 
     @property
     def recognises(self) -> bool:
-        """Whether it has a transcript whose errors are known."""
+        """Return whether it has a transcript whose errors are known."""
         return any(line.get("passage_words") for line in self.lines.values())
 
 
@@ -227,12 +228,12 @@ class Compared:
 
     @property
     def synthetic(self) -> str:
-        """What tables say where a synthesiser spoke some of the corpus."""
+        """Return what tables say where a synthesiser spoke some of the corpus."""
         return synthetic_sentence(self.card.get("synthetic") or "")
 
     @property
     def seen(self) -> str:
-        """What tables say where systems were trained on what they are compared on."""
+        """Return what tables say where systems were trained on what they are compared on."""
         return seen_sentence((s.system, s.card.get("seen", "")) for s in self.scores)
 
     def get(self, system: str, condition: Where, metric: str = "") -> Estimate | None:
@@ -244,13 +245,13 @@ class Compared:
         )
 
     def units(self, questions: Iterable[str]) -> BootstrapUnits:
-        """What intervals over some of the questions draw."""
+        """Return what intervals over some of the questions draw."""
         return self.drawn.at([self.places[i] for i in questions])
 
     @property
     def errors(self) -> str:
-        """What errors over the units of its language are called: WER, or CER where all of it is
-        Chinese."""
+        """Return what errors over the units of its language are called: WER, or CER where all of it
+        is Chinese."""
         names = {error_metric(language) for language in self.card.get("languages") or ("en",)}
         return names.pop().upper() if len(names) == 1 else "WER"
 
@@ -269,13 +270,13 @@ class Compared:
 
 def compare(
     results: Sequence[Scores],
-    metric: str = "",
+    metric: str | None = None,
     common: bool = False,
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> list[Compared]:
-    """Draw what belongs together, corpus by corpus. metric: one of METRICS; "": of each corpus the
-    first that it has.
+    """Draw what belongs together, corpus by corpus. metric: one of METRICS; None: of each corpus
+    the first that it has.
 
     common: compare on the questions that all systems of a corpus have.
     Raises InputError for systems of one corpus that were scored on other data or other questions,
@@ -297,14 +298,13 @@ def compare(
 
 
 def _compare_corpus(
-    results: Sequence[Scores], metric: str, common: bool, seed: int, resamples: int
+    results: Sequence[Scores], metric: str | None, common: bool, seed: int, resamples: int
 ) -> Compared | None:
     """One corpus; None where nothing has the metric. Raises InputError for scores that cannot be
     paired."""
-    metric = next(
-        (m for m in ([metric] if metric else METRICS) if any(s.values(m) for s in results)), ""
-    )
-    if not metric:
+    wanted = [metric] if metric else METRICS
+    metric = next((m for m in wanted if any(s.values(m) for s in results)), None)
+    if metric is None:
         return None
     having = [s for s in results if s.values(metric)]
     shared = _shared_questions(having, metric, common)
@@ -364,8 +364,8 @@ def _speakers(results: Sequence[Scores], field: str) -> dict[str, str]:
 
 
 def _shared_questions(results: Sequence[Scores], metric: str, common: bool) -> set[str]:
-    """Those that all have. Raises InputError where they are of other data or noise, or (without
-    common) of other questions."""
+    """Return the questions that all have. Raises InputError where they are of other data or noise,
+    or (without common) of other questions."""
     first = results[0]
     of_condition: dict[Where, Scores] = {}  # the first scores of every condition
     for other in results:
@@ -520,8 +520,8 @@ class Crossing:
 
     @property
     def ahead(self) -> str:
-        """By the measured points: "cascade" or "textless" where the other is nowhere ahead,
-        "neither" where they are equal throughout, "" where both are ahead somewhere.
+        """Say who is ahead by the measured points: "cascade" or "textless" where the other is
+        nowhere ahead, "neither" where they are equal throughout, "" where both are ahead somewhere.
         """
         cascade, textless = (any(p.difference * sign > 0 for p in self.points) for sign in (1, -1))
         return (
@@ -570,7 +570,8 @@ def families(c: Compared, textless: str) -> dict[str, list[Point]]:
 
 
 def crossings(c: Compared) -> list[Crossing]:
-    """Of every system without a transcript and every family of at least two points."""
+    """Find the crossings of every system without a transcript and every family of at least two
+    points."""
     crossings = []
     for textless, family, points in (
         (t, family, points) for t in c.textless for family, points in families(c, t).items()
@@ -605,8 +606,8 @@ def crossings(c: Compared) -> list[Crossing]:
 
 
 def zero(wer: np.ndarray, difference: np.ndarray) -> tuple[float | None, str]:
-    """Where the curve through the points comes from above 0 to below, and who is ahead where it
-    does not. wer, difference: (P,)."""
+    """Return where the curve through the points comes from above 0 to below, and who is ahead where
+    it does not. wer, difference: (P,)."""
     order = np.argsort(wer, kind="stable")
     x, y = wer[order], falling(difference[order])
     if y[0] <= 0 or y[-1] >= 0:
@@ -834,7 +835,7 @@ def _percent(low: float, high: float) -> str:
 
 
 def family_name(family: str) -> str:
-    """What the word error rate is varied by."""
+    """Return what the word error rate is varied by."""
     return {
         "simulated": "simulated errors",
         "recognisers": ("recognisers, clean"),
@@ -843,7 +844,7 @@ def family_name(family: str) -> str:
 
 
 def crossing_text(x: Crossing) -> str:
-    """Where they cross, or why no place is given, and in how many resamples they do."""
+    """Return where they cross, or why no place is given, and in how many resamples they do."""
     share = "" if x.share is None else f"; {100 * x.share:.0f} % of the resamples cross"
     if x.at is not None:
         low = "below the range" if x.low is None else f"{100 * x.low:.1f}"
@@ -868,7 +869,8 @@ def crossing_text(x: Crossing) -> str:
         (x.textless, "the cascade") if x.ahead == "textless" else ("the cascade", x.textless)
     )
     level = any(p.difference == 0 for p in x.points)
-    return f"{NEVER}: {f'{other} is nowhere ahead' if level else f'{ahead} is ahead throughout'}{share}"
+    where = f"{other} is nowhere ahead" if level else f"{ahead} is ahead throughout"
+    return f"{NEVER}: {where}{share}"
 
 
 def other_noise(tests: Sequence[PairedTest]) -> str:

@@ -42,7 +42,7 @@ from speechssl.encoders.load import (
     shared_encoder,
 )
 from speechssl.errors import InputError, report_set_aside
-from speechssl.eval.options import Robustness
+from speechssl.eval.options import TEST, Robustness
 from speechssl.eval.run import (
     Encoded,
     Encoding,
@@ -88,7 +88,6 @@ from speechssl.units.kmeans import load_codebook
 from speechssl.units.options import SHARD
 from speechssl.units.storage import load_units
 
-TEST = "test"  # the split that tasks are scored on by default
 # learning rates of a classification head, of which the best on dev is kept
 HEAD_RATES = (1e-4, 1e-3, 1e-2, 1e-1)
 RECOGNISER = CtcOptions(
@@ -148,7 +147,7 @@ def load_tested(name: str, where: str) -> TestedEncoder:
 
 @dataclass(frozen=True, eq=False)
 class GridTask:
-    """What is evaluated, such as a head with its encoder, and its test recordings, in the order of
+    """A task of the grid, such as a head with its encoder, and its test recordings, in the order of
     the manifest.
 
     metric: acc (more is better) or wer (less is). unit: what the groups of its scores are called:
@@ -169,7 +168,7 @@ class GridTask:
     score: Callable[[Mapping[str, Any]], list[ItemScore]]
 
     def limited(self, count: int | None, seed: int) -> GridTask:
-        """On so many of its items only, drawn by the seed; None: on all."""
+        """Limit the task to so many of its items, drawn by the seed; None: to all."""
         if count is None:
             return self
         items = first_items(self.items, count, seed)
@@ -302,8 +301,8 @@ def units_task(
     seed: int = 0,
     workers: int | None = None,
 ) -> GridTask:
-    """How far the units of distorted speech are from those of clean speech, of the same encoder and
-    codebook.
+    """Make the task of units: how far those of distorted speech are from those of clean speech, of
+    the same encoder and codebook.
 
     A recording adds the edits between the run-length units of the two, over the units of clean
     speech (arXiv 2209.15483): clean speech has no error by definition, and a recording that could

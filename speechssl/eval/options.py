@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from speechssl.cascade.options import ReaderOptions
 from speechssl.errors import InputError
@@ -30,11 +31,14 @@ ROWS = (
 READERS = "precision of the text encoders; bf16 is fast with AVX512-BF16 or AMX and slow without"
 CONDITION = "condition, as in `evaluate qa`"
 NOT_GIVEN: Any = None
+# of spoken QA, multiple choice and retrieval; `compare` takes the first that was measured
+Metric = Literal["ff1", "f1", "em", "aos", "set_accuracy", "accuracy", "mrr", "r1", "r10"]
+TEST = "test"  # the split whose grid lies in OUT itself
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """What evaluations of systems under conditions share."""
+    """The options that evaluations of systems under conditions share."""
 
     corpus: Path = argument("prepared corpus")
     out: Path = argument(ROWS)
@@ -173,6 +177,13 @@ class Predictions:
     split: str = option("test", SPLIT)
     seed: Whole = option(0, "seed of the bootstrap")
 
+    def __post_init__(self) -> None:
+        """Raises InputError for a name that cannot be a folder's."""
+        if Path(self.name).name != self.name:
+            raise InputError(
+                f"{self.name!r} cannot be the name of a system; give a --name without slashes"
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Robustness:
@@ -214,7 +225,7 @@ class Robustness:
     )
     noise: Noisy = group(Noisy(seen=("m+g+r",), unseen=("held-out",)), "noise")
     split: str = option(
-        "test", "split to evaluate: dev to choose settings, test, or another split of the data"
+        TEST, "split to evaluate: dev to choose settings, test, or another split of the data"
     )
     passages: Count | None = option(None, "use only the first N passages in spoken QA")
     recordings: Count | None = option(
@@ -230,3 +241,21 @@ class Robustness:
     seed: Whole = option(0, "seed of noise, heads, choice of recordings and bootstrap")
     device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
+
+    def __post_init__(self) -> None:
+        """Raises InputError for no noise, a split that cannot name a folder, and a reader that no
+        task needs."""
+        if not (self.noise.seen or self.noise.unseen):
+            raise InputError("the grid has no noise; name a condition with --seen or --unseen")
+        if not re.fullmatch(r"[\w-][\w.-]*", self.split) or self.split in ("heads", "scores"):
+            raise InputError(
+                f"the split's name {self.split!r} cannot name a folder; choose train, dev, "
+                "test or another of the corpus"
+            )
+        tasks = {task.partition("=")[0] for task in self.tasks}
+        reads = bool(tasks & {"cascade-ctc", "cascade-ctc-greedy"})
+        if self.reading != ReaderOptions() and not reads:
+            raise InputError(
+                "no task reads words; leave out --reader and its options, or add "
+                "cascade-ctc=CORPUS to --tasks"
+            )

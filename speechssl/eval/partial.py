@@ -1,4 +1,4 @@
-"""What was encoded for a result that is not written yet, a line a recording: a killed run resumes
+"""Recordings encoded for a result that is not written yet, a line each: a killed run resumes
 with the next recording."""
 
 from __future__ import annotations

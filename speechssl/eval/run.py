@@ -42,7 +42,7 @@ Key = TypeVar("Key", bound=Hashable)  # what a recording is known by
 
 @dataclass(frozen=True)
 class ResultFile:
-    """Where the result of one system under one condition lies.
+    """The file of the result of one system under one condition.
 
     made_from: hash of all that decides it. label: for messages, such as "dual, pink 5 dB".
     """
@@ -53,7 +53,7 @@ class ResultFile:
     label: str
 
     def read(self) -> dict[str, Any]:
-        """Its contents. Raises InputError where they are not what was written."""
+        """Read the result. Raises InputError where they are not what was written."""
         contents = read_json(self.path)
         if not isinstance(contents, dict) or contents.get("hash") != hash_json(
             {k: v for k, v in contents.items() if k != "hash"}
@@ -71,12 +71,12 @@ class ResultFile:
 
     @cached_property
     def partial(self) -> PartialResult:
-        """What an interrupted run encoded for it."""
+        """Return what an interrupted run encoded for it."""
         return PartialResult(self.path.with_suffix(".partial"), self.made_from)
 
     @property
     def done(self) -> bool:
-        """Whether it need not be made (again). A damaged file is reported."""
+        """Return whether it need not be made (again). A damaged file is reported."""
         if not self.path.is_file():
             return False
         try:
@@ -89,7 +89,8 @@ class ResultFile:
 
 @dataclass(frozen=True)
 class Encoded(Generic[Key]):
-    """What one system made of the recordings. failed: why there are no features of a recording."""
+    """The encodings of the recordings by one system. failed: why there are no features of a
+    recording."""
 
     features: dict[Key, Any] = field(default_factory=dict)
     failed: dict[Key, str] = field(default_factory=dict)
@@ -97,8 +98,8 @@ class Encoded(Generic[Key]):
 
 @dataclass(frozen=True)
 class Encoding(Generic[Key]):
-    """How one system encodes. encode: of a recording and its samples, (N,) float32 at 16 kHz; None
-    where it needs no audio.
+    """The way in which one system encodes. encode: of a recording and its samples, (N,) float32 at
+    16 kHz; None where it needs no audio.
 
     recordings: those that it needs; None: all. Several threads call `encode` at once.
     """
@@ -226,7 +227,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """As in `results.jsonl`, which has a column for the SNR: "clean", "seen-m+g+r",
+        """The setting as in `results.jsonl`, which has a column for the SNR: "clean", "seen-m+g+r",
         "unseen-kitchen"."""
         return "clean" if self.condition.name == "clean" else f"{self.group}-{self.condition.short}"
 
@@ -261,8 +262,8 @@ def settings_of(seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float
 
 
 def trained_noises(where: str | Path) -> frozenset[str]:
-    """What the card of an encoder calls the noises it was trained on; none where it has no card of
-    ours.
+    """Return what the card of an encoder calls the noises it was trained on; none where it has no
+    card of ours.
 
     where: the encoder or the folder of models that it lies in, as `load_encoder` takes it.
     """
@@ -277,7 +278,7 @@ def trained_noises(where: str | Path) -> frozenset[str]:
 
 
 def noises_in(options: Mapping[str, Any]) -> frozenset[str]:
-    """What the options of a training call the noises in it."""
+    """Return what the options of a training call the noises in it."""
     distort = options.get("distort")
     kinds = distort.get("kinds", []) if isinstance(distort, dict) else []
     return frozenset(kind[key] for kind in kinds for key in ("name", "set") if key in kind)
@@ -329,8 +330,8 @@ def normalised(items: Iterable[Item]) -> list[Item]:
 
 
 def name_utterances(tasks: Iterable[tuple[str, Sequence[Item]]]) -> dict[Item, str]:
-    """What noise shall know every recording by: its id; `<task>/<id>` where the tasks give one id
-    to different recordings.
+    """Name every recording for the noise: by its id; `<task>/<id>` where the tasks give one id to
+    different recordings.
 
     tasks: their names and items. Keys are normalised.
     """
@@ -348,7 +349,8 @@ def name_utterances(tasks: Iterable[tuple[str, Sequence[Item]]]) -> dict[Item, s
 
 
 def file_size(path: Path) -> int:
-    """In bytes; -1 for a file that is not there, which is reported when it is to be encoded."""
+    """Return the size in bytes; -1 for a file that is not there, which is reported when it is to be
+    encoded."""
     return path.stat().st_size if path.is_file() else -1
 
 
@@ -359,8 +361,8 @@ class FrozenMixtures(FrozenDistorter):
     """The mixtures of a manifest, by the names of recordings."""
 
     def made_from(self, condition: Condition, utterances: Sequence[str]) -> str:
-        """What decides the mixtures of these utterances alone: a manifest that has grown leaves
-        earlier results as they are."""
+        """Return what decides the mixtures of these utterances alone: a manifest that has grown
+        leaves earlier results as they are."""
         rows = [self._rows.get((utterance, condition.text)) for utterance in utterances]
         return hash_json([hash_json(row) if row else "" for row in rows])
 

@@ -1,4 +1,4 @@
-"""What a comparison needs of an evaluation, without its corpus: a line a question, and a card.
+"""The scores that a comparison needs, without the corpus: a line a question, and a card.
 
 `scores/<system>/<condition>.jsonl` beside the predictions; `<condition>.card.json` says of which
 corpus, and holds the hash of the lines. Lines of one corpus are about the same questions whatever
@@ -148,8 +148,8 @@ def question_lines(
     transcripts: Mapping[str, str],
     metrics: Sequence[str] = ("ff1", "aos", "em", "f1", "error"),
 ) -> list[dict[str, Any]]:
-    """Of spoken question answering and retrieval. The answer is its first annotation; what is not
-    known is None.
+    """Make the lines of spoken question answering and retrieval. The answer is its first
+    annotation; what is not known is None.
 
     scored: with `id` and the metrics; transcripts: of the passages by id; none for a system without
     any.
@@ -212,8 +212,8 @@ def question_lines(
 def choice_lines(
     scored: Sequence[ScoredChoice], corpus: Corpus, transcripts: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Of multiple choice: the scores, what there is to say of the right option (the first), and the
-    errors in the passage.
+    """Make the lines of multiple choice: the scores, what there is to say of the right option (the
+    first), and the errors in the passage.
 
     Where the answer stands in the passage is not known. transcripts: of the passages by id; none
     for a system without any.
@@ -247,7 +247,7 @@ Errors = tuple[int, list[int]]
 
 
 def recognition_errors(passage: Passage, transcript: str) -> Errors | None:
-    """Where a transcript errs, as WER counts it; None without a reference."""
+    """Return where a transcript errs, as WER counts it; None without a reference."""
     reference, words = tokens(passage.text, passage.language), tokens(transcript, passage.language)
     if not reference:
         return None
@@ -257,9 +257,9 @@ def recognition_errors(passage: Passage, transcript: str) -> Errors | None:
 
 
 def located(question: Question, passage: Passage) -> tuple[int, int] | None:
-    """Where the answer stands in what is written of the passage: by its offset; through the times
-    of the words, where the text has as many words as there are times; or the first place that has
-    its text.
+    """Return where the answer stands in what is written of the passage: by its offset; through the
+    times of the words, where the text has as many words as there are times; or the first place that
+    has its text.
     """
     answer = question.answers[0]
     if answer.char_start is not None:

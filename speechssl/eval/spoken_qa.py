@@ -114,8 +114,8 @@ IMPORTED = "imported"  # in the card of a system that is not ours
 
 @dataclass(frozen=True)
 class Setup:
-    """What systems are evaluated with. out: the folder of predictions; models: what rows call the
-    folder of models."""
+    """The setup with which systems are evaluated. out: the folder of predictions; models: what rows
+    call the folder of models."""
 
     out: Path
     distorter: Distorter
@@ -332,8 +332,8 @@ def choose(
     conditions: Sequence[Condition],
     setup: Setup,
 ) -> list[Row]:
-    """As `evaluate`. Raises InputError, too, where `setup.out` holds answers that are spans, which
-    would be lost."""
+    """Choose options as `evaluate` answers questions. Raises InputError, too, where `setup.out`
+    holds answers that are spans, which would be lost."""
     if not corpus.choices:
         raise InputError(
             f"{corpus.root / corpus.split} has no question with options and a right one; give a "
@@ -445,7 +445,7 @@ def _choose(
 
 
 def models_name(folder: Path) -> str:
-    """What rows call a folder of models."""
+    """Return what rows call a folder of models."""
     return (
         folder.name
         if folder.parent.name in ("models", "")
@@ -636,8 +636,8 @@ def evaluate_systems(
 
 
 def have_seen(data: str, system: Any, parts: Sequence[Path]) -> str:
-    """What a system has seen of the data with this hash, one of `SEEN`, by the cards of those of
-    its parts that lie in these folders of models; "" where nothing is known.
+    """Return what a system has seen of the data with this hash, one of `SEEN`, by the cards of
+    those of its parts that lie in these folders of models; "" where nothing is known.
     """
 
     def hashes(value: Any) -> set[str]:
@@ -751,9 +751,9 @@ def check_names(systems: Sequence[Any], out: Path, models: str = "") -> None:
 
 
 def differing_part(old: Any, new: Mapping[str, Any]) -> str:
-    """In what the card in a file of predictions differs from that of a system of its name; "" where
-    they are of one system, whose simulated errors may have other seeds and whose recogniser may
-    have been called by another path.
+    """Name the part in which the card in a file of predictions differs from that of a system of its
+    name; "" where they are of one system, whose simulated errors may have other seeds and whose
+    recogniser may have been called by another path.
     """
     if not isinstance(old, Mapping):
         return ""
@@ -775,7 +775,7 @@ def differing_part(old: Any, new: Mapping[str, Any]) -> str:
 
 
 def shown_part(value: Any) -> str:
-    """Of a card, for a sentence."""
+    """Show a part of a card in a sentence."""
     return (
         "of other values"
         if isinstance(value, (Mapping, list))
@@ -898,8 +898,8 @@ def rows_of(
 
 
 def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> WordErrors:
-    """Of passages, at least one, by their transcripts; every word of one without a transcript is an
-    error."""
+    """Count the word errors of passages, at least one, by their transcripts; every word of one
+    without a transcript is an error."""
     hypotheses = [transcripts.get(p.id, "") for p in passages]
     return word_error_rate([p.text for p in passages], hypotheses, passages[0].language)
 
@@ -951,10 +951,6 @@ def import_predictions(o: Predictions) -> str:
     that are not in the file are counted apart, and count 0. Raises InputError for a file that does
     not hold predictions, or one of a question that the split does not ask.
     """
-    if Path(o.name).name != o.name:  # a folder is called so
-        raise InputError(
-            f"{o.name!r} cannot be the name of a system; give a --name without slashes"
-        )
     data, where = load_corpus(o.corpus, o.split), parse_condition(o.condition)
     answers = _imported_answers(o.file, data)
     system = SimpleNamespace(name=o.name, card={IMPORTED: hash_files([o.file])})
@@ -1006,8 +1002,8 @@ def import_predictions(o: Predictions) -> str:
 def count_answers(
     given: Mapping[str, Any], answers: Mapping[str, Any], data: Corpus
 ) -> dict[str, int]:
-    """Of the questions that have an answer: how many a file answers, how many it says nothing of or
-    null, and how many it lacks.
+    """Count, of the questions that have an answer, those that a file answers, those of which it
+    says nothing or null, and those that it lacks.
 
     given: what the file holds, by question.
     """

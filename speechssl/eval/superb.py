@@ -116,7 +116,7 @@ DRAWN = f"voices from {FEWEST} on, width by t"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run, as the options say. encoders: name -> where; data: task -> folder of its set, or
+    """A run as the options say. encoders: name -> where; data: task -> folder of its set, or
     of fold-1, ..., in order."""
 
     options: Superb
@@ -161,7 +161,7 @@ class Benchmarked:
 
     @property
     def card(self) -> dict[str, Any]:
-        """Of what heads are trained on, or with."""
+        """The card of what heads are trained on, or with."""
         return encoder_card(self.cache.encoder) | (
             {"tuning": self.tuning.card} if self.tuning else {}
         )
@@ -199,7 +199,7 @@ class ConditionAudio:
         )
 
     def card(self, paths: Sequence[Path]) -> Any:
-        """What decides the samples of these recordings."""
+        """Return what decides the samples of these recordings."""
         files = [[path.name, file_size(path)] for path in paths]
         if self.mixtures is None:
             return [files, "clean"]
@@ -217,17 +217,17 @@ class ConditionAudio:
 def evaluate_superb(o: Superb) -> list[dict[str, Any]]:
     """Run SUPERB, print the tables, and return the rows of `o.out`, of which --train-only has
     none. Raises InputError as `run_superb` does."""
-    print(run_superb(o, tuning_of(o)))
+    print(run_superb(o))
     return rows_in(o.out) if (o.out / "results.jsonl").is_file() else []
 
 
-def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
+def run_superb(o: Superb) -> str:
     """Do what is not done yet, write rows and tables, and return the tables.
 
     Raises InputError for encoders, tasks, data or noises that cannot be had, before anything is
     computed where it can be known.
     """
-    plan, out = plan_of(o), o.out
+    plan, tuning, out = plan_of(o), tuning_of(o), o.out
     if "se" in plan.data:
         check_installed()
     if "asr" in plan.data and o.lm:
@@ -237,8 +237,6 @@ def run_superb(o: Superb, tuning: Tuning | None = None) -> str:
     check_conditions(settings, plan.distorter)
     if tuning:
         check_tunable(plan.data)
-        if o.sets.precision == "int8":
-            raise InputError("no encoder trains in int8; choose --precision fp32 or bf16")
         if spectral := [where for where in plan.encoders.values() if where in SPECTRAL]:
             raise InputError(
                 f"{spectral[0]} has no weights to train; give an encoder, or leave "
@@ -387,7 +385,7 @@ def train_heads(encoder: Benchmarked, parts: Sequence[TaskPart], plan: Plan) -> 
         )
 
     def with_decoding(trained: TrainedHead, run: HeadRun) -> TrainedHead:
-        """With the language model of ASR, and the threshold and the filter of SD that are best on
+        """Add the language model of ASR, and the threshold and the filter of SD that are best on
         dev."""
         task, loader = trained.task, run.loader
         if isinstance(task, Speech):
@@ -497,8 +495,8 @@ def evaluate_task(
 
 
 def of_other_settings(new: Row, old: Row) -> bool:
-    """Whether an older row of the same task and encoder is of other data, heads or decoding, so
-    that no mean may be over both.
+    """Return whether an older row of the same task and encoder is of other data, heads or decoding,
+    so that no mean may be over both.
 
     Rows that do not say it are taken for the same.
     """
@@ -934,7 +932,7 @@ def measure_name(task: str, metric: str) -> str:
 
 
 class TaskTiming(NamedTuple):
-    """How long a task takes, in seconds."""
+    """The time that a task takes, in seconds."""
 
     task: str
     updates: int  # of the whole sweep; of QbE: layers

@@ -51,7 +51,8 @@ class ChoiceTokens:
     passage: np.ndarray  # (P,) int, may be empty
 
     def windows(self, layout: Layout) -> tuple[Window, ...]:
-        """Of a passage without tokens, one without tokens: question and options are still read."""
+        """Cut windows; a passage without tokens has one without tokens: question and options are
+        still read."""
         return windows(len(self.passage), layout.size, layout.stride) or (Window(0, 0),)
 
     def sequence(self, layout: Layout, option: int, window: Window) -> tuple[np.ndarray, int]:

@@ -222,7 +222,7 @@ def chosen(scores: np.ndarray, size: int) -> tuple[int, ...]:
 
 
 def longest_options(question: Question) -> tuple[int, ...]:
-    """As many options as are right, those with the most characters; of equals the earlier."""
+    """Pick as many options as are right, those with the most characters; of equals the earlier."""
     return chosen(np.array([len(option) for option in question.options]), len(question.correct))
 
 
@@ -241,7 +241,7 @@ class ScoredChoice:
 
 
 def score_choice(question: Question, picked: Sequence[int] | None) -> ScoredChoice:
-    """Of the options picked, in any order; None: exactly what a set drawn from all of the right
+    """Score the options picked, in any order; None: exactly what a set drawn from all of the right
     size is worth on average."""
     right = sorted(question.correct)
     value = (

@@ -38,7 +38,7 @@ Combination = Literal["attention", "log-sum-exp"]
 
 @dataclass(frozen=True)
 class ChoiceOptions:
-    """How multiple choice is trained."""
+    """The training of multiple choice."""
 
     training: TrainingOptions = group(TrainingOptions(600, 1e-4, 50, **vars(BERT)), "training")
     text_encoder: str = option("minilm", TEXT_ENCODER)

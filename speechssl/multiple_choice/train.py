@@ -165,7 +165,7 @@ class Units:
 
 
 class Words:
-    """What is written. `o.start`: a reader of words, of spans or of choices, with its tokeniser."""
+    """Written words. `o.start`: a reader of words, of spans or of choices, with its tokeniser."""
 
     what = "multiple choice on words"
 

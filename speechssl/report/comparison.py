@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from speechssl import __version__
-from speechssl.errors import InputError
 from speechssl.eval.compare import (
     CLEAN,
-    METRICS,
     WER,
     Compared,
     Compilation,
@@ -81,14 +79,7 @@ def run_comparison(o: Compare) -> str:
 
     Raises InputError as `read_results`, `compare` and `paired_tests` do.
     """
-    if o.metric and o.metric not in METRICS:
-        raise InputError(f"there is no metric {o.metric!r}; choose one of {', '.join(METRICS)}")
-    pairs = []
-    for text in o.pairs:
-        names = text.split(",")
-        if len(names) != 2 or not all(names) or names[0] == names[1]:
-            raise InputError(f"--pairs {text!r} is not a pair of systems; write dual,cascade-ctc")
-        pairs.append((names[0], names[1]))
+    pairs = [(first, second) for first, second in (text.split(",") for text in o.pairs)]
     compared = compare(read_results(o.results, o.systems), o.metric, o.common, o.seed)
     corpora = [
         compile_corpus(c, t) for c, t in zip(compared, paired_tests(compared, pairs), strict=True)
@@ -281,7 +272,7 @@ def crossing_figure(
 
 
 def _draw_place(ax: Axes, x: Crossing, at: float, foot: float, colour: str) -> None:
-    """Where the lines cross: an upright, and at the foot the interval as far as it lies in the
+    """Draw where the lines cross: an upright, and at the foot the interval as far as it lies in the
     range."""
     low, high = (
         100 * (x.low_wer if x.low is None else x.low),
@@ -316,8 +307,8 @@ def _draw_family(ax: Axes, x: Crossing, series: Series) -> None:
 
 
 def _draw_textless(ax: Axes, points: Sequence[Point], series: Series) -> None:
-    """Its level in clean speech as far as errors there go, and its scores in noise where the
-    recogniser stands in that noise."""
+    """Draw a textless system: its level in clean speech as far as errors there go, and its scores
+    in noise where the recogniser stands in that noise."""
     xs, ys = [100 * p.wer.value for p in points], [100 * p.textless.value for p in points]
     if all(p.condition == CLEAN for p in points):
         v = points[0].textless.interval.percent

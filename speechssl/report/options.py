@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from speechssl.eval.options import SPLIT
+from speechssl.errors import InputError
+from speechssl.eval.options import SPLIT, Metric
 from speechssl.options import Whole, argument, option
 
 
@@ -66,10 +67,8 @@ class Compare:
 
     results: tuple[Path, ...] = argument("folders that `evaluate` wrote")
     out: Path = option(Path("exp/compare"), "folder for compare.json, tables.md, compare.html")
-    metric: str = option(
-        "",
-        "metric to compare: ff1, f1, em, aos, set_accuracy, accuracy, mrr, r1, r10; default: the "
-        "first of these that was measured",
+    metric: Metric | None = option(
+        None, "metric to compare; default: the first of these that was measured"
     )
     pairs: tuple[str, ...] = option(
         (), "pairs of systems to test against each other", least=1, metavar="A,B"
@@ -77,3 +76,12 @@ class Compare:
     systems: tuple[str, ...] = option((), "compare only these systems", least=1)
     common: bool = option(False, "use only the questions that all systems of a corpus answered")
     seed: Whole = option(0, "seed of the bootstrap")
+
+    def __post_init__(self) -> None:
+        """Raises InputError for what is no pair."""
+        for text in self.pairs:
+            names = text.split(",")
+            if len(names) != 2 or not all(names) or names[0] == names[1]:
+                raise InputError(
+                    f"--pairs {text!r} is not a pair of systems; write dual,cascade-ctc"
+                )

@@ -183,10 +183,9 @@ class Answerer:
     """A process that holds the models and answers one question after another; another takes its
     place when it is ended."""
 
-    def __init__(self, models: Sequence[str], arguments: Sequence[Any], timeout: float) -> None:
-        """models: of `QA`, each in turn; arguments: the further ones of `QA`. Raises InputError as
-        `QA` does."""
-        self.models, self.arguments, self.timeout = models, arguments, timeout
+    def __init__(self, o: Serve) -> None:
+        """Raises InputError as `QA` does."""
+        self.o, self.timeout = o, o.limits.timeout
         self.lock = threading.Lock()
         self.about: dict[str, dict[str, str]] = self._start()
 
@@ -215,9 +214,7 @@ class Answerer:
     def _start(self) -> dict[str, dict[str, str]]:
         context = multiprocessing.get_context("spawn")  # torch's threads do not outlive a fork
         self.pipe, remote = context.Pipe()
-        self.process = context.Process(
-            target=_work, args=(remote, self.models, self.arguments), daemon=True
-        )
+        self.process = context.Process(target=_work, args=(remote, self.o), daemon=True)
         self.process.start()
         remote.close()
         return self._received()
@@ -235,12 +232,16 @@ class Answerer:
         return message
 
 
-def _work(pipe: Any, models: Sequence[str], arguments: Sequence[Any]) -> None:
+def _work(pipe: Any, o: Serve) -> None:
     """The process: what its systems are made of goes into the pipe, then an answer for each
     question, or an InputError."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the page's process ends this one
     try:
-        loaded = {name: QA(name, *arguments) for name in models}
+        reader, threshold = o.reading.reader, o.reading.null_threshold
+        loaded = {
+            name: QA(name, o.systems, reader, o.language, threshold, o.recogniser)
+            for name in o.models
+        }
         pipe.send({name: qa.about for name, qa in loaded.items()})
     except InputError as error:
         pipe.send(error)
@@ -302,9 +303,7 @@ def serve(o: Serve) -> dict[str, Any]:
             "no_proxy": ",".join(filter(None, direct)),
         }
         gradio = import_gradio()
-        reading = o.reading
-        systems = (o.systems, reading.reader, o.language, reading.null_threshold, o.recogniser)
-        answerer = Answerer(o.models, systems, o.limits.timeout)
+        answerer = Answerer(o)
         page = page_of(answerer, o.conditions, o.limits, Path(folder))
         try:
             page.launch(

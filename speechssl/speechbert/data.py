@@ -1,5 +1,5 @@
-"""What SpeechBERT is trained on: recordings cut into audio words, and the batches of its first two
-stages.
+"""The training data of SpeechBERT: recordings cut into audio words, and the batches of its first
+two stages.
 
 A recording is cut by the words of the manifest, or by aligning its text with the recogniser; and,
 where there is a recogniser, a second time by its output, as it will be when questions are answered.
@@ -107,7 +107,7 @@ class WordSequence:
     ends: np.ndarray  # (W,)
 
     def inside(self, start: float, end: float) -> np.ndarray:
-        """Which words (counted from 0) have their middle in [start, end) seconds."""
+        """Say which words (counted from 0) have their middle in [start, end) seconds."""
         middles = (self.starts + self.ends) / 2
         return np.flatnonzero((middles >= start) & (middles < end))
 

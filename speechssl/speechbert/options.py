@@ -100,8 +100,8 @@ class TrainSpeechBert:
 
     @property
     def words(self) -> TrainingOptions:
-        """Of the first stage: as the last one, in float32, for a CPU has no fast LSTM in
-        bfloat16."""
+        """The training of the first stage: as the last one, in float32, for a CPU has no fast LSTM
+        in bfloat16."""
         return replace(
             self.qa.training,
             steps=self.stages.word_steps,
@@ -112,7 +112,7 @@ class TrainSpeechBert:
 
     @property
     def masked(self) -> TrainingOptions:
-        """Of the second stage: as the last one."""
+        """The training of the second stage: as the last one."""
         return replace(
             self.qa.training,
             steps=self.stages.mask_steps,
@@ -123,7 +123,7 @@ class TrainSpeechBert:
 
 @dataclass(frozen=True)
 class TransferSpeechBertOptions:
-    """How a SpeechBERT is transferred to another encoder."""
+    """The transfer of a SpeechBERT to another encoder."""
 
     training: TrainingOptions = group(
         TrainingOptions(500, 1e-3, 50, **vars(BERT), bf16=False), "training"

@@ -61,7 +61,7 @@ def answer_codes(
 
 @dataclass(frozen=True, eq=False)
 class SpeechBertSystem:
-    """As `systems.System`. recogniser None: words are those of the records."""
+    """SpeechBERT as a `systems.System`. recogniser None: words are those of the records."""
 
     features: Features
     words: WordEncoder
@@ -128,7 +128,7 @@ def load_speechbert(
 
 
 def speechbert_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> Features:
-    """What the SpeechBERT in `folder` makes audio words of. Raises InputError where that is of
+    """Load what the SpeechBERT in `folder` makes audio words of. Raises InputError where that is of
     another encoder."""
     trained_on = card.get("features")
     if not isinstance(trained_on, dict):

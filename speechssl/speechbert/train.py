@@ -201,8 +201,8 @@ def check_some(questions: Sequence[Any], data: Corpus) -> None:
 
 
 class TextModel(NamedTuple):
-    """What SpeechBERT begins with on the side of text: a span model with a CodeEmbedding, the
-    embeddings (V, E) of its words, its tokeniser, and what the card says of it."""
+    """The model that SpeechBERT begins with on the side of text: a span model with a CodeEmbedding,
+    the embeddings (V, E) of its words, its tokeniser, and what the card says of it."""
 
     reader: SpanModel
     embeddings: Tensor

@@ -18,7 +18,6 @@ from speechssl.options import (
     Precision,
     Share,
     SnrOver,
-    Trained,
     Whole,
     argument,
     changed,
@@ -89,7 +88,7 @@ class HeadTraining:
     finetune: bool = option(False, "train the encoder with each head; default: keep it frozen")
     # the authors' repository: "at least ten times smaller"
     upstream_rate: Amount = option(0.1, "learning rate of the encoder, as a factor of the head's")
-    trained: Trained = option(
+    trained: Literal["all", "frozen", "biases", "adapters", "lora"] = option(
         "all",
         "with --finetune, weights of the encoder that are trained: all, frozen (norms and "
         "positions alone), biases (BitFit), "
@@ -194,6 +193,8 @@ class Superb:
         """Raises InputError for options of the training that need others."""
         o, adversary = self.training, self.adversary.domain_adversary
         refuse_ineffective(changed(self), NEEDED)
+        if (o.finetune or o.distort) and self.sets.precision == "int8":
+            raise InputError("no encoder trains in int8; choose --precision fp32 or bf16")
         if adversary and not o.distort:
             raise InputError(
                 "--domain-adversary needs distorted speech; give --distort, such as m+g+r"

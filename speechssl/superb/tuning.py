@@ -51,68 +51,54 @@ from speechssl.options import noise_folders
 from speechssl.pretrain.model import DomainAdversary
 from speechssl.pretrain.options import Adversary
 from speechssl.superb.data import Batch, Loader, OnlineLoader
-from speechssl.superb.options import Superb
+from speechssl.superb.options import HeadTraining, Superb
 from speechssl.superb.train import HeadRun, Trainer
 
 NO_HEADS = ("qbe", "se", "ss")  # tasks without a head, or whose targets are the waves themselves
-# of `finetuning`: those that train something of an encoder
-TRAINED = ("all", "frozen", "biases", "adapters", "lora")
 AHEAD = 4  # batches that are read and distorted in advance
 ROUND = 4_000  # samples: batches are padded to multiples of it
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """How heads are trained. source: the encoder, as `load_checkpoint` takes it.
+    """How heads are trained: the options, with the noise at hand.
 
-    rate: the upstream's learning rate over the head's; None: it is frozen. distort: of the training
-    speech; None: it is clean. bf16: the upstream computes in bf16 autocast. heads: a folder with
-    TASK/seed-SEED/head.safetensors, from which training starts; None: random ones. Raises
-    InputError for weights that are none of a speech encoder.
+    source: the encoder, as `load_checkpoint` takes it. distort: what `training.distort` names;
+    None: speech is clean. bf16: the upstream computes in bf16 autocast.
     """
 
     source: str = ""
-    rate: float | None = None
+    training: HeadTraining = HeadTraining()
     distort: TrainingDistortions | None = None
-    adversary: Adversary | None = None
+    adversary: Adversary = Adversary()
     bf16: bool = False
-    heads: Path | None = None
-    trained: str = "all"
-
-    def __post_init__(self) -> None:
-        if self.trained not in TRAINED:
-            raise InputError(
-                f"--trained {self.trained} trains nothing of a speech encoder; choose "
-                f"{', '.join(TRAINED)}, or leave out "
-                "--finetune: a head reads the weighted sum of a frozen encoder"
-            )
 
     @property
     def name(self) -> str:
         """Suffix of the encoder's name, such as "+distorted"."""
-        if self.adversary:
-            a = self.adversary
+        a, training = self.adversary, self.training
+        if a.domain_adversary:
             kind = f"{a.domain_adversary}-{a.domain_adversary_mode}"
             return f"+dat-{kind}-{a.domain_adversary_weight:g}"
         if self.distort:
-            return "+distorted" if self.rate else "+distorted-head"
-        return "+finetuned" if self.trained == "all" else f"+{self.trained}"
+            return "+distorted" if training.finetune else "+distorted-head"
+        return "+finetuned" if training.trained == "all" else f"+{training.trained}"
 
     @property
     def card(self) -> dict[str, Any]:
         """What decides the head, in JSON values."""
-        facts = {
-            "upstream_rate": self.rate,
-            "distort": getattr(self.distort, "card", None),
-            "adversary": None if self.adversary is None else asdict(self.adversary),
+        training = self.training
+        facts: dict[str, Any] = {
+            "upstream_rate": training.upstream_rate if training.finetune else None,
+            "distort": self.distort.card if self.distort else None,
+            "adversary": asdict(self.adversary) if self.adversary.domain_adversary else None,
         }
-        start = (
-            {"heads": hash_files(sorted(self.heads.glob("*/seed-*/head.safetensors")))}
-            if self.heads
-            else {}
-        )
-        start |= {} if self.trained == "all" else {"trained": self.trained}
-        return facts | start | {"precision": "bf16" if self.bf16 else "fp32"}
+        if training.start:
+            heads = sorted(training.start.glob("*/seed-*/head.safetensors"))
+            facts["heads"] = hash_files(heads)
+        if training.trained != "all":
+            facts["trained"] = training.trained
+        return facts | {"precision": "bf16" if self.bf16 else "fp32"}
 
     def trainer(self, run: HeadRun) -> Trainer:
         return TuningTrainer(run, self)
@@ -151,14 +137,8 @@ def tuning_of(o: Superb) -> Tuning | None:
             cache=training.noise_cache or o.out.parent / "noise",
             snr_over=o.noise.snr_over,
         )
-    return Tuning(
-        rate=training.upstream_rate if training.finetune else None,
-        distort=distort,
-        adversary=o.adversary if o.adversary.domain_adversary else None,
-        bf16=o.sets.precision == "bf16",
-        heads=training.start,
-        trained=training.trained,
-    )
+    bf16 = o.sets.precision == "bf16"
+    return Tuning(training=training, distort=distort, adversary=o.adversary, bf16=bf16)
 
 
 @dataclass(frozen=True)
@@ -180,8 +160,8 @@ class TuningTrainer(Trainer):
 
     def build(self) -> nn.ModuleDict:
         models, tuning = super().build(), self.tuning
-        if tuning.heads:
-            path = tuning.heads / self.run.task.name / f"seed-{self.run.seed}" / "head.safetensors"
+        if start := tuning.training.start:
+            path = start / self.run.task.name / f"seed-{self.run.seed}" / "head.safetensors"
             try:
                 models["head"].load_state_dict(load_file(path))
             except (OSError, SafetensorError, RuntimeError) as error:
@@ -192,22 +172,22 @@ class TuningTrainer(Trainer):
                 ) from error
         self.upstream: Any = load_checkpoint(tuning.source).model
         check_known(self.upstream, tuning.source)
-        if tuning.adversary and tuning.distort:
+        if tuning.adversary.domain_adversary and tuning.distort:
             width, domains = self.loader.encoder.width, len(tuning.distort.domains)
             # one input, the weighted sum
             models["adversary"] = DomainAdversary(width, domains, tuning.adversary, (0,))
-        if tuning.rate is None:
-            self.upstream.to(self.run.device)
-        else:
-            train_only(self.upstream, tuning.trained)
+        if tuning.training.finetune:
+            train_only(self.upstream, tuning.training.trained)
             models["upstream"] = self.upstream
+        else:
+            self.upstream.to(self.run.device)
         return models
 
     def rates(self) -> dict[str, float]:
-        rate = self.tuning.rate
-        return super().rates() | (
-            {} if rate is None else {"upstream": rate * self.run.settings.learning_rate}
-        )
+        training, rates = self.tuning.training, super().rates()
+        if training.finetune:
+            rates["upstream"] = training.upstream_rate * self.run.settings.learning_rate
+        return rates
 
     def prepare(self, steps: Iterator[tuple[int, list[Utterance]]]) -> Iterator[tuple[int, Waves]]:
         """Recordings are read and distorted by threads, AHEAD batches in advance."""

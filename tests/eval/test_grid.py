@@ -467,8 +467,10 @@ def test_a_classification_task_is_evaluated(labelled, encoder, tmp_path, slots):
     features[items[0].id][slots[-1]] = "wrong"
     del features[items[1].id]
     assert [(s.id, s.numerator, s.denominator) for s in task.score(features)][:3] == [
-        ("test-0", 0.0, 1.0), ("test-1", 0.0, 1.0), ("test-2", 1.0, 1.0)
-    ]  # fmt: skip
+        ("test-0", 0.0, 1.0),
+        ("test-1", 0.0, 1.0),
+        ("test-2", 1.0, 1.0),
+    ]
 
 
 @pytest.mark.parametrize(("speakers", "voices"), [("abc", {"c0", "c1"}), ("aaa", {""})])
@@ -642,7 +644,9 @@ def test_a_reader_by_name_reads_in_the_cascade_alone(models, questions, tmp_path
         lambda *given, reading, **_: seen.update({given[1][0]: reading.reader}) or [None],
     )
     monkeypatch.setattr(grid, "qa_tasks", lambda *_: [])
-    o = Robustness(out=tmp_path, encoders=(), tasks=(), reading=ReaderOptions("someone/reader"))
+    tasks = (f"cascade-ctc={questions}", f"dual={questions}")
+    reading = ReaderOptions("someone/reader")
+    o = Robustness(out=tmp_path, encoders=(), tasks=tasks, reading=reading)
     for task in ("cascade-ctc", "dual"):
         MAKERS[task](load_tested("a", str(models)), questions, tmp_path, o)
     assert seen == {"cascade-ctc": "someone/reader", "dual": None}

@@ -277,12 +277,8 @@ def test_another_split_is_evaluated_beside_the_test_split_and_shares_its_heads(
     ],
 )
 def test_bad_plans_are_refused_before_anything_is_made(base, plan, change, message):
-    refused(
-        message,
-        run_robustness,
-        replace(plan, **change),
-        dict(MAKERS) | makers(base.folder / "audio"),
-    )
+    every = dict(MAKERS) | makers(base.folder / "audio")
+    refused(message, lambda: run_robustness(replace(plan, **change), every))
     assert not plan.out.exists()
 
 

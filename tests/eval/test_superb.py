@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from speechssl.augment.training import parse_distortions
 from speechssl.cli import main
 from speechssl.encoders import store
 from speechssl.encoders.load import load_encoder
@@ -31,7 +30,6 @@ from speechssl.results import read_rows
 from speechssl.superb import data as features
 from speechssl.superb.data import CachedLoader, FeatureCache, HeadEvaluation, Measure, OnlineLoader
 from speechssl.superb.options import Data, Superb
-from speechssl.superb.tuning import Tuning
 
 from ..files import change_lines, read_lines, refused
 
@@ -133,8 +131,13 @@ def test_a_run_leaves_everything_and_repeats_nothing(options, data, tmp_path):
     printed = run_superb(options)
     rows = rows_of(out)
     assert {(system, metric) for system, _, _, _, metric, _ in rows} == {
-        ("ks", "acc"), ("ks", "acc_default"), ("pr", "per"), ("pr", "per_default"), ("qbe", "mtwv"), ("qbe", "atwv"),
-    }  # fmt: skip
+        ("ks", "acc"),
+        ("ks", "acc_default"),
+        ("pr", "per"),
+        ("pr", "per_default"),
+        ("qbe", "mtwv"),
+        ("qbe", "atwv"),
+    }
     assert rows["ks", "tiny", "clean", None, "acc", 0].value == 100 and "ks acc" in printed
     # fewer than five say too little
     assert all((r.low, r.high) == (None, None) for r in rows.values())
@@ -213,14 +216,12 @@ def test_the_encoder_in_the_loop_comes_to_the_same_head(options, data, tmp_path)
     assert heads[0] == heads[1] and not (tmp_path / "loop/features/tiny").exists()
 
 
-NOISE = parse_distortions("g+b", probability=(0.5, 0.5))
+DAT = Adversary("multi", 0.3, domain_adversary_mode="alternating")
 TUNINGS = {
-    "tiny+finetuned": Tuning(rate=0.1),
-    "tiny+distorted": Tuning(rate=0.1, distort=NOISE),
-    "tiny+dat-multi-alternating-0.3": Tuning(
-        "", 0.1, NOISE, Adversary("multi", 0.3, domain_adversary_mode="alternating")
-    ),
-    "tiny+distorted-head": Tuning(distort=NOISE),
+    "tiny+finetuned": {"finetune": True},
+    "tiny+distorted": {"finetune": True, "distort": "g+b"},
+    "tiny+dat-multi-alternating-0.3": {"finetune": True, "distort": "g+b", "adversary": DAT},
+    "tiny+distorted-head": {"distort": "g+b"},
 }
 
 
@@ -230,14 +231,18 @@ def test_heads_trained_on_distorted_speech_are_evaluated_as_any(options, data, t
     """First on dev alone: no test recording is read. Then with the encoder that was trained with
     each head."""
     tuned = changed(
-        options, out=tmp_path, data={t: data[t] for t in ("ks", "pr")}, seen=("gaussian@5",)
+        options,
+        out=tmp_path,
+        data={t: data[t] for t in ("ks", "pr")},
+        seen=("gaussian@5",),
+        **TUNINGS[name],
     )
-    run_superb(changed(tuned, train_only=True), TUNINGS[name])
+    run_superb(changed(tuned, train_only=True))
     assert not any(
         (tmp_path / made).exists() for made in ("results.jsonl", "scores", "noise.jsonl")
     )
     before = made(tmp_path)
-    printed = run_superb(tuned, TUNINGS[name])
+    printed = run_superb(tuned)
     assert (
         before.items() <= made(tmp_path).items() and ("but for those of encoders with +") in printed
     )
@@ -258,21 +263,21 @@ def test_heads_trained_on_distorted_speech_are_evaluated_as_any(options, data, t
             for task in ("ks", "pr")
         ]
         assert hashes[0] != hashes[1]
-    refused("settings.steps differ", run_superb, changed(tuned, steps=7), TUNINGS[name])
+    refused("settings.steps differ", run_superb, changed(tuned, steps=7))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({}, "qbe.* cannot be trained with --finetune or --distort"),
-        ({"precision": "int8"}, "no encoder trains in int8"),
         ({"encoders": ("fbank",)}, "fbank has no weights to train"),
         ({"unseen": ("gaussian",)}, "was trained on the noise g.*; give it with --seen"),
     ],
 )
 def test_what_cannot_be_tuned_is_reported_first(options, data, tmp_path, changes, message):
     some = {"ks": data["ks"]} if changes else data
-    refused(message, run_superb, changed(options, data=some, **changes), TUNINGS["tiny+distorted"])
+    tuned = changed(options, data=some, **TUNINGS["tiny+distorted"], **changes)
+    refused(message, run_superb, tuned)
     assert not (tmp_path / "out/heads").exists()
 
 
@@ -328,7 +333,8 @@ def test_the_command_line_trains_an_encoder_with_a_head(options, data, tmp_path,
         (["--domain-adversary", "binary", "--distort", "g"], "give --finetune"),
         (["--upstream-rate", "0.2"], "--upstream-rate would have no effect without --finetune"),
         (["--trained", "biases"], "--trained would have no effect without --finetune"),
-        (["--finetune", "--trained", "none"], "--trained none trains nothing of a speech encoder"),
+        (["--finetune", "--trained", "none"], "--trained"),
+        (["--finetune", "--precision", "int8"], "no encoder trains in int8"),
         (
             ["--finetune", "--domain-adversary-weight", "2"],
             "--domain-adversary-weight would have no effect without --domain-adversary",

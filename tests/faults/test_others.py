@@ -328,7 +328,6 @@ def test_no_code_beside_a_checkpoint_is_run_nor_asked_for(
     qa = ("evaluate", "qa", workshop / "corpus", tmp_path / "qa", "--split", "test", "--systems")
     verbs: tuple[tuple[object, ...], ...] = (
         ("units", "fit", workshop / "audio", model, tmp_path / "book.safetensors", "--clusters", 4),
-        ("pretrain", "text", tmp_path / "text", "--data", "nested", "--like", model, "--steps", 1),
         (*qa, f"cascade-{model}"),
         (*qa, "text", "--reader", model),
     )
