@@ -34,7 +34,7 @@ from speechssl.audio import SAMPLE_RATE, duration, resample, to_int16, write_fla
 from speechssl.augment import NoiseBank
 from speechssl.cli import script
 from speechssl.data.options import CORES, PROCESSES
-from speechssl.data.prepare import in_parallel
+from speechssl.data.prepare import run_parallel
 from speechssl.data.superb import (
     DOCUMENTS,
     SPLITS,
@@ -44,7 +44,7 @@ from speechssl.data.superb import (
     Trial,
     Turn,
     Utterance,
-    counted,
+    format_sizes,
     to_record,
 )
 from speechssl.data.superb_sets import KEYWORDS
@@ -738,7 +738,7 @@ def prepare_minisuperb(o: MiniSuperb) -> dict[str, dict[str, Any]]:
     cards = {}
     for task in o.tasks:
         cards[task] = prepare_set(o, task, sizes[task])
-        print(f"{o.out / task}: {counted(cards[task])} utterances")
+        print(f"{o.out / task}: {format_sizes(cards[task])} utterances")
     return cards
 
 
@@ -766,7 +766,7 @@ def prepare_set(o: MiniSuperb, task: str, sizes: Mapping[str, int]) -> dict[str,
             for p in recordings
             if not _part(out, p).is_file()
         }
-        in_parallel(_make, jobs, o.workers, f"synthesising {task}")
+        run_parallel(_make, jobs, o.workers, f"synthesising {task}")
         names = list(planned)
         for split, recordings in planned.items():
             lines = [read_json(_part(out, p))["line"] for p in recordings]

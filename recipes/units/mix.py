@@ -22,7 +22,7 @@ from pathlib import Path
 
 from speechssl.audio import read_audio, write_flac
 from speechssl.augment.training import TrainingDistortions, parse_distortions
-from speechssl.data.prepare import in_parallel
+from speechssl.data.prepare import run_parallel
 from speechssl.data.records import Corpus, Passage, Question, data_hash, load_corpus, write_records
 from speechssl.io import read_json, write_json
 
@@ -100,7 +100,7 @@ def main(options: argparse.Namespace) -> None:
             )
     if options.distorted:
         distortions_of(options)  # bad options end here
-    in_parallel(copy, dict(enumerate(jobs)), os.cpu_count() or 1, "distorting", "recording")
+    run_parallel(copy, dict(enumerate(jobs)), os.cpu_count() or 1, "distorting", "recording")
     random.Random(0).shuffle(passages)
     if options.articles:
         articles = sorted({article_of(passage) for passage in passages}, key=int)

@@ -1,7 +1,6 @@
-"""Conditions, the distortions of an evaluation by name, and the two that apply them to recordings:
-`Distorter`, `FrozenDistorter`.
+"""Conditions name the distortions of an evaluation; `Distorter` and `FrozenDistorter` apply them.
 
-What is random in one is decided by (seed, kind of noise, utterance id) alone. Frozen noise is a
+All that is random in one is decided by (seed, kind of noise, utterance id) alone. Frozen noise is a
 manifest with a row a mixture, so that every system, later run and laboratory gets the same. A row
 says which recording (with its SHA-256) from which sample on, or which generator with which seed,
 and the SHA-256 of the noise as 16-bit audio. Whoever applies it checks all, and refuses what has
@@ -50,8 +49,8 @@ _FIXED = re.compile(rf"clean|pitch \S+|no \S+ Hz|(?:{'|'.join(signal.CODECS)}) \
 
 @dataclass(frozen=True)
 class Condition:
-    """One distortion, with the one number that it has, or several in order. Written as
-    `parse_condition` reads it: "pink@10"."""
+    """A condition is one distortion, with the one number that it has, or several in order. Written
+    as `parse_condition` reads it: "pink@10"."""
 
     name: str  # clean, noise, reverb, rooms, rir, pitch, band, codec or chain
     # of noise: its name, a set, or the path of recordings; of rir: of impulse responses; of codec:
@@ -66,13 +65,13 @@ class Condition:
 
     @property
     def noisy(self) -> bool:
-        """Whether there is noise in it, and so an SNR."""
+        """Tell whether there is noise in it, and so an SNR."""
         return any(step.name == "noise" for step in self.steps or (self,))
 
     @property
     def short(self) -> str:
-        """For `results.jsonl`, which has a column for the SNR: "clean", "pink", "reverb" (of the
-        usual length), "reverb 0.9 s"."""
+        """The name in `results.jsonl`, which has a column for the SNR: "clean", "pink", "reverb"
+        (of the usual length), "reverb 0.9 s"."""
         if self.name == "chain":
             return " + ".join(step.short for step in self.steps)
         if self.name == "noise":
@@ -81,13 +80,13 @@ class Condition:
 
     @property
     def label(self) -> str:
-        """For tables and figures: "clean", "pink 10 dB", "reverb 0.6 s", "pitch +2", "no 1000-2000
-        Hz", "mp3 16 kbps"."""
+        """The name in tables and figures: "clean", "pink 10 dB", "reverb 0.6 s", "pitch +2", "no
+        1000-2000 Hz", "mp3 16 kbps"."""
         return self._spellings[0]
 
     @property
     def text(self) -> str:
-        """As `parse_condition` reads it."""
+        """The text that `parse_condition` reads."""
         return self._spellings[1]
 
     @property
@@ -119,13 +118,13 @@ class Condition:
 
 
 def _exact(number: float | None) -> str:
-    """The shortest text that reads as this number."""
+    """Return the shortest text that reads as this number."""
     return f"{number:g}" if number is not None and float(f"{number:g}") == number else repr(number)
 
 
 def _noise_name(kind: str) -> str:
-    """The name of a noise in tables: its own, that of its file or folder, or the one given before
-    "="."""
+    """Return the name of a noise in tables: its own, that of its file or folder, or the one given
+    before "="."""
     name, equals, _ = kind.partition("=")
     if equals and re.fullmatch(r"[\w-]+", name):
         return name
@@ -134,7 +133,7 @@ def _noise_name(kind: str) -> str:
 
 
 def _members(step: Condition) -> list[Condition]:
-    """Of the set "m+g+r": a step for each letter; of any other step none."""
+    """List the members of the set "m+g+r", a step for each letter; of any other step none."""
     letters = step.kind.split("+") if step.name == "noise" else []
     if len(letters) < 2 or not set(letters) <= set(LETTERS):
         return []
@@ -178,8 +177,8 @@ def parse_condition(text: str) -> Condition:
 
 
 def is_drawn(short: str, snr_db: float | None) -> bool:
-    """Whether a seed decides what is applied in a condition. short, snr_db: of the condition, as
-    results have them."""
+    """Tell whether a seed decides the distortion of a condition. short, snr_db: of the condition,
+    as results have them."""
     return snr_db is not None or not all(_FIXED.fullmatch(step) for step in short.split(" + "))
 
 
@@ -239,7 +238,8 @@ def _malformed(text: str) -> str:
 @dataclass(frozen=True)
 class Distorter:
     """Applies conditions. seed: of all that is random; voices: speech recordings for babble, of
-    other people; snr_over: what of the speech an SNR is measured over, see `speech_level`."""
+    other people; snr_over: the part of the speech that an SNR is measured over, see `speech_level`.
+    """
 
     seed: int = 0
     voices: tuple[Path, ...] = ()
@@ -249,7 +249,7 @@ class Distorter:
     _banks: dict[str, NoiseBank] = field(default_factory=dict, repr=False, compare=False)
 
     def card(self, condition: Condition) -> dict[str, Any]:
-        """For the card of what is made in this condition: the seed, and what its SNR is over where
+        """The entries of a card of this condition: the seed, and the reference of its SNR where
         that is not active speech."""
         return {"seed": self.seed} | (
             {"snr_over": self.snr_over}
@@ -258,15 +258,15 @@ class Distorter:
         )
 
     def check(self, condition: Condition) -> None:
-        """Raises InputError where `apply` would for want of voices or a noise file that can be
-        read; call it before a long run."""
+        """Raise InputError where `apply` would for want of voices or a noise file that can be read;
+        call it before a long run."""
         for step in self._possible_steps(condition):
             for path in self._files(step):
                 duration(path)
 
     def sources(self, condition: Condition) -> list[tuple[str, int]]:
-        """Name and size in bytes of the recordings that a condition draws on, and the versions of
-        what is generated; a line more where its SNR is not over active speech."""
+        """Return name and size in bytes of the recordings that a condition draws on, and the
+        versions of what is generated; a line more where its SNR is not over active speech."""
         sources: list[tuple[str, int]] = []
         for step in self._possible_steps(condition):
             if step.name == "noise":
@@ -279,7 +279,8 @@ class Distorter:
         return sources
 
     def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray:
-        """samples: (N,) at 16 kHz. Returns float32 (N,); "clean" gives the samples themselves.
+        """Distort samples (N,) at 16 kHz. Returns float32 (N,); "clean" gives the samples
+        themselves.
 
         Raises ValueError for silent speech, InputError for noise that cannot be had.
         """
@@ -292,7 +293,7 @@ class Distorter:
         return samples
 
     def steps(self, condition: Condition, utterance_id: str) -> list[Condition]:
-        """The steps in order, and of a set the member that this utterance gets."""
+        """List the steps in order, and of a set the member that this utterance gets."""
         steps = []
         for step in condition.steps or (condition,):
             if members := _members(step):
@@ -306,8 +307,8 @@ class Distorter:
         return steps
 
     def draw(self, step: Condition, utterance_id: str, n: int) -> DrawnNoise:
-        """The noise (n,) of a step, or its impulse response, and what it is of; empty for a step
-        that needs neither."""
+        """Draw the noise (n,) of a step, or its impulse response, and say of which recordings it
+        is; empty for a step that needs neither."""
         rng = partial(signal.generator, self.seed)
         if step.name == "noise":
             return self._bank(step.kind).draw(utterance_id, n)
@@ -322,7 +323,7 @@ class Distorter:
         return DrawnNoise(np.zeros(0))
 
     def _possible_steps(self, condition: Condition) -> list[Condition]:
-        """The steps, and of a set all members."""
+        """List the steps, and of a set all members."""
         return [
             one for step in condition.steps or (condition,) for one in (_members(step) or [step])
         ]
@@ -352,8 +353,8 @@ def perform(
     source: Callable[[int], np.ndarray],
     snr_over: str = signal.ACTIVE,
 ) -> np.ndarray:
-    """One step of a condition. samples: (N,); source: gives noise (n,), or the impulse response.
-    Returns float32 (N,).
+    """Perform one step of a condition. samples: (N,); source: gives noise (n,), or the impulse
+    response. Returns float32 (N,).
 
     Raises ValueError for silent speech.
     """
@@ -394,8 +395,7 @@ def freeze(
     sources: dict[tuple[str, str], Row] = {}
 
     def entry(piece: Piece) -> Row:
-        """A recording by its name, relative to the manifest where it lies below it, with its
-        hash."""
+        """Name a recording, relative to the manifest where it lies below it, with its hash."""
         if piece.file not in hashes:
             hashes[piece.file] = digest(piece.file)
         file, root = piece.file.resolve(), path.parent.resolve()
@@ -468,17 +468,17 @@ class FrozenDistorter:
 
     @property
     def seed(self) -> int:
-        """That it was frozen with."""
+        """The seed that it was frozen with."""
         return int(next(iter(self._rows.values()))["seed"])
 
     @property
     def conditions(self) -> list[Condition]:
-        """Those of the manifest, in its order."""
+        """The conditions of the manifest, in its order."""
         return [parse_condition(text) for text in dict.fromkeys(text for _, text in self._rows)]
 
     def check(self, condition: Condition) -> None:
-        """Raises InputError for a condition that is not in the manifest, and for recordings that
-        are missing or have changed."""
+        """Raise InputError for a condition that is not in the manifest, and for recordings that are
+        missing or have changed."""
         rows = [row for (_, text), row in self._rows.items() if text == condition.text]
         if not rows and condition.name != "clean":
             raise InputError(
@@ -490,11 +490,12 @@ class FrozenDistorter:
                 self._piece(entry)
 
     def sources(self, condition: Condition) -> list[tuple[str, int]]:
-        """Name with hash, and size, of the manifest: it decides all."""
+        """Return name with hash, and size, of the manifest: it decides all."""
         return [(f"{self.manifest.name} {digest(self.manifest)}", self.manifest.stat().st_size)]
 
     def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray:
-        """samples: (N,) at 16 kHz. Returns float32 (N,); "clean" gives the samples themselves.
+        """Distort samples (N,) at 16 kHz. Returns float32 (N,); "clean" gives the samples
+        themselves.
 
         Raises InputError for a mixture that is not in the manifest or whose noise has changed,
         ValueError for silent speech.
@@ -520,7 +521,7 @@ class FrozenDistorter:
         return samples
 
     def _noise(self, row: Row, step: Row, n: int) -> np.ndarray:
-        """The noise (n,) or the impulse response of a step, as it was frozen."""
+        """Return the noise (n,) or the impulse response of a step, as it was frozen."""
         source, condition = step["source"], parse_condition(step["apply"])
         if "files" not in source:
             bank = (
@@ -557,8 +558,8 @@ class FrozenDistorter:
 
 
 def noise_hash(noise: np.ndarray) -> str:
-    """SHA-256 of the noise as 16-bit audio: two of the same sound have the same, whatever their
-    level."""
+    """Compute the SHA-256 of the noise as 16-bit audio: two of the same sound have the same,
+    whatever their level."""
     peak = max(float(np.abs(noise).max(initial=0)), 1e-30)
     return hashlib.sha256(
         to_int16(np.asarray(noise, np.float64) / peak * (32767 / 32768)).astype("<i2").tobytes()

@@ -1,5 +1,5 @@
-"""Where noise comes from: a generator, voices, or recordings; each draw is decided by the seed and
-a key alone."""
+"""Noise comes from a generator, voices, or recordings; each draw is decided by the seed and a key
+alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALIASES = {"g": "gaussian", "m": "stand-in"}  # m: where no folder of MUSAN is n
 
 
 def noise_files(path: Path) -> list[Path]:
-    """The recordings that a path stands for: itself, all below a folder in the order of their
+    """List the recordings that a path stands for: itself, all below a folder in the order of their
     names, or those of a manifest.
 
     Manifests are those of `list_recordings`. Empty where there is no such file or folder. Raises
@@ -44,7 +44,7 @@ def noise_files(path: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Piece:
-    """Where in a recording noise begins; see `signal.fit_at`."""
+    """Noise begins at a place in a recording; see `signal.fit_at`."""
 
     file: Path
     offset: int
@@ -52,8 +52,8 @@ class Piece:
 
 @dataclass(frozen=True)
 class DrawnNoise:
-    """Noise (n,), or an impulse response, and what it is of: several pieces are voices at one
-    level, none is generated noise."""
+    """Noise (n,), or an impulse response, is of pieces of recordings: several pieces are voices at
+    one level, none is generated noise."""
 
     noise: np.ndarray
     pieces: tuple[Piece, ...] = ()
@@ -61,7 +61,7 @@ class DrawnNoise:
 
 @dataclass(frozen=True)
 class NoiseBank:
-    """Where noise comes from.
+    """Draws noise of one kind.
 
     kind: gaussian, pink, coloured:SLOPE, stand-in, dev or held-out (generated); babble (of the
     files), recording (one of them), musan.
@@ -80,7 +80,8 @@ class NoiseBank:
         seed: int = 0,
         folders: Mapping[str, Path] | None = None,
     ) -> NoiseBank:
-        """The bank for a `Condition.kind`. folders: recordings by name, such as musan or fsd50k.
+        """Open the bank for a `Condition.kind`. folders: recordings by name, such as musan or
+        fsd50k.
 
         Raises InputError where there is no such noise, or babble without voices.
         """
@@ -129,12 +130,12 @@ class NoiseBank:
         raise InputError(f"there is no noise {kind}; give {kinds} or NAME=FOLDER")
 
     def sample(self, key: str, n: int) -> np.ndarray:
-        """(n,) noise at 16 kHz, not silent, decided by the seed and the key alone. Raises
+        """Draw noise (n,) at 16 kHz, not silent, decided by the seed and the key alone. Raises
         InputError for a bad file."""
         return self.draw(key, n).noise
 
     def draw(self, key: str, n: int) -> DrawnNoise:
-        """As `sample`, with what it was made of."""
+        """Draw noise as `sample` does, with the pieces that it is made of."""
         # no clip of training
         rng = generator(
             self.seed, (f"evaluation {self.kind}") if self.kind in GENERATED else self.kind, key
@@ -176,16 +177,16 @@ class NoiseBank:
 
     @property
     def sources(self) -> list[tuple[str, int]]:
-        """Name and size in bytes of the recordings, or name and version of what generates the
-        noise, where it has one."""
+        """Return name and size in bytes of the recordings, or name and version of the generator of
+        the noise, where it has one."""
         if self.kind in GENERATED:
             return [(f"generated: {self.kind}", VERSION)]
         return [(path.name, path.stat().st_size) for path in (*self.files, *self.voices)]
 
 
 def replay(pieces: Sequence[Piece], n: int) -> np.ndarray:
-    """The noise (n,) of a draw from its pieces (at least one). Several are voices, brought to the
-    same active level and added."""
+    """Make the noise (n,) of a draw from its pieces (at least one). Several are voices, brought to
+    the same active level and added."""
     crops = [fit_at(recording(piece.file), n, piece.offset) for piece in pieces]
     if len(crops) == 1:
         return crops[0]
@@ -198,8 +199,8 @@ def replay(pieces: Sequence[Piece], n: int) -> np.ndarray:
 
 @lru_cache(maxsize=32)
 def recording(path: Path) -> np.ndarray:
-    """A noise or voice file (M,) at 16 kHz, read-only, kept for the next utterance. Errors as of
-    `read_audio`."""
+    """Read a noise or voice file (M,) at 16 kHz, read-only, kept for the next utterance. Errors as
+    of `read_audio`."""
     samples = read_audio(path)
     samples.flags.writeable = False
     return samples
@@ -222,8 +223,8 @@ LOWEST = 20.0  # Hz; there is no use for less in 16 kHz speech audio
 def filtered(
     n: int, rng: np.random.Generator, weight: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """Gaussian noise of n samples or a few more, whose amplitude density is the weight of a
-    frequency in Hz."""
+    """Generate Gaussian noise of n samples or a few more, whose amplitude density is the weight of
+    a frequency in Hz."""
     size = fft.next_fast_len(max(n, 2), real=True)
     weights = weight(fft.rfftfreq(size, 1 / SAMPLE_RATE))
     return np.asarray(fft.irfft(fft.rfft(rng.standard_normal(size)) * weights, size))
@@ -232,10 +233,9 @@ def filtered(
 def of_spectrum(
     n: int, rng: np.random.Generator, weight: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """Gaussian noise (n,) of power about 1 whose amplitude density is the weight of a frequency in
-    Hz, from LOWEST on: below, 1/f would put more inaudible power into a long recording than into a
-    short one.
-    """
+    """Generate Gaussian noise (n,) of power about 1 whose amplitude density is the weight of a
+    frequency in Hz, from LOWEST on: below, 1/f would put more inaudible power into a long recording
+    than into a short one."""
     noise = filtered(
         n,
         rng,
@@ -245,8 +245,8 @@ def of_spectrum(
 
 
 def shaped(n: int, rng: np.random.Generator, gain_db: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Gaussian noise (n,) whose power density is gain_db at the frequencies `at` (Hz, rising),
-    straight on a log axis between."""
+    """Generate Gaussian noise (n,) whose power density is gain_db at the frequencies `at` (Hz,
+    rising), straight on a log axis between."""
 
     def weight(frequency: np.ndarray) -> np.ndarray:
         return np.asarray(
@@ -263,8 +263,8 @@ def tilted(
     ripple: float = 0.0,
     band: tuple[float, float] = (LOWEST, 8000.0),
 ) -> np.ndarray:
-    """Noise (n,) of a slope in dB an octave with a random smooth ripple (dB); 30 dB an octave down
-    beyond the band (Hz)."""
+    """Generate noise (n,) of a slope in dB an octave with a random smooth ripple (dB); 30 dB an
+    octave down beyond the band (Hz)."""
     at = np.geomspace(LOWEST, SAMPLE_RATE / 2, 40)
     smooth = (
         np.interp(np.linspace(0, 11, 40), np.arange(12), rng.normal(0, ripple, 12))
@@ -276,8 +276,8 @@ def tilted(
 
 
 def wander(n: int, rng: np.random.Generator, rate: float) -> np.ndarray:
-    """A slow random curve (n,) of mean about 0 and variance about 1 that turns about `rate` times a
-    second."""
+    """Draw a slow random curve (n,) of mean about 0 and variance about 1 that turns about `rate`
+    times a second."""
     knots = rng.standard_normal(max(int(n / SAMPLE_RATE * rate), 1) + 4)
     return np.interp(
         np.linspace(1, len(knots) - 2, n),
@@ -287,13 +287,13 @@ def wander(n: int, rng: np.random.Generator, rate: float) -> np.ndarray:
 
 
 def phase(frequency: np.ndarray) -> np.ndarray:
-    """Phase (n,) in radians of an oscillator of a changing frequency in Hz (n,)."""
+    """Return the phase (n,) in radians of an oscillator of a changing frequency in Hz (n,)."""
     return np.asarray(2 * np.pi * np.cumsum(frequency) / SAMPLE_RATE)
 
 
 def harmonics(f0: np.ndarray, heights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Sum of sines (n,) at multiples of f0 (n,), in Hz; heights: amplitudes from the first. What is
-    above 7.6 kHz is left out."""
+    """Sum sines (n,) at multiples of f0 (n,), in Hz; heights: amplitudes from the first. Those
+    above 7.6 kHz are left out."""
     turn = np.exp(1j * phase(f0)).astype(np.complex64)
     # the powers of one rotation are its harmonics
     power, total = np.ones_like(turn), np.zeros(len(f0))
@@ -307,20 +307,20 @@ def harmonics(f0: np.ndarray, heights: np.ndarray, rng: np.random.Generator) -> 
 
 
 def resonances(frequency: np.ndarray, centres: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """Amplitude at each frequency (F,) of resonances at centres and with widths in Hz, the highest
-    about 1."""
+    """Return the amplitude at each frequency (F,) of resonances at centres and with widths in Hz,
+    the highest about 1."""
     return np.asarray(
         np.max(1 / np.sqrt(1 + ((frequency[:, None] - centres) / (widths / 2)) ** 2), axis=1)
     )
 
 
 def poisson(n: int, rng: np.random.Generator, rate: float) -> np.ndarray:
-    """Times of events in samples, rising, about `rate` a second; at least one."""
+    """Draw times of events in samples, rising, about `rate` a second; at least one."""
     return np.sort(rng.integers(0, n, max(int(rng.poisson(rate * n / SAMPLE_RATE)), 1)))
 
 
 def strikes(n: int, times: np.ndarray, heights: np.ndarray, hit: np.ndarray) -> np.ndarray:
-    """The same sound `hit` (m,) at each time (samples) with each height, overlapping. Returns
+    """Repeat the sound `hit` (m,) at each time (samples) with each height, overlapping. Returns
     (n,)."""
     if len(times) * len(hit) < 20 * n:  # cheaper one by one than as a convolution
         total = np.zeros(n + len(hit))
@@ -331,7 +331,7 @@ def strikes(n: int, times: np.ndarray, heights: np.ndarray, hit: np.ndarray) -> 
 
 
 def modal(rng: np.random.Generator, centre: float, modes: int, decay: float) -> np.ndarray:
-    """A struck object (m,): decaying sines at unrelated frequencies around `centre` Hz; decay:
+    """Strike an object (m,): decaying sines at unrelated frequencies around `centre` Hz; decay:
     seconds to -60 dB."""
     frequency = np.minimum(centre * 2 ** rng.uniform(-1, 2, modes), 7600)
     time = np.arange(max(round(decay * SAMPLE_RATE), 64))[:, None] / SAMPLE_RATE
@@ -341,7 +341,7 @@ def modal(rng: np.random.Generator, centre: float, modes: int, decay: float) -> 
 
 
 def attack_decay(n: int, attack: float, decay: float) -> np.ndarray:
-    """Envelope (n,) that rises in `attack` s and falls by 60 dB in `decay` s."""
+    """Make an envelope (n,) that rises in `attack` s and falls by 60 dB in `decay` s."""
     time = np.arange(n) / SAMPLE_RATE
     return np.asarray(
         np.minimum(time / attack, 1) * np.exp(-6.9 * np.maximum(time - attack, 0) / decay)
@@ -349,7 +349,7 @@ def attack_decay(n: int, attack: float, decay: float) -> np.ndarray:
 
 
 def on_and_off(n: int, rng: np.random.Generator, on: float, off: float) -> np.ndarray:
-    """A gate (n,) between 0 and 1 with ramps of 30 ms; on and off: mean seconds of the two
+    """Draw a gate (n,) between 0 and 1 with ramps of 30 ms; on and off: mean seconds of the two
     states."""
     gate, at, state = np.zeros(n), 0, bool(rng.random() < on / (on + off))
     while at < n:
@@ -361,7 +361,7 @@ def on_and_off(n: int, rng: np.random.Generator, on: float, off: float) -> np.nd
 
 
 def unit(sound: np.ndarray) -> np.ndarray:
-    """Scaled to power 1; silence stays silence."""
+    """Scale to power 1; silence stays silence."""
     power = float(np.mean(np.square(sound)))
     return sound / np.sqrt(power) if power > 0 else sound
 
@@ -372,15 +372,16 @@ PERCUSSION = 0.4  # share of music with a beat
 
 
 def coloured(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Steady: ventilation, a far street, a tap, hiss. Any tilt from -12 to +6 dB an octave, a rough
-    spectrum, sometimes a band."""
+    """Generate steady noise: ventilation, a far street, a tap, hiss. Any tilt from -12 to +6 dB an
+    octave, a rough spectrum, sometimes a band."""
     low, high = np.sort(np.exp2(rng.uniform(np.log2(60), np.log2(7500), 2)))
     band = (low, max(high, 2 * low)) if rng.random() < 0.3 else (20.0, 8000.0)
     return tilted(n, rng, rng.uniform(-12, 6), rng.uniform(0, 8), band)
 
 
 def gusts(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Wind, surf, passing cars, rustling: noise that swells, its highs more than its lows."""
+    """Generate wind, surf, passing cars, rustling: noise that swells, its highs more than its
+    lows."""
     rate, depth = np.exp(rng.uniform(np.log(0.2), np.log(8))), rng.uniform(3, 12)
     swell = wander(n, rng, rate)
     low, high = (tilted(n, rng, rng.uniform(-9, 0), 4) for _ in range(2))
@@ -390,7 +391,8 @@ def gusts(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def hum(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Mains, transformers, refrigerators: a steady low tone with harmonics, and some noise."""
+    """Generate mains, transformers, refrigerators: a steady low tone with harmonics, and some
+    noise."""
     f0 = rng.uniform(40, 130) * (1 + 0.003 * wander(n, rng, 0.5))
     heights = rng.exponential(1, 40) * np.arange(1, 41.0) ** -rng.uniform(0.5, 2)
     return unit(harmonics(f0, heights, rng)) + rng.uniform(0.05, 0.7) * unit(
@@ -399,8 +401,8 @@ def hum(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def engine(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Motors, mixers, vacuum cleaners, drills: a drifting harmonic series through resonances, and
-    noise that turns with it."""
+    """Generate motors, mixers, vacuum cleaners, drills: a drifting harmonic series through
+    resonances, and noise that turns with it."""
     f0 = np.exp2(rng.uniform(np.log2(18), np.log2(350))) * 2 ** (
         rng.uniform(0, 0.25) * wander(n, rng, rng.uniform(0.2, 2))
     )
@@ -414,8 +416,8 @@ def engine(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def impacts(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Dishes, cutlery, knocks, doors, tools: struck objects that ring, at random times, singly and
-    in flurries."""
+    """Generate dishes, cutlery, knocks, doors, tools: struck objects that ring, at random times,
+    singly and in flurries."""
     total = np.zeros(n)
     for _ in range(rng.integers(2, 7)):
         times = poisson(n, rng, np.exp(rng.uniform(np.log(0.3), np.log(6))))
@@ -435,7 +437,7 @@ def impacts(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def footsteps(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Steps, hammering, chopping: dull blows at a pace that wavers a little."""
+    """Generate steps, hammering, chopping: dull blows at a pace that wavers a little."""
     period = round(rng.uniform(0.25, 1.2) * SAMPLE_RATE)
     times = np.arange(int(rng.integers(period)), n, period)
     times = np.clip(times + rng.normal(0, 0.03 * period, len(times)).astype(int), 0, n - 1)
@@ -449,7 +451,8 @@ def footsteps(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def scrapes(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Chairs, paper, cloth, brushes, sizzling: bursts of banded noise with a rough surface."""
+    """Generate chairs, paper, cloth, brushes, sizzling: bursts of banded noise with a rough
+    surface."""
     total = np.zeros(n)
     for _ in range(rng.integers(1, 4)):
         centre = np.exp2(rng.uniform(np.log2(300), np.log2(6500)))
@@ -466,7 +469,8 @@ def scrapes(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def crackle(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Fire, frying, plastic, a bad contact: many short clicks of all sizes, over a bed of noise."""
+    """Generate fire, frying, plastic, a bad contact: many short clicks of all sizes, over a bed of
+    noise."""
     times = poisson(n, rng, np.exp(rng.uniform(np.log(20), np.log(600))))
     click = rng.standard_normal(200) * np.exp(-np.arange(200) / rng.uniform(2, 40))
     heights = rng.pareto(rng.uniform(1.2, 3), len(times)).clip(0, 50) * rng.choice(
@@ -478,7 +482,7 @@ def crackle(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def beeps(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Alarms, timers, telephones: tones of a fixed pitch in a fixed pattern."""
+    """Generate alarms, timers, telephones: tones of a fixed pitch in a fixed pattern."""
     tones = np.exp2(rng.uniform(np.log2(300), np.log2(4000), rng.integers(1, 4)))
     step = round(rng.uniform(0.05, 0.6) * SAMPLE_RATE)
     pattern = rng.integers(-1, len(tones), rng.integers(2, 9))  # -1: a rest
@@ -497,7 +501,7 @@ def beeps(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def music(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Chords and a melody in a key and a tempo, plucked or held, sometimes with a beat."""
+    """Generate chords and a melody in a key and a tempo, plucked or held, sometimes with a beat."""
     beat = round(60 / rng.uniform(60, 180) * SAMPLE_RATE)
     scale = np.array([0, 2, 4, 5, 7, 9, 11] if rng.random() < 0.5 else [0, 2, 3, 5, 7, 8, 10])
     root, pluck = rng.uniform(90, 220), rng.uniform(0.2, 3)
@@ -531,9 +535,8 @@ def music(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def talkers(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Two to seven voices, what a room of people sounds like where no recordings are given: vowels
-    drawn anew 3 to 6 times a second (their formants gliding), with fricatives and pauses between.
-    """
+    """Generate two to seven voices, a room of people where no recordings are given: vowels drawn
+    anew 3 to 6 times a second (their formants gliding), with fricatives and pauses between."""
     total = np.zeros(n)
     for _ in range(rng.integers(2, 8)):
         f0 = rng.uniform(85, 260) * 2 ** (0.25 * wander(n, rng, 2.0))
@@ -548,8 +551,8 @@ def talkers(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _formants(source: np.ndarray, rng: np.random.Generator, rate: float) -> np.ndarray:
-    """The source through three resonances that stay for a vowel each; neighbouring vowels are
-    cross-faded."""
+    """Filter the source through three resonances that stay for a vowel each; neighbouring vowels
+    are cross-faded."""
     step = fft.next_fast_len(round(SAMPLE_RATE / rate), real=True)
     window, total = np.hanning(2 * step + 1)[:-1], np.zeros(len(source) + 2 * step)
     frequency = fft.rfftfreq(2 * step, 1 / SAMPLE_RATE)
@@ -597,8 +600,8 @@ CROWD = (10, 26)  # people: more than the seven of training
 
 
 def droplets(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Rain, a fountain, pouring, bubbling: tones of bubbles that rise as they fade, many a second
-    and of all sizes."""
+    """Generate rain, a fountain, pouring, bubbling: tones of bubbles that rise as they fade, many a
+    second and of all sizes."""
     total = np.zeros(n)
     for _ in range(24):
         pitch, length = (
@@ -617,8 +620,8 @@ def droplets(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def sirens(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Ambulances, whistles, sweeping alarms: one or two loud tones that go up and down all the
-    time."""
+    """Generate ambulances, whistles, sweeping alarms: one or two loud tones that go up and down all
+    the time."""
     total = np.zeros(n)
     for _ in range(rng.integers(1, 3)):
         time, rate = np.arange(n) / SAMPLE_RATE, np.exp(rng.uniform(np.log(0.15), np.log(6)))
@@ -632,8 +635,8 @@ def sirens(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def crowd(n: int, rng: np.random.Generator) -> np.ndarray:
-    """A hall full of people: ten to twenty-five murmurs, each noise in bands that come and go like
-    syllables; and some applause."""
+    """Generate a hall full of people: ten to twenty-five murmurs, each noise in bands that come and
+    go like syllables; and some applause."""
     total, voices = np.zeros(n), rng.integers(*CROWD)
     # what differs most between the voices is when they speak
     for centre in rng.uniform(300, 2500, 5):
@@ -651,8 +654,8 @@ def crowd(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def typing(n: int, rng: np.random.Generator) -> np.ndarray:
-    """A keyboard or mouse: pairs of dry clicks, down and up, in bursts of words, each key a little
-    different."""
+    """Generate a keyboard or mouse: pairs of dry clicks, down and up, in bursts of words, each key
+    a little different."""
     total = np.zeros(n)
     gate = on_and_off(n, rng, rng.uniform(0.5, 3), rng.uniform(0.2, 1))
     for _ in range(8):
@@ -672,8 +675,8 @@ def typing(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def printer(n: int, rng: np.random.Generator) -> np.ndarray:
-    """A printer or plotter: a stepping motor that jumps between speeds, its carriage going to and
-    fro, and dry ratchets."""
+    """Generate a printer or plotter: a stepping motor that jumps between speeds, its carriage going
+    to and fro, and dry ratchets."""
     step, speeds = (
         round(rng.uniform(0.1, 0.5) * SAMPLE_RATE),
         np.exp2(rng.uniform(np.log2(150), np.log2(1200), 6)),
@@ -700,8 +703,8 @@ def printer(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def birdsong(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Birds: short phrases of fast whistled glides and trills, each bird with its own phrase,
-    repeated."""
+    """Generate birds: short phrases of fast whistled glides and trills, each bird with its own
+    phrase, repeated."""
     total = np.zeros(n)
     for _ in range(rng.integers(1, 5)):
         song = np.zeros(0)
@@ -729,8 +732,8 @@ HELD_OUT: dict[str, Family] = {
 
 
 def rotor(n: int, rng: np.random.Generator) -> np.ndarray:
-    """A helicopter, a washing drum, a flapping flag: thuds of low noise 4 to 22 times a second,
-    without a tone."""
+    """Generate a helicopter, a washing drum, a flapping flag: thuds of low noise 4 to 22 times a
+    second, without a tone."""
     turn = phase(rng.uniform(4, 22) * 2 ** (0.1 * wander(n, rng, 0.3))) + rng.uniform(0, 2 * np.pi)
     blade = np.exp(rng.uniform(2, 25) * (np.cos(turn) - 1)) * (
         1 + rng.uniform(0, 0.5) * np.cos(turn / 2)
@@ -745,8 +748,8 @@ def rotor(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def sawing(n: int, rng: np.random.Generator) -> np.ndarray:
-    """A hand saw, a file, sandpaper: strokes to and fro; the teeth pass as fast as the hand moves,
-    and slow down at its turns."""
+    """Generate a hand saw, a file, sandpaper: strokes to and fro; the teeth pass as fast as the
+    hand moves, and slow down at its turns."""
     stroke = phase(rng.uniform(0.6, 2.5) * 2 ** (0.2 * wander(n, rng, 1.0))) + rng.uniform(
         0, 2 * np.pi
     )
@@ -762,8 +765,8 @@ def sawing(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def insects(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Crickets and cicadas: a narrow band at 2 to 7.5 kHz in pulses of wings, 15 to 250 a second,
-    in chirps or without an end."""
+    """Generate crickets and cicadas: a narrow band at 2 to 7.5 kHz in pulses of wings, 15 to 250 a
+    second, in chirps or without an end."""
     total = np.zeros(n)
     for _ in range(rng.integers(1, 5)):
         centre = np.exp2(rng.uniform(np.log2(2000), np.log2(7000)))
@@ -788,8 +791,8 @@ def insects(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def barks(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Dogs, geese, seals: rough short calls whose pitch rises and falls within a fifth of a second,
-    alone and in rows."""
+    """Generate dogs, geese, seals: rough short calls whose pitch rises and falls within a fifth of
+    a second, alone and in rows."""
     total = np.zeros(n)
     for _ in range(rng.integers(1, 4)):
         times = poisson(n, rng, rng.uniform(0.4, 1.5))
@@ -818,8 +821,8 @@ def barks(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def squeaks(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Hinges, brakes, soles, cork: what sticks and slips, a hoarse tone that wanders and breaks
-    off, no two alike."""
+    """Generate hinges, brakes, soles, cork, which stick and slip: a hoarse tone that wanders and
+    breaks off, no two alike."""
     total = np.zeros(n)
     for time in poisson(n, rng, rng.uniform(0.6, 3)):
         length = round(rng.uniform(0.06, 0.9) * SAMPLE_RATE)
@@ -839,8 +842,8 @@ def squeaks(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def breath(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Snores, a diver's regulator, panting: a rattle of 20 to 80 pulses a second breathed in
-    through a throat, air breathed out."""
+    """Generate snores, a diver's regulator, panting: a rattle of 20 to 80 pulses a second breathed
+    in through a throat, air breathed out."""
     cycle = phase(rng.uniform(0.25, 1.6) * 2 ** (0.15 * wander(n, rng, 0.5))) + rng.uniform(
         0, 2 * np.pi
     )
@@ -882,8 +885,8 @@ CLIPS, SECONDS = 300, 10.0  # 50 minutes in all, about the variety of the 900 cl
 
 
 def clip(families: Mapping[str, Family], rng: np.random.Generator, n: int) -> np.ndarray:
-    """Generated noise (n,) int16: up to three of the families at up to 15 dB from each other, in
-    and out, at times in a room."""
+    """Generate noise (n,) int16: up to three of the families at up to 15 dB from each other, in and
+    out, at times in a room."""
     weights = np.array([WEIGHTS.get(name, 1.0) for name in families])
     total = np.zeros(n)
     for place in range(rng.choice([1, 2, 3], p=[0.4, 0.4, 0.2])):
@@ -899,7 +902,7 @@ def clip(families: Mapping[str, Family], rng: np.random.Generator, n: int) -> np
 
 
 def stand_in(seed: int, count: int = CLIPS, seconds: float = SECONDS) -> Iterator[np.ndarray]:
-    """The generated stand-in for MUSAN: clips (n,) int16 of all families that training has, decided
+    """Generate the stand-in for MUSAN: clips (n,) int16 of all families that training has, decided
     by seed and number."""
     for number in range(count):
         yield clip(SEEN, generator(seed, "stand-in", str(number)), round(seconds * SAMPLE_RATE))

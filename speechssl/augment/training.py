@@ -1,5 +1,5 @@
-"""Distortions on the fly for training: that of each crop is decided by (seed, key) alone, on any
-number of workers.
+"""Crops are distorted on the fly for training: the distortion of each is decided by (seed, key)
+alone, on any number of workers.
 
 Written "m+g+r", with shares "m:0.3+g:0.4+r:0.3": m, noise of MUSAN or its generated stand-in; g,
 Gaussian; r, reverberation;
@@ -56,8 +56,8 @@ Change = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 @dataclass(frozen=True)
 class Library:
-    """Clips of noise at 16 kHz, end to end. samples: (S,) int16; edges: (clips + 1,) where each
-    begins; card: what they are."""
+    """A library is clips of noise at 16 kHz, end to end. samples: (S,) int16; edges: (clips + 1,)
+    where each begins; card: what they are."""
 
     samples: np.ndarray = field(repr=False, compare=False)
     edges: np.ndarray = field(repr=False, compare=False)
@@ -65,7 +65,8 @@ class Library:
     file: Path | None = None  # that the samples are mapped from
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A worker process maps the file itself, where there is one; else the samples go to it."""
+        """Let a worker process map the file itself, where there is one; else the samples go to
+        it."""
         if self.file is None:
             return Library, (self.samples, self.edges, self.card)
         return _mapped, (self.file, self.edges, self.card)
@@ -74,12 +75,12 @@ class Library:
         return len(self.edges) - 1
 
     def clip(self, number: int) -> np.ndarray:
-        """(M,) int16, a view."""
+        """Return a clip (M,) int16, a view."""
         return self.samples[self.edges[number] : self.edges[number + 1]]
 
     def crop(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """(n,) float32 from a random place of a random clip, repeated where short; of eight draws
-        the first that is not silent."""
+        """Draw (n,) float32 from a random place of a random clip, repeated where short; of eight
+        draws the first that is not silent."""
         crop = np.zeros(n, np.float32)
         for _ in range(8):
             clip = self.clip(int(rng.integers(len(self))))
@@ -90,8 +91,8 @@ class Library:
 
 
 def generated(seed: int, cache: Path | None = None) -> Library:
-    """The generated stand-in for MUSAN. cache: a folder in which it is kept for the next process;
-    else it is made in memory."""
+    """Make the generated stand-in for MUSAN. cache: a folder in which it is kept for the next
+    process; else it is made in memory."""
     card = {
         "set": "stand-in",
         "generator": VERSION,
@@ -103,7 +104,7 @@ def generated(seed: int, cache: Path | None = None) -> Library:
 
 
 def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None = None) -> Library:
-    """Recordings, at most HOURS in all: of a larger set a random part of each file.
+    """Decode recordings, at most HOURS in all: of a larger set a random part of each file.
 
     Files that cannot be used are listed on stderr and set aside. Raises InputError where none is
     left.
@@ -161,8 +162,8 @@ def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None
 def _cached(
     card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cache: Path | None
 ) -> Library:
-    """From the cache where it is there and its card is the same, else made, and kept if there is a
-    cache."""
+    """Load a library from the cache where it is there and its card is the same, else make it, and
+    keep it if there is a cache."""
 
     def assemble() -> Library:
         pieces = list(make())
@@ -196,7 +197,7 @@ def white(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def clips(library: Library, second: float, n: int, rng: np.random.Generator) -> np.ndarray:
-    """A crop of a clip, and in this share of cases a fainter second one."""
+    """Draw a crop of a clip, and in this share of cases a fainter second one."""
     noise = library.crop(rng, n)
     if rng.random() < second:
         noise = noise + np.float32(10 ** (-rng.uniform(0, 10) / 20)) * library.crop(rng, n)
@@ -204,7 +205,7 @@ def clips(library: Library, second: float, n: int, rng: np.random.Generator) -> 
 
 
 def babble(voices: Library, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Three to seven voices at once, each at the same level."""
+    """Draw three to seven voices at once, each at the same level."""
     total = np.zeros(n, np.float32)
     for _ in range(rng.integers(TALKERS_RANGE[0], TALKERS_RANGE[1] + 1)):
         voice = voices.crop(rng, n)
@@ -236,7 +237,7 @@ def band(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def codec(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """MP3 or Opus at a bit rate that is low enough to be audible."""
+    """Apply MP3 or Opus at a bit rate that is low enough to be audible."""
     name = ("mp3", "opus")[int(rng.integers(2))]
     return signal.through_codec(
         samples, name, max(float(np.exp(rng.uniform(*np.log(KBPS)))), signal.bit_rates(name)[0])
@@ -244,8 +245,8 @@ def codec(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def voice(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Another speaker through another microphone, as Spin perturbs them (arXiv 2305.11072, after
-    ContentVec's code)."""
+    """Perturb the voice: another speaker through another microphone, as Spin perturbs them (arXiv
+    2305.11072, after ContentVec's code)."""
     formants, pitch, pitch_range = (
         float(rng.uniform(1, most)) ** (1 if rng.random() < 0.5 else -1) for most in VOICE
     )
@@ -267,8 +268,8 @@ CHANGES: dict[str, tuple[dict[str, Any], Change]] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """One letter with its share among the distorted crops: a noise that is added at an SNR, or else
-    a change of the speech."""
+    """A kind is one letter with its share among the distorted crops: a noise that is added at an
+    SNR, or else a change of the speech."""
 
     name: str
     share: float
@@ -294,12 +295,13 @@ class TrainingDistortions:
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """Names of the domain labels. Index 0 is clean speech; a double one counts as its noise."""
+        """Return the names of the domain labels. Index 0 is clean speech; a double one counts as
+        its noise."""
         return ("clean", *(kind.name for kind in self.kinds))
 
     @property
     def card(self) -> dict[str, Any]:
-        """All that decides the distortions, for the card of a checkpoint."""
+        """Return all that decides the distortions, for the card of a checkpoint."""
         kinds = [{"name": k.name, "share": round(k.share, 4), **k.card} for k in self.kinds]
         ranges = {
             "probability": list(self.probability),
@@ -312,7 +314,7 @@ class TrainingDistortions:
     def apply(
         self, samples: np.ndarray, key: tuple[int, ...] | str, progress: float = 0.0
     ) -> tuple[np.ndarray, int]:
-        """A distorted crop. samples: (N,) float32 at 16 kHz; progress: of training, 0 to 1.
+        """Distort a crop, samples (N,) float32 at 16 kHz; progress: of training, 0 to 1.
 
         Returns float32 (N,) and the domain. Silence (and what is not finite) stays as it is, in
         domain 0; nothing raises.
@@ -405,7 +407,7 @@ def parse_distortions(
         )
 
     def rooms() -> tuple[dict[str, Any], Change]:
-        """Measured impulse responses where there are any, else a pool of simulated ones."""
+        """Open measured impulse responses where there are any, else a pool of simulated ones."""
         if "rir" not in sources:
             pool = [
                 np.asarray(

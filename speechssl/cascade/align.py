@@ -39,8 +39,8 @@ from speechssl.data.prepare import (
     Kind,
     PrepareReport,
     SplitRecords,
-    aside_in,
-    described,
+    count_set_aside_items,
+    format_report,
     write_corpus,
 )
 from speechssl.data.records import (
@@ -54,7 +54,7 @@ from speechssl.data.records import (
     load_corpus,
     locate,
 )
-from speechssl.data.squad import places, touched
+from speechssl.data.squad import places, touched_words
 from speechssl.encoders.load import hash_weights, shared_encoder, single_threaded
 from speechssl.errors import InputError, count_set_aside
 from speechssl.io import CARD, model_folder, read_json, read_lines, stage, write_json, write_lines
@@ -770,7 +770,7 @@ class AlignedSplit:
                 answers.append(answer)
                 continue
             place, why = locate(answer, passage.written, language_of(question.language))
-            inside = touched(spoken, *place) if place and spoken is not None else None
+            inside = touched_words(spoken, *place) if place and spoken is not None else None
             if inside is None:
                 why = why or (SILENT if spoken is not None else FOREIGN_WORDS)
             elif (
@@ -866,12 +866,12 @@ def align_corpus(o: Align) -> dict[str, Any]:
             write_corpus(out, by_split, report, facts)
         warn_of_more(out / SAYS_MORE)
     made = dict(read_json(out / "data_report.json"))
-    print(described(made))
+    print(format_report(made))
     print(
         f"{out}: this report is in data_report.json, and every item that was set aside in "
         "set_aside.jsonl"
     )
-    count_set_aside(aside_in(made))
+    count_set_aside(count_set_aside_items(made))
     return {"out": str(out), "report": made}
 
 

@@ -1,5 +1,5 @@
-"""A passage and a question as they are given to `answer`: recordings, or a text. Nothing here loads
-a model."""
+"""A passage and a question are read as they are given to `answer`: recordings, or a text. Nothing
+here loads a model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ LONGEST_QUESTION = 60.0  # seconds: what is longer was probably meant as the pas
 
 
 def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
-    """Samples (N,) float32 at 16 kHz. Raises InputError for what is no audio, or silent."""
+    """Return samples (N,) float32 at 16 kHz. Raises InputError for a file that is no audio, or
+    silent."""
     if isinstance(source, str | Path):
         return read_audio(source)
     if not isinstance(source, np.ndarray):
@@ -32,34 +33,33 @@ def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
 
 
 def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
-    """A question as `QA.answer` takes it: a text as it is, a recording as samples. A string is a
-    text where no file has that name, and it does not look like one: it does not end like a
-    recording, nor is it one word with a suffix ("question.m4a") or a slash.
+    """Read a question as `QA.answer` takes it: a text as it is, a recording as samples.
 
-    Raises InputError as `read_recording` does, for a text without words, and for a recording longer
-    than LONGEST_QUESTION.
+    A string is a text where no file has that name, and it does not look like one: it does not end
+    like a recording, nor is it one word with a suffix ("question.m4a") or a slash. Raises
+    InputError as `read_recording` does, for a text without words, and for a recording longer than
+    LONGEST_QUESTION.
     """
-    if (
-        isinstance(source, str)
-        and Path(source).suffix.lower() not in SUFFIXES
-        and not _FILE_NAME.fullmatch(source)
-    ):
-        try:
-            exists = bool(source) and Path(source).exists()  # Path("") is the folder one is in
-        except OSError:  # too long for a name
-            exists = False
-        if not exists:
-            if not any(map(str.isalnum, source)):
-                raise InputError(
-                    f"the question {source!r} has no words; give a text, or a recording"
-                )
-            return source
+    if isinstance(source, str) and _is_text(source):
+        if not any(map(str.isalnum, source)):
+            raise InputError(f"the question {source!r} has no words; give a text, or a recording")
+        return source
     samples = read_recording(source)
-    if (seconds := len(samples) / SAMPLE_RATE) > LONGEST_QUESTION:
+    seconds = len(samples) / SAMPLE_RATE
+    if seconds > LONGEST_QUESTION:
         name = "the question" if isinstance(source, np.ndarray) else source
-        remedy = "give the question, or the part of the recording that has it"
         raise InputError(
-            f"{name} lasts {seconds:.0f} s, and a question at most "
-            f"{LONGEST_QUESTION:.0f} s; {remedy}"
+            f"{name} lasts {seconds:.0f} s, and a question at most {LONGEST_QUESTION:.0f} s; "
+            "give the question, or the part of the recording that has it"
         )
     return samples
+
+
+def _is_text(source: str) -> bool:
+    """Tell a text from the name of a file, whether there is one or not."""
+    if Path(source).suffix.lower() in SUFFIXES or _FILE_NAME.fullmatch(source):
+        return False
+    try:
+        return not source or not Path(source).exists()  # Path("") is the folder one is in
+    except OSError:  # too long for a name
+        return True

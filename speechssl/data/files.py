@@ -1,10 +1,10 @@
-"""Recordings, and the files of a published corpus: tables (Parquet, CSV) and their cells,
-TextGrids, archives, pieces.
+"""Recordings are listed, and the files of a published corpus read: tables (Parquet, CSV) and their
+cells, TextGrids, archives, pieces.
 
 Pieces of a recording are decoded at their own rate and joined before they are resampled to 16 kHz:
 the beginning of a piece is the exact sum of the lengths before it. Pieces that are resampled (or
 cut into frames) one by one each gain or lose a little (fault 4 of the released DUAL code). Lengths
-are those of what is decoded; the header of an MP3 may only guess.
+are those of the decoded samples; the header of an MP3 may only guess.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cache, cached_property
-from itertools import accumulate, groupby, islice
+from itertools import accumulate, groupby
 from math import ceil
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -61,14 +61,15 @@ from speechssl.processes import is_main
 COMMON = (".wav", ".flac", ".mp3", ".ogg")  # of recordings in published corpora and of noise
 SUFFIXES = (*COMMON, ".opus", ".aif", ".aiff", ".au")
 MANIFESTS = (".jsonl", ".csv", ".txt", ".tsv")
-SHARE, LEAST = 0.1, 400  # of the recordings; and how many of them at least, see `draw`
+SHARE = 0.1  # of the recordings that `draw` takes
+LEAST = 400  # of them at least
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A file to be read, and the name of what is made from it."""
+    """A recording is a file to be read, and the name of all that is made from it."""
 
     id: str
     # of a manifest a str: a Path is three times as large, and there may be a million
@@ -84,8 +85,8 @@ class Recording:
 def list_recordings(
     source: Path | str, split: str | None = None, passages: int | None = None
 ) -> list[Recording]:
-    """All recordings of a source, with unique ids. No file is opened, so some may turn out not to
-    be audio.
+    """List all recordings of a source, with unique ids. No file is opened, so some may turn out not
+    to be audio.
 
     source: with `split`, a prepared corpus: its passages (None: all; else the first so many), then
     their questions. Else
@@ -105,16 +106,14 @@ def list_recordings(
         data = first_passages(load_corpus(source, split), passages)
         recordings = [Recording(r.id, data.path(r), r.seconds) for r in data.records]
         for q in data.questions:
-            recordings += [
-                Recording(i, source / audio)
-                for i, audio in zip(q.option_ids, q.option_audio, strict=False)
-            ]
+            for name, audio in zip(q.option_ids, q.option_audio, strict=False):
+                recordings.append(Recording(name, source / audio))
     elif passages is not None:
         raise InputError(
             f"{source} has no passages to count without a split; give one with --split"
         )
     elif source.is_dir():
-        recordings = _of_folder(source)
+        recordings = _list_folder(source)
     elif not source.exists():
         raise InputError(
             f"{source} does not exist; give a prepared corpus with --split, a "
@@ -135,31 +134,34 @@ def list_recordings(
             f"{source / (split or '')} has no recordings; give a corpus, manifest "
             "or folder that has some"
         )
-    if len({r.id for r in recordings}) < len(recordings):
-        twice = next(name for name, count in Counter(r.id for r in recordings).items() if count > 1)
-        places = (
-            f"{r.path}" + (f" (line {r.line})" if r.line else "")
-            for r in recordings
-            if r.id == twice
-        )
-        raise InputError(
-            f"{source} gives the id {twice} to {' and '.join(islice(places, 2))}; make ids unique"
-        )
+    _check_unique(recordings, source)
     return recordings
+
+
+def _check_unique(recordings: Sequence[Recording], source: Path) -> None:
+    first: dict[str, Recording] = {}
+    for recording in recordings:
+        other = first.setdefault(recording.id, recording)
+        if other is not recording:
+            places = [
+                f"{r.path}" + (f" (line {r.line})" if r.line else "") for r in (other, recording)
+            ]
+            raise InputError(
+                f"{source} gives the id {recording.id} to {' and '.join(places)}; make ids unique"
+            )
 
 
 def draw(
     recordings: Sequence[Item], seed: int, share: float | None = None, count: int | None = None
 ) -> tuple[list[Item], dict]:
-    """A random choice of the whole list, kept in its order, and what a card says of it:
-    `recordings` that were `drawn_from` all.
+    """Draw recordings at random from the whole list, in its order; return them and what a card says
+    of them: `recordings` that were `drawn_from` all.
 
     Lists are in the order of speakers, so the first so many would be a few of them. count: exactly
-    so many (all, where there are
-    no more); share: that share of them, rounded up. With neither it is SHARE, as HuBERT (arXiv
-    2106.07447, section IV-A) fits its k-means on 10 % of LibriSpeech, but no fewer than LEAST
-    recordings, or all: 10 % of a small corpus would leave few frames and voices. Raises InputError
-    where both are given, or a share is not above 0 and at most 1.
+    so many (all, where there are no more); share: that share of them, rounded up. With neither it
+    is SHARE, as HuBERT (arXiv 2106.07447, section IV-A) fits its k-means on 10 % of LibriSpeech,
+    but no fewer than LEAST recordings, or all: 10 % of a small corpus would leave few frames and
+    voices. Raises InputError where both are given, or a share is not above 0 and at most 1.
     """
     if share is not None and count is not None:
         raise InputError("--share and --recordings exclude each other; give one of them")
@@ -169,24 +171,25 @@ def draw(
             "above 0 and at most 1"
         )
     total = len(recordings)
-    size = count or (
-        max(math.ceil(SHARE * total), LEAST)
-        if share is None
-        else math.ceil(round(share * total, 6))
-    )
+    if count:
+        size = count
+    elif share is not None:
+        size = math.ceil(round(share * total, 6))
+    else:
+        size = max(math.ceil(SHARE * total), LEAST)
     places = np.sort(np.random.default_rng(seed).choice(total, min(size, total), replace=False))
     return [recordings[i] for i in places], {"recordings": len(places), "drawn_from": total}
 
 
 def hash_contents(recordings: Sequence[Recording]) -> str:
-    """Of the ids and the bytes of the files; of one that cannot be read, of its id alone."""
-    return hash_json(
-        [[r.id, digest(r.path)] for r in tqdm(recordings, desc="hashing recordings", unit="file")]
-    )
+    """Hash the ids and the bytes of the files; of one that cannot be read, its id alone."""
+    bar = tqdm(recordings, desc="hashing recordings", unit="file")
+    return hash_json([[r.id, digest(r.path)] for r in bar])
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of the contents of a file, 64 hex digits; empty where it cannot be read."""
+    """Compute the SHA-256 of the contents of a file, 64 hex digits; empty where it cannot be
+    read."""
     try:
         if not path.is_file():  # a pipe would be waited for
             return ""
@@ -197,8 +200,8 @@ def digest(path: Path) -> str:
 
 
 def recordings_of(source: Path, split: str) -> list[Recording]:
-    """The passages of a split of a prepared corpus, or the recordings of another source. Raises
-    InputError where there are none."""
+    """List the passages of a split of a prepared corpus, or the recordings of another source.
+    Raises InputError where there are none."""
     if not any(source.glob("*/passages.jsonl")):
         return list_recordings(source)
     data = load_corpus(source, split)
@@ -210,25 +213,23 @@ def recordings_of(source: Path, split: str) -> list[Recording]:
 
 
 def source_card(source: Path, split: str | None, passages: int | None) -> dict[str, Any]:
-    """What a split of a prepared corpus leaves in the card of what is made from it; nothing for
-    other sources."""
-    return (
-        {}
-        if split is None
-        else {"corpus": data_hash(source, split), "split": split, "passages": passages}
-    )
+    """Return the entries of a card about a split of a prepared corpus; none for other sources."""
+    if split is None:
+        return {}
+    return {"corpus": data_hash(source, split), "split": split, "passages": passages}
 
 
-def id_of(name: str) -> str:
-    """Of a recording that has none: its path without the suffix of audio."""
+def audio_id(name: str) -> str:
+    """Make the id of a recording that has none: its path without the suffix of audio."""
     suffix = Path(name).suffix
     return printable(name.removesuffix(suffix) if suffix.lower() in SUFFIXES else name)
 
 
-def _of_folder(folder: Path) -> list[Recording]:
-    """What is named like audio, however deep: links are followed, once; hidden files and pipes are
-    passed over."""
-    if splits := sorted(p.parent.name for p in folder.glob("*/passages.jsonl")):
+def _list_folder(folder: Path) -> list[Recording]:
+    """List the files that are named like audio, however deep: links are followed, once; hidden
+    files and pipes are passed over."""
+    splits = sorted(p.parent.name for p in folder.glob("*/passages.jsonl"))
+    if splits:
         raise InputError(
             f"{folder} is a prepared corpus; choose a split of it with --split "
             f"{' or '.join(splits)}"
@@ -240,7 +241,9 @@ def _of_folder(folder: Path) -> list[Recording]:
             "permissions"
         ) from error
 
-    names, seen, unread = list[str](), set[str](), Counter[str]()
+    names: list[str] = []
+    seen: set[str] = set()  # folders
+    unread: Counter[str] = Counter()  # suffixes
     for top, folders, files in os.walk(folder, onerror=unreadable, followlinks=True):
         # which of two links is followed is no chance
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -249,92 +252,99 @@ def _of_folder(folder: Path) -> list[Recording]:
             continue
         seen.add(os.path.realpath(top))
         unread.update(Path(name).suffix.lower() for name in files if name[0] != ".")
-        for path in (Path(top, name) for name in (*files, *folders) if name[0] != "."):
-            if path.suffix.lower() in SUFFIXES and (
-                path.is_file() or path.is_dir() or not path.exists()
-            ):
+        for name in (*files, *folders):
+            path = Path(top, name)
+            if name.startswith(".") or path.suffix.lower() not in SUFFIXES:
+                continue
+            if path.is_file() or path.is_dir() or not path.exists():
                 names.append(path.relative_to(folder).as_posix())
-    if (
-        other := ", ".join(f"{unread[suffix]} {suffix}" for suffix in UNREAD if unread[suffix])
-    ) and is_main():
+    other = ", ".join(f"{unread[suffix]} {suffix}" for suffix in UNREAD if unread[suffix])
+    if other and is_main():
         tqdm.write(
             f"{folder}: passed over {other}; convert them to FLAC if they are wanted",
             file=sys.stderr,
         )
-    stems = Counter(map(id_of, names))
-    ids = [id_of(name) if stems[id_of(name)] == 1 else printable(name) for name in names]
-    return sorted(
-        (Recording(i, folder / name) for i, name in zip(ids, names, strict=True)),
-        key=lambda r: r.id,
-    )
+    stems = Counter(map(audio_id, names))
+    ids = [audio_id(name) if stems[audio_id(name)] == 1 else printable(name) for name in names]
+    recordings = [Recording(i, folder / name) for i, name in zip(ids, names, strict=True)]
+    return sorted(recordings, key=lambda r: r.id)
 
 
 def read_manifest(path: Path) -> Iterator[Recording]:
-    """The recordings of a .jsonl, .csv, .txt or .tsv, see `list_recordings`; ids may occur twice.
-    Raises InputError for damage."""
-    if (kind := path.suffix.lower()) in (".jsonl", ".csv"):
-        outside = total = 0
-        rows = read_csv(path, delimiter_of(path)) if kind == ".csv" else ()
-        cells = ({k: v.strip() for k, v in row.items() if v.strip()} for row in rows)
-        for number, values in enumerate(cells, 2) if kind == ".csv" else read_lines(path):
-            audio, seconds = values.get("audio"), values.get("seconds")
-            if not isinstance(audio, str) or not audio:
-                remedy = "give every line the path of its recording, relative to the manifest"
-                raise InputError(f"{path}:{number} has no `audio`; {remedy}")
-            total += 1
-            outside += check_inside(path.parent, audio, f"{path}:{number}")
-            name = values.get("id", id_of(audio))
-            if not isinstance(name, (str, int)) or isinstance(name, bool) or name == "":
-                raise InputError(
-                    f"{path}:{number} has the id {name!r}; give a text that no other line has"
-                )
-            length = (
-                float(seconds)
-                if isinstance(seconds, (int, float)) and 0 < seconds < float("inf")
-                else None
+    """Read the recordings of a .jsonl, .csv, .txt or .tsv, see `list_recordings`; ids may occur
+    twice. Raises InputError for damage."""
+    kind = path.suffix.lower()
+    if kind == ".csv":
+        yield from _read_fields(path, _csv_lines(path))
+    elif kind == ".jsonl":
+        yield from _read_fields(path, read_lines(path))
+    else:
+        yield from _read_paths(path, table=kind == ".tsv")
+
+
+def _csv_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (number of its line, cells that are not empty) for the rows of a CSV file."""
+    for number, row in enumerate(read_csv(path, detect_delimiter(path)), 2):
+        yield number, {name: cell.strip() for name, cell in row.items() if cell.strip()}
+
+
+def _read_fields(path: Path, lines: Iterable[tuple[int, dict[str, Any]]]) -> Iterator[Recording]:
+    """Read the recordings of a manifest whose lines have `audio`, and perhaps `id` and
+    `seconds`."""
+    outside = total = 0
+    for number, values in lines:
+        audio, seconds = values.get("audio"), values.get("seconds")
+        if not isinstance(audio, str) or not audio:
+            raise InputError(
+                f"{path}:{number} has no `audio`; give every line the path of its recording, "
+                "relative to the manifest"
             )
-            yield Recording(printable(str(name)), os.path.join(path.parent, audio), length, number)
-        _warn_outside(path, outside, total)
-        return
+        total += 1
+        outside += check_inside(path.parent, audio, f"{path}:{number}")
+        name = values.get("id", audio_id(audio))
+        if not isinstance(name, (str, int)) or isinstance(name, bool) or name == "":
+            raise InputError(
+                f"{path}:{number} has the id {name!r}; give a text that no other line has"
+            )
+        length = None
+        if isinstance(seconds, (int, float)) and 0 < seconds < math.inf:
+            length = float(seconds)
+        yield Recording(printable(str(name)), os.path.join(path.parent, audio), length, number)
+    _warn_outside(path, outside, total)
+
+
+def _read_paths(path: Path, table: bool) -> Iterator[Recording]:
+    """Read the recordings of a manifest with a path in every line, or in the first cell of every
+    line of a table (.tsv), perhaps below a root in its first line."""
     lines = read_text(path, "check the path", "the manifest").split("\n")
-    table, root = path.suffix.lower() == ".tsv", path.parent
-    numbered = [
-        (n, line.strip("\r").split("\t")) for n, line in enumerate(lines, 1) if line.strip()
-    ]
-    names = [(n, (cells[0] if table else "\t".join(cells)).strip()) for n, cells in numbered]
+    root = path.parent
+    rows = [(n, line.strip("\r").split("\t")) for n, line in enumerate(lines, 1) if line.strip()]
+    names = [(n, (cells[0] if table else "\t".join(cells)).strip()) for n, cells in rows]
     rooted = bool(names) and (root / names[0][1]).is_dir()
     if rooted:  # fairseq's: the root, then paths and their numbers of samples
         check_inside(path.parent, names[0][1], f"{path}:{names[0][0]}")
         root /= names.pop(0)[1]
-    elif (
-        table
-        and len(names) > 1
-        and [len(cells) > 1 for _, cells in numbered] == [False] + [True] * (len(names) - 1)
-    ):
+    elif table and len(names) > 1:
         # one column where all other lines have more: a root, unless it is a recording by its name
         number, name = names[0]
-        if Path(name).suffix.lower() not in SUFFIXES:
+        alone = len(rows[0][1]) == 1 and all(len(cells) > 1 for _, cells in rows[1:])
+        if alone and Path(name).suffix.lower() not in SUFFIXES:
             raise InputError(
                 f"the root {name} in line {number} of {path} does not exist; correct line {number}"
             )
     outside = 0
     for number, name in names:
         outside += check_inside(root, name, f"{path}:{number}")
-        if (
-            rooted
-            and Path(name).is_absolute()
-            and root.resolve() not in Path(name).resolve().parents
-        ):
+        absolute = Path(name).is_absolute()
+        if rooted and absolute and root.resolve() not in Path(name).resolve().parents:
             raise InputError(
                 f"{path}:{number} names {name}, which is not in the root {root} of "
                 "its first line; correct the line"
             )
     if not rooted:  # else the first line says it
         _warn_outside(path, outside, len(names))
-    yield from (
-        Recording(id_of(Path(name).as_posix()), os.path.join(root, name), line=n)
-        for n, name in names
-    )
+    for number, name in names:
+        yield Recording(audio_id(Path(name).as_posix()), os.path.join(root, name), line=number)
 
 
 @cache  # once
@@ -357,7 +367,7 @@ csv.field_size_limit(1 << 30)
 
 @contextmanager
 def open_parquet(path: Path) -> Iterator[ParquetFile]:
-    """Raises InputError for a damaged file, whenever that is found."""
+    """Open a Parquet file. Raises InputError for a damaged file, whenever that is found."""
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
@@ -378,23 +388,21 @@ def read_parquet(
     batch: int = 1024,
     groups: Sequence[int] | None = None,
 ) -> Iterator[Table]:
-    """The rows, so many at a time. columns: those that are wanted, as far as they are there;
-    groups: of rows, None for all.
+    """Yield the rows, reading so many at a time. columns: those that are wanted, as far as they are
+    there; groups: of rows, None for all.
 
     Raises InputError for damage.
     """
     with open_parquet(path) as file:
-        present = (
-            None
-            if columns is None
-            else [name for name in file.schema_arrow.names if name in columns]
-        )
+        present = None
+        if columns is not None:
+            present = [name for name in file.schema_arrow.names if name in columns]
         for rows in file.iter_batches(batch, row_groups=groups, columns=present, use_threads=False):
             yield from rows.to_pylist()
 
 
-def columns_of(path: Path) -> list[str]:
-    """The names of a Parquet file's columns. Raises InputError for damage."""
+def column_names(path: Path) -> list[str]:
+    """Read the names of a Parquet file's columns. Raises InputError for damage."""
     with open_parquet(path) as file:
         return list(file.schema_arrow.names)
 
@@ -403,7 +411,7 @@ def columns_of(path: Path) -> list[str]:
 def open_csv(
     path: Path, strict: bool = False, delimiter: str = ","
 ) -> Iterator[Iterator[list[str]]]:
-    """The rows of a CSV file, the header first. Raises InputError for what is none."""
+    """Open the rows of a CSV file, the header first. Raises InputError for a file that is none."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             yield csv.reader(file, strict=strict, delimiter=delimiter)
@@ -419,9 +427,9 @@ def open_csv(
         ) from error
 
 
-def delimiter_of(path: Path) -> str:
-    """What separates the columns of a CSV file by its header: a comma, a tab, or a semicolon, as
-    some spreadsheets write."""
+def detect_delimiter(path: Path) -> str:
+    """Detect the delimiter of a CSV file by its header: a comma, a tab, or a semicolon, as some
+    spreadsheets write."""
     with open_csv(path) as rows:
         header = ",".join(next(rows, []))
     return max(",\t;", key=header.count)
@@ -431,12 +439,13 @@ QUOTED = re.compile(r'"((?:[^"]|"")*)"')  # a cell in quotation marks, those wit
 
 
 def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
-    """Rows of a CSV file with a header, names without what stands around them.
+    """Read the rows of a CSV file with a header, names without the spaces around them.
 
     A file of tabs in which every line has as many cells as the header is read line by line: in most
-    of them a quotation mark is text. Raises InputError for what is no CSV, for a column or a row
-    that is there twice over (two names are one, or quotation marks hold what looks like further
-    rows), and for a row with more cells than there are columns: the rest of its text would be lost.
+    of them a quotation mark is text. Raises InputError for a file that is no CSV, for a column or a
+    row that is there twice over (two names are one, or quotation marks hold text that looks like
+    further rows), and for a row with more cells than there are columns: the rest of its text would
+    be lost.
     """
     table = _plain_rows(path) if delimiter == "\t" else None
     if table is None:
@@ -447,21 +456,22 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
 
 
 def _plain_rows(path: Path) -> list[list[str]] | None:
-    """The cells between tabs, line by line; None where a line has another number of them than the
-    first."""
+    """Split the lines at tabs; None where a line has another number of cells than the first."""
     lines = re.split(r"\r\n|\r|\n", read_text(path, "save it as UTF-8 or download it again"))
     rows = [line.split("\t") for line in lines if line.strip()]
     if any(len(row) != len(rows[0]) for row in rows):
         return None
 
-    def unquoted(cell: str) -> str:
-        return match[1].replace('""', '"') if (match := QUOTED.fullmatch(cell)) else cell
+    return [[_unquote(cell) for cell in row] for row in rows]
 
-    return [[unquoted(cell) for cell in row] for row in rows]
+
+def _unquote(cell: str) -> str:
+    match = QUOTED.fullmatch(cell)
+    return match[1].replace('""', '"') if match else cell
 
 
 def _quoted_rows(path: Path, delimiter: str) -> list[list[str]]:
-    """The rows by the rules of CSV, the header first. Raises InputError as `read_csv` does."""
+    """Read the rows by the rules of CSV, the header first. Raises InputError as `read_csv` does."""
     table: list[list[str]] = []
     with open_csv(path, strict=True, delimiter=delimiter) as rows:
         try:
@@ -476,12 +486,12 @@ def _quoted_rows(path: Path, delimiter: str) -> list[list[str]]:
                         f"{path}, row {len(table)} has {counts}; put a text that "
                         f"holds {between} in quotation marks"
                     )
-                if swallowed := _row_within(row, delimiter, columns):
+                swallowed = _find_row_within(row, delimiter, columns)
+                if swallowed:
                     raise InputError(
                         f"{path}, row {len(table)} has a cell in quotation marks that goes on "
-                        "over the line "
-                        f"{printable(swallowed)!r}, which looks like a row; double a quotation "
-                        "mark that is text"
+                        f"over the line {printable(swallowed)!r}, which looks like a row; "
+                        "double a quotation mark that is text"
                     )
                 table.append(row)
         except csv.Error as error:
@@ -495,38 +505,40 @@ def _quoted_rows(path: Path, delimiter: str) -> list[list[str]]:
     return table
 
 
-def _row_within(row: Sequence[str], delimiter: str, columns: int) -> str:
-    """A line after the first one of a cell that has as many cells as there are columns, as the
-    first line has; "" where there is none. With what is before and after the cell these are lines
-    of the file.
+def _find_row_within(row: Sequence[str], delimiter: str, columns: int) -> str:
+    """Find a line after the first one of a cell that has as many cells as there are columns, as the
+    first line has; "" where there is none. With the cells before and after these are lines of the
+    file.
 
     In prose there are no tabs, and a space or three digits follow a comma.
     """
     prose = re.compile(r"\s|[0-9]{3}(?![0-9])")
 
-    def borders(line: str) -> int:
+    def count_borders(line: str) -> int:
         return sum(not prose.match(rest) for rest in line.split(delimiter)[1:])
 
     for before, cell in enumerate(row):
         first, *others = re.split(r"\r\n|\r|\n", cell)
         for number, line in enumerate(others, 1):
+            if delimiter == "\t" and delimiter in line:
+                return line
             after = len(row) - before - 1 if number == len(others) else 0
-            tabs = delimiter == "\t" and delimiter in line
-            if tabs or (
-                before + borders(first) >= columns - 1 <= borders(line) + after and columns > 1
-            ):
+            first_is_whole = before + count_borders(first) >= columns - 1
+            line_is_whole = count_borders(line) + after >= columns - 1
+            if columns > 1 and first_is_whole and line_is_whole:
                 return line
     return ""
 
 
 def check_columns(names: Sequence[str], path: Path) -> None:
-    """Raises InputError where two columns have one name: only one of them would be read."""
-    if twice := next((name for name, count in Counter(names).items() if name and count > 1), None):
-        raise InputError(f"{path} has two columns called {twice}; rename or remove one of them")
+    """Raise InputError where two columns have one name: only one of them would be read."""
+    for name, count in Counter(names).items():
+        if name and count > 1:
+            raise InputError(f"{path} has two columns called {name}; rename or remove one of them")
 
 
 def load_json(path: Path, halves: bool = False) -> Any:
-    """What a JSON file of others holds. halves: as of `parse_json`.
+    """Load a JSON file of others. halves: as of `parse_json`.
 
     Raises InputError for one that is not there or not whole.
     """
@@ -548,8 +560,8 @@ Tier = tuple[str, list[tuple[str, float, float]]]
 
 
 def read_tiers(path: Path) -> list[Tier]:
-    """Names of the interval tiers of a TextGrid and their intervals (text, start, end in seconds),
-    in order.
+    """Read the names of the interval tiers of a TextGrid and their intervals (text, start, end in
+    seconds), in order.
 
     TextGrids are those of Praat and the Montreal Forced Aligner, long or short, old or new, in
     UTF-8 or UTF-16. Where more intervals follow than a tier counts they are read, where fewer do
@@ -559,20 +571,21 @@ def read_tiers(path: Path) -> list[Tier]:
     """
     try:
         content = path.read_bytes()
-        text = content.decode(
-            "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-        )
+        wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
+        text = content.decode("utf-16" if wide else "utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"cannot read {path} as a TextGrid ({error}); save it again as UTF-8"
         ) from error
     # texts and free-standing numbers, in order: all there is to either format
-    matches = [m for m in TOKEN.finditer(text) if m[1] is not None or m[2] is not None]
-    tokens: list[str | float] = [
-        float(m[2]) if m[1] is None else m[1].replace('""', '"') for m in matches
-    ]
+    tokens: list[str | float] = []
+    for match in TOKEN.finditer(text):
+        if match[1] is not None:
+            tokens.append(match[1].replace('""', '"'))
+        elif match[2] is not None:
+            tokens.append(float(match[2]))
     try:
-        return _tiers_of(tokens)
+        return _parse_tiers(tokens)
     except (EOFError, LookupError, TypeError, ValueError) as error:
         why = f" ({error})" if isinstance(error, EOFError) else ""
         raise InputError(
@@ -580,48 +593,43 @@ def read_tiers(path: Path) -> list[Tier]:
         ) from error
 
 
-def _tiers_of(tokens: Sequence[str | float]) -> list[Tier]:
-    """Raises EOFError where less follows than is counted, LookupError, TypeError or ValueError for
-    what is no TextGrid."""
+def _parse_tiers(tokens: Sequence[str | float]) -> list[Tier]:
+    """Parse the tokens of a TextGrid. Raises EOFError where less follows than is counted,
+    LookupError, TypeError or ValueError for tokens of something else."""
     if tokens[0] not in ("ooTextFile", "ooTextFile short") or tokens[1] != "TextGrid":
         raise TypeError("another header")
-    tiers, found, place = list[Tier](), 0, 5  # after the two times and the number of tiers
+    tiers: list[Tier] = []
+    found, place = 0, 5  # after the two times and the number of tiers
     while place < len(tokens):
-        (kind, name), (_, _, size) = (
-            tokens[place : place + 2],
-            map(float, tokens[place + 2 : place + 5]),
-        )
+        kind, name = tokens[place : place + 2]
+        _, _, size = map(float, tokens[place + 2 : place + 5])
         width = {"IntervalTier": 3, "TextTier": 2}[str(kind)]
         place += 5
         end = place  # of the entries, which begin with a number
         while end < len(tokens) and not isinstance(tokens[end], str):
             end += width
-        entries = [
-            tokens[i : i + width] for i in range(place, min(end, len(tokens) - width + 1), width)
-        ]
+        last = min(end, len(tokens) - width + 1)
+        entries = [tokens[i : i + width] for i in range(place, last, width)]
         if len(entries) < size or end > len(tokens):
             raise EOFError(f"its tier {name} counts {size:g} and {len(entries)} follow")
         if width == 3:
-            tiers.append(
-                (
-                    str(name),
-                    [(str(label), float(start), float(stop)) for start, stop, label in entries],
-                )
-            )
-        found, place = found + 1, end
+            intervals = [(str(label), float(start), float(stop)) for start, stop, label in entries]
+            tiers.append((str(name), intervals))
+        found += 1
+        place = end
     if found < float(tokens[4]):
         raise EOFError(f"it counts {tokens[4]:g} tiers and {found} follow")
     return tiers
 
 
 def text_of(value: Any) -> str:
-    """A cell as text: nothing, NaN and what is no text at all are empty."""
-    return value if isinstance(value, str) else str(value) if isinstance(value, int) else ""
+    """Read a cell as text: nothing, NaN and all that is no text are empty."""
+    return str(value) if isinstance(value, str | int) else ""
 
 
 def truth_of(value: Any) -> bool | None:
-    """A cell as true or false, as it stands or as a word; None for an empty one. Raises TypeError
-    for anything else."""
+    """Read a cell as true or false, as it stands or as a word; None for an empty one. Raises
+    TypeError for anything else."""
     word = str(value).strip().casefold() if isinstance(value, str | int | float) else value
     if word is None or word in ("", "none", "null", "nan"):
         return None
@@ -633,7 +641,7 @@ def truth_of(value: Any) -> bool | None:
 
 
 def number_of(value: Any) -> float | None:
-    """A cell as a number; None for what is none, NaN and infinity."""
+    """Read a cell as a number; None where it is none, NaN or infinite."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -642,16 +650,16 @@ def number_of(value: Any) -> float | None:
 
 
 def list_of(value: Any) -> list[Any]:
-    """A cell as a list; a lone value is one of one."""
+    """Read a cell as a list; a lone value is one of one."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def files_below(roots: Iterable[Path], *suffixes: str) -> list[tuple[Path, Path]]:
-    """(root, file below it) for every file whose name ends so, in the order of their paths.
+    """List (root, file below it) for every file whose name ends so, in the order of their paths.
 
-    Passed over is what is hidden, and a folder in which a corpus was prepared: it may have been put
+    Hidden files are passed over, and a folder in which a corpus was prepared: it may have been put
     into its source.
     """
     paths: list[tuple[Path, Path]] = []
@@ -661,25 +669,21 @@ def files_below(roots: Iterable[Path], *suffixes: str) -> list[tuple[Path, Path]
             if "settings.json" in names and Path(top) != root:
                 folders.clear()
                 continue
-            matching = (
-                name
-                for name in sorted(names)
-                if name.lower().endswith(suffixes) and not name.startswith(".")
-            )
-            paths += [(root, Path(top, name)) for name in matching]
+            for name in sorted(names):
+                if name.lower().endswith(suffixes) and not name.startswith("."):
+                    paths.append((root, Path(top, name)))
     return paths
 
 
 def audio_files(folder: Path) -> list[Path]:
-    """Every recording of a COMMON suffix below a folder, in order, without hidden files."""
+    """List every recording of a COMMON suffix below a folder, in order, without hidden files."""
     return sorted(
         p for p in folder.rglob("*") if p.suffix.lower() in COMMON and not p.name.startswith(".")
     )
 
 
 def enter(recordings: dict[Key, Path], key: Key, path: Path, copies: bool = False) -> None:
-    """Enter a recording under what it is looked up by. Raises InputError where another file has the
-    same name.
+    """Enter a recording under its key. Raises InputError where another file has the same name.
 
     copies: one of the same contents may lie elsewhere (a release may hold recordings sorted by
     speakers, too); the first counts.
@@ -692,18 +696,16 @@ def enter(recordings: dict[Key, Path], key: Key, path: Path, copies: bool = Fals
 
 
 def stamp(root: Path, *suffixes: str) -> dict[str, Any]:
-    """What a changed source is known by: its tables and archives with their bytes, and how many
-    recordings it has."""
-    tables = {
-        path.relative_to(root).as_posix(): path.stat().st_size
-        for _, path in files_below([root], *suffixes)
-    }
+    """Describe a source so that a change is seen: its tables and archives with their bytes, and how
+    many recordings it has."""
+    paths = [path for _, path in files_below([root], *suffixes)]
+    tables = {path.relative_to(root).as_posix(): path.stat().st_size for path in paths}
     return {"files": tables, "recordings": len(files_below([root], *SUFFIXES))}
 
 
-def decoded(content: bytes, where: str) -> np.ndarray:
-    """A recording that is a cell of a table, (N,) at 16 kHz. Raises InputError as `read_audio`
-    does; where: the cell, for it."""
+def decode_cell(content: bytes, where: str) -> np.ndarray:
+    """Decode a recording that is a cell of a table, (N,) at 16 kHz. Raises InputError as
+    `read_audio` does; where: the cell, for it."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "recording"
         path.write_bytes(content)
@@ -714,20 +716,21 @@ def decoded(content: bytes, where: str) -> np.ndarray:
 
 
 def safe_name(name: str) -> str:
-    """An id as the name of a file: itself where every file system takes it as it is, else a short
-    form with a hash.
+    """Make the name of a file of an id: itself where every file system takes it as it is, else a
+    short form with a hash.
 
     File systems may not tell upper case from lower case, so that an id with capitals is not taken
     as it is.
     """
     if re.fullmatch(r"[a-z0-9_][a-z0-9._-]{0,99}", name):
         return name
-    return f"{re.sub('[^a-z0-9_-]+', '_', name.lower())[:60]}.{hash_bytes(name.encode('utf-8', 'surrogatepass'))[:10]}"
+    short = re.sub("[^a-z0-9_-]+", "_", name.lower())[:60]
+    return f"{short}.{hash_bytes(name.encode('utf-8', 'surrogatepass'))[:10]}"
 
 
 def manifest_path(path: Path, out: Path) -> str:
-    """A recording's path as a manifest has it: relative to the corpus where it lies in it, else
-    absolute."""
+    """Return a recording's path as a manifest has it: relative to the corpus where it lies in it,
+    else absolute."""
     with suppress(ValueError):
         return path.resolve().relative_to(out.resolve()).as_posix()
     return str(path.resolve())
@@ -741,30 +744,26 @@ def archives_in(source: Path) -> list[Path]:
     return [path for _, path in files_below([source], *ARCHIVES)] if source.is_dir() else []
 
 
-def unpacked(source: Path, out: Path, archives: Sequence[Path] | None = None) -> list[Path]:
-    """The folders to look into: the source, and one below `out` for the archives in it that do not
-    lie unpacked beside themselves.
+def unpack(source: Path, out: Path, archives: Sequence[Path] | None = None) -> list[Path]:
+    """Unpack the archives of a source that do not lie unpacked beside themselves, below `out`;
+    return the folders to look into.
 
     archives: those of them that are wanted, None for all. One that is unpacked already is left
-    alone. Raises InputError for
-    one that is truncated or damaged.
+    alone. Raises InputError for one that is truncated or damaged.
     """
     for path in archives_in(source) if archives is None else archives:
-        folder, made_from = (
-            out / "unpacked" / path.relative_to(source),
-            {"bytes": path.stat().st_size},
-        )
+        folder = out / "unpacked" / path.relative_to(source)
+        made_from = {"bytes": path.stat().st_size}
         done = folder / ".done.json"
         if done.is_file() and read_json(done) == made_from:
             continue
         # is the first file of use there already, where unpacking it by hand would have put it?
-        with _members(path) as members:
+        with _open_members(path) as members:
             first = next((name for name, _ in members), None)
-        if first is not None and any(
-            (top / first).is_file() for top in (path.parent, path.parent / path.name.split(".")[0])
-        ):
+        tops = (path.parent, path.parent / path.name.split(".")[0])
+        if first is not None and any((top / first).is_file() for top in tops):
             continue
-        with _members(path) as members:
+        with _open_members(path) as members:
             for name, content in members:
                 with replacing(folder / name) as temporary, temporary.open("wb") as file:
                     shutil.copyfileobj(content, file, 1 << 20)
@@ -773,30 +772,15 @@ def unpacked(source: Path, out: Path, archives: Sequence[Path] | None = None) ->
 
 
 @contextmanager
-def _members(path: Path) -> Iterator[Iterator[tuple[PurePosixPath, IO[bytes]]]]:
-    """Files of use in an archive, in its order: not what would leave the folder, nor what is hidden
-    (macOS leaves such)."""
-
-    def of_use(name: str) -> bool:
-        parts = PurePosixPath(name).parts
-        inside = (
-            bool(parts)
-            and not name.startswith("/")
-            and not any(part == ".." or part.startswith("._") for part in parts)
-        )
-        return inside and "__MACOSX" not in parts and name.lower().endswith(WANTED)
-
+def _open_members(path: Path) -> Iterator[Iterator[tuple[PurePosixPath, IO[bytes]]]]:
+    """Open the files of use in an archive, in its order."""
     try:
         if path.name.lower().endswith(".zip"):
             with zipfile.ZipFile(path) as archive:
-                files = [i for i in archive.infolist() if not i.is_dir() and of_use(i.filename)]
-                yield ((PurePosixPath(i.filename), archive.open(i)) for i in files)
+                yield _zip_members(archive)
         else:
             with tarfile.open(path, "r:*") as tape:
-                entries = (i for i in tape if i.isfile() and of_use(i.name))
-                yield (
-                    (PurePosixPath(i.name), file) for i in entries if (file := tape.extractfile(i))
-                )
+                yield _tar_members(tape)
     except (
         tarfile.TarError,
         zipfile.BadZipFile,
@@ -814,12 +798,34 @@ def _members(path: Path) -> Iterator[Iterator[tuple[PurePosixPath, IO[bytes]]]]:
         ) from error
 
 
+def _zip_members(archive: zipfile.ZipFile) -> Iterator[tuple[PurePosixPath, IO[bytes]]]:
+    for entry in archive.infolist():
+        if not entry.is_dir() and _is_wanted(entry.filename):
+            yield PurePosixPath(entry.filename), archive.open(entry)
+
+
+def _tar_members(tape: tarfile.TarFile) -> Iterator[tuple[PurePosixPath, IO[bytes]]]:
+    for entry in tape:
+        file = tape.extractfile(entry) if entry.isfile() and _is_wanted(entry.name) else None
+        if file:
+            yield PurePosixPath(entry.name), file
+
+
+def _is_wanted(name: str) -> bool:
+    """Tell whether a member of an archive is of use: it would not leave the folder, nor is it
+    hidden (macOS leaves such)."""
+    parts = PurePosixPath(name).parts
+    if name.startswith("/") or ".." in parts or "__MACOSX" in parts:
+        return False
+    return name.lower().endswith(WANTED) and not any(part.startswith("._") for part in parts)
+
+
 # ---- recordings in pieces
 
 
 @dataclass(frozen=True)
 class Joined:
-    """Where the pieces lie in what was joined of them."""
+    """Says where the pieces lie in a recording that was joined of them."""
 
     lengths: tuple[int, ...]  # (K,) samples of every piece, at its own rate
     rates: tuple[int, ...]  # (K,) Hz
@@ -827,20 +833,20 @@ class Joined:
 
     @cached_property
     def starts(self) -> tuple[Fraction, ...]:
-        """(K + 1,) seconds before every piece, and of all, exactly."""
+        """The seconds before every piece, and of all, exactly; (K + 1,)."""
         return tuple(accumulate(map(Fraction, self.lengths, self.rates), initial=Fraction(0)))
 
     def length(self, piece: int) -> float:
-        """Seconds of a piece."""
+        """Return the seconds of a piece."""
         return float(self.starts[piece + 1] - self.starts[piece])
 
     def moved(self, piece: int, seconds: float) -> float:
-        """A time in a piece as the time in the whole."""
+        """Move a time in a piece to the whole."""
         return float(self.starts[piece] + Fraction(seconds))
 
 
 def join(pieces: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, Joined]:
-    """The pieces (at least one) one after another at 16 kHz, float32 (N,), and where they lie.
+    """Join the pieces (at least one) one after another at 16 kHz: float32 (N,), and where they lie.
 
     Pieces of one rate are resampled as a whole. Where rates change there is one resampling for
     every run of one rate, and each run begins at the exact sum of the lengths before it, to the
@@ -853,25 +859,21 @@ def join(pieces: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, Joined]:
     if len(runs) == 1:
         whole = resample(runs[0][1], runs[0][0], SAMPLE_RATE)
     else:
-        ends = list(
-            accumulate(
-                (Fraction(len(samples), rate) for rate, samples in runs), initial=Fraction(0)
-            )
-        )
+        seconds = [Fraction(len(samples), rate) for rate, samples in runs]
+        ends = list(accumulate(seconds, initial=Fraction(0)))
         borders = [*(round(end * SAMPLE_RATE) for end in ends[:-1]), ceil(ends[-1] * SAMPLE_RATE)]
         whole = np.zeros(borders[-1], np.float32)
         for (rate, samples), start, end in zip(runs, borders, borders[1:], strict=False):
             # may end a sample before the next begins
             piece = resample(samples, rate, SAMPLE_RATE)[: end - start]
             whole[start : start + len(piece)] = piece
-    return whole, Joined(
-        tuple(len(s) for s, _ in pieces), tuple(rate for _, rate in pieces), len(whole)
-    )
+    lengths = tuple(len(samples) for samples, _ in pieces)
+    return whole, Joined(lengths, tuple(rate for _, rate in pieces), len(whole))
 
 
 def write_joined(paths: Sequence[Path], out: Path) -> Joined:
     """Join recordings into one FLAC; `out` with the suffix .json, written last, has where they lie.
-    What is there is left alone.
+    A file that is there is left alone.
 
     Raises InputError naming the recording that cannot be read, and where the whole is silent or
     shorter than `read_audio` takes.
@@ -893,5 +895,5 @@ def write_joined(paths: Sequence[Path], out: Path) -> Joined:
 
 
 def decoded_seconds(path: Path) -> float:
-    """Of a recording that `read_audio` takes. Raises InputError for another."""
+    """Return the seconds of a recording that `read_audio` takes. Raises InputError for another."""
     return len(read_audio(path)) / SAMPLE_RATE

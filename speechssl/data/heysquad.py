@@ -1,5 +1,5 @@
-"""HeySQuAD (Wu et al., arXiv 2304.13689): questions of SQuAD read by people, or by a synthesiser;
-contexts as text.
+"""Prepare HeySQuAD (Wu et al., arXiv 2304.13689): questions of SQuAD read by people, or by a
+synthesiser; contexts as text.
 
 Layouts: data/heysquad/README.md. Recordings are inside the tables and are written as
 OUT/<split>/audio/*.flac.
@@ -15,7 +15,7 @@ from typing import Any
 
 from speechssl.audio import duration, write_flac
 from speechssl.data import prepare
-from speechssl.data.files import decoded, read_parquet, truth_of
+from speechssl.data.files import decode_cell, read_parquet, truth_of
 from speechssl.data.options import HeySquad
 from speechssl.data.prepare import Attach, Attached, PrepareReport, SplitRecords, Takes
 from speechssl.data.squad import (
@@ -23,9 +23,9 @@ from speechssl.data.squad import (
     SquadQa,
     Style,
     as_text,
+    make_records,
     read_golds,
     read_squad,
-    records_of,
 )
 from speechssl.errors import InputError
 
@@ -51,10 +51,10 @@ TABLES = (".parquet", ".json")
 
 
 def prepare_heysquad(o: HeySquad) -> dict[str, Any]:
-    """Write `o.out` and return its data report. Raises InputError for what is not of HeySQuAD, or
-    damaged."""
-    source = prepare.checked_source(o.source, LAYOUT)
-    splits = _splits(source)
+    """Write `o.out` and return its data report. Raises InputError for a source that is not of
+    HeySQuAD, or damaged."""
+    source = prepare.resolve_source(o.source, LAYOUT)
+    splits = _find_splits(source)
     files = {
         path.relative_to(source).as_posix() if source.is_dir() else path.name: path
         for s in splits.values()
@@ -74,12 +74,12 @@ def prepare_heysquad(o: HeySquad) -> dict[str, Any]:
         return {split: _read(split, paths, o.audio, report) for split, paths in splits.items()}
 
     options = {"audio": o.audio}
-    return prepare.prepared_texts("heysquad", o, files, read, LAYOUT, published, ABOUT, options)
+    return prepare.prepare_texts("heysquad", o, files, read, LAYOUT, published, ABOUT, options)
 
 
-def _splits(source: Path) -> dict[str, list[Path]]:
-    """Split -> the files that make it up, by what the name of a file, or else of its folder, begins
-    with."""
+def _find_splits(source: Path) -> dict[str, list[Path]]:
+    """Find the files that make up each split, by the beginning of the name of a file, or else of
+    its folder."""
     splits: dict[str, list[Path]] = {}
     for path in (
         sorted(p for p in source.rglob("*") if p.suffix in TABLES) if source.is_dir() else [source]
@@ -106,9 +106,9 @@ def _read(
 ) -> tuple[SplitRecords, Attach]:
     if paths[0].suffix == ".json":
         style = Style("en", transcribed_questions="transcribed" in split)
-        return records_of(split, [p for path in paths for p in read_squad(path)], style, report)[
-            0
-        ], Takes().attach
+        paragraphs = [p for path in paths for p in read_squad(path)]
+        records, _ = make_records(split, paragraphs, style, report)
+        return records, Takes().attach
     by_context: dict[str, list[SquadQa]] = {}  # context -> its questions
     places: dict[Path, dict[int, str]] = {}  # table -> number of the row -> id of its question
     taken: set[str] = set()
@@ -138,17 +138,18 @@ def _read(
         Paragraph(0, n, "", "", context, tuple(questions))
         for n, (context, questions) in enumerate(by_context.items())
     ]
-    records, _ = records_of(split, paragraphs, Style("en"), report)
+    records, _ = make_records(split, paragraphs, Style("en"), report)
     return records, partial(_attach, places) if audio else Takes().attach
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Rows of a Parquet table with these columns as far as they are there.
+    """Yield the rows of a Parquet table with these columns as far as they are there.
 
-    Raises InputError for a damaged file and for a table that lacks what a question needs.
+    Raises InputError for a damaged file and for a table that lacks a column that a question needs.
     """
     for number, row in enumerate(read_parquet(path, columns, AT_A_TIME)):
-        if lacking := [name for name in columns if name in NEEDED and name not in row]:
+        lacking = [name for name in columns if name in NEEDED and name not in row]
+        if lacking:
             raise InputError(f"{path}, row {number}, has no {lacking[0]}; {LAYOUT}")
         yield row
 
@@ -161,29 +162,26 @@ def _attach(
     report: PrepareReport,
     workers: int,
 ) -> SplitRecords:
-    """The questions with the recordings inside the tables. places: table -> number of the row ->
-    id."""
+    """Attach the recordings inside the tables to the questions. places: table -> number of the row
+    -> id."""
     question_ids = {q.id for q in records.questions}
-    rows = {
-        path: {n: i for n, i in ids.items() if i in question_ids} for path, ids in places.items()
-    }
-    jobs = {path: (out, split, path, ids) for path, ids in rows.items() if ids}
-    written = prepare.in_parallel(
-        _write_recordings, jobs, workers, f"writing {split}", "table"
-    ).values()
-    return prepare.attach(
-        split,
-        "questions",
-        records,
-        {i: audio for by_id in written for i, audio in by_id.items()},
-        report,
-    )
+    jobs = {}
+    for path, ids in places.items():
+        used = {number: name for number, name in ids.items() if name in question_ids}
+        if used:
+            jobs[path] = (out, split, path, used)
+    written = prepare.run_parallel(_write_recordings, jobs, workers, f"writing {split}", "table")
+    attached: dict[str, Attached] = {}
+    for by_id in written.values():
+        attached |= by_id
+    return prepare.attach(split, "questions", records, attached, report)
 
 
 def _write_recordings(
     out: Path, split: str, table: Path, ids: Mapping[int, str]
 ) -> dict[str, Attached]:
-    """Id -> its recording, of the rows that have one. ids: number of a row -> id."""
+    """Write the recordings of the rows that have one; return them by id. ids: number of a row ->
+    id."""
     recordings: dict[str, Attached] = {}
     for number, row in zip(range(max(ids) + 1), read_rows(table, ("audio",)), strict=False):
         if number not in ids or not (cell := row.get("audio")):
@@ -195,8 +193,8 @@ def _write_recordings(
                     recordings[name] = prepare.NOT_RECORDED
                     continue
                 where = f"{table}: question {name}"
-                write_flac(out / audio, decoded(cell["bytes"], where))
+                write_flac(out / audio, decode_cell(cell["bytes"], where))
             recordings[name] = audio, duration(out / audio)
         except InputError as error:
-            recordings[name] = prepare.damaged(error)
+            recordings[name] = prepare.damage_reason(error)
     return recordings

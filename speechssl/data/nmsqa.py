@@ -1,5 +1,5 @@
-"""NMSQA (DUAL, arXiv 2203.04911): SQuAD 1.1 read by speech synthesisers (train, dev), and questions
-read by people (test).
+"""Prepare NMSQA (DUAL, arXiv 2203.04911): SQuAD 1.1 read by speech synthesisers (train, dev),
+and questions read by people (test).
 
 Layouts, irregularities and how they are handled: data/nmsqa/README.md. The time of an answer within
 its sentence is moved by the exact lengths of the sentences before it; `audio_full_*`, which repeats
@@ -18,7 +18,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -31,7 +30,7 @@ from speechssl.data.files import (
     SUFFIXES,
     Joined,
     archives_in,
-    columns_of,
+    column_names,
     decoded_seconds,
     enter,
     files_below,
@@ -46,13 +45,13 @@ from speechssl.data.files import (
     safe_name,
     stamp,
     text_of,
-    unpacked,
+    unpack,
     write_joined,
 )
 from speechssl.data.options import Nmsqa
 from speechssl.data.prepare import Done, PrepareReport, SplitRecords
 from speechssl.data.records import Answer, Passage, Question, Span
-from speechssl.data.squad import read_squad
+from speechssl.data.squad import SquadQa, read_squad
 from speechssl.errors import InputError
 from speechssl.io import hash_bytes, write_json
 
@@ -162,8 +161,8 @@ SEGMENT = re.compile(r"(.+)[-_](\d+)")
 
 @dataclass(frozen=True)
 class AnswerTime:
-    """When an answer is spoken, as released: in seconds from the beginning of a segment, and of the
-    passage."""
+    """An answer is spoken at a time, as released: in seconds from the beginning of a segment, and
+    of the passage."""
 
     segment: str  # recording of the sentence, "" where the table has none
     within: Interval | None
@@ -173,8 +172,8 @@ class AnswerTime:
 
 @dataclass(frozen=True)
 class NmsqaRow:
-    """A question. texts: (answer, its offset in the context or None); None where there is no list
-    of answers at all."""
+    """A row is a question. texts: (answer, its offset in the context or None); None where there is
+    no list of answers at all."""
 
     id: str
     passage: str  # recording of the passage, "" where there is none
@@ -191,32 +190,37 @@ class NmsqaRow:
 
 
 def stem(path: Any) -> str:
-    """A recording's name without folder and suffix."""
+    """Return a recording's name without folder and suffix."""
     name = text_of(path).replace("\\", "/").rsplit("/", 1)[-1]
     return re.sub(r"\.(mp3|wav|flac|ogg)$", "", name, flags=re.IGNORECASE)
 
 
-def segment_of(passage: str, number: int) -> str:
+def segment_name(passage: str, number: int) -> str:
     return f"{passage}{'-' if passage.endswith('-c') else '_'}{number}"
 
 
-def by_passage(names: Iterable[str]) -> dict[str, dict[int, str]]:
-    """Passage -> number -> recording of its sentence, of all names that could be such."""
+def group_segments(names: Iterable[str]) -> dict[str, dict[int, str]]:
+    """Group the names that could be of sentences: passage -> number -> name."""
     segments: dict[str, dict[int, str]] = {}
     for name in names:
-        if match := SEGMENT.fullmatch(name):
+        match = SEGMENT.fullmatch(name)
+        if match:
             segments.setdefault(match[1], {})[int(match[2])] = name
     return segments
 
 
-def first(cells: Cells, names: Iterable[str]) -> str:
-    """The text of the first of some columns that is not empty."""
-    return next((text for name in names if (text := text_of(cells.get(name))).strip()), "")
+def first_text(cells: Cells, names: Iterable[str]) -> str:
+    """Return the text of the first of some columns that is not empty."""
+    for name in names:
+        text = text_of(cells.get(name))
+        if text.strip():
+            return text
+    return ""
 
 
-def intervals(cells: Cells, start: str, end: str) -> list[Interval | None]:
-    """Pairs of two columns that hold numbers or lists; None where either is no number or there is
-    only one of both."""
+def read_intervals(cells: Cells, start: str, end: str) -> list[Interval | None]:
+    """Pair two columns that hold numbers or lists; None where either is no number or there is only
+    one of both."""
     pairs = zip_longest(list_of(cells.get(start)), list_of(cells.get(end)))
     numbers = ((number_of(a), number_of(b)) for a, b in pairs)
     return [None if a is None or b is None else (a, b) for a, b in numbers]
@@ -234,9 +238,9 @@ QUESTION = "question"
 
 
 def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
-    """Whatever columns there are beside the questions. Raises InputError for a file that is damaged
-    or is no table of NMSQA."""
-    columns = columns_of(path)
+    """Read the rows of a table, with whatever columns there are beside the questions. Raises
+    InputError for a file that is damaged or is no table of NMSQA."""
+    columns = column_names(path)
     if QUESTION not in columns:
         raise InputError(
             f"{path} has no {QUESTION}, which a table of NMSQA has; give the published file"
@@ -245,52 +249,46 @@ def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
         answers = _answers(cells)
         by_field = answers or {}
         segment = stem(cells.get("content_segment_audio_path"))
-        passage = stem(cells.get("content_full_audio_path")) or (
-            match[1] if (match := SEGMENT.fullmatch(segment)) else ""
-        )
+        passage = stem(cells.get("content_full_audio_path"))
+        match = SEGMENT.fullmatch(segment)
+        if not passage and match:
+            passage = match[1]
         sentence = text_of(cells.get("content_segment_text"))
         # floating-point where one row lacks its offsets
         offsets = [number_of(value) for value in by_field.get("answer_start", ())]
         whole = [int(n) if n is not None and n.is_integer() else None for n in offsets]
-        texts = tuple(
-            zip(
-                map(text_of, by_field.get("text", ())),
-                whole + [None] * len(by_field.get("text", ())),
-                strict=False,
-            )
-        )
-        within = intervals(by_field, "audio_segment_answer_start", "audio_segment_answer_end")
-        full = intervals(by_field, "audio_full_answer_start", "audio_full_answer_end")
+        answer_texts = [text_of(value) for value in by_field.get("text", ())]
+        whole += [None] * len(answer_texts)
+        texts = tuple(zip(answer_texts, whole, strict=False))
+        within = read_intervals(by_field, "audio_segment_answer_start", "audio_segment_answer_end")
+        full = read_intervals(by_field, "audio_full_answer_start", "audio_full_answer_end")
+        timed_in = "" if segment == passage else segment
         yield NmsqaRow(
-            text_of(cells.get("id")),
-            passage,
-            stem(cells.get("question_audio_path")),
-            text_of(cells.get("context")),
-            text_of(cells.get(QUESTION)),
-            None if answers is None else texts,
-            tuple(
-                AnswerTime("" if segment == passage else segment, near, far)
-                for near, far in zip_longest(within, full)
-            ),
-            text_of(cells.get("content_audio_speaker")),
-            text_of(cells.get("question_audio_speaker")),
-            {segment: sentence} if segment and sentence else {},
-            len(by_field.get("audio_full_neg_answer_start", ())),
+            id=text_of(cells.get("id")),
+            passage=passage,
+            recording=stem(cells.get("question_audio_path")),
+            context=text_of(cells.get("context")),
+            question=text_of(cells.get(QUESTION)),
+            texts=None if answers is None else texts,
+            times=tuple(AnswerTime(timed_in, a, b) for a, b in zip_longest(within, full)),
+            speaker=text_of(cells.get("content_audio_speaker")),
+            asker=text_of(cells.get("question_audio_speaker")),
+            segments={segment: sentence} if segment and sentence else {},
+            others=len(by_field.get("audio_full_neg_answer_start", ())),
         )
 
 
 def _answers(cells: Cells) -> dict[str, list[Any]] | None:
-    """Field -> its values, of the record of lists; None where the row has nothing about its
-    answers."""
+    """Read the record of lists about the answers, field -> values; None where the row has nothing
+    about its answers."""
     answers = cells.get("answers") or {}
     by_field = {name: list_of(answers[name]) for name in FIELDS if answers.get(name) is not None}
     return by_field if "text" in by_field or any(by_field.values()) else None
 
 
 # ---- the original release: a line an annotation in {split}-answer-span.csv, which names a segment
-# and times in it, a passage and
-# times in it, or both; a line a recording in meta-{split}.csv, whose texts are taken where SQuAD's
-# own are not there
+# and times in it, a passage and times in it, or both; a line a recording in meta-{split}.csv, whose
+# texts are taken where SQuAD's own are not there
 
 HASH = ("hash", "question_id", "qid", "id")
 START = ("start", "new_start", "start_time")
@@ -310,41 +308,32 @@ class Meta:
 
 
 def read_meta(paths: Iterable[Path]) -> dict[str, Meta]:
-    """By recording. Raises InputError for a file that is no CSV."""
+    """Read meta tables, by recording. Raises InputError for a file that is no CSV."""
     by_recording: dict[str, Meta] = {}
-    for cells in (cells for path in paths for cells in read_csv(path)):
-        text = first(cells, ("text", "transcription", "normalized_text"))
-        by_recording.setdefault(
-            stem(first(cells, NAME)),
-            Meta(text, cells.get("speaker", ""), number_of(cells.get("duration"))),
-        )
+    for path in paths:
+        for cells in read_csv(path):
+            text = first_text(cells, ("text", "transcription", "normalized_text"))
+            entry = Meta(text, cells.get("speaker", ""), number_of(cells.get("duration")))
+            by_recording.setdefault(stem(first_text(cells, NAME)), entry)
     return by_recording
 
 
 def csv_rows(files: Files, meta: Mapping[str, Meta]) -> Iterator[NmsqaRow]:
-    """The questions in the order of the tables, then those that have texts or a recording and no
-    annotation."""
-    segments = by_passage(meta)
-    squad = {
-        q.id: (p.context, q) for path in files.squad for p in read_squad(path) for q in p.questions
-    }
+    """Read the questions in the order of the tables, then those that have texts or a recording and
+    no annotation."""
+    segments = group_segments(meta)
+    squad: dict[str, tuple[str, SquadQa]] = {}
+    for path in files.squad:
+        for paragraph in read_squad(path):
+            squad |= {q.id: (paragraph.context, q) for q in paragraph.questions}
     annotations: dict[str, list[Cells]] = {}
-    for cells in (cells for path in files.spans for cells in read_csv(path)):
-        annotations.setdefault(first(cells, HASH), []).append(cells)
-    for name in (*annotations, *(i for i in {**files.questions, **squad} if i not in annotations)):
+    for path in files.spans:
+        for cells in read_csv(path):
+            annotations.setdefault(first_text(cells, HASH), []).append(cells)
+    for name in dict.fromkeys([*annotations, *files.questions, *squad]):
         lines = annotations.get(name, [])
-        recording = stem(files.questions.get(name)) or next(
-            (stem(c["question"]) for c in lines if c.get("question")), ""
-        )
-        # what they name, or the passage that it is a segment of
-        names = (_named(cells, (*PASSAGES, *SEGMENTS)) for cells in lines)
-        passage = next(
-            (re.sub(r"[-_]\d+$", "", n) if _is_segment(n) else n for n in names if n), ""
-        )
-        if not passage and (match := re.fullmatch(r"question-(\d+_\d+)_\d+", recording)):
-            passage = f"context-{match[1]}"
-        recording = recording or (f"{passage[:-1]}q" if passage.endswith("-c") else "")
-        times = tuple(dict.fromkeys(map(_timed, lines)))
+        recording, passage = _name_recordings(stem(files.questions.get(name)), lines)
+        times = tuple(dict.fromkeys(map(_answer_time, lines)))
         # the recordings of the passage's sentences and their texts, in order: of those that the
         # release lists, where it does
         by_number, numbers = segments.get(passage, {}), files.listed(passage)
@@ -353,62 +342,73 @@ def csv_rows(files: Files, meta: Mapping[str, Meta]) -> Iterator[NmsqaRow]:
             for n in sorted(by_number)
             if numbers is None or n in numbers
         }
-        texts: list[tuple[str, int | None]] = []
         if name in squad:
             context, squad_question = squad[name]
-            question, texts = (
-                squad_question.text,
-                [(gold.text, gold.char_start) for gold in squad_question.golds],
-            )
+            question = squad_question.text
+            texts = [(gold.text, gold.char_start) for gold in squad_question.golds]
         else:
-            context = " ".join(filter(None, sentences.values())) or (
-                meta[passage].text if passage in meta else ""
-            )
+            context = " ".join(filter(None, sentences.values()))
+            if not context and passage in meta:
+                context = meta[passage].text
             question = meta[recording].text if recording in meta else ""
-            # its offset is looked for from where its sentence begins
-            for time in (time for time in times if time.text):
-                begin = (
-                    context.find(sentences.get(time.segment, ""))
-                    if time.segment in sentences
-                    else 0
-                )
-                at = context.find(time.text, max(begin, 0))
-                texts.append((time.text, at if at >= 0 else None))
-            texts = list(dict.fromkeys(texts))
-        answers = tuple(texts) if lines or name in squad else None
-        speakers = (meta[s].speaker for s in (passage, *sentences) if s in meta)
-        asker = meta[recording].speaker if recording in meta else ""
+            texts = _find_answers(context, sentences, times)
+        speakers = [meta[s].speaker for s in (passage, *sentences) if s in meta]
         yield NmsqaRow(
-            name,
-            passage,
-            recording,
-            context,
-            question,
-            answers,
-            times,
-            next(speakers, ""),
-            asker,
-            sentences,
+            id=name,
+            passage=passage,
+            recording=recording,
+            context=context,
+            question=question,
+            texts=tuple(texts) if lines or name in squad else None,
+            times=times,
+            speaker=speakers[0] if speakers else "",
+            asker=meta[recording].speaker if recording in meta else "",
+            segments=sentences,
         )
 
 
-def _timed(cells: Cells) -> AnswerTime:
-    name = _named(cells, (*SEGMENTS, *PASSAGES))
-    near, far = (
-        next(iter(intervals(cells, *names)), None)
-        for names in (("start", "end"), ("new_start", "new_end"))
-    )
-    text = first(cells, ("answer", "answer_text", "text"))
-    return (
-        AnswerTime(name, near, far, text)
-        if _is_segment(name)
-        else AnswerTime("", None, far or near, text)
-    )
+def _name_recordings(recording: str, lines: Sequence[Cells]) -> tuple[str, str]:
+    """Name the recordings of a question and of its passage, each by the other where the lines of
+    its annotations do not."""
+    passage = ""
+    for cells in lines:
+        recording = recording or stem(cells.get("question", ""))
+        name = _recording_name(cells, (*PASSAGES, *SEGMENTS))
+        passage = passage or (re.sub(r"[-_]\d+$", "", name) if _is_segment(name) else name)
+    match = re.fullmatch(r"question-(\d+_\d+)_\d+", recording)
+    if not passage and match:
+        passage = f"context-{match[1]}"
+    if not recording and passage.endswith("-c"):
+        recording = f"{passage[:-1]}q"
+    return recording, passage
 
 
-def _named(cells: Cells, columns: Iterable[str]) -> str:
-    """Derived tables leave out what stands before the numbers of a name."""
-    name = stem(first(cells, columns))
+def _find_answers(
+    context: str, sentences: Mapping[str, str], times: Sequence[AnswerTime]
+) -> list[tuple[str, int | None]]:
+    """Find the words of every time in the context, from where their sentence begins."""
+    texts: list[tuple[str, int | None]] = []
+    for time in times:
+        if time.text:
+            begin = context.find(sentences[time.segment]) if time.segment in sentences else 0
+            at = context.find(time.text, max(begin, 0))
+            texts.append((time.text, at if at >= 0 else None))
+    return list(dict.fromkeys(texts))
+
+
+def _answer_time(cells: Cells) -> AnswerTime:
+    name = _recording_name(cells, (*SEGMENTS, *PASSAGES))
+    near = next(iter(read_intervals(cells, "start", "end")), None)
+    far = next(iter(read_intervals(cells, "new_start", "new_end")), None)
+    text = first_text(cells, ("answer", "answer_text", "text"))
+    if _is_segment(name):
+        return AnswerTime(name, near, far, text)
+    return AnswerTime("", None, far or near, text)
+
+
+def _recording_name(cells: Cells, columns: Iterable[str]) -> str:
+    """Name a recording; derived tables leave out the word before the numbers of a name."""
+    name = stem(first_text(cells, columns))
     return f"context-{name}" if re.fullmatch(r"\d+(_\d+)+", name) else name
 
 
@@ -416,7 +416,7 @@ def _is_segment(name: str) -> bool:
     return bool(re.fullmatch(r"(context-)?\d+_\d+_\d+|.+-c[-_]\d+", name))
 
 
-# ---- what lies where
+# ---- the files of a release
 
 WORDS: Mapping[str, tuple[str, ...]] = {
     "train": ("train", "tune"),
@@ -427,7 +427,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass
 class Files:
-    """Of one split."""
+    """The files of one split."""
 
     parquet: list[Path] = field(default_factory=list)  # one table, or its shards
     spans: list[Path] = field(default_factory=list)  # {split}-answer-span.csv: a line an annotation
@@ -441,11 +441,12 @@ class Files:
 
     @property
     def questions(self) -> dict[str, Any]:
-        """Id of a question -> its recording."""
+        """The recordings of questions, by id."""
         return self.objects.get("hash2question", {})
 
     def listed(self, passage: str) -> list[int] | None:
-        """The numbers of a passage's segments that the release lists, None where it lists none."""
+        """List the numbers of a passage's segments that the release has, None where it lists
+        none."""
         segment_ids = self.objects.get("segment_id", {})
         numbers = segment_ids.get(passage, segment_ids.get(passage.removeprefix("context-")))
         if not isinstance(numbers, list):
@@ -454,18 +455,17 @@ class Files:
 
 
 def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Files]:
-    """By split, as far as there are tables. only: the one table that was asked for. Raises
-    InputError for two tables of a split."""
+    """Find the files by split, as far as there are tables. only: the one table that was asked for.
+    Raises InputError for two tables of a split."""
     splits = {split: Files() for split in WORDS}
     for root, path in files_below(roots, ".parquet", ".csv", ".json", ".textgrid"):
         if only is not None and path.suffix == ".parquet" and path != only:
             continue
-        name = (
-            path.stem
-            if splits_named(path.stem)
-            else path.parent.relative_to(root).as_posix() + "/" + path.stem
-        )
-        for files in (splits[split] for split in splits_named(name)):
+        name = path.stem
+        if not splits_named(name):
+            name = f"{path.parent.relative_to(root).as_posix()}/{path.stem}"
+        for split in splits_named(name):
+            files = splits[split]
             kind = path.suffix.lower()
             if kind == ".parquet":
                 files.parquet.append(path)
@@ -488,9 +488,8 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
                     files.squad.append(path)
     for split, files in splits.items():
         # derived tables repeat the spans; of several Parquet files only shards belong together
-        if published := [
-            path for path in files.spans if "answer-span" in path.name or "answer_span" in path.name
-        ]:
+        published = [p for p in files.spans if "answer-span" in p.name or "answer_span" in p.name]
+        if published:
             files.spans = published
         elif split != "test":
             files.spans = files.spans[:1]
@@ -505,15 +504,15 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
 
 
 def splits_named(text: str) -> set[str]:
-    """The splits that a name names: `dev_audios` is dev's, `fine-tune` train's."""
+    """Return the splits that a text names: `dev_audios` is dev's, `fine-tune` train's."""
     words = set(re.split(r"[^a-z]+", text.lower()))
     return {split for split, synonyms in WORDS.items() if words & set(synonyms)}
 
 
 def find_recordings(roots: Iterable[Path], split: str, alone: bool) -> dict[str, Path]:
-    """Recordings of a split by their names without suffix: those in folders that are named after
-    it, and where it is alone (recordings of two splits have the same names) those in folders of no
-    split, too.
+    """Find the recordings of a split by their names without suffix: those in folders that are named
+    after it, and where it is alone (recordings of two splits have the same names) those in folders
+    of no split, too.
 
     Of two recordings of one name, that in a folder of the split counts; two in such folders have to
     be copies of each other.
@@ -545,68 +544,67 @@ class PassageLayout:
     comparable: bool = True
 
     def piece(self, segment: str) -> int | None:
-        return (
-            self.names.index(segment) if self.joined is not None and segment in self.names else None
-        )
+        if self.joined is None or segment not in self.names:
+            return None
+        return self.names.index(segment)
 
 
 def time_in_passage(
     timed: AnswerTime, layout: PassageLayout, expected: float | None
 ) -> tuple[Interval | None, Done]:
-    """The time in the passage's recording, or None, and how it was found. expected: seconds at
-    which its text should come."""
+    """Find the time in the passage's recording, or None, and say how it was found. expected:
+    seconds at which its text should come."""
     piece, joined = layout.piece(timed.segment), layout.joined
     # the time in the segment, moved by the lengths of the segments before; far: that in the
     # passage, as released
     near = None
-    if (
-        piece is not None
-        and joined is not None
-        and (inside := _inside(timed.within, joined.length(piece)))
-    ):
-        near = joined.moved(piece, inside[0]), min(joined.moved(piece, inside[1]), layout.seconds)
-    far = _inside(timed.whole, layout.seconds) if layout.comparable else None
+    if piece is not None and joined is not None:
+        inside = _clip(timed.within, joined.length(piece))
+        if inside:
+            end = min(joined.moved(piece, inside[1]), layout.seconds)
+            near = joined.moved(piece, inside[0]), end
+    far = _clip(timed.whole, layout.seconds) if layout.comparable else None
     copied = _copied(timed)
     # a time in the passage that repeats one in a later segment is not one in the passage
     if near is None:
+        if far is None:
+            return None, OUTSIDE
         adrift = copied and timed.segment not in ("", *layout.names[:1])
-        return (None, ADRIFT) if adrift and far else (far, WHOLE if far else OUTSIDE)
+        return (None, ADRIFT) if adrift else (far, WHOLE)
     if far is None or (copied and piece):
         return near, ADDED if copied else COUNTED
-    if _apart(near, far) <= AGREE + DRIFT * (piece or 0):
+    if _difference(near, far) <= AGREE + DRIFT * (piece or 0):
         return near, CONFIRMED
-    return min(
-        (near, far), key=lambda interval: 0 if expected is None else abs(interval[0] - expected)
-    ), NEARER
+    if expected is not None and abs(far[0] - expected) < abs(near[0] - expected):
+        return far, NEARER
+    return near, NEARER
 
 
-def _inside(interval: Interval | None, seconds: float) -> Interval | None:
-    """The interval as far as it lies in [0, seconds), None where it does not begin there or ends
-    more than SLACK after it."""
-    if (
-        interval is None
-        or not 0 <= interval[0] < min(interval[1], seconds)
-        or interval[1] > seconds + SLACK
-    ):
+def _clip(interval: Interval | None, seconds: float) -> Interval | None:
+    """Clip an interval to [0, seconds); None where it does not begin there or ends more than SLACK
+    after it."""
+    if interval is None:
         return None
-    return interval[0], min(interval[1], seconds)
+    start, end = interval
+    if not 0 <= start < min(end, seconds) or end > seconds + SLACK:
+        return None
+    return start, min(end, seconds)
 
 
-def _apart(a: Interval, b: Interval) -> float:
+def _difference(a: Interval, b: Interval) -> float:
     return max(abs(a[0] - b[0]), abs(a[1] - b[1]))
 
 
 def _copied(time: AnswerTime) -> bool:
-    return (
-        time.within is not None
-        and time.whole is not None
-        and _apart(time.within, time.whole) < 1e-3
-    )
+    """Tell whether the time in the passage repeats that in the segment."""
+    if time.within is None or time.whole is None:
+        return False
+    return _difference(time.within, time.whole) < 1e-3
 
 
 def written_answers(row: NmsqaRow, remark: Callable[[Done], None]) -> tuple[Answer, ...]:
-    """The different answers of a row by text and offset; an offset is kept where the context holds
-    the answer there."""
+    """Return the different answers of a row by text and offset; an offset is kept where the context
+    holds the answer there."""
     answers = {}
     for text, offset in row.texts or ():
         if not text.strip():
@@ -628,15 +626,15 @@ def written_answers(row: NmsqaRow, remark: Callable[[Done], None]) -> tuple[Answ
 def spoken_answers(
     row: NmsqaRow, layout: PassageLayout, words: Sequence[Span], remark: Callable[[Done], None]
 ) -> tuple[Answer, ...]:
-    """The answers with the times that can be used, each with its own; a text that occurs twice
-    comes twice.
+    """Return the answers with the times that can be used, each with its own; a text that occurs
+    twice comes twice.
 
     words: of the passage with their times, where there is an alignment; they give the text of a
     time that has none.
     """
     answers = written_answers(row, remark)
     timed: list[Answer] = []
-    for time, answer in zip(row.times, _paired(row, answers, layout, remark), strict=True):
+    for time, answer in zip(row.times, _pair(row, answers, layout, remark), strict=True):
         # seconds at which it would be spoken if all characters of the context took as long
         expected = None
         if answer is not None and answer.char_start is not None and row.context:
@@ -646,10 +644,12 @@ def spoken_answers(
         if interval is None:
             continue
         if answer is None:  # the words that lie in it by more than half
-            shared = ((w, min(w.end, interval[1]) - max(w.start, interval[0])) for w in words)
-            answer = Answer(
-                " ".join(w.text for w, seconds in shared if 2 * seconds > w.end - w.start)
-            )
+            inside = []
+            for w in words:
+                shared = min(w.end, interval[1]) - max(w.start, interval[0])
+                if 2 * shared > w.end - w.start:
+                    inside.append(w.text)
+            answer = Answer(" ".join(inside))
         if not answer.text:
             remark(UNKNOWN_WORDS)
         timed.append(Answer(answer.text, *interval, answer.char_start))
@@ -660,10 +660,10 @@ def spoken_answers(
     return (*dict.fromkeys(timed), *rest)
 
 
-def _paired(
+def _pair(
     row: NmsqaRow, answers: Sequence[Answer], layout: PassageLayout, remark: Callable[[Done], None]
 ) -> list[Answer | None]:
-    """The answer at every time of the row, None where there are no texts.
+    """Choose the answer at every time of the row, None where there are no texts.
 
     A time whose table names its words has the answer of these words. Else the times are those of
     the texts in the sentence, in order, or those of all texts, in order, where there are as many;
@@ -676,19 +676,19 @@ def _paired(
         at = row.context.find(sentence)
         return answer.char_start is not None and 0 <= at <= answer.char_start < at + len(sentence)
 
-    def answer_of(text: str, sentence: str) -> Answer | None:
-        """The answer of this text; of several, the one that stands in the sentence."""
+    def choose_answer(text: str, sentence: str) -> Answer | None:
+        """Choose the answer of this text; of several, the one that stands in the sentence."""
         matching = [answer for answer in answers if answer.text == text]
         return min(matching, key=lambda answer: not stands_in(answer, sentence), default=None)
 
     if all(time.text for time in row.times):
-        return [answer_of(time.text, row.segments.get(time.segment, "")) for time in row.times]
+        return [choose_answer(time.text, row.segments.get(time.segment, "")) for time in row.times]
     sentence = row.segments.get(row.times[0].segment, "")
     texts = list(dict.fromkeys(a.text for a in answers if a.text in sentence or not sentence))
     if len(texts) == len(row.times):
-        return [answer_of(text, sentence) for text in texts]
+        return [choose_answer(text, sentence) for text in texts]
     if len(row.texts or ()) == len(row.times):
-        return [answer_of(text, sentence) for text, _ in row.texts or ()]
+        return [choose_answer(text, sentence) for text, _ in row.texts or ()]
     for _ in row.times:
         remark(GUESSED)
     candidates = [a for a in answers if a.text in texts] or list(answers)
@@ -700,8 +700,8 @@ def _paired(
 def _distance(
     time: AnswerTime, row: NmsqaRow, sentence: str, layout: PassageLayout, answer: Answer
 ) -> float:
-    """How far, in parts of the sentence (or else of the passage), a time is from where the letters
-    of an answer stand in it."""
+    """Measure, in parts of the sentence (or else of the passage), how far a time is from where the
+    letters of an answer stand in it."""
     piece, interval = layout.piece(time.segment), time.within
     if piece is not None and layout.joined is not None and interval is not None and sentence:
         text, seconds = sentence, layout.joined.length(piece)
@@ -710,9 +710,9 @@ def _distance(
     at = text.find(answer.text)
     if at < 0 or interval is None or not seconds:
         return float("inf")
-    return abs(interval[0] / seconds - at / len(text)) + abs(
-        interval[1] / seconds - (at + len(answer.text)) / len(text)
-    )
+    start = abs(interval[0] / seconds - at / len(text))
+    end = abs(interval[1] / seconds - (at + len(answer.text)) / len(text))
+    return start + end
 
 
 # ---- a split: its rows, each with its passage
@@ -737,7 +737,7 @@ class SpokenPassage:
 
 @dataclass
 class NmsqaSplit:
-    """One split while it is put together."""
+    """A split while it is put together."""
 
     name: str
     files: Files
@@ -757,13 +757,13 @@ class NmsqaSplit:
         self.report.set_aside(self.name, kind, name, reason, **more)
 
     def question_recording(self, row: NmsqaRow) -> str:
-        """What the recording of a question is called, "" where there is none."""
+        """Name the recording of a question, "" where there is none."""
         base = row.recording or str(self.files.questions.get(row.id, ""))
         names = (base, f"{base}-0", f"{base}_0", f"{base}-1") if base else ()
         return next((name for name in names if name in self.recordings), "")
 
     def is_answered(self, row: NmsqaRow) -> bool:
-        """Whether anything is known of its answers; else it is set aside."""
+        """Tell whether anything is known of its answers; else it is set aside."""
         if row.texts is None:
             self.aside("questions", row.id, NO_ANSWERS)
         elif not row.texts and not row.times:
@@ -774,7 +774,7 @@ class NmsqaSplit:
 def read_split(
     name: str, files: Files, roots: Sequence[Path], report: PrepareReport, alone: bool
 ) -> NmsqaSplit:
-    """The rows that can be used, each with its passage. alone: there is no other split. Raises
+    """Read the rows that can be used, each with its passage. alone: there is no other split. Raises
     InputError for damaged tables."""
     meta = read_meta(files.meta)
     tables = (row for path in files.parquet for row in parquet_rows(path))
@@ -787,39 +787,35 @@ def read_split(
         if row.id in rows and row != rows[row.id]:
             row = replace(row, id=prepare.unique_id(row.id, rows))
             split.remark(prepare.RENAMED)
-        if reason := NAMELESS if not row.id else prepare.TWICE if row.id in rows else "":
-            split.aside("questions", row.id, reason, question=row.question)
+        if not row.id:
+            split.aside("questions", row.id, NAMELESS, question=row.question)
+        elif row.id in rows:
+            split.aside("questions", row.id, prepare.TWICE, question=row.question)
         else:
             rows[row.id] = row
     split.rows = list(rows.values())
     # passages by their recording, or else by the recording of the question, or else by their text
-    segments = by_passage(split.recordings)
+    segments = group_segments(split.recordings)
     by_text = {
         row.context: row.passage
         for row in reversed(split.rows)
         if row.passage and row.context.strip()
     }
     for row in split.rows:
-        question, derived = row.recording or str(files.questions.get(row.id, "")), ""
+        question = row.recording or str(files.questions.get(row.id, ""))
+        passage = row.passage or by_text.get(row.context, "")
         # the passage's is called after the question's
-        if question.startswith("question-") or f"{question[:-1]}c" in segments:
-            derived = (
-                f"{question[:-1]}c"
-                if question.endswith("-q")
-                else f"context-{question[9:].rpartition('_')[0]}"
-            )
-        passage = (
-            row.passage
-            or by_text.get(row.context)
-            or derived
-            or f"text-{hash_bytes(row.context.encode())}"
-        )
+        if not passage and (question.startswith("question-") or f"{question[:-1]}c" in segments):
+            passage = f"context-{question[9:].rpartition('_')[0]}"
+            if question.endswith("-q"):
+                passage = f"{question[:-1]}c"
+        passage = passage or f"text-{hash_bytes(row.context.encode())}"
         split.of_row[row.id] = passage
         if passage not in split.passages:
             by_number, numbers = segments.get(passage, {}), files.listed(passage)
             expected = sorted(by_number) if numbers is None else numbers
             names = tuple(by_number[n] for n in expected if n in by_number)
-            lost = tuple(segment_of(passage, n) for n in expected if n not in by_number)
+            lost = tuple(segment_name(passage, n) for n in expected if n not in by_number)
             whole = split.recordings.get(passage) if lost or not names else None
             holed = expected != list(range(max(expected, default=-1) + 1))
             split.passages[passage] = SpokenPassage(
@@ -830,23 +826,21 @@ def read_split(
 
 
 def split_records(split: NmsqaSplit, o: Nmsqa) -> SplitRecords:
-    """The records of a split: with audio where any question and its passage have recordings, else
-    text only."""
+    """Make the records of a split: with audio where any question and its passage have recordings,
+    else text only."""
     report = split.report
     chosen = report.slice(split.name, split.passages, Counter(split.of_row.values()))
     split.passages = {name: split.passages[name] for name in chosen}
     split.rows = [row for row in split.rows if split.of_row[row.id] in split.passages]
-    # what is odd about the times, whether there is audio or not, counted in questions
+    # remarks on the times, whether there is audio or not, counted in questions
     for row in split.rows:
         if row.times and len(row.times) != len(row.texts or ()):
             split.remark(UNEVEN)
         if row.others:
             split.remark(OTHERS)
-        if later := [
-            t
-            for t in row.times
-            if t.within and t.whole and not t.segment.endswith(("_0", "-0", "-c"))
-        ]:
+        both = [t for t in row.times if t.within and t.whole]
+        later = [t for t in both if not t.segment.endswith(("_0", "-0", "-c"))]
+        if later:
             split.remark(COPIES if all(map(_copied, later)) else MOVED)
     passage_ids = {split.of_row[row.id] for row in split.rows if split.question_recording(row)}
     if any(split.passages[name].has_audio for name in passage_ids):
@@ -865,13 +859,14 @@ def split_records(split: NmsqaSplit, o: Nmsqa) -> SplitRecords:
 
 
 def _text_records(split: NmsqaSplit) -> SplitRecords:
-    """A split without audio."""
+    """Make the records of a split without audio."""
     passages = {
         p.id: Passage(p.id, "", 0.0, p.text, p.speaker, "en")
         for p in split.passages.values()
         if p.text.strip()
     }
-    if holed := sum(passage.holed for passage in split.passages.values()):
+    holed = sum(passage.holed for passage in split.passages.values())
+    if holed:
         split.remark(MISSING, holed)
     for name in split.passages.keys() - passages.keys():
         split.aside("passages", name, prepare.NO_TEXT)
@@ -879,28 +874,26 @@ def _text_records(split: NmsqaSplit) -> SplitRecords:
     for row in split.rows:
         if not split.is_answered(row):
             continue
-        reason = (
-            ITS_PASSAGE
-            if split.of_row[row.id] not in passages
-            else prepare.NO_QUESTION
-            if not row.question.strip()
-            else ""
-        )
-        if reason := reason or (TIMES_ALONE if row.times and not row.texts else ""):
+        passage, reason = split.of_row[row.id], ""
+        if passage not in passages:
+            reason = ITS_PASSAGE
+        elif not row.question.strip():
+            reason = prepare.NO_QUESTION
+        elif row.times and not row.texts:
+            reason = TIMES_ALONE
+        if reason:
             split.aside("questions", row.id, reason)
             continue
         answers = written_answers(row, split.remark)
-        questions.append(
-            Question(row.id, split.of_row[row.id], "", 0.0, row.question, row.asker, "en", answers)
-        )
+        questions.append(Question(row.id, passage, "", 0.0, row.question, row.asker, "en", answers))
         if not row.times:
             split.remark(TEXT_ONLY)
     return SplitRecords(list(passages.values()), questions)
 
 
 def _records_with_audio(split: NmsqaSplit, o: Nmsqa) -> SplitRecords:
-    """A split with audio: what is whole. Passages are joined where need be, or left to be
-    synthesised."""
+    """Make the records of a split with audio, of all that is whole. Passages are joined where need
+    be, or left to be synthesised."""
     folder, candidates = o.out / split.name / "audio", split.passages.values()
     parts = {
         p.id: ([split.recordings[n] for n in p.names], folder / f"{safe_name(p.id)}.flac")
@@ -908,11 +901,11 @@ def _records_with_audio(split: NmsqaSplit, o: Nmsqa) -> SplitRecords:
         if not p.whole
     }
     parts = {name: job for name, job in parts.items() if split.passages[name].has_audio}
-    joined = prepare.in_parallel(
+    joined = prepare.run_parallel(
         partial(prepare.attempt, write_joined), parts, o.workers, f"joining {split.name}", "passage"
     )
     whole = {p.id: (p.whole,) for p in candidates if p.whole}
-    results = joined | prepare.in_parallel(
+    results = joined | prepare.run_parallel(
         partial(prepare.attempt, decoded_seconds), whole, o.workers, f"reading {split.name}"
     )
     passages: list[Passage] = []
@@ -935,7 +928,7 @@ def _records_with_audio(split: NmsqaSplit, o: Nmsqa) -> SplitRecords:
         for row in split.rows
         if names[row.id] and split.of_row[row.id] in usable
     }
-    seconds = prepare.in_parallel(
+    seconds = prepare.run_parallel(
         partial(prepare.attempt, decoded_seconds),
         paths,
         o.workers,
@@ -949,8 +942,8 @@ def _records_with_audio(split: NmsqaSplit, o: Nmsqa) -> SplitRecords:
 def _passage(
     passage: SpokenPassage, joined: Joined | float, split: NmsqaSplit, out: Path
 ) -> Passage:
-    """joined: its sentences, or the seconds of the recording of the whole. Notes where its
-    sentences lie, and its words."""
+    """Make the record of a passage, and note where its sentences lie, and its words. joined: its
+    sentences, or the seconds of the recording of the whole."""
     if passage.holed:
         split.remark(HOLES)
     if isinstance(joined, Joined):
@@ -968,38 +961,36 @@ def _passage(
     else:
         # where the sentences lie in a recording of the whole: by the durations of the meta table,
         # where these add up to it
-        numbers = split.files.listed(passage.id) or sorted(
-            by_passage(split.meta).get(passage.id, {})
-        )
-        names = tuple(segment_of(passage.id, n) for n in numbers)
+        numbers = split.files.listed(passage.id)
+        if not numbers:
+            numbers = sorted(group_segments(split.meta).get(passage.id, {}))
+        names = tuple(segment_name(passage.id, n) for n in numbers)
         lengths = tuple(
             round((split.meta[n].seconds or 0.0) * 16_000) for n in names if n in split.meta
         )
         close = abs(sum(lengths) / 16_000 - joined) <= AGREE + DRIFT * len(names)
-        whole = bool(names) and len(lengths) == len(names) and close
-        layout = PassageLayout(
-            names,
-            Joined(lengths, (16_000,) * len(lengths), round(joined * 16_000)) if whole else None,
-            joined,
-        )
+        pieces = None
+        if names and len(lengths) == len(names) and close:
+            pieces = Joined(lengths, (16_000,) * len(lengths), round(joined * 16_000))
+        layout = PassageLayout(names, pieces, joined)
         audio = manifest_path(passage.whole or Path(), out)
     words: tuple[Span, ...] = ()
     if passage.id in split.files.grids and not passage.names:
         words = _grid(passage.id, split)
     elif layout.joined is not None:
-        starts = zip(layout.names, layout.joined.starts, strict=False)
-        moved = (
-            Span(w.text, float(start + Fraction(w.start)), float(start + Fraction(w.end)))
-            for name, start in starts
-            for w in _grid(name, split)
-        )
+        moved = []
+        for piece, name in enumerate(layout.names):
+            for w in _grid(name, split):
+                start = layout.joined.moved(piece, w.start)
+                end = layout.joined.moved(piece, w.end)
+                moved.append(Span(w.text, start, end))
         words = tuple(word for word in moved if word.end <= layout.seconds + 0.05)
     split.layouts[passage.id], split.words[passage.id] = layout, words
     return Passage(passage.id, audio, layout.seconds, passage.text, passage.speaker, "en", words)
 
 
 def _grid(name: str, split: NmsqaSplit) -> tuple[Span, ...]:
-    """The words of a TextGrid, of the tier that is named so or is first."""
+    """Read the words of a TextGrid, of the tier that is named so or is first."""
     if name not in split.files.grids:
         return ()
     try:
@@ -1023,12 +1014,16 @@ def _question(
     seconds: float | InputError | None,
     o: Nmsqa,
 ) -> Question | None:
-    """usable: passages; seconds: of its recording, why that cannot be used, or None where there is
-    none."""
+    """Make the record of a question, or set it aside.
+
+    usable: passages; seconds: of its recording, why that cannot be used, or None where there is
+    none.
+    """
     if not split.is_answered(row):
         return None
     passage, name = split.of_row[row.id], split.question_recording(row)
-    layout, segments = split.layouts.get(passage), {time.segment for time in row.times}
+    layout = split.layouts.get(passage)
+    segments = {time.segment for time in row.times}
     reason = ""
     if not row.recording and not name:
         reason = NO_RECORDING
@@ -1038,23 +1033,13 @@ def _question(
         reason = prepare.NOT_FOUND
     elif isinstance(seconds, InputError):
         reason = prepare.UNUSABLE
-    elif (
-        layout
-        and layout.joined
-        and segments
-        and "" not in segments
-        and not segments & set(layout.names)
-    ):
+    elif layout and layout.joined and segments and not segments & {"", *layout.names}:
         reason = ANSWER_MISSING
     if reason and o.speak and reason not in (ANSWER_MISSING, ITS_PASSAGE):
         reason = "" if row.question.strip() else prepare.NO_QUESTION
     if reason:
-        split.aside(
-            "questions",
-            row.id,
-            reason,
-            **({"why": str(seconds)} if isinstance(seconds, InputError) else {}),
-        )
+        why = {"why": str(seconds)} if isinstance(seconds, InputError) else {}
+        split.aside("questions", row.id, reason, **why)
         return None
     answers = (
         spoken_answers(row, layout, split.words[passage], split.remark)
@@ -1073,7 +1058,7 @@ def _question(
 
 
 def prepare_nmsqa(o: Nmsqa) -> dict[str, Any]:
-    """Prepare what there is of NMSQA and return the data report.
+    """Prepare as much of NMSQA as there is, and return the data report.
 
     source: a folder in any of the layouts, or one table of it. Raises InputError, one sentence, for
     a folder in which nothing is known, and for damaged tables where no split is left.
@@ -1086,7 +1071,7 @@ def prepare_nmsqa(o: Nmsqa) -> dict[str, Any]:
         raise InputError(f"{source} has no table of NMSQA; {LAYOUT}")
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
-        roots = [root] if only else unpacked(root, out)
+        roots = [root] if only else unpack(root, out)
         tables = find_files(roots, only)
         if not tables:
             raise InputError(
@@ -1099,4 +1084,4 @@ def prepare_nmsqa(o: Nmsqa) -> dict[str, Any]:
         return records
 
     settings = {"made_from": stamp(root, ".parquet", ".csv", ".json", *ARCHIVES)}
-    return prepare.prepared("nmsqa", o, settings, read, PUBLISHED, ABOUT)
+    return prepare.prepare_corpus("nmsqa", o, settings, read, PUBLISHED, ABOUT)

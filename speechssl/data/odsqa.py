@@ -1,5 +1,5 @@
-"""ODSQA (Lee et al., SLT 2018, arXiv 1808.02280): DRCD's development set read by 20 Mandarin
-speakers, and its companions DRCD-TTS and DRCD-backtrans. Layouts and irregularities:
+"""Prepare ODSQA (Lee et al., SLT 2018, arXiv 1808.02280): DRCD's development set read by 20
+Mandarin speakers, and its companions DRCD-TTS and DRCD-backtrans. Layouts and irregularities:
 data/odsqa/README.md.
 
 Contexts are transcripts of a recogniser, and so are the questions of the spoken-question test.
@@ -22,11 +22,11 @@ from speechssl.data.prepare import (
     SplitRecords,
     Take,
     Takes,
-    checked_source,
-    prepared_texts,
-    take_of,
+    make_take,
+    prepare_texts,
+    resolve_source,
 )
-from speechssl.data.squad import Style, originals, question_texts, read_squad, records_of
+from speechssl.data.squad import Style, collect_originals, make_records, question_texts, read_squad
 from speechssl.errors import InputError
 
 PUBLISHED = {
@@ -63,9 +63,9 @@ Sounds = dict[str, dict[str, dict[int, Path]]]
 
 
 def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
-    """Write `o.out` and return its data report. Raises InputError for what is not of ODSQA, or
-    damaged."""
-    source = checked_source(o.source, LAYOUT)
+    """Write `o.out` and return its data report. Raises InputError for a source that is not of
+    ODSQA, or damaged."""
+    source = resolve_source(o.source, LAYOUT)
     files = _files(source)
     splits = [split for split in files if not split.startswith("original-")]
     parts = {kind: [split for split in splits if split.endswith(f"-{kind}")] for kind in PAIRS}
@@ -75,16 +75,12 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
         if len(parts[kind]) < 2:
             published[parts[kind][0] if parts[kind] else f"train-{kind}"] = {"questions": pairs}
     sounds = _recordings(source) if o.audio and source.is_dir() else {}
-    recorded = (
-        {"recordings": sum(len(s) for kind in sounds.values() for s in kind.values())}
-        if sounds
-        else {}
-    )
+    recorded = {"recordings": _count(sounds)} if sounds else {}
 
     def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
         paragraphs = {name: read_squad(path) for name, path in files.items()}
         drcd = [p for name, of_file in paragraphs.items() if name not in splits for p in of_file]
-        texts = originals(drcd, question_texts(paragraphs.get("test-textq", ())))
+        texts = collect_originals(drcd, question_texts(paragraphs.get("test-textq", ())))
         by_split: dict[str, tuple[SplitRecords, Attach]] = {}
         for split in splits:
             test = split in PUBLISHED
@@ -99,7 +95,7 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
                 transcribed_passages=transcribed,
                 transcribed_questions=split == "test-spokenq",
             )
-            records, _ = records_of(
+            records, _ = make_records(
                 split, paragraphs[split], style, report, texts if test else None
             )
             by_split[split] = records, (_takes(records, sounds) if test else Takes()).attach
@@ -112,12 +108,12 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
         return by_split
 
     inputs = files if splits else {}
-    return prepared_texts("odsqa", o, inputs, read, LAYOUT, published, ABOUT, recorded)
+    return prepare_texts("odsqa", o, inputs, read, LAYOUT, published, ABOUT, recorded)
 
 
 def _files(source: Path) -> dict[str, Path]:
-    """Split -> its file, "original-..." -> a file of DRCD; by the name of the file, or else of the
-    folders it lies in.
+    """Find the file of each split, and as "original-..." those of DRCD; by the name of the file, or
+    else of the folders it lies in.
 
     Raises InputError where two files claim to be one split.
     """
@@ -145,41 +141,39 @@ def _files(source: Path) -> dict[str, Path]:
 
 
 def _recordings(source: Path) -> Sounds:
-    """PARAGRAPH-SENTENCE.wav for passages and QUESTION.wav for questions, ids as in the JSON with -
-    or _ between their numbers.
+    """Find PARAGRAPH-SENTENCE.wav for passages and QUESTION.wav for questions, ids as in the JSON
+    with - or _ between their numbers.
 
     Both have three numbers, so that questions lie in a folder, or have a name, with question or q
     in it before their numbers.
     """
     sounds: Sounds = {"passages": {}, "questions": {}}
     for path in audio_files(source):
-        if name := RECORDING.fullmatch(path.stem):
-            numbers = re.split("[-_]", name[1])
-            if ASKED.search(path.stem) or any(
-                ASKED.search(f.name) for f in path.parents if source in f.parents
-            ):
-                enter(sounds["questions"].setdefault("-".join(numbers), {}), 0, path)
-            else:
-                segment = int(numbers[2]) if len(numbers) > 2 else 0
-                enter(sounds["passages"].setdefault("-".join(numbers[:2]), {}), segment, path)
+        name = RECORDING.fullmatch(path.stem)
+        if not name:
+            continue
+        numbers = re.split("[-_]", name[1])
+        folders = [folder.name for folder in path.parents if source in folder.parents]
+        if any(ASKED.search(text) for text in (path.stem, *folders)):
+            enter(sounds["questions"].setdefault("-".join(numbers), {}), 0, path)
+        else:
+            segment = int(numbers[2]) if len(numbers) > 2 else 0
+            enter(sounds["passages"].setdefault("-".join(numbers[:2]), {}), segment, path)
     return sounds if sounds["passages"] or sounds["questions"] else {}
 
 
 def _takes(records: SplitRecords, sounds: Sounds) -> Takes:
-    """Of the records that there are. Sentences are numbered from the same number everywhere, 0 or
-    1."""
-    passages = {p.id: s for p in records.passages if (s := sounds.get("passages", {}).get(p.id))}
-    first = min((min(segments) for segments in passages.values()), default=0)
-    questions = {
-        q.id: Take((s[0],))
-        for q in records.questions
-        if (s := sounds.get("questions", {}).get(q.id))
-    }
-    unused = (
-        sum(len(s) for kind in sounds.values() for s in kind.values())
-        - len(questions)
-        - sum(map(len, passages.values()))
-    )
-    return Takes(
-        {name: take_of(segments, first) for name, segments in passages.items()}, questions, unused
-    )
+    """Find the recordings of the records that there are. Sentences are numbered from the same
+    number everywhere, 0 or 1."""
+    of_passages, of_questions = sounds.get("passages", {}), sounds.get("questions", {})
+    segments = {p.id: of_passages[p.id] for p in records.passages if p.id in of_passages}
+    first = min((min(numbers) for numbers in segments.values()), default=0)
+    passages = {name: make_take(numbers, first) for name, numbers in segments.items()}
+    ids = [q.id for q in records.questions if q.id in of_questions]
+    questions = {name: Take((of_questions[name][0],)) for name in ids}
+    unused = _count(sounds) - len(questions) - sum(map(len, segments.values()))
+    return Takes(passages, questions, unused)
+
+
+def _count(sounds: Sounds) -> int:
+    return sum(len(numbers) for kind in sounds.values() for numbers in kind.values())

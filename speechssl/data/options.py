@@ -1,4 +1,4 @@
-"""`speechssl prepare`: the options of the corpora of spoken question answering and of the sets of
+"""The options of `speechssl prepare`: the corpora of spoken question answering and the sets of
 SUPERB, from local folders."""
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ PROCESSES = "number of processes; the output does not depend on it"
 
 @dataclass(frozen=True, kw_only=True)
 class SpokenQA:
-    """What all corpora of spoken question answering share."""
+    """All corpora of spoken question answering share these options."""
 
     FOOTER: ClassVar[str] = """
 
-Any part of the corpus will do; missing splits are named in the report. Nothing is downloaded, and nothing is dropped
-silently: OUT/data_report.json has the counts beside the published ones, hours, irregularities and how they were handled, and
-OUT/set_aside.jsonl has every item that was left out, with the reason. Finished work is kept; a killed run resumes with the
-same command."""
+Any part of the corpus will do; missing splits are named in the report. Nothing is downloaded, and
+nothing is dropped silently: OUT/data_report.json has the counts beside the published ones, hours,
+irregularities and how they were handled, and OUT/set_aside.jsonl has every item that was left out,
+with the reason. Finished work is kept; a killed run resumes with the same command."""
 
     source: Path = argument("folder with the files listed above, or one of these files")
     out: Path = argument(
@@ -64,7 +64,9 @@ class Nmsqa(SpokenQA):
     SOURCE holds one of these releases:
 
       parquet                SOURCE/dev.parquet (audio in it, or beside it)
-      the original release   SOURCE/dev/meta-dev.csv, dev-answer-span.csv, dev-hash2question.json, *_audios/*.mp3, *.TextGrid
+      the original release
+          SOURCE/dev/meta-dev.csv, dev-answer-span.csv, dev-hash2question.json,
+          *_audios/*.mp3, *.TextGrid
       Hugging Face           SOURCE/data/*.parquet of voidful/NMSQA
 
       speechssl prepare nmsqa NMSQA corpora/nmsqa
@@ -78,10 +80,14 @@ class Odsqa(SpokenQAOrText):
 
     What is read, as far as it is there:
 
-      SOURCE/ODSQA_spokenq_test-v1.1.json, ODSQA_textq_test-v1.1.json     splits test-spokenq, test-textq
-      SOURCE/*tts*.json, *backtrans*.json (with dev or test in the name)  splits train-tts, train-backtrans, dev-tts, ...
-      SOURCE/DRCD_dev.json                                                optional: the reference text
-      SOURCE/.../PARAGRAPH-SENTENCE.wav, .../questions/QUESTION.wav       optional: 16 kHz, e.g. 1147-5-1.wav
+      SOURCE/ODSQA_spokenq_test-v1.1.json, ODSQA_textq_test-v1.1.json
+          splits test-spokenq, test-textq
+      SOURCE/*tts*.json, *backtrans*.json (with dev or test in the name)
+          splits train-tts, train-backtrans, dev-tts, ...
+      SOURCE/DRCD_dev.json
+          optional: the reference text
+      SOURCE/.../PARAGRAPH-SENTENCE.wav, .../questions/QUESTION.wav
+          optional: 16 kHz, e.g. 1147-5-1.wav
 
       speechssl prepare odsqa ODSQA corpora/odsqa
     """
@@ -92,7 +98,8 @@ class ToeflQa(SpokenQA):
     """TOEFL-QA: stories of the TOEFL listening test with multiple choice
     (github.com/iamyuanchung/TOEFL-QA)
 
-      SOURCE/data/train|dev|test/tpo_1-conversation_1_1, ...              SENTENCE, QUESTION and four OPTION lines
+      SOURCE/data/train|dev|test/tpo_1-conversation_1_1, ...
+          SENTENCE, QUESTION and four OPTION lines
 
     Its audio was never published: with --speak it is synthesised.
 
@@ -108,9 +115,12 @@ class SpokenSquad(SpokenQAOrText):
     What is read, as far as it is there:
 
       SOURCE/spoken_train-v1.1.json, spoken_test-v1.1.json                splits train, test
-      SOURCE/spoken_test-v1.1_WER44.json, ..._WER54.json                  splits test-wer44, test-wer54, scored by text only
-      SOURCE/dev-v1.1.json                                                optional: SQuAD's own, the reference text
-      SOURCE/.../train_wav|dev_wav/ARTICLE_PARAGRAPH_SENTENCE.wav         optional: Spoken-SQuAD_audio.zip, unpacked
+      SOURCE/spoken_test-v1.1_WER44.json, ..._WER54.json
+          splits test-wer44, test-wer54, scored by text only
+      SOURCE/dev-v1.1.json
+          optional: SQuAD's own, the reference text
+      SOURCE/.../train_wav|dev_wav/ARTICLE_PARAGRAPH_SENTENCE.wav
+          optional: Spoken-SQuAD_audio.zip, unpacked
 
       speechssl prepare spoken-squad Spoken-SQuAD corpora/spoken_squad
     """
@@ -141,8 +151,10 @@ class HeySquad(SpokenQAOrText):
 
     What is read, as far as it is there:
 
-      SOURCE/data/train-*.parquet, validation-*.parquet                   splits train, dev (or train-machine, dev-machine)
-      SOURCE/HeySQuAD_json/*/dev-common-human-transcribed-1002.json, ...  splits of these names, text only
+      SOURCE/data/train-*.parquet, validation-*.parquet
+          splits train, dev (or train-machine, dev-machine)
+      SOURCE/HeySQuAD_json/*/dev-common-human-transcribed-1002.json, ...
+          splits of these names, text only
 
       speechssl prepare heysquad HeySQuAD_human corpora/heysquad
     """
@@ -154,10 +166,13 @@ class Squad(SpokenQAOrText):
 
     What is read, as far as it is there:
 
-      SOURCE/train-v1.1.json, dev-v1.1.json                           train, dev or test by name, else the name is the split
-      SOURCE/audio/[SPLIT/]ID.wav                                     of a passage (id, or ARTICLE_PARAGRAPH from 0) or a question
+      SOURCE/train-v1.1.json, dev-v1.1.json
+          train, dev or test by name, else the name is the split
+      SOURCE/audio/[SPLIT/]ID.wav
+          of a passage (id, or ARTICLE_PARAGRAPH from 0) or a question
       SOURCE/audio/[SPLIT/]ID_0.wav, ID_1.wav, ...                    a passage in segments
-      SOURCE/audio/[SPLIT/]ID.words.json                              optional: [["word", start, end], ...] of a passage, seconds
+      SOURCE/audio/[SPLIT/]ID.words.json
+          optional: [["word", start, end], ...] of a passage, seconds
 
       speechssl prepare squad dev-v1.1.json corpora/squad --speak
     """
@@ -171,10 +186,13 @@ class Drcd(Squad):
 
     What is read, as far as it is there:
 
-      SOURCE/DRCD_training.json, DRCD_dev.json, DRCD_test.json        train, dev or test by name, else the name is the split
-      SOURCE/audio/[SPLIT/]ID.wav                                     of a passage or a question, e.g. 1147-5.wav, 1147-5-1.wav
+      SOURCE/DRCD_training.json, DRCD_dev.json, DRCD_test.json
+          train, dev or test by name, else the name is the split
+      SOURCE/audio/[SPLIT/]ID.wav
+          of a passage or a question, e.g. 1147-5.wav, 1147-5-1.wav
       SOURCE/audio/[SPLIT/]ID_0.wav, ID_1.wav, ...                    a passage in segments
-      SOURCE/audio/[SPLIT/]ID.words.json                              optional: [["word", start, end], ...] of a passage, seconds
+      SOURCE/audio/[SPLIT/]ID.words.json
+          optional: [["word", start, end], ...] of a passage, seconds
 
       speechssl prepare drcd DRCD corpora/drcd --speak
     """
@@ -206,12 +224,12 @@ class TableCorpus:
 
 @dataclass(frozen=True, kw_only=True)
 class SuperbSet:
-    """What the published sets of SUPERB share."""
+    """The published sets of SUPERB share these options."""
 
     FOOTER: ClassVar[str] = """
 
-Recordings stay where they are and are not copied; nothing is downloaded. Counts are compared with the published ones before
-anything is written; --any-count takes a part of the corpus."""
+Recordings stay where they are and are not copied; nothing is downloaded. Counts are compared with
+the published ones before anything is written; --any-count takes a part of the corpus."""
 
     source: Path = argument("folder of the corpus, with the layout above")
     out: Path = argument("folder to make, with a folder for each task")

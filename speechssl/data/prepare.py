@@ -1,12 +1,11 @@
-"""From a published corpus to a prepared one: output folder, prepare report, manifests, card; what
-every `prepare_<corpus>` shares.
+"""A published corpus becomes a prepared one: output folder, report, manifests, card. Every
+`prepare_<corpus>` shares this.
 
 Every passage and question that is read is either written or set aside with a reason: the report
-(data_report.json) refuses to
-be written where kept and set aside do not make up what was read. What is odd about an item that is
-kept is remarked, with what was done about it. One whole WAV or FLAC recording stays where it is;
-segments are joined and written as OUT/<split>/audio/*.flac. A recording with a hole is not made:
-all that follows the hole would come too early.
+(data_report.json) refuses to be written where kept and set aside do not make up those that were
+read. Oddities of an item that is kept are remarked, with what was done about it. One whole WAV or
+FLAC recording stays where it is; segments are joined and written as OUT/<split>/audio/*.flac. A
+recording with a hole is not made: all that follows the hole would come too early.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from collections.abc import Callable, Collection, Container, Hashable, Iterable,
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -47,7 +45,7 @@ KINDS: tuple[Kind, ...] = ("passages", "questions")
 # folder of a split for parts of work that may be killed; removed when its manifests are written
 PARTS = "parts"
 Done = tuple[str, str]  # what was found, and what was done about it
-# what NMSQA and SLUE-SQA-5 have in common: remarks, and reasons why an item is set aside
+# remarks, and reasons why an item is set aside, of NMSQA and SLUE-SQA-5
 NO_RECORDINGS = (
     "questions of a split without recordings",
     "text only unless --speak reads them; times are kept as released, in released_times.json",
@@ -82,7 +80,8 @@ class SplitRecords:
 
 @dataclass
 class PrepareReport:
-    """Of one corpus. published: split -> kind -> the count that its paper or its owners state.
+    """A report counts the items of one corpus. published: split -> kind -> the count that its paper
+    or its owners state.
 
     first: how many passages of every split are wanted, None for all of them; see `slice`. invented:
     the corpus is a miniature, to which no published count applies.
@@ -98,32 +97,33 @@ class PrepareReport:
     read: Counter[tuple[str, Kind]] = field(default_factory=Counter)
 
     def count(self, split: str, kind: Kind, number: int = 1) -> None:
-        """Items that were read."""
+        """Count items that were read."""
         self.read[split, kind] += number
 
     def set_aside(self, split: str, kind: Kind, name: str, reason: str, **more: Any) -> None:
-        """An item that is not written. more: further fields of its line in set_aside.jsonl."""
+        """Set aside an item that is not written. more: further fields of its line in
+        set_aside.jsonl."""
         self.aside.append({"split": split, "kind": kind, "id": name, "reason": reason, **more})
 
     def remark(self, split: str, what: str, done: str, number: int = 1) -> None:
-        """Something odd about an item that is kept. what: "answers without times"; done: "scored by
-        text only"."""
+        """Remark on something odd about an item that is kept. what: "answers without times"; done:
+        "scored by text only"."""
         self.remarks[split, (what, done)] += number
 
     def compare(self, split: str, what: str, published: int, number: int, done: str = "") -> None:
-        """A remark that holds a count against the published one, where that applies. done: what was
-        done about it."""
-        compared = (
-            ""
-            if self.invented
-            else (f"published {published:,}") + ("" if number == published else " (DIFFERENT)")
-        )
-        if text := f"{done} ({compared})" if done and compared else done or compared:
-            self.remark(split, what, text, number)
+        """Remark on a count beside the published one, where that applies. done: the remedy that was
+        taken."""
+        if not self.invented:
+            compared = f"published {published:,}"
+            if number != published:
+                compared += " (DIFFERENT)"
+            done = f"{done} ({compared})" if done else compared
+        if done:
+            self.remark(split, what, done, number)
 
     def slice(self, split: str, passages: Iterable[T], questions: Mapping[T, int]) -> Collection[T]:
-        """The passages that are wanted: the first ones, in their order, that have questions. The
-        rest is set aside, counted.
+        """Choose the passages that are wanted: the first ones, in their order, that have questions.
+        The rest is set aside, counted.
 
         questions: how many each passage has. All of them have been counted as read.
         """
@@ -132,17 +132,15 @@ class PrepareReport:
             return passages
         chosen = [p for p in passages if questions.get(p)][: self.first]
         beyond = sum(questions.values()) - sum(questions[p] for p in chosen)
+        plural = "s" if self.first > 1 else ""
+        reason = f"beyond the first {self.first} passage{plural} with questions (--passages)"
         for kind, number in zip(KINDS, (len(passages) - len(chosen), beyond), strict=True):
             if number:
-                reason = (
-                    f"beyond the first {self.first} passage{'s' * (self.first > 1)} with "
-                    "questions (--passages)"
-                )
                 self.aside.append({"split": split, "kind": kind, "count": number, "reason": reason})
         return chosen
 
     def reasons(self, **where: str) -> Counter[str]:
-        """Why items were set aside, and how many for each reason. where: split=..., kind=..."""
+        """Count the items that were set aside for each reason. where: split=..., kind=..."""
         counts: Counter[str] = Counter()
         for line in self.aside:
             if where.items() <= line.items():
@@ -150,14 +148,15 @@ class PrepareReport:
         return counts
 
     def to_json(self, splits: Mapping[str, SplitRecords]) -> dict[str, Any]:
-        """The content of data_report.json. splits: what is kept.
+        """Return the content of data_report.json. splits: the records that are kept.
 
-        Raises AssertionError where kept and set aside do not make up what was read: a corpus's code
-        lost something.
+        Raises AssertionError where kept and set aside do not make up those that were read: a
+        corpus's code lost something.
         """
         by_split: dict[str, dict[str, Any]] = {}
         for split in dict.fromkeys(split for split, _ in self.read):
-            records, facts = splits.get(split, SplitRecords((), ())), dict[str, Any]()
+            records = splits.get(split, SplitRecords((), ()))
+            facts: dict[str, Any] = {}
             for kind in KINDS:
                 published = None if self.invented else self.published.get(split, {}).get(kind)
                 read, kept = self.read[split, kind], len(getattr(records, kind))
@@ -171,23 +170,23 @@ class PrepareReport:
                 facts[kind] = {"read": read, "kept": kept, "set_aside": aside}
                 if published is not None:
                     facts[kind] |= {"published": published, "agrees": read == published}
-            hours = {
-                kind: round(sum(i.seconds for i in getattr(records, kind)) / 3600, 4)
-                for kind in KINDS
-            }
-            facts["hours"] = hours if split in splits else {}
-            facts["found"] = [
-                {"what": w, "count": n, "done": d}
-                for (s, (w, d)), n in self.remarks.items()
-                if s == split
-            ]
+            facts["hours"] = {}
+            if split in splits:
+                for kind in KINDS:
+                    seconds = sum(record.seconds for record in getattr(records, kind))
+                    facts["hours"][kind] = round(seconds / 3600, 4)
+            facts["found"] = []
+            for (of_split, (what, done)), number in self.remarks.items():
+                if of_split == split:
+                    facts["found"].append({"what": what, "count": number, "done": done})
             facts["set_aside"] = dict(self.reasons(split=split))
-            by_split[split] = facts | _answerable(records)
-        identity = {"corpus": self.corpus} | ({"invented": True} if self.invented else {})
-        return identity | {
-            "splits": by_split,
-            "absent": [s for s in self.published if s not in by_split],
-        }
+            by_split[split] = facts | _count_answers(records)
+        content: dict[str, Any] = {"corpus": self.corpus}
+        if self.invented:
+            content["invented"] = True
+        content["splits"] = by_split
+        content["absent"] = [split for split in self.published if split not in by_split]
+        return content
 
 
 # ---- recordings of a corpus of texts
@@ -195,26 +194,26 @@ class PrepareReport:
 
 @dataclass(frozen=True)
 class Take:
-    """The files of one recording in their order. missing: segments that should lie among them."""
+    """A take is the files of one recording in their order. missing: segments that should lie among
+    them."""
 
     paths: tuple[Path, ...]
     missing: int = 0
 
 
-def take_of(segments: Mapping[int, Path], first: int = 0) -> Take:
-    """A recording of numbered segments. first: the number that the first of them has; a gap counts
-    as missing."""
-    return Take(
-        tuple(segments[n] for n in sorted(segments)), max(segments) + 1 - first - len(segments)
-    )
+def make_take(segments: Mapping[int, Path], first: int = 0) -> Take:
+    """Make a recording of numbered segments. first: the number that the first of them has; a gap
+    counts as missing."""
+    missing = max(segments) + 1 - first - len(segments)
+    return Take(tuple(segments[n] for n in sorted(segments)), missing)
 
 
 def audio_name(split: str, kind: Kind, name: str) -> str:
-    """Where a recording is written, below the corpus. A passage and a question may have one id."""
+    """Name the file of a recording below the corpus. A passage and a question may have one id."""
     return f"{split}/audio/{kind[0]}-{safe_name(name)}.flac"
 
 
-def damaged(error: InputError) -> Attached:
+def damage_reason(error: InputError) -> Attached:
     return {"reason": "its recording is damaged", "why": str(error)}
 
 
@@ -225,9 +224,10 @@ def attach(
     attached: Mapping[str, Attached],
     report: PrepareReport,
 ) -> SplitRecords:
-    """The records with the audio of their passages or questions, by id.
+    """Attach audio to the passages or the questions, by id; return the records that have some.
 
-    Where any has some, those without are set aside, and with a passage its questions.
+    Those without are set aside, and with a passage its questions. Nothing changes where there is no
+    audio at all.
     """
     if not attached:
         return records
@@ -241,14 +241,19 @@ def attach(
     if kind == "questions":
         return SplitRecords(records.passages, with_audio)
     passage_ids = {p.id for p in with_audio}
-    for question in (q for q in records.questions if q.passage not in passage_ids):
-        report.set_aside(split, "questions", question.id, "its passage is set aside")
-    return SplitRecords(with_audio, [q for q in records.questions if q.passage in passage_ids])
+    questions = []
+    for question in records.questions:
+        if question.passage in passage_ids:
+            questions.append(question)
+        else:
+            report.set_aside(split, "questions", question.id, "its passage is set aside")
+    return SplitRecords(with_audio, questions)
 
 
 @dataclass(frozen=True)
 class Takes:
-    """Files: by the ids of passages and of questions. Empty: no recordings of that kind at all.
+    """The recordings of a split, by the ids of passages and of questions. Empty: no recordings of
+    that kind at all.
 
     unused: recordings that lie there and are of nothing that was read.
     """
@@ -260,8 +265,8 @@ class Takes:
     def attach(
         self, out: Path, split: str, records: SplitRecords, report: PrepareReport, workers: int
     ) -> SplitRecords:
-        """The records with their audio, which is written below `out` where it has to be joined or
-        decoded."""
+        """Attach the recordings, which are written below `out` where they have to be joined or
+        decoded; return the records with their audio."""
         if self.unused:
             sliced = " of the slice" if report.first is not None else ""
             report.remark(
@@ -269,32 +274,32 @@ class Takes:
             )
         for kind in KINDS:
             takes: Mapping[str, Take] = getattr(self, kind)
-            used = {r.id: takes[r.id] for r in getattr(records, kind) if r.id in takes}
-            reason = "segments of its recording are missing"
-            attached: dict[str, Attached] = {
-                i: {"reason": reason, "missing": t.missing} for i, t in used.items() if t.missing
-            }
-            jobs = {
-                i: (out, audio_name(split, kind, i), t.paths)
-                for i, t in used.items()
-                if not t.missing
-            }
-            attached |= in_parallel(
-                _take_job, jobs, workers if len(jobs) > FEW else 1, f"{split} {kind}", "recording"
-            )
+            attached: dict[str, Attached] = {}
+            jobs: dict[str, tuple[Path, str, tuple[Path, ...]]] = {}
+            for record in getattr(records, kind):
+                take = takes.get(record.id)
+                if take is None:
+                    continue
+                if take.missing:
+                    reason = "segments of its recording are missing"
+                    attached[record.id] = {"reason": reason, "missing": take.missing}
+                else:
+                    jobs[record.id] = (out, audio_name(split, kind, record.id), take.paths)
+            processes = workers if len(jobs) > FEW else 1
+            attached |= run_parallel(_write_take, jobs, processes, f"{split} {kind}", "recording")
             records = attach(split, kind, records, attached, report)
         return records
 
 
-def _take_job(out: Path, audio: str, paths: Sequence[Path]) -> Attached:
-    """The recording of these segments. audio: its path below the corpus, where it does not stay
+def _write_take(out: Path, audio: str, paths: Sequence[Path]) -> Attached:
+    """Join segments into one recording. audio: its path below the corpus, where it does not stay
     where it is."""
     try:
         if len(paths) == 1 and paths[0].suffix.lower() in STAYS:
             return str(paths[0].resolve()), duration(paths[0])
         return audio, write_joined(paths, out / audio).samples / SAMPLE_RATE
     except InputError as error:
-        return damaged(error)
+        return damage_reason(error)
 
 
 # ---- a corpus
@@ -304,7 +309,7 @@ def _take_job(out: Path, audio: str, paths: Sequence[Path]) -> Attached:
 Attach = Callable[[Path, str, SplitRecords, "PrepareReport", int], SplitRecords]
 
 
-def prepared(
+def prepare_corpus(
     corpus: str,
     o: SpokenQA,
     settings: Mapping[str, Any],
@@ -315,9 +320,9 @@ def prepared(
     """Make the corpus in `o.out` unless it was finished with these settings; print its data report
     and return it.
 
-    settings: what decides the content, beside the options; read: gives the records by split; about:
-    entries of the card. Raises InputError where the folder holds something else, or what `read`
-    raises.
+    settings: all that decides the content, beside the options; read: gives the records by split;
+    about: entries of the card. Raises InputError where the folder holds something else, or as
+    `read` does.
     """
     source = o.source.resolve()
 
@@ -330,15 +335,15 @@ def prepared(
             splits = speak_drafts(o, splits, report)
         return write_corpus(o.out, splits, report, about, o.synthesiser)
 
-    made_from = {"corpus": corpus, "source": str(source), **settings_of(o), **settings}
+    made_from = {"corpus": corpus, "source": str(source), **content_settings(o), **settings}
     return make_once(o.out, made_from, make)
 
 
 def make_once(
     out: Path, made_from: Mapping[str, Any], make: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
-    """The data report of the corpus in `out`, a stage, which is printed. make: writes the corpus
-    and returns the report; it is not called where one is there that was made from the same."""
+    """Make the corpus in `out`, a stage, unless it is there and was made from the same; print its
+    data report and return it. make: writes the corpus and returns the report."""
     with stage(out, made_from, record=CORPUS_RECORD, lasting=("unpacked", f"*/{PARTS}")) as step:
         if step.done:
             note = "holds this corpus already, from the same files; it is left as it is"
@@ -350,14 +355,15 @@ def make_once(
     return report
 
 
-def settings_of(o: SpokenQA) -> dict[str, Any]:
-    """The options that decide the content. `audio` is seen by the recordings that were taken."""
+def content_settings(o: SpokenQA) -> dict[str, Any]:
+    """Return the options that decide the content. `audio` is seen by the recordings that were
+    taken."""
     speech = {"seed": o.seed, "synthesiser": o.synthesiser} if o.speak else {}
     return {"passages": o.passages, "speak": o.speak, **speech}
 
 
 def is_invented(source: Path) -> bool:
-    """Whether a source is a miniature, which says so in the title of its README."""
+    """Tell whether a source is a miniature, which says so in the title of its README."""
     readme = (source if source.is_dir() else source.parent) / "README.md"
     if not readme.is_file():
         return False
@@ -366,17 +372,18 @@ def is_invented(source: Path) -> bool:
 
 def print_report(report: Mapping[str, Any], out: Path) -> None:
     """Print the data report of a corpus, and what to do next."""
-    print(described(report))
+    print(format_report(report))
     print(
         f"{out}: this report is in data_report.json, and every item that was set aside in "
         "set_aside.jsonl"
     )
-    if advice := alignment_advice(report, out):
+    advice = alignment_advice(report, out)
+    if advice:
         print(advice)
-    count_set_aside(aside_in(report))
+    count_set_aside(count_set_aside_items(report))
 
 
-def prepared_texts(
+def prepare_texts(
     corpus: str,
     o: SpokenQA,
     files: Mapping[str, Path],
@@ -386,87 +393,86 @@ def prepared_texts(
     about: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """As `prepared`, of a corpus of texts beside which there may be recordings.
+    """Make a corpus of texts beside which there may be recordings, as `prepare_corpus` does.
 
-    files: name -> file that decides the content; read: gives by split its records, and what
-    attaches their recordings; layout: what is expected; options: what else decides the content.
-    Raises InputError where there are no files, too.
+    files: name -> file that decides the content; read: gives by split its records, and a function
+    that attaches their recordings; layout: the expected files, for the error; options: all else
+    that decides the content. Raises InputError where there are no files, too.
     """
     source = o.source.resolve()
     if not files:
         raise InputError(f"{source} has no file of this corpus; {layout}")
     # a large file is known by its size: enough to see that it is another
-    stamps = {
-        n: hash_files([p]) if p.stat().st_size < 1 << 28 else (f"{p.stat().st_size} bytes")
-        for n, p in files.items()
-    }
+    stamps = {}
+    for name, path in files.items():
+        size = path.stat().st_size
+        stamps[name] = hash_files([path]) if size < 1 << 28 else f"{size} bytes"
     settings = {"files": stamps, **options}
 
-    def attached(report: PrepareReport) -> dict[str, SplitRecords]:
+    def read_with_audio(report: PrepareReport) -> dict[str, SplitRecords]:
         texts = read(report)
         check_used({split: records for split, (records, _) in texts.items()}, report, source)
-        splits = {
-            s: attach(o.out, s, records, report, o.workers)
-            for s, (records, attach) in texts.items()
-        }
+        splits = {}
+        for split, (records, attach) in texts.items():
+            splits[split] = attach(o.out, split, records, report, o.workers)
+        if o.speak:
+            return splits
         for split, records in splits.items():
             for kind in KINDS:
-                if not o.speak and (
-                    number := sum(not item.audio for item in getattr(records, kind))
-                ):
-                    report.remark(split, f"{kind} without recordings", "text only", number)
+                silent = sum(not record.audio for record in getattr(records, kind))
+                if silent:
+                    report.remark(split, f"{kind} without recordings", "text only", silent)
         return splits
 
     facts = {
         "files": {name: path.name for name, path in files.items()},
-        "settings": {**settings_of(o), **settings},
+        "settings": {**content_settings(o), **settings},
     }
-    return prepared(corpus, o, settings, attached, published, {**about, **facts})
+    return prepare_corpus(corpus, o, settings, read_with_audio, published, {**about, **facts})
 
 
-def checked_source(source: Path, layout: str) -> Path:
-    """The source, absolute. layout: what is expected. Raises InputError where nothing is there."""
+def resolve_source(source: Path, layout: str) -> Path:
+    """Make the source absolute. layout: the expected files, for the error. Raises InputError where
+    nothing is there."""
     if not source.exists():
         raise InputError(f"{source} does not exist; {layout}")
     return source.resolve()
 
 
 def unique_id(name: str, taken: Container[str]) -> str:
-    """An id, or that with the first number behind it (ID#2, ...) that no other has."""
-    return (
-        name
-        if name not in taken
-        else next(i for n in count(2) if (i := f"{name}#{n}") not in taken)
-    )
+    """Return the id, or that with the first number behind it (ID#2, ...) that no other has."""
+    unique, number = name, 2
+    while unique in taken:
+        unique = f"{name}#{number}"
+        number += 1
+    return unique
 
 
-def in_parallel(
+def run_parallel(
     function: Callable[..., R],
     jobs: Mapping[K, tuple[Any, ...]],
     workers: int,
     what: str,
     unit: str = "file",
 ) -> dict[K, R]:
-    """Key -> what the function gives for its arguments, in processes where there are several
-    workers. what, unit: of the bar."""
-    call = partial(_keyed, function)  # results come in any order, so each brings its key along
+    """Call the function with the arguments of every key, in processes where there are several
+    workers; return the results by key. what, unit: of the bar."""
+    call = partial(_call_keyed, function)  # results come in any order: each brings its key along
     # spawned: a process with threads, as torch's and the progress bars' are, cannot be forked
     # safely
     with get_context("spawn").Pool(workers) if workers > 1 else nullcontext() as pool:
-        results = (
-            pool.imap_unordered(call, jobs.items(), chunksize=4)
-            if pool
-            else map(call, jobs.items())
-        )
+        results: Iterable[tuple[K, R]] = map(call, jobs.items())
+        if pool:
+            results = pool.imap_unordered(call, jobs.items(), chunksize=4)
         return dict(tqdm(results, what, len(jobs), unit=unit, disable=not jobs))
 
 
-def _keyed(function: Callable[..., R], job: tuple[K, tuple[Any, ...]]) -> tuple[K, R]:
+def _call_keyed(function: Callable[..., R], job: tuple[K, tuple[Any, ...]]) -> tuple[K, R]:
     return job[0], function(*job[1])
 
 
 def attempt(function: Callable[..., R], *arguments: Any) -> R | InputError:
-    """What the function gives, or the InputError that it raises."""
+    """Call the function; return what it gives, or the InputError that it raises."""
     try:
         return function(*arguments)
     except InputError as error:
@@ -476,7 +482,7 @@ def attempt(function: Callable[..., R], *arguments: Any) -> R | InputError:
 def check_used(
     splits: Mapping[str, SplitRecords], report: PrepareReport, source: Path | str
 ) -> None:
-    """Raises InputError where nothing was read, or questions were and none of them can be used: the
+    """Raise InputError where nothing was read, or questions were and none of them can be used: the
     layout is another one.
 
     Questions that are there and empty do not speak of another layout: they are set aside and
@@ -490,9 +496,8 @@ def check_used(
     reasons = report.reasons(kind="questions")
     if any(reason.startswith("empty") for reason in reasons):
         return
-    why = "; ".join(f"{number:,} x {reason}" for reason, number in reasons.most_common(3)) or (
-        "its files are empty"
-    )
+    why = "; ".join(f"{number:,} x {reason}" for reason, number in reasons.most_common(3))
+    why = why or "its files are empty"
     raise InputError(
         f"{source} has no usable question of {report.corpus} ({why}); give the published files"
     )
@@ -514,28 +519,28 @@ def write_corpus(
     for split, records in splits.items():
         passages = {p.id: p for p in records.passages}
         for question in records.questions:
-            check_question(
-                question, passages, f"the question {question.id} of {report.corpus} ({split})"
-            )
+            place = f"the question {question.id} of {report.corpus} ({split})"
+            check_question(question, passages, place)
         for kind in KINDS:
             write_records(out / split / f"{kind}.jsonl", getattr(records, kind))
     content = report.to_json(splits)
     write_lines(out / "set_aside.jsonl", report.aside)
     write_json(out / "data_report.json", content)
-    manifests = {split: data_hash(out, split) for split in splits}
-    synthetic = _synthetic(splits, report.invented, synthesiser)
-    write_json(
-        out / "card.json", {"corpus": report.corpus, **about, **synthetic, "manifests": manifests}
-    )
+    card: dict[str, Any] = {"corpus": report.corpus, **about}
+    synthetic = _synthetic_note(splits, report.invented, synthesiser)
+    if synthetic:
+        card["synthetic"] = synthetic
+    card["manifests"] = {split: data_hash(out, split) for split in splits}
+    write_json(out / "card.json", card)
     for split in splits:
         shutil.rmtree(out / split / PARTS, ignore_errors=True)
     return content
 
 
-def _answerable(records: SplitRecords) -> dict[str, Any]:
-    """How many answers have times, how many `speechssl align` could give some (of passages with a
-    recording, where it is known which words they are), and the share of questions with an answer
-    that occurs in what is read: transcripts, else texts.
+def _count_answers(records: SplitRecords) -> dict[str, Any]:
+    """Count the answers that have times, and those that `speechssl align` could give some (of
+    passages with a recording, where it is known which words they are), and the share of questions
+    with an answer that occurs in the transcripts, else texts.
 
     In whole words (zh: characters), and as a string of letters, which "art" is in "part".
     """
@@ -543,41 +548,44 @@ def _answerable(records: SplitRecords) -> dict[str, Any]:
     if not answerable:
         return {}
 
-    def in_words(text: str, language: str) -> str:
+    def words(text: str, language: str) -> str:
         return f" {' '.join(answer_tokens(text, language, digits=False))} "
 
+    def letters(text: str, language: str) -> str:
+        return " ".join(text.casefold().split())
+
     def share(original: bool, normalise: Callable[[str, str], str]) -> float:
-        texts = {
-            p.id: normalise(p.text if original else p.transcript or p.text, p.language)
-            for p in records.passages
-        }
-        return sum(
-            any(normalise(a.text, q.language) in texts[q.passage] for a in q.answers)
-            for q in answerable
-        ) / len(answerable)
+        texts: dict[str, str] = {}
+        for p in records.passages:
+            text = p.text if original else p.transcript or p.text
+            texts[p.id] = normalise(text, p.language)
+        found = 0
+        for q in answerable:
+            found += any(normalise(a.text, q.language) in texts[q.passage] for a in q.answers)
+        return found / len(answerable)
 
     timed = sum(any(a.start is not None for a in q.answers) for q in answerable)
     facts: dict[str, Any] = {"answerable": len(answerable), "with_times": timed}
     passages = {p.id: p for p in records.passages if p.audio}
-    pairs = [(q, passages[q.passage]) for q in answerable if q.passage in passages]
-    facts["answers_to_align"] = sum(
-        a.start is None and locate(a, p.written, language_of(q.language))[0] is not None
-        for q, p in pairs
-        for a in q.answers
-    )
+    to_align = 0
+    for q in answerable:
+        if q.passage not in passages:
+            continue
+        written, language = passages[q.passage].written, language_of(q.language)
+        untimed = [a for a in q.answers if a.start is None]
+        to_align += sum(locate(a, written, language)[0] is not None for a in untimed)
+    facts["answers_to_align"] = to_align
     if any(p.written for p in records.passages):  # else nobody knows what is said
-        facts["answer_in_context"] = share(False, in_words)
-        facts["answer_in_letters"] = share(False, lambda text, _: " ".join(text.casefold().split()))
+        facts["answer_in_context"] = share(False, words)
+        facts["answer_in_letters"] = share(False, letters)
     if any(p.transcript and p.text for p in records.passages):
-        facts["answer_in_original"] = share(True, in_words)
+        facts["answer_in_original"] = share(True, words)
     return facts
 
 
-def _synthetic(
-    splits: Mapping[str, SplitRecords], invented: bool, synthesiser: str
-) -> dict[str, Any]:
-    """An entry of the card where any audio was spoken by a synthesiser, and of what; or where all
-    of the corpus is invented."""
+def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesiser: str) -> str:
+    """Say how much of the audio was spoken by a synthesiser, or that all of the corpus is invented;
+    "" where neither is so."""
     passages = [p for records in splits.values() for p in records.passages]
     questions = [q for records in splits.values() for q in records.questions]
     spoken = {
@@ -589,72 +597,68 @@ def _synthetic(
         ),
     }
     kinds = [f"{part:,} of {total:,} {kind}" for kind, (part, total) in spoken.items() if part]
-    listed = ", ".join(kinds[:-1]) + " and " * (len(kinds) > 1) + "".join(kinds[-1:])
-    recorded = any(p.audio and not p.synthetic for p in passages) or any(
-        q.audio and not q.synthetic for q in questions
-    )
-    miniature = INVENTED + ", its recordings spoken by espeak-ng" * recorded
-    notes = [miniature] * invented + [f"{listed} spoken by {synthesiser}"] * bool(kinds)
-    return {"synthetic": "; ".join(notes)} if notes else {}
+    notes = []
+    if invented:
+        recorded = any(p.audio and not p.synthetic for p in passages)
+        recorded = recorded or any(q.audio and not q.synthetic for q in questions)
+        notes.append(INVENTED + (", its recordings spoken by espeak-ng" if recorded else ""))
+    if kinds:
+        listed = kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} and {kinds[-1]}"
+        notes.append(f"{listed} spoken by {synthesiser}")
+    return "; ".join(notes)
 
 
-def aside_in(report: Mapping[str, Any]) -> int:
-    """How many items a data report says were set aside, but for those that nobody asked for
+def count_set_aside_items(report: Mapping[str, Any]) -> int:
+    """Count the items that a data report says were set aside, but for those that nobody asked for
     (--passages)."""
-    reasons = [item for facts in report["splits"].values() for item in facts["set_aside"].items()]
-    return sum(number for reason, number in reasons if not reason.endswith("(--passages)"))
+    total = 0
+    for facts in report["splits"].values():
+        for reason, number in facts["set_aside"].items():
+            if not reason.endswith("(--passages)"):
+                total += number
+    return total
 
 
 def alignment_advice(report: Mapping[str, Any], out: Path) -> str:
-    """What to do about answers without times in a corpus, in one sentence; "" where nothing can be
+    """Advise on answers without times in a corpus, in one sentence; "" where nothing can be
     done."""
     number = sum(facts.get("answers_to_align", 0) for facts in report["splits"].values())
+    if not number:
+        return ""
     subject = "1 answer has" if number == 1 else f"{number:,} answers have"
-    advice = f"give them times with `speechssl align {out} {out}-aligned`"
     return (
-        (f"{out}: {subject} no times, so DUAL cannot be trained on them; {advice}")
-        if number
-        else ""
+        f"{out}: {subject} no times, so DUAL cannot be trained on them; "
+        f"give them times with `speechssl align {out} {out}-aligned`"
     )
 
 
-def described(report: Mapping[str, Any]) -> str:
-    """A data report for people: a line a split and kind, then what was found and what was done with
-    it."""
-    lines = [
-        f"{report['corpus']}"
-        + (f", {INVENTED} of it, to which published counts do not apply")
-        * report.get("invented", False)
-        + ":"
-    ]
+def format_report(report: Mapping[str, Any]) -> str:
+    """Format a data report for people: a line a split and kind, then remarks and what was done."""
+    title = report["corpus"]
+    if report.get("invented", False):
+        title += f", {INVENTED} of it, to which published counts do not apply"
+    lines = [f"{title}:"]
     for split, facts in report["splits"].items():
-        for kind in (kind for kind in KINDS if kind in facts):
+        for kind in KINDS:
+            if kind not in facts:
+                continue
             counts, hours = facts[kind], facts["hours"].get(kind)
-            text = (
-                f"{counts['read']:,} read, {counts['kept']:,} kept, {counts['set_aside']:,} "
-                "set aside"
-            )
+            line = f"  {split} {kind}: {counts['read']:,} read, {counts['kept']:,} kept, "
+            line += f"{counts['set_aside']:,} set aside"
             if "published" in counts:
-                text += (f"; published {counts['published']:,}") + (
-                    "" if counts["agrees"] else " (DIFFERENT)"
-                )
+                line += f"; published {counts['published']:,}"
+                line += "" if counts["agrees"] else " (DIFFERENT)"
+            line += f"; {shown_length(3600 * hours)}" if hours else "; no audio"
+            lines.append(line)
+        for remark in facts["found"]:
+            lines.append(f"    {remark['what']}: {remark['count']:,}; {remark['done']}")
+        for reason, number in facts["set_aside"].items():
+            lines.append(f"    {number:,} set aside: {reason}")
+        if "answer_in_context" in facts:
             lines.append(
-                f"  {split} {kind}: {text}"
-                + (f"; {shown_length(3600 * hours)}" if hours else "; no audio")
-            )
-        lines += [f"    {f['what']}: {f['count']:,}; {f['done']}" for f in facts["found"]]
-        lines += [
-            f"    {number:,} set aside: {reason}" for reason, number in facts["set_aside"].items()
-        ]
-        if (ceiling := facts.get("answer_in_context")) is not None:
-            letters = (
-                (f" ({facts['answer_in_letters']:.1%} as a string of letters)")
-                if "answer_in_letters" in facts
-                else ""
-            )
-            lines.append(
-                f"    {ceiling:.1%} of the questions have an answer that occurs in what is "
-                f"read{letters}: the ceiling of spans"
+                f"    {facts['answer_in_context']:.1%} of the questions have an answer that occurs "
+                f"in what is read ({facts['answer_in_letters']:.1%} as a string of letters): "
+                "the ceiling of spans"
             )
     lines += [f"  {split}: not in the source, left out" for split in report.get("absent", ())]
     return "\n".join(lines)

@@ -1,8 +1,8 @@
-"""Records of a spoken-QA corpus and their JSONL manifests.
+"""Records of a spoken-QA corpus are read from JSONL manifests, and written to them.
 
 A corpus is a folder: for every split `<split>/passages.jsonl` and `<split>/questions.jsonl`, one
 record a line, and mostly a `card.json`. Audio paths are absolute, or relative to the manifest or
-else to the corpus folder. A line may leave out what stands in `DEFAULTS`, and `seconds`, which the
+else to the corpus folder. A line may leave out the fields of `DEFAULTS`, and `seconds`, which the
 recording itself says. All times are seconds from the beginning of the record's own audio; those of
 an answer from the beginning of its passage's audio. Half-open intervals [start, end).
 
@@ -40,7 +40,7 @@ TOLERANCE = 0.05  # seconds that a stated time may lie beyond the end of the aud
 
 @dataclass(frozen=True)
 class Span:
-    """A word or a phone with its time in seconds."""
+    """A span is a word or a phone with its time in seconds."""
 
     text: str
     start: float
@@ -49,7 +49,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Answer:
-    """One annotation of an answer. start, end: seconds in the passage's audio, None where only the
+    """An answer is one annotation. start, end: seconds in the passage's audio, None where only the
     text is known."""
 
     text: str
@@ -61,7 +61,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Passage:
-    """A recording to ask about; a line of passages.jsonl."""
+    """A passage is a recording to ask about; a line of passages.jsonl."""
 
     id: str
     audio: str  # path below the corpus, "" where there is only text
@@ -76,13 +76,13 @@ class Passage:
 
     @property
     def written(self) -> str:
-        """The text, or else the transcript: what offsets of answers refer to."""
+        """The text, or else the transcript, which offsets of answers refer to."""
         return self.text or self.transcript
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a passage; a line of questions.jsonl."""
+    """A question is about a passage; a line of questions.jsonl."""
 
     id: str
     passage: str  # id of the passage it is about
@@ -108,13 +108,13 @@ class Question:
 
     @property
     def option_ids(self) -> tuple[str, ...]:
-        """What the options' recordings are called where units or transcripts are kept by name."""
+        """The names of the options' recordings where units or transcripts are kept by name."""
         return tuple(f"{self.id}:option-{i}" for i in range(len(self.options)))
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """One split of a corpus in memory."""
+    """A split of a corpus in memory."""
 
     root: Path
     split: str
@@ -123,7 +123,7 @@ class Corpus:
 
     @property
     def language(self) -> str:
-        """Of the first passage; "en" where there is none."""
+        """The language of the first passage; "en" where there is none."""
         return next((passage.language for passage in self.passages.values()), "en")
 
     @property
@@ -141,19 +141,18 @@ class Corpus:
         return tuple(q for q in self.questions if q.correct)
 
     def path(self, record: Passage | Question) -> Path:
-        """Raises InputError for a record without audio."""
+        """Return the path of a record's audio. Raises InputError for a record without audio."""
         if not record.audio:
             raise InputError(
                 f"{record.id} of {self.root} is text only; prepare the corpus with --speak, or "
-                "take systems that read what is "
-                f"written (text, cascade-given)"
+                "take systems that read what is written (text, cascade-given)"
             )
         return self.root / record.audio
 
 
 def locate(answer: Answer, written: str, language: str) -> tuple[tuple[int, int] | None, str]:
-    """The characters [first, last) of an answer in what is written of its passage, and why there
-    are none ("" where there are).
+    """Locate an answer in the written text of its passage: characters [first, last), or None and
+    why there are none.
 
     By its offset where it has one that holds it, else by its only occurrence (of whole words in
     English).
@@ -165,22 +164,22 @@ def locate(answer: Answer, written: str, language: str) -> tuple[tuple[int, int]
     if start is not None and written[start : start + len(answer.text)] == answer.text:
         return (start, start + len(answer.text)), ""
     offsets = occurrences(written, text, language)
-    if len(offsets) != 1:
-        return None, (
-            "answers without offset that occur several times"
-        ) if offsets else "answers that do not occur in the passage"
+    if not offsets:
+        return None, "answers that do not occur in the passage"
+    if len(offsets) > 1:
+        return None, "answers without offset that occur several times"
     return (offsets[0], offsets[0] + len(text)), ""
 
 
 def occurrences(written: str, text: str, language: str) -> list[int]:
-    """Offsets of a text, those that overlap too; in English not within words."""
+    """Find the offsets of a text, those that overlap too; in English not within words."""
 
     def within_word(place: int) -> bool:
-        return (
-            0 < place < len(written) and written[place - 1].isalnum() and written[place].isalnum()
-        )
+        inside = 0 < place < len(written)
+        return inside and written[place - 1].isalnum() and written[place].isalnum()
 
-    offsets, start = [], written.find(text)
+    offsets = []
+    start = written.find(text)
     while start >= 0:
         if language == "zh" or not (within_word(start) or within_word(start + len(text))):
             offsets.append(start)
@@ -194,115 +193,112 @@ def write_records(path: Path, records: Iterable[Passage | Question]) -> None:
 
 
 def compact(record: dict[str, Any]) -> dict[str, Any]:
-    """Word and phone times as [text, start, end] triples: a third of the bytes; one right option as
-    its index."""
+    """Write word and phone times as [text, start, end] triples, a third of the bytes, and a single
+    right option as its index."""
     for name in ("words", "phones"):
         record[name] = [[s["text"], round(s["start"], 5), round(s["end"], 5)] for s in record[name]]
-    if len(right := record.get("correct", (0, 0))) < 2:
+    right = record.get("correct")
+    if right is not None and len(right) < 2:
         record["correct"] = right[0] if right else None
     return {name: value for name, value in record.items() if value or name not in RARE}
 
 
 def read_records(path: Path, kind: type[R], root: Path | None = None) -> Iterator[tuple[int, R]]:
-    """(number of its line, record) for every line of a manifest. kind: Passage or Question.
+    """Yield (number of its line, record) for every line of a manifest. kind: Passage or Question.
 
     root: of the corpus, which audio paths are made relative to, and whose recordings say how long
     they are where a line does not; None: lines are taken as they are. Raises InputError naming file
     and line for a line that is not such a record.
     """
     names = {f.name for f in fields(kind)}
+    needed = ("id", "passage") if kind is Question else ("id",)
     for number, values in read_lines(path):
-        if lacking := [
-            name
-            for name in ("id", *(["passage"] if kind is Question else []))
-            if name not in values
-        ]:
+        place = f"{path}:{number}"
+        lacking = [name for name in needed if name not in values]
+        if lacking:
             raise InputError(
-                f"{path}:{number} lacks {' and '.join(lacking)}; a "
-                f"{kind.__name__.lower()} needs that"
+                f"{place} lacks {' and '.join(lacking)}; a {kind.__name__.lower()} needs that"
             )
         if "audio" not in values and not (values.get("text") or values.get("transcript")):
             raise InputError(
-                f"{path}:{number} is missing both audio and text; give the "
+                f"{place} is missing both audio and text; give the "
                 f"{kind.__name__.lower()} a recording"
             )
         values = DEFAULTS | values
-        if root is not None and isinstance(audio := values["audio"], str):
+        audio = values["audio"]
+        if root is not None and isinstance(audio, str):
             # it may be relative to the manifest
             if audio and not Path(audio).is_absolute() and (path.parent / audio).is_file():
                 values["audio"] = (path.parent.relative_to(root) / audio).as_posix()
-            check_inside(root, values["audio"], f"{path}:{number}")
+            check_inside(root, values["audio"], place)
         if values.get("seconds") is None:
-            values["seconds"] = _seconds(values["audio"], root, f"{path}:{number}")
+            values["seconds"] = _seconds(values["audio"], root, place)
         if kind is Question:
-            answers = values.get("answers", [])
-            if not isinstance(answers, list) or not all(
-                isinstance(answer, dict) for answer in answers
-            ):
-                raise InputError(
-                    f"{path}:{number}: the answers of this question are {answers!r}; write a "
-                    "list such as "
-                    '[{"text": "in 1904", "start": 61.2, "end": 62.1}]'
-                )
-            try:
-                values["answers"] = tuple(_answer(**answer) for answer in answers)
-            except (TypeError, ValueError) as error:
-                raise InputError(
-                    f"{path}:{number}: an answer of this question is malformed "
-                    f"({error}); correct it"
-                ) from error
-            for name in ("options", "option_audio"):
-                texts = values.get(name, [])
-                if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-                    raise InputError(
-                        f"{path}:{number}: the {name} of this question are not a "
-                        "list of texts; correct the line"
-                    )
-                values[name] = tuple(texts)
+            _parse_question(values, place)
             if root is not None:
                 for audio in values["option_audio"]:
-                    check_inside(root, audio, f"{path}:{number}")
-            right = values.get("correct")  # none, one, or a list
-            values["correct"] = (
-                () if right is None else tuple(right) if isinstance(right, list) else (right,)
-            )
-        if unknown := sorted(set(values) - names):
+                    check_inside(root, audio, place)
+        unknown = sorted(set(values) - names)
+        if unknown:
             raise InputError(
-                f"{path}:{number} has the unknown field {unknown[0]!r}; the fields "
+                f"{place} has the unknown field {unknown[0]!r}; the fields "
                 f"are {', '.join(sorted(names))}"
             )
         try:
             for name in ("words", "phones"):
-                values[name] = tuple(span_of(*entry) for entry in values.get(name, ()))
+                values[name] = tuple(make_span(*entry) for entry in values.get(name, ()))
             record = kind(**values)
-            for name in (
-                "id",
-                "audio",
-                "text",
-                "speaker",
-                "language",
-                "passage",
-                "relation",
-                "transcript",
-            ):
-                if not isinstance(getattr(record, name, ""), str):
-                    raise TypeError(f"{name} is {getattr(record, name)!r}, which is not text")
-            if (
-                not math.isfinite(record.seconds)
-                or record.seconds < 0
-                or (record.audio != "" and record.seconds == 0)
-            ):
-                raise ValueError(f"seconds is {record.seconds}")
+            _check_fields(record)
         except (TypeError, ValueError) as error:
             raise InputError(
-                f"{path}:{number} is not a {kind.__name__} record ({error}); correct the line"
+                f"{place} is not a {kind.__name__} record ({error}); correct the line"
             ) from error
         yield number, record
 
 
-def span_of(text: Any, start: Any, end: Any) -> Span:
-    """A word or phone of a manifest. Raises TypeError or ValueError for times that are no
-    interval."""
+TEXTS = ("id", "audio", "text", "speaker", "language", "passage", "relation", "transcript")
+
+
+def _check_fields(record: Passage | Question) -> None:
+    """Raise TypeError for a field that is not text, ValueError for seconds that are no length."""
+    for name in TEXTS:
+        if not isinstance(getattr(record, name, ""), str):
+            raise TypeError(f"{name} is {getattr(record, name)!r}, which is not text")
+    seconds = record.seconds
+    if not math.isfinite(seconds) or seconds < 0 or (record.audio and seconds == 0):
+        raise ValueError(f"seconds is {seconds}")
+
+
+def _parse_question(values: dict[str, Any], place: str) -> None:
+    """Parse the answers and options of the line of a question, in place. Raises InputError."""
+    answers = values.get("answers", [])
+    if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
+        raise InputError(
+            f"{place}: the answers of this question are {answers!r}; write a list such as "
+            '[{"text": "in 1904", "start": 61.2, "end": 62.1}]'
+        )
+    try:
+        values["answers"] = tuple(_answer(**answer) for answer in answers)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{place}: an answer of this question is malformed ({error}); correct it"
+        ) from error
+    for name in ("options", "option_audio"):
+        texts = values.get(name, [])
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise InputError(
+                f"{place}: the {name} of this question are not a list of texts; correct the line"
+            )
+        values[name] = tuple(texts)
+    right = values.get("correct")  # none, one, or a list
+    if right is None:
+        right = []
+    values["correct"] = tuple(right) if isinstance(right, list) else (right,)
+
+
+def make_span(text: Any, start: Any, end: Any) -> Span:
+    """Make a word or phone of an entry of a manifest. Raises TypeError or ValueError for times that
+    are no interval."""
     span = Span(str(text), float(start), float(end))
     if not -math.inf < span.start <= span.end < math.inf:
         raise ValueError(f"{span.text!r} lasts from {span.start} to {span.end} s")
@@ -310,19 +306,19 @@ def span_of(text: Any, start: Any, end: Any) -> Span:
 
 
 def _absent(audio: str, root: Path | None, place: str) -> InputError:
-    """Of a recording that is where neither of the two readings of a relative path looks for it
-    (`_below`)."""
-    where = (
-        "" if root is None or Path(audio).is_absolute() else (f" in {root} or beside the manifest")
-    )
+    """Return the error for a recording that neither of the two readings of a relative path
+    finds."""
+    where = ""
+    if root is not None and not Path(audio).is_absolute():
+        where = f" in {root} or beside the manifest"
     return InputError(
         f"{place} names {audio}, which does not exist{where}; restore it or remove the line"
     )
 
 
 def _seconds(audio: Any, root: Path | None, place: str) -> float:
-    """The length of a recording. Raises InputError where it cannot be read; 0 where there is
-    none."""
+    """Return the seconds of a recording; 0 where there is none. Raises InputError where it cannot
+    be read."""
     if not isinstance(audio, str) or not audio:
         return 0.0
     path = (root or Path()) / audio
@@ -335,7 +331,7 @@ def _seconds(audio: Any, root: Path | None, place: str) -> float:
 
 
 def _answer(**values: Any) -> Answer:
-    """Raises TypeError or ValueError for what is not an answer."""
+    """Make an answer of its fields. Raises TypeError or ValueError for fields that are none."""
     if not {"text"} <= set(values) <= {f.name for f in fields(Answer)}:
         raise TypeError(
             f"its fields are {', '.join(values) or 'none'}; it needs text, and may "
@@ -344,75 +340,70 @@ def _answer(**values: Any) -> Answer:
     answer = Answer(**values)
     if not isinstance(answer.text, str):
         raise TypeError(f"its text is {answer.text!r}")
-    if not isinstance(answer.char_start, int | None) or (
-        answer.char_start is not None and answer.char_start < 0
-    ):
-        raise TypeError(
-            f"its char_start is {answer.char_start!r}; leave it out where it is not known"
-        )
-    if (answer.start is None) != (answer.end is None):
+    offset, start, end = answer.char_start, answer.start, answer.end
+    if offset is not None and not (isinstance(offset, int) and offset >= 0):
+        raise TypeError(f"its char_start is {offset!r}; leave it out where it is not known")
+    if (start is None) != (end is None):
         raise ValueError("it has only one of start and end")
-    if (
-        answer.start is not None
-        and answer.end is not None
-        and not math.isfinite(answer.start + answer.end)
-    ):
-        raise ValueError(f"its times are {answer.start} and {answer.end}")
+    if start is not None and end is not None and not math.isfinite(start + end):
+        raise ValueError(f"its times are {start} and {end}")
     return answer
 
 
 def data_hash(root: Path | str, split: str) -> str:
-    """Hash of the manifests of a split; what is made from it carries this, and is made again when
+    """Hash the manifests of a split; all that is made from it carries this, and is made again when
     it changes.
 
     Audio is known by its name in the manifest and is not hashed: give new recordings new names or a
     new corpus.
     """
-    # not what a kill left
-    return hash_files(
-        sorted(p for p in (Path(root) / split).glob("*.jsonl") if not p.name.startswith("."))
-    )
+    manifests = sorted((Path(root) / split).glob("*.jsonl"))
+    # a kill leaves hidden ones
+    return hash_files([path for path in manifests if not path.name.startswith(".")])
 
 
 def data_facts(made_from: Mapping[str, Any], start: Path | None = None) -> dict[str, Any]:
-    """What the card of a model says of its data, by their hashes. made_from: with `data`, the split
-    that it was trained on, and `eval_data`, that which chose its checkpoint, where there was one.
-    start: the model that it goes on from.
-    """
+    """Return the entries of a model's card about its data, by their hashes. made_from: with `data`,
+    the split that it was trained on, and `eval_data`, that which chose its checkpoint, where there
+    was one. start: the model that it goes on from."""
     facts = {name: made_from[name] for name in ("data", "eval_data") if name in made_from}
     earlier = sorted(training_data(read_json(start / "card.json"))) if start else []
-    return facts | ({"start_data": earlier} if earlier else {})
+    if earlier:
+        facts["start_data"] = earlier
+    return facts
 
 
 def training_data(card: Mapping[str, Any]) -> set[str]:
-    """Hashes of the splits that a model was trained on, by its card: as `data_facts` has them, and
-    of older cards the split of the units or of the corpus that they name.
-    """
+    """Return the hashes of the splits that a model was trained on, by its card: as `data_facts` has
+    them, and of shipped models the split of the units or of the corpus that they name."""
     found = {card.get("data"), *(card.get("start_data") or ())}
     units, options = card.get("units"), card.get("options")
-    found |= {units.get("corpus")} if isinstance(units, dict) else set()
+    if isinstance(units, dict):
+        found.add(units.get("corpus"))
     split = options.get("split", "train") if isinstance(options, dict) else "train"
     for corpus in (card.get("corpus"), card.get("start_corpus")):
         manifests = corpus.get("manifests") if isinstance(corpus, dict) else None
-        found |= {manifests.get(split)} if isinstance(manifests, dict) else set()
+        if isinstance(manifests, dict):
+            found.add(manifests.get(split))
     return {value for value in found if isinstance(value, str)}
 
 
 def corpus_card(root: Path | str) -> dict[str, Any]:
-    """The card of a corpus; of one without a card its name. Raises InputError for a card that is
-    not JSON."""
+    """Read the card of a corpus; of one without a card its name. Raises InputError for a card that
+    is not JSON."""
     card = Path(root) / "card.json"
     return dict(read_json(card)) if card.is_file() else {"corpus": Path(root).resolve().name}
 
 
 def synthetic_note(root: Path | str) -> str:
-    """The note of every table of a corpus where a synthesiser spoke some of it, or it is invented,
-    as its card has it; else ""."""
+    """Return the note of every table of a corpus where a synthesiser spoke some of it, or it is
+    invented, as its card has it; else ""."""
     return synthetic_sentence(str(corpus_card(root).get("synthetic") or ""))
 
 
 def synthetic_sentence(note: str) -> str:
-    """note: `synthetic` of a card. A miniature that is only written has no speech to speak of."""
+    """Make a sentence of `synthetic` of a card. A miniature that is only written has no speech to
+    speak of."""
     if note == INVENTED:
         return f"{note.capitalize()}."
     return f"Synthetic speech: {note}." if note else ""
@@ -429,50 +420,57 @@ def load_corpus(root: Path | str, split: str) -> Corpus:
     folder = root / split
     if not (folder / "passages.jsonl").is_file():
         splits = sorted(p.parent.name for p in root.glob("*/passages.jsonl"))
-        remedy = (
-            (f"it has the splits {', '.join(splits)}: name one (--split)")
-            if splits
-            else "prepare one with `speechssl prepare`"
-        )
+        remedy = "prepare one with `speechssl prepare`"
+        if splits:
+            remedy = f"it has the splits {', '.join(splits)}: name one (--split)"
         raise InputError(
             f"{folder} is not a split of a prepared corpus (no passages.jsonl); {remedy}"
         )
     warn_changed(root, split)
     passages: dict[str, Passage] = {}
-    questions: dict[str, Question] = {}
-    kinds: tuple[tuple[str, Any, dict[str, Any]], ...] = (
-        ("passages", Passage, passages),
-        ("questions", Question, questions),
-    )
-    for name, kind, by_id in kinds:
-        path = folder / f"{name}.jsonl"
-        for number, record in read_records(path, kind, root):
-            place = f"{path}:{number}"
-            if record.id in by_id:
-                raise InputError(f"{place}: the id {record.id} occurs twice; make ids unique")
-            for audio in filter(None, (record.audio, *getattr(record, "option_audio", ()))):
-                if not (root / audio).is_file():
-                    raise _absent(audio, root, place)
-            if isinstance(record, Question):
-                check_question(record, passages, place)
-            by_id[record.id] = record
-    return Corpus(root, split, passages, tuple(questions.values()))
+    for place, passage in _read_manifest(root, folder / "passages.jsonl", Passage):
+        _check_files(root, [passage.audio], place)
+        passages[passage.id] = passage
+    questions: list[Question] = []
+    for place, question in _read_manifest(root, folder / "questions.jsonl", Question):
+        _check_files(root, [question.audio, *question.option_audio], place)
+        check_question(question, passages, place)
+        questions.append(question)
+    return Corpus(root, split, passages, tuple(questions))
+
+
+def _read_manifest(root: Path, path: Path, kind: type[R]) -> Iterator[tuple[str, R]]:
+    """Yield (file and line, record). Raises InputError for an id that occurs twice."""
+    ids: set[str] = set()
+    for number, record in read_records(path, kind, root):
+        place = f"{path}:{number}"
+        if record.id in ids:
+            raise InputError(f"{place}: the id {record.id} occurs twice; make ids unique")
+        ids.add(record.id)
+        yield place, record
+
+
+def _check_files(root: Path, audio: Iterable[str], place: str) -> None:
+    """Raise InputError for a recording that does not exist."""
+    for name in audio:
+        if name and not (root / name).is_file():
+            raise _absent(name, root, place)
 
 
 def check_question(question: Question, passages: Mapping[str, Passage], place: str) -> None:
-    """Raises InputError for a question about a passage that is not there, and for options or times
+    """Raise InputError for a question about a passage that is not there, and for options or times
     of answers that are none."""
-    if (passage := passages.get(question.passage)) is None:
+    passage = passages.get(question.passage)
+    if passage is None:
         raise InputError(
             f"{place} refers to the passage {question.passage}, which is not in "
             "passages.jsonl; correct the line"
         )
     options = len(question.options)
     right = question.correct
-    if any(type(i) is not int or i not in range(options) for i in right) or len(set(right)) < len(
-        right
-    ):
-        shown = question.correct[0] if len(question.correct) == 1 else list(question.correct)
+    valid = all(type(i) is int and 0 <= i < options for i in right)
+    if not valid or len(set(right)) < len(right):
+        shown = right[0] if len(right) == 1 else list(right)
         raise InputError(
             f"{place}: correct is {shown!r}, but there are {options} options; correct the line"
         )
@@ -496,12 +494,11 @@ def check_question(question: Question, passages: Mapping[str, Passage], place: s
                 "recording; leave out start and end"
             )
         if not 0 <= answer.start < answer.end <= passage.seconds + TOLERANCE:
-            unit = unit_of([(answer.end, passage.seconds)])
+            unit = guess_unit([(answer.end, passage.seconds)])
+            looks = f", which look like {unit}" if unit else ""
             raise InputError(
                 f"{place}: the answer [{answer.start}, {answer.end}) s lies outside its passage "
-                f"{passage.id} "
-                f"([0, {passage.seconds:.2f}) s); correct the "
-                f"times{f', which look like {unit}' if unit else ''}"
+                f"{passage.id} ([0, {passage.seconds:.2f}) s); correct the times{looks}"
             )
 
 
@@ -509,23 +506,19 @@ def check_question(question: Question, passages: Mapping[str, Passage], place: s
 UNITS = {"frames of 20 ms": 50, "milliseconds": 1000, "samples at 16 kHz": 16_000}
 
 
-def unit_of(ends: Iterable[tuple[float, float]]) -> str:
-    """The unit in which every time lies in its recording though in seconds some lie far beyond; ""
-    where there is none.
+def guess_unit(ends: Iterable[tuple[float, float]]) -> str:
+    """Guess the unit in which every time lies in its recording though in seconds some lie far
+    beyond; "" where there is none.
 
     ends: pairs of a time and the seconds of its recording.
     """
     ends = list(ends)
     if all(end <= 2 * seconds for end, seconds in ends):
         return ""
-    return next(
-        (
-            u
-            for u, n in UNITS.items()
-            if all(end / n <= seconds + TOLERANCE for end, seconds in ends)
-        ),
-        "",
-    )
+    for unit, a_second in UNITS.items():
+        if all(end / a_second <= seconds + TOLERANCE for end, seconds in ends):
+            return unit
+    return ""
 
 
 def warn_changed(root: Path, split: str) -> None:
@@ -533,25 +526,23 @@ def warn_changed(root: Path, split: str) -> None:
     edited, or damaged."""
     card = root / "card.json"
     manifests = read_json(card).get("manifests") if card.is_file() else None
-    if (
-        isinstance(manifests, dict)
-        and manifests.get(split, now := data_hash(root, split)) != now
-        and is_main()
-    ):
-        say = f"{root / split}: the manifests were changed after the corpus was prepared"
-        tqdm.write(f"{say}; prepare it again where that was not meant", file=sys.stderr)
+    if not isinstance(manifests, dict) or split not in manifests:
+        return
+    if manifests[split] != data_hash(root, split) and is_main():
+        tqdm.write(
+            f"{root / split}: the manifests were changed after the corpus was prepared; "
+            "prepare it again where that was not meant",
+            file=sys.stderr,
+        )
 
 
 def first_passages(corpus: Corpus, count: int | None) -> Corpus:
-    """The first `count` passages with their questions; None: all."""
+    """Return the first `count` passages with their questions; None: all."""
     if count is None:
         return corpus
     passages = dict(list(corpus.passages.items())[:count])
-    return replace(
-        corpus,
-        passages=passages,
-        questions=tuple(q for q in corpus.questions if q.passage in passages),
-    )
+    questions = tuple(q for q in corpus.questions if q.passage in passages)
+    return replace(corpus, passages=passages, questions=questions)
 
 
 # ---- which voices training knew, and so what intervals draw (`stats.choose_units`)
@@ -562,25 +553,26 @@ def first_passages(corpus: Corpus, count: int | None) -> Corpus:
 
 
 def known_voices(root: Path | str) -> frozenset[str]:
-    """The speakers of passages and questions of the split `train` of a corpus; none where it has no
-    such split."""
+    """Return the speakers of passages and questions of the split `train` of a corpus; none where it
+    has no such split."""
     return _speakers(Path(root) / "train", data_hash(root, "train"))
 
 
 @lru_cache(8)
 def _speakers(folder: Path, manifests: str) -> frozenset[str]:
-    """manifests: their hash, so that those which were written anew are read anew."""
-    paths = [
-        path for name in ("passages", "questions") if (path := folder / f"{name}.jsonl").is_file()
-    ]
-    return frozenset(
-        str(v["speaker"]) for path in paths for _, v in read_lines(path) if v.get("speaker")
-    )
+    """Read the speakers of a split. manifests: their hash, so that those which were written anew
+    are read anew."""
+    speakers: set[str] = set()
+    for name in ("passages", "questions"):
+        path = folder / f"{name}.jsonl"
+        if path.is_file():
+            speakers.update(str(v["speaker"]) for _, v in read_lines(path) if v.get("speaker"))
+    return frozenset(speakers)
 
 
 def voices_of(corpus: Corpus) -> dict[str, str]:
-    """Who speaks in every passage and question, by its id; "" where that is not known, or training
-    knew the voice."""
+    """Return who speaks in every passage and question, by its id; "" where that is not known, or
+    training knew the voice."""
     training_voices = known_voices(corpus.root)
     return {r.id: unknown_voice(r.speaker, training_voices) for r in corpus.records}
 
@@ -588,11 +580,12 @@ def voices_of(corpus: Corpus) -> dict[str, str]:
 def passage_units(
     corpus: Corpus, passages: Sequence[str], questions: Sequence[str] = ()
 ) -> BootstrapUnits:
-    """What is drawn of questions, or of passages themselves. passages: of every item the id of its
-    passage; questions: its own, so that the voice that asks is drawn beside the passage's: in noise
-    it is the larger source of the two.
+    """Return the units that a bootstrap draws of questions, or of passages themselves.
+
+    passages: of every item the id of its passage; questions: its own, so that the voice that asks
+    is drawn beside the passage's: in noise it is the larger source of the two.
     """
     voices = voices_of(corpus)
-    return choose_units(
-        [voices[p] for p in passages], passages, "passage", [voices[q] for q in questions]
-    )
+    passage_voices = [voices[p] for p in passages]
+    question_voices = [voices[q] for q in questions]
+    return choose_units(passage_voices, passages, "passage", question_voices)

@@ -1,5 +1,5 @@
-"""SLUE-SQA-5 (SLUE phase 2, arXiv 2212.10525): questions of five corpora and documents of Spoken
-Wikipedia, both read by people.
+"""Prepare SLUE-SQA-5 (SLUE phase 2, arXiv 2212.10525): questions of five corpora and documents
+of Spoken Wikipedia, both read by people.
 
 Layouts and irregularities: data/slue-sqa5/README.md. Alignments (`word2time`) have an entry a
 token: word, normalised word, start, end; a punctuation mark has a word alone, or times of -1.
@@ -24,8 +24,8 @@ from speechssl.data.files import (
     ARCHIVES,
     SUFFIXES,
     archives_in,
-    columns_of,
-    decoded,
+    column_names,
+    decode_cell,
     decoded_seconds,
     enter,
     files_below,
@@ -38,7 +38,7 @@ from speechssl.data.files import (
     safe_name,
     stamp,
     text_of,
-    unpacked,
+    unpack,
 )
 from speechssl.data.options import SlueSqa5
 from speechssl.data.prepare import Done, PrepareReport, SplitRecords
@@ -96,8 +96,8 @@ Audio = tuple[Path, float | InputError]  # a recording, and its seconds or why i
 
 @dataclass(frozen=True)
 class SlueRow:
-    """spans: answer, start and end; None where there is no list of answers that could be read (a
-    blind test has none)."""
+    """A row is a question. spans: answer, start and end; None where there is no list of answers
+    that could be read (a blind test has none)."""
 
     id: str
     document: str
@@ -115,7 +115,7 @@ class SlueRow:
 
 
 def split_of(name: str) -> str:
-    """The split that a table or a folder is of by its name, "" for none."""
+    """Tell the split of a table or a folder by its name, "" for none."""
     name = name.lower()
     if "verified" in name:
         return "verified_test"
@@ -124,20 +124,21 @@ def split_of(name: str) -> str:
         "dev": ("dev", "validation"),
         "test": ("test",),
     }
-    return next(
-        (split for split, words in by_split.items() if any(word in name for word in words)), ""
-    )
+    for split, words in by_split.items():
+        if any(word in name for word in words):
+            return split
+    return ""
 
 
 def find_tables(roots: Iterable[Path], only: Path | None = None) -> dict[str, list[Path]]:
-    """By split. Raises InputError for a damaged Parquet file. Tables of SLUE's other tasks are
-    passed over."""
+    """Find the tables by split. Raises InputError for a damaged Parquet file. Tables of SLUE's
+    other tasks are passed over."""
     tables: dict[str, list[Path]] = {}
     for _, path in files_below(roots, ".parquet", ".tsv"):
         split = split_of(path.parent.name if path.stem.isdecimal() else path.stem)
         if split and (only is None or path == only):
             if path.suffix == ".parquet":
-                columns = columns_of(path)
+                columns = column_names(path)
             else:
                 with open_csv(path, delimiter="\t") as lines:
                     columns = next(lines, [])
@@ -156,8 +157,8 @@ def find_tables(roots: Iterable[Path], only: Path | None = None) -> dict[str, li
 
 
 def rows_of(path: Path) -> Iterator[SlueRow | int]:
-    """The rows; of a TSV then the numbers of the lines that have another number of cells than its
-    header.
+    """Yield the rows; of a TSV then the numbers of the lines that have another number of cells than
+    its header.
 
     SLUE's hold quotation marks that are text, and cells that are quoted as in CSV: of both
     readings, the one that fits more lines. Raises InputError for damage.
@@ -166,67 +167,74 @@ def rows_of(path: Path) -> Iterator[SlueRow | int]:
         yield from map(_row, read_parquet(path, COLUMNS, batch=256))
         return
 
-    def unquoted(cell: str) -> str:
-        return (
-            cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
-        )
-
     content = read_text(path, "download it again")
-    plain = [
-        [unquoted(cell) for cell in line.rstrip("\r").split("\t")]
-        for line in content.split("\n")
-        if line.strip()
-    ]
+    plain: list[list[str]] = []
+    for line in content.split("\n"):
+        if line.strip():
+            plain.append([_unquote(cell) for cell in line.rstrip("\r").split("\t")])
     quoted = [row for row in csv.reader(content.splitlines(keepends=True), delimiter="\t") if row]
     rows = min((plain, quoted), key=lambda rows: sum(len(row) != len(rows[0]) for row in rows))
     names = [name.strip() for name in rows[0]] if rows else []
-    yield from (
-        _row(dict(zip(names, row, strict=True))) for row in rows[1:] if len(row) == len(names)
-    )
-    yield from (number for number, row in enumerate(rows[1:], 2) if len(row) != len(names))
+    for row in rows[1:]:
+        if len(row) == len(names):
+            yield _row(dict(zip(names, row, strict=True)))
+    for number, row in enumerate(rows[1:], 2):
+        if len(row) != len(names):
+            yield number
+
+
+def _unquote(cell: str) -> str:
+    quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
+    return cell[1:-1].replace('""', '"') if quoted else cell
 
 
 def _row(cells: Mapping[str, Any]) -> SlueRow:
     name = text_of(cells["question_id"])
-    question, text = (
-        next((text for name in names if (text := text_of(cells.get(name)).strip())), "")
-        for names in (QUESTIONS, DOCUMENTS)
-    )
-    asker, reader = (
-        text_of(cells.get("question_speaker_id")),
-        text_of(cells.get("document_speaker_id")),
-    )
-    words = (
-        None
-        if cells.get("word2time") is None
-        else tuple(_words(_entries(cells["word2time"], WORD) or ()))
-    )
+    words = None
+    if cells.get("word2time") is not None:
+        words = tuple(_words(_entries(cells["word2time"], WORD) or ()))
     # a record of lists, a list of records, or a list of lists as text
-    spans = _entries(_parsed(cells.get("answer_spans")), SPAN)
-    whole = spans is not None and all(len(v) == 3 and isinstance(v[0], str) for v in spans)
-    answers = (
-        tuple((v[0].strip(), number_of(v[1]), number_of(v[2])) for v in spans or ())
-        if whole
-        else None
-    )
+    entries = _entries(_parse_cell(cells.get("answer_spans")), SPAN)
+    spans = None
+    if entries is not None and all(len(v) == 3 and isinstance(v[0], str) for v in entries):
+        spans = tuple((v[0].strip(), number_of(v[1]), number_of(v[2])) for v in entries)
     return SlueRow(
-        name, text_of(cells["document_id"]), question, text, asker, reader, answers, name, words
+        id=name,
+        document=text_of(cells["document_id"]),
+        question=_first_text(cells, QUESTIONS),
+        text=_first_text(cells, DOCUMENTS),
+        asker=text_of(cells.get("question_speaker_id")),
+        reader=text_of(cells.get("document_speaker_id")),
+        spans=spans,
+        recording=name,
+        words=words,
     )
 
 
-def _parsed(value: Any) -> Any:
-    """What a cell holds, as it stands or as text (JSON or Python); None for text that is
+def _first_text(cells: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Return the text of the first of some columns that is not empty."""
+    for name in names:
+        text = text_of(cells.get(name)).strip()
+        if text:
+            return text
+    return ""
+
+
+def _parse_cell(value: Any) -> Any:
+    """Return the value of a cell, as it stands or as text (JSON or Python); None for text that is
     neither."""
-    for parse in (json.loads, ast.literal_eval) if isinstance(value, str) else ():
+    if not isinstance(value, str):
+        return value
+    for parse in (json.loads, ast.literal_eval):
         try:
             return parse(value)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
-    return None if isinstance(value, str) else value
+    return None
 
 
 def _entries(value: Any, names: Sequence[str]) -> list[tuple[Any, ...]] | None:
-    """The entries of a list of records or lists, or of a record of lists; None for anything
+    """List the entries of a list of records or lists, or of a record of lists; None for anything
     else."""
     if isinstance(value, dict):
         value = list(zip(*(list_of(value.get(name)) for name in names), strict=False))
@@ -236,21 +244,18 @@ def _entries(value: Any, names: Sequence[str]) -> list[tuple[Any, ...]] | None:
 
 
 def read_words(path: Path) -> tuple[Span, ...]:
-    """A file of `word2time`. Raises InputError where it cannot be read."""
+    """Read a file of `word2time`. Raises InputError where it cannot be read."""
     lines = read_text(path, "download it again", "the alignment").split("\n")
     return tuple(_words(line.rstrip("\r").split("\t") for line in lines))
 
 
 def _words(entries: Iterable[Sequence[Any]]) -> Iterator[Span]:
-    """Words with times; a word may have several in its normalised form."""
+    """Yield words with times; a word may have several in its normalised form."""
     for entry in entries:
         if len(entry) != 4:
             continue
-        word, start, end = (
-            text_of(entry[1]).strip() or text_of(entry[0]).strip(),
-            number_of(entry[2]),
-            number_of(entry[3]),
-        )
+        word = text_of(entry[1]).strip() or text_of(entry[0]).strip()
+        start, end = number_of(entry[2]), number_of(entry[3])
         if word and start is not None and end is not None and 0 <= start < end:
             yield Span(word, start, end)
 
@@ -259,8 +264,8 @@ def _words(entries: Iterable[Sequence[Any]]) -> Iterator[Span]:
 
 
 class FileIndex:
-    """Files by what they are of, recordings and alignments: those of the split itself first
-    (verified_test is part of test)."""
+    """Finds recordings and alignments by their ids: those of the split itself first (verified_test
+    is part of test)."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self.files: dict[Key, dict[str, Path]] = {}
@@ -271,17 +276,18 @@ class FileIndex:
                 enter(by_split, split_of(path.parent.parent.name), path, copies=True)
 
     def get(self, kind: str, name: str, split: str) -> Path | None:
-        """The file of a split, or of the test that it is taken from, or of no split at all."""
+        """Return the file of a split, or of the test that it is taken from, or of no split at
+        all."""
         by_split = self.files.get((kind, name), {})
         order = (split, "test", "") if split == "verified_test" else (split, "")
         return next((by_split[s] for s in order if s in by_split), None)
 
 
-def recordings(
+def read_recordings(
     split: str, tables: Sequence[Path], keys: set[Key], index: FileIndex, out: Path, workers: int
 ) -> dict[Key, Audio]:
-    """What there is of the recordings of these keys. Recordings in Parquet are written as FLAC into
-    `out`."""
+    """Read as many of the recordings of these keys as there are. Recordings in Parquet are written
+    as FLAC into `out`."""
     by_key: dict[Key, Audio] = {}
     jobs: dict[tuple[Path, int], tuple[Any, ...]] = {}
     for path in (path for path in tables if path.suffix == ".parquet"):
@@ -289,49 +295,45 @@ def recordings(
             inside = {f"{kind}_audio" for kind in KINDS} & set(file.schema_arrow.names)
             groups = file.num_row_groups
         for group in range(groups if inside else 0):
-            rows = read_parquet(path, [f"{kind}_id" for kind in KINDS], 16, [group])
-            if of_group := keys & {
-                (kind, text_of(cells.get(f"{kind}_id"))) for cells in rows for kind in KINDS
-            }:
-                jobs[path, group] = (path, group, out / split / "audio", of_group)
-    for written in prepare.in_parallel(
-        _write_recordings, jobs, workers, f"writing {split}", "group"
-    ).values():
-        by_key |= written
-    files = {
-        key: located
-        for key in keys
-        if key not in by_key and (located := index.get(*key, split)) is not None
-    }
+            of_group: set[Key] = set()
+            for cells in read_parquet(path, [f"{kind}_id" for kind in KINDS], 16, [group]):
+                of_group |= {(kind, text_of(cells.get(f"{kind}_id"))) for kind in KINDS}
+            if of_group & keys:
+                jobs[path, group] = (path, group, out / split / "audio", of_group & keys)
+    written = prepare.run_parallel(_write_recordings, jobs, workers, f"writing {split}", "group")
+    for of_job in written.values():
+        by_key |= of_job
+    files: dict[Key, Path] = {}
+    for key in keys:
+        located = index.get(*key, split)
+        if key not in by_key and located is not None:
+            files[key] = located
     to_read = {key: (path,) for key, path in files.items()}
-    read = prepare.in_parallel(
+    read = prepare.run_parallel(
         partial(prepare.attempt, decoded_seconds), to_read, workers, f"reading {split}"
     )
     return by_key | {key: (files[key], seconds) for key, seconds in read.items()}
 
 
 def _write_recordings(path: Path, group: int, folder: Path, keys: set[Key]) -> dict[Key, Audio]:
-    """Those of a group of rows by their keys, as FLAC, 16 kHz; those that are there already are
-    left alone."""
+    """Write the recordings of a group of rows by their keys, as FLAC, 16 kHz; those that are there
+    already are left alone."""
     written: dict[Key, Audio] = {}
-    for cells in read_parquet(
-        path, [f"{kind}_{what}" for kind in KINDS for what in ("id", "audio")], 16, [group]
-    ):
+    columns = [f"{kind}_id" for kind in KINDS] + [f"{kind}_audio" for kind in KINDS]
+    for cells in read_parquet(path, columns, 16, [group]):
         for kind in KINDS:
-            key, content = (kind, text_of(cells.get(f"{kind}_id"))), cells.get(f"{kind}_audio")
-            if (
-                key not in keys
-                or key in written
-                or not isinstance(content, Mapping)
-                or not content.get("bytes")
-            ):
+            key = (kind, text_of(cells.get(f"{kind}_id")))
+            content = cells.get(f"{kind}_audio")
+            if key not in keys or key in written:
+                continue
+            if not isinstance(content, Mapping) or not content.get("bytes"):
                 continue
             out = folder / f"{safe_name(f'{kind}-{key[1]}')}.flac"
             try:
                 if out.is_file():
                     written[key] = out, duration(out)
                 else:
-                    samples = decoded(content["bytes"], f"{path}: {kind} {key[1]}")
+                    samples = decode_cell(content["bytes"], f"{path}: {kind} {key[1]}")
                     write_flac(out, samples)
                     written[key] = out, len(samples) / SAMPLE_RATE
             except InputError as error:
@@ -344,7 +346,7 @@ def _write_recordings(path: Path, group: int, folder: Path, keys: set[Key]) -> d
 
 @dataclass
 class SlueSplit:
-    """One split while it is put together. documents: id -> the first row about it."""
+    """A split while it is put together. documents: id -> the first row about it."""
 
     name: str
     report: PrepareReport
@@ -357,53 +359,50 @@ class SlueSplit:
         self.report.remark(self.name, *done, number=number)
 
     def seconds(self, kind: str, name: str) -> float | InputError | None:
-        """Of a recording, why it cannot be used, or None where there is none."""
+        """Return the seconds of a recording, why it cannot be used, or None where there is none."""
         return self.recordings[kind, name][1] if (kind, name) in self.recordings else None
 
 
 def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
-    """Prepare what there is of SLUE-SQA-5 and return the data report.
+    """Prepare as much of SLUE-SQA-5 as there is, and return the data report.
 
     source: a folder in either layout, slue-sqa5.zip, or one table. Raises InputError, one sentence,
     for a folder in which nothing is known, and for damaged tables.
     """
     source, out = o.source.resolve(), o.out
-    root, only = (
-        (source.parent, source) if source.is_file() and source.suffix != ".zip" else (source, None)
-    )
     if not source.exists():
         raise InputError(f"{source} does not exist; {LAYOUT}")
-    packed = (
-        [source]
-        if source.suffix == ".zip"
-        else [path for path in archives_in(source) if "sqa" in path.name]
-    )
+    root, only = source, None
+    if source.is_file() and source.suffix != ".zip":
+        root, only = source.parent, source
+    packed = [source]
+    if source.suffix != ".zip":
+        packed = [path for path in archives_in(source) if "sqa" in path.name]
     if not (root.is_dir() and find_tables([root], only)) and (only or not packed):
         raise InputError(f"{source} has no table of SLUE-SQA-5; {LAYOUT}")
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
-        roots = [root] if only else unpacked(root if root.is_dir() else root.parent, out, packed)
+        roots = [root] if only else unpack(root if root.is_dir() else root.parent, out, packed)
         tables = find_tables(roots, only)
         if not tables:
             raise InputError(f"{source} has no table of SLUE-SQA-5, nor do its archives; {LAYOUT}")
-        index, records = FileIndex(roots), dict[str, SplitRecords]()
-        for split in [_read(name, paths, report, o.speak) for name, paths in tables.items()]:
-            keys = {("document", d) for d in split.documents} | {
-                ("question", row.recording) for row in split.rows
-            }
-            split.recordings = recordings(
+        index = FileIndex(roots)
+        splits = [_read(name, paths, report, o.speak) for name, paths in tables.items()]
+        records: dict[str, SplitRecords] = {}
+        for split in splits:
+            keys = {("document", document) for document in split.documents}
+            keys |= {("question", row.recording) for row in split.rows}
+            split.recordings = read_recordings(
                 split.name, tables[split.name], keys, index, out, o.workers
             )
             records[split.name] = _records(split, index, out)
         prepare.check_used(records, report, source)
         return records
 
-    made_from = (
-        stamp(root, ".parquet", ".tsv", *ARCHIVES)
-        if root.is_dir()
-        else {"bytes": root.stat().st_size}
-    )
-    return prepare.prepared("slue-sqa5", o, {"made_from": made_from}, read, PUBLISHED, ABOUT)
+    made_from = {"bytes": root.stat().st_size}
+    if root.is_dir():
+        made_from = stamp(root, ".parquet", ".tsv", *ARCHIVES)
+    return prepare.prepare_corpus("slue-sqa5", o, {"made_from": made_from}, read, PUBLISHED, ABOUT)
 
 
 def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) -> SlueSplit:
@@ -418,8 +417,14 @@ def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) 
             split.remark(prepare.RENAMED)
         if row.document in split.documents:
             row = replace(row, words=None)  # every row of Parquet has those of its document
-        reason = prepare.TWICE if row.id in rows else "" if row.spans else BLIND
-        if reason := reason if row.id and row.document else NAMELESS:
+        reason = ""
+        if not row.id or not row.document:
+            reason = NAMELESS
+        elif row.id in rows:
+            reason = prepare.TWICE
+        elif not row.spans:
+            reason = BLIND
+        if reason:
             report.set_aside(name, "questions", row.id, reason)
         else:
             rows[row.id] = row
@@ -432,13 +437,12 @@ def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) 
 
 
 def _records(split: SlueSplit, index: FileIndex, out: Path) -> SplitRecords:
-    """With audio where any question and its document have recordings, else text only."""
-    both = (
-        (split.seconds("question", row.recording), split.seconds("document", row.document))
-        for row in split.rows
-    )
+    """Make the records: with audio where any question and its document have recordings, else text
+    only."""
     has_audio = any(
-        isinstance(question, float) and isinstance(document, float) for question, document in both
+        isinstance(split.seconds("question", row.recording), float)
+        and isinstance(split.seconds("document", row.document), float)
+        for row in split.rows
     )
     if not has_audio and split.rows:
         split.remark(prepare.NO_RECORDINGS, len(split.rows))
@@ -448,13 +452,15 @@ def _records(split: SlueSplit, index: FileIndex, out: Path) -> SplitRecords:
     passages: dict[str, Passage] = {}
     for name, row in split.documents.items():
         seconds = split.seconds("document", name)
-        if reason := _why_unusable(split, seconds, row.text, has_audio, prepare.NO_TEXT):
+        reason = _why_unusable(split, seconds, row.text, has_audio, prepare.NO_TEXT)
+        if reason:
             split.report.set_aside(split.name, "passages", name, **reason)
         elif not has_audio or not isinstance(seconds, float):
             passages[name] = Passage(name, "", 0.0, row.text, row.reader, "en")
         else:
             words = row.words
-            if words is None and (path := index.get("word2time", name, split.name)) is not None:
+            path = index.get("word2time", name, split.name)
+            if words is None and path is not None:
                 words = read_words(path)
             if not words:
                 split.remark(UNALIGNED)
@@ -474,10 +480,8 @@ def _records(split: SlueSplit, index: FileIndex, out: Path) -> SplitRecords:
             continue
         audio, length = "", 0.0
         if has_audio and isinstance(seconds, float):
-            audio, length = (
-                manifest_path(split.recordings["question", row.recording][0], out),
-                seconds,
-            )
+            audio = manifest_path(split.recordings["question", row.recording][0], out)
+            length = seconds
         answers = _answers(row, passage, split.remark)
         questions.append(
             Question(row.id, row.document, audio, length, row.question, row.asker, "en", answers)
@@ -488,25 +492,20 @@ def _records(split: SlueSplit, index: FileIndex, out: Path) -> SplitRecords:
 def _why_unusable(
     split: SlueSplit, seconds: float | InputError | None, text: str, has_audio: bool, textless: str
 ) -> dict[str, Any]:
-    """Why an item cannot be kept, as set_aside.jsonl has it; empty where it can. textless: of one
-    without a text either."""
+    """Say why an item cannot be kept, as set_aside.jsonl has it; empty where it can. textless: the
+    reason for one without a text either."""
     if has_audio and isinstance(seconds, float):
         return {}
     if has_audio and not split.speak:
-        return (
-            {"reason": prepare.UNUSABLE, "why": str(seconds)}
-            if seconds
-            else {"reason": prepare.NOT_FOUND}
-        )
+        if seconds:
+            return {"reason": prepare.UNUSABLE, "why": str(seconds)}
+        return {"reason": prepare.NOT_FOUND}
     return {} if text else {"reason": textless}
 
 
 def _answers(row: SlueRow, passage: Passage, remark: Callable[[Done], None]) -> tuple[Answer, ...]:
-    """With their times where there is audio that has them, and offsets: where the word that begins
-    then stands in the text.
-
-    Without an alignment: where the answer stands, if that is one place only.
-    """
+    """Make the answers, with their times where there is audio that has them, and offsets: those of
+    the word that begins then, or without an alignment of the only occurrence in the text."""
     answers: dict[Answer, None] = {}
     standing = places(passage.text, passage.words)
     for text, start, end in row.spans or ():
@@ -543,8 +542,7 @@ def _answers(row: SlueRow, passage: Passage, remark: Callable[[Done], None]) -> 
 
 
 def places(text: str, words: Iterable[Span]) -> list[int | None]:
-    """Where every word stands in the text, None for one that does not follow within 40
-    characters."""
+    """Find every word in the text, None for one that does not follow within 40 characters."""
     offsets: list[int | None] = []
     at = 0
     for word in words:

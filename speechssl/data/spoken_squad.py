@@ -1,5 +1,5 @@
-"""Spoken-SQuAD (Lee et al., Interspeech 2018, arXiv 1804.00320): SQuAD 1.1 from a synthesiser,
-transcribed by CMU Sphinx.
+"""Prepare Spoken-SQuAD (Lee et al., Interspeech 2018, arXiv 1804.00320): SQuAD 1.1 from a
+synthesiser, transcribed by CMU Sphinx.
 
 Layouts and irregularities: data/spoken-squad/README.md. Where SQuAD's own dev-v1.1.json lies beside
 the tests its contexts become `text`. Of the training set they do not: readers are trained on the
@@ -20,11 +20,11 @@ from speechssl.data.prepare import (
     PrepareReport,
     SplitRecords,
     Takes,
-    checked_source,
-    prepared_texts,
-    take_of,
+    make_take,
+    prepare_texts,
+    resolve_source,
 )
-from speechssl.data.squad import Style, originals, read_squad, records_of
+from speechssl.data.squad import Style, collect_originals, make_records, read_squad
 from speechssl.errors import InputError
 
 TEST = {"questions": 5_351}  # the noisy tests are the test set with noise
@@ -48,9 +48,9 @@ FOLDER = re.compile(r"(train)|dev|test")  # names of folders of recordings
 
 
 def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
-    """Write `o.out` and return its data report. Raises InputError for what is not of Spoken-SQuAD,
-    or damaged."""
-    source = checked_source(o.source, LAYOUT)
+    """Write `o.out` and return its data report. Raises InputError for a source that is not of
+    Spoken-SQuAD, or damaged."""
+    source = resolve_source(o.source, LAYOUT)
     files = _files(source)
     sounds = (
         _recordings(source, [s for s in ("train", "test") if s in files])
@@ -66,11 +66,11 @@ def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
     original = next((path for path in beside if not path.name.startswith("spoken")), None)
 
     def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
-        texts = originals(read_squad(original)) if original else None
+        texts = collect_originals(read_squad(original)) if original else None
         by_split: dict[str, tuple[SplitRecords, Attach]] = {}
         for split, path in files.items():
             style = Style("en", transcribed_passages=True, offsets="wer" not in split)
-            records, sources = records_of(
+            records, sources = make_records(
                 split, read_squad(path), style, report, texts if split.startswith("test") else None
             )
             # by the place of a paragraph in the file, which is that in SQuAD: paragraphs that lost
@@ -80,7 +80,7 @@ def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
             # the release counts from 0
             first = min((min(sentences) for sentences in spoken.values()), default=0)
             takes = {
-                passage_ids[place]: take_of(sentences, first)
+                passage_ids[place]: make_take(sentences, first)
                 for place, sentences in spoken.items()
                 if place in passage_ids
             }
@@ -88,14 +88,16 @@ def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
         return by_split
 
     inputs = files | ({"original": original} if original and files else {})
-    return prepared_texts("spoken-squad", o, inputs, read, LAYOUT, PUBLISHED, ABOUT, recorded)
+    return prepare_texts("spoken-squad", o, inputs, read, LAYOUT, PUBLISHED, ABOUT, recorded)
 
 
 def _files(source: Path) -> dict[str, Path]:
-    """Split -> its file, train first. Raises InputError where two files claim to be one split."""
+    """Find the file of each split, train first. Raises InputError where two files claim to be one
+    split."""
     files: dict[str, Path] = {}
     for path in sorted(source.rglob("*.json")) if source.is_dir() else [source]:
-        if not (name := SPOKEN.fullmatch(path.name.lower())):
+        name = SPOKEN.fullmatch(path.name.lower())
+        if not name:
             continue
         noise = NOISE.search(path.name.lower())
         split = f"test-wer{noise[1]}" if noise else "train" if name[1] == "train" else "test"
@@ -112,8 +114,8 @@ def _files(source: Path) -> dict[str, Path]:
 def _recordings(
     source: Path, clean: Sequence[str]
 ) -> dict[str, dict[tuple[int, int], dict[int, Path]]]:
-    """Split -> (article, paragraph) -> sentence -> file, of train and test, as far as they are
-    there (clean).
+    """Find the recordings of train and test, as far as they are there (clean): split -> (article,
+    paragraph) -> sentence -> file.
 
     The nearest folder that is named after one decides, or else that only one of them is there.
     """

@@ -1,9 +1,9 @@
-"""Any SQuAD or DRCD JSON, with audio beside it or none: `squad` (English) and `drcd` (Mandarin).
-Layouts: data/squad/README.md.
+"""Prepare SQuAD or DRCD JSON, with audio beside it or none: `squad` (English) and `drcd`
+(Mandarin). Layouts: data/squad/README.md.
 
 The family: SQuAD 1.1 and 2.0 (arXiv 1606.05250, 1806.03822), DRCD (arXiv 1806.00920) and corpora
-with their schema. `read_squad` reads a file as it stands; `records_of` makes passages and questions
-of it, with everything that is odd about them in the report.
+with their schema. `read_squad` reads a file as it stands; `make_records` makes passages and
+questions of it, with everything that is odd about them in the report.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from speechssl.data.prepare import (
     SplitRecords,
     Take,
     Takes,
-    checked_source,
-    prepared_texts,
-    take_of,
+    make_take,
+    prepare_texts,
+    resolve_source,
     unique_id,
 )
 from speechssl.data.records import Answer, Passage, Question, Span
@@ -64,54 +64,60 @@ class Paragraph:
 
 
 def read_squad(path: Path) -> list[Paragraph]:
-    """Every paragraph of a file in its order.
+    """Read every paragraph of a file in its order.
 
     Raises InputError (one sentence that names the file) for one that cannot be read, is not whole
     JSON, or is of another schema.
     """
 
-    def refused(why: str) -> InputError:
-        return InputError(f"{path} is not SQuAD or DRCD JSON ({why}); expected {SHAPE}")
-
-    def list_in(value: Any, name: str, place: str) -> list[Any]:
-        if not isinstance(value, dict) or not isinstance(value.get(name), list):
-            raise refused(f"{place} has no list called {name}")
-        return list(value[name])
-
+    content = load_json(path, halves=True)
     paragraphs = []
-    for i, article in enumerate(list_in(load_json(path, halves=True), "data", "it")):
-        for j, paragraph in enumerate(list_in(article, "paragraphs", f"data[{i}]")):
-            place = f"data[{i}].paragraphs[{j}]"
-            if not isinstance(paragraph, dict) or not isinstance(paragraph.get("context"), str):
-                raise refused(f"{place} has no text called context")
-            questions = []
-            for k, q in enumerate(
-                list_in(paragraph, "qas", place) if paragraph.get("qas") is not None else ()
-            ):
-                if not isinstance(q, dict) or "question" not in q:
-                    raise refused(f"{place}.qas[{k}] has no question")
-                try:
-                    golds, impossible = (
-                        read_golds(q.get("answers")),
-                        truth_of(q.get("is_impossible")),
+    try:
+        for i, article in enumerate(_list_in(content, "data", "it")):
+            for j, paragraph in enumerate(_list_in(article, "paragraphs", f"data[{i}]")):
+                place = f"data[{i}].paragraphs[{j}]"
+                if not isinstance(paragraph, dict) or not isinstance(paragraph.get("context"), str):
+                    raise TypeError(f"{place} has no text called context")
+                qas = []
+                if paragraph.get("qas") is not None:
+                    qas = _list_in(paragraph, "qas", place)
+                paragraphs.append(
+                    Paragraph(
+                        article=i,
+                        number=j,
+                        id=as_text(paragraph.get("id")),
+                        title=as_text(article.get("title")),
+                        context=as_text(paragraph["context"]),
+                        questions=tuple(
+                            _read_qa(qa, f"{place}.qas[{k}]") for k, qa in enumerate(qas)
+                        ),
                     )
-                except TypeError as error:
-                    raise refused(f"{place}.qas[{k}]: {error}") from error
-                questions.append(
-                    SquadQa(as_text(q.get("id")), as_text(q["question"]), golds, impossible)
                 )
-            header = (
-                as_text(paragraph.get("id")),
-                as_text(article.get("title")),
-                as_text(paragraph["context"]),
-            )
-            paragraphs.append(Paragraph(i, j, *header, tuple(questions)))
+    except TypeError as error:
+        raise InputError(f"{path} is not SQuAD or DRCD JSON ({error}); expected {SHAPE}") from error
     return paragraphs
 
 
+def _list_in(value: Any, name: str, place: str) -> list[Any]:
+    if not isinstance(value, dict) or not isinstance(value.get(name), list):
+        raise TypeError(f"{place} has no list called {name}")
+    return list(value[name])
+
+
+def _read_qa(qa: Any, place: str) -> SquadQa:
+    if not isinstance(qa, dict) or "question" not in qa:
+        raise TypeError(f"{place} has no question")
+    try:
+        golds = read_golds(qa.get("answers"))
+        impossible = truth_of(qa.get("is_impossible"))
+    except TypeError as error:
+        raise TypeError(f"{place}: {error}") from error
+    return SquadQa(as_text(qa.get("id")), as_text(qa["question"]), golds, impossible)
+
+
 def is_squad(path: Path) -> bool:
-    """Whether a JSON file begins as one of the family does; a file that is not whole JSON is for
-    `read_squad` to refuse."""
+    """Tell whether a JSON file begins as one of the family does; a file that is not whole JSON is
+    for `read_squad` to refuse."""
     try:
         content = load_json(path, halves=True)
     except InputError as error:
@@ -120,7 +126,8 @@ def is_squad(path: Path) -> bool:
 
 
 def read_golds(answers: Any) -> tuple[Answer, ...]:
-    """A list of dicts, a dict of lists, or one dict. Raises TypeError for anything else."""
+    """Read answers: a list of dicts, a dict of lists, or one dict. Raises TypeError for anything
+    else."""
     if answers is None:
         return ()
     if isinstance(answers, dict):
@@ -145,8 +152,8 @@ def read_golds(answers: Any) -> tuple[Answer, ...]:
 
 
 def as_text(value: Any) -> str:
-    """Text that can be written: a number as its digits, nothing as "", and half a surrogate pair as
-    U+FFFD (offsets stay)."""
+    """Make a text that can be written: a number as its digits, nothing as "", and half a surrogate
+    pair as U+FFFD (offsets stay)."""
     text = "" if value is None else str(value)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -157,7 +164,7 @@ BY_TEXT = "kept without offset, scored by text only"
 
 @dataclass(frozen=True)
 class Style:
-    """How to take the texts of a file."""
+    """A style says how to take the texts of a file."""
 
     language: str = "en"
     transcribed_passages: bool = False  # contexts are what a recogniser made of speech
@@ -178,20 +185,21 @@ class Originals:
     places: Mapping[tuple[str, int], Paragraph] = field(default_factory=dict)
     wording: Mapping[str, str] = field(default_factory=dict)
 
-    def of(self, paragraph: Paragraph) -> Paragraph | None:
-        """The original of a paragraph, through its own id, those of its questions, or its place in
-        the article."""
-        by_id = self.paragraphs.get(paragraph.id) if paragraph.id else None
-        through = (
-            self.by_question[q.id][0] for q in paragraph.questions if q.id in self.by_question
-        )
-        return by_id or next(through, None) or self.places.get((paragraph.title, paragraph.number))
+    def find(self, paragraph: Paragraph) -> Paragraph | None:
+        """Find the original of a paragraph, through its own id, those of its questions, or its
+        place in the article."""
+        if paragraph.id and paragraph.id in self.paragraphs:
+            return self.paragraphs[paragraph.id]
+        for question in paragraph.questions:
+            if question.id in self.by_question:
+                return self.by_question[question.id][0]
+        return self.places.get((paragraph.title, paragraph.number))
 
 
-def originals(
+def collect_originals(
     paragraphs: Iterable[Paragraph], wording: Mapping[str, str] | None = None
 ) -> Originals:
-    """wording: texts of further questions by id."""
+    """Collect the originals of paragraphs. wording: texts of further questions by id."""
     paragraphs = list(paragraphs)
     return Originals(
         {q.id: (p, q) for p in paragraphs for q in p.questions if q.id},
@@ -202,24 +210,24 @@ def originals(
 
 
 def question_texts(paragraphs: Iterable[Paragraph]) -> dict[str, str]:
-    """Id of a question -> its text."""
+    """Return the texts of questions by id."""
     return {q.id: q.text for p in paragraphs for q in p.questions if q.id and q.text.strip()}
 
 
-def records_of(
+def make_records(
     split: str,
     paragraphs: Sequence[Paragraph],
     style: Style,
     report: PrepareReport,
     originals: Originals | None = None,
 ) -> tuple[SplitRecords, dict[str, Paragraph]]:
-    """The records of a split, and by the id of its passage the paragraph that each was made from.
+    """Make the records of a split; return them, and by the id of its passage the paragraph that
+    each was made from.
 
     Set aside are empty passages and questions, questions whose every answer is empty or that have
-    none without being marked impossible, and repetitions; everything else is kept and what is odd
-    about it remarked. What a recogniser made nothing of is kept: it was asked, and nobody can
-    answer it.
-    Of a slice (`PrepareReport.first`) nothing is made of the paragraphs beyond it.
+    none without being marked impossible, and repetitions; everything else is kept and its oddities
+    are remarked. A question of which a recogniser made nothing is kept: it was asked, and nobody
+    can answer it. Of a slice (`PrepareReport.first`) nothing is made of the paragraphs beyond it.
     originals: their texts become `text`, and offsets then are those in them.
     """
     report.count(split, "passages", len(paragraphs))
@@ -245,11 +253,13 @@ def records_of(
         name = unique(
             paragraph.id or f"{paragraph.article}_{paragraph.number}", passages, "passages"
         )
-        original = originals.of(paragraph)
+        original = originals.find(paragraph)
         if originals.by_question and original is None:
             remark("passages without original", "kept with their transcript alone")
         transcribed = style.transcribed_passages
-        text = original.context if original else "" if transcribed else paragraph.context
+        text = "" if transcribed else paragraph.context
+        if original:
+            text = original.context
         transcript = paragraph.context if transcribed else ""
         passage = Passage(name, "", 0.0, text, "", style.language, transcript=transcript)
         if not passage.written.strip() and not transcribed:
@@ -270,15 +280,13 @@ def records_of(
             text = originals.wording.get(question.id, "" if transcribed else question.text)
             if transcribed and not transcript.strip():
                 remark("questions with an empty transcript", NO_TRANSCRIPT)
-            of_original = (
-                originals.by_question[question.id][1].golds
-                if question.id in originals.by_question
-                else ()
-            )
+            original_golds: tuple[Answer, ...] = ()
+            if question.id in originals.by_question:
+                original_golds = originals.by_question[question.id][1].golds
             answers = []
             for gold in () if question.impossible else question.golds:
                 if gold.text.strip():
-                    start, odd = _offset_in(passage, gold, style, of_original)
+                    start, odd = _find_offset(passage, gold, style, original_golds)
                     answers.append(Answer(gold.text, char_start=start))
                     if start is None:
                         remark(*odd)
@@ -287,25 +295,23 @@ def records_of(
             if question.impossible and question.golds:
                 remark("questions marked impossible that have answers", "taken as unanswerable")
             q = Question(
-                name,
-                passage.id,
-                "",
-                0.0,
-                text,
-                "",
-                style.language,
-                tuple(answers),
+                id=name,
+                passage=passage.id,
+                audio="",
+                seconds=0.0,
+                text=text,
+                speaker="",
+                language=style.language,
+                answers=tuple(answers),
                 transcript=transcript,
             )
             reason = ""
             if not q.written.strip() and not transcribed:
                 reason = "empty question"
             elif not answers and question.impossible is not True:
-                reason = (
-                    "every answer is empty"
-                    if question.golds
-                    else ("no answer, and not marked impossible")
-                )
+                reason = "no answer, and not marked impossible"
+                if question.golds:
+                    reason = "every answer is empty"
             elif q == questions.get(name):
                 reason = "the same question, word for word, with the same id"
             if reason:
@@ -313,30 +319,26 @@ def records_of(
             else:
                 name = unique(name, questions, "questions")
                 questions[name] = replace(q, id=name)
-    if empty := sum(not p.questions for p in paragraphs):
+    empty = sum(not p.questions for p in paragraphs)
+    if empty:
         report.remark(split, "passages without questions", "kept", empty)
     return SplitRecords(tuple(passages.values()), tuple(questions.values())), sources
 
 
-def _offset_in(
-    passage: Passage, gold: Answer, style: Style, of_original: Sequence[Answer]
+def _find_offset(
+    passage: Passage, gold: Answer, style: Style, original_golds: Sequence[Answer]
 ) -> tuple[int | None, tuple[str, str]]:
-    """Of an answer in what is written of the passage, or None; and what is odd then. of_original:
-    the answers in the original."""
+    """Find the offset of an answer in the written text of the passage, or None and a remark.
+    original_golds: the answers in the original."""
     start, odd = gold.char_start, ("answers whose offset does not match", BY_TEXT)
     if style.transcribed_passages and passage.text:
-        starts = (
-            g.char_start for g in of_original if g.text == gold.text and g.char_start is not None
-        )
-        start, odd = (
-            next(starts, None),
-            ("answers that are not word for word in the original", BY_TEXT),
-        )
+        starts = [g.char_start for g in original_golds if g.text == gold.text]
+        starts = [start for start in starts if start is not None]
+        start = starts[0] if starts else None
+        odd = ("answers that are not word for word in the original", BY_TEXT)
     elif not style.offsets:
-        start, odd = (
-            None,
-            ("answers with offsets of another text", "offsets ignored, scored by text only"),
-        )
+        start = None
+        odd = ("answers with offsets of another text", "offsets ignored, scored by text only")
     fits = start is not None and passage.written[start : start + len(gold.text)] == gold.text
     return (start if fits else None), odd
 
@@ -386,64 +388,62 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
     Raises InputError for a source without such a file, a damaged file, a language that is not its
     own, or word times that are none.
     """
-    # refuses one without rules
-    source, language = checked_source(o.source, LAYOUT), language_of(o.language)
+    source = resolve_source(o.source, LAYOUT)
+    language = language_of(o.language)  # refuses one without rules
     files: dict[str, Path] = {}
     for path in sorted(source.glob("*.json")) if source.is_dir() else [source]:
         if path.name.startswith(".") or (source.is_dir() and not is_squad(path)):
             continue
-        if (split := split_of(path)) in files:
+        split = split_of(path)
+        if split in files:
             raise InputError(
                 f"both {files[split]} and {path} look like {split}; give one of them, or rename one"
             )
         files[split] = path
     # of recordings; one for all splits where they have none
-    folders = {split: source / "audio" / split for split in files}
-    folders = {
-        split: folder if folder.is_dir() else source / "audio" for split, folder in folders.items()
-    }
+    folders: dict[str, Path] = {}
+    for split in files:
+        folder = source / "audio" / split
+        folders[split] = folder if folder.is_dir() else source / "audio"
     sounds: dict[str, dict[str, Path]] = {}  # split -> name without suffix -> recording
     if o.audio and source.is_dir():
         for split, folder in folders.items():
             sounds[split] = {}
             for path in audio_files(folder) if folder.is_dir() else ():
                 enter(sounds[split], path.stem, path)
-    counts = [PUBLISHED[path.name] for path in files.values() if path.name in PUBLISHED]
-    published = {
-        split: {"passages": passages, "questions": questions}
-        for split, passages, questions in counts
-    }
-    recorded = (
-        {"recordings": {s: len(sounds.get(s, {})) for s in files}} if any(sounds.values()) else {}
-    )
+    published: dict[str, dict[str, int]] = {}
+    for path in files.values():
+        if path.name in PUBLISHED:
+            split, passages, questions = PUBLISHED[path.name]
+            published[split] = {"passages": passages, "questions": questions}
+    options: dict[str, Any] = {"language": language}
+    if any(sounds.values()):
+        options["recordings"] = {split: len(sounds.get(split, {})) for split in files}
 
     def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
         attached: dict[str, tuple[SplitRecords, Attach]] = {}
         for split, path in files.items():
             paragraphs = read_squad(path)
             _check_language(path, paragraphs, language)
-            records, _ = records_of(split, paragraphs, Style(language), report)
+            records, _ = make_records(split, paragraphs, Style(language), report)
             takes = _takes(records, sounds.get(split, {}))
             if takes.passages:
-                records = _timed(split, records, takes, folders[split], report)
+                records = _add_words(split, records, takes, folders[split], report)
             attached[split] = records, takes.attach
         return attached
 
     about = ABOUT[corpus]
-    if not counts:  # somebody's own, who may say of it what others will have to
-        written = [load_json(path, halves=True) for path in files.values()]
-        licences = sorted(
-            {
-                str(values["licence"])
-                for values in written
-                if isinstance(values, dict) and values.get("licence")
-            }
-        )
-        about = {"title": f"JSON in the layout of {about['title'].split()[0]}"} | (
-            {"licence": ", ".join(licences)} if licences else {}
-        )
-    about, options = about | {"language": language}, {"language": language, **recorded}
-    return prepared_texts(corpus, o, files, read, LAYOUT, published, about, options)
+    if not published:  # somebody's own, who may state its licence
+        about = {"title": f"JSON in the layout of {about['title'].split()[0]}"}
+        licences: set[str] = set()
+        for path in files.values():
+            values = load_json(path, halves=True)
+            if isinstance(values, dict) and values.get("licence"):
+                licences.add(str(values["licence"]))
+        if licences:
+            about["licence"] = ", ".join(sorted(licences))
+    about = about | {"language": language}
+    return prepare_texts(corpus, o, files, read, LAYOUT, published, about, options)
 
 
 def prepare_drcd(o: Drcd) -> dict[str, Any]:
@@ -452,47 +452,48 @@ def prepare_drcd(o: Drcd) -> dict[str, Any]:
 
 
 def split_of(path: Path) -> str:
-    """train, dev or test by the name of a file, or else its name."""
-    splits = (split for split, pattern in SPLITS.items() if pattern.search(path.stem.lower()))
-    return next(splits, re.sub(r"[^\w.-]+", "-", path.stem))
+    """Guess train, dev or test by the name of a file, or else return its name."""
+    for split, pattern in SPLITS.items():
+        if pattern.search(path.stem.lower()):
+            return split
+    return re.sub(r"[^\w.-]+", "-", path.stem)
 
 
 def _check_language(path: Path, paragraphs: Sequence[Paragraph], language: str) -> None:
-    """Raises InputError for Chinese that would be taken for another language, or the reverse: its
+    """Raise InputError for Chinese that would be taken for another language, or the reverse: its
     rules would be wrong."""
-    texts = [
-        text for p in paragraphs[:ENOUGH] for text in (p.context, *(q.text for q in p.questions))
-    ]
-    chinese, letters = (
-        sum(len(pattern.findall(text)) for text in texts) for pattern in (CHINESE, LETTER)
-    )
+    texts: list[str] = []
+    for p in paragraphs[:ENOUGH]:
+        texts += [p.context, *(q.text for q in p.questions)]
+    chinese = sum(len(CHINESE.findall(text)) for text in texts)
+    letters = sum(len(LETTER.findall(text)) for text in texts)
     if language != "zh" and 2 * chinese > letters:
         raise InputError(
             f"{path} is mostly in Chinese characters, but the language is {language!r}; use "
-            "`speechssl prepare drcd`, "
-            "or give --language zh"
+            "`speechssl prepare drcd`, or give --language zh"
         )
     if language == "zh" and 10 * chinese < letters:
         raise InputError(
             f"{path} has hardly any Chinese characters, but the language is 'zh'; use `speechssl "
-            "prepare squad`, "
-            "or give --language en"
+            "prepare squad`, or give --language en"
         )
 
 
 def _takes(records: SplitRecords, sounds: Mapping[str, Path]) -> Takes:
-    """Of a passage its whole recording, or else its segments: from 0 where there is one of that
-    number, else from 1."""
+    """Find the recordings: of a passage the whole one, or else its segments, from 0 where there is
+    one of that number, else from 1."""
     segments: dict[str, dict[int, Path]] = {}
     for name, path in sounds.items():
-        if match := SEGMENT.fullmatch(name):
+        match = SEGMENT.fullmatch(name)
+        if match:
             segments.setdefault(match[1], {})[int(match[2])] = path
     passages = {}
-    for name in (p.id for p in records.passages):
-        if name in sounds:
-            passages[name] = Take((sounds[name],))
-        elif parts := segments.get(name):
-            passages[name] = take_of(parts, 0 if 0 in parts else 1)
+    for passage in records.passages:
+        if passage.id in sounds:
+            passages[passage.id] = Take((sounds[passage.id],))
+        elif passage.id in segments:
+            parts = segments[passage.id]
+            passages[passage.id] = make_take(parts, 0 if 0 in parts else 1)
     questions = {q.id: Take((sounds[q.id],)) for q in records.questions if q.id in sounds}
     return Takes(passages, questions)
 
@@ -500,29 +501,31 @@ def _takes(records: SplitRecords, sounds: Mapping[str, Path]) -> Takes:
 # ---- times of words, and of the answers that lie in them
 
 
-def _timed(
+def _add_words(
     split: str, records: SplitRecords, takes: Takes, folder: Path, report: PrepareReport
 ) -> SplitRecords:
-    """With the words of the passages that have them, and times of the answers that lie in such
+    """Add the words of the passages that have them, and times of the answers that lie in such
     words."""
-    words = {
-        p.id: read_words(path)
-        for p in records.passages
-        if (path := folder / f"{p.id}.words.json").is_file()
-    }
-    passages = {p.id: replace(p, words=words.get(p.id, ())) for p in records.passages}
-    questions = [
-        replace(q, answers=with_times(q.answers, passages[q.passage])) for q in records.questions
-    ]
-    whole = [q for q in questions if (take := takes.passages.get(q.passage)) and not take.missing]
-    if number := sum(answer.start is None for question in whole for answer in question.answers):
-        report.remark(split, "answers without times", "scored by text only", number)
+    passages: dict[str, Passage] = {}
+    for p in records.passages:
+        path = folder / f"{p.id}.words.json"
+        passages[p.id] = replace(p, words=read_words(path)) if path.is_file() else p
+    questions: list[Question] = []
+    untimed = 0  # answers in passages that have a whole recording
+    for q in records.questions:
+        answers = add_times(q.answers, passages[q.passage])
+        questions.append(replace(q, answers=answers))
+        take = takes.passages.get(q.passage)
+        if take and not take.missing:
+            untimed += sum(answer.start is None for answer in answers)
+    if untimed:
+        report.remark(split, "answers without times", "scored by text only", untimed)
     return SplitRecords(tuple(passages.values()), questions)
 
 
 def read_words(path: Path) -> tuple[Span, ...]:
-    """A list of [word, start, end], seconds, in the order of time. Raises InputError, naming the
-    file, for anything else."""
+    """Read a list of [word, start, end], seconds, in the order of time. Raises InputError, naming
+    the file, for anything else."""
     try:
         words = tuple(
             Span(str(text), float(start), float(end))
@@ -540,10 +543,10 @@ def read_words(path: Path) -> tuple[Span, ...]:
 
 
 def places(text: str, words: Sequence[Span]) -> list[tuple[int, int]] | None:
-    """Where each word stands in the text, [first, last) in characters; None where they are not the
-    words of this text.
+    """Find each word in the text, [first, last) in characters; None where they are not the words of
+    this text.
 
-    Case and what lies between words (punctuation, white space) do not count.
+    Case, and punctuation and white space between words do not count.
     """
     at, bounds = 0, []
     folded = _lower(text)
@@ -558,33 +561,32 @@ def places(text: str, words: Sequence[Span]) -> list[tuple[int, int]] | None:
 
 
 def _lower(text: str) -> str:
-    """Lower case, character by character, so that offsets stay: that of İ would be two."""
-    return (
-        text.lower()
-        if len(text.lower()) == len(text)
-        else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
-    )
+    """Return the text in lower case, character by character, so that offsets stay: that of İ would
+    be two."""
+    if len(text.lower()) == len(text):
+        return text.lower()
+    return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
 
-def touched(spoken: Sequence[tuple[int, int]], first: int, last: int) -> tuple[int, int] | None:
-    """The first and last of the words at `places` that have a character of [first, last); None
-    where none has."""
+def touched_words(
+    spoken: Sequence[tuple[int, int]], first: int, last: int
+) -> tuple[int, int] | None:
+    """Return the first and last of the words at `places` that have a character of [first, last);
+    None where none has."""
     inside = [i for i, (start, end) in enumerate(spoken) if start < last and end > first]
     return (inside[0], inside[-1]) if inside else None
 
 
-def with_times(answers: Sequence[Answer], passage: Passage) -> tuple[Answer, ...]:
-    """The answers, each with the time from its first to its last word where that is known."""
-    timed, spoken = [], places(passage.written, passage.words) or ()
+def add_times(answers: Sequence[Answer], passage: Passage) -> tuple[Answer, ...]:
+    """Give each answer the time from its first to its last word where that is known."""
+    spoken = places(passage.written, passage.words) or ()
+    timed = []
     for a in answers:
-        span = (
-            touched(spoken, a.char_start, a.char_start + len(a.text))
-            if a.char_start is not None
-            else None
-        )
-        timed.append(
-            replace(a, start=passage.words[span[0]].start, end=passage.words[span[1]].end)
-            if span
-            else a
-        )
+        span = None
+        if a.char_start is not None:
+            span = touched_words(spoken, a.char_start, a.char_start + len(a.text))
+        if span:
+            first, last = passage.words[span[0]], passage.words[span[1]]
+            a = replace(a, start=first.start, end=last.end)
+        timed.append(a)
     return tuple(timed)

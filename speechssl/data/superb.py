@@ -1,4 +1,4 @@
-"""The data of a SUPERB task, as a folder of manifests.
+"""Read the data of a SUPERB task, a folder of manifests.
 
 `train.jsonl`, `dev.jsonl` and `test.jsonl` hold one recording a line, such as
 `{"audio": "audio/7.flac", "speaker": "ann", "labels": {"keyword": "yes"}}`. What a task asks for
@@ -35,15 +35,15 @@ WITH_DEV = ("asv", "qbe")  # tasks whose dev.jsonl cannot be taken from train.js
 SPLITS_OF = {"qbe": (DOCUMENTS, "dev", "test")}  # task -> its manifests, where they are not SPLITS
 
 
-def counted(card: Mapping[str, Any]) -> str:
-    """ "18 train, 2 dev, 4 test": the sizes in a card, which has them by name."""
+def format_sizes(card: Mapping[str, Any]) -> str:
+    """Format the sizes in a card, which has them by name: "18 train, 2 dev, 4 test"."""
     counts = sorted(card["sizes"].items(), key=lambda size: [*SPLITS, size[0]].index(size[0]))
     return ", ".join(f"{number:,} {split}" for split, number in counts)
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A piece of a command that fills a slot (SF)."""
+    """A slot is filled by a piece of a command (SF)."""
 
     type: str  # "city"
     value: str  # "new york": words of the utterance's text, where it follows the slots before
@@ -51,7 +51,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Turn:
-    """A stretch of time in which somebody speaks (SD). Turns may overlap."""
+    """A turn is a stretch of time in which somebody speaks (SD). Turns may overlap."""
 
     speaker: str
     start: float  # seconds
@@ -60,8 +60,8 @@ class Turn:
 
 @dataclass(frozen=True)
 class Utterance:
-    """One recording; a line of a manifest. Fields that a task does not ask for are left out of the
-    line."""
+    """An utterance is one recording; a line of a manifest. Fields that a task does not ask for are
+    left out of the line."""
 
     id: str
     audio: str  # path below the folder
@@ -79,8 +79,8 @@ class Utterance:
 
 @dataclass(frozen=True)
 class Trial:
-    """Two recordings of a split, and whether one person speaks in both (ASV): `{"first": id,
-    "second": id, "same": true}`."""
+    """A trial is two recordings of a split, and whether one person speaks in both (ASV): `{"first":
+    id, "second": id, "same": true}`."""
 
     first: str
     second: str
@@ -89,7 +89,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class UtteranceSet:
-    """A task's data in memory."""
+    """The data of a task in memory."""
 
     root: Path
     task: str
@@ -108,13 +108,13 @@ class LabelledSet(UtteranceSet):
 
 
 def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
-    """Read and check the manifests. task: what the folder is to be; a folder without a card is what
-    is asked for.
+    """Read and check the manifests. task: the task that the folder is to be of; one without a card
+    is taken for it.
 
     Without `dev.jsonl` a tenth of `train.jsonl` is dev, with a note on stderr: every tenth of those
-    with the same labels; of few, the last that is not the only one.
-    Raises InputError (one sentence, naming file and line) for a missing manifest, a set of another
-    task, a line that is not an utterance, an id that occurs twice, or a missing recording.
+    with the same labels; of few, the last that is not the only one. Raises InputError (one
+    sentence, naming file and line) for a missing manifest, a set of another task, a line that is
+    not an utterance, an id that occurs twice, or a missing recording.
     """
     root, card = Path(root), Path(root) / "card.json"
     if card.is_file():
@@ -142,7 +142,8 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
     for split, path in manifests.items():
         utterances = []
         for number, values in read_lines(path):
-            utterance = _utterance(root, values, place := f"{path}:{number}")
+            place = f"{path}:{number}"
+            utterance = _utterance(root, values, place)
             if utterance.id in seen:
                 raise InputError(
                     f"{place}: the id {utterance.id} is also that of "
@@ -152,12 +153,8 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
             utterances.append(utterance)
         splits[split] = tuple(utterances)
     if without_dev:
-        train, groups = splits["train"], dict[tuple[tuple[str, str], ...], list[str]]()
-        for u in train:
-            groups.setdefault(tuple(sorted(u.labels.items())), []).append(u.id)
-        dev = {i for ids in groups.values() for i in ids[9::10]} or {
-            ids[-1] for ids in groups.values() if len(ids) > 1
-        }
+        train = splits["train"]
+        dev = _choose_dev(train)
         tqdm.write(
             f"{root} has no dev.jsonl; {len(dev)} of the {len(train)} recordings of "
             "train.jsonl are it",
@@ -168,9 +165,19 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
     for split, of_split in splits.items():
         if not of_split:
             raise InputError(f"{root / split}.jsonl has no utterance; prepare the set with some")
-    return UtteranceSet(
-        root, name, splits, hash_files([*manifests.values(), *sorted(root.glob("*.trials.jsonl"))])
-    )
+    files = [*manifests.values(), *sorted(root.glob("*.trials.jsonl"))]
+    return UtteranceSet(root, name, splits, hash_files(files))
+
+
+def _choose_dev(train: Sequence[Utterance]) -> set[str]:
+    """Choose the ids of a tenth of the utterances, alike in labels."""
+    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for u in train:
+        groups.setdefault(tuple(sorted(u.labels.items())), []).append(u.id)
+    dev: set[str] = set()
+    for ids in groups.values():
+        dev.update(ids[9::10])
+    return dev or {ids[-1] for ids in groups.values() if len(ids) > 1}
 
 
 def load_labelled(root: Path | str, task: str | None = None) -> LabelledSet:
@@ -188,29 +195,30 @@ def load_labelled(root: Path | str, task: str | None = None) -> LabelledSet:
     # both sorted: JSON keeps them so, and a head that is read again has its slots in the order of
     # its card
     classes = {slot: tuple(sorted(names)) for slot, names in sorted(labels.items())}
-    for place, u in (
-        (f"{data.root / s}.jsonl, utterance {u.id},", u)
-        for s, utterances in data.splits.items()
-        for u in utterances
-    ):
-        if not u.labels:
-            raise InputError(f"{place} has no label; give every line at least one")
-        if set(u.labels) != set(classes):
-            raise InputError(
-                f"{place} has labels for {', '.join(u.labels)}; give every line "
-                f"labels for {', '.join(classes)}"
-            )
-        for slot, label in u.labels.items():
-            if label not in classes[slot]:
-                raise InputError(
-                    f"{place} has the {slot} {label!r}, which no training utterance has; correct "
-                    "it or add some to train"
-                )
+    for split, utterances in data.splits.items():
+        for u in utterances:
+            _check_labels(u, classes, f"{data.root / split}.jsonl, utterance {u.id},")
     return LabelledSet(data.root, data.task, data.splits, data.hash, classes)
 
 
+def _check_labels(u: Utterance, classes: Mapping[str, tuple[str, ...]], place: str) -> None:
+    if not u.labels:
+        raise InputError(f"{place} has no label; give every line at least one")
+    if set(u.labels) != set(classes):
+        raise InputError(
+            f"{place} has labels for {', '.join(u.labels)}; give every line "
+            f"labels for {', '.join(classes)}"
+        )
+    for slot, label in u.labels.items():
+        if label not in classes[slot]:
+            raise InputError(
+                f"{place} has the {slot} {label!r}, which no training utterance has; correct "
+                "it or add some to train"
+            )
+
+
 def load_trials(data: UtteranceSet, split: str) -> tuple[Trial, ...]:
-    """The trials of a split. Raises InputError for a missing or damaged file, or a trial of an
+    """Read the trials of a split. Raises InputError for a missing or damaged file, or a trial of an
     unknown recording."""
     path, ids = data.root / f"{split}.trials.jsonl", {u.id for u in data.splits[split]}
     trials = []
@@ -220,7 +228,8 @@ def load_trials(data: UtteranceSet, split: str) -> tuple[Trial, ...]:
                 f'{path}:{number} is not a trial ({{"first": id, "second": id, '
                 f'"same": true}}); correct the line'
             )
-        if unknown := [values[key] for key in ("first", "second") if values[key] not in ids]:
+        unknown = [values[key] for key in ("first", "second") if values[key] not in ids]
+        if unknown:
             raise InputError(
                 f"{path}:{number} names {unknown[0]!r}, which is not in "
                 f"{split}.jsonl; correct the id"
@@ -232,7 +241,7 @@ def load_trials(data: UtteranceSet, split: str) -> tuple[Trial, ...]:
 
 
 def to_record(utterance: Utterance) -> dict[str, Any]:
-    """The line of a manifest: what `load_set` reads, without empty fields."""
+    """Make the line of a manifest, which `load_set` reads, without empty fields."""
     return {
         name: value
         for name, value in asdict(utterance).items()
@@ -241,9 +250,10 @@ def to_record(utterance: Utterance) -> dict[str, Any]:
 
 
 def _utterance(root: Path, values: dict[str, Any], place: str) -> Utterance:
-    """The utterance of a line. Raises InputError, saying what is wrong with it."""
+    """Make the utterance of a line. Raises InputError, saying what is wrong with it."""
     field_names = [f.name for f in fields(Utterance)]
-    if unknown := sorted(set(values) - set(field_names)):
+    unknown = sorted(set(values) - set(field_names))
+    if unknown:
         raise InputError(
             f"{place} has the unknown field {unknown[0]!r}; the fields are {', '.join(field_names)}"
         )
@@ -270,22 +280,19 @@ def _utterance(root: Path, values: dict[str, Any], place: str) -> Utterance:
                         f"{' and '.join(parts)}"
                     )
             values[name] = tuple(kind(**part) for part in values.get(name, ()))
-        values["seconds"] = (
-            values["seconds"] if "seconds" in values else duration(root / values["audio"])
-        )
-        u = Utterance(
-            **values | {name: tuple(values.get(name, ())) for name in ("sources", "matches")}
-        )
+        if "seconds" not in values:
+            values["seconds"] = duration(root / values["audio"])
+        for name in ("sources", "matches"):
+            values[name] = tuple(values.get(name, ()))
+        u = Utterance(**values)
         for name in ("id", "audio", "speaker", "text", "phones"):
             if not isinstance(getattr(u, name), str):
                 raise TypeError(f"{name} is {getattr(u, name)!r}, which is not text")
         if not u.id or not isinstance(u.labels, dict):
             raise ValueError("it needs an id, and labels by slot")
-        texts = [
-            *u.labels.values(),
-            *u.matches,
-            *(text for slot in u.slots for text in (slot.type, slot.value)),
-        ]
+        texts = [*u.labels.values(), *u.matches]
+        for slot in u.slots:
+            texts += [slot.type, slot.value]
         if not all(isinstance(text, str) for text in texts):
             raise TypeError("a label is not text")
         if not math.isfinite(u.seconds) or u.seconds <= 0:
@@ -305,8 +312,8 @@ def _utterance(root: Path, values: dict[str, Any], place: str) -> Utterance:
 
 
 def speakers_of(utterance: Utterance) -> tuple[str, ...]:
-    """Who speaks in a recording: one, all of a conversation or a mixture, or () where that is not
-    known.
+    """List who speaks in a recording: one, all of a conversation or a mixture, or () where that is
+    not known.
 
     A second of silence (Speech Commands) counts as a voice of its own.
     """
@@ -318,7 +325,7 @@ def speakers_of(utterance: Utterance) -> tuple[str, ...]:
 
 
 def unknown_speakers(data: UtteranceSet, utterances: Sequence[Utterance]) -> list[tuple[str, ...]]:
-    """Who speaks in every recording; () where that is not known, or training knew one of the
+    """List who speaks in every recording; () where that is not known, or training knew one of the
     voices."""
     training_voices = {voice for u in data.splits.get("train", ()) for voice in speakers_of(u)}
     speakers = [speakers_of(u) for u in utterances]
@@ -328,8 +335,8 @@ def unknown_speakers(data: UtteranceSet, utterances: Sequence[Utterance]) -> lis
 def recording_units(
     data: UtteranceSet, utterances: Sequence[Utterance], name: str = RECORDING
 ) -> BootstrapUnits:
-    """What is drawn of recordings, each of which is its own next larger unit. name: what such an
-    item is called.
+    """Return the units that a bootstrap draws of recordings, each of which is its own next larger
+    unit. name: of such an item.
 
     A conversation or a mixture belongs to all its voices.
     """

@@ -1,4 +1,4 @@
-"""The published sets of SUPERB's tasks, read from their own folders.
+"""Prepare the published sets of SUPERB's tasks, read from their own folders.
 
 Layouts, counts and their sources, and what differs from s3prl, are in data/NAME/README.md.
 Recordings stay where they are: manifests have their absolute paths, and no audio is copied but what
@@ -33,7 +33,7 @@ from speechssl.data.superb import (
     Trial,
     Turn,
     Utterance,
-    counted,
+    format_sizes,
     to_record,
 )
 from speechssl.errors import InputError
@@ -55,7 +55,7 @@ Cards = dict[str, dict[str, Any]]  # folder below OUT -> its card
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be prepared, from where, to where."""
+    """An order says what is to be prepared, from where, to where."""
 
     corpus: str  # the name of its verb
     o: SuperbSet
@@ -69,7 +69,8 @@ class Order:
         return self.o.source.resolve()
 
     def find(self, *names: str) -> Path:
-        """The first of these below the source that exists. Raises InputError where none does."""
+        """Find the first of these names below the source that exists. Raises InputError where none
+        does."""
         for name in names:
             if (self.source / name).exists():
                 return self.source / name
@@ -78,7 +79,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A task's data, read but not written."""
+    """The data of a task, read but not written."""
 
     task: str
     splits: Mapping[str, Sequence[Utterance]]  # manifest -> its lines
@@ -92,7 +93,7 @@ Read = Callable[[Order], Mapping[str, Prepared]]
 def prepare(order: Order, read: Read) -> Cards:
     """Read the set and write its manifests, unless they are there, and return the cards.
 
-    read: gives what belongs into every folder of the order. Raises InputError for a wrong folder, a
+    read: reads the data of every folder of the order. Raises InputError for a wrong folder, a
     damaged file, counts that are not the published ones (unless `any_count`), and, before anything
     is read, where `out` holds something else.
     """
@@ -106,10 +107,10 @@ def prepare(order: Order, read: Read) -> Cards:
     }
     settings = {folder: shared | dict(order.settings.get(folder, {})) for folder in order.folders}
     with ExitStack() as stack:
-        steps = {
-            f: stack.enter_context(stage(order.o.out / f, settings[f], record=CORPUS_RECORD))
-            for f in order.folders
-        }
+        steps = {}
+        for folder in order.folders:
+            place = stage(order.o.out / folder, settings[folder], record=CORPUS_RECORD)
+            steps[folder] = stack.enter_context(place)
         sets = {} if all(step.done for step in steps.values()) else read(order)
         for prepared in sets.values():
             for split, utterances in prepared.splits.items():
@@ -141,14 +142,14 @@ def prepare(order: Order, read: Read) -> Cards:
             }
             step.finish(settings[folder] | facts)
         for folder, step in steps.items():
-            print(f"{order.o.out / folder}: {counted(step.card)} recordings")
+            print(f"{order.o.out / folder}: {format_sizes(step.card)} recordings")
         return {folder: step.card for folder, step in steps.items()}
 
 
 def published(
     corpus: str, folders: Sequence[str], layout: str
 ) -> Callable[[Read], Callable[[SuperbSet], Cards]]:
-    """Makes of a function that reads a set one that prepares it and returns the cards of its
+    """Decorate a function that reads a set: the result prepares it and returns the cards of its
     folders. Raises as `prepare` does."""
 
     def decorate(read: Read) -> Callable[[SuperbSet], Cards]:
@@ -162,14 +163,17 @@ def published(
     return decorate
 
 
-def measured(utterances: Iterable[Utterance], what: str) -> tuple[list[Utterance], list[str]]:
-    """Utterances whose `audio` is absolute with their seconds, and the recordings (and `sources`)
-    that do not exist.
+def measure_utterances(
+    utterances: Iterable[Utterance], what: str
+) -> tuple[list[Utterance], list[str]]:
+    """Measure utterances whose `audio` is absolute: return them with their seconds, and the
+    recordings (and `sources`) that do not exist.
 
     what: for the progress bar. A recording that is damaged raises InputError.
     """
 
-    def seconds_of(utterance: Utterance) -> float | str:
+    def measure(utterance: Utterance) -> float | str:
+        """Return the seconds, or the path that does not exist."""
         for path in (utterance.audio, *utterance.sources):
             if not Path(path).is_file():
                 return path
@@ -182,17 +186,23 @@ def measured(utterances: Iterable[Utterance], what: str) -> tuple[list[Utterance
 
     utterances = list(utterances)
     with ThreadPoolExecutor(THREADS) as pool:
-        lengths = pool.map(seconds_of, utterances)
-        shown = tqdm(
-            lengths, f"measuring {what}", len(utterances), unit="file", mininterval=1, leave=False
+        bar = tqdm(
+            pool.map(measure, utterances),
+            f"measuring {what}",
+            len(utterances),
+            unit="file",
+            mininterval=1,
+            leave=False,
         )
-        pairs = list(zip(utterances, shown, strict=True))
-    with_seconds = [
-        replace(utterance, seconds=length)
-        for utterance, length in pairs
-        if isinstance(length, float)
-    ]
-    return with_seconds, [length for _, length in pairs if isinstance(length, str)]
+        results = list(bar)
+    with_seconds: list[Utterance] = []
+    missing: list[str] = []
+    for utterance, result in zip(utterances, results, strict=True):
+        if isinstance(result, str):
+            missing.append(result)
+        else:
+            with_seconds.append(replace(utterance, seconds=result))
+    return with_seconds, missing
 
 
 def check_counts(
@@ -201,8 +211,7 @@ def check_counts(
     expected: Mapping[str, int],
     missing: Sequence[str] = (),
 ) -> None:
-    """Compare what was found with what is published. missing: recordings that should have been
-    there.
+    """Compare the counts with the published ones. missing: recordings that should have been there.
 
     Raises InputError where a number differs; with `any_count` that is a warning on stderr.
     """
@@ -226,40 +235,35 @@ def sizes(splits: Mapping[str, Sequence[Any]]) -> dict[str, int]:
     return {split: len(utterances) for split, utterances in splits.items()}
 
 
-def by_split(pairs: Iterable[tuple[str, Utterance]]) -> dict[str, list[Utterance]]:
-    """Utterances sorted into SPLITS, all of which are there."""
+def group_by_split(pairs: Iterable[tuple[str, Utterance]]) -> dict[str, list[Utterance]]:
+    """Sort utterances into SPLITS, all of which are there."""
     sorted_in: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
     for split, utterance in pairs:
         sorted_in[split].append(utterance)
     return sorted_in
 
 
-def gathered(
+def gather_utterances(
     order: Order,
     utterances: Mapping[str, Iterable[Utterance]],
     expected: Mapping[str, int],
     others: Mapping[str, int] | None = None,
 ) -> dict[str, list[Utterance]]:
-    """`measured` and `check_counts` for every split. others: what was counted besides the
-    utterances of each split."""
-    results = {
-        split: measured(of_split, f"{order.corpus} {split}")
-        for split, of_split in utterances.items()
-    }
-    splits = {split: of_split for split, (of_split, _) in results.items()}
-    check_counts(
-        order,
-        sizes(splits) | dict(others or {}),
-        expected,
-        [path for _, missing in results.values() for path in missing],
-    )
+    """Measure the utterances of every split and check their counts. others: further things that
+    were counted."""
+    splits: dict[str, list[Utterance]] = {}
+    missing: list[str] = []
+    for split, of_split in utterances.items():
+        splits[split], lost = measure_utterances(of_split, f"{order.corpus} {split}")
+        missing += lost
+    check_counts(order, sizes(splits) | dict(others or {}), expected, missing)
     return splits
 
 
 def read_fields(
     path: Path, least: int, separator: str | None = None
 ) -> Iterator[tuple[str, list[str]]]:
-    """(place, fields) of every line that is not empty. separator: None is white space; least:
+    """Yield (place, fields) of every line that is not empty. separator: None is white space; least:
     fields a line must have.
 
     Raises InputError for a file that cannot be read or a line with fewer fields.
@@ -277,7 +281,7 @@ def read_fields(
 
 
 def number_of(text: str, place: str) -> float:
-    """Raises InputError for what is not a number."""
+    """Parse a number. Raises InputError for a text that is none."""
     try:
         return float(text)
     except ValueError:
@@ -285,11 +289,12 @@ def number_of(text: str, place: str) -> float:
 
 
 def wavs(folder: Path) -> list[Path]:
-    """The WAV files of a folder in order, without what macOS leaves behind (`._x.wav`)."""
+    """List the WAV files of a folder in order, without those that macOS leaves behind
+    (`._x.wav`)."""
     return sorted(path for path in folder.glob("*.wav") if not path.name.startswith("."))
 
 
-# ---- what is said, what is meant, and in which mood: PR, ASR, KS, QbE; IC, SF; ER
+# ---- content, meaning and mood: PR, ASR, KS, QbE; IC, SF; ER
 
 LIBRISPEECH = "give the folder LibriSpeech, which holds train-clean-100, dev-clean, test-clean"
 LIBRISPEECH_COUNTS = {"train": 28_539, "dev": 2_703, "test": 2_620}
@@ -316,30 +321,28 @@ def prepare_librispeech(o: LibriSpeech) -> Cards:
         for split, name in folders.items():
             # lines of all SPEAKER-CHAPTER.trans.txt, in order: "84-121123-0000 GO DO YOU HEAR"
             for path in sorted(order.find(name).glob("*/*/[!.]*.trans.txt")):
+                speaker = path.parent.parent.name
                 for _, (name, *words) in read_fields(path, 2):
-                    audio, speaker = str(path.parent / f"{name}.flac"), path.parent.parent.name
-                    utterances[split].append(
-                        Utterance(name, audio, 0.0, speaker, text=" ".join(words))
-                    )
-        splits = gathered(order, utterances, LIBRISPEECH_COUNTS)
+                    audio, text = str(path.parent / f"{name}.flac"), " ".join(words)
+                    utterances[split].append(Utterance(name, audio, 0.0, speaker, text=text))
+        splits = gather_utterances(order, utterances, LIBRISPEECH_COUNTS)
         sets = {"asr": Prepared("asr", splits)}
         if "pr" in order.folders:
-            sets["pr"] = Prepared(
-                "pr",
-                {split: _in_phones(of_split, pronunciations) for split, of_split in splits.items()},
-            )
+            phones = {s: _pronounce(of_split, pronunciations) for s, of_split in splits.items()}
+            sets["pr"] = Prepared("pr", phones)
         return sets
 
     return prepare(Order("librispeech", o, o.tasks, LIBRISPEECH, settings), read)
 
 
 def read_lexicons(paths: Sequence[Path]) -> dict[str, str]:
-    """Word -> phones separated by spaces: its first pronunciation. Raises InputError for a phone
-    that is not one of PHONES."""
+    """Read the first pronunciation of every word, phones separated by spaces. Raises InputError for
+    a phone that is not one of PHONES."""
     pronunciations: dict[str, str] = {}
     for path in paths:
         for place, (word, *phones) in read_fields(path, 2):
-            if strange := [phone for phone in phones if phone not in PHONES]:
+            strange = [phone for phone in phones if phone not in PHONES]
+            if strange:
                 raise InputError(
                     f"{place} has the phone {strange[0]!r}; give a lexicon of "
                     "ARPAbet with stress (AA0, AA1, AA2)"
@@ -348,10 +351,10 @@ def read_lexicons(paths: Sequence[Path]) -> dict[str, str]:
     return pronunciations
 
 
-def _in_phones(
+def _pronounce(
     utterances: Sequence[Utterance], pronunciations: Mapping[str, str]
 ) -> list[Utterance]:
-    """Phones in place of the text."""
+    """Put phones in the place of the text."""
     unknown = {
         word: u.id for u in utterances for word in u.text.split() if word not in pronunciations
     }
@@ -370,11 +373,9 @@ def _in_phones(
 
 KEYWORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
 UNKNOWN = "_unknown_"
-TRAINING, TEST, NOISE = (
-    "speech_commands_v0.01",
-    "speech_commands_test_set_v0.01",
-    "_background_noise_",
-)
+TRAINING = "speech_commands_v0.01"
+TEST = "speech_commands_test_set_v0.01"
+NOISE = "_background_noise_"
 COMMANDS = (
     f"give the folder that holds {TRAINING} and {TEST}, each unpacked into a folder of its name"
 )
@@ -383,47 +384,42 @@ DEV_EVERY = 10  # seconds of background
 
 
 def split_of(name: str) -> str:
-    """train, dev or test, by the speaker in the name of a file ("0a7c2a8d_nohash_0.wav"), as the
-    paper's code and s3prl have it."""
-    digest, buckets = (
-        int(hashlib.sha1(re.sub(r"_nohash_.*$", "", name).encode()).hexdigest(), 16),
-        2**27 - 1,
-    )
+    """Choose train, dev or test by the speaker in the name of a file ("0a7c2a8d_nohash_0.wav"), as
+    the paper's code and s3prl have it."""
+    speaker = re.sub(r"_nohash_.*$", "", name)
+    digest = int(hashlib.sha1(speaker.encode()).hexdigest(), 16)
+    buckets = 2**27 - 1
     percent = digest % (buckets + 1) * (100.0 / buckets)
     return "dev" if percent < 10 else "test" if percent < 20 else "train"
 
 
 @published("speech-commands", ["ks"], COMMANDS)
 def prepare_speech_commands(order: Order) -> dict[str, Prepared]:
-    """ks, with seconds of the background noise as silence in its audio/ (Speech Commands v1:
+    """Read ks, with seconds of the background noise as silence in its audio/ (Speech Commands v1:
     Warden, arXiv 1804.03209)."""
     root, tests = order.find(TRAINING), order.find(TEST)
     pairs: list[tuple[str, Utterance]] = []
 
-    def take(split: str, path: Path, name: str, keyword: str) -> None:
-        speaker = (
-            path.stem.split("_nohash_")[0] if "_nohash_" in path.stem and keyword != SILENCE else ""
-        )
+    def add(split: str, path: Path, name: str, keyword: str) -> None:
+        speaker, mark, _ = path.stem.partition("_nohash_")
+        if not mark or keyword == SILENCE:
+            speaker = ""
         pairs.append((split, Utterance(name, str(path), 0.0, speaker, {"keyword": keyword})))
 
-    for folder in sorted(
-        path for path in root.iterdir() if path.is_dir() and path.name[0] not in "._"
-    ):
+    for folder in sorted(root.iterdir()):
+        if not folder.is_dir() or folder.name[0] in "._":
+            continue
+        keyword = folder.name if folder.name in KEYWORDS else UNKNOWN
         for path in wavs(folder):
-            if (split := split_of(path.name)) != "test":
-                take(
-                    split,
-                    path,
-                    f"{folder.name}/{path.stem}",
-                    folder.name if folder.name in KEYWORDS else UNKNOWN,
-                )
+            split = split_of(path.name)
+            if split != "test":
+                add(split, path, f"{folder.name}/{path.stem}", keyword)
     for keyword in (*KEYWORDS, UNKNOWN, SILENCE):
         for path in wavs(tests / keyword):
-            take("test", path, f"test/{keyword}/{path.stem}", keyword)
+            add("test", path, f"test/{keyword}/{path.stem}", keyword)
     background = wavs(order.find(f"{TRAINING}/{NOISE}"))
-    splits = gathered(
-        order, by_split(pairs), COMMANDS_COUNTS, {("background recordings"): len(background)}
-    )
+    others = {"background recordings": len(background)}
+    splits = gather_utterances(order, group_by_split(pairs), COMMANDS_COUNTS, others)
     # (16,000,): every whole second that is not digital silence, which no encoder is given
     seconds: dict[str, np.ndarray] = {}
     for path in background:
@@ -474,12 +470,12 @@ def prepare_fsdd(o: Fsdd) -> Cards:
             f"{source} has no recordings like 7_jackson_32.wav; give the folder of "
             "the Free Spoken Digit Dataset"
         )
-    indices = {path: int(path.stem.rpartition("_")[2]) for path in paths}
-    where = {
-        path: "test" if index < 5 else "dev" if index < 10 else "train"
-        for path, index in indices.items()
-    }
-    if empty := [split for split in SPLITS if split not in where.values()]:
+    where: dict[Path, str] = {}
+    for path in paths:
+        index = int(path.stem.rpartition("_")[2])
+        where[path] = "test" if index < 5 else "dev" if index < 10 else "train"
+    empty = [split for split in SPLITS if split not in where.values()]
+    if empty:
         raise InputError(
             f"{folder} has no recordings for {empty[0]} (test: 0 to 4, dev: 5 to 9, train: the "
             "rest); give the whole dataset"
@@ -493,18 +489,23 @@ def prepare_fsdd(o: Fsdd) -> Cards:
 
 
 def _write_fsdd(out: Path, where: Mapping[Path, str], made_from: Mapping[str, Any]) -> None:
-    """where: recording -> its split."""
+    """Resample the recordings and write the manifests. where: recording -> its split."""
     # all, before one is written
     recordings = {path: read_audio(path) for path in tqdm(where, "resampling FSDD", unit="file")}
     splits: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
     for path, samples in recordings.items():
-        (digit, speaker, _), target = path.stem.split("_"), out / "audio" / f"{path.stem}.flac"
+        digit, speaker, _ = path.stem.split("_")
+        target = out / "audio" / f"{path.stem}.flac"
         if not target.is_file():
             write_flac(target, samples)
-        seconds, text = len(samples) / SAMPLE_RATE, DIGITS[int(digit)]
-        splits[where[path]].append(
-            Utterance(path.stem, f"../audio/{target.name}", seconds, speaker, {}, text)
+        utterance = Utterance(
+            id=path.stem,
+            audio=f"../audio/{target.name}",
+            seconds=len(samples) / SAMPLE_RATE,
+            speaker=speaker,
+            text=DIGITS[int(digit)],
         )
+        splits[where[path]].append(utterance)
     for task, labels in LABELS.items():
         manifests = {split: out / task / f"{split}.jsonl" for split in SPLITS}
         for split, path in manifests.items():
@@ -522,8 +523,8 @@ QUESST_COUNTS = {DOCUMENTS: 2_438, "dev": 138, "test": 138}
 
 @published("quesst14", ["qbe"], QUESST)
 def prepare_quesst14(order: Order) -> dict[str, Prepared]:
-    """qbe: the English part of QUESST 2014 (Anguera et al., MediaEval 2014). InputError for queries
-    that no document holds."""
+    """Read qbe: the English part of QUESST 2014 (Anguera et al., MediaEval 2014). Raises InputError
+    for queries that no document holds."""
     lists = {DOCUMENTS: "utterances", "dev": "dev", "test": "eval"}
     utterances: dict[str, list[Utterance]] = {split: [] for split in lists}
     for split, name in lists.items():
@@ -535,25 +536,22 @@ def prepare_quesst14(order: Order) -> dict[str, Prepared]:
             if language == ENGLISH:
                 audio = order.source / path.partition("/")[2]
                 utterances[split].append(Utterance(audio.stem, str(audio), 0.0))
-    splits = gathered(order, utterances, QUESST_COUNTS)
+    splits = gather_utterances(order, utterances, QUESST_COUNTS)
     document_ids = {u.id for u in splits[DOCUMENTS]}
     for split in ("dev", "test"):  # the queries, with the documents that hold them
         name = lists[split]
         truth = order.find(f"scoring/groundtruth_quesst14_{name}/quesst14_{name}.rttm")
-        matches: dict[str, set[str]] = {query.id: set() for query in splits[split]}
+        matches: dict[str, set[str]] = {u.id: set() for u in splits[split]}
         for _, fields in read_fields(truth, 1):
-            if (
-                fields[0] == "LEXEME"
-                and len(fields) > 5
-                and fields[5] in matches
-                and fields[1] in document_ids
-            ):
-                matches[fields[5]].add(fields[1])  # LEXEME document channel start duration query
+            # LEXEME document channel start duration query
+            if fields[0] != "LEXEME" or len(fields) <= 5:
+                continue
+            document, query = fields[1], fields[5]
+            if query in matches and document in document_ids:
+                matches[query].add(document)
         if not any(matches.values()):
             raise InputError(f"{truth} has no query with documents that contain it; {order.layout}")
-        splits[split] = [
-            replace(query, matches=tuple(sorted(matches[query.id]))) for query in splits[split]
-        ]
+        splits[split] = [replace(u, matches=tuple(sorted(matches[u.id]))) for u in splits[split]]
     return {"qbe": Prepared("qbe", splits)}
 
 
@@ -574,23 +572,20 @@ INTENT = ("action", "object", "location")
 
 @published("fluent-speech-commands", ["ic"], FLUENT)
 def prepare_fluent_speech_commands(order: Order) -> dict[str, Prepared]:
-    """ic (Lugosch et al., arXiv 1904.03670)."""
+    """Read ic (Lugosch et al., arXiv 1904.03670)."""
     utterances: dict[str, list[Utterance]] = {split: [] for split in TABLES}
     for split, name in TABLES.items():
         table = order.find(f"data/{name}")
         for number, row in enumerate(read_csv(table), 2):
-            if lacking := [
-                column
-                for column in ("path", "speakerId", "transcription", *INTENT)
-                if column not in row
-            ]:
-                raise InputError(f"{table}:{number} has no {lacking[0]}; unpack the corpus again")
-            path, labels = order.source / row["path"], {slot: row[slot] for slot in INTENT}
-            utterances[split].append(
-                Utterance(path.stem, str(path), 0.0, row["speakerId"], labels, row["transcription"])
-            )
+            for column in ("path", "speakerId", "transcription", *INTENT):
+                if column not in row:
+                    raise InputError(f"{table}:{number} has no {column}; unpack the corpus again")
+            path = order.source / row["path"]
+            speaker, text = row["speakerId"], row["transcription"]
+            labels = {slot: row[slot] for slot in INTENT}
+            utterances[split].append(Utterance(path.stem, str(path), 0.0, speaker, labels, text))
     classes = {f"{slot}s": len({u.labels[slot] for u in utterances["train"]}) for slot in INTENT}
-    return {"ic": Prepared("ic", gathered(order, utterances, FLUENT_COUNTS, classes))}
+    return {"ic": Prepared("ic", gather_utterances(order, utterances, FLUENT_COUNTS, classes))}
 
 
 SNIPS_VOICES = {
@@ -607,8 +602,8 @@ SNIPS = f"give the folder SNIPS, which holds train, valid, test and {SNIPS_TEXTS
 def parse_slots(
     place: str, words: Sequence[str], tags: Sequence[str]
 ) -> tuple[str, tuple[Slot, ...]]:
-    """Text and slots. words, tags: of equal number, without the marks of beginning and end. place:
-    for the message."""
+    """Parse the text and the slots of an utterance. words, tags: of equal number, without the marks
+    of beginning and end. place: for the message."""
     if len(words) != len(tags):
         raise InputError(
             f"{place} has {len(words)} words and {len(tags)} tags; prepare Audio SNIPS again"
@@ -630,20 +625,23 @@ def parse_slots(
 
 @published("audio-snips", ["sf"], SNIPS)
 def prepare_audio_snips(order: Order) -> dict[str, Prepared]:
-    """sf (Lai et al., arXiv 2011.06195)."""
+    """Read sf (Lai et al., arXiv 2011.06195)."""
     folders = {"train": "train", "dev": "valid", "test": "test"}
     utterances: dict[str, list[Utterance]] = {split: [] for split in folders}
-    splits = {
-        (voice, folders[split]): split for split, voices in SNIPS_VOICES.items() for voice in voices
-    }
+    splits: dict[tuple[str, str], str] = {}
+    for split, voices in SNIPS_VOICES.items():
+        splits |= {(voice, folders[split]): split for voice in voices}
     for place, (annotated, tagged, *_) in read_fields(order.find(SNIPS_TEXTS), 2, "\t"):
         name, *words = annotated.split()
         voice, _, rest = name.partition("-snips-")
-        if split := splits.get((voice, rest.partition("-")[0])):
-            text, slots = parse_slots(place, words[1:-1], tagged.split()[1:-1])
-            path = order.source / folders[split] / f"{name}.wav"
-            utterances[split].append(Utterance(name, str(path), 0.0, voice, text=text, slots=slots))
-    return {"sf": Prepared("sf", gathered(order, utterances, SNIPS_COUNTS))}
+        key = (voice, rest.partition("-")[0])
+        if key not in splits:
+            continue
+        text, slots = parse_slots(place, words[1:-1], tagged.split()[1:-1])
+        path = order.source / folders[splits[key]] / f"{name}.wav"
+        utterance = Utterance(name, str(path), 0.0, voice, text=text, slots=slots)
+        utterances[splits[key]].append(utterance)
+    return {"sf": Prepared("sf", gather_utterances(order, utterances, SNIPS_COUNTS))}
 
 
 # of the corpus -> class
@@ -664,8 +662,8 @@ DEV_SHARE, SEED = 0.2, 0
 
 @published("iemocap", [f"er/fold-{number}" for number in range(1, 6)], IEMOCAP)
 def prepare_iemocap(order: Order) -> dict[str, Prepared]:
-    """er in five folds (Busso et al. 2008), a set each: fold i tests on session i, dev is drawn
-    from the others."""
+    """Read er in five folds (Busso et al. 2008), a set each: fold i tests on session i, dev is
+    drawn from the others."""
     import torch
 
     labelled: dict[str, list[Utterance]] = {session: [] for session in IEMOCAP_COUNTS}
@@ -678,25 +676,25 @@ def prepare_iemocap(order: Order) -> dict[str, Prepared]:
                 if fields[0].startswith("[") and len(fields) > 2 and fields[2] in EMOTIONS:
                     name = fields[1]  # SesNNX_dialogue_Ynnn: session NN, Y speaks
                     dialogue, _, turn = name.rpartition("_")
-                    audio, labels = (
-                        str(recordings / dialogue / f"{name}.wav"),
-                        {"emotion": EMOTIONS[fields[2]]},
-                    )
-                    utterances.append(Utterance(name, audio, 0.0, name[:5] + turn[:1], labels))
-    sessions, folds = gathered(order, labelled, IEMOCAP_COUNTS), {}
+                    audio = str(recordings / dialogue / f"{name}.wav")
+                    speaker, labels = name[:5] + turn[:1], {"emotion": EMOTIONS[fields[2]]}
+                    utterances.append(Utterance(name, audio, 0.0, speaker, labels))
+    sessions = gather_utterances(order, labelled, IEMOCAP_COUNTS)
+    folds = {}
     for folder, tested in zip(order.folders, IEMOCAP_COUNTS, strict=True):
-        others = [
-            u for session, of_session in sessions.items() if session != tested for u in of_session
-        ]
-        drawn = torch.randperm(len(others), generator=torch.Generator().manual_seed(SEED)).tolist()
-        shuffled, first = [others[index] for index in drawn], int((1 - DEV_SHARE) * len(others))
-        folds[folder] = Prepared(
-            "er", {"train": shuffled[:first], "dev": shuffled[first:], "test": sessions[tested]}
-        )
+        others: list[Utterance] = []
+        for session, of_session in sessions.items():
+            if session != tested:
+                others += of_session
+        generator = torch.Generator().manual_seed(SEED)
+        shuffled = [others[i] for i in torch.randperm(len(others), generator=generator).tolist()]
+        first = int((1 - DEV_SHARE) * len(others))
+        splits = {"train": shuffled[:first], "dev": shuffled[first:], "test": sessions[tested]}
+        folds[folder] = Prepared("er", splits)
     return folds
 
 
-# ---- who speaks, and mixtures: SID, ASV, SD, SS, SE
+# ---- speakers and mixtures: SID, ASV, SD, SS, SE
 
 SID_COUNTS = {"train": 138_361, "dev": 6_904, "test": 8_251, "speakers": 1_251}
 ASV_COUNTS = {
@@ -717,37 +715,32 @@ def prepare_voxceleb1(o: VoxCeleb1) -> Cards:
     return prepare(Order("voxceleb1", o, o.tasks, VOXCELEB1), _read_voxceleb1)
 
 
-def _read_voxceleb1(order: Order) -> dict[str, Prepared]:
-    def id_of(name: str) -> str:
-        return name.removesuffix(".wav").replace("/", "-")
+def _voxceleb_id(name: str) -> str:
+    return name.removesuffix(".wav").replace("/", "-")
 
+
+def _read_voxceleb1(order: Order) -> dict[str, Prepared]:
     # (split of SID, recording); lines such as "1 id10001/1zcIwhmdeo4/00001.wav"
     listed: list[tuple[str, str]] = []
-    split_of = {"1": "train", "2": "dev", "3": "test"}
-    for place, (code, name, *_) in read_fields(
-        order.find("iden_split.txt", "meta/iden_split.txt"), 2
-    ):
-        if code not in split_of:
+    splits_by_code = {"1": "train", "2": "dev", "3": "test"}
+    path = order.find("iden_split.txt", "meta/iden_split.txt")
+    for place, (code, name, *_) in read_fields(path, 2):
+        if code not in splits_by_code:
             raise InputError(
                 f"{place} has the split {code!r}, which is not 1, 2 or 3; download "
                 "iden_split.txt again"
             )
-        listed.append((split_of[code], name))
+        listed.append((splits_by_code[code], name))
     trials: list[Trial] = []
     # lines such as "1 id10270/5r0dWxy17C8/00001.wav id10270/5sJomL_D0_g/00001.wav"
     if "asv" in order.folders:
         names = ("veri_test.txt", "voxceleb1_test_v2.txt")
         path = order.find(*names, *(f"meta/{name}" for name in names))
-        trials = [
-            Trial(id_of(one), id_of(other), same == "1")
-            for _, (same, one, other, *_) in read_fields(path, 3)
-        ]
+        for _, (same, one, other, *_) in read_fields(path, 3):
+            trials.append(Trial(_voxceleb_id(one), _voxceleb_id(other), same == "1"))
     # a speaker is in dev/wav, in test/wav, or where somebody has put all of them together, in wav
-    roots = [
-        order.source / name
-        for name in ("dev/wav", "test/wav", "wav")
-        if (order.source / name).is_dir()
-    ]
+    roots = [order.source / name for name in ("dev/wav", "test/wav", "wav")]
+    roots = [root for root in roots if root.is_dir()]
     if not roots:
         order.find("dev/wav")  # raises
     homes = {folder.name: folder for root in roots for folder in root.iterdir()}
@@ -755,13 +748,17 @@ def _read_voxceleb1(order: Order) -> dict[str, Prepared]:
     for _, name in listed:
         speaker, _, rest = name.partition("/")
         audio = homes.get(speaker, roots[0] / speaker) / rest
-        utterances.append(Utterance(id_of(name), str(audio), 0.0, speaker))
-    everything, missing = measured(utterances, "VoxCeleb1")
+        utterances.append(Utterance(_voxceleb_id(name), str(audio), 0.0, speaker))
+    everything, missing = measure_utterances(utterances, "VoxCeleb1")
     by_id = {u.id: u for u in everything}
-    recordings = [(split, by_id[id_of(name)]) for split, name in listed if id_of(name) in by_id]
+    recordings = [
+        (split, by_id[u.id])
+        for (split, _), u in zip(listed, utterances, strict=True)
+        if u.id in by_id
+    ]
     sets: dict[str, Prepared] = {}
     if "sid" in order.folders:
-        splits = by_split(
+        splits = group_by_split(
             (split, replace(u, labels={"speaker": u.speaker})) for split, u in recordings
         )
         speakers = len({u.speaker for u in splits["train"]})
@@ -778,27 +775,22 @@ def _verification(
     by_id: Mapping[str, Utterance],
     trials: Sequence[Trial],
 ) -> Prepared:
-    """listed: (split of SID, recording); by_id: recordings."""
+    """Choose the recordings that train ASV, and the trials. listed: (split of SID, recording);
+    by_id: recordings."""
     tested = {name.partition("-")[0] for trial in trials for name in (trial.first, trial.second)}
     untested = [(split, u) for split, u in listed if u.speaker not in tested]
     usable_trials = [trial for trial in trials if trial.first in by_id and trial.second in by_id]
-    speakers = {
+    counts = {
+        "recordings to train on": len(untested),
         "training speakers": len({u.speaker for _, u in untested}),
         "test speakers": len(tested),
+        "trials": len(usable_trials),
     }
-    check_counts(
-        order,
-        {"recordings to train on": len(untested), "trials": len(usable_trials)} | speakers,
-        ASV_COUNTS,
-    )
+    check_counts(order, counts, ASV_COUNTS)
     train = [u for split, u in untested if split != "dev" and u.seconds >= MIN_SECONDS]
     dev = [u for split, u in untested if split == "dev"]
-    test = [
-        by_id[name]
-        for name in sorted(
-            {name for trial in usable_trials for name in (trial.first, trial.second)}
-        )
-    ]
+    names = {name for trial in usable_trials for name in (trial.first, trial.second)}
+    test = [by_id[name] for name in sorted(names)]
     all_trials = {"dev": dev_trials(dev), "test": usable_trials}
     for split, of_split in all_trials.items():
         if {trial.same for trial in of_split} != {True, False}:
@@ -810,33 +802,27 @@ def _verification(
 
 
 def dev_trials(utterances: Sequence[Utterance]) -> list[Trial]:
-    """One trial of the same speaker (where there is a second recording) and one of two speakers for
-    every recording; none twice.
+    """Draw a trial of the same speaker (where there is a second recording) and one of two speakers
+    for every recording; none twice.
 
     Ids are SPEAKER-VIDEO-NUMBER; another video is preferred, for in one video the channel gives the
     speaker away.
     """
-    rng, of_speaker, trials = (
-        Random(0),
-        dict[str, list[Utterance]](),
-        dict[tuple[str, str], Trial](),
-    )
+    rng = Random(0)
+    trials: dict[tuple[str, str], Trial] = {}
+    of_speaker: dict[str, list[Utterance]] = {}
     for utterance in utterances:
         of_speaker.setdefault(utterance.speaker, []).append(utterance)
     for one in utterances:
         same_speaker = [u for u in of_speaker[one.speaker] if u.id != one.id]
-        other_videos = [
-            u for u in same_speaker if u.id.rpartition("-")[0] != one.id.rpartition("-")[0]
-        ]
+        video = one.id.rpartition("-")[0]
+        other_videos = [u for u in same_speaker if u.id.rpartition("-")[0] != video]
         other_speaker = rng.choice(sorted(set(of_speaker) - {one.speaker}) or [""])
-        partners = [
-            rng.choice(choices)
-            for choices in (other_videos or same_speaker, of_speaker.get(other_speaker, []))
-            if choices
-        ]
-        for partner in partners:
-            first, second = sorted((one.id, partner.id))
-            trials[first, second] = Trial(first, second, partner.speaker == one.speaker)
+        for choices in (other_videos or same_speaker, of_speaker.get(other_speaker, [])):
+            if choices:
+                partner = rng.choice(choices)
+                first, second = sorted((one.id, partner.id))
+                trials[first, second] = Trial(first, second, partner.speaker == one.speaker)
     return list(trials.values())
 
 
@@ -864,25 +850,24 @@ def prepare_libri2mix(o: Libri2Mix) -> Cards:
         sets: dict[str, Prepared] = {}
         for task in order.folders:
             if task == "sd":
-                splits = gathered(
-                    order, {split: _diarized(kaldi / split) for split in SPLITS}, SD_COUNTS
-                )
+                mixtures = {split: _read_diarization(kaldi / split) for split in SPLITS}
+                splits = gather_utterances(order, mixtures, SD_COUNTS)
             else:
-                splits = gathered(order, _separated(order), SS_COUNTS)
+                splits = gather_utterances(order, _read_separation(order), SS_COUNTS)
             sets[task] = Prepared(task, splits)
         return sets
 
     return prepare(Order("libri2mix", o, o.tasks, LIBRI2MIX, settings), read)
 
 
-def _separated(order: Order) -> dict[str, list[Utterance]]:
+def _read_separation(order: Order) -> dict[str, list[Utterance]]:
     root = order.find("wav16k/min")
     utterances: dict[str, list[Utterance]] = {split: [] for split in PARTS}
     for split, part in PARTS.items():
         mixed = wavs(order.find(f"wav16k/min/{part}/mix_clean"))
         for path in subsample(mixed) if split == "dev" else mixed:
-            # called after what was mixed ("4077-13754-0001_5142-33396-0065"): the first number of
-            # either is its speaker
+            # called after the two that were mixed ("4077-13754-0001_5142-33396-0065"): the first
+            # number of either is its speaker
             speakers = TOGETHER.join(name.partition("-")[0] for name in path.stem.split("_"))
             sources = tuple(str(root / part / name / path.name) for name in ("s1", "s2"))
             utterances[split].append(
@@ -892,16 +877,16 @@ def _separated(order: Order) -> dict[str, list[Utterance]]:
 
 
 def subsample(paths: Sequence[Path]) -> list[Path]:
-    """The 1,000 recordings that are dev in SUPERB (s3prl's
+    """Draw the 1,000 recordings that are dev in SUPERB (s3prl's
     separation_stft/scripts/LibriMix/subsample.py), in order."""
     drawn = sorted(paths, key=lambda path: path.stem)
     Random(DEV_SEED).shuffle(drawn)
     return sorted(drawn[:DEV_SIZE], key=lambda path: path.stem)
 
 
-def _diarized(folder: Path) -> Iterator[Utterance]:
-    """With turns: the recordings of wav.scp, its paths from the folder on where they are relative,
-    or else what is in wav/."""
+def _read_diarization(folder: Path) -> Iterator[Utterance]:
+    """Read mixtures with turns: the recordings of wav.scp, its paths from the folder on where they
+    are relative, or else those in wav/."""
     recordings: dict[str, Path] = {}
     if (folder / "wav.scp").is_file():
         for place, (name, *rest) in read_fields(folder / "wav.scp", 2):
@@ -916,7 +901,7 @@ def _diarized(folder: Path) -> Iterator[Utterance]:
     else:
         raise InputError(f"{folder} has neither wav.scp nor wav/; {LIBRI2MIX}")
     turns: dict[str, list[Turn]] = {}
-    for place, name, speaker, start, end in _turns(folder):
+    for place, name, speaker, start, end in _read_turns(folder):
         if not 0 <= start < end:
             raise InputError(
                 f"{place} has a turn from {start} to {end} s; run prepare_diarization.py again"
@@ -925,37 +910,28 @@ def _diarized(folder: Path) -> Iterator[Utterance]:
     for name, path in recordings.items():
         if name not in turns:
             raise InputError(f"{folder} has no speaker in {name}; run prepare_diarization.py again")
-        yield Utterance(
-            name,
-            str(path),
-            0.0,
-            turns=tuple(sorted(turns[name], key=lambda turn: (turn.start, turn.speaker))),
-        )
+        in_order = sorted(turns[name], key=lambda turn: (turn.start, turn.speaker))
+        yield Utterance(name, str(path), 0.0, turns=tuple(in_order))
 
 
-def _turns(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
-    """Place, recording, speaker, start and end, of rttm or else of segments."""
+def _read_turns(folder: Path) -> Iterator[tuple[str, str, str, float, float]]:
+    """Yield place, recording, speaker, start and end, of rttm or else of segments."""
     # lines such as "SPEAKER recording 1 start duration <NA> <NA> speaker <NA>"
     if (folder / "rttm").is_file():
         for place, fields in read_fields(folder / "rttm", 8):
             if fields[0] == "SPEAKER":
                 start = number_of(fields[3], place)
-                yield (
-                    place,
-                    fields[1],
-                    fields[7],
-                    start,
-                    round(start + number_of(fields[4], place), 6),
-                )
+                end = round(start + number_of(fields[4], place), 6)
+                yield place, fields[1], fields[7], start, end
         return
     speakers = {name: speaker for _, (name, speaker, *_) in read_fields(folder / "utt2spk", 2)}
-    for place, (name, recording, begin, end, *_) in read_fields(folder / "segments", 4):
+    for place, (name, recording, begin, stop, *_) in read_fields(folder / "segments", 4):
         if name not in speakers:
             raise InputError(
                 f"{place} names {name}, which utt2spk does not have; run "
                 "prepare_diarization.py again"
             )
-        yield place, recording, speakers[name], number_of(begin, place), number_of(end, place)
+        yield place, recording, speakers[name], number_of(begin, place), number_of(stop, place)
 
 
 DEV_SPEAKERS = ("p226", "p287")
@@ -968,18 +944,14 @@ VOICEBANK_COUNTS = {"train": 10_802, "dev": 770, "test": 824}
 
 @published("voicebank-demand", ["se"], VOICEBANK)
 def prepare_voicebank_demand(order: Order) -> dict[str, Prepared]:
-    """se: the noisy recordings, each with its clean one (Valentini-Botinhao 2017)."""
+    """Read se: the noisy recordings, each with its clean one (Valentini-Botinhao 2017)."""
     pairs = []
     for split, name in {"train": "trainset_28spk_wav", "test": "testset_wav"}.items():
-        noisy, clean = (
-            order.find(f"{kind}_{name}_16k", f"{kind}_{name}") for kind in ("noisy", "clean")
-        )
+        noisy = order.find(f"noisy_{name}_16k", f"noisy_{name}")
+        clean = order.find(f"clean_{name}_16k", f"clean_{name}")
         for path in wavs(noisy):  # p232_001.wav, and the clean one of the same name
-            speaker = path.stem.split("_")[0]
-            utterance = Utterance(
-                path.stem, str(path), 0.0, speaker, sources=(str(clean / path.name),)
-            )
-            pairs.append(
-                ("dev" if split == "train" and speaker in DEV_SPEAKERS else split, utterance)
-            )
-    return {"se": Prepared("se", gathered(order, by_split(pairs), VOICEBANK_COUNTS))}
+            speaker, sources = path.stem.split("_")[0], (str(clean / path.name),)
+            dev = split == "train" and speaker in DEV_SPEAKERS
+            utterance = Utterance(path.stem, str(path), 0.0, speaker, sources=sources)
+            pairs.append(("dev" if dev else split, utterance))
+    return {"se": Prepared("se", gather_utterances(order, group_by_split(pairs), VOICEBANK_COUNTS))}

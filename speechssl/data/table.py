@@ -1,8 +1,9 @@
-"""A corpus of your own from tables: CSV, TSV, JSONL or Parquet files, what `datasets` saves to
-disk, or rows in memory.
+"""A corpus of your own is made from tables: CSV, TSV, JSONL or Parquet files, a folder that
+`datasets` saves to disk, or rows in memory.
 
   SOURCE/[SPLIT/]passages.csv      id, audio; text, transcript, speaker, language, words
-  SOURCE/[SPLIT/]questions.csv     id, passage, audio or text (or question); answers, or answer, start, end, char_start
+  SOURCE/[SPLIT/]questions.csv     id, passage, audio or text (or question); answers, or answer,
+                                   start, end, char_start
 
 A passage needs an audio, a question the id of its passage, and a recording or a text. `audio` is a
 path, relative to the table; a row in memory or of Parquet may hold the recording itself, as
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.audio import SAMPLE_RATE, as_recording, length, write_flac
-from speechssl.data.files import check_columns, decoded, read_csv, read_parquet, safe_name
+from speechssl.data.files import check_columns, decode_cell, read_csv, read_parquet, safe_name
 from speechssl.data.options import TableCorpus
 from speechssl.data.prepare import (
     UNUSABLE,
@@ -30,7 +31,7 @@ from speechssl.data.prepare import (
     make_once,
     write_corpus,
 )
-from speechssl.data.records import Answer, Passage, Question, Span, check_question, span_of
+from speechssl.data.records import Answer, Passage, Question, Span, check_question, make_span
 from speechssl.errors import InputError
 from speechssl.io import check_inside, hash_files, parse_json, read_lines, stage
 from speechssl.text import language_of
@@ -60,7 +61,7 @@ Rows = Iterable[Mapping[str, Any]]
 
 
 def prepare_table(o: TableCorpus) -> dict[str, Any]:
-    """Make a prepared corpus of the tables in a folder; the data report.
+    """Make a prepared corpus of the tables in a folder; return the data report.
 
     Raises InputError for a folder without tables, a table that cannot be read, and a row that is
     not a passage or a question.
@@ -70,15 +71,18 @@ def prepare_table(o: TableCorpus) -> dict[str, Any]:
         raise InputError(
             f"{source} is a file; give the folder that holds passages.csv and questions.csv"
         )
-    tables = {split: by_kind for split, folder in _splits(source) if (by_kind := _tables(folder))}
+    tables = {split: _find_tables(folder) for split, folder in _list_splits(source)}
+    tables = {split: by_kind for split, by_kind in tables.items() if by_kind}
     if not tables:
         raise InputError(
             f"{source} has no table called passages; put passages.csv and "
             "questions.csv there, or into split folders"
         )
-    files = sorted(
-        file for by_kind in tables.values() for table in by_kind.values() for file in _files(table)
-    )
+    files: list[Path] = []
+    for by_kind in tables.values():
+        for table in by_kind.values():
+            files += _files(table)
+    files.sort()
     made_from = {
         "corpus": source.resolve().name,
         "source": str(source.resolve()),
@@ -91,7 +95,9 @@ def prepare_table(o: TableCorpus) -> dict[str, Any]:
         report = PrepareReport(source.resolve().name)
         records = {}
         for split, by_kind in tables.items():
-            rows = {kind: _rows(by_kind[kind], kind) if kind in by_kind else [] for kind in KINDS}
+            rows = {
+                kind: _read_rows(by_kind[kind], kind) if kind in by_kind else [] for kind in KINDS
+            }
             places = {kind: str(by_kind.get(kind, source)) for kind in KINDS}
             records[split] = _Split(split, o.out, language, report, source).records(
                 rows, places, next(iter(by_kind.values())).parent
@@ -105,13 +111,12 @@ def make_corpus(
     out: Path | str, splits: Mapping[str, tuple[Rows, Rows]], language: str = "en"
 ) -> dict[str, Any]:
     """Make a prepared corpus of rows in memory, such as those of a `datasets.Dataset` or a list of
-    dicts; the data report.
+    dicts; return the data report.
 
     splits: name, such as "train" -> (rows of passages, rows of questions), with the columns that
     the module names; relative paths are relative to the folder one is in. language: of rows that do
-    not say.
-    Raises InputError for splits of another shape, a row that is not a passage or a question, and a
-    folder that is not empty.
+    not say. Raises InputError for splits of another shape, a row that is not a passage or a
+    question, and a folder that is not empty.
     """
     out = Path(out)
     if not isinstance(splits, Mapping) or not all(
@@ -139,18 +144,18 @@ def make_corpus(
 # ---- tables
 
 
-def _splits(source: Path) -> list[tuple[str, Path]]:
-    """Names and folders that may hold tables. The folder itself, as `test`, where it holds some."""
-    if _tables(source):
+def _list_splits(source: Path) -> list[tuple[str, Path]]:
+    """List names and folders that may hold tables: the folder itself, as `test`, where it holds
+    some."""
+    if _find_tables(source):
         return [("test", source)]
-    return [
-        (path.name, path) for path in sorted(source.glob("*/")) if not path.name.startswith(".")
-    ]
+    folders = [path for path in sorted(source.glob("*/")) if not path.name.startswith(".")]
+    return [(path.name, path) for path in folders]
 
 
-def _tables(folder: Path) -> dict[str, Path]:
-    """The tables of a split, by their kind; none where there are no passages. Raises InputError
-    where there are two of a kind."""
+def _find_tables(folder: Path) -> dict[str, Path]:
+    """Find the tables of a split, by their kind; none where there are no passages. Raises
+    InputError where there are two of a kind."""
     tables: dict[str, Path] = {}
     for kind in KINDS:
         paths = [folder / f"{kind}{suffix}" for suffix in SUFFIXES]
@@ -169,7 +174,7 @@ def _files(table: Path) -> list[Path]:
 
 
 def read_table(table: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a table. Raises InputError for one that cannot be read."""
+    """Yield the rows of a table. Raises InputError for one that cannot be read."""
     if table.suffix == ".jsonl":
         yield from (row for _, row in read_lines(table))
     elif table.suffix == ".parquet":
@@ -191,13 +196,15 @@ def read_table(table: Path) -> Iterator[dict[str, Any]]:
         yield from read_csv(table, "\t" if table.suffix == ".tsv" else ",")
 
 
-def _rows(table: Path, kind: str) -> list[dict[str, Any]]:
-    """The rows of passages or of questions; stderr names columns that are not read. Raises
+def _read_rows(table: Path, kind: str) -> list[dict[str, Any]]:
+    """Read the rows of passages or of questions; stderr names columns that are not read. Raises
     InputError where there can be none."""
     rows = list(read_table(table))
     if not rows:
         raise InputError(f"{table} has no rows; fill it, or remove it")
-    columns = {name: None for row in rows for name in row}
+    columns: dict[str, None] = {}  # in order
+    for row in rows:
+        columns |= dict.fromkeys(row)
     needed = KINDS[kind][: 4 if kind == "passages" else 1]
     if not any(name in columns for name in needed):
         has = f"{table} has no column {' or '.join(needed)}, but {', '.join(columns)}"
@@ -205,7 +212,8 @@ def _rows(table: Path, kind: str) -> list[dict[str, Any]]:
             f"{has}; columns have these names, in small letters, with commas in "
             "between (in a .tsv: tabs)"
         )
-    if unread := [name for name in columns if name and name not in KINDS[kind]]:
+    unread = [name for name in columns if name and name not in KINDS[kind]]
+    if unread:
         print(f"{table}: no column that is read is called {', '.join(unread)}", file=sys.stderr)
     return rows
 
@@ -214,25 +222,20 @@ def _rows(table: Path, kind: str) -> list[dict[str, Any]]:
 
 
 class _Split:
-    """Makes the records of one split, and the recordings that are no files. root: what relative
-    paths may not lead out of."""
+    """Makes the records of one split, and the recordings that are no files. root: the folder that
+    relative paths may not lead out of."""
 
     def __init__(
         self, split: str, out: Path, language: str, report: PrepareReport, root: Path | None = None
     ) -> None:
-        self.split, self.out, self.language, self.report, self.root = (
-            split,
-            out,
-            language,
-            report,
-            root,
-        )
+        self.split, self.out = split, out
+        self.language, self.report, self.root = language, report, root
 
     def records(
         self, rows: Mapping[str, Sequence[Mapping[str, Any]]], places: Mapping[str, str], base: Path
     ) -> SplitRecords:
-        """base: folder that relative paths of audio are relative to. places: what the tables are
-        called, for messages."""
+        """Make the records of rows. base: folder that relative paths of audio are relative to.
+        places: the names of the tables, for messages."""
         passages, aside = {}, set()
         for number, row in enumerate(rows["passages"], 1):
             place = f"{places['passages']}, row {number}"
@@ -240,7 +243,8 @@ class _Split:
             if name in passages or name in aside:
                 raise InputError(f"{place}: the id {name} occurs twice; make ids unique")
             self.report.count(self.split, "passages")
-            if (audio := self.audio(row, name, base, place)) is None:
+            audio = self.audio(row, name, base, place)
+            if audio is None:
                 aside.add(name)
                 self.report.set_aside(self.split, "passages", name, UNUSABLE)
                 continue
@@ -274,7 +278,8 @@ class _Split:
             if passage in aside:
                 self.report.set_aside(self.split, "questions", name, "its passage is set aside")
                 continue
-            if (audio := self.audio(row, name, base, place)) is None:
+            audio = self.audio(row, name, base, place)
+            if audio is None:
                 self.report.set_aside(self.split, "questions", name, UNUSABLE)
                 continue
             text = _text(row, "text", "question")
@@ -299,8 +304,8 @@ class _Split:
     def audio(
         self, row: Mapping[str, Any], name: str, base: Path, place: str
     ) -> tuple[str, float] | None:
-        """Path and seconds; ("", 0) where the row has none, None where it cannot be used. Raises
-        InputError for a missing file."""
+        """Return path and seconds; ("", 0) where the row has none, None where it cannot be used.
+        Raises InputError for a missing file."""
         cell = _filled(row, "audio")
         if cell is None:
             return "", 0.0
@@ -319,7 +324,7 @@ class _Split:
                 return None
         try:
             if isinstance(cell, Mapping) and cell.get("bytes"):
-                samples = decoded(cell["bytes"], f"{place}, audio")
+                samples = decode_cell(cell["bytes"], f"{place}, audio")
             elif isinstance(cell, Mapping) and cell.get("path"):
                 return self.audio({"audio": cell["path"]}, name, base, place)
             else:
@@ -339,7 +344,7 @@ class _Split:
 
 
 def _undecoded(rows: Any) -> Rows:
-    """Rows of `datasets` with their recordings as files or bytes, which are read here; it would
+    """Keep the recordings in rows of `datasets` as files or bytes, which are read here; it would
     need torchcodec to."""
     for name, feature in (getattr(rows, "features", None) or {}).items():
         if getattr(feature, "decode", False):
@@ -353,8 +358,8 @@ NAN = ("nan", "<na>")
 
 
 def _filled(row: Mapping[str, Any], *names: str) -> Any:
-    """The first of the cells that is not empty; None where all are. NaN, which pandas has in the
-    place of an empty cell, is one."""
+    """Return the first of the cells that is not empty; None where all are. NaN, which pandas has in
+    the place of an empty cell, is one."""
     for value in (row.get(name) for name in names):
         if isinstance(value, str):
             word = value.strip().casefold()
@@ -366,25 +371,24 @@ def _filled(row: Mapping[str, Any], *names: str) -> Any:
 
 
 def _text(row: Mapping[str, Any], *names: str) -> str:
-    """A cell as text. A whole number has no point: pandas makes 5 of 5.0 where a column has empty
-    cells."""
+    """Read a cell as text. A whole number has no point: pandas makes 5.0 of 5 where a column has
+    empty cells."""
     value = _filled(row, *names)
-    return (
-        ""
-        if value is None
-        else str(int(value))
-        if isinstance(value, float) and value.is_integer()
-        else str(value)
-    )
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
 
 
 def _number(row: Mapping[str, Any], *names: str) -> float | None:
-    """A cell as a number, None where it is empty. Raises ValueError or TypeError for what is no
-    number, or has no end."""
+    """Read a cell as a number, None where it is empty. Raises ValueError or TypeError for a cell
+    that is none, or has no end."""
     value = _filled(row, *names)
     if value is None or (isinstance(value, str) and value.strip().casefold() in NO_NUMBER):
         return None
-    if isinstance(value, bool) or not math.isfinite(number := float(value)):
+    number = float(value)
+    if isinstance(value, bool) or not math.isfinite(number):
         raise ValueError(f"{names[0]} is {value!r}")
     return number
 
@@ -397,7 +401,7 @@ def _stem(audio: Any, place: str) -> str:
 
 
 def _json(value: Any, name: str, place: str) -> Any:
-    """A cell of a CSV that begins as JSON does."""
+    """Parse a cell of a CSV that begins as JSON does; return others as they are."""
     if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
         return value
     try:
@@ -409,7 +413,7 @@ def _json(value: Any, name: str, place: str) -> Any:
 def _words(row: Mapping[str, Any], place: str) -> tuple[Span, ...]:
     try:
         return tuple(
-            span_of(*entry) for entry in _json(_filled(row, "words") or (), "words", place)
+            make_span(*entry) for entry in _json(_filled(row, "words") or (), "words", place)
         )
     except (TypeError, ValueError) as error:
         raise InputError(
@@ -425,22 +429,18 @@ def _answers(row: Mapping[str, Any], place: str) -> tuple[Answer, ...]:
         entries = [{"text": entries}]
     if isinstance(entries, Mapping):
         columns = {name: list(values) for name, values in entries.items()}
-        entries = [
-            dict(zip(columns, values, strict=True))
-            for values in zip(*columns.values(), strict=True)
-        ]
+        cells = zip(*columns.values(), strict=True)
+        entries = [dict(zip(columns, values, strict=True)) for values in cells]
     answers = []
     try:
-        for answer in (
-            {"text": entry} if isinstance(entry, str | int | float) else entry for entry in entries
-        ):
+        for entry in entries:
+            answer = {"text": entry} if isinstance(entry, str | int | float) else entry
             start, end = (_number(answer, name) for name in TIMES)
-            place_in_text = _number(answer, "char_start", "answer_start")
+            offset = _number(answer, "char_start", "answer_start")
             text = _text(answer, "text", "answer")
             if text or start is not None or end is not None:
-                answers.append(
-                    Answer(text, start, end, None if place_in_text is None else int(place_in_text))
-                )
+                char_start = None if offset is None else int(offset)
+                answers.append(Answer(text, start, end, char_start))
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError(
             f"{place}: its answers are neither a text nor text, start and end "

@@ -1,5 +1,5 @@
-"""TOEFL-QA: listening comprehension with four options (Tseng et al., arXiv 1608.06378; Chung et
-al., arXiv 1711.05345).
+"""Prepare TOEFL-QA: listening comprehension with four options (Tseng et al., arXiv 1608.06378;
+Chung et al., arXiv 1711.05345).
 
 A text file a question, with the whole story in each: data/toefl-qa/README.md. The text of a passage
 has a sentence a line.
@@ -16,7 +16,7 @@ from typing import Any
 
 from speechssl.data.files import files_below
 from speechssl.data.options import ToeflQa
-from speechssl.data.prepare import PrepareReport, SplitRecords, prepared
+from speechssl.data.prepare import PrepareReport, SplitRecords, prepare_corpus
 from speechssl.data.records import Passage, Question
 from speechssl.errors import InputError
 from speechssl.io import hash_files
@@ -36,7 +36,7 @@ LINES = {"SENTENCE": (0, "at least one"), "QUESTION": (1, "one"), "OPTION": (4, 
 
 
 class _Broken(Exception):
-    """Why a file is no question, and in which line (from 1; 0 where there is none)."""
+    """A file is no question: why, and in which line (from 1; 0 where there is none)."""
 
 
 def prepare_toefl_qa(o: ToeflQa) -> dict[str, Any]:
@@ -68,12 +68,12 @@ def prepare_toefl_qa(o: ToeflQa) -> dict[str, Any]:
 
     settings = {"files": {split: hash_files(paths) for split, paths in files.items()}}
     about = {"source": "github.com/iamyuanchung/TOEFL-QA"}
-    return prepared(CORPUS, o, settings, read, PUBLISHED, about)
+    return prepare_corpus(CORPUS, o, settings, read, PUBLISHED, about)
 
 
 def _find(source: Path) -> tuple[dict[str, list[Path]], int]:
-    """The files of every split that has some, in the order of their numbers, and how many lie in no
-    split's folder.
+    """Find the files of every split that has some, in the order of their numbers, and count those
+    that lie in no split's folder.
 
     A split's lie in a folder of its name, wherever that is below the source; others count in the
     source itself, or if they are all. Raises InputError where there are none.
@@ -100,9 +100,9 @@ def _find(source: Path) -> tuple[dict[str, list[Path]], int]:
 
 
 def _read(path: Path) -> tuple[tuple[str, ...], Question]:
-    """The sentences of its story and the question, whose passage is the story (tpo_1-lecture_2).
+    """Read the sentences of a story and the question, whose passage is the story (tpo_1-lecture_2).
 
-    Raises _Broken for a file that is cut off or otherwise not what it should be, InputError for one
+    Raises _Broken for a file that is cut off or otherwise not as it should be, InputError for one
     that may not be opened.
     """
     try:
@@ -143,14 +143,15 @@ def _read(path: Path) -> tuple[tuple[str, ...], Question]:
 
 
 def tidy(text: str) -> str:
-    """Words with single spaces between them, and none before punctuation: "so ,  um  , 25 $ ." is "so, um, 25 $."."""
+    """Join words with single spaces, and none before punctuation: "so , um , 25 $ ." becomes "so,
+    um, 25 $."."""
     joined = re.sub(r"\s+([.,;:?!]+)(?=\s|$|(?<=[.?!])[A-Za-z])", r"\1 ", " ".join(text.split()))
     return " ".join(re.sub(r"(?<=[a-z]) '(?=(?:s|t|d|m|ll|re|ve)\b)", "'", joined).split())
 
 
 def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitRecords:
-    """A passage a story; one a version where its questions do not agree about it, so that nothing
-    is lost."""
+    """Make a passage of each story; of each version where its questions do not agree about it, so
+    that nothing is lost."""
     read: list[tuple[Path, tuple[str, ...], Question]] = []
     for path in paths:
         try:
@@ -163,9 +164,9 @@ def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitR
     for _, sentences, q in read:
         if (q.passage, sentences) not in names:
             versions[q.passage] += 1
-            names[q.passage, sentences] = q.passage + f"-version-{versions[q.passage]}" * (
-                versions[q.passage] > 1
-            )
+            version = versions[q.passage]
+            name = q.passage if version == 1 else f"{q.passage}-version-{version}"
+            names[q.passage, sentences] = name
     passages = [
         Passage(name, "", 0.0, "\n".join(sentences), "", "en")
         for (_, sentences), name in names.items()

@@ -39,11 +39,11 @@ from speechssl.data.records import (
     corpus_card,
     data_hash,
     first_passages,
+    guess_unit,
     load_corpus,
     passage_units,
     synthetic_note,
     training_data,
-    unit_of,
 )
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.options import Choice, Conditions, Predictions, Qa
@@ -1075,7 +1075,7 @@ def _check_seconds(file: Path, answers: Mapping[str, Mapping[str, Any]], data: C
     beyond = [name for name, end in ends.items() if end > seconds[name] + TOLERANCE]
     if not beyond:
         return
-    first, unit = beyond[0], unit_of((end, seconds[name]) for name, end in ends.items())
+    first, unit = beyond[0], guess_unit((end, seconds[name]) for name, end in ends.items())
     example = f"that of {first} at {ends[first]:g} s, its passage at {seconds[first]:.2f} s"
     advice = f"; the times look like {unit}: give seconds" if unit else ""
     sentence = (

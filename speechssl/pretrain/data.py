@@ -38,7 +38,7 @@ from speechssl.pretrain.options import Batches, Masks, Targets
 from speechssl.processes import is_main, processes
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch
-from speechssl.units.features import Features, frames_of
+from speechssl.units.features import Features, stream_frames
 from speechssl.units.kmeans import Codebook, fit_kmeans
 
 # ---- recordings and targets
@@ -209,7 +209,7 @@ def fit_targets(
     chosen, drawn = draw(recordings, seed, targets.share)
     card = features.card | drawn | {"reference_reading": any(r.anchors is not None for r in chosen)}
     with single_threaded(WORKERS) as pool:
-        frames = frames_of([Recording(r.id, r.audio) for r in chosen], features, pool, WORKERS)
+        frames = stream_frames([Recording(r.id, r.audio) for r in chosen], features, pool, WORKERS)
         return fit_kmeans(frames, targets.clusters, card, targets.budget, seed, targets.starts)
 
 

@@ -265,7 +265,7 @@ def save_read_outs(
         x.detach().float().cpu().numpy() for x in (model.classify.weight, model.classify.bias)
     )
     # readers of the codebook's units read what it predicts
-    head = Codebook(weights, facts | codebook.carried, offsets=offsets)
+    head = Codebook(weights, facts | codebook.lineage, offsets=offsets)
     head.save(o.out / "labels.safetensors")
 
 

@@ -1,2 +1,1 @@
-"""What is invented here: MiniSQA, generated noise, and
-speech for corpora without."""
+"""Speech and text are invented here: MiniSQA, and speech for corpora without."""

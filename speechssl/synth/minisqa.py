@@ -1,5 +1,5 @@
-"""MiniSQA: passages about invented people and questions whose answers are known to the character,
-read by synthetic voices.
+"""MiniSQA is made: passages about invented people and questions whose answers are known to the
+character, read by synthetic voices.
 
 **Text.** A passage states some relations of two or three people, among neutral sentences. Every
 question that has an answer also has two kinds of decoy: another person with the same relation, and
@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
-from speechssl.data.prepare import in_parallel
+from speechssl.data.prepare import run_parallel
 from speechssl.data.records import Answer, Passage, Question, Span, compact, data_hash
 from speechssl.errors import InputError
 from speechssl.io import CORPUS_RECORD, read_json, stage, write_json, write_lines
@@ -47,18 +47,17 @@ HELD_OUT = {"en": "english_held_out.yaml", "zh": "mandarin_held_out.yaml"}
 SPLITS = {"train": range(70), "dev": range(70, 80), "test": range(80, 100)}
 PERSON = "person"  # the value type that also names the people of a passage
 
-# Who has which relation: a word is one relation, its letters the people it is stated for. Each has
-# an unstated pair.
+# a word is one relation, its letters the people it is stated for; each has an unstated pair
 LAYOUTS = (
     "ab a b", "ab ab a", "ab ab a b", "ab ab ab a", "ab ab ab a b", "ab ab a b a b",
-    "ab bc ca", "abc ab c", "abc ab bc", "ab bc ca a", "abc abc a", "ab bc ca ab", "abc abc ab", "abc ab bc "
-                                                                                                 "c",
+    "ab bc ca", "abc ab c", "abc ab bc", "ab bc ca a", "abc abc a", "ab bc ca ab", "abc abc ab",
+    "abc ab bc c",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class TextQuestion:
-    """One question about a passage, with its answer and the four options of its multiple-choice
+    """A question is about a passage, with its answer and the four options of its multiple-choice
     form."""
 
     text: str  # spoken form, e.g. "where was anna holloway born"
@@ -73,7 +72,7 @@ class TextQuestion:
 
 @dataclass(frozen=True)
 class TextPassage:
-    """Sentences in spoken form (no punctuation) and the questions about them."""
+    """A passage is sentences in spoken form (no punctuation) and the questions about them."""
 
     index: int  # which passage of its split
     sentences: tuple[str, ...]  # 5 to 12
@@ -82,7 +81,7 @@ class TextPassage:
 
 @dataclass(frozen=True)
 class Relation:
-    """Something that can be said of a person, with the ways to say it and to ask for it."""
+    """A relation can be said of a person, with the ways to say it and to ask for it."""
 
     name: str  # e.g. "birthplace"
     value_type: str  # a key of Language.values, e.g. "place"
@@ -96,7 +95,7 @@ Pattern = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class Language:
-    """Everything the generator needs to know of a language."""
+    """A language is all the data that the generator needs of it."""
 
     joiner: str  # between words: " " in English, "" in Mandarin
     values: Mapping[str, tuple[Pattern, ...]]  # value type -> its patterns, each equally likely
@@ -106,8 +105,8 @@ class Language:
 
 @dataclass(frozen=True)
 class _Fact:
-    """A relation of a person; `value`, `text` and `start` say nothing ("", "", -1) where the
-    passage does not state it."""
+    """A fact is a relation of a person; `value`, `text` and `start` say nothing ("", "", -1) where
+    the passage does not state it."""
 
     person: str
     relation: Relation
@@ -125,15 +124,14 @@ def generate_passage(
     unanswerable: float = 0.1,
     held_out: bool = False,
 ) -> TextPassage:
-    """The passage number `index` of a split: the same one for the same arguments, on every machine
-    and in any order.
+    """Generate the passage number `index` of a split: the same one for the same arguments, on every
+    machine and in any order.
 
     `unanswerable` is the chance of each question to ask what the passage leaves out; neither it nor
-    `questions` changes
-    the sentences. No question comes twice before every phrasing of every pair of
-    person and relation has been used: six questions at the least, a dozen or more in most passages.
-    Raises ValueError for an unknown language or split, a negative number, or a chance outside 0 to
-    1.
+    `questions` changes the sentences. No question comes twice before every phrasing of every pair
+    of person and relation has been used: six questions at the least, a dozen or more in most
+    passages. Raises ValueError for an unknown language or split, a negative number, or a chance
+    outside 0 to 1.
     """
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; known: {', '.join(SPLITS)}")
@@ -153,7 +151,7 @@ def generate_passage(
 
 @cache
 def load_language(code: str, held_out: bool = False) -> Language:
-    """The vocabulary and templates of a language. Raises ValueError for an unknown code."""
+    """Load the vocabulary and templates of a language. Raises ValueError for an unknown code."""
     if code not in LANGUAGES:
         raise ValueError(f"unknown language {code!r}; known: {', '.join(LANGUAGES)}")
     texts = vocabulary((HELD_OUT if held_out else VOCABULARIES)[code])
@@ -171,8 +169,8 @@ def load_language(code: str, held_out: bool = False) -> Language:
 
 @cache
 def known_words(code: str) -> frozenset[str]:
-    """All words that the ordinary corpus of a language has: of its values, facts, questions and
-    fillers."""
+    """Collect all words that the ordinary corpus of a language has: of its values, facts, questions
+    and fillers."""
     language = load_language(code)
     values = language.values.values()
     texts = [
@@ -186,13 +184,13 @@ def known_words(code: str) -> frozenset[str]:
 
 
 def words_of(text: str, joiner: str) -> list[str]:
-    """The words of a text; its characters where the language has no spaces."""
+    """Split a text into its words; its characters where the language has no spaces."""
     return text.split() if joiner else [character for character in text if not character.isspace()]
 
 
 def unknown_words(code: str, passages: Iterable[TextPassage]) -> dict[str, float]:
-    """Which percentage of the words, of the different words and of the answers the ordinary corpus
-    does not know.
+    """Count the words, the different words and the answers that the ordinary corpus does not know,
+    in percent.
 
     An answer counts if it has at least one such word. Words are characters where the language has
     no spaces.
@@ -217,41 +215,40 @@ def unknown_words(code: str, passages: Iterable[TextPassage]) -> dict[str, float
 
 
 def lexicon() -> list[tuple[str, str]]:
-    """English words and their translations among the Mandarin ones, written by hand; a word may
-    have several."""
+    """Load English words and their translations among the Mandarin ones, written by hand; a word
+    may have several."""
     pairs = (pair.rpartition(" ") for pair in listed(vocabulary(VOCABULARIES["zh"])["lexicon"]))
     return [(english, chinese) for english, _, chinese in pairs]
 
 
 @cache
 def vocabulary(name: str) -> dict[str, Any]:
-    """What a YAML file of this folder holds."""
+    """Read a YAML file of this folder."""
     import yaml
 
     return dict(yaml.safe_load((Path(__file__).parent / name).read_text(encoding="utf-8")))
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """Words, or phrases with commas between."""
+    """List words, or phrases with commas between."""
     return tuple(text.split(", ") if "," in text else text.split())
 
 
 def split_of(value: str) -> str:
-    """The split that owns a value: fixed by a hash of its text, about 70 / 10 / 20 for train, dev
-    and test."""
+    """Choose the split that owns a value: fixed by a hash of its text, about 70 / 10 / 20 for
+    train, dev and test."""
     percentile = int(hashlib.sha256(value.encode()).hexdigest(), 16) % 100
     return next(split for split, owned in SPLITS.items() if percentile in owned)
 
 
 def occurrences(text: str, value: str, joiner: str) -> int:
-    """How often `value` stands in `text`, as whole words where the language has spaces."""
+    """Count how often `value` stands in `text`, as whole words where the language has spaces."""
     return len(re.findall(rf"\b{re.escape(value)}\b", text)) if joiner else text.count(value)
 
 
 def _draft(rng: random.Random, words: Language, split: str) -> tuple[list[_Fact], tuple[str, ...]]:
-    """Facts (a layout filled with people, relations and values) and the shuffled sentences that
-    state them, drawn again until every value stands there exactly once.
-    """
+    """Draw facts (a layout filled with people, relations and values) and the shuffled sentences
+    that state them, drawn again until every value stands there exactly once."""
     while True:
         layout, taken, facts = rng.choice(LAYOUTS).split(), set[str](), list[_Fact]()
         people = {letter: _value(rng, words, split, PERSON, taken) for letter in "abc"}
@@ -281,8 +278,8 @@ def _draft(rng: random.Random, words: Language, split: str) -> tuple[list[_Fact]
 def _value(
     rng: random.Random, words: Language, split: str, value_type: str, taken: set[str]
 ) -> str:
-    """A value that belongs to the split; of people, one none of whose names is in `taken`, which
-    then holds them."""
+    """Draw a value that belongs to the split; of people, one none of whose names is in `taken`,
+    which then holds them."""
     while True:
         parts = [rng.choice(slot) for slot in rng.choice(words.values[value_type])]
         value = words.joiner.join(parts)
@@ -299,7 +296,7 @@ def _questions(
     sentences: tuple[str, ...],
     unanswerable: float,
 ) -> Iterator[TextQuestion]:
-    """Questions without end, each unanswerable with the given chance."""
+    """Yield questions without end, each unanswerable with the given chance."""
     people, relations = [fact.person for fact in facts], [fact.relation for fact in facts]
     # facts whose relation is stated of somebody else too and whose person has another fact; and the
     # pairs of a person and a relation that both occur in the passage, but not together
@@ -328,8 +325,8 @@ def _questions(
 
 
 def _deck(rng: random.Random, facts: list[_Fact]) -> Iterator[tuple[_Fact, str]]:
-    """Facts to ask for, each in a phrasing: all facts once, then all in another phrasing, and so on
-    without end."""
+    """Yield facts to ask for, each in a phrasing: all facts once, then all in another phrasing, and
+    so on without end."""
     order = rng.sample(facts, len(facts))
     phrasings = [
         rng.sample(fact.relation.questions, len(fact.relation.questions)) for fact in order
@@ -342,8 +339,8 @@ def _deck(rng: random.Random, facts: list[_Fact]) -> Iterator[tuple[_Fact, str]]
 def _options(
     rng: random.Random, words: Language, split: str, fact: _Fact, facts: list[_Fact]
 ) -> tuple[str, ...]:
-    """Four values of one type, shuffled: the right one, then those the passage gives others, then
-    new ones."""
+    """Draw four values of one type, shuffled: the right one, then those the passage gives others,
+    then new ones."""
     kind = fact.relation.value_type
     others = [
         other.value
@@ -366,8 +363,8 @@ ESPEAK = "espeak-ng"
 
 
 def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voice, ...]:
-    """The voices of a split; those of a synthesiser other than espeak-ng are few, and the same in
-    every split.
+    """List the voices of a split; those of a synthesiser other than espeak-ng are few, and the same
+    in every split.
 
     Raises InputError for an unknown language, split or synthesiser.
     """
@@ -396,8 +393,8 @@ def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voic
 
 
 def assign_voices(o: MiniSqa, split: str, index: int) -> list[Voice]:
-    """The reader of a passage, and the voice of each of its questions, which is another one where
-    there are two.
+    """Choose the reader of a passage, and the voice of each of its questions, which is another one
+    where there are two.
 
     In the test of espeak-ng every voice reads as many passages (within one) and asks as many
     questions; over as many passages as there are voices times others, every pair of passage voice
@@ -420,7 +417,7 @@ def assign_voices(o: MiniSqa, split: str, index: int) -> list[Voice]:
 
 @dataclass(frozen=True)
 class SpokenSentences:
-    """Sentences read by one voice: samples at 16 kHz, and marks in seconds."""
+    """Sentences are read by one voice: samples at 16 kHz, and marks in seconds."""
 
     samples: np.ndarray
     words: tuple[Span, ...]
@@ -429,7 +426,7 @@ class SpokenSentences:
 
 
 def passages_of(o: MiniSqa) -> dict[str, int]:
-    """Number of passages by split."""
+    """Return the number of passages by split."""
     train, dev = (0, 0) if o.held_out else (2000, 80)
     return {
         "train": train if o.passages is None else o.passages,
@@ -439,14 +436,14 @@ def passages_of(o: MiniSqa) -> dict[str, int]:
 
 
 def passage_of(o: MiniSqa, split: str, index: int) -> TextPassage:
-    """The text of one passage."""
+    """Generate the text of one passage."""
     return generate_passage(
         o.language, split, index, o.seed, o.questions, o.unanswerable, o.held_out
     )
 
 
 def made_by(o: MiniSqa) -> str:
-    """The command that makes this corpus again."""
+    """Write the command that makes this corpus again."""
     train, dev, test = passages_of(o).values()
     words = [f"speechssl prepare minisqa OUT --language {o.language} --passages {train}"]
     words += [f"--dev-passages {dev} --test-passages {test} --questions {o.questions}"]
@@ -500,7 +497,7 @@ def _write_split(o: MiniSqa, split: str, count: int) -> None:
     if not (folder / "questions.jsonl").is_file():
         files = [parts / f"{i:06d}.json" for i in range(count)]
         jobs = {i: (o, split, i) for i, file in enumerate(files) if not file.is_file()}
-        in_parallel(_speak_passage, jobs, o.workers, f"synthesising {split}", "passage")
+        run_parallel(_speak_passage, jobs, o.workers, f"synthesising {split}", "passage")
         records = [read_json(file) for file in files]
         if o.reference and split == "train":
             write_lines(folder / "reference.jsonl", [r["reference"] for r in records])
@@ -633,7 +630,7 @@ def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> SpokenSentence
 def speak_pairs(
     language: str, split: str, count: int
 ) -> Iterator[tuple[SpokenSentences, SpokenSentences]]:
-    """`count` different questions, each spoken by two voices of the split, for the same-text
+    """Speak `count` different questions, each spoken by two voices of the split, for the same-text
     distance."""
     for index in range(count):
         question = generate_passage(language, split, index, 0).questions[0]

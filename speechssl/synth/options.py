@@ -1,4 +1,4 @@
-"""`speechssl prepare minisqa`: its options."""
+"""The options of `speechssl prepare minisqa`."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ import numpy as np
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.data.files import safe_name
 from speechssl.data.options import SpokenQA
-from speechssl.data.prepare import PARTS, UNTIMED, PrepareReport, SplitRecords, in_parallel
+from speechssl.data.prepare import PARTS, UNTIMED, PrepareReport, SplitRecords, run_parallel
 from speechssl.data.records import Answer, Passage, Question, Span, locate
 from speechssl.errors import MissingExtra
 from speechssl.io import hash_json, read_json, write_json
@@ -42,8 +42,8 @@ VERSION = 2  # of how texts are read; parts of another version are spoken again
 
 @dataclass(frozen=True)
 class Reading:
-    """samples: (N,) float32 at 16 kHz. words, offsets and spoken are of the same tokens, in
-    order."""
+    """A text is read aloud. samples: (N,) float32 at 16 kHz. words, offsets and spoken are of the
+    same tokens, in order."""
 
     samples: np.ndarray
     words: tuple[Span, ...]  # what is not spoken takes no time: start = end
@@ -63,8 +63,8 @@ class Reading:
         )
 
     def times(self, start: int, end: int) -> tuple[float, float] | None:
-        """Seconds from the first to the last token spoken of the characters [start, end); None
-        where none is."""
+        """Return the seconds from the first to the last token spoken of the characters [start,
+        end); None where none is."""
         tokens = zip(self.words, self.offsets, self.spoken, strict=True)
         inside = [
             w
@@ -102,8 +102,8 @@ def read_aloud(text: str, voice: Voice, language: str) -> Reading:
 
 
 def _parts(words: Sequence[Word]) -> Iterator[list[Word]]:
-    """Sentences; one that is too long is cut after a comma where it has one in its second half,
-    else between words."""
+    """Split a text into sentences; one that is too long is cut after a comma where it has one in
+    its second half, else between words."""
     part: list[Word] = []
     for word in words:
         if part and sum(len(w.spoken) + 2 for w in part) + len(word.spoken) > LONGEST:
@@ -178,7 +178,7 @@ def _speak_part(
 def timed(
     answer: Answer, written: str, reading: Reading, language: str
 ) -> tuple[tuple[float, float] | None, str]:
-    """The time of an answer in a reading of `written`, and why there is none ("" where there
+    """Find the time of an answer in a reading of `written`, and why there is none ("" where there
     is)."""
     place, why = locate(answer, written, language)
     times = reading.times(*place) if place else None
@@ -194,8 +194,8 @@ def timed(
 
 @dataclass(frozen=True)
 class _Group:
-    """A passage with those of its questions that have something to be spoken; also a questions'
-    group of a passage with audio."""
+    """A group is a passage with those of its questions that have something to be spoken; also a
+    questions' group of a passage with audio."""
 
     out: Path
     split: str
@@ -206,7 +206,7 @@ class _Group:
 
     @property
     def part(self) -> Path:
-        """Where what was spoken is written down, last of all: it marks the group as done."""
+        """The file that lists the speech, written last of all: it marks the group as done."""
         return self.out / self.split / PARTS / f"{safe_name(self.passage.id)}.json"
 
     @property
@@ -221,8 +221,8 @@ class _Group:
 
     @property
     def done(self) -> bool:
-        """Whether it was spoken, from the same texts by the same voices, and the recordings are
-        there."""
+        """Tell whether it was spoken, from the same texts by the same voices, and the recordings
+        are there."""
         if not self.part.is_file():
             return False
         part = read_json(self.part)
@@ -237,7 +237,8 @@ class _Group:
         )
 
     def reader(self, name: str, language: str, other_than: str = "") -> Voice:
-        """Drawn by the name of what is read. Raises ValueError where nobody speaks the language."""
+        """Draw a voice by the name of the record that is read. Raises ValueError where nobody
+        speaks the language."""
         if not (voices := self.voices.get(language)):
             raise ValueError(
                 f"there are no voices for the language {language!r}; there are for "
@@ -284,7 +285,7 @@ def speak_drafts(
     jobs = {
         group.part: (group,) for of_split in groups.values() for group in of_split if not group.done
     }
-    in_parallel(_speak_group, jobs, o.workers, "synthesising", "passage")
+    run_parallel(_speak_group, jobs, o.workers, "synthesising", "passage")
     done = f"spoken by {o.synthesiser} (synthetic)"
     return {
         split: _spoken(split, records, groups[split], report, done)
@@ -293,13 +294,13 @@ def speak_drafts(
 
 
 def _language(record: Passage | Question) -> str:
-    """ "zh" of "zh-TW"."""
+    """Return "zh" of "zh-TW"."""
     return re.split("[-_]", record.language.lower())[0]
 
 
 def voices_of(split: str) -> str:
-    """The split of MiniSQA whose voices speak a split: train, dev or test. Whatever is neither
-    train nor dev is a test."""
+    """Choose the split of MiniSQA whose voices speak a split: train, dev or test. Whatever is
+    neither train nor dev is a test."""
     for name, prefixes in (("train", ("train",)), ("dev", ("dev", "val"))):
         if split.lower().startswith(prefixes):
             return name
@@ -310,8 +311,8 @@ def voices_of(split: str) -> str:
 
 
 def _speak_group(group: _Group) -> None:
-    """Speak what is missing. A record of the part holds the fields that change, or the reason why
-    it cannot be spoken."""
+    """Speak the recordings that are missing. A record of the part holds the fields that change, or
+    the reason why it cannot be spoken."""
     passage, language = group.passage, _language(group.passage)
     record: dict[str, Any] = {}
     reading, remaining = None, group.questions
@@ -335,7 +336,7 @@ def _speak_group(group: _Group) -> None:
 def _speak_question(
     group: _Group, question: Question, passage: str, reading: Reading | None
 ) -> dict[str, Any]:
-    """passage: who reads it."""
+    """Speak a question and its options. passage: the voice that reads it."""
     name, language = f"questions/{safe_name(question.id)}", _language(question)
     try:
         voice = group.reader(f"{group.passage.id} {question.id}", language, passage)
@@ -379,7 +380,8 @@ def _write_recording(group: _Group, reading: Reading, voice: Voice, name: str) -
 def _spoken(
     split: str, records: SplitRecords, groups: Sequence[_Group], report: PrepareReport, done: str
 ) -> SplitRecords:
-    """The records with audio, without what could not be spoken. done: how, for the report."""
+    """Return the records with audio, without those that could not be spoken. done: how, for the
+    report."""
     parts = [read_json(group.part) for group in groups]
     readings = {
         group.passage.id: part["passage"] for group, part in zip(groups, parts, strict=True)
@@ -425,7 +427,7 @@ def _spoken(
 
 
 def _changed_fields(spoken: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a record that synthesis gave it."""
+    """Return the fields of a record that synthesis gave it."""
     fields = {name: spoken[name] for name in ("audio", "seconds", "speaker") if name in spoken}
     if "words" in spoken:
         fields |= {"words": tuple(Span(*word) for word in spoken["words"]), "phones": ()}
@@ -450,8 +452,8 @@ LONGEST_NUMBER = 15  # digits that are still read as a number
 
 
 def cardinal(digits: str) -> str:
-    """ "1024" -> "one thousand twenty four". A leading zero, or more than LONGEST_NUMBER digits:
-    digit by digit."""
+    """Spell out a number: "1024" -> "one thousand twenty four". A leading zero, or more than
+    LONGEST_NUMBER digits: digit by digit."""
     if len(digits) > LONGEST_NUMBER or (len(digits) > 1 and digits[0] == "0"):
         return _digit_by_digit(digits)
     return _numeral(int(digits), "cardinal")
@@ -463,7 +465,7 @@ def _digit_by_digit(digits: str) -> str:
 
 @cache
 def _numeral(number: int, to: str) -> str:
-    """Raises MissingExtra without num2words."""
+    """Spell out a number by num2words. Raises MissingExtra without num2words."""
     try:
         from num2words import num2words  # type: ignore[import-untyped]
     except ImportError as error:
@@ -472,7 +474,7 @@ def _numeral(number: int, to: str) -> str:
 
 
 def year(digits: str) -> str:
-    """Four digits as a year where they may be one (1100 to 2099), else as a number."""
+    """Spell out four digits as a year where they may be one (1100 to 2099), else as a number."""
     first, last = int(digits[:2]), int(digits[2:])
     if len(digits) != 4 or not 11 <= first <= 20 or (first == 20 and last < 10):
         return cardinal(digits)
@@ -482,24 +484,25 @@ def year(digits: str) -> str:
 
 
 def plural(words: str) -> str:
-    """ "nineteen ninety" -> "nineteen nineties": decades."""
+    """Spell out a decade: "nineteen ninety" -> "nineteen nineties"."""
     return words[:-1] + "ies" if words.endswith("ty") else words + "s"
 
 
 def ordinal(digits: str) -> str:
-    """ "19" -> "nineteenth"."""
+    """Spell out an ordinal: "19" -> "nineteenth"."""
     if len(digits) > LONGEST_NUMBER or (len(digits) > 1 and digits[0] == "0"):
         return f"{_digit_by_digit(digits[:-1])} {_numeral(int(digits[-1]), 'ordinal')}"
     return _numeral(int(digits), "ordinal")
 
 
 def mandarin_digits(digits: str) -> str:
-    """ "1990" -> "一九九零": years, telephone numbers, decimal places."""
+    """Spell out digits, "1990" -> "一九九零": years, telephone numbers, decimal places."""
     return "".join(_DIGITS[int(d)] for d in digits)
 
 
 def mandarin(digits: str) -> str:
-    """ "1024" -> "一千零二十四". A leading zero, or more than LONGEST_NUMBER digits: digit by digit."""
+    """Spell out a number: "1024" -> "一千零二十四". A leading zero, or more than LONGEST_NUMBER
+    digits: digit by digit."""
     if len(digits) > LONGEST_NUMBER or (len(digits) > 1 and digits[0] == "0"):
         return mandarin_digits(digits)
     spoken = _mandarin(int(digits))
@@ -507,7 +510,7 @@ def mandarin(digits: str) -> str:
 
 
 def _mandarin(number: int) -> str:
-    """Groups of four digits: 萬, 億, 萬億."""
+    """Spell out groups of four digits: 萬, 億, 萬億."""
     for size, name in ((10**12, "万亿"), (10**8, "亿"), (10**4, "万")):
         if number >= size:
             rest = number % size
@@ -557,8 +560,8 @@ _NUMBER = re.compile(
 
 @dataclass(frozen=True)
 class Word:
-    """A token of the written text. spoken: what the synthesiser is given for it, "" where nothing
-    can be spoken."""
+    """A word is a token of the written text. spoken: the text that the synthesiser is given for it,
+    "" where nothing can be spoken."""
 
     text: str
     start: int  # offset in the written text
@@ -568,8 +571,8 @@ class Word:
 
 
 def normalise(text: str, language: str) -> list[Word]:
-    """Every token of a text, en or zh. en: what white space separates; zh: characters, Latin runs,
-    punctuation.
+    """Split a text, en or zh, into all its tokens. en: separated by white space; zh: characters,
+    Latin runs, punctuation.
 
     A sentence ends at . ! ? … ; and at a line break, but not at an abbreviation.
     """
@@ -595,8 +598,8 @@ def normalise(text: str, language: str) -> list[Word]:
 
 
 def _expanded(tokens: Sequence[str], i: int) -> str:
-    """What an abbreviation stands for; "" for other tokens. "No." is one before a number, "St."
-    before a name."""
+    """Expand an abbreviation; "" for other tokens. "No." is one before a number, "St." before a
+    name."""
     core, after = tokens[i].strip("\"'()[],;:?!"), tokens[i + 1] if i + 1 < len(tokens) else ""
     name = core[:-1].lower()
     if not core.endswith(".") or name not in _TABLES["abbreviations"]:
@@ -608,7 +611,7 @@ def _expanded(tokens: Sequence[str], i: int) -> str:
 
 
 def _pause(token: str, chinese: bool) -> str:
-    """The punctuation that changes how it is spoken, of a token that ends in some."""
+    """Return the punctuation that changes how it is spoken, of a token that ends in some."""
     tail = re.search(r"[^\w%]*$", token)
     marks = tail.group() if tail else ""
     for mark, plain in (("?？", "?"), ("!！", "!"), (".。…;；", "."), (",，、:：-()", ",")):
@@ -639,7 +642,7 @@ def _english_token(tokens: Sequence[str], i: int) -> str:
 
 
 def _fraction(above: str, below: str) -> str:
-    """ "3", "4" -> "three quarters"."""
+    """Spell out a fraction: "3", "4" -> "three quarters"."""
     part = {"2": "half", "4": "quarter"}.get(below) or ordinal(below)
     return (
         f"{cardinal(above)} "
@@ -670,8 +673,8 @@ def _number(match: re.Match[str], scaled: bool) -> str:
 
 
 def _letters(text: str) -> str:
-    """Latin letters, apostrophes and hyphens within words; symbols by name, single letters of other
-    scripts too."""
+    """Keep Latin letters, apostrophes and hyphens within words; symbols by name, single letters of
+    other scripts too."""
     text = "".join(f" {_SYMBOLS[c]} " if c in _SYMBOLS else c for c in text)
     # without the accents that Latin-1 lacks: espeak-ng's English reads é, and names ş
     plain = (

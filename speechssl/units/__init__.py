@@ -1,1 +1,1 @@
-"""Discrete units: k-means codebooks, run-length units, and how good they are."""
+"""Discrete units are made here: k-means codebooks, run-length units, and their measures."""

@@ -1,5 +1,5 @@
-"""Extraction of a corpus: recordings -> a folder of Parquet parts, its card, and the list of what
-was set aside.
+"""A corpus is extracted: recordings -> a folder of Parquet parts, its card, and the list of those
+set aside.
 
 The recordings are cut into fixed shards, runs of consecutive ones, each of which becomes one part.
 The bytes of a part depend on its recordings and settings alone, not on workers, engine or `--shard
@@ -61,7 +61,8 @@ from speechssl.units.storage import (
 )
 
 SHARD_SECONDS = 600.0  # of audio: a shard that has reached them ends
-READERS, AT_A_TIME = 8, 10_000  # threads that read headers; recordings that wait for them
+READERS = 8  # threads that read headers
+AT_A_TIME = 10_000  # recordings that wait for them
 # `replacing` makes these
 TEMPORARY = re.compile(r"\.(part-\d{5,}-\w{8}\.parquet|_?card-\w{8}\.json|_?failed-\w{8}\.jsonl)")
 ANOTHER = "choose another folder or delete it"
@@ -70,7 +71,7 @@ Report = Callable[[Recording, bool], None]  # a recording is done; whether it wa
 
 @dataclass(frozen=True)
 class Shard:
-    """Consecutive recordings that become one part."""
+    """A shard is consecutive recordings that become one part."""
 
     index: int
     recordings: Sequence[Recording]
@@ -81,7 +82,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class ShardResult:
-    """What a shard came to."""
+    """The part that was made of a shard, and the recordings that have none of it."""
 
     index: int
     hash: str  # of the part
@@ -94,8 +95,7 @@ class ShardResult:
 
 @dataclass(frozen=True)
 class ExtractionResult:
-    """What a recording came to: its units; or why it has none; or its samples, which wait for a
-    batch."""
+    """A recording has units; or a reason why it has none; or samples, which wait for a batch."""
 
     utterance: UtteranceUnits | None = None
     why: str = ""
@@ -104,10 +104,11 @@ class ExtractionResult:
     away: bool = False  # it cannot be read now, and has the units it had
 
 
-def plan(recordings: Sequence[Recording], size: int) -> list[Shard]:
-    """Shards in order, each of which ends with the recording that makes it `size` recordings or
-    SHARD_SECONDS long."""
-    ends, first, seconds = [0], 0, 0.0
+def plan_shards(recordings: Sequence[Recording], size: int) -> list[Shard]:
+    """Cut the recordings into shards, each of which ends with the recording that makes it `size`
+    recordings or SHARD_SECONDS long."""
+    ends = [0]
+    first, seconds = 0, 0.0
     for end, recording in enumerate(recordings, 1):
         seconds += recording.seconds or 0.0
         if end - first == size or seconds >= SHARD_SECONDS or end == len(recordings):
@@ -118,7 +119,7 @@ def plan(recordings: Sequence[Recording], size: int) -> list[Shard]:
 
 @dataclass(frozen=True)
 class ShardMaker:
-    """Makes shards in the folder `out`. size: recordings a shard at most, which every part
+    """Makes shards in the folder `out`. size: most recordings of a shard, which every part
     states."""
 
     extractor: UnitExtractor
@@ -127,13 +128,16 @@ class ShardMaker:
 
     @property
     def card(self) -> dict[str, Any]:
-        """What made the rows of a part, but for the audio."""
+        """The settings that made the rows of a part."""
         features = self.extractor.features
-        # its kind: sums are grouped in another way on another
-        device = getattr(features, "device", "cpu")
-        encoder = {"padding": PADDING, "chunking": asdict(features.chunking), "device": device}
-        shards = {"shard_size": self.size, "shard_seconds": SHARD_SECONDS}
-        return self.extractor.card | encoder | {"K": self.extractor.codebook.size} | shards
+        return self.extractor.card | {
+            "padding": PADDING,
+            "chunking": asdict(features.chunking),
+            "device": features.device,  # its kind: sums are grouped in another way on another
+            "K": self.extractor.codebook.size,
+            "shard_size": self.size,
+            "shard_seconds": SHARD_SECONDS,
+        }
 
     def begin(self, shard: Shard, pool: Executor, report: Report) -> list[Future[ExtractionResult]]:
         """Hand the recordings to the pool, the longest first, so that no thread is left with one at
@@ -144,38 +148,47 @@ class ShardMaker:
         except (OSError, ValueError):  # none, or cut off by a full disk: made again
             finished = {}
         longest = sorted(shard.recordings, key=lambda r: -(r.seconds or 0))
-        futures = {r.id: pool.submit(self._one, r, finished.get(r.id), report) for r in longest}
+        futures = {r.id: pool.submit(self._extract, r, finished.get(r.id), report) for r in longest}
         return [futures[r.id] for r in shard.recordings]
 
     def finish(
         self, shard: Shard, results: Sequence[Future[ExtractionResult]], report: Report
     ) -> ShardResult:
-        """Encode together what waits for a batch, and write the part if it is not there as it
-        should be."""
+        """Encode together the recordings that wait for a batch, and write the part if it is not
+        there as it should be."""
         rows = [future.result() for future in results]
-        waiting = [n for n, row in enumerate(rows) if row.samples is not None]
-        units = self.extractor.units_of_many([rows[n].samples for n in waiting]) if waiting else []  # type: ignore[misc]
-        for n, result in zip(waiting, units, strict=True):
-            rows[n] = _row(shard.recordings[n], rows[n].samples, rows[n].audio, result)  # type: ignore[arg-type]
-            report(shard.recordings[n], True)
+        waiting = {n: row.samples for n, row in enumerate(rows) if row.samples is not None}
+        if waiting:
+            units = self.extractor.units_of_many(list(waiting.values()))
+            for (n, samples), result in zip(waiting.items(), units, strict=True):
+                rows[n] = _result(shard.recordings[n], samples, rows[n].audio, result)
+                report(shard.recordings[n], True)
         done = [row.utterance for row in rows if row.utterance]
         failed = {
             r.id: row.why
             for r, row in zip(shard.recordings, rows, strict=True)
             if not row.utterance
         }
-        path, content = shard.path(self.out), encode(Part(done, self.card))
+        path = shard.path(self.out)
+        content = encode(Part(done, self.card))
         if not path.is_file() or path.read_bytes() != content:
             with replacing(path) as temporary:
                 temporary.write_bytes(content)
-        data = hash_json([[u.id, u.audio] for u in done])
-        seconds, away = sum(u.seconds for u in done), sum(row.away for row in rows)
-        return ShardResult(shard.index, hash_bytes(content), data, len(done), seconds, failed, away)
+        return ShardResult(
+            index=shard.index,
+            hash=hash_bytes(content),
+            data=hash_json([[u.id, u.audio] for u in done]),
+            recordings=len(done),
+            seconds=sum(u.seconds for u in done),
+            failed=failed,
+            away=sum(row.away for row in rows),
+        )
 
-    def _one(
+    def _extract(
         self, recording: Recording, finished: UtteranceUnits | None, report: Report
     ) -> ExtractionResult:
-        """finished: the utterance of this id in the part that is there."""
+        """Extract one recording, or keep `finished`, the utterance of this id in the part that is
+        there."""
         audio = hash_audio(recording.path)
         if finished is not None and audio in (finished.audio, ""):
             report(recording, False)
@@ -184,16 +197,16 @@ class ShardMaker:
             samples = read_audio(recording.path)
             if self.extractor.features.fits_a_batch(samples):
                 return ExtractionResult(samples=samples, audio=audio)
-            row = _row(recording, samples, audio, self.extractor.units(samples))
+            result = _result(recording, samples, audio, self.extractor.units(samples))
         except InputError as error:
-            row = ExtractionResult(why=printable(str(error)))
+            result = ExtractionResult(why=printable(str(error)))
         except ValueError as error:
-            row = _row(recording, np.zeros(0), audio, error)
+            result = _result(recording, np.zeros(0), audio, error)
         report(recording, True)
-        return row
+        return result
 
 
-def _row(
+def _result(
     recording: Recording, samples: np.ndarray, audio: str, units: RunLength | ValueError
 ) -> ExtractionResult:
     if isinstance(units, ValueError):
@@ -204,18 +217,18 @@ def _row(
 
 
 def hash_audio(path: Path) -> str:
-    """Of the contents of a file; empty where it cannot be read, which `read_audio` then puts into
+    """Hash the contents of a file; empty where it cannot be read, which `read_audio` then puts into
     words."""
     return digest(path)[:16]
 
 
-# What makes shards, wherever: every one once, in any order.
+# makes every shard once, in any order, on whatever machines
 Engine = Callable[[ShardMaker, Sequence[Shard], Report], Iterator[ShardResult]]
 
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """Threads of this process: each reads a recording and encodes it, while the others do the
+    """Runs threads of this process: each reads a recording and encodes it, while the others do the
     same."""
 
     workers: int | None = None  # None: one a core
@@ -223,11 +236,11 @@ class LocalEngine:
     def __call__(
         self, maker: ShardMaker, shards: Sequence[Shard], report: Report
     ) -> Iterator[ShardResult]:
-        """While the first shard ends, those after it hold a recording for every thread, so that
-        none waits."""
+        """Make the shards. While the first ends, those after it hold a recording for every thread,
+        so that none waits."""
         begun: deque[tuple[Shard, list]] = deque()
-        # recordings after the first shard
-        workers, ahead = self.workers or len(os.sched_getaffinity(0)), 0
+        workers = self.workers or len(os.sched_getaffinity(0))
+        ahead = 0  # recordings after the first shard
         with single_threaded(workers) as pool:
             for shard in shards:
                 ahead += len(shard.recordings) if begun else 0
@@ -241,7 +254,7 @@ class LocalEngine:
 
 @dataclass(frozen=True)
 class Extraction:
-    """What came of a corpus. card: of the units, empty while other processes make parts of it;
+    """The outcome of a corpus. card: of the units, empty while other processes make parts of it;
     failed: set aside, id -> why."""
 
     card: dict[str, Any]
@@ -255,14 +268,15 @@ def extract_corpus(
     source: dict[str, Any] | None = None,
     share: tuple[int, int] | None = None,
 ) -> Extraction:
-    """Write the units of all recordings into the maker's folder. source: what the card shall say
-    about where they come from.
+    """Write the units of all recordings into the maker's folder. source: the entries of the card
+    that say where they come from.
 
-    What cannot be read is set aside and listed in `_failed.jsonl`; the same command tries it again,
-    and resumes a run that
-    was killed. Units of a recording that was read once and cannot be now are kept.
-    share: (i, n), this process is number i of n, from 1, which make every n-th shard each, at once
-    or after one another; the last to end verifies all parts and writes the card.
+    Recordings that cannot be read are set aside and listed in `_failed.jsonl`; the same command
+    tries them again, and resumes a run that was killed. Units of a recording that was read once and
+    cannot be now are kept. share: (i, n), this process is number i of n, from 1, which make every
+    n-th shard each, at once or after one another; the last to end verifies all parts and writes the
+    card.
+
     Raises InputError when nothing at all can be read, or the folder holds units that were made in
     another way or of another source, or something else, or another run holds it.
     """
@@ -275,8 +289,9 @@ def extract_corpus(
     if share is not None:
         number, count = share
         with locked(out, wait=False, shared=True):
-            shards = _prepared(maker, recordings, source or {}, Finished.of(out, recordings))
-            results = _run(maker, shards[number - 1 :: count], engine)
+            finished = FinishedRows.read(out, recordings)
+            shards = _plan(maker, recordings, source or {}, finished)
+            results = _make_shards(maker, shards[number - 1 :: count], engine)
         if not all(shard.path(out).is_file() for shard in shards):
             return Extraction({}, {name: why for m in results for name, why in m.failed.items()})
         # the last to end plans again, and both at once are 0.1 GB of a million recordings
@@ -286,8 +301,8 @@ def extract_corpus(
 
 
 @dataclass
-class Finished:
-    """What the rows that are there say, read part by part: all of a million at once would take 0.3
+class FinishedRows:
+    """Sums up the rows that are there, read part by part: all of a million at once would take 0.3
     GB."""
 
     example: str = ""  # an id of a row
@@ -299,10 +314,10 @@ class Finished:
     seconds: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, out: Path, recordings: Sequence[Recording]) -> Finished:
-        """Of all parts that are not damaged."""
+    def read(cls, out: Path, recordings: Sequence[Recording]) -> FinishedRows:
+        """Read all parts that are not damaged."""
         finished, by_id = cls(), {r.id: r for r in recordings}
-        for path in _named(out, PART):
+        for path in _list_files(out, PART):
             try:
                 columns = part_columns(path, ("id", "seconds", "audio_hash"))
             except ValueError:
@@ -318,23 +333,30 @@ class Finished:
                     finished.seconds[name] = seconds
                 if not finished.same:
                     now = hash_audio(recording.path)
-                    finished.same, finished.away = now == audio, finished.away and not now
+                    finished.same = now == audio
+                    finished.away = finished.away and not now
         return finished
 
 
-def _named(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
-    """The files of a folder whose whole name matches, in order."""
+def _list_files(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
+    """List the files of a folder whose whole name matches, in order."""
     return sorted(path for path in folder.glob("*") if pattern.fullmatch(path.name))
 
 
-def _prepared(
+def _plan(
     maker: ShardMaker,
     recordings: Sequence[Recording],
     source: Mapping[str, Any],
-    finished: Finished,
+    finished: FinishedRows,
 ) -> list[Shard]:
-    """The shards, after the folder has been found to be one for them. Raises InputError as
+    """Check that the folder is one for these units, and plan the shards. Raises InputError as
     `extract_corpus` does."""
+    _check_parts(maker)
+    _check_source(maker.out, source, finished)
+    return plan_shards(_measure(recordings, finished.seconds), maker.size)
+
+
+def _check_parts(maker: ShardMaker) -> None:
     out = maker.out
     for path in sorted(out.glob("[!.]*.parquet")):
         try:
@@ -346,20 +368,21 @@ def _prepared(
                 f"{path} was not written by `speechssl units extract`; choose "
                 "another folder for the units"
             )
-        if names := differing(card, maker.card):
-            remedy = (
-                (f"give --shard-size {card.get('shard_size')}")
-                if names == ["shard_size"]
-                else ANOTHER
-            )
+        names = differing(card, maker.card)
+        if names:
+            remedy = ANOTHER
+            if names == ["shard_size"]:
+                remedy = f"give --shard-size {card.get('shard_size')}"
             raise InputError(f"{out} holds units made in another way ({unlike(names)}); {remedy}")
+
+
+def _check_source(out: Path, source: Mapping[str, Any], finished: FinishedRows) -> None:
     try:
         made_from = read_json(out / CARD)["made_from"]
     except (InputError, KeyError, TypeError):  # none, or cut off: made again
-        made_from = None
-    if isinstance(made_from, dict) and (
-        names := [n for n in ("corpus", "split") if made_from.get(n) != source.get(n)]
-    ):
+        made_from = source
+    names = [n for n in ("corpus", "split") if made_from.get(n) != source.get(n)]
+    if names:
         raise InputError(f"{out} holds the units of another source ({unlike(names)}); {ANOTHER}")
     if finished.example and not finished.shared:
         raise InputError(
@@ -372,17 +395,17 @@ def _prepared(
             f"{out} holds units of other audio under the same ids "
             f"({finished.shared}, ...); {ANOTHER}"
         )
-    return plan(_measured(recordings, finished.seconds), maker.size)
 
 
-def _measured(recordings: Sequence[Recording], finished: Mapping[str, float]) -> list[Recording]:
-    """With their seconds, from the headers where the manifest does not say; 0 for what is damaged.
+def _measure(recordings: Sequence[Recording], finished: Mapping[str, float]) -> list[Recording]:
+    """Give recordings their seconds, from the headers where the manifest does not say; 0 for one
+    that is damaged.
 
-    finished: id -> seconds of the row that is there. What cannot be read now has those, so that its
-    part stays what it is.
+    finished: id -> seconds of the row that is there. A recording that cannot be read now has those,
+    so that its part stays what it is.
     """
 
-    def measured(recording: Recording) -> Recording:
+    def measure(recording: Recording) -> Recording:
         if recording.seconds is not None:
             return recording
         try:
@@ -393,13 +416,15 @@ def _measured(recordings: Sequence[Recording], finished: Mapping[str, float]) ->
 
     if all(r.seconds is not None for r in recordings):
         return list(recordings)
-    # so many at a time: what waits for a thread takes a kilobyte each
+    measured: list[Recording] = []
     with ThreadPoolExecutor(READERS) as pool:
-        blocks = (recordings[at : at + AT_A_TIME] for at in range(0, len(recordings), AT_A_TIME))
-        return [recording for part in blocks for recording in pool.map(measured, part)]
+        # so many at a time: each that waits for a thread takes a kilobyte
+        for at in range(0, len(recordings), AT_A_TIME):
+            measured += pool.map(measure, recordings[at : at + AT_A_TIME])
+    return measured
 
 
-def _run(maker: ShardMaker, shards: Sequence[Shard], engine: Engine) -> list[ShardResult]:
+def _make_shards(maker: ShardMaker, shards: Sequence[Shard], engine: Engine) -> list[ShardResult]:
     with Progress(shards) as progress:
         return sorted(engine(maker, shards, progress.report), key=lambda m: m.index)
 
@@ -407,22 +432,14 @@ def _run(maker: ShardMaker, shards: Sequence[Shard], engine: Engine) -> list[Sha
 def _extract(
     maker: ShardMaker, recordings: Sequence[Recording], engine: Engine, source: dict[str, Any]
 ) -> Extraction:
-    out, finished = maker.out, Finished.of(maker.out, recordings)
-    shards = _prepared(maker, recordings, source, finished)
-    for path in _named(out, TEMPORARY):  # what a killed run was writing
+    out, finished = maker.out, FinishedRows.read(maker.out, recordings)
+    shards = _plan(maker, recordings, source, finished)
+    for path in _list_files(out, TEMPORARY):  # a killed run was writing them
         path.unlink()
-    results = _run(maker, shards, engine)
+    results = _make_shards(maker, shards, engine)
     failed = {name: why for m in results for name, why in m.failed.items()}
-    if failed:
-        paths = {r.id: str(r.path) for r in recordings if r.id in failed}
-        lines = [
-            json.dumps({"id": name, "path": paths[name], "reason": why})
-            for name, why in failed.items()
-        ]
-        write_text(out / FAILED, "".join(line + "\n" for line in lines))
-    else:
-        (out / FAILED).unlink(missing_ok=True)
-    for path in set(_named(out, PART)) - {s.path(out) for s in shards}:
+    _write_failed(out / FAILED, recordings, failed)
+    for path in set(_list_files(out, PART)) - {s.path(out) for s in shards}:
         path.unlink()  # of a longer list
     if len(failed) == len(recordings):
         for path in (out / CARD, *(shard.path(out) for shard in shards)):
@@ -431,9 +448,48 @@ def _extract(
         raise InputError(
             f"no units could be extracted from {what}; see the reasons in {out / FAILED}"
         )
-    card = {
+    card = _card(maker, results, source, failed)
+    try:
+        written = bool(read_json(out / CARD) == card)
+    except InputError:
+        written = False
+    if not written:
+        write_json(out / CARD, card)
+    away = sum(m.away for m in results)
+    if away:
+        tqdm.write(
+            f"{out}: {away} recordings cannot be read now; their finished units are kept",
+            file=sys.stderr,
+        )
+    if finished.dropped:
+        tqdm.write(
+            f"{out}: the units of {finished.dropped} recordings that the source has no "
+            "more were removed",
+            file=sys.stderr,
+        )
+    return Extraction(card, failed)
+
+
+def _write_failed(path: Path, recordings: Sequence[Recording], failed: Mapping[str, str]) -> None:
+    """Write a line for each recording that was set aside; no file where there is none."""
+    if not failed:
+        path.unlink(missing_ok=True)
+        return
+    paths = {r.id: str(r.path) for r in recordings if r.id in failed}
+    records = [{"id": name, "path": paths[name], "reason": why} for name, why in failed.items()]
+    write_text(path, "".join(json.dumps(record) + "\n" for record in records))
+
+
+def _card(
+    maker: ShardMaker,
+    results: Sequence[ShardResult],
+    source: Mapping[str, Any],
+    failed: Mapping[str, str],
+) -> dict[str, Any]:
+    """Describe the units: their settings, source, parts and recordings."""
+    return {
         "what": "units",
-        "made_from": maker.extractor.card | source,
+        "made_from": maker.extractor.card | dict(source),
         **{name: value for name, value in maker.card.items() if name not in maker.extractor.card},
         "frame_rate": maker.extractor.grid.frame_rate,
         "grid": asdict(maker.extractor.grid),
@@ -454,29 +510,11 @@ def _extract(
             "pyarrow": pyarrow.__version__,
         },
     }
-    try:
-        written = bool(read_json(out / CARD) == card)
-    except InputError:
-        written = False
-    if not written:
-        write_json(out / CARD, card)
-    if away := sum(m.away for m in results):
-        tqdm.write(
-            f"{out}: {away} recordings cannot be read now; their finished units are kept",
-            file=sys.stderr,
-        )
-    if finished.dropped:
-        tqdm.write(
-            f"{out}: the units of {finished.dropped} recordings that the source has no "
-            "more were removed",
-            file=sys.stderr,
-        )
-    return Extraction(card, failed)
 
 
 class Progress:
-    """A bar over the seconds of audio, with the speed of this run, the time that is left, and the
-    number of files."""
+    """Shows a bar over the seconds of audio, with the speed of this run, the time that is left, and
+    the number of files."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         recordings = [r for s in shards for r in s.recordings]
@@ -509,7 +547,7 @@ class Progress:
         )
 
     def report(self, recording: Recording, fresh: bool) -> None:
-        """Called by any thread. fresh: it was computed now, and not read from disk."""
+        """Count a recording, in any thread. fresh: it was computed now, and not read from disk."""
         seconds = recording.seconds or 0.0
         with self.lock:
             self.done += seconds

@@ -1,4 +1,4 @@
-"""`speechssl units extract`: the units of a corpus, on this machine or on a Ray cluster."""
+"""Extract the units of a corpus, on this machine or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from speechssl.units.storage import FAILED
 def extract_units(o: Extract) -> dict[str, Any]:
     """Write the units of a split, a manifest or a folder. Finished parts are not made again.
 
-    Returns where they are, their card, and what was set aside. Raises InputError as
+    Returns their folder, their card, and the recordings that were set aside. Raises InputError as
     `extract_corpus` does.
     """
     shard = None if o.shard is None else parse_shard(o.shard)
-    chosen, out = (o.source, o.split, o.passages), o.out / (o.split or "")
-    recordings = list_recordings(*chosen)
+    out = o.out / (o.split or "")
+    recordings = list_recordings(o.source, o.split, o.passages)
+    source = source_card(o.source, o.split, o.passages)
     # machines of a cluster have other GPUs than those that this process was left by --device
     device = "cpu" if o.device == "cpu" else "auto"
     load = partial(load_extractor, o.encoder, o.codebook, o.precision, device)
@@ -31,7 +32,7 @@ def extract_units(o: Extract) -> dict[str, Any]:
     if o.engine == "ray":
         engine = RayEngine(load, o.workers)
     maker = ShardMaker(load(), out, o.shard_size)
-    extraction = extract_corpus(maker, recordings, engine, source_card(*chosen), shard)
+    extraction = extract_corpus(maker, recordings, engine, source, shard)
     card, failed = extraction.card, extraction.failed
     if not card:
         print(
@@ -40,7 +41,8 @@ def extract_units(o: Extract) -> dict[str, Any]:
         )
         return {"out": str(out), "card": None, "failed": failed}
     report_set_aside(failed, f"{out / FAILED}")
-    amount, parts = counted(card["recordings"], "recording"), counted(len(card["parts"]), "part")
+    amount = count_noun(card["recordings"], "recording")
+    parts = count_noun(len(card["parts"]), "part")
     length = shown_length(card["seconds"])
     print(f"{out}: units of {amount} ({length}) in {parts}; {len(failed)} set aside")
     return {"out": str(out), "card": card, "failed": failed}
@@ -55,5 +57,5 @@ def parse_shard(text: str) -> tuple[int, int]:
     return int(number), int(count)
 
 
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def count_noun(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

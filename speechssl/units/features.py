@@ -1,4 +1,4 @@
-"""Audio in, features or run-length units out, from recordings of any length.
+"""Features and run-length units of recordings of any length.
 
 Spectral features (`SPECTRAL`) are `mfcc`, 39 a frame (13 coefficients, first and second
 differences), the targets of HuBERT's first iteration (arXiv 2106.07447, section IV-A), and `fbank`,
@@ -45,34 +45,31 @@ LONG = 600.0  # seconds from which on the features of a recording are not held a
 
 
 def spectral_stream(samples: np.ndarray, grid: FrameGrid, kind: str) -> Iterator[torch.Tensor]:
-    """One of `SPECTRAL` piece by piece, (T_i, D) float32 each: hours of audio in constant memory.
+    """Compute one of `SPECTRAL` piece by piece, (T_i, D) float32 each: hours of audio in constant
+    memory.
 
     samples: (N,) float32 at 16 kHz. A frame of `grid` has the 10 ms row whose centre is nearest to
-    what the frame owns.
-    Where the pieces are cut leaves no trace but float32 rounding, which in a matrix product may
-    depend on its number of rows. As _PIECE is constant, a recording has the same bits every time on
-    one machine. Raises ValueError for fewer samples than a window.
+    what the frame owns. Where the pieces are cut leaves no trace but float32 rounding, which in a
+    matrix product may depend on its number of rows. As _PIECE is constant, a recording has the same
+    bits every time on one machine. Raises ValueError for fewer samples than a window.
     """
-    if len(samples) < max(_WINDOW, grid.receptive):
-        raise ValueError(
-            f"{len(samples)} samples are fewer than the "
-            f"{max(_WINDOW, grid.receptive)} that one frame needs"
-        )
+    least = max(_WINDOW, grid.receptive)
+    if len(samples) < least:
+        raise ValueError(f"{len(samples)} samples are fewer than the {least} that one frame needs")
+    compute, _ = SPECTRAL[kind]
     rows = (len(samples) - _WINDOW) // _SHIFT + 1
     needed = mfcc_rows(grid, np.arange(grid.frames(len(samples))), rows)
     for first in range(0, rows, _PIECE):
-        inside = (
-            needed[np.searchsorted(needed, first) : np.searchsorted(needed, first + _PIECE)] - first
-        )
+        inside = needed[(needed >= first) & (needed < first + _PIECE)]
         left, right = max(first - _CONTEXT, 0), min(first + _PIECE + _CONTEXT, rows)
         if len(inside):
             piece = samples[left * _SHIFT : (right - 1) * _SHIFT + _WINDOW]
-            yield SPECTRAL[kind][0](piece)[first - left :][inside]
+            yield compute(piece)[inside - left]
 
 
-def coefficients(samples: np.ndarray) -> torch.Tensor:
-    """(R, 39) float32, every 10 ms (R by a grid of hop 160 and receptive field 400). samples: (N,)
-    float32 at 16 kHz."""
+def mfcc(samples: np.ndarray) -> torch.Tensor:
+    """Compute MFCCs and their differences, (R, 39) float32, every 10 ms (R by a grid of hop 160 and
+    receptive field 400). samples: (N,) float32 at 16 kHz."""
     import torchaudio.compliance.kaldi as kaldi  # half a second, and encoders need none of it
     from torchaudio.functional import compute_deltas
 
@@ -83,7 +80,7 @@ def coefficients(samples: np.ndarray) -> torch.Tensor:
 
 
 def log_mel(samples: np.ndarray) -> torch.Tensor:
-    """(R, 80) log filterbank energies, every 10 ms. samples: (N,) float32 at 16 kHz."""
+    """Compute log filterbank energies, (R, 80), every 10 ms. samples: (N,) float32 at 16 kHz."""
     import torchaudio.compliance.kaldi as kaldi  # as above
 
     wave = torch.from_numpy(np.ascontiguousarray(samples, np.float32))[None] * 32768
@@ -92,37 +89,37 @@ def log_mel(samples: np.ndarray) -> torch.Tensor:
 
 MELS = 80
 SPECTRAL: dict[str, tuple[Callable[[np.ndarray], torch.Tensor], int]] = {
-    "mfcc": (coefficients, 39),
+    "mfcc": (mfcc, 39),
     "fbank": (log_mel, MELS),
 }
 
 
 @dataclass(frozen=True)
 class SpectralEngine:
-    """Spectral features as the one layer of an encoder. They are not normalised over the utterance:
-    mean pooling would give 0."""
+    """Gives spectral features as the one layer of an encoder. They are not normalised over the
+    utterance: mean pooling would give 0."""
 
     compute: Callable[[np.ndarray], torch.Tensor]
 
     def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> None:
-        """None: there is nothing to normalise."""
+        """Return None: there is nothing to normalise."""
 
     def states(self, piece: torch.Tensor, statistics: None, last: int) -> Iterator[torch.Tensor]:
-        """(T, D), once. piece: (N,) float32."""
+        """Yield the features (T, D) of a piece (N,) float32, once."""
         yield self.compute(piece.numpy())
 
 
 def spectral_encoder(kind: str) -> SpeechEncoder:
-    """One of `SPECTRAL` every 10 ms, as an encoder of one state (a baseline of SUPERB)."""
+    """Make an encoder of one state of the features `kind` of `SPECTRAL`, every 10 ms (a baseline of
+    SUPERB)."""
     compute, width = SPECTRAL[kind]
-    grid, own_hash = FrameGrid(SAMPLE_RATE, _SHIFT, _WINDOW), hash_json({"spectral": kind})
-    return SpeechEncoder(
-        kind, SpectralEngine(compute), grid, 0, width, normalise=True, hash=own_hash
-    )
+    grid = FrameGrid(SAMPLE_RATE, _SHIFT, _WINDOW)
+    hash = hash_json({"spectral": kind})
+    return SpeechEncoder(kind, SpectralEngine(compute), grid, 0, width, normalise=True, hash=hash)
 
 
 def mfcc_rows(grid: FrameGrid, frames: np.ndarray, rows: int) -> np.ndarray:
-    """The 10 ms row for each frame."""
+    """Return the 10 ms row for each of the frames (T,), from 0 to `rows` - 1."""
     centres = frames * grid.hop + grid.offset + grid.hop // 2
     return np.clip(np.round((centres - _WINDOW / 2) / _SHIFT).astype(int), 0, rows - 1)
 
@@ -132,8 +129,8 @@ MFCC_GRID = FrameGrid.of_convolutions(SAMPLE_RATE, SMALL_KERNELS, SMALL_STRIDES)
 
 @dataclass(frozen=True)
 class Features:
-    """A layer of an encoder, or spectral features: (N,) samples at 16 kHz -> (T, D), in pieces of
-    constant memory."""
+    """Turns (N,) samples at 16 kHz into (T, D), a layer of an encoder or spectral features, in
+    pieces of constant memory."""
 
     encoder: str  # hash of the weights, or one of SPECTRAL
     grid: FrameGrid
@@ -153,19 +150,21 @@ class Features:
 
     @property
     def card(self) -> dict[str, Any]:
-        """What decides the features."""
+        """The settings that decide the features."""
         card = {
             "encoder": self.encoder,
             "layer": self.layer,
             "smooth": self.smooth,
             "frame_rate": self.grid.frame_rate,
         }
-        card |= {"settings": self.settings} if self.settings else {}
-        card |= {"margin": self.margin} if self.margin else {}
+        if self.settings:
+            card["settings"] = self.settings
+        if self.margin:
+            card["margin"] = self.margin
         return card | {"precision": self.precision, "padding": PADDING}
 
     def stream(self, samples: np.ndarray) -> Iterator[torch.Tensor]:
-        """(T_i, D) float32 each. Raises ValueError for fewer samples than one frame needs."""
+        """Yield pieces (T_i, D) float32. Raises ValueError for fewer samples than a frame needs."""
         if not self.margin or not self.grid.frames(len(samples)):
             yield from smooth_stream(self.raw(samples), self.smooth)
             return
@@ -183,15 +182,16 @@ class Features:
         return collect(chain([silence], in_blocks(np.asanyarray(samples)), [silence]))
 
     def fits_a_batch(self, samples: np.ndarray) -> bool:
-        """Whether `of_many` takes a recording: long ones go through `stream`, and where batches are
-        no faster, all."""
+        """Tell whether `of_many` takes a recording: long ones go through `stream`, and where
+        batches are no faster, all."""
+        if self.many is None or self.grid.frames(len(samples)) == 0:
+            return False
         longest = self.chunking.seconds * self.grid.sample_rate - 2 * self.margin * self.grid.hop
-        return (
-            self.many is not None and 0 < self.grid.frames(len(samples)) and len(samples) <= longest
-        )
+        return len(samples) <= longest
 
     def of_many(self, recordings: Sequence[np.ndarray]) -> list[torch.Tensor]:
-        """(T_i, D) each, on the device of the encoder. All of them must fit a batch."""
+        """Compute (T_i, D) of each recording, on the device of the encoder. All of them must fit a
+        batch."""
         assert self.many is not None
         padded = self.many([self._padded(samples) for samples in recordings])
         return [
@@ -208,7 +208,8 @@ def load_features(
     device: str = "auto",
     margin: int = 0,
 ) -> Features:
-    """encoder: what `load_encoder` takes, or one of `SPECTRAL`, which have no layers.
+    """Load a layer of an encoder, or spectral features. encoder: what `load_encoder` takes, or one
+    of `SPECTRAL`, which have no layers.
 
     Raises InputError for an encoder that cannot be loaded, a layer it does not have or None, and an
     even `smooth`.
@@ -226,8 +227,8 @@ def load_features(
 def encoder_features(
     encoder: SpeechEncoder, layer: int | None, smooth: int, margin: int = 0
 ) -> Features:
-    """A layer of an encoder that is at hand. Raises InputError for a layer it does not have, or
-    None."""
+    """Return a layer of an encoder that is at hand. Raises InputError for a layer it does not have,
+    or None."""
     if layer is None:
         raise InputError(
             f"{encoder.name} has the layers 0 to {encoder.layers}; choose one with --layer"
@@ -238,8 +239,19 @@ def encoder_features(
         )
     raw = partial(encoder.stream, layer=layer)
     many = partial(encoder.features_of, layer=layer) if encoder.batches else None
-    kind = encoder.precision, encoder.chunking, encoder.settings, encoder.device
-    return Features(encoder.hash, encoder.grid, raw, layer, smooth, *kind, many, margin)
+    return Features(
+        encoder=encoder.hash,
+        grid=encoder.grid,
+        raw=raw,
+        layer=layer,
+        smooth=smooth,
+        precision=encoder.precision,
+        chunking=encoder.chunking,
+        settings=encoder.settings,
+        device=encoder.device,
+        many=many,
+        margin=margin,
+    )
 
 
 def features_of(
@@ -248,30 +260,27 @@ def features_of(
     precision: str | None = None,
     device: str = "auto",
 ) -> Features:
-    """The layer and smoothing that a codebook was fitted on, from the encoder that it was fitted
-    on.
+    """Return the layer and smoothing that a codebook was fitted on, from the encoder that it was
+    fitted on.
 
     encoder: one that is loaded, or its name, or one of `SPECTRAL`. precision: None is the
     codebook's; so is auto, but fp32 in the place of bf16 where the processor or GPU has none.
     Raises InputError where the codebook was fitted on another encoder.
     """
     card: Mapping[str, Any] = codebook.card
+    smooth, margin = int(card.get("smooth", 1)), int(card.get("margin", 0))
     if isinstance(encoder, str):
-        its = card.get("encoder")
-        if (encoder in SPECTRAL or its in SPECTRAL) and encoder != its:
-            source = (
-                f"{its}; give {its} as the encoder"
-                if its in SPECTRAL
-                else (f"the encoder {its}; name that encoder")
-            )
+        fitted_on = card.get("encoder")
+        if (encoder in SPECTRAL or fitted_on in SPECTRAL) and encoder != fitted_on:
+            source = f"the encoder {fitted_on}; name that encoder"
+            if fitted_on in SPECTRAL:
+                source = f"{fitted_on}; give {fitted_on} as the encoder"
             raise InputError(f"{codebook.name} was not fitted on {encoder} but on {source}")
         if encoder in SPECTRAL:
-            return load_features(
-                encoder, 0, int(card.get("smooth", 1)), margin=int(card.get("margin", 0))
-            )
-        its = card.get("precision", "fp32")
-        if precision is None or (precision == "auto" and its != "bf16"):
-            precision = its
+            return load_features(encoder, 0, smooth, margin=margin)
+        fitted_in = card.get("precision", "fp32")
+        if precision is None or (precision == "auto" and fitted_in != "bf16"):
+            precision = fitted_in
         encoder = load_encoder(encoder, precision, device)
     if card.get("encoder") != encoder.hash:
         raise InputError(
@@ -279,13 +288,7 @@ def features_of(
             f"({encoder.hash}); "
             f"fit one for this encoder with `speechssl units fit`"
         )
-    features = encoder_features(
-        encoder,
-        *(
-            int(card.get(name, default))
-            for name, default in (("layer", 0), ("smooth", 1), ("margin", 0))
-        ),
-    )
+    features = encoder_features(encoder, int(card.get("layer", 0)), smooth, margin)
     for name in ("frame_rate", "settings"):
         if card.get(name, features.card.get(name)) != features.card.get(name):
             raise InputError(
@@ -309,56 +312,56 @@ class UnitExtractor:
 
     @property
     def card(self) -> dict[str, Any]:
-        """What decides the units."""
+        """The settings that decide the units."""
         features = self.features
-        facts = {
+        card = {
+            "encoder": features.encoder,
+            "codebook": self.codebook.hash,
             "layer": features.layer,
             "smooth": features.smooth,
             "precision": features.precision,
         }
-        facts |= {"margin": features.margin} if features.margin else {}
-        return {"encoder": features.encoder, "codebook": self.codebook.hash} | facts
+        if features.margin:
+            card["margin"] = features.margin
+        return card
 
     def frames(self, samples: np.ndarray) -> np.ndarray:
-        """(N,) float32 at 16 kHz -> (T,) the unit of every frame. Never holds the features of more
-        than a piece of the audio.
+        """Return the unit of every frame, (N,) float32 at 16 kHz -> (T,), without the features of
+        more than a piece of the audio at a time.
 
         Raises ValueError for fewer samples than one receptive field, or of such a size that the
         features are not finite.
         """
-        return np.concatenate(
-            [self.codebook.assign(checked(piece)) for piece in self.features.stream(samples)]
-        )
+        pieces = self.features.stream(samples)
+        return np.concatenate([self.codebook.assign(check_finite(piece)) for piece in pieces])
 
     def units(self, samples: np.ndarray) -> RunLength:
-        """(N,) float32 at 16 kHz -> run-length units."""
+        """Extract run-length units of (N,) float32 samples at 16 kHz."""
         return RunLength.of_frames(self.frames(samples), len(samples) / SAMPLE_RATE)
 
     def units_of_many(self, recordings: Sequence[np.ndarray]) -> list[RunLength | ValueError]:
-        """`units`, or what `units` would raise, of recordings that fit a batch of the encoder."""
-
+        """Extract `units`, or what `units` would raise, of recordings that fit a batch."""
         units: list[RunLength | ValueError] = []
         for samples, features in zip(recordings, self.features.of_many(recordings), strict=True):
             try:
-                units.append(
-                    RunLength.of_frames(
-                        self.codebook.assign(checked(features)), len(samples) / SAMPLE_RATE
-                    )
-                )
+                frames = self.codebook.assign(check_finite(features))
+                units.append(RunLength.of_frames(frames, len(samples) / SAMPLE_RATE))
             except ValueError as error:
                 units.append(error)
         return units
 
 
 def extractor_of(encoder: SpeechEncoder, codebook: Codebook) -> UnitExtractor:
-    """Raises InputError where the codebook was fitted on another encoder."""
+    """Join an encoder and a codebook. Raises InputError where the codebook was fitted on another
+    encoder."""
     return UnitExtractor(features_of(codebook, encoder), codebook)
 
 
 def load_extractor(
     encoder: str, codebook: Path, precision: str | None = None, device: str = "auto"
 ) -> UnitExtractor:
-    """encoder: what `load_encoder` takes, or one of `SPECTRAL`. precision: None is the codebook's.
+    """Load an encoder and a codebook. encoder: what `load_encoder` takes, or one of `SPECTRAL`.
+    precision: None is the codebook's.
 
     Raises InputError where either cannot be loaded or they do not belong together.
     """
@@ -366,18 +369,18 @@ def load_extractor(
     return UnitExtractor(features_of(book, encoder, precision, device), book)
 
 
-def checked(features: torch.Tensor) -> torch.Tensor:
-    """Raises ValueError for features that are not finite."""
+def check_finite(features: torch.Tensor) -> torch.Tensor:
+    """Return the features. Raises ValueError for features that are not finite."""
     if not torch.isfinite(features.sum()):  # any NaN or infinity is one of the sum's
         raise ValueError("the encoder gives features that are not finite")
     return features
 
 
-def in_order(
+def submit_in_order(
     pool: Executor, function: Callable[[Item], Result], items: Sequence[Item], ahead: int
 ) -> Iterator[tuple[Item, Future[Result]]]:
-    """Items with what the pool makes of them, in order; no more than `ahead` results wait beside
-    the one that is being used."""
+    """Yield items with what the pool makes of them, in order; no more than `ahead` results wait
+    beside the one that is being used."""
     waiting: deque[tuple[Item, Future[Result]]] = deque()
     for item in items:
         waiting.append((item, pool.submit(function, item)))
@@ -386,30 +389,26 @@ def in_order(
     yield from waiting
 
 
-def frames_of(
-    recordings: Sequence[Recording],
-    features: Features,
-    pool: Executor,
-    ahead: int,
-    what: str = ("features for k-means"),
+def stream_frames(
+    recordings: Sequence[Recording], features: Features, pool: Executor, ahead: int
 ) -> Iterator[np.ndarray]:
-    """(T_i, D) pieces of all recordings that can be used, in order; the others are listed and
+    """Yield pieces (T_i, D) of all recordings that can be used, in order; the others are listed and
     counted.
 
     pool: where recordings of no more than LONG seconds are encoded, `ahead` of them while one is
     used; longer ones are encoded here as their pieces are taken. Raises InputError where none can
     be used.
     """
+    what = "features for k-means"
 
     def encode(recording: Recording) -> tuple[float, Iterator[np.ndarray]]:
-        """Seconds, and features as they are wanted."""
+        """Return the seconds, and features as they are wanted."""
         samples = read_audio(recording.path)
-        return len(samples) / SAMPLE_RATE, (
-            checked(piece).numpy() for piece in features.stream(samples)
-        )
+        pieces = (check_finite(piece).numpy() for piece in features.stream(samples))
+        return len(samples) / SAMPLE_RATE, pieces
 
-    def ahead_of_time(recording: Recording) -> tuple[float, Iterator[np.ndarray]] | None:
-        """Seconds and all features; None for a long recording."""
+    def encode_ahead(recording: Recording) -> tuple[float, Iterator[np.ndarray]] | None:
+        """Return the seconds and all features; None for a long recording."""
         if duration(recording.path) > LONG:
             return None
         seconds, pieces = encode(recording)
@@ -418,7 +417,7 @@ def frames_of(
     failed: dict[str, str] = {}
     encoded, begun = 0.0, time.monotonic()
     with tqdm(total=len(recordings), desc=what, unit="file") as bar:
-        for recording, future in in_order(pool, ahead_of_time, recordings, ahead):
+        for recording, future in submit_in_order(pool, encode_ahead, recordings, ahead):
             try:
                 seconds, pieces = future.result() or encode(recording)
                 yield from pieces

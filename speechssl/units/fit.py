@@ -1,5 +1,5 @@
-"""Codebooks: fitted on recordings drawn at random, transferred to another encoder, or imported from
-what others published.
+"""Codebooks are fitted on recordings drawn at random, transferred to another encoder, or imported
+from what others published.
 
 `transfer_codebook` is for after continual pre-training: the units keep their numbers and their
 meaning, and what was trained on the old ones (DUAL's reader, a unit language model) goes on.
@@ -30,17 +30,17 @@ from speechssl.units.features import (
     SPECTRAL,
     encoder_features,
     features_of,
-    frames_of,
-    in_order,
     load_features,
+    stream_frames,
+    submit_in_order,
 )
 from speechssl.units.kmeans import (
     Codebook,
     Reservoir,
     check_out,
-    existing_codebook,
     fit_kmeans,
     load_codebook,
+    load_existing,
     versions,
 )
 from speechssl.units.options import Fit, Import, Transfer
@@ -50,7 +50,8 @@ COMPARED = 50  # recordings at most whose units by both codebooks are compared
 
 
 def fit_units(o: Fit) -> None:
-    """Fit on recordings drawn from a prepared corpus (its passages), a manifest or a folder; once.
+    """Fit a codebook on recordings drawn from a prepared corpus (its passages), a manifest or a
+    folder; once.
 
     Recordings that cannot be used are listed and left out. Raises InputError where OUT cannot be
     written or is a codebook that was made from other inputs, where nothing can be used, and for
@@ -65,36 +66,40 @@ def fit_units(o: Fit) -> None:
         # here too, or what an encoder folds as it is loaded had other bits; the end puts it back
         torch.set_num_threads(1)
         features = load_features(o.encoder, o.layer, o.smooth, o.precision, margin=o.margin)
-        recordings, data = drawn_from(o.source, o.recordings, o.split, o.seed, o.share)
+        recordings, data = draw_recordings(o.source, o.recordings, o.split, o.seed, o.share)
         card = features.card | data | {"margin": o.margin}
-        sampling: dict[str, Any] = {"budget": o.budget, "seed": o.seed, "starts": o.starts}
-        sampling["standardise"] = o.standardise
-        codebook = existing_codebook(o.out, card | {"K": o.clusters} | sampling)
+        sampling: dict[str, Any] = {
+            "budget": o.budget,
+            "seed": o.seed,
+            "starts": o.starts,
+            "standardise": o.standardise,
+        }
+        codebook = load_existing(o.out, card | {"K": o.clusters} | sampling)
         if codebook is None:
-            frames = frames_of(recordings, features, pool, workers)
+            frames = stream_frames(recordings, features, pool, workers)
             codebook = fit_kmeans(frames, o.clusters, card, **sampling)
             codebook.save(o.out)
     print(f"{o.out}: K = {codebook.size}, {codebook.hash}")
 
 
 def check_spectral(encoder: str, precision: str | None) -> None:
-    """Raises InputError for a precision that only encoders have, where this is none of them."""
+    """Raise InputError for a precision that only encoders have, where this is none of them."""
     if encoder in SPECTRAL and precision not in (None, "fp32", "auto"):
         raise InputError(
             f"{encoder} is computed in fp32, not in {precision}; leave out --precision"
         )
 
 
-def drawn_from(
+def draw_recordings(
     source: Path, count: int | None, split: str, seed: int, share: float | None = None
 ) -> tuple[list[Recording], dict[str, Any]]:
-    """What `draw` takes of the passages of a prepared corpus or the recordings of another source,
-    and what the card says of it."""
-    chosen, drawn = draw(recordings_of(source, split), seed, share, count)
+    """Draw from the passages of a prepared corpus or the recordings of another source, as `draw`
+    does; return them and what the card says of them."""
+    chosen, sizes = draw(recordings_of(source, split), seed, share, count)
     is_corpus = any(source.glob("*/passages.jsonl"))
     return chosen, {
         "data": data_hash(source, split) if is_corpus else hash_contents(chosen)
-    } | drawn
+    } | sizes
 
 
 def transfer_codebook(o: Transfer) -> None:
@@ -110,14 +115,14 @@ def transfer_codebook(o: Transfer) -> None:
     not fit each other, or a unit has no mean because it never occurs.
     """
     with alone(o.out, file=True):
-        book = _transferred(o)
+        book = _transfer(o)
     print(
         f"{o.out}: K = {book.size}, {book.hash}; {book.card['agreement']:.1%} of clean "
         "frames keep their unit"
     )
 
 
-def _transferred(o: Transfer) -> Codebook:
+def _transfer(o: Transfer) -> Codebook:
     linear = o.read_out == "linear"
     distort = None
     if o.distort:
@@ -133,50 +138,52 @@ def _transferred(o: Transfer) -> Codebook:
             f"{o.new} has other frames than {o.encoder}; fit a codebook for it with "
             "`speechssl units fit`"
         )
-    recordings, data = drawn_from(o.source, o.recordings, o.split, o.seed)
-    card = after.card | data | old.carried | {"K": old.size, "seed": o.seed}
+    recordings, data = draw_recordings(o.source, o.recordings, o.split, o.seed)
+    card = after.card | data | old.lineage | {"K": old.size, "seed": o.seed}
     if linear:
         card |= {"read_out": "linear head on the units of another encoder", "budget": o.budget}
-        card |= {"distort": distort.card} if distort else {}
-    if (existing := existing_codebook(o.out, card)) is not None:
+        if distort:
+            card["distort"] = distort.card
+    existing = load_existing(o.out, card)
+    if existing is not None:
         return existing
 
-    def pairs_of(recording: Recording) -> tuple[np.ndarray, list[np.ndarray]]:
-        """(T,) old units; and features (T, D) of the other encoder, of clean and of distorted
-        speech."""
+    def encode(recording: Recording) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return the old units (T,), and features (T, D) of the other encoder, of clean and of
+        distorted speech."""
         samples = read_audio(recording.path)
         units = old.assign(torch.cat(list(before.stream(samples))))
-        versions = (
-            [samples] if distort is None else [samples, distort.apply(samples, recording.id)[0]]
-        )
+        versions = [samples]
+        if distort is not None:
+            versions.append(distort.apply(samples, recording.id)[0])
         return units, [torch.cat(list(after.stream(version))).numpy() for version in versions]
 
     failed: dict[str, str] = {}
-    compared: list[tuple[Recording, np.ndarray]] = []  # with their old units
-    counts, drawn = np.zeros(old.size), Reservoir(o.budget, o.seed)
-    total: Any = 0.0
+    counts = np.zeros(old.size)
+    sums: Any = 0.0  # (K, D) of the features of every unit
+    compared: list[tuple[Recording, np.ndarray]] = []  # recordings with their old units
+    sample = Reservoir(o.budget, o.seed)  # of features and units
     workers = o.workers or len(os.sched_getaffinity(0))
     with single_threaded(workers) as pool:
-        jobs = in_order(pool, pairs_of, recordings, workers)
-        for recording, future in tqdm(
-            jobs, total=len(recordings), desc=("transferring units"), unit="file"
-        ):
+        jobs = submit_in_order(pool, encode, recordings, workers)
+        bar = tqdm(jobs, total=len(recordings), desc="transferring units", unit="file")
+        for recording, future in bar:
             try:
-                units, versions = future.result()
-                counts += np.bincount(units, minlength=old.size)
-                if linear:
-                    for features in versions:
-                        drawn.add(np.column_stack([features, units]))
-                else:
-                    sums = np.zeros((old.size, versions[0].shape[1]))
-                    np.add.at(sums, units, versions[0].astype(np.float64))
-                    total = total + sums
-                if len(compared) < COMPARED:
-                    compared.append((recording, units))
+                units, features = future.result()
             except (InputError, ValueError) as error:
                 failed[recording.id] = str(error)
+                continue
+            counts += np.bincount(units, minlength=old.size)
+            if linear:
+                for version in features:
+                    sample.add(np.column_stack([version, units]))
+            else:
+                sums = sums + _sum_by_unit(features[0], units, old.size)
+            if len(compared) < COMPARED:
+                compared.append((recording, units))
         report_set_aside(failed, "transferring units")
-        if missing := int((counts == 0).sum()):
+        missing = int((counts == 0).sum())
+        if missing:
             absent = f"{missing} of {old.size} units never occur in these recordings"
             if not linear:
                 raise InputError(f"{absent}; give more of them with --recordings")
@@ -185,47 +192,56 @@ def _transferred(o: Transfer) -> Codebook:
                 file=sys.stderr,
             )
         if linear:
-            weights, offsets = linear_head(
-                drawn.sample[:, :-1], drawn.sample[:, -1].astype(int), old.size
-            )
+            features, units = sample.sample[:, :-1], sample.sample[:, -1].astype(int)
+            weights, offsets = linear_head(features, units, old.size)
             fitted = Codebook(weights, card, offsets=offsets)
         else:
-            fitted = Codebook((total / counts[:, None]).astype(np.float32), card)
+            fitted = Codebook((sums / counts[:, None]).astype(np.float32), card)
 
-        def same(pair: tuple[Recording, np.ndarray]) -> np.ndarray:
-            """(T,) whether both codebooks give a frame of clean speech the same unit."""
+        def agree(pair: tuple[Recording, np.ndarray]) -> np.ndarray:
+            """Tell of every frame (T,) of clean speech whether both codebooks give it one unit."""
             recording, units = pair
             return units == fitted.assign(torch.cat(list(after.stream(read_audio(recording.path)))))
 
-        shared = np.concatenate(
-            [future.result() for _, future in in_order(pool, same, compared, workers)]
-        )
-    transferred = replace(fitted, card=card | {"agreement": round(float(shared.mean()), 4)})
+        checks = submit_in_order(pool, agree, compared, workers)
+        agreement = float(np.concatenate([future.result() for _, future in checks]).mean())
+    transferred = replace(fitted, card=card | {"agreement": round(agreement, 4)})
     transferred.save(o.out)
     return transferred
+
+
+def _sum_by_unit(features: np.ndarray, units: np.ndarray, size: int) -> np.ndarray:
+    """Sum the features (T, D) of every unit (T,): (K, D) float64."""
+    sums = np.zeros((size, features.shape[1]))
+    np.add.at(sums, units, features.astype(np.float64))
+    return sums
 
 
 def linear_head(
     features: np.ndarray, units: np.ndarray, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Multinomial logistic regression: features (N, D) -> units (N,). Weights (K, D) and offsets
-    (K,) float32 of raw features.
+    """Fit a multinomial logistic regression, features (N, D) -> units (N,): weights (K, D) and
+    offsets (K,) float32 of raw features.
 
     A unit of which no frame was drawn is never given.
     """
     from sklearn.exceptions import ConvergenceWarning  # slow to import
     from sklearn.linear_model import LogisticRegression
 
-    mean, scale = features.mean(0, dtype=np.float64), features.std(0, dtype=np.float64) + 1e-9
+    mean = features.mean(0, dtype=np.float64)
+    scale = features.std(0, dtype=np.float64) + 1e-9
     with warnings.catch_warnings():
         # ITERATIONS are enough: more change one frame in a thousand
         warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = LogisticRegression(max_iter=ITERATIONS).fit((features - mean) / scale, units)
     rows, intercepts = fitted.coef_ / scale, fitted.intercept_
     if len(fitted.classes_) == 2:  # has one row, whose sign decides
-        rows, intercepts = np.concatenate([-rows, rows]), np.concatenate([-intercepts, intercepts])
-    weights, offsets = np.zeros((size, features.shape[1])), np.full(size, -1e9)
-    weights[fitted.classes_], offsets[fitted.classes_] = rows, intercepts - rows @ mean
+        rows = np.concatenate([-rows, rows])
+        intercepts = np.concatenate([-intercepts, intercepts])
+    weights = np.zeros((size, features.shape[1]))
+    weights[fitted.classes_] = rows
+    offsets = np.full(size, -1e9)
+    offsets[fitted.classes_] = intercepts - rows @ mean
     return weights.astype(np.float32), offsets.astype(np.float32)
 
 
@@ -250,6 +266,6 @@ def import_codebook(o: Import) -> None:
             f"the centroids of {o.joblib} have {width}; give the encoder that it was fitted on"
         )
     book = Codebook(centroids, card | {"versions": versions()}, str(o.out))
-    if existing_codebook(o.out, card | {"K": book.size, "hash": book.hash}) is None:
+    if load_existing(o.out, card | {"K": book.size, "hash": book.hash}) is None:
         book.save(o.out)
     print(f"{o.out}: K = {book.size}, {book.centroids.shape[1]} dimensions, {book.hash}")

@@ -1,14 +1,14 @@
-"""K-means codebooks: fitted by MiniBatch k-means on a frame budget, applied by one matrix product.
+"""Codebooks are fitted by MiniBatch k-means on a frame budget, and applied by one matrix product.
 
-|x - c|^2 is smallest where the score x.c - |c|^2 / 2 is largest, so assignment is a product, a bias and an argmax. The middle of
-the centroids is taken off them first: it adds the same to all scores of a frame. What rounding may
-do to a score is known: the product of bf16 numbers is off by at most 2^-7 |x| |c|, that of float32
-by D 2^-24 |x| |c|. So bf16, where the processor has it, settles the frames whose best centroid is
-ahead by more than that (nine in ten, of speech); float32 most of the rest; and what is closer still
-is decided by true distances in float64. The answer is the argmin of the distances: the same for any
-number of frames in a call, of threads, on any machine.
+|x - c|^2 is smallest where the score x.c - |c|^2 / 2 is largest, so assignment is a product, a bias
+and an argmax. The middle of the centroids is taken off them first: it adds the same to all scores
+of a frame. What rounding may do to a score is known: the product of bf16 numbers is off by at most
+2^-7 |x| |c|, that of float32 by D 2^-24 |x| |c|. So bf16, where the processor has it, settles the
+frames whose best centroid is ahead by more than that (nine in ten, of speech); float32 most of the
+rest; and what is closer still is decided by true distances in float64. The answer is the argmin of
+the distances: the same for any number of frames in a call, of threads, on any machine.
 
-Letters: T frames, D dimensions, K clusters, B frames of a block.
+Letters: T frames, D dimensions, K clusters, B frames of a block, C candidates (frame, unit).
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ EXACT = 1 << 20  # numbers that are taken to float64 at a time
 HALF = 2.0**-8  # what rounding to bf16 may do, relatively
 # the same, of a float32 product where torch is allowed that error
 LOOSE = {"tf32": 2.0**-11, "bf16": HALF}
-Pairs = tuple[np.ndarray, np.ndarray]  # frames and units, (C,) each, in order of the frames
+Candidates = tuple[np.ndarray, np.ndarray]  # frames and units, (C,) each, in order of the frames
 
 
 class Nearest:
     """Finds the nearest of the centroids (K, D) on one device; prepared once, used for every
-    call."""
+    call. With offsets (K,) that is the centroid of the largest score x.c + offset."""
 
     def __init__(
         self,
@@ -58,72 +58,71 @@ class Nearest:
         device: torch.device | str = "cpu",
         offsets: np.ndarray | None = None,
     ) -> None:
-        self.device, self.centroids = (
-            torch.device(device),
-            np.ascontiguousarray(centroids, np.float32),
-        )
+        self.device = torch.device(device)
+        self.centroids = np.ascontiguousarray(centroids, np.float32)
         self.offsets = offsets
         self.products = [
-            CentroidScores.of(self.centroids, self.device, dtype, offsets)
-            for dtype in _dtypes(self.device)
+            CentroidScores.prepare(self.centroids, self.device, dtype, offsets)
+            for dtype in _product_dtypes(self.device)
         ]
 
     @torch.inference_mode()
     def __call__(self, features: torch.Tensor) -> np.ndarray:
-        """(T, D) float -> (T,) int64. Raises ValueError for features that are not finite."""
+        """Assign (T, D) float -> (T,) int64. Raises ValueError for features that are not finite."""
         features = features.detach().to(self.device, torch.float32)
         norms = torch.linalg.vector_norm(features, dim=1)
         if not bool(norms.isfinite().all()):
             raise ValueError("the features hold numbers that are not finite (NaN or infinity)")
-        nearest, rest = np.zeros(len(features), np.int64), np.arange(len(features))
+        nearest = np.zeros(len(features), np.int64)
+        rest = np.arange(len(features))  # frames that are not decided
         for product in self.products:
-            left = torch.from_numpy(rest).to(self.device)
-            frames, units = (
-                product.candidates(features[left], norms[left])
-                if len(rest) < len(nearest)
-                else product.candidates(features, norms)
-            )
+            if len(rest) < len(nearest):
+                left = torch.from_numpy(rest).to(self.device)
+                frames, units = product.find_candidates(features[left], norms[left])
+            else:
+                frames, units = product.find_candidates(features, norms)
             nearest[rest[frames]] = units  # that is it, where there is one
             doubtful = np.bincount(frames, minlength=len(rest)) > 1
-            undecided, rest = doubtful[frames], rest[doubtful]
-            frames, units = (np.cumsum(doubtful) - 1)[frames[undecided]], units[undecided]
+            undecided = doubtful[frames]
+            places = np.cumsum(doubtful) - 1  # of the doubtful frames among themselves
+            frames, units = places[frames[undecided]], units[undecided]
+            rest = rest[doubtful]
             if not len(rest):
                 return nearest
-        nearest[rest] = self._decide(
-            features[torch.from_numpy(rest).to(self.device)].cpu().numpy(), frames, units
-        )
+        left = torch.from_numpy(rest).to(self.device)
+        nearest[rest] = self._decide(features[left].cpu().numpy(), frames, units)
         return nearest
 
     def _decide(self, features: np.ndarray, frames: np.ndarray, units: np.ndarray) -> np.ndarray:
-        """(B, D) -> (B,): of each frame's candidates the nearest, the first of equals."""
+        """Choose the nearest of each frame's candidates in float64, the first of equals.
+
+        features: (T, D); frames, units: (C,), frames in order; the answer is (T,).
+        """
         size = max(EXACT // features.shape[1], 1)
-        parts = [slice(at, at + size) for at in range(0, len(frames), size)]
-        pairs = (
-            (
-                features[frames[p]].astype(np.float64),
-                self.centroids[units[p]].astype(np.float64),
-                units[p],
-            )
-            for p in parts
-        )
-        if self.offsets is None:
-            distances = np.concatenate([np.square(x - c).sum(1) for x, c, _ in pairs])
-        else:
-            distances = np.concatenate([-(x * c).sum(1) - self.offsets[u] for x, c, u in pairs])
+        parts = []
+        for at in range(0, len(frames), size):
+            part_units = units[at : at + size]
+            x = features[frames[at : at + size]].astype(np.float64)
+            c = self.centroids[part_units].astype(np.float64)
+            if self.offsets is None:
+                parts.append(np.square(x - c).sum(1))
+            else:
+                parts.append(-(x * c).sum(1) - self.offsets[part_units])
+        distances = np.concatenate(parts)
         firsts = np.searchsorted(frames, np.arange(len(features)))
         nearest = np.flatnonzero(distances == np.minimum.reduceat(distances, firsts)[frames])
         return units[nearest[np.searchsorted(nearest, firsts)]]
 
 
-def _dtypes(device: torch.device) -> list[torch.dtype]:
-    """The products to be tried, one after the other."""
+def _product_dtypes(device: torch.device) -> list[torch.dtype]:
+    """List the products to be tried, one after the other."""
     half = device.type == "cpu" and has_onednn() and torch.cpu._is_avx512_bf16_supported()
     return [torch.bfloat16, torch.float32] if half else [torch.float32]
 
 
 @dataclass(frozen=True)
 class CentroidScores:
-    """Scores of features against centroids, and how far off they may be."""
+    """Scores features against centroids, and knows how far off the scores may be."""
 
     weight: torch.Tensor  # the centred centroids, as the product wants them
     bias: torch.Tensor  # (K,) float32
@@ -134,57 +133,56 @@ class CentroidScores:
     offset: float  # what rounding may do to the biases
 
     @classmethod
-    def of(
+    def prepare(
         cls,
         centroids: np.ndarray,
         device: torch.device,
         dtype: torch.dtype,
         offsets: np.ndarray | None = None,
     ) -> CentroidScores:
+        on_cpu = device.type == "cpu"
         exact = centroids.astype(np.float64)
         middle = exact.mean(0)
-        centred = torch.from_numpy(exact - middle)
+        centred = exact - middle
         # x.c' - bias = (x - m).c' - |c'|^2 / 2
-        biases = np.square(exact - middle).sum(1) / 2 + (exact - middle) @ middle
+        biases = np.square(centred).sum(1) / 2 + centred @ middle
         if offsets is not None:
             biases = -offsets.astype(np.float64)
-        reach, offset = (
-            float(centred.norm(dim=1).max()),
-            float(np.abs(biases).max()) * 2.0**-23 + exact.shape[1] * 2.0**-120,
-        )
-        block = int(np.clip(CACHED // len(centred), 64, 1024)) if device.type == "cpu" else 1 << 15
-        packed = device.type == "cpu" and has_onednn()
-        weight = centred.to(device, dtype)
-        weight = torch.ops.mkldnn._reorder_linear_weight(weight, block) if packed else weight
+        block = int(np.clip(CACHED // len(centred), 64, 1024)) if on_cpu else 1 << 15
+        weight = torch.from_numpy(centred).to(device, dtype)
+        packed = on_cpu and has_onednn()
+        if packed:
+            weight = torch.ops.mkldnn._reorder_linear_weight(weight, block)
         return cls(
-            weight,
-            torch.from_numpy(-biases).to(device, torch.float32),
-            dtype,
-            packed,
-            block,
-            reach,
-            offset,
+            weight=weight,
+            bias=torch.from_numpy(-biases).to(device, torch.float32),
+            dtype=dtype,
+            packed=packed,
+            block=block,
+            reach=float(torch.from_numpy(centred).norm(dim=1).max()),
+            offset=float(np.abs(biases).max()) * 2.0**-23 + exact.shape[1] * 2.0**-120,
         )
 
-    def candidates(self, features: torch.Tensor, norms: torch.Tensor) -> Pairs:
-        """Every frame with every unit that could be its nearest. features: (T, D); norms: (T,),
-        their lengths."""
-        # how far off a score may be, for |x| |c| = 1: by rounding the inputs, and by summing in
-        # float32
+    def _relative_error(self, dimensions: int) -> float:
+        """Bound how far off a score may be, for |x| |c| = 1, by rounding the inputs and by summing
+        in float32."""
         setting = torch.backends.mkldnn if self.bias.device.type == "cpu" else torch.backends.cuda
         # torch before 2.9 has one for all devices
         allowed = getattr(getattr(setting, "matmul", None), "fp32_precision", None)
-        allowed = allowed or {"high": "tf32", "medium": "bf16"}.get(
-            torch.get_float32_matmul_precision(), ""
-        )
+        if not allowed:
+            precision = torch.get_float32_matmul_precision()
+            allowed = {"high": "tf32", "medium": "bf16"}.get(precision, "")
         rounding = HALF if self.dtype == torch.bfloat16 else LOOSE.get(allowed, 0.0)
-        relative = 2 * rounding + rounding**2 + features.shape[1] * 2.0**-23
-        slack = relative * self.reach * norms + self.offset
-        blocks: list[Pairs] = []
-        for number, (rows, wide) in enumerate(
-            zip(features.split(self.block), slack.split(self.block), strict=True)
-        ):
-            scores = self._scores(rows).float()
+        return 2 * rounding + rounding**2 + dimensions * 2.0**-23
+
+    def find_candidates(self, features: torch.Tensor, norms: torch.Tensor) -> Candidates:
+        """Pair every frame with every unit that could be its nearest. features: (T, D); norms:
+        (T,), their lengths."""
+        slack = self._relative_error(features.shape[1]) * self.reach * norms + self.offset
+        parts = zip(features.split(self.block), slack.split(self.block), strict=True)
+        blocks: list[Candidates] = []
+        for number, (rows, wide) in enumerate(parts):
+            scores = self._score(rows).float()
             best = scores.amax(1)
             if self.dtype == torch.bfloat16:  # the scores themselves are rounded
                 wide = wide + HALF * (best.abs() + wide)
@@ -193,15 +191,14 @@ class CentroidScores:
                 places = np.flatnonzero(scores.numpy() >= least.numpy()[:, None])
                 frames, units = places // scores.shape[1], places % scores.shape[1]
             else:
-                frames, units = (
-                    x.cpu().numpy() for x in (scores >= least[:, None]).nonzero(as_tuple=True)
-                )
+                found = (scores >= least[:, None]).nonzero().cpu().numpy()
+                frames, units = found[:, 0], found[:, 1]
             blocks.append((number * self.block + frames, units))
         frames, units = zip(*blocks, strict=True)
         return np.concatenate(frames), np.concatenate(units)
 
-    def _scores(self, features: torch.Tensor) -> torch.Tensor:
-        """(B, K)."""
+    def _score(self, features: torch.Tensor) -> torch.Tensor:
+        """Return the scores (B, K) of features (B, D)."""
         if self.packed:
             return torch.ops.mkldnn._linear_pointwise(
                 features.to(self.dtype), self.weight, self.bias, "none", [], ""
@@ -233,7 +230,7 @@ PADDING = "none"
 
 @dataclass(frozen=True)
 class Codebook:
-    """Centroids (K, D) float32 and the card that says what made them.
+    """A codebook is centroids (K, D) float32, and the card that says what made them.
 
     The card's `encoder` (hash of the weights, "mfcc" or "fbank"), `layer` and `frame_rate` decide
     whether it fits an encoder.
@@ -244,7 +241,7 @@ class Codebook:
     name: str = "the codebook"  # its file, for messages
     # (K,) of a learned codebook: unit k has the score centroids[k] x + offsets[k]
     offsets: np.ndarray | None = None
-    _prepared: dict[torch.device, Nearest] = field(default_factory=dict, repr=False, compare=False)
+    _nearest: dict[torch.device, Nearest] = field(default_factory=dict, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"Codebook({self.name}: {self.size} units of layer {self.card.get('layer')})"
@@ -255,31 +252,28 @@ class Codebook:
 
     @property
     def hash(self) -> str:
-        return hash_bytes(
-            *(
-                np.ascontiguousarray(x, np.float32).tobytes()
-                for x in (self.centroids, self.offsets)
-                if x is not None
-            )
-        )
+        arrays = [self.centroids] if self.offsets is None else [self.centroids, self.offsets]
+        return hash_bytes(*(np.ascontiguousarray(x, np.float32).tobytes() for x in arrays))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Hashes of the codebooks whose unit k means what it means here: its own, then all it was
-        transferred from."""
-        before = self.card.get("carried_from")
-        return (self.hash, *((before, *self.card.get("transferred_through", ())) if before else ()))
+        """The hashes of the codebooks whose unit k means what it means here: its own comes first,
+        then all it was transferred from."""
+        if "carried_from" not in self.card:
+            return (self.hash,)
+        return (self.hash, self.card["carried_from"], *self.card.get("transferred_through", ()))
 
     @property
-    def carried(self) -> dict[str, Any]:
-        """What the card of a codebook says whose unit k means what it means here."""
-        return {"carried_from": self.hash} | (
-            {"transferred_through": list(self.names[1:])} if self.names[1:] else {}
-        )
+    def lineage(self) -> dict[str, Any]:
+        """The part of a card that says that unit k of another codebook means what it means here."""
+        card: dict[str, Any] = {"carried_from": self.hash}
+        if self.names[1:]:
+            card["transferred_through"] = list(self.names[1:])
+        return card
 
     def assign(self, features: torch.Tensor) -> np.ndarray:
-        """(T, D) on any device -> (T,) int64 indices of the nearest centroid, or of the largest
-        score; the first of equals.
+        """Assign (T, D) on any device -> (T,) int64, the index of the nearest centroid, or of the
+        largest score; the first of equals.
 
         Raises ValueError when D differs or a feature is not finite.
         """
@@ -288,29 +282,24 @@ class Codebook:
                 f"features have {features.shape[-1]} dimensions, the codebook "
                 f"{self.centroids.shape[1]}"
             )
-        if features.device not in self._prepared:
-            self._prepared[features.device] = Nearest(self.centroids, features.device, self.offsets)
-        return self._prepared[features.device](features)
+        if features.device not in self._nearest:
+            self._nearest[features.device] = Nearest(self.centroids, features.device, self.offsets)
+        return self._nearest[features.device](features)
 
     def save(self, path: Path | str) -> None:
         """Write `x.safetensors` and `x.card.json`."""
         path = Path(path)
+        arrays = {"centroids": np.ascontiguousarray(self.centroids, np.float32)}
+        if self.offsets is not None:
+            arrays["offsets"] = np.ascontiguousarray(self.offsets, np.float32)
         with replacing(path) as temporary:
-            arrays = {"centroids": self.centroids, "offsets": self.offsets}
-            save_file(
-                {
-                    k: np.ascontiguousarray(v, np.float32)
-                    for k, v in arrays.items()
-                    if v is not None
-                },
-                temporary,
-            )
+            save_file(arrays, temporary)
         write_json(path.with_suffix(".card.json"), self.card | {"K": self.size, "hash": self.hash})
 
 
 def load_codebook(path: Path | str) -> Codebook:
-    """path: a file, a shipped one by its name, `people-en/units.safetensors`, a folder of models,
-    or OWNER/NAME of the hub.
+    """Load a codebook from a file, a shipped one by its name (`people-en/units.safetensors`), a
+    folder of models, or OWNER/NAME of the hub.
 
     Raises InputError when the file or its card is missing or damaged, or the card is another
     codebook's.
@@ -318,14 +307,14 @@ def load_codebook(path: Path | str) -> Codebook:
     shipped = SHIPPED / path
     if shipped.is_file() or Path(path).is_file() or Path(path).suffix == SUFFIX:
         return _read(shipped if shipped.is_file() else Path(path))
-    folder = next((f for f in (Path(path), shipped) if f.is_dir()), None) or checkpoint_folder(
-        path, "codebook"
-    )
-    files = [
-        file
-        for file in sorted(folder.glob(f"*{SUFFIX}"))
-        if file.with_suffix(".card.json").is_file()
-    ]
+    if Path(path).is_dir():
+        folder = Path(path)
+    elif shipped.is_dir():
+        folder = shipped
+    else:
+        folder = checkpoint_folder(path, "codebook")
+    files = sorted(folder.glob(f"*{SUFFIX}"))
+    files = [file for file in files if file.with_suffix(".card.json").is_file()]
     candidates = [file for file in files if file.stem == "units"] or files
     if len(candidates) != 1:
         if not candidates:
@@ -373,8 +362,8 @@ def _read(path: Path) -> Codebook:
 
 
 def check_out(path: Path) -> None:
-    """Raises InputError where no codebook could be written by this name: to be known before hours
-    of work, and nothing is made."""
+    """Raise InputError where no codebook could be written by this name: to be known before hours of
+    work. Nothing is made."""
     if path.suffix != SUFFIX:
         raise InputError(f"the name of the codebook {path} must end in {SUFFIX}; rename it")
     if path.is_dir():
@@ -387,9 +376,9 @@ def check_out(path: Path) -> None:
         )
 
 
-def existing_codebook(out: Path, facts: dict[str, Any]) -> Codebook | None:
-    """The codebook that is there, if one is. facts: what its card must say. Raises InputError where
-    it says otherwise."""
+def load_existing(out: Path, facts: dict[str, Any]) -> Codebook | None:
+    """Load the codebook that is there, if one is. facts: the entries its card must have. Raises
+    InputError where it says otherwise."""
     if not (out.is_file() and out.with_suffix(".card.json").is_file()):
         return None
     codebook = _read(out)
@@ -403,7 +392,7 @@ def existing_codebook(out: Path, facts: dict[str, Any]) -> Codebook | None:
 
 
 def smooth(features: torch.Tensor, width: int) -> torch.Tensor:
-    """(T, D) -> (T, D): mean over `width` neighbouring frames (odd; 1 leaves them alone, edges
+    """Average (T, D) -> (T, D) over `width` neighbouring frames (odd; 1 leaves them alone, edges
     average fewer).
 
     A phone lasts several frames; clusters of smoothed features change less often within one and are
@@ -420,9 +409,10 @@ def smooth(features: torch.Tensor, width: int) -> torch.Tensor:
 
 
 def smooth_stream(pieces: Iterable[torch.Tensor], width: int) -> Iterator[torch.Tensor]:
-    """`smooth` of pieces (T_i, D) of one sequence, to the bit, as they come: a frame waits for its
-    `width` // 2 successors."""
-    half, buffer, seen = width // 2, None, 0
+    """Apply `smooth` to pieces (T_i, D) of one sequence, to the bit, as they come: a frame waits
+    for its `width` // 2 successors."""
+    half = width // 2
+    buffer, seen = None, 0
     for piece in pieces:
         buffer = piece if buffer is None else torch.cat([buffer, piece])
         # frames of `buffer`, of which `seen` are only there as neighbours
@@ -435,38 +425,39 @@ def smooth_stream(pieces: Iterable[torch.Tensor], width: int) -> Iterator[torch.
 
 
 class Reservoir:
-    """A uniform sample of at most `budget` frames of a stream (algorithm R). It does not depend on
-    how the stream is cut."""
+    """Keeps a uniform sample of at most `budget` frames of a stream (algorithm R). It does not
+    depend on how the stream is cut."""
 
     def __init__(self, budget: int, seed: int) -> None:
         self.budget, self.rng, self.seen = budget, np.random.default_rng(seed), 0
         self.rows: np.ndarray | None = None
 
     def add(self, frames: np.ndarray) -> None:
-        """frames: (T, D)."""
+        """Add frames (T, D) of the stream."""
         free = min(max(self.budget - self.seen, 0), len(frames))
-        capacity, size = (
-            0 if self.rows is None else len(self.rows),
-            min(self.seen + free, self.budget),
-        )
-        # they double as frames arrive, so that a budget takes none by itself
-        if self.rows is None or capacity < size:
-            grown = np.empty(
-                (min(max(size, 2 * capacity, 1024), self.budget), frames.shape[1]), np.float32
-            )
-            if self.rows is not None:
-                grown[:capacity] = self.rows
-            self.rows = grown
+        if self.rows is None:
+            self.rows = np.empty((0, frames.shape[1]), np.float32)
+        self._grow(min(self.seen + free, self.budget))
         self.rows[self.seen : self.seen + free] = frames[:free]
         late = frames[free:]
-        slots = self.rng.integers(
-            0, np.arange(self.seen + free + 1, self.seen + len(frames) + 1), endpoint=False
-        )
+        # frame n of the stream goes to one of n slots, and stays if that is in the sample
+        numbers = np.arange(self.seen + free + 1, self.seen + len(frames) + 1)
+        slots = self.rng.integers(0, numbers, endpoint=False)
         # of those drawn to one slot the last one stays: it comes first here
         drawn = np.flatnonzero(slots < self.budget)[::-1]
         places, first = np.unique(slots[drawn], return_index=True)
         self.rows[places] = late[drawn[first]]
         self.seen += len(frames)
+
+    def _grow(self, size: int) -> None:
+        """Make place for `size` rows: they double as frames arrive, so that a budget takes none by
+        itself."""
+        assert self.rows is not None
+        capacity, width = self.rows.shape
+        if capacity < size:
+            grown = np.empty((min(max(size, 2 * capacity, 1024), self.budget), width), np.float32)
+            grown[:capacity] = self.rows
+            self.rows = grown
 
     @property
     def sample(self) -> np.ndarray:
@@ -484,8 +475,8 @@ def fit_kmeans(
     starts: int = STARTS,
     standardise: bool = False,
 ) -> Codebook:
-    """Fit on a uniform sample of at most `budget` frames of a stream of (T, D) arrays; the best of
-    `starts` k-means++ starts.
+    """Fit k-means to a uniform sample of at most `budget` frames of a stream of (T, D) arrays; keep
+    the best of `starts` k-means++ starts.
 
     standardise: cluster features of which every dimension has variance 1. Whisper's layers have a
     few dimensions of huge variance that say where in the 30 s a frame is; without this they decide
@@ -496,8 +487,7 @@ def fit_kmeans(
     most 100 passes, no tolerance, an end after 100 batches without improvement, no reassignment, 20
     starts. Different here: fairseq holds all frames of the recordings drawn, and its starts and
     batches are not decided by the seed alone. From MANY clusters on, where mini-batches take many
-    minutes, `lloyd` fits instead.
-    Raises InputError for fewer frames than clusters.
+    minutes, `lloyd` fits instead. Raises InputError for fewer frames than clusters.
     """
     from sklearn.cluster import MiniBatchKMeans
 
@@ -523,12 +513,12 @@ def fit_kmeans(
         "budget": budget,
         "seed": seed,
         "starts": starts,
+        "standardise": standardise,
     }
-    facts |= {"standardise": standardise}
     if clusters >= MANY:
         count = min(starts, MOST_STARTS)
         centres, inertia = lloyd(sample, clusters, seed, count)
-        facts |= {"algorithm": f"Lloyd's, from the best of {count} starts"}
+        facts["algorithm"] = f"Lloyd's, from the best of {count} starts"
     else:
         model = MiniBatchKMeans(
             clusters,
@@ -554,8 +544,8 @@ def fit_kmeans(
 
 @torch.inference_mode()
 def lloyd(sample: np.ndarray, clusters: int, seed: int, starts: int) -> tuple[np.ndarray, float]:
-    """Centroids (K, D) of the frames (T, D), float32, and their inertia a frame: passes over all
-    frames, each a product in bf16.
+    """Fit centroids (K, D) to frames (T, D), float32, by passes over all frames, each a product in
+    bf16; return them and their inertia a frame.
 
     A pass costs less than that of scikit-learn's mini-batches, of which it needs a hundred. They
     end when one lowers the inertia by less than ENOUGH of it. A centroid without frames stays where
@@ -563,21 +553,22 @@ def lloyd(sample: np.ndarray, clusters: int, seed: int, starts: int) -> tuple[np
     """
     frames = torch.from_numpy(np.ascontiguousarray(sample, np.float32))
     rng = np.random.default_rng(seed)
-    drawn = rng.choice(len(frames), min(START_FRAMES * clusters, len(frames)), replace=False)
-    centroids = frames[
-        plus_plus(frames[torch.from_numpy(drawn)], clusters, rng, starts, drawn)
-    ].double()
-    length, before = sum(float(part.double().square().sum()) for part in frames.split(PART)), np.inf
+    size = min(START_FRAMES * clusters, len(frames))
+    sample_ids = torch.from_numpy(rng.choice(len(frames), size, replace=False))
+    start = kmeans_plus_plus(frames[sample_ids], clusters, rng, starts)
+    centroids = frames[sample_ids[start]].double()
+    length = sum(float(part.double().square().sum()) for part in frames.split(PART))
+    before = np.inf
     for _ in range(PASSES):
         units = torch.from_numpy(Nearest(centroids.float().numpy())(frames))
-        counts, sums = torch.bincount(units, minlength=clusters), torch.zeros_like(centroids)
-        for part, its in zip(frames.split(PART), units.split(PART), strict=True):
-            sums.index_add_(0, its, part.double())
-        inertia = (
-            length
-            - 2 * float((centroids * sums).sum())
-            + float((counts[:, None] * centroids.square()).sum())
-        ) / len(frames)
+        counts = torch.bincount(units, minlength=clusters)
+        sums = torch.zeros_like(centroids)
+        for part, part_units in zip(frames.split(PART), units.split(PART), strict=True):
+            sums.index_add_(0, part_units, part.double())
+        # sum of |x - c|^2 = |x|^2 - 2 x.c + |c|^2
+        products = float((centroids * sums).sum())
+        squares = float((counts[:, None] * centroids.square()).sum())
+        inertia = (length - 2 * products + squares) / len(frames)
         gained = 1.0 if before == np.inf else 1 - inertia / max(before, 1e-30)
         if gained > 0:
             before, fitted = inertia, centroids
@@ -587,17 +578,19 @@ def lloyd(sample: np.ndarray, clusters: int, seed: int, starts: int) -> tuple[np
     return fitted.float().numpy(), before
 
 
-def plus_plus(
-    frames: torch.Tensor, clusters: int, rng: np.random.Generator, starts: int, names: np.ndarray
+def kmeans_plus_plus(
+    frames: torch.Tensor, clusters: int, rng: np.random.Generator, starts: int
 ) -> torch.Tensor:
-    """(K,) of the names (T,) of frames (T, D): the k-means++ start of least inertia among `starts`.
+    """Choose K of the frames (T, D), by their numbers (K,): the k-means++ start of least inertia
+    among `starts`.
 
     Greedy, as scikit-learn's: each centroid is the best of 2 + log K frames drawn by their distance
     from those before. All starts go on together, so that a product of some rows becomes one of
     many.
     """
     frames = frames - frames.mean(0)  # the same distances, of which float32 keeps more
-    norms, trials, places = frames.square().sum(1), 2 + int(np.log(clusters)), torch.arange(starts)
+    norms = frames.square().sum(1)
+    trials, places = 2 + int(np.log(clusters)), torch.arange(starts)
     first = torch.from_numpy(rng.integers(0, len(frames), starts))
     closest = (norms + norms[first, None] - 2 * frames[first] @ frames.T).clamp_min(0)  # (S, T)
     chosen = [first]
@@ -606,16 +599,15 @@ def plus_plus(
         drawn = torch.from_numpy(rng.random((starts, trials))) * reached[:, -1:]
         candidates = torch.searchsorted(reached, drawn).clamp_max(len(frames) - 1)  # (S, C)
         distances = torch.addmm(norms, frames[candidates.flatten()], frames.T, alpha=-2)
-        distances = (
-            distances.view(starts, trials, -1).add_(norms[candidates][..., None]).clamp_min_(0)
-        )
+        distances = distances.view(starts, trials, -1).add_(norms[candidates][..., None])
+        distances = distances.clamp_min_(0)
         torch.minimum(distances, closest[:, None], out=distances)
         best = distances.sum(2).argmin(1)
         closest = distances[places, best].clone()
         chosen.append(candidates[places, best])
-    return torch.from_numpy(names[torch.stack(chosen)[:, closest.sum(1).argmin()].numpy()])
+    return torch.stack(chosen)[:, closest.sum(1).argmin()]
 
 
 def versions() -> dict[str, str]:
-    """Of what a codebook depends on."""
+    """Return the versions of what a codebook depends on."""
     return {name: version(name) for name in ("speechssl", "torch", "scikit-learn", "numpy")}

@@ -1,5 +1,5 @@
-"""`speechssl units`: the options of fitting, importing, transferring and inspecting codebooks, and
-of extracting units."""
+"""The options of `speechssl units`: fitting, importing, transferring and inspecting codebooks, and
+extracting units."""
 
 from __future__ import annotations
 
@@ -301,5 +301,6 @@ class Evaluate:
             )
         if self.same_text == 1:
             raise InputError(
-                "one pair of questions is too few for a comparison; give --same-text 2 or more, or 0"
+                "one pair of questions is too few for a comparison; "
+                "give --same-text 2 or more, or 0"
             )

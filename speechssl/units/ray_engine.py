@@ -1,5 +1,5 @@
-"""Extraction over a cluster: the shards are the items of a Ray Data pipeline, each actor holds an
-encoder and writes whole parts.
+"""A corpus is extracted over a cluster: the shards are the items of a Ray Data pipeline, each actor
+holds an encoder and writes whole parts.
 
 Every machine sees the same files under the same paths (a shared disk) and has speechssl installed.
 """
@@ -32,28 +32,28 @@ ENDING = 30.0  # seconds that the threads of a pipeline have; they take tenths
 
 @dataclass(frozen=True)
 class RayEngine:
-    """Actors on the cluster at RAY_ADDRESS or, without one, on this machine. load: what each does
-    to get an extractor."""
+    """Runs actors on the cluster at RAY_ADDRESS or, without one, on this machine. load: how each
+    gets an extractor."""
 
     load: Callable[[], UnitExtractor]
     workers: int | None = None  # None: one a GPU, or a core where there is none
 
     def __post_init__(self) -> None:
-        _ray()  # or it would be missed only after the encoder has been loaded
+        _import_ray()  # or it would be missed only after the encoder has been loaded
 
     def __call__(
         self, maker: ShardMaker, shards: Sequence[Shard], report: Report
     ) -> Iterator[ShardResult]:
-        """Raises InputError with the sentence of an actor that could not load the encoder or write
-        a part."""
-        ray = _ray()
+        """Make the shards. Raises InputError with the sentence of an actor that could not load the
+        encoder or write a part."""
+        ray = _import_ray()
         with _cluster(self.workers):
             # there is one progress bar, and it counts seconds of audio
             context = ray.data.DataContext.get_current()
             context.enable_progress_bars = context.print_on_execution_start = False
             logging.getLogger("ray.data").setLevel(logging.ERROR)
             cores, gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
-            actors = _actors(self.workers, cores, gpus, len(shards))
+            actors = _count_actors(self.workers, cores, gpus, len(shards))
             items = ray.data.from_items(
                 [_item(shard) for shard in shards], override_num_blocks=len(shards)
             )
@@ -69,16 +69,16 @@ class RayEngine:
             by_index = {shard.index: shard for shard in shards}
             with _pipeline(done) as rows:
                 for row in rows:
-                    yield _received(json.loads(row["made"]), by_index, report)
+                    yield _receive(json.loads(row["made"]), by_index, report)
 
 
-def _actors(workers: int | None, cores: int, gpus: int, shards: int) -> int:
-    """How many to start. A cluster that grows on demand may have a head without cores, and nothing
-    else yet."""
+def _count_actors(workers: int | None, cores: int, gpus: int, shards: int) -> int:
+    """Choose how many actors to start. A cluster that grows on demand may have a head without
+    cores, and nothing else yet."""
     return max(min(workers or gpus or cores, gpus or cores, shards), 1)
 
 
-def _ray() -> Any:
+def _import_ray() -> Any:
     try:
         import ray
         import ray.data
@@ -89,9 +89,9 @@ def _ray() -> Any:
 
 @contextmanager
 def _cluster(workers: int | None) -> Iterator[None]:
-    """The cluster that the program is connected to, that at RAY_ADDRESS, or a new one on this
-    machine that ends with the block."""
-    ray = _ray()
+    """Connect to the cluster at RAY_ADDRESS, or start one on this machine that ends with the block;
+    one that the program is connected to is used as it is."""
+    ray = _import_ray()
     # a thread that asks Ray for numbers as long as the program runs
     os.environ.setdefault("RAY_DATA_USAGE_DISABLED", "1")
     if ray.is_initialized():
@@ -135,9 +135,9 @@ def _cluster(workers: int | None) -> Iterator[None]:
 
 @contextmanager
 def _pipeline(dataset: Any) -> Iterator[Iterator[dict[str, Any]]]:
-    """Its rows. When the block is left, by an error too, its threads have ended: one that turns to
-    Ray after `ray.shutdown` would end the whole program, with exit code 1 and not a word.
-    """
+    """Open the rows of a pipeline. When the block is left, by an error too, its threads have ended:
+    one that turns to Ray after `ray.shutdown` would end the whole program, with exit code 1 and not
+    a word."""
     before, rows = set(threading.enumerate()), iter(dataset.iter_rows())
     try:
         yield rows
@@ -150,7 +150,7 @@ def _pipeline(dataset: Any) -> Iterator[Iterator[dict[str, Any]]]:
 
 
 def _item(shard: Shard) -> dict[str, Any]:
-    """A shard as a row. Paths are bytes: not every name of a file is text."""
+    """Make a row of a shard. Paths are bytes: not every name of a file is text."""
     rows = shard.recordings
     return {
         "index": shard.index,
@@ -159,7 +159,7 @@ def _item(shard: Shard) -> dict[str, Any]:
     }
 
 
-def _received(answer: dict[str, Any], shards: Mapping[int, Shard], report: Report) -> ShardResult:
+def _receive(answer: dict[str, Any], shards: Mapping[int, Shard], report: Report) -> ShardResult:
     if "error" in answer:
         raise InputError(answer["error"])
     computed = set(answer.pop("computed"))
@@ -169,8 +169,8 @@ def _received(answer: dict[str, Any], shards: Mapping[int, Shard], report: Repor
 
 
 class _Actor:
-    """Holds an extractor on some machine. What the user can mend travels back as a sentence, not as
-    an exception of Ray's."""
+    """Holds an extractor on some machine. Errors that the user can mend travel back as a sentence,
+    not as an exception of Ray's."""
 
     def __init__(
         self,
@@ -186,36 +186,35 @@ class _Actor:
     def __call__(self, batch: Any) -> dict[str, list[str]]:
         (row,) = batch.to_pylist()
         paths = [Path(os.fsdecode(path)) for path in row["paths"]]
-        shard = Shard(
-            row["index"], [Recording(i, p) for i, p in zip(row["ids"], paths, strict=True)]
-        )
+        recordings = [Recording(i, p) for i, p in zip(row["ids"], paths, strict=True)]
+        shard = Shard(row["index"], recordings)
         computed: list[str] = []
 
         def report(recording: Recording, fresh: bool) -> None:
-            computed.extend([recording.id] * fresh)
+            if fresh:
+                computed.append(recording.id)
 
         answer: dict[str, Any]
         try:
             with single_threaded(1) as pool:
-                maker = self._ready()
-                answer = asdict(maker.finish(shard, maker.begin(shard, pool, report), report)) | {
-                    "computed": computed
-                }
+                maker = self._prepare()
+                result = maker.finish(shard, maker.begin(shard, pool, report), report)
+                answer = asdict(result) | {"computed": computed}
         except InputError as error:
             answer = {"error": str(error)}
         except OSError as error:
             answer = {"error": unusable(error, self.out, f" on {os.uname().nodename}")}
         return {"made": [json.dumps(answer)]}
 
-    def _ready(self) -> ShardMaker:
+    def _prepare(self) -> ShardMaker:
         if self.maker is None:
             os.chdir(self.folder)  # that of the driver: paths may be relative to it
             maker = ShardMaker(self.load(), self.out, self.size)
-            if names := differing(maker.card, self.card):
-                remedy = "give both the same files and --device"
+            names = differing(maker.card, self.card)
+            if names:
                 raise InputError(
                     f"units made on {os.uname().nodename} are not the driver's "
-                    f"({unlike(names)}); {remedy}"
+                    f"({unlike(names)}); give both the same files and --device"
                 )
             self.maker = maker
         return self.maker

@@ -1,10 +1,10 @@
-"""Unit corpora on disk: a folder of Parquet parts and, written last, `_card.json`, which names
+"""Unit corpora are kept as a folder of Parquet parts and, written last, `_card.json`, which names
 every part by its hash.
 
 pandas, pyarrow and `datasets` take the folder as one table, since they pass over names that begin
-with `_`; polars reads *.parquet. A part holds consecutive recordings, a row each; what made them
-stands in the schema's metadata. The bytes of a part are a function of its rows and of pyarrow's
-version.
+with `_`; polars reads *.parquet. A part holds consecutive recordings, a row each; the settings that
+made them stand in the schema's metadata. The bytes of a part are a function of its rows and of
+pyarrow's version.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ WRITER: dict[str, Any] = {
     "compression_level": 3,
     "use_dictionary": False,
     "version": "2.6",
+    "data_page_version": "1.0",
+    "write_page_checksum": True,
 }
-WRITER |= {"data_page_version": "1.0", "write_page_checksum": True}
 KEY = b"speechssl"  # of the card in the schema's metadata
 
 
@@ -61,7 +62,7 @@ class UtteranceUnits:
 
 @dataclass(frozen=True)
 class Part:
-    """What a part holds. card: what made it."""
+    """A part holds the units of consecutive recordings. card: the settings that made it."""
 
     utterances: Sequence[UtteranceUnits]
     card: dict[str, Any]
@@ -72,7 +73,7 @@ def part_name(index: int) -> str:
 
 
 def encode(part: Part) -> bytes:
-    """The bytes of a part."""
+    """Return the bytes of a part."""
     rows = part.utterances
     columns = {
         "id": pa.array([u.id for u in rows], pa.string()),
@@ -96,7 +97,8 @@ def _lists(arrays: Sequence[np.ndarray]) -> pa.Array:
 
 
 def decode(content: bytes) -> Part:
-    """What `encode` was given. Raises ValueError for bytes that are not a whole part."""
+    """Return the part that `encode` was given. Raises ValueError for bytes that are not a whole
+    part."""
     try:
         table = _read(pa.BufferReader(content))
         card = json.loads((table.schema.metadata or {})[KEY])
@@ -106,21 +108,27 @@ def decode(content: bytes) -> Part:
         ) from error
     if not table.schema.equals(SCHEMA):
         raise ValueError(f"its columns are {', '.join(table.schema.names)}")
-    columns = (table[name].to_pylist() for name in ("id", "seconds", "audio_hash"))
+    names, seconds, audio = (table[name].to_pylist() for name in ("id", "seconds", "audio_hash"))
+    units, lengths = _arrays(table["units"]), _arrays(table["lengths"])
+    utterances = []
+    for i in range(len(names)):
+        runs = RunLength(units[i], lengths[i], seconds[i])
+        utterances.append(UtteranceUnits(names[i], seconds[i], runs, audio[i]))
+    return Part(utterances, card)
 
-    def arrays(column: pa.ChunkedArray) -> Iterator[np.ndarray]:
-        for chunk in column.chunks:
-            bounds, values = chunk.offsets.to_numpy(), chunk.values.to_numpy().astype(np.int64)
-            yield from (values[a:b] for a, b in pairwise(bounds))
 
-    units, lengths = (arrays(table[name]) for name in ("units", "lengths"))
-    rows = zip(*columns, units, lengths, strict=True)
-    return Part([UtteranceUnits(i, s, RunLength(u, n, s), a) for i, s, a, u, n in rows], card)
+def _arrays(column: pa.ChunkedArray) -> list[np.ndarray]:
+    """Split a column of lists into an array (U,) int64 a row."""
+    arrays: list[np.ndarray] = []
+    for chunk in column.chunks:
+        values = chunk.values.to_numpy().astype(np.int64)
+        arrays += [values[a:b] for a, b in pairwise(chunk.offsets.to_numpy())]
+    return arrays
 
 
 def part_card(path: Path) -> dict[str, Any] | None:
-    """What made a part, from its footer; None for a Parquet file of something else. Raises
-    ValueError for what is none."""
+    """Read the card of a part from its footer; None for a Parquet file of something else. Raises
+    ValueError for a file that is none."""
     try:
         with path.open("rb") as file:
             schema = pq.read_schema(file)
@@ -134,7 +142,7 @@ def part_card(path: Path) -> dict[str, Any] | None:
 
 
 def part_columns(path: Path, names: Sequence[str]) -> list[list[Any]]:
-    """Some columns of a part. Raises ValueError for bytes that are not a whole part."""
+    """Read some columns of a part. Raises ValueError for bytes that are not a whole part."""
     try:
         with path.open("rb") as file:
             table = _read(file, list(names))
@@ -146,16 +154,15 @@ def part_columns(path: Path, names: Sequence[str]) -> list[list[Any]]:
 
 
 def _read(file: Any, columns: list[str] | None = None) -> pa.Table:
-    """By this thread. A thread of Arrow's (`read_table` begins one, whatever `use_threads` says)
-    that lets go of a Python object while the program ends aborts it.
-    """
+    """Read a table in this thread. A thread of Arrow's (`read_table` begins one, whatever
+    `use_threads` says) that lets go of a Python object while the program ends aborts it."""
     with pq.ParquetFile(file, **READ) as whole:
         return whole.read(columns, use_threads=False)
 
 
 def units_card(folder: Path) -> dict[str, Any]:
-    """The card of a finished unit corpus. Raises InputError where there is none, or what it says of
-    parts and frames cannot be."""
+    """Read the card of a finished unit corpus. Raises InputError where there is none, or its parts
+    and frames cannot be."""
     path = folder / CARD
     if not path.is_file():
         raise InputError(
@@ -179,7 +186,7 @@ def units_card(folder: Path) -> dict[str, Any]:
 
 
 def iterate_units(folder: Path | str) -> Iterator[UtteranceUnits]:
-    """The utterances of a unit corpus of any size, one part in memory at a time.
+    """Yield the utterances of a unit corpus of any size, one part in memory at a time.
 
     Raises InputError when the card or a part is missing or damaged, or a part is not the one that
     the card names.
@@ -200,22 +207,23 @@ def iterate_units(folder: Path | str) -> Iterator[UtteranceUnits]:
 
 
 def load_units(folder: Path | str) -> dict[str, RunLength]:
-    """Unit sequences by id, as arrays of int32 that cannot be written. They lie in a nameless file
-    of this process, so that their number is bounded by the disk; what is read often the system
-    keeps in memory. Raises InputError as `iterate_units` does.
+    """Load unit sequences by id, as arrays of int32 that cannot be written.
+
+    They lie in a nameless file of this process, so that their number is bounded by the disk; what
+    is read often the system keeps in memory. Raises InputError as `iterate_units` does.
     """
     places: dict[str, tuple[int, int, float]] = {}
     at = 0
     with tempfile.TemporaryFile() as file:
         for utterance in iterate_units(folder):
             size = len(utterance.runs)
-            places[utterance.id], at = (at, size, utterance.seconds), at + 2 * size
+            places[utterance.id] = (at, size, utterance.seconds)
+            at += 2 * size
             np.stack([utterance.runs.units, utterance.runs.lengths]).astype(np.int32).tofile(file)
         file.flush()
         values = np.memmap(file, np.int32, "r") if at else np.zeros(0, np.int32)
-    return {
-        name: RunLength(
-            values[first : first + size], values[first + size : first + 2 * size], seconds
-        )
-        for name, (first, size, seconds) in places.items()
-    }
+    sequences: dict[str, RunLength] = {}
+    for name, (at, size, seconds) in places.items():
+        units, lengths = values[at : at + size], values[at + size : at + 2 * size]
+        sequences[name] = RunLength(units, lengths, seconds)
+    return sequences

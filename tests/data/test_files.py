@@ -31,7 +31,7 @@ from speechssl.data.files import (
     truth_of,
     write_joined,
 )
-from speechssl.data.prepare import attempt, in_parallel
+from speechssl.data.prepare import attempt, run_parallel
 from speechssl.data.records import data_hash
 from speechssl.errors import InputError
 
@@ -150,7 +150,7 @@ def test_jobs_give_their_results_or_what_cannot_be_read(sentences, tmp_path, wor
         "cut": (sentences, tmp_path / "3.flac"),
         "gone": ([tmp_path / "x.mp3"], tmp_path),
     }
-    found = in_parallel(partial(attempt, write_joined), jobs, workers, "joining")
+    found = run_parallel(partial(attempt, write_joined), jobs, workers, "joining")
     assert (
         found["one"].lengths == (5_000,)
         and decoded_seconds(sentences[0]) == found["one"].samples / SAMPLE_RATE

@@ -21,7 +21,7 @@ from speechssl.data import nmsqa, prepare
 from speechssl.data.files import Joined
 from speechssl.data.nmsqa import parquet_rows, prepare_nmsqa
 from speechssl.data.options import Nmsqa
-from speechssl.data.prepare import described
+from speechssl.data.prepare import format_report
 from speechssl.data.records import load_corpus
 from speechssl.io import read_json, write_json
 
@@ -178,7 +178,7 @@ def dev(tmp_path):
 def prepared(source, tmp_path, split="dev", out="out", **options):
     """The facts of a split, the split, and the report of all."""
     report = prepare_nmsqa(Nmsqa(source=source, out=tmp_path / out, **{"workers": 1} | options))
-    described(report)
+    format_report(report)
     return report["splits"][split], load_corpus(tmp_path / out, split), report
 
 
@@ -268,8 +268,12 @@ def test_without_recordings_a_split_is_text_only_and_its_times_are_not_lost(tmp_
     assert kept["id-0_0-2"] == [
         {"segment": "context-0_0_2", "in_segment": [1.2, 1.7], "in_passage": [1.2, 1.7]}
     ]
-    assert not facts["questions"]["agrees"] and "published 10,570 (DIFFERENT)" in described(report)
-    assert report["absent"] == ["train", "test"] and "train: not in the source" in described(report)
+    assert not facts["questions"]["agrees"] and "published 10,570 (DIFFERENT)" in format_report(
+        report
+    )
+    assert report["absent"] == ["train", "test"] and "train: not in the source" in format_report(
+        report
+    )
 
 
 # ---- sentences that are missing

@@ -6,7 +6,7 @@ import soundfile
 
 from speechssl.data.odsqa import prepare_odsqa
 from speechssl.data.options import Odsqa
-from speechssl.data.prepare import described
+from speechssl.data.prepare import format_report
 from speechssl.data.records import load_corpus
 
 from ..files import refused, remarks
@@ -63,9 +63,9 @@ def test_both_tests_and_what_is_odd_about_them(source, tmp_path, squad_json):
         and found["passages without questions"] == 1
         and found["articles"] == 1
     )
-    assert "published 1,465 (DIFFERENT)" in described(report) and (
+    assert "published 1,465 (DIFFERENT)" in format_report(report) and (
         "published 235 (DIFFERENT)"
-    ) in described(report)
+    ) in format_report(report)
     assert report["absent"] == ["train-tts", "train-backtrans"]
     # beside DRCD's own file the texts are those that were read out, and offsets are theirs
     squad_json(

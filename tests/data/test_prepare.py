@@ -15,9 +15,9 @@ from speechssl.data.prepare import (
     SplitRecords,
     Take,
     Takes,
-    described,
-    settings_of,
-    take_of,
+    content_settings,
+    format_report,
+    make_take,
 )
 from speechssl.data.records import Passage, Question, load_corpus
 from speechssl.data.squad import prepare_squad
@@ -29,8 +29,8 @@ from ..files import read_lines, refused, same_files, untouched
 
 def test_a_corpus_is_known_by_what_decides_its_content(tmp_path, squad_json):
     o = Squad(source=tmp_path, out=tmp_path, seed=4)  # a seed that draws nothing is no setting
-    assert settings_of(o) == {"passages": None, "speak": False}
-    spoken = settings_of(replace(o, speak=True, synthesiser="flite"))
+    assert content_settings(o) == {"passages": None, "speak": False}
+    spoken = content_settings(replace(o, speak=True, synthesiser="flite"))
     assert spoken == {"passages": None, "speak": True, "seed": 4, "synthesiser": "flite"}
     path = squad_json(tmp_path / "dev.json", ("In Rome.", [("1", "Where?", [("Rome", 3)])]))
     prepare_squad(Squad(source=path, out=tmp_path / "out", passages=1, workers=2))
@@ -185,7 +185,7 @@ def test_nothing_is_made_of_what_lies_beyond(tmp_path, squad_json, recording):
     assert facts["set_aside"] == {reason(1): 4}
     lines = read_lines(out / "set_aside.jsonl")
     assert [(line["kind"], line["count"]) for line in lines] == [("passages", 2), ("questions", 2)]
-    assert f"4 set aside: {reason(1)}" in described(report)
+    assert f"4 set aside: {reason(1)}" in format_report(report)
     assert prepare_squad(Squad(source=source, out=out, passages=1, workers=1)) == report
     for passages in (2, None):
         refused(
@@ -254,5 +254,5 @@ def test_every_record_has_audio_or_is_set_aside(tmp_path, recording):
         ([2], 0, 2),
         ([3], 1, 2),
     ):
-        take = take_of({n: tmp_path / str(n) for n in reversed(numbers)}, first)
+        take = make_take({n: tmp_path / str(n) for n in reversed(numbers)}, first)
         assert [int(p.name) for p in take.paths] == numbers and take.missing == missing

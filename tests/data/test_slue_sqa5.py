@@ -11,7 +11,7 @@ from pyarrow import parquet
 from speechssl.audio import SAMPLE_RATE, write_clip
 from speechssl.data import prepare, slue_sqa5
 from speechssl.data.options import SlueSqa5
-from speechssl.data.prepare import described
+from speechssl.data.prepare import format_report
 from speechssl.data.records import Span, load_corpus
 from speechssl.data.slue_sqa5 import FileIndex, places, prepare_slue_sqa5
 from speechssl.io import read_json
@@ -67,7 +67,7 @@ def prepared(source, tmp_path, split="dev", **options):
     report = prepare_slue_sqa5(
         SlueSqa5(source=source, out=tmp_path / "out", **{"workers": 1} | options)
     )
-    described(report)
+    format_report(report)
     return report["splits"][split], load_corpus(tmp_path / "out", split)
 
 

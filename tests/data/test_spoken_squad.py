@@ -7,7 +7,7 @@ import pytest
 import soundfile
 
 from speechssl.data.options import SpokenSquad
-from speechssl.data.prepare import described
+from speechssl.data.prepare import format_report
 from speechssl.data.records import load_corpus
 from speechssl.data.spoken_squad import prepare_spoken_squad
 
@@ -51,9 +51,9 @@ def test_splits_counts_and_the_ceiling(source, tmp_path, squad_json):
         "offsets ignored, scored by text only",
     )
     assert found["passages with an empty transcript"][0] == 1
-    assert "published 37,111 (DIFFERENT)" in described(report) and (
+    assert "published 37,111 (DIFFERENT)" in format_report(report) and (
         "50.0% of the questions"
-    ) in described(report)
+    ) in format_report(report)
     test = load_corpus(tmp_path / "out", "test")
     assert (test.passages["0_0"].transcript, test.passages["0_0"].text) == (CLEAN, "")
     assert [a.char_start for a in test.questions[0].answers] == [4]

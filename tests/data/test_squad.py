@@ -17,18 +17,18 @@ from speechssl.data.squad import (
     Paragraph,
     SquadQa,
     Style,
+    add_times,
     as_text,
+    collect_originals,
     is_squad,
-    originals,
+    make_records,
     places,
     prepare_drcd,
     prepare_squad,
     read_golds,
     read_squad,
     read_words,
-    records_of,
     split_of,
-    with_times,
 )
 from speechssl.errors import InputError
 
@@ -182,7 +182,7 @@ def paragraph(*asked, context=BORN, number=0, name="", title=""):
 def recorded(*paragraphs, style=None, **more):
     """The records, what was remarked and how often, and why items were set aside."""
     report = PrepareReport("corpus")
-    records, _ = records_of("test", list(paragraphs), style or Style(), report, **more)
+    records, _ = make_records("test", list(paragraphs), style or Style(), report, **more)
     remarks = {what: number for (_, (what, _)), number in report.remarks.items()}
     return records, remarks, {line["id"]: line["reason"] for line in report.aside}
 
@@ -283,7 +283,7 @@ def test_transcripts_and_their_originals():
     )
     assert (records.questions[0].text, records.questions[0].transcript) == ("", "wear")
     assert [a.char_start for a in records.questions[0].answers] == [16, None]
-    known = originals(
+    known = collect_originals(
         [
             paragraph(SquadQa("q", "Where?", ROME), title="Ann"),
             paragraph(context="Original.", number=1, title="Ann"),
@@ -337,7 +337,7 @@ def test_kept_and_set_aside_make_up_what_was_read(rows, passages, questions):
         PrepareReport("corpus"),
         Style(transcribed_passages=passages, transcribed_questions=questions),
     )
-    records, _ = records_of("test", rows, style, report)
+    records, _ = make_records("test", rows, style, report)
     facts = report.to_json({"test": records})["splits"]  # asserts it
     assert not rows or facts["test"]["passages"]["read"] == len(rows)
     ids = {p.id for p in records.passages}
@@ -596,13 +596,13 @@ def test_an_answer_of_whole_words_has_their_times(words, data):
     last = data.draw(st.integers(first, len(words) - 1))
     start = len(" ".join([*words[:first], ""])) if first else 0
     passage = Passage("p", "", 99.0, " ".join(words), "", "en", spans(words))
-    (answer,) = with_times((Answer(" ".join(words[first : last + 1]), char_start=start),), passage)
+    (answer,) = add_times((Answer(" ".join(words[first : last + 1]), char_start=start),), passage)
     assert (answer.start, answer.end) == (first, last + 1)
 
 
 def test_no_times_without_an_offset_or_where_the_words_are_others():
     passage = Passage("p", "", 9.0, "Ann left", "", "en", spans(["Bob", "left"]))
-    assert with_times((Answer("left", char_start=4), Answer("left")), passage) == (
+    assert add_times((Answer("left", char_start=4), Answer("left")), passage) == (
         Answer("left", char_start=4),
         Answer("left"),
     )
@@ -646,7 +646,7 @@ def test_a_word_of_truth_marks_a_question_impossible(written, answered, tmp_path
     )
     ((question,),) = ([p.questions[0]] for p in read_squad(tmp_path / "in/test.json"))
     report = PrepareReport("squad")
-    records, _ = records_of("test", read_squad(tmp_path / "in/test.json"), Style(), report)
+    records, _ = make_records("test", read_squad(tmp_path / "in/test.json"), Style(), report)
     assert (question.impossible is True) != answered and bool(
         records.questions[0].answers
     ) == answered

@@ -40,7 +40,7 @@ from speechssl.data.superb_sets import (
     SNIPS_VOICES,
     VOICEBANK_COUNTS,
     dev_trials,
-    measured,
+    measure_utterances,
     parse_slots,
     prepare_audio_snips,
     prepare_fluent_speech_commands,
@@ -110,7 +110,9 @@ def test_a_set_is_written_and_left_alone(source, tmp_path, monkeypatch):
     line = json.loads((tmp_path / "out/se/dev.jsonl").read_text())
     assert set(line) == {"id", "audio", "seconds", "speaker", "sources"}  # no field that is empty
     with monkeypatch.context() as patched:
-        patched.setattr(superb_sets, "measured", lambda *_: pytest.fail("this was read before"))
+        patched.setattr(
+            superb_sets, "measure_utterances", lambda *_: pytest.fail("this was read before")
+        )
         assert (
             prepare_voicebank_demand(VoiceBankDemand(source=source, out=tmp_path / "out")) == cards
         )
@@ -169,7 +171,9 @@ def test_a_folder_that_holds_something_else_is_refused_before_reading(
 ):
     (tmp_path / "out/se").mkdir(parents=True)
     (tmp_path / "out/se/thesis.txt").write_text("mine")
-    monkeypatch.setattr(superb_sets, "measured", lambda *_: pytest.fail("this is in vain"))
+    monkeypatch.setattr(
+        superb_sets, "measure_utterances", lambda *_: pytest.fail("this is in vain")
+    )
     refused(
         "holds other files; choose another folder$",
         prepare_voicebank_demand,
@@ -219,13 +223,16 @@ def test_measuring_keeps_the_order(tmp_path):
         Utterance(str(i), str(write(tmp_path / f"{i}.wav", 0.1 + i / 100)), 0.0) for i in range(40)
     ]
     drafts.insert(7, Utterance("gone", str(tmp_path / "gone.wav"), 0.0))
-    found, missing = measured(drafts, "x")
+    found, missing = measure_utterances(drafts, "x")
     assert [u.id for u in found] == [str(i) for i in range(40)] and missing == [
         str(tmp_path / "gone.wav")
     ]
     assert [u.seconds for u in found] == pytest.approx([0.1 + i / 100 for i in range(40)])
     refused(
-        "empty.wav", measured, [Utterance("x", str(write(tmp_path / "empty.wav", 0)), 0.0)], "x"
+        "empty.wav",
+        measure_utterances,
+        [Utterance("x", str(write(tmp_path / "empty.wav", 0)), 0.0)],
+        "x",
     )
 
 

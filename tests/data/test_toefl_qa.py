@@ -5,7 +5,7 @@ import re
 import pytest
 
 from speechssl.data.options import ToeflQa
-from speechssl.data.prepare import described
+from speechssl.data.prepare import format_report
 from speechssl.data.records import load_corpus
 from speechssl.data.toefl_qa import prepare_toefl_qa, tidy
 
@@ -80,7 +80,7 @@ def test_questions_of_a_story_share_a_passage_of_a_sentence_a_line(source, tmp_p
     )
     assert (
         "train questions: 3 read, 3 kept, 0 set aside; published 717 (DIFFERENT); no audio"
-    ) in described(report)
+    ) in format_report(report)
     part = prepare_toefl_qa(ToeflQa(source=source, out=tmp_path / "part", passages=1, workers=1))[
         "splits"
     ]["train"]
@@ -212,7 +212,7 @@ def test_a_broken_file_is_set_aside_with_its_line_and_the_others_are_kept(
     counts = report["splits"]["dev"]["questions"]
     assert (counts["read"], counts["kept"], counts["set_aside"]) == (3, 2, 1)
     assert (
-        f"1 set aside: {reason}" in described(report)
+        f"1 set aside: {reason}" in format_report(report)
         and len(questions(tmp_path / "out", "dev")) == 2
     )
 

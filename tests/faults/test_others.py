@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import speechssl
-from speechssl.data.files import read_manifest, unpacked
+from speechssl.data.files import read_manifest, unpack
 
 from .conftest import Stages, check_refusal, command
 
@@ -174,7 +174,7 @@ def test_an_archive_writes_nowhere_but_into_its_folder(tmp_path: Path, tell: Tel
             entry.size = 1
             tape.addfile(entry, io.BytesIO(b"x"))
     before = set(tmp_path.rglob("*"))
-    unpacked(source, tmp_path / "made")
+    unpack(source, tmp_path / "made")
     new = set(tmp_path.rglob("*")) - before
     assert (tmp_path / "made/unpacked/a.zip/in/side.txt").is_file() and (
         tmp_path / "made/unpacked/b.tar/in/side.txt"

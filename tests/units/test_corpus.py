@@ -33,7 +33,7 @@ from speechssl.units.corpus import (
     Progress,
     ShardMaker,
     extract_corpus,
-    plan,
+    plan_shards,
 )
 from speechssl.units.extract import parse_shard
 from speechssl.units.features import extractor_of
@@ -331,14 +331,14 @@ def test_progress_shows_speed_and_time_left_and_leaves_out_what_was_there(record
     ]
     write_lines(recordings.parent / "m.jsonl", lines)
     measured = [
-        r.seconds for r in corpus._measured(list_recordings(recordings.parent / "m.jsonl"), {})
+        r.seconds for r in corpus._measure(list_recordings(recordings.parent / "m.jsonl"), {})
     ]
     # the manifest's, or the header's
     assert measured == [77.0, pytest.approx((3_000 + 4_517 * 3) / 16_000), 0.0]
-    found = corpus._measured(list_recordings(recordings), {})
+    found = corpus._measure(list_recordings(recordings), {})
     now = [100.0]
     monkeypatch.setattr(corpus.time, "monotonic", lambda: now[0])
-    with Progress(plan(found, 3)) as progress:
+    with Progress(plan_shards(found, 3)) as progress:
         assert "? left, 0 of 7 files" in progress.text
         progress.report(found[0], False)
         now[0] += 0.1
@@ -562,14 +562,14 @@ def seconds(*lengths):
 
 def test_a_shard_ends_at_its_seconds_or_its_count():
     assert SHARD_SECONDS == 600
-    shards = plan(seconds(300, 299, 1, 5, 700, 0, 0, 0, 0), 3)
+    shards = plan_shards(seconds(300, 299, 1, 5, 700, 0, 0, 0, 0), 3)
     assert [[r.id for r in s.recordings] for s in shards] == [
         ["0", "1", "2"],
         ["3", "4"],
         ["5", "6", "7"],
         ["8"],
     ]
-    assert [s.index for s in shards] == [0, 1, 2, 3] and plan([], 3) == []
+    assert [s.index for s in shards] == [0, 1, 2, 3] and plan_shards([], 3) == []
 
 
 @pytest.mark.parametrize("killed", [None, 1, 2, 3])
@@ -637,7 +637,7 @@ def test_shards_of_one_recording_keep_all_threads_busy(lengths, most):
             ended.append(shard.index)
             return shard.index
 
-    shards = plan(seconds(*lengths), 10)
+    shards = plan_shards(seconds(*lengths), 10)
     assert (
         list(LocalEngine(4)(Maker(), shards, print)) == begun == ended == [s.index for s in shards]
     )

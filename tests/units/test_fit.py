@@ -21,9 +21,9 @@ from speechssl.units.features import (
     UnitExtractor,
     extractor_of,
     features_of,
-    frames_of,
     load_features,
     spectral_stream,
+    stream_frames,
 )
 from speechssl.units.fit import fit_units, import_codebook, linear_head, transfer_codebook
 from speechssl.units.kmeans import Codebook, fit_kmeans, load_codebook, smooth
@@ -274,7 +274,7 @@ def test_no_more_features_than_can_be_used_wait(folder, monkeypatch):
         load_features("mfcc", 0), raw=lambda samples: iter([torch.full((1, 39), float(samples[0]))])
     )
     with single_threaded(2) as pool:
-        for frames in frames_of(recordings, features, pool, 2):
+        for frames in stream_frames(recordings, features, pool, 2):
             assert frames[0, 0] == taken and len(begun) <= taken + 3
             taken += 1
     assert taken == 6

@@ -389,7 +389,7 @@ HALF, FULL = torch.bfloat16, torch.float32
 def test_every_product_leaves_the_nearest_among_its_candidates(monkeypatch, dtypes, kind, request):
     if HALF in dtypes:
         request.getfixturevalue("packs_bf16")
-    monkeypatch.setattr(nearest, "_dtypes", lambda device: dtypes)
+    monkeypatch.setattr(nearest, "_product_dtypes", lambda device: dtypes)
     centroids, rng = normal(0, 40, 32), np.random.default_rng(1)
     features = {
         "normal": normal(1, 600, 32),
@@ -405,11 +405,11 @@ def test_every_product_leaves_the_nearest_among_its_candidates(monkeypatch, dtyp
 
 def test_bf16_alone_would_be_wrong_and_settles_most_of_what_is_clear(packs_bf16):
     centroids, rng = normal(0, 40, 32), np.random.default_rng(1)
-    product = CentroidScores.of(centroids, torch.device("cpu"), torch.bfloat16)
+    product = CentroidScores.prepare(centroids, torch.device("cpu"), torch.bfloat16)
     vague = torch.from_numpy(normal(1, 2_000, 32))
-    assert (product._scores(vague).argmax(1).numpy() != truth(vague, centroids)).any()
+    assert (product._score(vague).argmax(1).numpy() != truth(vague, centroids)).any()
     clear = torch.from_numpy(centroids[rng.integers(0, 40, 600)] + normal(1, 600, 32))
-    frames, _ = product.candidates(clear, clear.norm(dim=1))
+    frames, _ = product.find_candidates(clear, clear.norm(dim=1))
     assert (np.bincount(frames) == 1).mean() > 0.8
 
 
@@ -420,13 +420,13 @@ def test_bf16_alone_would_be_wrong_and_settles_most_of_what_is_clear(packs_bf16)
 def test_a_looser_float32_of_torch_does_not_change_it(monkeypatch):
     centroids, features = normal(0, 40, 32), torch.from_numpy(normal(1, 500, 32))
     exact = torch.from_numpy(centroids - centroids.astype(np.float64).mean(0)).float()
-    monkeypatch.setattr(nearest, "_dtypes", lambda device: [torch.float32])
+    monkeypatch.setattr(nearest, "_product_dtypes", lambda device: [torch.float32])
     find, expected = Nearest(centroids), truth(features, centroids)
 
     def rounded(self, block):
         return torch.addmm(self.bias, block.bfloat16().float(), exact.bfloat16().float().T)
 
-    monkeypatch.setattr(CentroidScores, "_scores", rounded)
+    monkeypatch.setattr(CentroidScores, "_score", rounded)
     assert not np.array_equal(find(features), expected)
     before = torch.backends.mkldnn.matmul.fp32_precision
     try:

@@ -29,7 +29,7 @@ from speechssl.units.quality import (
     colour,
     draw_units,
     evaluate_units,
-    lines,
+    format_measures,
     log_mel,
     normalised_distance,
     phone_frames,
@@ -695,7 +695,7 @@ def test_a_folder_is_inspected(folder, tmp_path, capsys):
     assert (
         "3 of 3 recordings have no --alignment and are left out of purity"
     ) in capsys.readouterr().err
-    printed = lines(found)
+    printed = format_measures(found)
     assert any("unit error rate, pink 5 dB  0." in line for line in printed) and printed[
         0
     ].split() == ["K", "6"]
@@ -730,7 +730,8 @@ def test_a_list_is_measured_across_speakers_and_groups(folder, tmp_path):
     )
     assert "the same text" in (tmp_path / "v.svg").read_text()
     assert (
-        any("AUC, machine - people" in line for line in lines(found)) and "stability" not in found
+        any("AUC, machine - people" in line for line in format_measures(found))
+        and "stability" not in found
     )
 
 

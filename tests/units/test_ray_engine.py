@@ -111,13 +111,13 @@ def test_whatever_ray_fails_with_at_its_start_is_one_sentence(monkeypatch, addre
     [(None, 0, 0, 5, 1), (None, 4, 0, 9, 4), (None, 4, 2, 9, 2), (8, 4, 0, 9, 4), (3, 4, 0, 2, 2)],
 )
 def test_there_is_an_actor_even_where_the_head_has_no_cores(asked, cores, gpus, shards, actors):
-    assert ray_engine._actors(asked, cores, gpus, shards) == actors
+    assert ray_engine._count_actors(asked, cores, gpus, shards) == actors
 
 
 def test_an_actor_whose_units_would_not_be_the_drivers_is_refused(extractor, tmp_path):
     card = ShardMaker(extractor, tmp_path, 2).card | {"device": "cuda"}
     actor = ray_engine._Actor(lambda: extractor, tmp_path, 2, card, os.getcwd())
-    refused(r"are not the driver's \(device differs\); give both", actor._ready)
+    refused(r"are not the driver's \(device differs\); give both", actor._prepare)
 
 
 def test_an_actor_makes_shards_and_reports_what_was_computed(extractor, listed, tmp_path):
@@ -127,9 +127,9 @@ def test_an_actor_makes_shards_and_reports_what_was_computed(extractor, listed, 
         def to_pylist(self):
             return [ray_engine._item(shard) for shard in self]
 
-    from speechssl.units.corpus import plan
+    from speechssl.units.corpus import plan_shards
 
-    shards, reported = plan(listed, 4), []
+    shards, reported = plan_shards(listed, 4), []
     actor = ray_engine._Actor(
         lambda: extractor,
         tmp_path / "units",
@@ -141,7 +141,7 @@ def test_an_actor_makes_shards_and_reports_what_was_computed(extractor, listed, 
         (answer,) = actor(Batch(shards[:1]))["made"]
         assert sorted(json.loads(answer)["computed"]) == wanted
     tell = lambda recording, fresh: reported.append((recording.id, fresh))  # noqa: E731
-    made = ray_engine._received(json.loads(answer), dict(enumerate(shards)), tell)
+    made = ray_engine._receive(json.loads(answer), dict(enumerate(shards)), tell)
     assert (made.index, made.recordings, made.failed) == (0, 4, {}) and reported == [
         (str(i), False) for i in range(4)
     ]
@@ -157,7 +157,7 @@ def test_what_an_actor_cannot_do_is_a_sentence(tmp_path):
             )["made"][0]
         )
         assert wanted in answer["error"]
-        refused("(check its|give another) path", ray_engine._received, answer, {}, print)
+        refused("(check its|give another) path", ray_engine._receive, answer, {}, print)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):
