@@ -88,9 +88,9 @@ SIGNS = "&%@#"  # spoken, as currencies and the signs of mathematics are; other 
 
 @dataclass(frozen=True)
 class Alignment:
-    """The words of one recording with their times. losses: (W,) nats by which the known words are
-    less likely than what the recogniser finds likeliest; symbols: (W,) how many symbols it scores
-    in each; beyond: (W,) how many of these the text has not.
+    """An alignment is the words of one recording with their times. losses: (W,) nats by which the
+    known words are less likely than what the recogniser finds likeliest; symbols: (W,) how many
+    symbols it scores in each; beyond: (W,) how many of these the text has not.
     """
 
     words: tuple[Span, ...]
@@ -99,16 +99,16 @@ class Alignment:
     beyond: np.ndarray
 
     def confidence(self, first: int = 0, last: int | None = None) -> float:
-        """0 to 1: how likely words first..last (inclusive; all) are, relative to the recogniser's
-        own, as a mean per symbol."""
+        """Return how likely words first..last (inclusive; all) are, 0 to 1, relative to the
+        recogniser's own, as a mean per symbol."""
         inside = slice(first, None if last is None else last + 1)
         return float(
             np.exp(-max(self.losses[inside].sum(), 0.0) / max(self.symbols[inside].sum(), 1))
         )
 
     def says_more(self) -> np.ndarray:
-        """(W,) whether the recording says more around a word than the text has: a word there may be
-        put where another is."""
+        """Tell (W,) where the recording says more around a word than the text has: a word there may
+        be put where another is."""
         around = [slice(max(i - CONTEXT, 0), i + CONTEXT + 1) for i in range(len(self.words))]
         return np.array(
             [
@@ -119,7 +119,7 @@ class Alignment:
 
 
 def is_spoken(character: str) -> bool:
-    """Letters, digits, and signs that are read aloud."""
+    """Tell whether a character is a letter, a digit or a sign that is read aloud."""
     return (
         character.isalnum()
         or character in SIGNS
@@ -128,14 +128,14 @@ def is_spoken(character: str) -> bool:
 
 
 def core(word: str) -> tuple[int, int]:
-    """[first, last) of a word without the punctuation around it."""
+    """Find [first, last) of a word without the punctuation around it."""
     inside = [i for i, c in enumerate(word) if is_spoken(c)]
     return (inside[0], inside[-1] + 1) if inside else (0, 0)
 
 
 def widened(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
-    """Words that meet in the middle of the gap between them, where it is short; else each ends GAP
-    s later, or starts earlier.
+    """Let words meet in the middle of the gap between them, where it is short; else let each end
+    GAP s later, or start earlier.
 
     A CTC recogniser says when it emits the letters of a word; the word sounds a little before and
     after. seconds: length of the recording.
@@ -151,8 +151,8 @@ def widened(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
 
 @dataclass(frozen=True)
 class CtcAligner:
-    """Forced alignment with a CTC recogniser, in memory that grows with the recording by two
-    numbers a frame.
+    """This aligns with a CTC recogniser (forced alignment), in memory that grows with the recording
+    by two numbers a frame.
 
     name: for messages; weights: a hash of the recogniser; log_probs: samples (N,) -> (T, V), T by
     the grid; symbols: V texts, "" for what writes nothing; separator: the symbol between words, ""
@@ -170,8 +170,8 @@ class CtcAligner:
 
     @cached_property
     def _columns(self) -> dict[str, int]:
-        """Symbol -> its number, as it is written and, where no other is written so, without case,
-        accents and form."""
+        """Map symbols to their numbers, as they are written and, where no other is written so,
+        without case, accents and form."""
         written = {
             s: i
             for i, s in enumerate(self.symbols)
@@ -181,7 +181,7 @@ class CtcAligner:
         return folded | written
 
     def _numbers(self, character: str) -> list[int]:
-        """The symbols of a character; none for one that cannot be spelt."""
+        """Return the symbols of a character; none for one that cannot be spelt."""
         columns = self._columns
         if character in columns:
             return [columns[character]]
@@ -189,14 +189,14 @@ class CtcAligner:
         return [columns[c] for c in plain] if all(c in columns for c in plain) else []
 
     def spells(self, text: str) -> float:
-        """The share of the letters of a text that the recogniser could write, 0 to 1; 1 for a text
-        without letters."""
+        """Return the share of the letters of a text that the recogniser could write, 0 to 1; 1 for
+        a text without letters."""
         letters = [c for c in text if c.isalpha()]
         return sum(bool(self._numbers(c)) for c in letters) / len(letters) if letters else 1.0
 
     def spelt(self, word: str) -> list[int]:
-        """The symbols of a word, -1 (a star) for every run of letters, digits and signs that the
-        vocabulary lacks.
+        """Return the symbols of a word, -1 (a star) for every run of letters, digits and signs that
+        the vocabulary lacks.
 
         Punctuation within it is left out, but for what is a symbol (an apostrophe).
         """
@@ -207,8 +207,8 @@ class CtcAligner:
         ]
 
     def align(self, samples: np.ndarray, words: Sequence[str]) -> Alignment:
-        """samples: (N,) float32 at 16 kHz; words: one or more, each with something spoken in it
-        (`is_spoken`).
+        """Align words with a recording. samples: (N,) float32 at 16 kHz; words: one or more, each
+        with something spoken in it (`is_spoken`).
 
         Raises ValueError for words that cannot be those of this audio, such as more symbols than
         frames.
@@ -291,9 +291,9 @@ class CtcAligner:
 def shared_by_length(
     bounds: Sequence[tuple[int, int]], words: Sequence[str], unspelt: Sequence[bool]
 ) -> list[tuple[int, int]]:
-    """Frames [first, last) of every word. Words in a row of which nothing can be spelt share the
-    frames from the first to the last of them by their lengths: no border between them is likelier
-    than another.
+    """Correct the frames [first, last) of words that cannot be spelt. Words in a row of which
+    nothing can be spelt share the frames from the first to the last of them by their lengths: no
+    border between them is likelier than another.
     """
     shared: list[tuple[int, int]] = []
     for alike, run in groupby(range(len(words)), lambda i: unspelt[i]):
@@ -313,7 +313,8 @@ def shared_by_length(
 def align_windows(
     pieces: Iterable[Tensor], targets: Sequence[int]
 ) -> tuple[list[TokenSpan], np.ndarray]:
-    """The spans of all targets, and the log-probability of every frame (T,) on their path.
+    """Align a recording of any length: the spans of all targets, and the log-probability of every
+    frame (T,) on their path.
 
     pieces: log-probabilities (T_i, V) of a recording from beginning to end, the blank first. Of a
     long one only about WINDOW
@@ -354,8 +355,8 @@ def align_windows(
 
 
 def spoken_prefix(log_probs: Tensor, targets: Sequence[int]) -> int:
-    """How many of the targets have begun where the likeliest path through all frames ends, which
-    may be anywhere in them.
+    """Count the targets that have begun where the likeliest path through all frames ends, which may
+    be anywhere in them.
 
     log_probs: (T, V), the blank first. Holds 2 K + 1 numbers for K targets.
     """
@@ -380,8 +381,8 @@ def spoken_prefix(log_probs: Tensor, targets: Sequence[int]) -> int:
 
 
 class WhisperAligner:
-    """As `CtcAligner`, by dynamic time warping over the cross-attention of Whisper's alignment
-    heads, given the known tokens.
+    """This aligns as `CtcAligner` does, by dynamic time warping over the cross-attention of
+    Whisper's alignment heads, given the known tokens.
 
     Audio beyond 30 s is cut at pauses, transcribed, and its words shared out by matching the
     transcripts with them.
@@ -451,8 +452,8 @@ class WhisperAligner:
     def _piece(
         self, samples: np.ndarray, words: Sequence[str]
     ) -> list[tuple[float, float, float, int]]:
-        """Of every word in at most 30 s: start and end in seconds, its loss in nats, and its number
-        of tokens."""
+        """Align at most 30 s: return of every word start and end in seconds, its loss in nats, and
+        its number of tokens."""
         text, cores = "", []
         for word in words:
             text += self.joiner
@@ -508,8 +509,8 @@ class WhisperAligner:
 
 
 def token_times(attention: np.ndarray, rows: slice) -> np.ndarray:
-    """Seconds at which each token begins and the last one ends, (K + 1,). attention: (heads, tokens
-    given, frames); rows: those that foretell the K tokens and the end.
+    """Find the seconds at which each token begins and the last one ends, (K + 1,). attention:
+    (heads, tokens given, frames); rows: those that foretell the K tokens and the end.
     """
     from librosa.sequence import dtw  # slow to import
     from scipy.ndimage import median_filter
@@ -526,8 +527,8 @@ def token_times(attention: np.ndarray, rows: slice) -> np.ndarray:
 
 
 def shared_out(words: Sequence[str], recognised: Sequence[str]) -> np.ndarray:
-    """(W,) the number of the piece that each known word is spoken in, in order. recognised: what
-    was recognised in every piece.
+    """Find the number (W,) of the piece that each known word is spoken in, in order. recognised:
+    what was recognised in every piece.
 
     Letters of both are matched by the fewest edits; a word is where its middle letter is. Raises
     ValueError where there is
@@ -554,8 +555,8 @@ Aligner = CtcAligner | WhisperAligner
 
 
 def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
-    """models: a shipped set or a folder of models; recogniser: as of `load_recogniser`; language:
-    of the texts.
+    """Load an aligner. models: a shipped set or a folder of models; recogniser: as of
+    `load_recogniser`; language: of the texts.
 
     Raises InputError for a recogniser that cannot align, or not in this language.
     """
@@ -575,7 +576,7 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
 
 
 def ctc_aligner(head: CtcRecogniser) -> CtcAligner:
-    """A recogniser of ours as an aligner."""
+    """Make an aligner of a recogniser of ours."""
     vocabulary = head.vocabulary
     parts = head.log_probs, vocabulary.symbols, vocabulary.separator, BLANK, head.encoder.grid
     return CtcAligner(head.name, str(head.card["asr"]), *parts, HEAD_LONGEST)
@@ -606,8 +607,8 @@ Record = Passage | Question
 
 @dataclass(frozen=True)
 class AlignedSplit:
-    """Aligns one split into the folder `out`, a file a recording in its PARTS, which a killed run
-    finds again."""
+    """This aligns one split into the folder `out`, a file a recording in its PARTS, which a killed
+    run finds again."""
 
     data: Corpus
     out: Path
@@ -615,8 +616,8 @@ class AlignedSplit:
     confidence: float  # the least that counts as aligned
 
     def part(self, kind: Kind, record: Record) -> dict[str, Any]:
-        """Words with their losses and symbols, and the length of the recording in seconds; or the
-        reason why there are none."""
+        """Return words with their losses and symbols, and the length of the recording in seconds;
+        or the reason why there are none."""
         path = self.out / self.data.split / PARTS / f"{kind[0]}-{safe_name(record.id)}.json"
         if path.is_file():
             return dict(read_json(path))
@@ -649,8 +650,8 @@ class AlignedSplit:
     def records(
         self, report: PrepareReport, workers: int
     ) -> tuple[SplitRecords, list[dict[str, Any]]]:
-        """The records with times, and a line for every stretch of a recording that says more than
-        its text. workers: threads."""
+        """Return the records with times, and a line for every stretch of a recording that says more
+        than its text. workers: threads."""
         data, split = self.data, self.data.split
         every: list[tuple[Kind, Record]] = [("passages", p) for p in data.passages.values()]
         every += [("questions", q) for q in data.questions]
@@ -737,7 +738,7 @@ class AlignedSplit:
         return SplitRecords(tuple(passages.values()), questions), more
 
     def moved(self, record: Any, part: Mapping[str, Any]) -> Any:
-        """A record with its words, and paths that hold in another folder."""
+        """Return a record with its words, and paths that hold in another folder."""
         root = self.data.root.resolve()
         moved = replace(record, audio=str(root / record.audio) if record.audio else "")
         if isinstance(record, Question):
@@ -760,8 +761,8 @@ class AlignedSplit:
         alignment: Alignment | None,
         report: PrepareReport,
     ) -> Question:
-        """The question with times of its answers. alignment: None where the passage had its words
-        before."""
+        """Return the question with times of its answers. alignment: None where the passage had its
+        words before."""
         spoken = places(passage.written, passage.words)
         answers = []
         for answer in question.answers:
@@ -800,15 +801,15 @@ class AlignedSplit:
 
 
 def spoken_words(record: Record) -> list[str]:
-    """The words of what is written (zh: characters), as they stand there, without those that are
-    punctuation alone."""
+    """Return the words of what is written (zh: characters), as they stand there, without those that
+    are punctuation alone."""
     return [
         word for word, _ in pieces(record.written, record.language) if any(map(is_spoken, word))
     ]
 
 
 def align_corpus(o: Align) -> dict[str, Any]:
-    """Write a corpus with times; its folder and data report.
+    """Write a corpus with times; return its folder and data report.
 
     A killed run continues. Raises InputError for a corpus without recordings, texts or anything to
     align, for a recogniser of another language, where nothing could be aligned, and where OUT holds
@@ -905,8 +906,8 @@ def warn_of_more(path: Path) -> None:
 
 
 def find_splits(manifest: Path) -> tuple[Path, list[str]]:
-    """The corpus, absolute, and its splits. Raises InputError for a path that is neither a corpus
-    nor of one."""
+    """Find the corpus, absolute, and its splits. Raises InputError for a path that is neither a
+    corpus nor of one."""
     path = manifest.resolve()
     if path.name == PASSAGES and path.is_file():
         path = path.parent
@@ -921,8 +922,8 @@ def find_splits(manifest: Path) -> tuple[Path, list[str]]:
 
 
 def check_corpus(manifest: Path, splits: Sequence[Corpus]) -> str:
-    """The language of the passages, en or zh. Raises InputError where there is nothing to align, or
-    not enough for it."""
+    """Return the language of the passages, en or zh. Raises InputError where there is nothing to
+    align, or not enough for it."""
     passages = [p for data in splits for p in data.passages.values()]
     questions = [q for data in splits for q in data.questions]
     if not passages:

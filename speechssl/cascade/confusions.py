@@ -1,4 +1,5 @@
-"""A model of what a recogniser gets wrong, and texts with as many such errors as are asked for.
+"""This module models what a recogniser gets wrong, and makes as many such errors in a text as are
+asked for.
 
 It holds, without context: for every word (zh: character) how often it was substituted, by what, and
 how often it was deleted; which words were inserted, and how often. To simulate a word error rate,
@@ -43,19 +44,19 @@ Edit = tuple[str, int]
 
 
 def spelt_words(text: str, language: str) -> list[str]:
-    """What the model counts: en: words as a recogniser of letters spells them; zh: characters, a
-    Latin run kept as one."""
+    """Split a text into what the model counts: en: words as a recogniser of letters spells them;
+    zh: characters, a Latin run kept as one."""
     return tokens(text, language) if language_of(language) == "zh" else spelt(text).split()
 
 
 @lru_cache(maxsize=100_000)
 def letters_of(word: str, language: str) -> str:
-    """What distances are counted on."""
+    """Return the letters that distances are counted on."""
     return syllables(word) if language_of(language) == "zh" else word
 
 
 class Rates(NamedTuple):
-    """Errors of each kind over reference words."""
+    """Rates are errors of each kind over reference words."""
 
     substituted: float
     deleted: float
@@ -66,15 +67,15 @@ class Rates(NamedTuple):
         return self.substituted + self.deleted + self.inserted
 
     def scaled_to(self, wer: float) -> Rates:
-        """The same mix at another word error rate."""
+        """Return the same mix at another word error rate."""
         share = wer / self.wer
         return Rates(self.substituted * share, self.deleted * share, self.inserted * share)
 
 
 @dataclass(frozen=True)
 class WordConfusions:
-    """A reference word of the fit: how often it occurred, was deleted, and what it was taken
-    for."""
+    """This is a reference word of the fit: how often it occurred, was deleted, and what it was
+    taken for."""
 
     count: int = 0
     deleted: int = 0
@@ -87,8 +88,8 @@ class WordConfusions:
 
 @dataclass(frozen=True)
 class ConfusionModel:
-    """vocabulary: recognised words with counts. distances: normalised letter distances of real
-    substitutions, ascending.
+    """A confusion model holds the errors of a recogniser. vocabulary: recognised words with counts.
+    distances: normalised letter distances of real substitutions, ascending.
 
     calibration: word error rate asked for, rates to make.
     """
@@ -104,7 +105,7 @@ class ConfusionModel:
     cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def simulate(self, words: Sequence[str], wer: float, name: str, seed: int = 0) -> list[Edit]:
-        """What a recogniser with this word error rate might have made of the words, in order.
+        """Simulate what a recogniser with this word error rate makes of the words, in order.
 
         words: as `spelt_words` gives them. name: of the text, which decides the random part
         together with the seed.
@@ -160,8 +161,8 @@ class ConfusionModel:
         return edited
 
     def _chances(self, texts: Sequence[Sequence[str]], rates: Sequence[Rates]) -> np.ndarray:
-        """(B, N, 2) chance of each word's being substituted and deleted; their means over a text
-        are those asked for."""
+        """Return the chances (B, N, 2) of each word's being substituted and deleted; their means
+        over a text are those asked for."""
         odds = {word: self._odds(word) for word in {word for words in texts for word in words}}
         every = np.array([[odds[word] for word in words] for words in texts])
         targets, scale, chances = (
@@ -182,7 +183,7 @@ class ConfusionModel:
         return chances
 
     def _odds(self, word: str) -> tuple[float, float]:
-        """Odds of its being substituted and deleted in the fit."""
+        """Return the odds of a word's being substituted and deleted in the fit."""
         confusions, rare = self.words.get(word, WordConfusions()), self._rare
         total = confusions.count + PRIOR
         substituted, deleted = (
@@ -194,16 +195,16 @@ class ConfusionModel:
 
     @cached_property
     def _rare(self) -> tuple[float, float]:
-        """How often words that occurred rarely were substituted and deleted; of all words where
-        there are few such."""
+        """Count how often words that occurred rarely were substituted and deleted; of all words
+        where there are few such."""
         words = [w for w in self.words.values() if w.count <= RARE]
         words = words if sum(w.count for w in words) >= 50 else list(self.words.values())
         total = max(sum(w.count for w in words), 1)
         return sum(w.substituted for w in words) / total, sum(w.deleted for w in words) / total
 
     def _taken_for(self, word: str, first: float, second: float) -> str:
-        """One of its known confusions; or a recognised word that is as far from it as a real
-        confusion, among those by how often they were recognised. first, second: uniform draws.
+        """Draw one of a word's known confusions; or a recognised word that is as far from it as a
+        real confusion, among those by how often they were recognised. first, second: uniform draws.
         """
         confusions = self.words.get(word, WordConfusions())
         trusted = confusions.substituted / (confusions.substituted + 1)
@@ -240,7 +241,7 @@ class ConfusionModel:
 
 
 def write_confusions(path: Path | str, model: ConfusionModel, card: Mapping[str, Any]) -> None:
-    """card: what it was fitted on."""
+    """Write a model. card: what it was fitted on."""
     values = {
         name: getattr(model, name)
         for name in ("language", "inserted", "vocabulary", "distances", "rates", "calibration")
@@ -250,7 +251,7 @@ def write_confusions(path: Path | str, model: ConfusionModel, card: Mapping[str,
 
 
 def read_confusions(path: Path | str) -> ConfusionModel:
-    """Raises InputError for a file that is missing, damaged, or something else."""
+    """Read a model. Raises InputError for a file that is missing, damaged, or something else."""
 
     def counts(entries: Mapping[str, Any]) -> dict[str, int]:
         return {str(word): int(count) for word, count in entries.items()}
@@ -296,8 +297,8 @@ def read_confusions(path: Path | str) -> ConfusionModel:
 
 
 def confusions_card(path: Path) -> dict[str, Any]:
-    """What a file was fitted on; nothing of a file that is something else. Raises InputError for
-    one that is no JSON."""
+    """Read what a file was fitted on; nothing of a file that is something else. Raises InputError
+    for one that is no JSON."""
     values = read_json(path)
     card = values.get("card") if isinstance(values, dict) and values.get("kind") == KIND else None
     return card if isinstance(card, dict) else {}

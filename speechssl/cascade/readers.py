@@ -1,5 +1,5 @@
-"""What reads words: text QA of `speechssl train text-qa`, or an extractive-QA checkpoint of Hugging
-Face.
+"""Words are read by text QA of `speechssl train text-qa`, or by an extractive-QA checkpoint of
+Hugging Face.
 
 A checkpoint is asked as transformers' run_qa.py asks it (windows, joined by its own tokeniser; a
 span is worth both of its
@@ -50,7 +50,7 @@ if TYPE_CHECKING:  # it takes seconds to import
 
 @dataclass(frozen=True)
 class WordSpan:
-    """Words first..last of a passage, inclusive, and the answer in them.
+    """An answer is words first..last of a passage, inclusive, and its text.
 
     score, null: of the span and of "no answer", on one scale. confidence: in [0, 1].
     """
@@ -65,8 +65,8 @@ class WordSpan:
 
 @dataclass(frozen=True)
 class TextQa:
-    """A reader, what the card of a system says of it, and what it adds to the system's name:
-    nothing where it is the models' own.
+    """This holds a reader, what the card of a system says of it, and what it adds to the system's
+    name: nothing where it is the models' own.
 
     threshold: "no answer" is the answer where it is worth more than the best span by more than
     this; None: there always is one.
@@ -79,8 +79,8 @@ class TextQa:
 
 
 def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> TextQa:
-    """The reader that the options name, or `text-qa/` of the models: trained here, or a checkpoint
-    of Hugging Face.
+    """Load the reader that the options name, or `text-qa/` of the models: trained here, or a
+    checkpoint of Hugging Face.
 
     Raises InputError where it cannot be found, loaded whole, or used, and for lengths that a reader
     trained here has in its card.
@@ -125,8 +125,8 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
 
 
 def find_reader(models: Path, name: str | None) -> Path:
-    """name: a folder, a hub id, or what ships; None: text-qa/ of the models. Raises InputError
-    where there is none."""
+    """Find a reader. name: a folder, a hub id, or what ships; None: text-qa/ of the models. Raises
+    InputError where there is none."""
     if name is not None:
         return checkpoint_folder(shipped(Path(name)) or name, "reader")
     if not (models / "text-qa").is_dir():
@@ -139,7 +139,8 @@ def find_reader(models: Path, name: str | None) -> Path:
 
 
 def reader_suffix(name: str | None) -> str:
-    """What the --reader of this name adds to the name of a system: +minilm-uncased-squad2."""
+    """Return what the --reader of this name adds to the name of a system:
+    +minilm-uncased-squad2."""
     return f"+{Path(name).name or Path(name).resolve().name}" if name else ""
 
 
@@ -148,19 +149,19 @@ def reader_suffix(name: str | None) -> str:
 
 @dataclass(frozen=True)
 class TrainedReader:
-    """A span model on word pieces."""
+    """This reads with a span model on word pieces."""
 
     codec: TextCodec
     reader: Reader
 
     def limited(self, count: int) -> TrainedReader:
-        """One that reads no more windows of a passage than these, which are most like the
+        """Make a reader that reads no more windows of a passage than these, which are most like the
         question."""
         return replace(self, reader=replace(self.reader, retrieve=count))
 
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
-        """(question, passage) -> the best span of each passage; None where it has no word that can
-        be read."""
+        """Find the best span of each passage. items: (question, passage); None where it has no word
+        that can be read."""
         coded = [
             tuple(self.codec.encode([w.text for w in transcript.words]) for transcript in item)
             for item in items
@@ -183,8 +184,8 @@ HEADS = {"qa_outputs", "qa_classifier", "head", "classifier"}
 
 
 def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -> HuggingFaceReader:
-    """Raises InputError for a checkpoint that cannot be loaded whole, or cannot find a span in a
-    line of text."""
+    """Load a checkpoint of Hugging Face. Raises InputError for a checkpoint that cannot be loaded
+    whole, or cannot find a span in a line of text."""
     remedy = (
         "give one that was fine-tuned for extractive question answering "
         "(AutoModelForQuestionAnswering), with its tokeniser"
@@ -239,7 +240,7 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
 
 
 class JoinedText(NamedTuple):
-    """A question and a passage as one sequence.
+    """This is a question and a passage as one sequence.
 
     ids, segments: (S,), segments all 0 where the tokeniser gives none; part: (S,), 1 for the
     passage, 0 for the question, -1 for specials; characters: (P, 2), where each token of the
@@ -255,8 +256,8 @@ class JoinedText(NamedTuple):
 def join_text(
     tokenizer: PreTrainedTokenizerBase, question: str, words: Sequence[str], separator: str
 ) -> JoinedText:
-    """In the tokeniser's own way, as transformers has it for text. words: of the passage, with
-    `separator` between them."""
+    """Join question and passage in the tokeniser's own way, as transformers has it for text. words:
+    of the passage, with `separator` between them."""
     if tokenizer.is_fast:
         passage = separator.join(words)
         # run_qa.py puts the passage first where padding is on the left (XLNet)
@@ -295,7 +296,7 @@ def join_text(
 
 
 def _without_gaps(characters: np.ndarray, text: str) -> np.ndarray:
-    """Offsets (P, 2) of tokens in which letters before a token that no token has are its own.
+    """Give letters before a token that no token has to this token. Returns offsets (P, 2).
 
     ByteLevel with `trim_offsets` takes the space that it put before a word for the word's first
     letter.
@@ -309,15 +310,15 @@ def _without_gaps(characters: np.ndarray, text: str) -> np.ndarray:
 
 
 def word_bounds(words: Sequence[str], separator: str) -> tuple[np.ndarray, np.ndarray]:
-    """Where each word begins and ends in the text, in characters."""
+    """Find where each word begins and ends in the text, in characters."""
     sizes = np.array([len(word) for word in words], np.int64)
     ends = np.cumsum(sizes + len(separator)) - len(separator)
     return ends - sizes, ends
 
 
 def cut_at_words(text: str, start: int, end: int, separator: str) -> str:
-    """The part [start, end) of a text, with the rest of the letters, or of the digits, that it
-    begins and ends within.
+    """Cut the part [start, end) out of a text, with the rest of the letters, or of the digits, that
+    it begins and ends within.
 
     Tokens may be parts of words, and some tokenisers give offsets that begin one character late.
     separator: between the words; "" where every character is one.
@@ -336,16 +337,16 @@ def cut_at_words(text: str, start: int, end: int, separator: str) -> str:
 
 
 def written_words(transcript: Transcript) -> list[str]:
-    """Its words as they are written; small letters where all are capitals, which some recognisers
-    write and no one else."""
+    """Return the words of a transcript as they are written; small letters where all are capitals,
+    which some recognisers write and no one else."""
     words = [word.text for word in transcript.words]
     return [word.lower() for word in words] if "".join(words).isupper() else words
 
 
 @dataclass(frozen=True)
 class HuggingFaceReader:
-    """A question-answering model of transformers with its tokeniser. It is moved to a GPU where
-    there is one."""
+    """This reads with a question-answering model of transformers and its tokeniser. The model is
+    moved to a GPU where there is one."""
 
     model: Any
     tokenizer: PreTrainedTokenizerBase
@@ -361,10 +362,10 @@ class HuggingFaceReader:
         self.model.to(device_of("auto"))
 
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
-        """As `TrainedReader`. The text of an answer is what the span holds of the passage: of a
-        word with punctuation or digits in it perhaps a part, but no part of its letters; with a
-        tokeniser in Python it is whole words. Warns of questions that fill more than half of a
-        window: they lose their tail.
+        """Find spans as `TrainedReader` does. The text of an answer is what the span holds of the
+        passage: of a word with punctuation or digits in it perhaps a part, but no part of its
+        letters; with a tokeniser in Python it is whole words. Warns of questions that fill more
+        than half of a window: they lose their tail.
         """
         positions = longest_sequence(self.model)
         length = min(self.options.max_seq_length, positions or self.options.max_seq_length)
@@ -429,8 +430,8 @@ class HuggingFaceReader:
     def _windows(
         self, one: JoinedText, length: int
     ) -> list[tuple[Window, np.ndarray, np.ndarray, int]]:
-        """Windows as fast tokenisers cut them, each with its ids and segments (S,), and the
-        position of its first passage token."""
+        """Cut windows as fast tokenisers do, each with its ids and segments (S,), and the position
+        of its first passage token."""
         mask = np.ones(len(one.ids), bool)
         mask[np.flatnonzero(one.part == 0)[_longest_question(one, length) :]] = False
         ids, segments, places = (
@@ -455,8 +456,8 @@ class HuggingFaceReader:
     def _collate(
         self, sequences: Sequence[tuple[np.ndarray, np.ndarray]]
     ) -> dict[str, torch.Tensor]:
-        """The model's keyword arguments, (B, S) each. Padding is last whatever the tokeniser's
-        side: no position depends on it."""
+        """Return the model's keyword arguments, (B, S) each. Padding is last whatever the
+        tokeniser's side: no position depends on it."""
         ids, segments = ([torch.from_numpy(s[n]) for s in sequences] for n in (0, 1))
         pad = self.tokenizer.pad_token_id or 0
         mask = pad_sequence([torch.ones_like(i) for i in ids], batch_first=True)
@@ -475,5 +476,5 @@ class HuggingFaceReader:
 
 
 def _longest_question(one: JoinedText, length: int) -> int:
-    """Tokens of a question that are read."""
+    """Return how many tokens of a question are read."""
     return max(length // 2 - int((one.part == -1).sum()), 0)

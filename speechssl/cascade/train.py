@@ -1,5 +1,5 @@
-"""Training of the cascade: a CTC head on a frozen encoder, from features that are computed once,
-and text QA on words."""
+"""This module trains the cascade: a CTC head on a frozen encoder, from features that are computed
+once, and text QA on words."""
 
 from __future__ import annotations
 
@@ -183,7 +183,8 @@ def layer_features(
     folder: Path,
     what: str,
 ) -> FeatureStore:
-    """Features of records of a corpus, (T, D) of one layer, or (T, L, D) of all, in float16."""
+    """Compute the features of records of a corpus, (T, D) of one layer, or (T, L, D) of all, in
+    float16."""
 
     def encode(record: Record) -> tuple[torch.Tensor, None]:
         samples = read_audio(data.path(record))
@@ -323,8 +324,8 @@ def choose_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any]:
 
 
 def spell(text: str, vocabulary: CtcVocabulary) -> str:
-    """A text in the symbols of a head: small letters where it has no capitals, without what it
-    cannot write.
+    """Write a text in the symbols of a head: small letters where it has no capitals, without what
+    it cannot write.
 
     Words stay separated by spaces; where the head separates none, every character is a word.
     """
@@ -340,7 +341,7 @@ def spell(text: str, vocabulary: CtcVocabulary) -> str:
 
 
 class _HeadTraining(nn.Module):
-    """The head with what the trainer wants: tensors in, a dict with the loss out."""
+    """This gives the head what the trainer wants: tensors in, a dict with the loss out."""
 
     def __init__(self, head: CtcHead) -> None:
         super().__init__()
@@ -353,8 +354,8 @@ class _HeadTraining(nn.Module):
         targets: torch.Tensor,
         sizes: torch.Tensor,
     ) -> Batch:
-        """features: (B, T, D), or (B, T, L, D) of L hidden states; lengths, sizes: (B,); targets:
-        (B, symbols) padded."""
+        """Return loss and measures. features: (B, T, D), or (B, T, L, D) of L hidden states;
+        lengths, sizes: (B,); targets: (B, symbols) padded."""
         features = features.transpose(1, 2) if features.ndim == 4 else features
         return self.head.loss(
             features.float(), lengths, [t[:n].tolist() for t, n in zip(targets, sizes, strict=True)]
@@ -363,8 +364,8 @@ class _HeadTraining(nn.Module):
 
 @dataclass(frozen=True)
 class CropBatches:
-    """Random crops of whole words, a function of (seed, step) only. A recording is drawn by its
-    length."""
+    """Calling this gives random crops of whole words, which depend on (seed, step) only. A
+    recording is drawn by its length."""
 
     features: FeatureStore  # (T, D) or (T, L, D) float16 of a recording
     recordings: Mapping[str, tuple[Span, ...]]  # their words
@@ -373,7 +374,8 @@ class CropBatches:
     options: CtcOptions
 
     def __call__(self, step: int) -> Batch:
-        """features (B, T, D) or (B, T, L, D), lengths (B,), targets (B, symbols), sizes (B,)."""
+        """Return features (B, T, D) or (B, T, L, D), lengths (B,), targets (B, symbols), sizes
+        (B,)."""
         rng = np.random.default_rng([self.options.training.seed, step])
         names = list(self.recordings)
         frames = [self.features.places[name].length for name in names]

@@ -1,4 +1,4 @@
-"""Training of readers: DUAL on units; and what is the same for text QA, SpeechBERT's spans and
+"""This module trains DUAL on units, and has what is the same for text QA, SpeechBERT's spans and
 multiple choice.
 
 Every trainer makes its examples and its model, fits it (`fit_reader`) and saves it. Nothing here
@@ -140,7 +140,7 @@ def unit_encoder(
 
 
 def check_start_units(start: Path, source: UnitSource) -> None:
-    """Raises InputError where the reader in `start` was trained neither on these units nor on those
+    """Raise InputError where the reader in `start` was trained neither on these units nor on those
     that either was transferred from."""
     if codebooks_of(read_json(start / CARD)).isdisjoint(source.codebooks):
         raise InputError(
@@ -199,6 +199,7 @@ def held_out_units(
 
 
 def layout_of(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
+    """Make the layout of these options and specials."""
     return Layout(
         cls, sep, pad, options.window, options.stride, options.max_question, options.answer
     )
@@ -207,6 +208,7 @@ def layout_of(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
 def example_batches(
     examples: Sequence[Example], layout: Layout, options: QaOptions
 ) -> ExampleBatches:
+    """Make the batches that these options ask for."""
     return ExampleBatches(
         examples,
         layout,
@@ -228,8 +230,8 @@ def fit_spans(
     out: Path,
     evaluation: Evaluation | None = None,
 ) -> dict[str, Any]:
-    """Fit a span model on examples; what its card says of that. Raises InputError where there are
-    none, or as `fit_reader` does."""
+    """Fit a span model on examples; return what its card says of that. Raises InputError where
+    there are none, or as `fit_reader` does."""
     if not examples:
         raise InputError(
             f"no question of the split {options.split} can be trained on: units and audio words "
@@ -256,7 +258,7 @@ def fit_reader(
     out: Path,
     evaluation: Evaluation | None = None,
 ) -> dict[str, Any]:
-    """Fit a reader of any kind; what its card says of that. It has the weights of the best
+    """Fit a reader of any kind; return what its card says of that. It has the weights of the best
     checkpoint where it is evaluated, else of the last.
 
     options: `QaOptions`, or those of multiple choice. Raises InputError for windows that do not fit
@@ -275,8 +277,8 @@ def fit_reader(
 
 
 def check_positions(encoder: PreTrainedModel, layout: Layout, name: str) -> None:
-    """Raises InputError where a question and a window are longer than what the encoder has
-    positions for."""
+    """Raise InputError where a question and a window are longer than what the encoder has positions
+    for."""
     longest = longest_sequence(encoder)
     if longest is not None and layout.size + layout.question + 3 > longest:
         raise InputError(
@@ -330,8 +332,8 @@ def weights_of(reader: Path | None) -> str | None:
 
 
 def reader_facts(o: Any, made_from: Mapping[str, Any], text_encoder: str | None) -> dict[str, Any]:
-    """What the cards of all readers say of options, corpus, start, licences and data. o: as of
-    `inputs_of`; text_encoder: whose weights it began with."""
+    """Collect what the cards of all readers say of options, corpus, start, licences and data. o: as
+    of `inputs_of`; text_encoder: whose weights it began with."""
     facts = {"options": settings(o.qa), "corpus": corpus_card(o.corpus)}
     if o.start:
         facts["start"] = made_from["start"]
@@ -412,7 +414,7 @@ def mean_f1(data: Corpus, answers: Mapping[str, str | None]) -> float:
 def answer_in_batches(
     ask: Callable[[Sequence[Any]], Sequence[Any]], items: Mapping[str, Any], size: int = 64
 ) -> dict[str, Any]:
-    """Ask a system `size` items at a time; its answers by the ids of the items."""
+    """Ask a system `size` items at a time; return its answers by the ids of the items."""
     names, answers = list(items), list[Any]()
     for start in range(0, len(names), size):
         answers += ask([items[name] for name in names[start : start + size]])
@@ -420,7 +422,8 @@ def answer_in_batches(
 
 
 def training_of(card: Mapping[str, Any]) -> dict[str, Any]:
-    """What the card of a reader says of its training: of SpeechBERT's, of its last stage."""
+    """Return what the card of a reader says of its training; a SpeechBERT's says it of its last
+    stage."""
     training = card["training"]
     return dict(training.get("spans", training))
 
@@ -485,6 +488,7 @@ def copy_run(run: Path, out: Path, facts: Mapping[str, Any]) -> None:
 
 
 def print_rates(rows: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> None:
+    """Print a line a learning rate."""
     score = f"{SHOWN[best['metric']]}, {best['split']}"
     print(f"learning rate  {score}  step")
     for row in rows:

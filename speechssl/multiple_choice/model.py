@@ -1,4 +1,4 @@
-"""Multiple choice over any token sequence: every window of a story is read with every option, and
+"""In multiple choice over any token sequence every window of a story is read with every option, and
 the options compete.
 
 The sequence is `[CLS] question [SEP] option [SEP] window [SEP]`. A window gives an option evidence;
@@ -46,13 +46,13 @@ COMBINATIONS: tuple[str, ...] = get_args(Combination)
 
 
 class ChoiceModel(nn.Module):
-    """Embedding table, text encoder, a head that weighs a window's evidence, and the combination of
-    windows."""
+    """The model is an embedding table, a text encoder, a head that weighs a window's evidence, and
+    the combination of windows."""
 
     def __init__(
         self, encoder: PreTrainedModel, embedding: nn.Embedding, combine: str = "attention"
     ) -> None:
-        """Raises InputError for an unknown combination."""
+        """Make a model. Raises InputError for an unknown combination."""
         super().__init__()
         if combine not in COMBINATIONS:
             raise InputError(
@@ -75,8 +75,8 @@ class ChoiceModel(nn.Module):
     def evidence(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor
     ) -> torch.Tensor:
-        """ids, mask, segments: (N, S). Returns (N, 1 or 2): of each sequence its evidence, and its
-        logit for attention."""
+        """Return (N, 1 or 2): of each sequence its evidence, and its logit for attention.
+        ids, mask, segments: (N, S)."""
         hidden = self.encoder(
             **self.inputs(self.embedding(ids), mask, segments)
         ).last_hidden_state.float()
@@ -93,8 +93,8 @@ class ChoiceModel(nn.Module):
         )
 
     def scores(self, evidence: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
-        """evidence: (B, O, W, 1 or 2), present: (B, O, W) bool. Returns (B, O) scores; IGNORED for
-        options that are not there."""
+        """Return scores (B, O), IGNORED for options that are not there.
+        evidence: (B, O, W, 1 or 2); present: (B, O, W) bool."""
         first, sharp = evidence[..., 0], self.sharpness.exp()
         if self.combine == "attention":
             weights = torch.where(present, sharp * evidence[..., 1], IGNORED).softmax(-1)
@@ -108,8 +108,8 @@ class ChoiceModel(nn.Module):
     def forward(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, correct: torch.Tensor
     ) -> Batch:
-        """ids, mask, segments: (B, O, W, S), all zero mask where there is no option or window;
-        correct: (B, O), 1 for right.
+        """Return the loss. ids, mask, segments: (B, O, W, S), all zero mask where there is no
+        option or window; correct: (B, O), 1 for right.
 
         loss: the mean negative log-likelihood of the right options. exact: the share of questions
         whose options are all right.
@@ -134,14 +134,14 @@ class ChoiceModel(nn.Module):
 
 
 def _mean(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """(N, S, H) and (N, S) -> (N, H); zeros where no position counts."""
+    """Average (N, S, H) where (N, S) counts, -> (N, H); zeros where no position counts."""
     weights = weights.to(hidden.dtype)[..., None]
     return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
 def log_sum_of_sets(scores: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
-    """log of the sum, over all sets of `sizes` options, of exp(sum of their scores). scores: (B,
-    O); sizes: (B,). Returns (B,).
+    """Return the log of the sum, over all sets of `sizes` options, of exp(sum of their scores).
+    scores: (B, O); sizes: (B,). Returns (B,).
 
     The elementary symmetric polynomials of exp(scores), by their recursion over the options, in
     logarithms.
@@ -160,8 +160,8 @@ def log_sum_of_sets(scores: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
 
 
 def load_choice(folder: Path) -> tuple[ChoiceModel, Layout, dict[str, Any]]:
-    """Raises InputError when a file is missing or damaged, or what is there does not choose between
-    options."""
+    """Load a model of choices. Raises InputError when a file is missing or damaged, or what is
+    there does not choose between options."""
     return load_model(
         folder, lambda encoder, embedding, _, card: ChoiceModel(encoder, embedding, card["combine"])
     )
@@ -169,7 +169,7 @@ def load_choice(folder: Path) -> tuple[ChoiceModel, Layout, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class ChoiceReader:
-    """A trained ChoiceModel. It is moved to its device."""
+    """This reads with a trained ChoiceModel, which it moves to its device."""
 
     model: Any
     layout: Layout
@@ -182,7 +182,7 @@ class ChoiceReader:
 
     @torch.inference_mode()
     def score_many(self, items: Sequence[ChoiceTokens]) -> list[np.ndarray]:
-        """(O,) log-probabilities of the options of every question, as if one were right. All
+        """Return log-probabilities (O,) of the options of every question, as if one were right. All
         windows are read."""
         layout, device = self.layout, next(self.model.parameters()).device
         cut = [
@@ -217,19 +217,21 @@ class ChoiceReader:
 
 
 def chosen(scores: np.ndarray, size: int) -> tuple[int, ...]:
-    """The `size` best options in order of their index; of equals the earlier. scores: (O,)."""
+    """Choose the `size` best options in order of their index; of equals the earlier. scores:
+    (O,)."""
     return tuple(sorted(int(i) for i in np.argsort(-scores, kind="stable")[:size]))
 
 
 def longest_options(question: Question) -> tuple[int, ...]:
-    """As many options as are right, those with the most characters; of equals the earlier."""
+    """Choose as many options as are right, those with the most characters; of equals the
+    earlier."""
     return chosen(np.array([len(option) for option in question.options]), len(question.correct))
 
 
 @dataclass(frozen=True)
 class ScoredChoice:
-    """One question's scores, 0 to 1 (expected ones for chance); accuracy is None where several
-    options are right."""
+    """These are one question's scores, 0 to 1 (expected ones for chance); accuracy is None where
+    several options are right."""
 
     id: str
     passage: str
@@ -241,7 +243,7 @@ class ScoredChoice:
 
 
 def score_choice(question: Question, picked: Sequence[int] | None) -> ScoredChoice:
-    """Of the options picked, in any order; None: exactly what a set drawn from all of the right
+    """Score the options picked, in any order; None: exactly what a set drawn from all of the right
     size is worth on average."""
     right = sorted(question.correct)
     value = (

@@ -1,4 +1,4 @@
-"""Training of multiple choice, on units, on words or on audio words: the same model on other
+"""Multiple choice is trained on units, on words or on audio words: the same model on other
 symbols."""
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ Read = tuple[torch.Tensor | None, list[ChoiceExample], dict[str, str]]
 
 
 class Units:
-    """Units of recordings. `o.start`: a reader of the same units, of spans or of choices."""
+    """This trains on units of recordings. `o.start`: a reader of the same units, of spans or of
+    choices."""
 
     what = "multiple choice on units"
 
@@ -165,7 +166,8 @@ class Units:
 
 
 class Words:
-    """What is written. `o.start`: a reader of words, of spans or of choices, with its tokeniser."""
+    """This trains on what is written. `o.start`: a reader of words, of spans or of choices, with
+    its tokeniser."""
 
     what = "multiple choice on words"
 
@@ -174,7 +176,7 @@ class Words:
         self.made_from = inputs_of(o, SPLIT) | {"read": o.read}
 
     def begin(self) -> tuple[ChoiceModel, Layout]:
-        """The tokeniser is saved in OUT."""
+        """Make or load the model; the tokeniser is saved in OUT."""
         o = self.o
         if o.start:
             model = go_on_with_choices(o.start, o.qa)
@@ -198,8 +200,8 @@ class Words:
 
 
 class AudioWords:
-    """Audio words as SpeechBERT will cut them when questions are answered; its text encoder is
-    trained further. Codes are kept in OUT until it is done."""
+    """This trains on audio words as SpeechBERT will cut them when questions are answered; its text
+    encoder is trained further. Codes are kept in OUT until it is done."""
 
     what = "multiple choice on audio words"
 

@@ -1,5 +1,5 @@
-"""Training of SpeechBERT: the autoencoder of audio words, masked words of text and speech, spans.
-Each stage resumes by itself.
+"""This module trains SpeechBERT: the autoencoder of audio words, masked words of text and speech,
+spans. Each stage resumes by itself.
 
 Published (arXiv 1910.11559): BERT-base, MFCCs, words by forced alignment. Ours: any encoder's
 layer; codes are computed once, after the first stage; a reader of words may take the place of the
@@ -192,7 +192,7 @@ def fit_speechbert(
 
 
 def check_some(questions: Sequence[Any], data: Corpus) -> None:
-    """Raises InputError where there are no questions to train spans on."""
+    """Raise InputError where there are no questions to train spans on."""
     if not questions:
         raise InputError(
             f"{data.root / data.split} has no usable answerable question; without any, train the "
@@ -201,8 +201,8 @@ def check_some(questions: Sequence[Any], data: Corpus) -> None:
 
 
 class TextModel(NamedTuple):
-    """What SpeechBERT begins with on the side of text: a span model with a CodeEmbedding, the
-    embeddings (V, E) of its words, its tokeniser, and what the card says of it."""
+    """This is what SpeechBERT begins with on the side of text: a span model with a CodeEmbedding,
+    the embeddings (V, E) of its words, its tokeniser, and what the card says of it."""
 
     reader: SpanModel
     embeddings: Tensor
@@ -264,7 +264,7 @@ def text_model(options: QaOptions, start: Path | None) -> TextModel:
 def fit_words(
     o: TrainSpeechBert, table: WordTable, word_pieces: Sequence[np.ndarray], embeddings: Tensor
 ) -> tuple[WordEncoder, dict[str, Any]]:
-    """Train the autoencoder of the words whose text the tokeniser knows; and how that went.
+    """Train the autoencoder of the words whose text the tokeniser knows; return how that went.
 
     word_pieces: of every word of the table; a word of several is drawn to the mean of their
     embeddings (V, E). Raises InputError where it knows none.
@@ -296,7 +296,7 @@ def fit_masked(
     codes: Tensor,
 ) -> dict[str, Any]:
     """Train the text encoder on masked words, of all texts and of all recordings, cut in every way;
-    how that went. codes: (N, E) of the words of the table."""
+    return how that went. codes: (N, E) of the words of the table."""
     torch.manual_seed(o.masked.seed)
     model = MaskedWords(text.reader, text.embeddings, codes)
     codec, vocabulary = TextCodec(text.tokenizer), len(text.embeddings)
@@ -334,7 +334,7 @@ def fit_spans(
     codes: Tensor,
     evaluation: Evaluation | None,
 ) -> dict[str, Any]:
-    """Train the reader to find answers in audio words; how that went. codes: (N, E)."""
+    """Train the reader to find answers in audio words; return how that went. codes: (N, E)."""
     torch.manual_seed(o.qa.training.seed)  # of what is added, in a run that was killed as well
     train_only(reader.encoder, o.qa.trained)
     reader.embedding.codes = codes
