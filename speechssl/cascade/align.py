@@ -13,7 +13,7 @@ from __future__ import annotations
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -127,13 +127,13 @@ def is_spoken(character: str) -> bool:
     )
 
 
-def core(word: str) -> tuple[int, int]:
+def find_core(word: str) -> tuple[int, int]:
     """Find [first, last) of a word without the punctuation around it."""
     inside = [i for i, c in enumerate(word) if is_spoken(c)]
     return (inside[0], inside[-1] + 1) if inside else (0, 0)
 
 
-def widened(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
+def widen_words(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
     """Let words meet in the middle of the gap between them, where it is short; else let each end
     GAP s later, or start earlier.
 
@@ -147,6 +147,16 @@ def widened(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
 
 
 # ---- CTC: the likeliest path through the text
+
+
+@dataclass(frozen=True)
+class RecognisedFrames:
+    """This is what a recogniser finds in the frames of a recording, an array (T_i,) a piece."""
+
+    best: list[np.ndarray] = field(default_factory=list)  # log-probability of the likeliest symbol
+    begun: list[np.ndarray] = field(default_factory=list)  # whether a symbol begins there
+    starts: list[np.ndarray] = field(default_factory=list)  # seconds
+    ends: list[np.ndarray] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -194,17 +204,21 @@ class CtcAligner:
         letters = [c for c in text if c.isalpha()]
         return sum(bool(self._numbers(c)) for c in letters) / len(letters) if letters else 1.0
 
-    def spelt(self, word: str) -> list[int]:
+    def spell(self, word: str) -> list[int]:
         """Return the symbols of a word, -1 (a star) for every run of letters, digits and signs that
         the vocabulary lacks.
 
         Punctuation within it is left out, but for what is a symbol (an apostrophe).
         """
-        first, last = core(word)
-        numbers = [n for c in word[first:last] for n in self._numbers(c) or [-1] * is_spoken(c)]
-        return [
-            n for star, run in groupby(numbers, lambda n: n < 0) for n in ([-1] if star else run)
-        ]
+        first, last = find_core(word)
+        numbers: list[int] = []
+        for character in word[first:last]:
+            spelling = self._numbers(character)
+            if spelling:
+                numbers += spelling
+            elif is_spoken(character) and numbers[-1:] != [-1]:
+                numbers.append(-1)
+        return numbers
 
     def align(self, samples: np.ndarray, words: Sequence[str]) -> Alignment:
         """Align words with a recording. samples: (N,) float32 at 16 kHz; words: one or more, each
@@ -214,7 +228,7 @@ class CtcAligner:
         frames.
         """
         samples = check_samples(samples)
-        spelt = [self.spelt(word) for word in words]
+        spelt = [self.spell(word) for word in words]
         used = sorted({n for word in spelt for n in word if n >= 0})
         between = [self.symbols.index(self.separator)] if self.separator else []
         columns = [self.blank, *used, *between]
@@ -228,45 +242,19 @@ class CtcAligner:
             targets += [of_number[n] for n in word]
         lasts = [first + len(word) for first, word in zip(firsts, spelt, strict=True)]
 
-        best: list[np.ndarray] = []  # of every frame: the log-probability of the likeliest symbol
-        begun: list[np.ndarray] = []  # whether the recogniser begins a symbol there
-        starts: list[np.ndarray] = []  # seconds
-        ends: list[np.ndarray] = []
-
-        def emissions() -> Iterator[Tensor]:
-            pieces = split_at_pauses(samples, self.longest, SAMPLE_RATE)
-            for start, end in tqdm(
-                pieces, "aligning", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES
-            ):
-                scores = self.log_probs(samples[start:end])  # (T, V)
-                if not len(scores):
-                    continue
-                highest, path = scores.max(-1)
-                best.append(highest.numpy())
-                begun.append(
-                    (path != self.blank).numpy() & np.r_[True, (path[1:] != path[:-1]).numpy()]
-                )
-                edges = np.array(
-                    [start / SAMPLE_RATE + self.grid.seconds(t) for t in range(len(scores) + 1)]
-                )
-                edges[-1] = min(edges[-1], end / SAMPLE_RATE)
-                starts.append(edges[:-1])
-                ends.append(edges[1:])
-                # a star is any symbol, and the silences within what it stands for
-                others = torch.cat([scores[:, : self.blank], scores[:, self.blank + 1 :]], 1)
-                star = torch.maximum(others.amax(1), scores[:, self.blank] - STAR_BLANK)
-                yield torch.cat([scores[:, columns], star[:, None]], 1)
-
-        spans, path = align_windows(emissions(), targets)
-        losses, symbols = np.concatenate(best) - path, np.concatenate(begun)
-        starts_of, ends_of = np.concatenate(starts), np.concatenate(ends)
+        frames = RecognisedFrames()
+        spans, path = align_windows(self._emissions(samples, columns, frames), targets)
+        losses = np.concatenate(frames.best) - path
+        symbols = np.concatenate(frames.begun)
+        starts = np.concatenate(frames.starts)
+        ends = np.concatenate(frames.ends)
         bounds = [
             (spans[first].start, spans[last - 1].end)
             for first, last in zip(firsts, lasts, strict=True)
         ]
-        bounds = shared_by_length(bounds, words, [word == [-1] for word in spelt])
+        bounds = share_by_length(bounds, words, [word == [-1] for word in spelt])
         timed = [
-            Span(word, float(starts_of[a]), float(ends_of[b - 1]))
+            Span(word, float(starts[a]), float(ends[b - 1]))
             for word, (a, b) in zip(words, bounds, strict=True)
         ]
         # what lies between two words counts for the first of them: speech that the text does not
@@ -284,11 +272,38 @@ class CtcAligner:
         loss = np.array([losses[a:b].sum() for a, b in pairwise(borders)])
         scored = np.maximum(counted, expected)
         return Alignment(
-            widened(timed, len(samples) / SAMPLE_RATE), loss, scored, scored - expected
+            widen_words(timed, len(samples) / SAMPLE_RATE), loss, scored, scored - expected
         )
 
+    def _emissions(
+        self, samples: np.ndarray, columns: Sequence[int], frames: RecognisedFrames
+    ) -> Iterator[Tensor]:
+        """Yield log-probabilities (T_i, V') of these symbols and, last, of a star, piece by piece;
+        and note in `frames` what the recogniser finds."""
+        pieces = split_at_pauses(samples, self.longest, SAMPLE_RATE)
+        for start, end in tqdm(
+            pieces, "aligning", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES
+        ):
+            scores = self.log_probs(samples[start:end])  # (T, V)
+            if not len(scores):
+                continue
+            highest, path = scores.max(-1)
+            changed = np.r_[True, (path[1:] != path[:-1]).numpy()]
+            frames.best.append(highest.numpy())
+            frames.begun.append((path != self.blank).numpy() & changed)
+            edges = np.array(
+                [start / SAMPLE_RATE + self.grid.seconds(t) for t in range(len(scores) + 1)]
+            )
+            edges[-1] = min(edges[-1], end / SAMPLE_RATE)
+            frames.starts.append(edges[:-1])
+            frames.ends.append(edges[1:])
+            # a star is any symbol, and the silences within what it stands for
+            others = torch.cat([scores[:, : self.blank], scores[:, self.blank + 1 :]], 1)
+            star = torch.maximum(others.amax(1), scores[:, self.blank] - STAR_BLANK)
+            yield torch.cat([scores[:, columns], star[:, None]], 1)
 
-def shared_by_length(
+
+def share_by_length(
     bounds: Sequence[tuple[int, int]], words: Sequence[str], unspelt: Sequence[bool]
 ) -> list[tuple[int, int]]:
     """Correct the frames [first, last) of words that cannot be spelt. Words in a row of which
@@ -302,7 +317,7 @@ def shared_by_length(
         if not alike or end - start < len(places):
             shared += [bounds[i] for i in places]
             continue
-        lengths = np.cumsum([0, *(core(words[i])[1] - core(words[i])[0] for i in places)])
+        lengths = np.cumsum([0, *(find_core(words[i])[1] - find_core(words[i])[0] for i in places)])
         borders = np.rint(start + lengths / lengths[-1] * (end - start)).astype(int)
         for n in range(1, len(places)):  # a frame each at least
             borders[n] = np.clip(borders[n], borders[n - 1] + 1, end - (len(places) - n))
@@ -317,8 +332,7 @@ def align_windows(
     frame (T,) on their path.
 
     pieces: log-probabilities (T_i, V) of a recording from beginning to end, the blank first. Of a
-    long one only about WINDOW
-    frames are held: the part of the text that is in a window is what the likeliest path through it
+    long one only about WINDOW frames are held: the part of the text that is in a window is what the likeliest path through it
     passes (`spoken_prefix`); what ends in its last MARGIN frames is aligned again with the next.
     Raises ValueError where the targets do not fit.
     """
@@ -425,7 +439,7 @@ class WhisperAligner:
             recognised = [
                 "".join(word.text for word in self.engine.decode(samples[a:b])) for a, b in bar
             ]
-            owners = shared_out(words, recognised)
+            owners = assign_to_pieces(words, recognised)
         timed: list[Span] = []
         losses, symbols = [], []
         bar = tqdm(pieces, "aligning", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES)
@@ -457,7 +471,7 @@ class WhisperAligner:
         text, cores = "", []
         for word in words:
             text += self.joiner
-            first, last = core(word)
+            first, last = find_core(word)
             cores.append((len(text) + first, len(text) + last))
             text += word
         model, prompt = self.engine.model, self._prompt
@@ -526,7 +540,7 @@ def token_times(attention: np.ndarray, rows: slice) -> np.ndarray:
     return steps[np.r_[True, np.diff(steps[:, 0]) > 0], 1] * TOKEN_SECONDS
 
 
-def shared_out(words: Sequence[str], recognised: Sequence[str]) -> np.ndarray:
+def assign_to_pieces(words: Sequence[str], recognised: Sequence[str]) -> np.ndarray:
     """Find the number (W,) of the piece that each known word is spoken in, in order. recognised:
     what was recognised in every piece.
 
@@ -717,7 +731,7 @@ class AlignedSplit:
                 why = part or {"reason": NO_TEXT if p.audio else NO_RECORDING}
                 report.set_aside(split, "passages", p.id, **why)
                 continue
-            passages[p.id] = self.moved(p, part)
+            passages[p.id] = self.relocate(p, part)
         questions = []
         for q in data.questions:
             report.count(split, "questions")
@@ -728,8 +742,8 @@ class AlignedSplit:
                 report.set_aside(split, "questions", q.id, **part)
             else:
                 questions.append(
-                    self.answered(
-                        self.moved(q, part),
+                    self.add_answer_times(
+                        self.relocate(q, part),
                         passages[q.passage],
                         alignments.get(("passages", q.passage)),
                         report,
@@ -737,7 +751,7 @@ class AlignedSplit:
                 )
         return SplitRecords(tuple(passages.values()), questions), more
 
-    def moved(self, record: Any, part: Mapping[str, Any]) -> Any:
+    def relocate(self, record: Any, part: Mapping[str, Any]) -> Any:
         """Return a record with its words, and paths that hold in another folder."""
         root = self.data.root.resolve()
         moved = replace(record, audio=str(root / record.audio) if record.audio else "")
@@ -754,7 +768,7 @@ class AlignedSplit:
             )
         return moved
 
-    def answered(
+    def add_answer_times(
         self,
         question: Question,
         passage: Passage,

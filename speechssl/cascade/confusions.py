@@ -43,7 +43,7 @@ KIND = "confusions"
 Edit = tuple[str, int]
 
 
-def spelt_words(text: str, language: str) -> list[str]:
+def spell_words(text: str, language: str) -> list[str]:
     """Split a text into what the model counts: en: words as a recogniser of letters spells them;
     zh: characters, a Latin run kept as one."""
     return tokens(text, language) if language_of(language) == "zh" else spelt(text).split()
@@ -107,7 +107,7 @@ class ConfusionModel:
     def simulate(self, words: Sequence[str], wer: float, name: str, seed: int = 0) -> list[Edit]:
         """Simulate what a recogniser with this word error rate makes of the words, in order.
 
-        words: as `spelt_words` gives them. name: of the text, which decides the random part
+        words: as `spell_words` gives them. name: of the text, which decides the random part
         together with the seed.
         Raises InputError for a rate outside (0, MOST].
         """
@@ -151,11 +151,16 @@ class ConfusionModel:
                 if what < deleted:
                     continue
                 edits.append(
-                    (self._taken_for(word, first, second) if what > 1 - substituted else word, i)
+                    (
+                        self._sample_confusion(word, first, second)
+                        if what > 1 - substituted
+                        else word,
+                        i,
+                    )
                 )
                 if self.inserted and after < rate.inserted / left:
                     edits.append(
-                        (self._drawn(None, self.inserted, after * left / rate.inserted), i)
+                        (self._sample_word(None, self.inserted, after * left / rate.inserted), i)
                     )
             edited.append(edits)
         return edited
@@ -202,14 +207,14 @@ class ConfusionModel:
         total = max(sum(w.count for w in words), 1)
         return sum(w.substituted for w in words) / total, sum(w.deleted for w in words) / total
 
-    def _taken_for(self, word: str, first: float, second: float) -> str:
+    def _sample_confusion(self, word: str, first: float, second: float) -> str:
         """Draw one of a word's known confusions; or a recognised word that is as far from it as a
         real confusion, among those by how often they were recognised. first, second: uniform draws.
         """
         confusions = self.words.get(word, WordConfusions())
         trusted = confusions.substituted / (confusions.substituted + 1)
         if first < trusted:
-            return self._drawn(word, confusions.taken_for, first / trusted)
+            return self._sample_word(word, confusions.taken_for, first / trusted)
         if ("far", word) not in self.cache:
             others = [w for w in self.vocabulary if w != word]
             spelling = [letters_of(w, self.language) for w in others]
@@ -227,9 +232,9 @@ class ConfusionModel:
             self.cache["near", word, distance] = {
                 others[i]: self.vocabulary[others[i]] for i in near
             }
-        return self._drawn((word, distance), self.cache["near", word, distance], second)
+        return self._sample_word((word, distance), self.cache["near", word, distance], second)
 
-    def _drawn(self, key: Any, counts: Mapping[str, int], chance: float) -> str:
+    def _sample_word(self, key: Any, counts: Mapping[str, int], chance: float) -> str:
         """A word by how often it occurs. key: of these counts; chance: uniform in [0, 1)."""
         if ("drawn", key) not in self.cache:
             self.cache["drawn", key] = (

@@ -30,7 +30,7 @@ from transformers import (
 
 from speechssl.cascade.data import TimedWord, Transcript, check_samples, transcribe_pieces
 from speechssl.cascade.model import greedy_spans, timed_words
-from speechssl.dual.system import device_of
+from speechssl.dual.system import choose_device
 from speechssl.encoders.hubert import for_inference
 from speechssl.errors import InputError
 from speechssl.io import WEIGHTS, checkpoint_folder, hash_files
@@ -91,7 +91,7 @@ class HuggingFaceRecogniser:
         self.name, self.separator, device, typed = (
             Path(source).name,
             separator,
-            str(device_of("auto")),
+            str(choose_device("auto")),
             str(source),
         )
         source = checkpoint_folder(source, "recogniser")

@@ -61,7 +61,7 @@ class CtcVocabulary:
         return cls((BLANK_NAME, "|", "'", *"abcdefghijklmnopqrstuvwxyz"), "|")
 
     @classmethod
-    def of_characters(cls, texts: Iterable[str]) -> CtcVocabulary:
+    def from_characters(cls, texts: Iterable[str]) -> CtcVocabulary:
         """Make a vocabulary of every character that occurs in the texts, white space apart: for a
         language written without spaces."""
         return cls(
@@ -69,7 +69,7 @@ class CtcVocabulary:
         )
 
     @classmethod
-    def of_symbols(cls, sequences: Iterable[Iterable[str]], separator: str = "") -> CtcVocabulary:
+    def from_symbols(cls, sequences: Iterable[Iterable[str]], separator: str = "") -> CtcVocabulary:
         """Make a vocabulary of every symbol that occurs, such as the phones of training texts, and
         the separator."""
         symbols = {symbol for sequence in sequences for symbol in sequence} | (

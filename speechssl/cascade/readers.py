@@ -26,7 +26,13 @@ from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cascade.options import ReaderOptions
 from speechssl.dual.data import Window
 from speechssl.dual.model import load_reader
-from speechssl.dual.system import Reader, best_span_of_windows, device_of, most_alike, run_model
+from speechssl.dual.system import (
+    Reader,
+    best_span_of_windows,
+    choose_device,
+    retrieve_windows,
+    run_model,
+)
 from speechssl.encoders.hubert import for_inference
 from speechssl.errors import InputError
 from speechssl.io import FILES, WEIGHTS, checkpoint_folder, hash_files, read_json
@@ -154,7 +160,7 @@ class TrainedReader:
     codec: TextCodec
     reader: Reader
 
-    def limited(self, count: int) -> TrainedReader:
+    def limit_windows(self, count: int) -> TrainedReader:
         """Make a reader that reads no more windows of a passage than these, which are most like the
         question."""
         return replace(self, reader=replace(self.reader, retrieve=count))
@@ -355,11 +361,11 @@ class HuggingFaceReader:
     retrieve: int | None = None  # windows of a passage that are read; None: all
     batch: int = 16
 
-    def limited(self, count: int) -> HuggingFaceReader:
+    def limit_windows(self, count: int) -> HuggingFaceReader:
         return replace(self, retrieve=count)
 
     def __post_init__(self) -> None:
-        self.model.to(device_of("auto"))
+        self.model.to(choose_device("auto"))
 
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
         """Find spans as `TrainedReader` does. The text of an answer is what the span holds of the
@@ -446,7 +452,7 @@ class HuggingFaceReader:
         starts = range(0, max(total - shared, 1), room - shared)
         every = tuple(Window(first, min(room, total - first)) for first in starts)
         cut = []
-        for window in most_alike(every, one.ids[one.part == 0], ids[places], self.retrieve):
+        for window in retrieve_windows(every, one.ids[one.part == 0], ids[places], self.retrieve):
             selected = np.r_[
                 : places[0], places[window.first : window.stop], places[-1] + 1 : len(ids)
             ]

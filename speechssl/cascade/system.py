@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from speechssl.cascade.confusions import MOST, ConfusionModel, Edit, read_confusions, spelt_words
+from speechssl.cascade.confusions import MOST, ConfusionModel, Edit, read_confusions, spell_words
 from speechssl.cascade.data import Recogniser, Record, TimedWord, Transcript
 from speechssl.cascade.decode import NGRAM_FILE, NGRAM_FOLDER, BeamDecoder
 from speechssl.cascade.model import CtcRecogniser
@@ -127,9 +127,9 @@ def reference_words(record: Record) -> list[Span]:
     has none."""
     if not record.words:
         return [
-            Span(word, math.nan, math.nan) for word in spelt_words(record.text, record.language)
+            Span(word, math.nan, math.nan) for word in spell_words(record.text, record.language)
         ]
-    return [s for w in record.words for s in _shared(spelt_words(w.text, record.language), w)]
+    return [s for w in record.words for s in _shared(spell_words(w.text, record.language), w)]
 
 
 def timed_edits(edits: Sequence[Edit], spans: Sequence[Span]) -> list[TimedWord]:

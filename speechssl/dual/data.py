@@ -223,7 +223,7 @@ class UnitSource(NamedTuple):
     codebooks: tuple[str, ...]
 
 
-def unit_source(units: Path, corpus: Path) -> UnitSource:
+def read_unit_source(units: Path, corpus: Path) -> UnitSource:
     """Read the card of extracted units. units: the folder of a split.
 
     Raises InputError where they are of another corpus, or their card does not say what made them.
@@ -253,7 +253,7 @@ def unit_source(units: Path, corpus: Path) -> UnitSource:
     return source
 
 
-def codebooks_of(card: Mapping[str, Any]) -> set[str]:
+def known_codebooks(card: Mapping[str, Any]) -> set[str]:
     """Return the hashes of the codebooks whose unit k means what it means to the reader of this
     card; empty where it is no reader of units."""
     units, others = card.get("units"), card.get("codebooks")

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from speechssl.dual.data import Layout, Window, codebooks_of, collate, windows
+from speechssl.dual.data import Layout, Window, collate, known_codebooks, windows
 from speechssl.dual.model import load_reader
 from speechssl.dual.options import MAX_TOKENS
 from speechssl.errors import InputError
@@ -132,7 +132,7 @@ def best_span_of_windows(
     )
 
 
-def device_of(name: str) -> torch.device:
+def choose_device(name: str) -> torch.device:
     """Return the device of a torch name, or of `auto`: a GPU where there is one."""
     return torch.device(
         ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
@@ -168,7 +168,7 @@ def run_model(
     return outputs
 
 
-def most_alike(
+def retrieve_windows(
     candidates: tuple[Window, ...],
     question: np.ndarray,
     passage: np.ndarray,
@@ -199,7 +199,7 @@ class Reader:
     ngram: int = 1  # tokens of the n-grams by which they are retrieved
 
     def __post_init__(self) -> None:
-        self.model.to(device_of(self.device))
+        self.model.to(choose_device(self.device))
 
     def read(self, items: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[AnswerSpan]:
         """Find the best span of each passage. items: (question, passage), token ids. Warns of
@@ -217,7 +217,9 @@ class Reader:
             candidates = windows(len(passage), layout.size, layout.stride)
             cut += [
                 (i, window)
-                for window in most_alike(candidates, question, passage, self.retrieve, self.ngram)
+                for window in retrieve_windows(
+                    candidates, question, passage, self.retrieve, self.ngram
+                )
             ]
         sequences = [layout.sequence(items[i][0], items[i][1][w.first : w.stop]) for i, w in cut]
         device = next(self.model.parameters()).device
@@ -302,7 +304,7 @@ def check_units_of(folder: Path, card: Mapping[str, Any], extractor: UnitExtract
             f"{folder} is no reader of units; give one that was trained on those of "
             f"{extractor.codebook.name}"
         )
-    if codebooks_of(card).isdisjoint(extractor.codebook.names):
+    if known_codebooks(card).isdisjoint(extractor.codebook.names):
         raise InputError(
             f"{folder} was trained on other units than those of "
             f"{extractor.codebook.name}; train it again"

@@ -167,7 +167,7 @@ class GridTask:
     encode: Callable[[np.ndarray], Any]
     score: Callable[[Mapping[str, Any]], list[ItemScore]]
 
-    def limited(self, count: int | None, seed: int) -> GridTask:
+    def limit_items(self, count: int | None, seed: int) -> GridTask:
         """On so many of its items only, drawn by the seed; None: on all."""
         if count is None:
             return self
@@ -417,7 +417,7 @@ def _classification(
     check_split(labelled, o.split)
     encoder: Any = tested.encoder
     train_classifier(labelled, encoder, out, o.head_steps, o.seed, o.workers)
-    return [load_classification(out, data, encoder, o.split).limited(o.recordings, o.seed)]
+    return [load_classification(out, data, encoder, o.split).limit_items(o.recordings, o.seed)]
 
 
 def train_classifier(
@@ -462,7 +462,7 @@ def _asr(tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[Gr
     else:
         head = replace(RECOGNISER, training=replace(RECOGNISER.training, seed=o.seed))
         fit_ctc(TrainCtc(corpus=data, encoder=encoder.name, out=out, head=head), encoder)
-    return [load_recognition(out, data, encoder, o.split).limited(o.recordings, o.seed)]
+    return [load_recognition(out, data, encoder, o.split).limit_items(o.recordings, o.seed)]
 
 
 def _units(tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:

@@ -72,8 +72,8 @@ from speechssl.metrics import (
     token_f1,
     word_error_rate,
 )
-from speechssl.multiple_choice.data import written
-from speechssl.multiple_choice.model import chosen, longest_options, score_choice
+from speechssl.multiple_choice.data import written_text
+from speechssl.multiple_choice.model import choose_options, longest_options, score_choice
 from speechssl.multiple_choice.system import (
     Baseline,
     ChoiceSystem,
@@ -381,7 +381,7 @@ def choose(
         scored = [score_choice(q, choices.get(q.id, ())) for q in corpus.choices]
         if isinstance(system, WrittenChoice):  # its transcript is what it reads
             transcripts = {
-                q.passage: written(corpus.passages[q.passage], system.source)
+                q.passage: written_text(corpus.passages[q.passage], system.source)
                 for q in corpus.choices
             }
         return Scored(scored, transcripts, choice_lines(scored, corpus, transcripts), {})
@@ -435,7 +435,7 @@ def _choose(
             )
     by_question = dict(zip(questions, scores, strict=True))
     return {
-        "choices": {q.id: chosen(s, len(q.correct)) for q, s in by_question.items()},
+        "choices": {q.id: choose_options(s, len(q.correct)) for q, s in by_question.items()},
         "scores": {q.id: [round(float(x), 5) for x in s] for q, s in by_question.items()},
         "transcripts": {i: x.text for i, x in features.items() if isinstance(x, Transcript)},
     }

@@ -28,7 +28,7 @@ from speechssl.dual.data import Layout, Window, collate, draw_batch, replace_tok
 from speechssl.encoders.store import store_features
 from speechssl.errors import InputError
 from speechssl.io import hash_json
-from speechssl.speechbert.data import SPECIALS, numbered
+from speechssl.speechbert.data import SPECIALS, stack_codes
 from speechssl.text import ngrams, pieces
 from speechssl.textlm import TextCodec
 from speechssl.timing import RunLength
@@ -78,7 +78,7 @@ class ChoiceExample:
     correct: tuple[int, ...]
 
 
-def by_overlap(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
+def sort_by_overlap(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
     """Sort windows by the weight of the n-grams that they share with the question and its options,
     the greatest first.
 
@@ -98,7 +98,7 @@ def by_overlap(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window,
     return tuple(windows[i] for i in sorted(range(len(windows)), key=lambda i: -weights[i]))
 
 
-def by_likeness(
+def sort_by_similarity(
     query: np.ndarray, passage: np.ndarray, windows: Sequence[Window]
 ) -> tuple[Window, ...]:
     """Sort windows by how similar their audio words are to those of question and options, the most
@@ -125,10 +125,10 @@ def choice_examples(
     data: Corpus,
     tokens: Callable[[Question], ChoiceTokens | str],
     layout: Layout,
-    order: Callable[..., tuple[Window, ...]] = by_overlap,
+    order: Callable[..., tuple[Window, ...]] = sort_by_overlap,
 ) -> Examples:
     """Make one example a question. tokens: question -> its tokens, or why it has none; order: as
-    `by_overlap`."""
+    `sort_by_overlap`."""
     examples, left_out = [], {}
     for question in data.choices:
         choice = tokens(question)
@@ -173,7 +173,7 @@ def text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -
     return choice_examples(data, tokens, layout)
 
 
-def written(record: Passage | Question, source: str) -> str:
+def written_text(record: Passage | Question, source: str) -> str:
     """Return the text of a record. Questions of corpora that transcribe their passages only are
     read as they are asked."""
     if source == "text":
@@ -186,9 +186,9 @@ def text_choice(
 ) -> ChoiceTokens | None:
     """Return the token ids of what is written; None for a passage of which nothing is. source:
     text, or given: the corpus's transcript."""
-    if not (passage_text := written(passage, source)):
+    if not (passage_text := written_text(passage, source)):
         return None
-    texts = (written(question, source), *question.options, passage_text)
+    texts = (written_text(question, source), *question.options, passage_text)
     question_ids, *option_ids, passage_ids = (
         codec.encode([w for w, _ in pieces(text, question.language)])[0] for text in texts
     )
@@ -200,12 +200,12 @@ def code_examples(
 ) -> tuple[torch.Tensor, list[ChoiceExample], dict[str, str]]:
     """Make the codes (N, E) and one example a question, and say which questions are left out: id ->
     why. encoded: of `encode_recordings`."""
-    codes, ids = numbered(encoded, next(iter(encoded.values())).shape[1])
+    codes, ids = stack_codes(encoded, next(iter(encoded.values())).shape[1])
     # by id
     rows = np.concatenate([np.zeros((SPECIALS, codes.shape[1]), np.float32), codes.numpy()])
 
     def order(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
-        return by_likeness(
+        return sort_by_similarity(
             rows[np.concatenate([choice.question, *choice.options])], rows[choice.passage], windows
         )
 

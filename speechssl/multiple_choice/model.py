@@ -30,7 +30,7 @@ from torch.nn import functional
 from speechssl.data.records import Question
 from speechssl.dual.data import Layout, collate, window_mask
 from speechssl.dual.model import IGNORED, EncoderInputs, load_model
-from speechssl.dual.system import device_of, run_model
+from speechssl.dual.system import choose_device, run_model
 from speechssl.errors import InputError
 from speechssl.multiple_choice.data import ChoiceTokens
 from speechssl.multiple_choice.options import Combination
@@ -178,7 +178,7 @@ class ChoiceReader:
     device: str = "auto"  # a GPU where there is one
 
     def __post_init__(self) -> None:
-        self.model.to(device_of(self.device))
+        self.model.to(choose_device(self.device))
 
     @torch.inference_mode()
     def score_many(self, items: Sequence[ChoiceTokens]) -> list[np.ndarray]:
@@ -216,7 +216,7 @@ class ChoiceReader:
         return scores
 
 
-def chosen(scores: np.ndarray, size: int) -> tuple[int, ...]:
+def choose_options(scores: np.ndarray, size: int) -> tuple[int, ...]:
     """Choose the `size` best options in order of their index; of equals the earlier. scores:
     (O,)."""
     return tuple(sorted(int(i) for i in np.argsort(-scores, kind="stable")[:size]))
@@ -225,7 +225,9 @@ def chosen(scores: np.ndarray, size: int) -> tuple[int, ...]:
 def longest_options(question: Question) -> tuple[int, ...]:
     """Choose as many options as are right, those with the most characters; of equals the
     earlier."""
-    return chosen(np.array([len(option) for option in question.options]), len(question.correct))
+    return choose_options(
+        np.array([len(option) for option in question.options]), len(question.correct)
+    )
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from speechssl.errors import InputError
 from speechssl.io import model_folder
 from speechssl.multiple_choice.data import ChoiceTokens, text_choice
 from speechssl.multiple_choice.model import ChoiceReader, load_choice
-from speechssl.speechbert.data import numbered
+from speechssl.speechbert.data import stack_codes
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import load_speechbert
 from speechssl.textlm import TextCodec, load_tokenizer
@@ -68,7 +68,7 @@ class SpokenChoice:
                 for question, options, passage in items
                 for words in (question, *options, passage)
             }
-            embedding.codes, ids = numbered(codes, embedding.embedding_dim)
+            embedding.codes, ids = stack_codes(codes, embedding.embedding_dim)
             tokens = lambda words: ids[id(words)]  # noqa: E731
         return self.reader.score_many(
             [

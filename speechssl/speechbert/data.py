@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.audio import SAMPLE_RATE, read_audio
-from speechssl.cascade.align import core, ctc_aligner, widened
+from speechssl.cascade.align import ctc_aligner, find_core, widen_words
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import Corpus, Passage, Question, Span
 from speechssl.dual.data import Example, answer_times
@@ -45,7 +45,7 @@ KEEP, REPLACE = 0.1, 0.1  # shares of the chosen positions
 K = TypeVar("K")
 
 
-def spans_of(words: Sequence[Any]) -> tuple[Span, ...]:
+def sort_spans(words: Sequence[Any]) -> tuple[Span, ...]:
     """Return words with text, start and end, as records have them: in order of time, none empty."""
     return tuple(
         Span(w.text, w.start, w.end)
@@ -54,7 +54,7 @@ def spans_of(words: Sequence[Any]) -> tuple[Span, ...]:
     )
 
 
-def with_texts(words: Sequence[Span], reference: Sequence[Span]) -> tuple[Span, ...]:
+def attach_texts(words: Sequence[Span], reference: Sequence[Span]) -> tuple[Span, ...]:
     """Give words the text of the reference word each covers, "" where none is covered by half
     (intersection over union)."""
     if not words or not reference:
@@ -69,10 +69,10 @@ def with_texts(words: Sequence[Span], reference: Sequence[Span]) -> tuple[Span, 
     return tuple(Span(text, w.start, w.end) for text, w in zip(texts, words, strict=True))
 
 
-def recognised(recogniser: Any, samples: np.ndarray) -> tuple[Span, ...]:
+def recognise_words(recogniser: Any, samples: np.ndarray) -> tuple[Span, ...]:
     """Cut a recording into words with a recogniser, each with what it took it for. samples: (N,)
     float32 at 16 kHz."""
-    return widened(spans_of(recogniser.transcribe(samples).words), len(samples) / SAMPLE_RATE)
+    return widen_words(sort_spans(recogniser.transcribe(samples).words), len(samples) / SAMPLE_RATE)
 
 
 def known_words(
@@ -80,13 +80,13 @@ def known_words(
 ) -> tuple[Span, ...]:
     """Return the words of the reference, with times. Raises ValueError where there are none, and
     none can be aligned."""
-    if words := spans_of(record.words):
+    if words := sort_spans(record.words):
         return words
     if recogniser is None or not record.text:
         raise ValueError(
             "its manifest has no words with times (`train speechbert --ctc` aligns its text)"
         )
-    written = (word[slice(*core(word))] for word, _ in pieces(record.text, record.language))
+    written = (word[slice(*find_core(word))] for word, _ in pieces(record.text, record.language))
     return ctc_aligner(recogniser).align(samples, [word for word in written if word]).words
 
 
@@ -170,7 +170,7 @@ def encode_corpus(
         ways = (
             [reference]
             if recogniser is None
-            else [reference, with_texts(recognised(recogniser, samples), reference)]
+            else [reference, attach_texts(recognise_words(recogniser, samples), reference)]
         )
         return rows, [[[w.text, w.start, w.end] for w in way] for way in ways]
 
@@ -188,7 +188,7 @@ def encode_corpus(
     return word_table(rows, rows.bounds, cuts, grid)
 
 
-def padded(table: WordTable, numbers: np.ndarray) -> dict[str, Tensor]:
+def pad_words(table: WordTable, numbers: np.ndarray) -> dict[str, Tensor]:
     """Pad features of words; return features (B, T, D) float32 and lengths (B,) of these words of a
     table."""
     words = [
@@ -222,7 +222,7 @@ class WordBatches:
         order = np.roll(order, int(rng.integers(len(order))))  # and other words left over
         place = int(rng.permutation(count)[index]) * self.size
         chosen = self.numbers[order[place : place + self.size]]
-        return padded(self.table, chosen) | {"targets": self.targets(chosen)}
+        return pad_words(self.table, chosen) | {"targets": self.targets(chosen)}
 
 
 # ids (W,) of one recording or text, and W arrays of pieces to predict, which may be empty
@@ -336,7 +336,7 @@ def span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[s
     return examples, left_out
 
 
-def numbered(codes: Mapping[K, np.ndarray], width: int) -> tuple[Tensor, dict[K, np.ndarray]]:
+def stack_codes(codes: Mapping[K, np.ndarray], width: int) -> tuple[Tensor, dict[K, np.ndarray]]:
     """Make one table (N, E) of the codes (W, E) of recordings, and the ids (W,) of each. width:
     E."""
     stops = np.cumsum([SPECIALS, *(len(rows) for rows in codes.values())])

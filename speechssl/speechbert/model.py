@@ -29,7 +29,7 @@ from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.errors import InputError
 from speechssl.io import dequantise, hash_files, quantise, read_json, replacing
-from speechssl.speechbert.data import NONE, WordTable, padded
+from speechssl.speechbert.data import NONE, WordTable, pad_words
 
 if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
     from speechssl.trainer import Batch
@@ -80,7 +80,7 @@ class WordEncoder(nn.Module):
         codes = torch.zeros(len(order), self.code)
         for start in range(0, len(order), size):
             part = order[start : start + size]
-            batch = padded(table, part)
+            batch = pad_words(table, part)
             codes[torch.from_numpy(part)] = (
                 self(batch["features"].to(self.mean.device), batch["lengths"]).float().cpu()
             )
@@ -113,11 +113,11 @@ class WordAutoencoder(nn.Module):
             "loss": rebuilt + self.pull * distance,
             "rebuilt": rebuilt.detach(),
             "distance": distance.detach(),
-            "nearest": nearest(codes.detach(), targets),
+            "nearest": nearest_share(codes.detach(), targets),
         }
 
 
-def nearest(codes: Tensor, targets: Tensor) -> Tensor:
+def nearest_share(codes: Tensor, targets: Tensor) -> Tensor:
     """Return the share of the codes that have no nearer target (L1) than their own. Both (B, E)."""
     closest = targets[torch.cdist(codes, targets, p=1).argmin(1)]
     return (closest == targets).all(-1).float().mean()
@@ -139,7 +139,7 @@ class CodeRegression(nn.Module):
         codes = self.encoder(features, lengths)
         return {
             "loss": (codes - targets).abs().sum(-1).mean(),
-            "nearest": nearest(codes.detach(), targets),
+            "nearest": nearest_share(codes.detach(), targets),
         }
 
 
@@ -220,7 +220,7 @@ class CodeEmbedding(nn.Embedding):
         return look_up(self.weight, self.codes.to(self.weight.device), ids)
 
 
-def as_saved(encoder: WordEncoder) -> WordEncoder:
+def round_as_saved(encoder: WordEncoder) -> WordEncoder:
     """Return the encoder with the weights that a file would give back: what reads its codes is
     trained on those of the file."""
     encoder.load_state_dict(dequantise(quantise(encoder.state_dict())))

@@ -21,7 +21,7 @@ from speechssl.cascade.data import Recogniser
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import Reader, TimedAnswer
 from speechssl.errors import InputError
-from speechssl.speechbert.data import numbered, recognised, spans_of, word_table
+from speechssl.speechbert.data import recognise_words, sort_spans, stack_codes, word_table
 from speechssl.speechbert.model import WordEncoder, load_weights
 from speechssl.units.features import Features, encoder_features, load_features
 
@@ -47,7 +47,7 @@ def answer_codes(
     """
     recordings = {id(words): words.codes for pair in items for words in pair}
     embedding = reader.model.embedding
-    embedding.codes, ids = numbered(recordings, embedding.embedding_dim)
+    embedding.codes, ids = stack_codes(recordings, embedding.embedding_dim)
     usable = [i for i, (_, passage) in enumerate(items) if len(passage.starts)]
     spans = reader.read([(ids[id(items[i][0])], ids[id(items[i][1])]) for i in usable])
     answers = [TimedAnswer(0.0, 0.0, 0.0)] * len(items)
@@ -81,13 +81,13 @@ class SpeechBertSystem:
         words with times.
         """
         if self.recogniser is not None:
-            words = recognised(self.recogniser, samples)
+            words = recognise_words(self.recogniser, samples)
         elif record is None:
             raise ValueError(
                 "speechbert-aligned needs a recording of a corpus that has its "
                 "words with times; choose speechbert"
             )
-        elif not (words := spans_of(record.words)):
+        elif not (words := sort_spans(record.words)):
             raise ValueError(
                 "its manifest has no words with times, which speechbert-aligned "
                 "needs; choose speechbert"
