@@ -147,28 +147,39 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
 
 # ---- what noise costs an encoder, and how much of what it costs the baseline another encoder saves
 
-DEFINITIONS = """What noise costs an encoder, and how much of what it costs the baseline another encoder saves.
+DEFINITIONS = """What noise costs an encoder, and how much of what it costs the baseline another
+encoder saves.
 
-Scores are rates: s(e, t, c) of encoder e in task t under condition c; b is the baseline. o is +1 where more is better and -1 where
-less is (error rates). Everything below is in points, which are percent, or in percent of something.
+Scores are rates: s(e, t, c) of encoder e in task t under condition c; b is the baseline. o is +1
+where more is better and -1 where less is (error rates). Everything below is in points, which are
+percent, or in percent of something.
 
-    loss       L(e, t, c) = o (s(e, t, clean) - s(e, t, c))                  points that c costs e against its own clean speech
-    relative   100 L(e, t, c) / s(e, t, clean)                               the same in percent of the clean score (or error)
-    gain       o (s(e, t, c) - s(b, t, c))                                   points by which e is better than b
-    removed    100 (1 - L(e, t, c) / L(b, t, c))                             of b's loss, e against its own clean speech
-    recovered  100 (1 - o (s(b, t, clean) - s(e, t, c)) / L(b, t, c))        of b's loss, both against b's clean speech
+    loss       L(e, t, c) = o (s(e, t, clean) - s(e, t, c))
+               points that c costs e against its own clean speech
+    relative   100 L(e, t, c) / s(e, t, clean)
+               the same in percent of the clean score (or error)
+    gain       o (s(e, t, c) - s(b, t, c))
+               points by which e is better than b
+    removed    100 (1 - L(e, t, c) / L(b, t, c))
+               of b's loss, e against its own clean speech
+    recovered  100 (1 - o (s(b, t, clean) - s(e, t, c)) / L(b, t, c))
+               of b's loss, both against b's clean speech
 
-`removed` can be had for nothing by an encoder that is bad in clean speech too; `recovered` cannot: it is 100 where e in noise is as
-good as b in clean speech, and 0 where it is as good as b in noise. They agree where both are equally good in clean speech.
-Averages over tasks and conditions give every one of them the same weight, and are over all tasks: leaving out those in which the
-baseline loses little on test would make the shares too great. Where it loses nothing in one of them, the averaged shares are not
-defined, and the task is named. `pooled` is: it is `removed` of the losses in points, added up over all tasks.
+`removed` can be had for nothing by an encoder that is bad in clean speech too; `recovered` cannot:
+it is 100 where e in noise is as good as b in clean speech, and 0 where it is as good as b in noise.
+They agree where both are equally good in clean speech. Averages over tasks and conditions give
+every one of them the same weight, and are over all tasks: leaving out those in which the baseline
+loses little on test would make the shares too great. Where it loses nothing in one of them, the
+averaged shares are not defined, and the task is named. `pooled` is: it is `removed` of the losses
+in points, added up over all tasks.
 
-Relative robustness, for DUAL beside a cascade: 100 s(c) / s(clean), FF1 of a system under a condition over its own in clean speech.
+Relative robustness, for DUAL beside a cascade: 100 s(c) / s(clean), FF1 of a system under a
+condition over its own in clean speech.
 
-Intervals are 95 % paired cluster bootstraps (`stats.resampled`), p-values two-sided, and adjusted by Holm over the cells of a task.
-Every task draws voices where `stats.choose_units` allows it, and tasks that share a voice (by its name) draw it together; others
-are drawn each by itself. The unit error compares an encoder with itself, so that one whose units never change loses nothing: units
+Intervals are 95 % paired cluster bootstraps (`stats.resampled`), p-values two-sided, and adjusted
+by Holm over the cells of a task. Every task draws voices where `stats.choose_units` allows it, and
+tasks that share a voice (by its name) draw it together; others are drawn each by itself. The unit
+error compares an encoder with itself, so that one whose units never change loses nothing: units
 stand in no average.
 """
 

@@ -121,8 +121,8 @@ def train_choice(o: TrainChoice) -> None:
     print(f"{o.out}: {symbols.what}, windows by {o.qa.combine}{describe_best(o.out)}")
 
 
-# ---- what is read: each says what it is made from, begins a model, and reads a split as the codes of
-# its audio words or None, its examples, and the questions left out: id -> why
+# ---- what is read: each says what it is made from, begins a model, and reads a split as the codes
+# of its audio words or None, its examples, and the questions left out: id -> why
 
 Read = tuple[torch.Tensor | None, list[ChoiceExample], dict[str, str]]
 
