@@ -1,7 +1,8 @@
 """`speechssl` and `python SCRIPT.py` in a process that has made its imports already: most of a
 small command's time, and a recipe gives dozens of them.
 
-python recipes/preloaded.py RUN.SH ARGUMENT ...    what `recipe: {forked: true}` of a configuration does (options.sh)
+python recipes/preloaded.py RUN.SH ARGUMENT ...
+    what `recipe: {forked: true}` of a configuration does (options.sh)
 
 `commands` gives a PATH with programs of these names at its front. They hand their arguments,
 folder, environment and open files to a server, which has imported and done nothing else; it forks,
@@ -79,7 +80,9 @@ if early != {known!r} or not "".join(arguments[:1]).endswith((".py", "/speechssl
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({path!r})
     content = marshal.dumps((arguments, os.getcwd(), environment))
-    server.sendmsg([len(content).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))])
+    streams = array.array("i", [0, 1, 2])
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)]
+    server.sendmsg([len(content).to_bytes(4, "big")], rights)
     server.sendall(content)
     code = int.from_bytes(server.recv(4, socket.MSG_WAITALL) or b"\\0\\0\\0\\1", "big", signed=True)
 if code < 0:

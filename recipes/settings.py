@@ -2,7 +2,8 @@
 setting, its name and its values.
 
 python recipes/settings.py CONFIG
-python recipes/settings.py CONFIG --set OUT SECTION.NAME=VALUE ...    a copy with other values, in YAML
+python recipes/settings.py CONFIG --set OUT SECTION.NAME=VALUE ...
+    a copy with other values, in YAML
 """
 
 import re
@@ -22,8 +23,8 @@ def main(config: Path) -> None:
 
 def override(config: Path, out: Path, changes: list[str]) -> None:
     """Exits with a sentence for a section that the configuration lacks, and for a name that is no
-    option of any verb or program, nor a setting of the recipe; whether it is one of the verb that reads the
-    section, that verb says at its stage.
+    option of any verb or program, nor a setting of the recipe; whether it is one of the verb that
+    reads the section, that verb says at its stage.
     """
     from speechssl.cli import VERBS, config_of
 

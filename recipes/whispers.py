@@ -1,7 +1,8 @@
 """The Whisper cascades of a recipe: checkpoints that are on this machine, as systems; those that
 are not are named on stderr.
 
-python recipes/whispers.py openai/whisper-tiny.en openai/whisper-base      prints cascade-openai/whisper-tiny.en ...
+python recipes/whispers.py openai/whisper-tiny.en openai/whisper-base
+    prints cascade-openai/whisper-tiny.en ...
 """
 
 import sys

@@ -3,7 +3,7 @@ cascade beside it.
 
 import speechssl
 speechssl.answer("passage.wav", "question.wav")["dual"].start
-speechssl.QA().answer("passage.wav", ["question.wav", "Who founded it?"])  # loads once, answers many
+speechssl.QA().answer("passage.wav", ["question.wav", "Who founded it?"])
 speechssl.load_encoder("people-en/encoder").features(samples, layer=5)
 units = speechssl.Units("people-en/encoder", "people-en/units.safetensors")
 speechssl.Dual(units, "people-en/dual").answer("passage.wav", "question.wav").start
@@ -65,5 +65,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What a notebook completes, before any of it is imported."""
+    """List what a notebook completes, before any of it is imported."""
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

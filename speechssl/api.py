@@ -6,13 +6,13 @@ itself:
 
     import speechssl
 
-    encoder = speechssl.load_encoder("people-en/encoder")               # or a folder, a .pt, a name on the hub
-    codebook = speechssl.load_codebook("people-en/units.safetensors")   # of `speechssl units fit`, import or transfer
+    encoder = speechssl.load_encoder("people-en/encoder")  # or a folder, a .pt, a name on the hub
+    codebook = speechssl.load_codebook("people-en/units.safetensors")
     units = speechssl.Units(encoder, codebook)
-    passage, question = units("lecture.mp3"), units("question.wav")     # runs of equal units: .units, .lengths in frames
-    dual = speechssl.Dual(units, "people-en/dual")                      # a reader of `speechssl train dual`
-    span = dual.answer(passage, question)                               # or of the recordings themselves
-    print(span.start, span.end, span.confidence)                        # seconds in the passage; 0 to 1
+    passage, question = units("lecture.mp3"), units("question.wav")  # .units, .lengths in frames
+    dual = speechssl.Dual(units, "people-en/dual")  # a reader of `speechssl train dual`
+    span = dual.answer(passage, question)  # or of the recordings themselves
+    print(span.start, span.end, span.confidence)  # seconds in the passage; 0 to 1
 
 Files are strings or paths, recordings also samples (N,) float32 at 16 kHz. U: units of a recording.
 """
@@ -64,8 +64,8 @@ class Units:
 
     @classmethod
     def from_pretrained(cls, models: Path | str = DEFAULT) -> Units:
-        """Of a folder of models, a shipped set or OWNER/NAME on the hub: its encoder/ and
-        units.safetensors."""
+        """Load encoder/ and units.safetensors of a folder of models, a shipped set or OWNER/NAME on
+        the hub."""
         folder = model_folder(models)
         return cls(folder / "encoder", folder / "units.safetensors")
 
@@ -74,7 +74,7 @@ class Units:
 
     @property
     def card(self) -> dict[str, Any]:
-        """What decides the units: hashes of encoder and codebook, layer, precision."""
+        """Return what decides the units: hashes of encoder and codebook, layer, precision."""
         return self.extractor.card
 
     def __call__(self, audio: Audio) -> RunLength:
@@ -89,7 +89,8 @@ class Units:
             ) from error
 
     def seconds(self, runs: RunLength, first: int, last: int) -> tuple[float, float]:
-        """Where units `first` to `last` of a recording, both included, begin and end in it."""
+        """Return where units `first` to `last` of a recording, both included, begin and end in
+        it."""
         return interval_of_units(self.extractor.grid, runs, first, last)
 
 
@@ -115,7 +116,7 @@ class Dual:
 
     @classmethod
     def from_pretrained(cls, models: Path | str = DEFAULT) -> Dual:
-        """Of a folder of models, a shipped set or OWNER/NAME on the hub."""
+        """Load DUAL from a folder of models, a shipped set or OWNER/NAME on the hub."""
         return cls(Units.from_pretrained(models), model_folder(models) / "dual")
 
     def answer(self, passage: Audio | RunLength, question: Audio | RunLength) -> TimedAnswer:
@@ -164,8 +165,8 @@ class Cascade:
     def from_pretrained(
         cls, models: Path | str = DEFAULT, recogniser: str = "ctc", language: str = "en"
     ) -> Cascade:
-        """Of a folder of models, a shipped set or OWNER/NAME on the hub: its CTC head (or another
-        recogniser) and text-qa/."""
+        """Load the CTC head (or another recogniser) and text-qa/ of a folder of models, a shipped
+        set or OWNER/NAME on the hub."""
         cascade = cls.__new__(cls)
         system: Any = load_systems(
             model_folder(models), [f"cascade-{recogniser}"], language=language

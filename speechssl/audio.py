@@ -112,7 +112,8 @@ def _read_mono(path: Path, sample_rate: int | None = None) -> tuple[np.ndarray, 
 
 
 def _cancel(power: np.ndarray) -> bool:
-    """Whether channels cancel in their mean. power: (1 + C,) of the mean, then of every channel.
+    """Return whether channels cancel in their mean. power: (1 + C,) of the mean, then of every
+    channel.
 
     The mean of C channels of which one speaks has 1 / C² of its power, and nothing cancels there.
     """
@@ -326,7 +327,8 @@ def to_int16(samples: np.ndarray) -> np.ndarray:
 
 
 def _write(path: Path | str, samples: np.ndarray, sample_rate: int, container: str) -> None:
-    """In blocks: libsndfile overruns its stack when it is given minutes of Vorbis at once."""
+    """Write samples in blocks: libsndfile overruns its stack when it is given minutes of Vorbis at
+    once."""
     with (
         replacing(path) as temporary,
         soundfile.SoundFile(
@@ -427,8 +429,8 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
 
 
 def _holds_more(file: soundfile.SoundFile, path: Path) -> bool:
-    """Whether a file has sound that libsndfile does not come to, since its header states less or a
-    second file follows."""
+    """Return whether a file has sound that libsndfile does not come to, since its header states
+    less or a second file follows."""
     if file.format == "MP3":  # joined, counted wrongly, or of a variable bit rate without a count
         return _mp3_seconds(path) * file.samplerate > file.frames + MP3_PADDING
     if file.format == "OGG":  # libsndfile finds a page of another stream at the end
@@ -470,7 +472,7 @@ def _behind_the_last(file: soundfile.SoundFile, path: Path) -> int:
 
 
 def _lacks_its_end(file: soundfile.SoundFile) -> bool:
-    """Whether the first stream of an Ogg file does not end where the file does."""
+    """Return whether the first stream of an Ogg file does not end where the file does."""
     return (
         "lacks an end-of-stream bit" in file.extra_info
         or ("Junk after the last page") in file.extra_info
@@ -478,7 +480,8 @@ def _lacks_its_end(file: soundfile.SoundFile) -> bool:
 
 
 def _mp3_seconds(path: Path) -> float:
-    """Of all its MPEG frames, which are counted and not decoded; 0 where they cannot be."""
+    """Return the seconds of all MPEG frames, which are counted and not decoded; 0 where they cannot
+    be."""
     try:
         import av
 
@@ -493,8 +496,8 @@ def _mp3_seconds(path: Path) -> float:
 
 
 def _ends_a_stream(path: Path) -> bool:
-    """Whether the last page of an Ogg file is whole and the last of a stream (RFC 3533, section
-    6)."""
+    """Return whether the last page of an Ogg file is whole and the last of a stream (RFC 3533,
+    section 6)."""
     size = path.stat().st_size
     with path.open("rb") as file:
         file.seek(max(size - (1 << 17), 0))  # a page has at most 64 KiB
@@ -508,7 +511,7 @@ def _ends_a_stream(path: Path) -> bool:
 
 @contextmanager
 def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
-    """What FFmpeg's libraries decode of the first audio stream, as a nameless file of samples.
+    """Decode the first audio stream by FFmpeg's libraries into a nameless file of samples.
     Raises InputError for nothing."""
     suffix = path.suffix.lower()
     convert = f"; `ffmpeg -i NAME{suffix} NAME.flac` makes one of this" if suffix in UNREAD else ""
@@ -562,8 +565,8 @@ def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
 
 
 def _is_cut(file: soundfile.SoundFile, path: Path) -> bool:
-    """Whether a file ends early: libsndfile shortens it to what is there, and says so only in its
-    log, or not at all (MP3)."""
+    """Return whether a file ends early: libsndfile shortens it to what is there, and says so only
+    in its log, or not at all (MP3)."""
     if file.format == "MP3":
         return not _has_xing(path) and _ends_within_a_frame(path.read_bytes())
     if file.format == "OGG":
@@ -589,7 +592,7 @@ def _is_cut(file: soundfile.SoundFile, path: Path) -> bool:
 
 
 def _has_xing(path: Path) -> bool:
-    """Whether the first MPEG frame is a Xing or Info header, which counts the frames; else
+    """Return whether the first MPEG frame is a Xing or Info header, which counts the frames; else
     libsndfile extrapolates."""
     with path.open("rb") as file:
         file.seek(_after_id3(file.read(10)))
@@ -598,8 +601,8 @@ def _has_xing(path: Path) -> bool:
 
 
 def _ends_within_a_frame(content: bytes) -> bool:
-    """Whether the last MPEG audio frame (layer III) is longer than what is left. A file cut between
-    two frames looks whole."""
+    """Return whether the last MPEG audio frame (layer III) is longer than what is left. A file cut
+    between two frames looks whole."""
     at = _after_id3(content[:10])
     while at + 4 <= len(content):
         header = int.from_bytes(content[at : at + 4], "big")
@@ -620,7 +623,7 @@ def _ends_within_a_frame(content: bytes) -> bool:
 
 
 def _after_id3(head: bytes) -> int:
-    """Where the first frame begins, after the ID3v2 tag if there is one. head: the first 10
+    """Return where the first frame begins, after the ID3v2 tag if there is one. head: the first 10
     bytes."""
     if head[:3] != b"ID3":
         return 0

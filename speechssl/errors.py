@@ -1,4 +1,4 @@
-"""What can go wrong in a way the user can mend: one sentence that names the file and the remedy
+"""Errors that the user can mend: one sentence that names the file and the remedy
 (exit code 2)."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MissingExtra(InputError):
 
 
 def packages_of(extra: str) -> list[str]:
-    """What an extra of this package installs, as pip takes it, from the metadata of the
+    """Return what an extra of this package installs, as pip takes it, from the metadata of the
     installation: a line to install it works then from a checkout and from a wheel alike, whether or
     not a registry has this package."""
     from importlib.metadata import requires
@@ -67,7 +67,7 @@ def count_set_aside(number: int) -> None:
 
 
 def set_aside() -> int:
-    """How many items this process has set aside since this was last asked."""
+    """Return how many items this process has set aside since this was last asked."""
     number, _SET_ASIDE[0] = _SET_ASIDE[0], 0
     return number
 

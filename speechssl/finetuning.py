@@ -5,10 +5,13 @@ pre-trained with belong to the encoder.
 all           every weight
 frozen        layer norms and positions: the frozen pre-trained transformer (arXiv 2103.05247)
 biases        bias vectors: BitFit (arXiv 2106.10199); T5 and ModernBERT have none
-adapters      a bottleneck behind the attention and one behind the feed-forward of every layer, with the layer norms (Houlsby et
-              al., arXiv 1902.00751); they stay in the model that is saved
-lora          a low rank added to the matrices of queries and values (arXiv 2106.09685), by peft; `merged` into them for saving
-weighted-sum  no weight, but the shares of the layers' outputs, whose sum takes the place of the last one (ELMo, arXiv 1802.05365)
+adapters      a bottleneck behind the attention and one behind the feed-forward of every layer, with
+              the layer norms (Houlsby et al., arXiv 1902.00751); they stay in the model that is
+              saved
+lora          a low rank added to the matrices of queries and values (arXiv 2106.09685), by peft;
+              `merged` into them for saving
+weighted-sum  no weight, but the shares of the layers' outputs, whose sum takes the place of the
+              last one (ELMo, arXiv 1802.05365)
 none          nothing of the encoder
 
 Matrices are found by the names that transformers gives them, in speech encoders as in those of
@@ -39,7 +42,10 @@ _TO_RESIDUAL = re.compile(
 )
 # whose attention reads the weights of its matrices, and never calls these
 _READS_WEIGHTS = ("wavlm",)
-_QUERY_VALUE = r"(query|value|query_proj|value_proj|in_proj|Wqkv|[qv]_lin|[qv]_proj|SelfAttention\.[qv]|attn\.[qv])"
+_QUERY_VALUE = (
+    r"(query|value|query_proj|value_proj|in_proj|Wqkv|[qv]_lin|[qv]_proj"
+    r"|SelfAttention\.[qv]|attn\.[qv])"
+)
 
 
 def train_only(encoder: nn.Module, trained: str) -> None:
@@ -94,7 +100,8 @@ def trained_parameters(model: nn.Module) -> int:
 
 
 def added(encoder: nn.Module) -> dict[str, Any]:
-    """What methods have added to an encoder and stays there, as `add` takes it."""
+    """Return the modules that methods have added to an encoder and that stay there, as `add` takes
+    it."""
     width = next(
         (m.down.out_features for m in encoder.modules() if isinstance(m, Bottleneck)), None
     )
@@ -179,8 +186,8 @@ def _adapt(matrix: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor
 
 @torch.no_grad()  # what an encoder keeps of this call must still take a gradient
 def _layers_of_one_size(encoder: Any) -> bool:
-    """Whether all layers give outputs of one size: Funnel's grow shorter. An encoder of speech is
-    not tried."""
+    """Return whether all layers give outputs of one size: Funnel's grow shorter. An encoder of
+    speech is not tried."""
     table = encoder.get_input_embeddings() if hasattr(encoder, "get_input_embeddings") else None
     if not isinstance(table, nn.Embedding):
         return True

@@ -68,8 +68,8 @@ def replacing(path: Path | str) -> Iterator[Path]:
 
 @contextmanager
 def refusals(place: Path | str) -> Iterator[None]:
-    """What the file system refuses is an OSError that names a file: `place`, where it names none,
-    as after a write, or names what `replacing` writes in its stead, or its lock.
+    """Let every refusal of the file system be an OSError that names a file: `place`, where it names
+    none, as after a write, or names what `replacing` writes in its stead, or its lock.
 
     Libraries in Rust (safetensors, tokenizers) raise errors of their own, which end in the number
     of the system's; a copy of a folder raises one of all files that it could not copy.
@@ -92,7 +92,7 @@ def refusals(place: Path | str) -> Iterator[None]:
 
 
 def _first_of(error: shutil.Error, place: Path | str) -> OSError:
-    """What the system refused at the first file of a copy."""
+    """Return the refusal of the first file of a copy."""
     if not isinstance(error.args[0], list):  # it is of one file
         return OSError(0, str(error.args[0]), str(place))
     source, target, why = map(str, error.args[0][0])
@@ -102,7 +102,7 @@ def _first_of(error: shutil.Error, place: Path | str) -> OSError:
 
 
 def unusable(error: OSError, place: Path | str = "a file", machine: str = "") -> str:
-    """What a file system refused, as one sentence. place: where, if the error does not say;
+    """Say in one sentence what a file system refused. place: where, if the error does not say;
     machine: " on ..."."""
     where = f"{error.filename or place}{machine}"
     if error.errno in FULL:
@@ -140,7 +140,7 @@ class MissingEntry(InputError, KeyError):
 
 
 class Card(dict[str, Any]):
-    """What a card says. Raises MissingEntry for what it does not."""
+    """The values of a card. Raises MissingEntry for what it does not."""
 
     path: Path
 
@@ -190,8 +190,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def check_inside(root: Path, audio: str, place: str) -> bool:
-    """Whether a path leads out of the root all the same: absolute, or through a folder that is a
-    link.
+    """Return whether a path leads out of the root all the same: absolute, or through a folder that
+    is a link.
 
     Raises InputError for a relative path that leads out by `..`: of a list that came from elsewhere
     it could be any file of this machine. Who means such a file writes its absolute path.
@@ -545,7 +545,7 @@ def stage(
 
 
 def _leaf(values: Any, name: str) -> Any:
-    """By its dotted name, as `differing` gives it."""
+    """Return a value by its dotted name, as `differing` gives it."""
     for part in name.split("."):
         values = values[part]
     return values
@@ -665,8 +665,8 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
 
 
 def found_checkpoint(name: str) -> Path | None:
-    """Where a checkpoint of the hub lies on this machine: below the models folder, or in the hub's
-    cache. The hub is not asked."""
+    """Find a checkpoint of the hub on this machine: below the models folder, or in the hub's cache.
+    The hub is not asked."""
     from huggingface_hub import try_to_load_from_cache
 
     if folder := _in_models(name):  # first: a folder may have a name that the hub's client refuses
@@ -688,8 +688,8 @@ def _in_models(name: str) -> Path | None:
 
 
 def hash_of_weights(name: str) -> str | None:
-    """Of a Hugging Face checkpoint that lies on this machine; None where there is none. name: as
-    `checkpoint_folder` takes it."""
+    """Hash the weights of a Hugging Face checkpoint that lies on this machine; None where there is
+    none. name: as `checkpoint_folder` takes it."""
     folder = (
         Path(name)
         if Path(name).is_dir()

@@ -1,11 +1,11 @@
-"""What the options of a verb are made of: the fields of frozen dataclasses, with their help, range
+"""The makings of a verb's options: the fields of frozen dataclasses, with their help, range
 and default.
 
-Every verb has a dataclass in the `options.py` of its room. Its docstring is the verb's help; a field
-made by `argument` is given by position, one made by `option` by name; `group` takes the options of
-another dataclass in. `speechssl.cli.parser` makes a command line of it, and the verb's function
-(`speechssl.cli.verbs`) takes it. Fields without a help are settings of the Python interface alone.
-Nothing here imports torch.
+Every verb has a dataclass in the `options.py` of its room. Its docstring is the verb's help; a
+field made by `argument` is given by position, one made by `option` by name; `group` takes the
+options of another dataclass in. `speechssl.cli.parser` makes a command line of it, and the verb's
+function (`speechssl.cli.verbs`) takes it. Fields without a help are settings of the Python
+interface alone. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ SNR_OVER = (
     "measure the SNR over the active parts of the speech, or over the whole signal "
     "including pauses (as arXiv 2210.07978)"
 )
-# of distorted speech for training; dB, uniform: of arXiv 2210.07978 (the follow-up of 2203.16104) as
-# the shares of m, g and r, over the signal
+# of distorted speech for training; dB, uniform: of arXiv 2210.07978 (the follow-up of 2203.16104)
+# as the shares of m, g and r, over the signal
 SNR = (10.0, 19.0)
 # of distorting a crop at all: the rest is the replay of clean speech; there the shares sum to 1,
 # none is clean
@@ -199,8 +199,8 @@ def refuse_ineffective(given: Mapping[str, Any], rules: Mapping[str, Iterable[st
 
 
 def given_of(names: Iterable[str], given: Mapping[str, Any]) -> list[str]:
-    """Those that were given, as they are typed: not None, nor a switch left alone, which is True
-    for a --no-... and else False."""
+    """Return the names that were given, as they are typed: not None, nor a switch left alone, which
+    is True for a --no-... and else False."""
     off = {"reference": True}
     chosen = (
         name
@@ -276,8 +276,8 @@ PLAIN = Adam((0.9, 0.999), 1e-8, 0.0)
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How long and how fast. One step is one optimiser update on one batch, which the processes
-    share."""
+    """The length and the rate of a training. One step is one optimiser update on one batch, which
+    the processes share."""
 
     steps: Count = option(
         MISSING,
@@ -369,7 +369,7 @@ class EvalOptions:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a folder of models is made of, by path, hub id or shipped name."""
+    """The parts of a folder of models, by path, hub id or shipped name."""
 
     encoder: str = option(MISSING, ENCODERS)
     codebook: Path | None = option(

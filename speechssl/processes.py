@@ -25,7 +25,7 @@ PATIENCE = timedelta(days=30)
 
 
 def processes() -> int:
-    """How many there are."""
+    """Return the number of processes."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -35,7 +35,7 @@ def rank() -> int:
 
 
 def is_main() -> bool:
-    """Whether this is the one that writes."""
+    """Return whether this process is the one that writes."""
     return rank() == 0
 
 
@@ -56,7 +56,7 @@ def main_first() -> Iterator[None]:
 
 
 def peak_memory() -> float:
-    """Of this process until now, in GB."""
+    """Return the peak memory of this process until now, in GB."""
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
@@ -65,7 +65,8 @@ def peak_memory() -> float:
 
 
 def peak_gpu_memory() -> float:
-    """Of this process's tensors on its GPU until now, in GB; 0 where none was used."""
+    """Return the peak memory of this process's tensors on its GPU until now, in GB; 0 where none
+    was used."""
     torch = sys.modules.get("torch")
     return (
         torch.cuda.max_memory_allocated() / 2**30

@@ -43,7 +43,7 @@ OWN = {
 
 
 class Detail(NamedTuple):
-    """What one system answered, and what it read: units (`RunLength`), words with times
+    """The answer of one system, and what it read: units (`RunLength`), words with times
     (`Transcript`), or vectors of words."""
 
     answer: TimedAnswer
@@ -139,9 +139,9 @@ class QA:
         questions: Sequence[Path | str | np.ndarray],
         name: str | None = None,
     ) -> list[dict[str, TimedAnswer]]:
-        """For every question the answers by name of the system: start and end in seconds,
-        confidence in [0, 1], and the words where the system has words (none where nothing was
-        recognised, or nothing is the answer).
+        """Answer every question: by name of the system start and end in seconds, confidence in [0,
+        1], and the words where the system has words (none where nothing was recognised, or nothing
+        is the answer).
 
         passage: a recording of any length, as an audio file or samples (N,) float32 at 16 kHz;
         questions: recordings, or texts, which cascades alone can read: answers to a text have no
@@ -161,7 +161,7 @@ class QA:
         questions: Sequence[Path | str | np.ndarray],
         name: str | None = None,
     ) -> list[dict[str, Detail]]:
-        """As `answer`, with what every system read of the passage and of the question."""
+        """Answer as `answer`, with what every system read of the passage and of the question."""
         if isinstance(questions, str | Path | np.ndarray):
             raise InputError(
                 "questions come in a list, also one alone: answer(passage, [question])"
@@ -208,7 +208,8 @@ class QA:
                 check_language(system.spoken_languages, samples, self.language, what)
 
     def _encode(self, samples: np.ndarray, what: str) -> dict[str, Any]:
-        """What every system reads of a recording, by its name. what: the recording, in messages.
+        """Encode a recording by every system, whose names are the keys. what: the recording, in
+        messages.
 
         DUAL comes last: a CTC head asks the encoder that they share for all layers, among which
         DUAL then finds its own.
@@ -229,8 +230,8 @@ class QA:
 
 
 def describe(system: System, folder: Path, reader: str | None) -> str:
-    """What a system is made of, and what that was trained on. folder: of models; reader: None for
-    theirs."""
+    """Describe what a system is made of, and what that was trained on. folder: of models; reader:
+    None for theirs."""
     name = system.name.partition("@")[0]
     own_head = not isinstance(system, CascadeSystem) or name in OWN
     if own_head:
@@ -254,8 +255,8 @@ def languages_of(folder: Path) -> set[str]:
 
 
 def trained_on(folder: Path | None, name: str = "") -> str:
-    """What a model was trained on by its card, to follow its name. name: where that must be said
-    also of a model that does not say it."""
+    """Say what a model was trained on by its card, to follow its name. name: where that must be
+    said also of a model that does not say it."""
     card = _card(folder) if folder else {}
     corpus = card.get("corpus") or {}
     if "corpus" in corpus:

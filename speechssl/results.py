@@ -128,7 +128,7 @@ class Row:
 
     @property
     def key(self) -> Key:
-        """What a row is about: of two rows with one key the one written last counts."""
+        """Return what a row is about: of two rows with one key the one written last counts."""
         snr = None if self.snr_db is None else float(self.snr_db)
         return (
             self.system,
@@ -168,7 +168,7 @@ def metric_name(metric: str) -> str:
 
 
 def unit(metric: str) -> str:
-    """What the values of a metric are in: "%", "dB", "×", or nothing."""
+    """Return what the values of a metric are in: "%", "dB", "×", or nothing."""
     return UNITS.get(metric.lower().removesuffix(DEFAULT), "%")
 
 
@@ -177,8 +177,8 @@ def decimals(metric: str) -> int:
 
 
 def averaged(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Which of some tasks (name and metric) averages over tasks are of: not units, nor systems that
-    need a recogniser.
+    """Choose the tasks (name and metric) that averages over tasks are of: not units, nor systems
+    that need a recogniser.
 
     Where there are no others, the latter. Units compare an encoder with itself, so that one whose
     units never change would win.
@@ -333,8 +333,8 @@ def _fits(name: str, value: Any) -> bool:
 
 
 def drawn_sentence(intervals: Iterable[tuple[str, str, int]]) -> str:
-    """What the intervals of a table draw, "" where they draw nothing. intervals: what each is of,
-    what is drawn, and of how many.
+    """Say what the intervals of a table draw, "" where they draw nothing. intervals: what each is
+    of, what is drawn, and of how many.
 
     "95 % intervals draw 8 voices." or "95 % intervals draw 8 voices (ks, ic) and 150 recordings
     (sid)."
@@ -362,7 +362,7 @@ def interval_note(lead: str, intervals: Iterable[tuple[str, str, int]]) -> str:
 
 
 def seconds_range(low: float, high: float) -> str:
-    """Of lengths of answers, [low, high) in seconds."""
+    """Name a range of lengths of answers, [low, high) in seconds."""
     return (
         f"under {high:g} s"
         if low == 0
@@ -459,7 +459,7 @@ class Table:
 
     @property
     def left(self) -> list[bool]:
-        """Which columns are flush left: the first, and those with names; numbers are flush
+        """Say which columns are flush left: the first, and those with names; numbers are flush
         right."""
         columns = list(zip(*self.texts, strict=True)) or [()] * len(self.columns)
         return [
@@ -468,7 +468,7 @@ class Table:
 
     @property
     def text(self) -> str:
-        """For the terminal: columns of equal width, a rule under the head."""
+        """The table for the terminal: columns of equal width, a rule under the head."""
         lines = [self.columns, *self.texts]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         pads = [str.ljust if left else str.rjust for left in self.left]
@@ -494,8 +494,8 @@ class Table:
 
 
 def table_of(values: Any) -> Table:
-    """From `Table.values`. Raises KeyError or TypeError for what is no table, InputError for a
-    ragged one."""
+    """Make a table from `Table.values`. Raises KeyError or TypeError for what is no table,
+    InputError for a ragged one."""
     return Table(
         values["title"],
         tuple(values["columns"]),
@@ -551,8 +551,8 @@ def results_table(rows: Iterable[Row]) -> str:
 
 
 def seen_sentence(systems: Iterable[tuple[str, str]]) -> str:
-    """Which systems have seen what they are evaluated on, "" where none has. systems: their names,
-    and what of `SEEN`."""
+    """Say which systems have seen what they are evaluated on, "" where none has. systems: their
+    names, and what of `SEEN`."""
     systems = list(systems)
     names = {
         seen: dict.fromkeys(name for name, has_seen in systems if has_seen == seen) for seen in SEEN
@@ -609,8 +609,8 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def nearest_snr(conditions: Iterable[Condition], at: float) -> list[Condition]:
-    """Of some conditions those at the SNR nearest to `at` dB (of two as near, the quieter noise);
-    all where none has an SNR."""
+    """Choose, of some conditions, those at the SNR nearest to `at` dB (of two as near, the quieter
+    noise); all where none has an SNR."""
     conditions = list(conditions)
     ratios = [c.snr_db for c in conditions if c.snr_db is not None]
     nearest = min(ratios, key=lambda snr: (abs(snr - at), -snr), default=None)
@@ -642,12 +642,12 @@ TOEFL_QA_SOURCE = (
 
 @cache
 def published() -> dict[str, Any]:
-    """What published.yaml has, which says what it is."""
+    """Load published.yaml, which says what it is."""
     return dict(yaml.safe_load((Path(__file__).parent / "published.yaml").read_text("utf-8")))
 
 
 def published_encoders() -> dict[str, dict[tuple[str, str], float]]:
-    """Of SUPERB: encoder -> (task, metric) -> value."""
+    """Return the published values of SUPERB: encoder -> (task, metric) -> value."""
     superb = published()["superb"]
     columns = [tuple(column.split()) for column in superb["columns"]]
     return {

@@ -120,16 +120,16 @@ def fit_length(noise: np.ndarray, n: int, rng: np.random.Generator | None = None
 
 
 def random_offset(m: int, n: int, rng: np.random.Generator) -> int:
-    """Where `fit_at` is to begin in noise of m samples, so that any n of them are as likely. Raises
-    ValueError if m = 0."""
+    """Draw where `fit_at` is to begin in noise of m samples, so that any n of them are as likely.
+    Raises ValueError if m = 0."""
     if not m:
         raise ValueError("no noise to repeat")
     return int(rng.integers(m - n + 1 if m >= n else m - _fade(m)))
 
 
 def fit_at(noise: np.ndarray, n: int, offset: int) -> np.ndarray:
-    """As `fit_length`, from an offset in samples: of the noise where it is long enough, else of the
-    loop that it is made into."""
+    """Fit noise as `fit_length` does, from an offset in samples: of the noise where it is long
+    enough, else of the loop that it is made into."""
     if len(noise) >= n:
         return noise[offset : offset + n]
     if not len(noise):

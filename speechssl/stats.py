@@ -56,8 +56,8 @@ _BLOCK = 1 << 21  # drawn indices held at a time: 16 MB
 
 @dataclass(frozen=True)
 class BootstrapUnits:
-    """What a bootstrap draws. groups: of every item the group that it belongs to, or all of them
-    (the voices of a conversation).
+    """The units that a bootstrap draws. groups: of every item the group that it belongs to, or all
+    of them (the voices of a conversation).
 
     askers: of every item who asks, which is drawn too, by itself; (): they are not drawn.
     about: what there is too little of to be drawn, so that an interval is about these alone ("3
@@ -71,19 +71,19 @@ class BootstrapUnits:
 
     @property
     def count(self) -> int:
-        """How many there are of what is drawn; of two populations the fewer."""
+        """The number of what is drawn; of two populations the fewer."""
         names = {group for names in self.groups for group in names}
         return min(len(names), len(set(self.askers))) if self.askers else len(names)
 
     @property
     def text(self) -> str:
-        """What is drawn, as results have it: "voice", "voice × asker", "passage (about these 3
+        """The units as results have them: "voice", "voice × asker", "passage (about these 3
         voices)"."""
         drawn = f"{self.name}{CROSSED}{ASKER}" if self.askers else self.name
         return f"{drawn} (about {self.about})" if self.about else drawn
 
     def at(self, places: Sequence[int]) -> BootstrapUnits:
-        """Of some of the items."""
+        """Choose the units of some of the items."""
         askers = tuple(self.askers[i] for i in places) if self.askers else ()
         return replace(self, groups=tuple(self.groups[i] for i in places), askers=askers)
 
@@ -259,8 +259,8 @@ def interval_ends(
 
 
 def widening(drawn: np.ndarray, groups: int, error: float | None = None) -> float | None:
-    """How many times as far from the value as those of its resamples the ends of its interval are;
-    None where it has none."""
+    """Return how many times as far from the value as those of its resamples the ends of its
+    interval are; None where it has none."""
     finite = drawn[np.isfinite(drawn)]
     if groups < FEWEST or not len(finite):
         return None
@@ -296,13 +296,14 @@ class LeftOut(NamedTuple):
     values: np.ndarray
 
     def variance(self, value: float) -> float:
-        """By the jackknife; NaN where the value is not defined without some group."""
+        """Estimate the variance by the jackknife; NaN where the value is not defined without some
+        group."""
         count = int((self.shares > 0).sum())
         return float((count - 1) / count * ((self.values - value) ** 2).sum()) if count else 0.0
 
     def p_value(self, value: float) -> float:
-        """Of the value's being 0: the share of patterns of signs, one a group, which give a value
-        at least as far from it.
+        """Return the p-value of the value's being 0: the share of patterns of signs, one a group,
+        which give a value at least as far from it.
 
         What a group adds to the value is what it changes, and its share of the value. NaN as of
         `variance`.
@@ -348,7 +349,7 @@ Way = tuple[tuple[str, ...], np.ndarray]  # groups to leave out, and (S,) the pl
 
 
 def ways_of(units: BootstrapUnits) -> list[Way]:
-    """What is left out for `Estimate.left`: a group; with askers, also an asker, and a pair of
+    """List what is left out for `Estimate.left`: a group; with askers, also an asker, and a pair of
     both."""
     names = [f"{units.name} {label}" for label in units.labels]
     ways = [names]
@@ -377,7 +378,8 @@ def _left_out(sums: np.ndarray, ways: Sequence[Way]) -> tuple[LeftOut, ...]:
 
 
 def _range(above: np.ndarray, below: np.ndarray) -> tuple[float, float]:
-    """What a ratio of sums cannot leave: a share is from 0 to 1, a rate of errors at least 0."""
+    """Return the range that a ratio of sums cannot leave: a share is from 0 to 1, a rate of errors
+    at least 0."""
     return (0.0 if (above >= 0).all() else -np.inf), (
         1.0 if (above >= 0).all() and (above <= below).all() else np.inf
     )
@@ -422,7 +424,7 @@ def _estimate(
 
 
 def _counted(left: Sequence[LeftOut]) -> int:
-    """How many groups have something to count, of two populations the fewer."""
+    """Count the groups that have something to count, of two populations the fewer."""
     return min(int((way.shares > 0).sum()) for way in left)
 
 
@@ -508,7 +510,7 @@ def _vector(values: ArrayLike) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ItemScore:
-    """What one item adds to a score, which is the sum of the numerators over the sum of the
+    """The part of one item in a score, which is the sum of the numerators over the sum of the
     denominators.
 
     group, voice, asker: what `choose_units` chooses from to draw items together.
@@ -557,8 +559,8 @@ class Estimate:
 
     @property
     def interval(self) -> Interval:
-        """With its 95 % interval; [value, value], which is not estimated, for too few groups, or
-        where no resample gives it."""
+        """The value with its 95 % interval; [value, value], which is not estimated, for too few
+        groups, or where no resample gives it."""
         estimated = widening(self.drawn, self.groups, self.error) is not None
         ends = interval_ends(self.value, self.drawn, self.groups, self.error, self.within)
         return Interval(self.value, *ends, self.n, estimated, self.unit, self.groups)

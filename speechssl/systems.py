@@ -96,7 +96,7 @@ class SystemName:
 
     @property
     def needs_encoder(self) -> bool:
-        """Whether it reads what the encoder of the models makes of a recording."""
+        """Return whether it reads what the encoder of the models makes of a recording."""
         if self.kind == "cascade":
             return is_ctc_head(self.recogniser)
         return self.kind in ("dual", SPEECHBERT, ALIGNED)

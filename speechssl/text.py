@@ -1,4 +1,4 @@
-"""What counts as the same word when text is scored: normal forms and tokens; forms and readings of
+"""Text as it is scored and searched: normal forms and tokens; forms and readings of
 Chinese characters; numbers.
 And which documents share the rare terms of a query: BM25 and TF-IDF.
 
@@ -90,21 +90,21 @@ def normalise(text: str, language: str, digits: bool = True) -> str:
 
 
 def tokens(text: str, language: str) -> list[str]:
-    """What WER (en: words) or CER (zh: characters, a Latin run kept as one) counts, after
-    `normalise`."""
+    """Split a text into what WER (en: words) or CER (zh: characters, a Latin run kept as one)
+    counts, after `normalise`."""
     plain = normalise(text, language)
     return _of_language(language, plain.split(), _ZH_TOKEN.findall(plain))
 
 
 def error_metric(language: str) -> str:
-    """What errors over `tokens` are called: "wer", or "cer" in Chinese. Raises InputError for
-    another language."""
+    """Return what errors over `tokens` are called: "wer", or "cer" in Chinese. Raises InputError
+    for another language."""
     return _of_language(language, "wer", "cer")
 
 
 def pieces(text: str, language: str) -> list[tuple[str, int]]:
-    """What is between white space (zh: every Chinese character, every sign, every run of other
-    letters or digits), as it stands, with its offset.
+    """Split a text into what is between white space (zh: every Chinese character, every sign, every
+    run of other letters or digits), as it stands, with its offset.
 
     Raises InputError for another language.
     """
@@ -114,7 +114,7 @@ def pieces(text: str, language: str) -> list[tuple[str, int]]:
 
 
 def joiner(language: str) -> str:
-    """What stands between words: a space, or nothing (zh). Raises InputError for another
+    """Return what stands between words: a space, or nothing (zh). Raises InputError for another
     language."""
     return _of_language(language, " ", "")
 
@@ -144,7 +144,8 @@ def fold_letters(text: str) -> str:
 
 
 def answer_tokens(text: str, language: str, digits: bool = True) -> list[str]:
-    """What the F1 of an answer counts, and exact match compares: words (en) or characters (zh).
+    """Split an answer into what its F1 counts, and exact match compares: words (en) or characters
+    (zh).
 
     en: numbers as digits ("nineteen eighty-four" is 1984: `english_digits`), then SQuAD v1.1's
     evaluation script: lower
@@ -364,7 +365,7 @@ def _sum(number: str) -> str:
 
 @lru_cache(1)
 def spoken_english() -> dict[str, Any]:
-    """What spoken_english.yaml has: words, and how signs are spoken."""
+    """Load spoken_english.yaml: words, and how signs are spoken."""
     import yaml
 
     contents: dict[str, Any] = yaml.safe_load(
@@ -442,7 +443,7 @@ def _signs() -> list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
     patterns = words["patterns"] | {"over": _OVER, "apart": _APART}
 
     def filled(text: str) -> str:
-        """With what its names in braces stand for: a pattern, or any of some words."""
+        """Fill in what names in braces stand for: a pattern, or any of some words."""
         return re.sub(
             r"\{([a-z_]+)\}",
             lambda match: filled(patterns.get(match[1]) or "|".join(words[match[1]])),
@@ -497,7 +498,7 @@ def english_digits(text: str) -> str:
 
 
 def _english_digits(text: str) -> str:
-    """As `english_digits`, with `_OVER` in fractions."""
+    """Write numbers as `english_digits` does, with `_OVER` in fractions."""
     pattern, normaliser = _english()
     digits = pattern.sub(
         lambda match: " ".join(
@@ -525,7 +526,7 @@ def whisper_numbers() -> Any:
 
 @lru_cache(1)
 def _english() -> tuple[re.Pattern[str], Any]:
-    """What spells a number, and Whisper's rules."""
+    """Return what spells a number, and Whisper's rules."""
     rules = whisper_numbers()
     plain = {*rules.ones, *rules.tens, *rules.multipliers, "zero"}
     # an ordinal or a plural ends the number
@@ -591,7 +592,8 @@ def tfidf(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
 
 
 def _count(queries: Sequence[Terms], documents: Sequence[Terms]) -> tuple[Any, Any]:
-    """How often queries (Q, V) and documents (P, V) have each term of the documents, sparse."""
+    """Count how often queries (Q, V) and documents (P, V) have each term of the documents,
+    sparse."""
     from sklearn.feature_extraction.text import CountVectorizer  # slow to import
 
     counter = CountVectorizer(analyzer=list)

@@ -130,8 +130,8 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
 def licences(
     corpus: Path, text_encoder: str | None = None, start: Path | None = None
 ) -> dict[str, dict[str, list[str]]]:
-    """What the card of a reader says of licences: those of what it was trained on and of what it
-    contains, with their names.
+    """Collect what the card of a reader says of licences: those of what it was trained on and of
+    what it contains, with their names.
 
     corpus: prepared; text_encoder: that it began as; start: or a reader that it goes on from, whose
     licences it takes over.
@@ -782,8 +782,8 @@ class SubwordUnits(nn.Module):
 def subword_units(
     tokenizer: PreTrainedTokenizerBase, kind: str, rows: int, out: int
 ) -> SubwordUnits | None:
-    """Of every token of a vocabulary; None for "none". rows, out: V and E of the table of
-    embeddings, which may have more rows.
+    """Return the subword units of every token of a vocabulary; None for "none". rows, out: V and E
+    of the table of embeddings, which may have more rows.
 
     Raises InputError for an unknown kind, or a vocabulary in which no token has units; MissingExtra
     without the package.
@@ -835,8 +835,8 @@ Change = Callable[[torch.Tensor], torch.Tensor]  # (B, S, H) -> (B, S, H)
 
 
 def layers_of(encoder: nn.Module) -> nn.ModuleList:
-    """Its layers, in order. Raises InputError where they are not one list: ALBERT's are one layer,
-    XLM's lists of their parts."""
+    """Return the layers of an encoder, in order. Raises InputError where they are not one list:
+    ALBERT's are one layer, XLM's lists of their parts."""
     config: Any = encoder.config
     lists = [
         (n.rpartition(".")[0], m)
@@ -867,8 +867,8 @@ def check_layer(encoder: nn.Module, layer: int) -> None:
 
 
 def changed(encoder: nn.Module, layer: int, change: Change) -> torch.utils.hooks.RemovableHandle:
-    """What `change` makes of a layer's output takes its place, until the handle is removed or its
-    `with` block ends.
+    """Let what `change` makes of a layer's output take its place, until the handle is removed or
+    its `with` block ends.
 
     Raises InputError where there is no such layer.
     """
@@ -940,7 +940,7 @@ class Shift:
 
     @property
     def _hash(self) -> str:
-        """Of all that it holds, so that a fault is noticed."""
+        """Hash all that the shift holds."""
         return hash_bytes(
             self.vector.float().cpu().contiguous().numpy().tobytes(),
             hash_json([self.layer, self.made]).encode(),

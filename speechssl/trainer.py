@@ -51,7 +51,8 @@ PATIENCE = 20  # updates in a row that may be dropped
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good the module is on held-out items. Without `options.eval_every` it is never asked.
+    """An evaluation on held-out items while a module is trained. Without `options.eval_every` it is
+    never asked.
 
     score: of the module as it is, which is in evaluation mode then; by decoding, as in evaluation.
     It is called by the first process alone. metric: its name, such as "ff1"; lower: whether less of
@@ -76,7 +77,7 @@ class Evaluation:
         return min(self.scores(state), key=lambda x: x[1] if self.lower else -x[1], default=None)
 
     def is_over(self, state: Mapping[str, Any]) -> bool:
-        """Whether there were as many evaluations without a better score as patience has."""
+        """Return whether there were as many evaluations without a better score as patience has."""
         scores, best = self.scores(state), self.best(state)
         if not self.options.patience or best is None:
             return False
@@ -224,7 +225,7 @@ class Watch(TrainerCallback):
             control.should_evaluate = True
 
     def on_evaluate(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        """What is the best so far is saved, and so is the end."""
+        """Save what is the best so far, and the end."""
         assert self.evaluation
         best = self.evaluation.best(vars(state))
         if best and best[0] == state.global_step:
@@ -352,8 +353,8 @@ class _Trainer(Trainer):
         return torch.nan_to_num(super().training_step(*args, **kwargs), 0.0, 0.0, 0.0)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """By decoding, in the place of Trainer's loop over batches. Training goes on as if it had
-        not been."""
+        """Evaluate by decoding, in the place of Trainer's loop over batches. Training goes on as if
+        it had not been."""
         evaluation = self.watch.evaluation
         assert self.model is not None and evaluation
         started = time.monotonic()
@@ -493,7 +494,8 @@ def fit(
 def _result(
     model: nn.Module, state: Mapping[str, Any], watch: Watch, folder: Path
 ) -> dict[str, Any]:
-    """What `fit` returns. With an evaluation, the model gets the weights of its best checkpoint."""
+    """Return what `fit` returns. With an evaluation, the model gets the weights of its best
+    checkpoint."""
     # of the last logging interval in which a batch was not dropped
     loss = next(
         (

@@ -1,7 +1,9 @@
 """What the program answers, kept before a restructuring and compared after it.
 
-  python tests/answers.py record FOLDER    runs a tiny chain (a quarter of an hour of a core) and keeps its answers
-  python tests/answers.py compare A B      numbers to 1e-6, everything else exactly; exit code 1 if something differs
+  python tests/answers.py record FOLDER
+      runs a tiny chain (a quarter of an hour of a core) and keeps its answers
+  python tests/answers.py compare A B
+      numbers to 1e-6, everything else exactly; exit code 1 if something differs
 
 The chain: MiniSQA, two iterations of HuBERT, units in each precision; DUAL, the cascade and
 SpeechBERT, trained and evaluated
@@ -93,7 +95,8 @@ def commands(w: Path) -> Iterator[str]:
     )
     yield f"{minisuperb} {w}/superb/data --seed 0 --scale 0.02"
     yield (
-        f"superb run {w}/superb --data {w}/superb/data --seed 0 --encoders own={encoder} fbank --tasks "
+        f"superb run {w}/superb --data {w}/superb/data --seed 0 --encoders own={encoder} fbank "
+        "--tasks "
         f"all {few}"
     )
     for name, folder in CORPORA.items():

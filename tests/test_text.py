@@ -345,7 +345,7 @@ def test_folded_letters_are_those_that_spellings_share():
 pytest.importorskip("pypinyin")
 
 
-def test_a_syllable_has_its_tone_and_parts_are_initial_final_and_tone_as_far_as_a_character_has_them():
+def test_a_syllable_has_its_tone_and_parts_are_initial_final_and_tone():
     assert (
         syllables("北京3Tesla的") == "bei3jing13Teslade5"
         and syllables("臺") == syllables("台") == "tai2"

@@ -284,14 +284,26 @@ def test_what_training_attention_cannot_compute_is_pytorchs(kind):
 @pytest.mark.parametrize(
     "config",
     [
-        BertConfig(vocab_size=60, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96),
+        BertConfig(
+            vocab_size=60,
+            hidden_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=96,
+        ),
         ModernBertConfig(  # a layer that sees all, and one that sees 8 tokens on either side
-            vocab_size=60, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96, pad_token_id=0,
-            local_attention=16, global_attn_every_n_layers=2,
+            vocab_size=60,
+            hidden_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=96,
+            pad_token_id=0,
+            local_attention=16,
+            global_attn_every_n_layers=2,
         ),
     ],
     ids=["BERT", "ModernBERT"],
-)  # fmt: skip
+)
 def test_training_attention_has_the_gradient_of_pytorchs(config, monkeypatch):
     torch.manual_seed(0)
     model = without_dropout(AutoModel.from_config(config)).train()

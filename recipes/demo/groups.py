@@ -1,7 +1,8 @@
 """The demo in one table: FF1 of every system for the synthesiser of training, in noise, for new
 words, and for another synthesiser.
 
-    python recipes/demo/groups.py EXP [OTHER=FOLDER]      FOLDER: of the evaluation of what the synthesiser OTHER says
+    python recipes/demo/groups.py EXP [OTHER=FOLDER]
+        FOLDER: of the evaluation of what the synthesiser OTHER says
 
 Prints the table and writes EXP/groups.json, for `speechssl report --tables`.
 """

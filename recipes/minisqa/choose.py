@@ -1,6 +1,7 @@
 """The table of choose.sh: FF1 on dev, a row a setting; for README.md.
 
-python recipes/minisqa/choose.py OUT READER ...     OUT: EXP/choose; READER: a folder of OUT/models, dual-two-350-0.05
+python recipes/minisqa/choose.py OUT READER ...
+    OUT: EXP/choose; READER: a folder of OUT/models, dual-two-350-0.05
 """
 
 import sys

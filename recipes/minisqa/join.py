@@ -1,7 +1,8 @@
 """Long recordings out of short ones: a corpus in which N passages of the test set stand one after
 another in one recording.
 
-python recipes/minisqa/join.py CORPUS OUT N QUESTIONS      keeps the first QUESTIONS answerable questions of every passage
+python recipes/minisqa/join.py CORPUS OUT N QUESTIONS
+    keeps the first QUESTIONS answerable questions of every passage
 """
 
 import shutil

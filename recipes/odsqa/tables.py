@@ -1,7 +1,8 @@
 """The tables of the recipe: systems and readers beside each other, clean and in noise, with what is
 published; and characters against characters with pinyin where errors are simulated.
 
-python recipes/odsqa/tables.py EXP SPLIT [SPLIT ...]     reads EXP/SPLIT/READER/results.jsonl, writes EXP/SPLIT/tables/readers.json;
+python recipes/odsqa/tables.py EXP SPLIT [SPLIT ...]
+    reads EXP/SPLIT/READER/results.jsonl, writes EXP/SPLIT/tables/readers.json;
                                                          reads EXP/errors, writes
                                                          EXP/errors/tables/errors.json
 """

@@ -1,7 +1,8 @@
 """DUAL's FF1 on dev against the number of training questions, and what a line in its logarithm
 predicts for more of them.
 
-    python recipes/real_questions/curve.py passages OUT N           how many of the first passages have 1/N of the questions
+    python recipes/real_questions/curve.py passages OUT N
+        how many of the first passages have 1/N of the questions
     python recipes/real_questions/curve.py fit OUT dual-8 ... dual  reads models, parts and \\
       on-dev in OUT, writes curve.svg, .json
 

@@ -15,7 +15,8 @@ not in the mean: they compare an encoder with itself. The difference from `base`
 of the paired cluster bootstrap (voices that several tasks share are drawn in all of them together),
 which is not corrected for the number of arms.
 
-python recipes/robustness/choose.py EXP CONFIG      reads EXP/ARM/dev/scores; CONFIG: choose.yaml, for what an arm changes
+python recipes/robustness/choose.py EXP CONFIG
+    reads EXP/ARM/dev/scores; CONFIG: choose.yaml, for what an arm changes
 """
 
 from __future__ import annotations

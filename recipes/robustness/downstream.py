@@ -1,9 +1,12 @@
 """What dev chose for the downstream domain-adversarial training, and the columns in the form of
 Hung-yi Lee's lecture, printed.
 
-python recipes/robustness/downstream.py few TASKS OUT TRAIN DEV TEST LONGEST    so many recordings of LONGEST seconds at most
-python recipes/robustness/downstream.py choose OUT    dev scores of all arms; OUT/chosen.txt gets the best of each kind
-python recipes/robustness/downstream.py table OUT     the columns, from the results of the arms that were evaluated
+python recipes/robustness/downstream.py few TASKS OUT TRAIN DEV TEST LONGEST
+    so many recordings of LONGEST seconds at most
+python recipes/robustness/downstream.py choose OUT
+    dev scores of all arms; OUT/chosen.txt gets the best of each kind
+python recipes/robustness/downstream.py table OUT
+    the columns, from the results of the arms that were evaluated
 """
 
 from __future__ import annotations

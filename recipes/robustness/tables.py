@@ -1,7 +1,8 @@
 """The tables of README.md, printed: that in the form of the paper's, all scores at 5 dB, what was
 aimed at, what noise costs.
 
-python recipes/robustness/tables.py EXP      reads results.jsonl and degradation.json of EXP, and of EXP/fsdd and EXP/control if
+python recipes/robustness/tables.py EXP
+    reads results.jsonl and degradation.json of EXP, and of EXP/fsdd and EXP/control if
                                              there are these
 """
 

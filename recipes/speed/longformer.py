@@ -2,7 +2,8 @@
 (arXiv 2004.05150, section 5).
 
     python recipes/speed/longformer.py minilm FOLDER --window 64
-    python recipes/text_side/plateau.py CORPUS UNITS RESULTS --arm text.longformer --text-encoder FOLDER \\
+    python recipes/text_side/plateau.py CORPUS UNITS RESULTS --arm text.longformer \\
+      --text-encoder FOLDER \\
       --seed 0 ...
 
 Queries, keys and values of global attention are copies of those of local attention.

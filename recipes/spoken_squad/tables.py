@@ -1,7 +1,8 @@
 """EM and F1 beside the word error rate of each test set and the share of questions that their
 transcripts can answer.
 
-python recipes/spoken_squad/tables.py EXP SPLIT ...      reads EXP/corpus/data_report.json and EXP/SPLIT/results.jsonl
+python recipes/spoken_squad/tables.py EXP SPLIT ...
+    reads EXP/corpus/data_report.json and EXP/SPLIT/results.jsonl
 """
 
 import sys

@@ -1,7 +1,8 @@
 """The tables of README.md, printed: SUPERB clean, what tuning is worth, clean | seen | unseen, and
 what caching is worth.
 
-python recipes/superb/tables.py EXP      reads results.jsonl of EXP, EXP/fsdd and EXP/published, of those that are there
+python recipes/superb/tables.py EXP
+    reads results.jsonl of EXP, EXP/fsdd and EXP/published, of those that are there
 """
 
 from __future__ import annotations

@@ -32,16 +32,19 @@ class Probe:
     prompts
 
       perplexity      of the units of a split
-      spot-the-word   is a word likelier than its non-word, by log-likelihood over length? (chance 50 %)
-      same-different  are two readings of a word, by different voices, more alike than readings of two words? The outputs of the
-                      model are averaged over a word; the cosine decides; the other word is by the
-                      same voice (chance 50 %)
+      spot-the-word   is a word likelier than its non-word, by log-likelihood over length? (chance
+                      50 %)
+      same-different  are two readings of a word, by different voices, more alike than readings of
+                      two words? The outputs of the model are averaged over a word; the cosine
+                      decides; the other word is by the same voice (chance 50 %)
       same-non-word   the same, against the word's own non-word
-      few-shot        the prompt has words, each followed by a unit that stands for it; which unit follows the last one?
+      few-shot        the prompt has words, each followed by a unit that stands for it; which unit
+                      follows the last one?
 
     MODEL is a folder of `unit_lm.py`, or bigram: counts of pairs of units in
     UNITS/train, as a floor. Without
-    --spoken-words only the perplexity is taken. RESULTS/runs has what every item got; a table is printed by `gains.py`.
+    --spoken-words only the perplexity is taken. RESULTS/runs has what every item got; a table is
+    printed by `gains.py`.
 
       python recipes/text_side/probe.py exp/lm-text units exp/text_side --arm text \\
         --spoken-words words \\

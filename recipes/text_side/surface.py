@@ -71,8 +71,10 @@ from textside.runs import NATS, decisive, encoder_named, run_folder, write_score
 class Surface:
     """measure the loss around the weights of a trained reader, along lines and in planes
 
-      path     from the weights that training began with to those that it ended with (arXiv 1908.05620)
-      random   a random direction in which every row of a matrix is as long as that of the weights (1712.09913), from the end
+      path     from the weights that training began with to those that it ended with (arXiv
+               1908.05620)
+      random   a random direction in which every row of a matrix is as long as that of the weights
+               (1712.09913), from the end
       planes   two random directions; the path and a random direction
 
     READER is a folder of `speechssl train dual`, with --units, or of `train text-qa`. The weights

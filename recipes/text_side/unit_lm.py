@@ -1,5 +1,5 @@
-"""Train a language model of units: GPT on units (GSLM, arXiv 2102.01192), from a text-pre-trained body
-(TWIST, 2305.13009) or none.
+"""Train a language model of units: GPT on units (GSLM, arXiv 2102.01192), from a text-pre-trained
+body (TWIST, 2305.13009) or none.
 
 Symbols are the K units of a codebook, of which runs are one symbol, and one more, id K, that stands
 before every recording and behind the last. TWIST keeps the layers of a text model and draws new

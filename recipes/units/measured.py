@@ -1,7 +1,8 @@
 """The table of measure.sh: FF1 of every system and the WER of every cascade, a column for each set
 and condition.
 
-    python recipes/units/measured.py [NAME=]FOLDER ...      folders that `speechssl evaluate qa` wrote
+    python recipes/units/measured.py [NAME=]FOLDER ...
+        folders that `speechssl evaluate qa` wrote
 
 NAME is what is other than in the first set: who speaks, or what is said.
 """

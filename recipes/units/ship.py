@@ -1,7 +1,8 @@
 """Make the encoder that ships, rounded to int8, with the codebook of one read-out: a folder to be
 copied to speechssl/models/.
 
-    python recipes/units/ship.py EXP ARM READ OUT FILE     e.g. exp/units r-spin-reference labels exp/units/people-en base.yaml
+    python recipes/units/ship.py EXP ARM READ OUT FILE
+        e.g. exp/units r-spin-reference labels exp/units/people-en base.yaml
 
 ARM/READ-out.safetensors is the codebook of words, ARM/known-out.safetensors, where there is one,
 that of the readers' units; FILE the name of the configuration. Their cards get the hash of the

@@ -510,7 +510,8 @@ class WhisperAligner:
         stops = np.array([b for _, b in coded["offset_mapping"]])
 
         def time(token: int, place: int) -> float:
-            """Of a character in a token that may hold several, as those of Chinese do."""
+            """Return the time of a character in a token that may hold several, as those of Chinese
+            do."""
             share = (place - begins[token]) / max(stops[token] - begins[token], 1)
             return float(jumps[token] + np.clip(share, 0, 1) * (jumps[token + 1] - jumps[token]))
 

@@ -331,7 +331,7 @@ def cut_at_words(text: str, start: int, end: int, separator: str) -> str:
     """
 
     def joined(place: int) -> bool:
-        """Whether the characters on both sides are letters, or digits."""
+        """Return whether the characters on both sides are letters, or digits."""
         pair = text[place - 1 : place + 1]
         return 0 < place < len(text) and (pair.isalpha() or pair.isdecimal())
 

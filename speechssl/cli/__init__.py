@@ -36,29 +36,51 @@ from speechssl.processes import is_main, leave, peak_gpu_memory, peak_memory
 
 ABOUT = """usage: speechssl VERB [options]
 
-Speech understanding with self-supervised encoders: discrete units, spoken question answering (DUAL), SUPERB.
+Speech understanding with self-supervised encoders: discrete units, spoken question answering
+(DUAL), SUPERB.
 
   speechssl answer --passage lecture.mp3 --question question.wav
   speechssl units extract recordings/ people-en/encoder people-en/units.safetensors units
   speechssl VERB --help
 
-Every option of a verb can also stand in a YAML file, under its name without the dashes (switches as true or false):
-`--config recipes/minisqa/base.yaml --stage hubert-1` reads the options of a call from the section `hubert-1`, and --config alone
-from a file without sections. Options on the command line have precedence. --print_config prints such a file.
+Every option of a verb can also stand in a YAML file, under its name without the dashes (switches
+as true or false): `--config recipes/minisqa/base.yaml --stage hubert-1` reads the options of a
+call from the section `hubert-1`, and --config alone from a file without sections. Options on the
+command line have precedence. --print_config prints such a file.
 
-Every verb takes --json (print the result as one JSON value; everything else goes to stderr), -q (print results and errors only),
--v (also print warnings of libraries, where an error arose, time and memory) and --strict. `speechssl --version -v` prints versions.
+Every verb takes --json (print the result as one JSON value; everything else goes to stderr), -q
+(print results and errors only), -v (also print warnings of libraries, where an error arose, time
+and memory) and --strict. `speechssl --version -v` prints versions.
 
-Exit codes: 0 done; 1 training diverged; 2 bad input, in one sentence on stderr; 3 done, but items were set aside and --strict is
-given; 130 stopped by the keyboard."""
+Exit codes: 0 done; 1 training diverged; 2 bad input, in one sentence on stderr; 3 done, but items
+were set aside and --strict is given; 130 stopped by the keyboard."""
 PATIENCE = 10.0  # seconds until another process than the first says what was wrong with its input
 USAGE = "SPEECHSSL_USAGE"  # environment variable: a file that gets what every verb took
 # options that are a file or a folder which is there already, and never a name on the hub or of what
 # ships
 INPUTS = (
-    "alignment", "answers", "corpus", "data", "errors", "file", "first", "joblib", "lm", "manifest", "second", "second_text",
-    "second_units", "shift", "source", "symbols", "text", "units", "voices", "word_units", "words",
-)  # fmt: skip
+    "alignment",
+    "answers",
+    "corpus",
+    "data",
+    "errors",
+    "file",
+    "first",
+    "joblib",
+    "lm",
+    "manifest",
+    "second",
+    "second_text",
+    "second_units",
+    "shift",
+    "source",
+    "symbols",
+    "text",
+    "units",
+    "voices",
+    "word_units",
+    "words",
+)
 PACKAGES = (
     "torch",
     "torchaudio",
@@ -293,7 +315,7 @@ def parse_arguments(arguments: list[str], manner: Manner = Manner()) -> Any:
 
 
 def versions() -> str:
-    """Of this package, of Python, and of what results depend on, a line each."""
+    """List the versions of this package, of Python, and of what results depend on, a line each."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 

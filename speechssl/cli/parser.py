@@ -41,7 +41,7 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True)
 class Manner:
-    """How any verb prints and ends; what a verb does has no part in it."""
+    """The manner in which any verb prints and ends; what a verb does has no part in it."""
 
     json: bool = False
     quiet: bool = False
@@ -58,7 +58,8 @@ MANNER = {
 
 
 def take_manner(arguments: Sequence[str]) -> tuple[Manner, list[str]]:
-    """What was typed of MANNER, wherever it stands before a "--", and the other arguments."""
+    """Split what was typed into MANNER, wherever it stands before a "--", and the other
+    arguments."""
     typed = list(arguments)
     end = typed.index("--") if "--" in typed else len(typed)
     names = {flag: flags[-1].removeprefix("--") for flags in MANNER for flag in flags}
@@ -134,7 +135,7 @@ class Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFo
 
 
 def called(verb: str) -> str:
-    """What is typed for a verb, or for a recipe's script, whose name is typed as it is."""
+    """Return what is typed for a verb, or for a recipe's script, whose name is typed as it is."""
     return verb if verb.startswith("python ") else f"speechssl {verb}"
 
 
@@ -335,9 +336,18 @@ def _spelt(
 
 
 ELSEWHERE = {  # options of other toolkits and of other verbs -> what they are called here
-    "lr": "learning-rate", "eval-steps": "eval-every", "epochs": "steps", "num-epochs": "steps", "gpu": "device", "cuda": "device",
-    "fp16": "precision", "bf16": "precision", "fp32": "precision", "recordings": "first", "source": "read",
-}  # fmt: skip
+    "lr": "learning-rate",
+    "eval-steps": "eval-every",
+    "epochs": "steps",
+    "num-epochs": "steps",
+    "gpu": "device",
+    "cuda": "device",
+    "fp16": "precision",
+    "bf16": "precision",
+    "fp32": "precision",
+    "recordings": "first",
+    "source": "read",
+}
 
 
 def meant(word: str, known: Iterable[str]) -> str:
@@ -505,8 +515,8 @@ def _converted(action: Any, value: Any) -> Any:
 
 
 def _sentence(message: str, verb: str, required: Sequence[str] = ()) -> str:
-    """What argparse or jsonargparse says, as a sentence. required: options that must be given, for
-    who typed their values bare."""
+    """Make a sentence of what argparse or jsonargparse says. required: options that must be given,
+    for who typed their values bare."""
     message = " ".join(message.split())
     if found := re.fullmatch("the following arguments are required: (.*)", message):
         lacking = [

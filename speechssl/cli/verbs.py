@@ -1,4 +1,5 @@
-"""The verbs of the command line: the function that each one calls, and the dataclass of its options."""
+"""The verbs of the command line: the function that each one calls, and the dataclass of its
+options."""
 
 from __future__ import annotations
 
@@ -104,7 +105,8 @@ def config_of(verb: str) -> Any:
 
 
 def function_of(options: Any) -> Callable[[Any], Any]:
-    """What is called with these options of a verb; what it returns is what --json prints."""
+    """Return the function that is called with these options of a verb; what it returns is what
+    --json prints."""
     place = f"{type(options).__module__.removeprefix('speechssl.')}:{type(options).__name__}"
     verb = next(verb for verb in VERBS.values() if verb.options == place)
     return _named(verb.function)

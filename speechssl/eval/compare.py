@@ -228,12 +228,12 @@ class Compared:
 
     @property
     def synthetic(self) -> str:
-        """What tables say where a synthesiser spoke some of the corpus."""
+        """Return what tables say where a synthesiser spoke some of the corpus."""
         return synthetic_sentence(self.card.get("synthetic") or "")
 
     @property
     def seen(self) -> str:
-        """What tables say where systems were trained on what they are compared on."""
+        """Return what tables say where systems were trained on what they are compared on."""
         return seen_sentence((s.system, s.card.get("seen", "")) for s in self.scores)
 
     def get(self, system: str, condition: Where, metric: str = "") -> Estimate | None:
@@ -245,13 +245,13 @@ class Compared:
         )
 
     def units(self, questions: Iterable[str]) -> BootstrapUnits:
-        """What intervals over some of the questions draw."""
+        """Return what intervals over some of the questions draw."""
         return self.drawn.at([self.places[i] for i in questions])
 
     @property
     def errors(self) -> str:
-        """What errors over the units of its language are called: WER, or CER where all of it is
-        Chinese."""
+        """Return what errors over the units of its language are called: WER, or CER where all of it
+        is Chinese."""
         names = {error_metric(language) for language in self.card.get("languages") or ("en",)}
         return names.pop().upper() if len(names) == 1 else "WER"
 
@@ -520,8 +520,8 @@ class Crossing:
 
     @property
     def ahead(self) -> str:
-        """By the measured points: "cascade" or "textless" where the other is nowhere ahead,
-        "neither" where they are equal throughout, "" where both are ahead somewhere.
+        """Say who is ahead by the measured points: "cascade" or "textless" where the other is
+        nowhere ahead, "neither" where they are equal throughout, "" where both are ahead somewhere.
         """
         cascade, textless = (any(p.difference * sign > 0 for p in self.points) for sign in (1, -1))
         return (

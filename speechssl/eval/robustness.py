@@ -238,7 +238,7 @@ class Grid:
         return (task, encoder, self.clean) in self.scores
 
     def drawn(self, tasks: Sequence[Task]) -> str:
-        """What intervals of these tasks draw, as a sentence."""
+        """Return what intervals of these tasks draw, as a sentence."""
         names = {
             task: task[0] if [t[0] for t in tasks].count(task[0]) == 1 else " ".join(task)
             for task in tasks
@@ -409,8 +409,8 @@ def _cells(grid: Grid, task: Task) -> list[dict[str, Any]]:
 
 
 def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
-    """What clean speech gains (or, below 0, loses) against the baseline: mean over the tasks, and
-    the worst of them."""
+    """Return what clean speech gains (or, below 0, loses) against the baseline: mean over the
+    tasks, and the worst of them."""
     gains = {t: gain(grid, t, encoder, grid.clean) for t in grid.averaged}
     if not gains:
         return {"encoder": encoder, "gain": None, "worst": None}
@@ -631,8 +631,8 @@ def _note(grid: Grid, tasks: Sequence[Task]) -> str:
 
 
 def degradation_tables(values: Mapping[str, Any]) -> list[Table]:
-    """From what `degradation` and `against_cascade` give: averages over tasks, clean speech, DUAL
-    beside the cascade."""
+    """Make tables of what `degradation` and `against_cascade` give: averages over tasks, clean
+    speech, DUAL beside the cascade."""
     shares, base = (
         [],
         {

@@ -116,7 +116,7 @@ DRAWN = f"voices from {FEWEST} on, width by t"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run, as the options say. encoders: name -> where; data: task -> folder of its set, or
+    """A run as the options say. encoders: name -> where; data: task -> folder of its set, or
     of fold-1, ..., in order."""
 
     options: Superb
@@ -161,7 +161,7 @@ class Benchmarked:
 
     @property
     def card(self) -> dict[str, Any]:
-        """Of what heads are trained on, or with."""
+        """The card of what heads are trained on, or with."""
         return encoder_card(self.cache.encoder) | (
             {"tuning": self.tuning.card} if self.tuning else {}
         )
@@ -199,7 +199,7 @@ class ConditionAudio:
         )
 
     def card(self, paths: Sequence[Path]) -> Any:
-        """What decides the samples of these recordings."""
+        """Return what decides the samples of these recordings."""
         files = [[path.name, file_size(path)] for path in paths]
         if self.mixtures is None:
             return [files, "clean"]
@@ -385,7 +385,7 @@ def train_heads(encoder: Benchmarked, parts: Sequence[TaskPart], plan: Plan) -> 
         )
 
     def with_decoding(trained: TrainedHead, run: HeadRun) -> TrainedHead:
-        """With the language model of ASR, and the threshold and the filter of SD that are best on
+        """Add the language model of ASR, and the threshold and the filter of SD that are best on
         dev."""
         task, loader = trained.task, run.loader
         if isinstance(task, Speech):
@@ -495,8 +495,8 @@ def evaluate_task(
 
 
 def of_other_settings(new: Row, old: Row) -> bool:
-    """Whether an older row of the same task and encoder is of other data, heads or decoding, so
-    that no mean may be over both.
+    """Return whether an older row of the same task and encoder is of other data, heads or decoding,
+    so that no mean may be over both.
 
     Rows that do not say it are taken for the same.
     """
@@ -932,7 +932,7 @@ def measure_name(task: str, metric: str) -> str:
 
 
 class TaskTiming(NamedTuple):
-    """How long a task takes, in seconds."""
+    """The time that a task takes, in seconds."""
 
     task: str
     updates: int  # of the whole sweep; of QbE: layers

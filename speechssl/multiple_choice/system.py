@@ -136,7 +136,7 @@ def load_choice_systems(
     encoder: Any = None
 
     def load(folder: Path, kind: str) -> tuple[Path, ChoiceReader, dict[str, Any]]:
-        """Where the model of a kind is, the reader, and the card of the model."""
+        """Return the folder of a kind's model, the reader, and the card of the model."""
         if not (part := folder / f"choice-{kind}").is_dir():
             how = "neither --units nor --speechbert" if kind == "text" else f"with --{kind}"
             raise InputError(

@@ -266,7 +266,7 @@ def report(o: Report) -> dict[str, str]:
 
 
 def made_with() -> dict[str, str]:
-    """Where, when and with what a page is made."""
+    """Say where, when and with what a page is made."""
     versions = [f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "numpy")]
     return {
         "Machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
@@ -332,8 +332,8 @@ def write_report(o: Report) -> None:
 
 
 def stored_tables(o: Report) -> list[Table]:
-    """Those of the robustness grid in the folder, and those that are given. Raises InputError for
-    what is no table."""
+    """Collect the tables of the robustness grid in the folder, and those that are given. Raises
+    InputError for what is no table."""
     stored = [(path, read_json(path)) for path in o.tables]
     if (path := o.out / "degradation.json").is_file():
         values = read_json(path)
@@ -354,7 +354,7 @@ def stored_tables(o: Report) -> list[Table]:
 
 
 class Questions(NamedTuple):
-    """What a page has of spoken question answering beside its rows. listening: which questions the
+    """The spoken question answering of a page, beside its rows. listening: which questions the
     examples are."""
 
     examples: Sequence[ListeningExample] = ()
@@ -364,8 +364,8 @@ class Questions(NamedTuple):
 
 
 def read_questions(o: Report, corpus: Path, split: str, rows: Sequence[Row]) -> Questions:
-    """From `out`/predictions. Raises InputError where none of the conditions was evaluated, or on
-    other data or in other noise."""
+    """Read the questions from `out`/predictions. Raises InputError where none of the conditions was
+    evaluated, or on other data or in other noise."""
     data, folder = load_corpus(corpus, split), o.out / "predictions"
     if o.conditions:
         conditions, listening = [parse_condition(text) for text in o.conditions], ""
@@ -469,8 +469,8 @@ def audible_conditions(
 
 
 def units_of(models: str, predictions: Sequence[Mapping[str, Any]]) -> UnitExtractor | None:
-    """What makes the units of some of these predictions from the models that they were made with;
-    None where none has units.
+    """Load what makes the units of some of these predictions from the models that they were made
+    with; None where none has units.
 
     Other models are named on stderr, and nothing is drawn of them.
     """

@@ -272,7 +272,7 @@ def crossing_figure(
 
 
 def _draw_place(ax: Axes, x: Crossing, at: float, foot: float, colour: str) -> None:
-    """Where the lines cross: an upright, and at the foot the interval as far as it lies in the
+    """Draw where the lines cross: an upright, and at the foot the interval as far as it lies in the
     range."""
     low, high = (
         100 * (x.low_wer if x.low is None else x.low),
@@ -307,8 +307,8 @@ def _draw_family(ax: Axes, x: Crossing, series: Series) -> None:
 
 
 def _draw_textless(ax: Axes, points: Sequence[Point], series: Series) -> None:
-    """Its level in clean speech as far as errors there go, and its scores in noise where the
-    recogniser stands in that noise."""
+    """Draw a textless system: its level in clean speech as far as errors there go, and its scores
+    in noise where the recogniser stands in that noise."""
     xs, ys = [100 * p.wer.value for p in points], [100 * p.textless.value for p in points]
     if all(p.condition == CLEAN for p in points):
         v = points[0].textless.interval.percent

@@ -160,8 +160,8 @@ class Results:
 
     @property
     def recognition(self) -> str:
-        """What recognition errors are counted in: words, or characters where nothing else was
-        counted (Chinese)."""
+        """Return what recognition errors are counted in: words, or characters where nothing else
+        was counted (Chinese)."""
         return "cer" if self.having("cer") and not self.having("wer") else "wer"
 
     def conditions(self, metric: str) -> tuple[ShownCondition, ...]:

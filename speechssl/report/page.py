@@ -85,8 +85,8 @@ class Explorer:
 
 @dataclass(frozen=True)
 class Section:
-    """What one kind of result adds to a page: on it parts of a kind stand together, in the order of
-    the sections."""
+    """A part of a page by one kind of result: parts of a kind stand together, in the order of the
+    sections."""
 
     summary: str = ""
     grids: Sequence[Placed] = ()
@@ -225,8 +225,8 @@ def printed(metric: str, value: float) -> str:
 
 
 def best_of(metric: str, cells: Iterable[ScoreCell | None]) -> str:
-    """As printed; empty where nothing competes, or so little was drawn that there is no
-    interval."""
+    """Return the best cell as printed; empty where nothing competes, or so little was drawn that
+    there is no interval."""
     competing = [cell for cell in cells if cell]
     if any(cell.drawn and cell.groups < FEWEST for cell in competing):
         return ""
@@ -255,8 +255,8 @@ def cell_of(metric: str, score: ScoreCell | None, best: str = "", about: str = "
 
 
 def cell_notes(cells: Iterable[tuple[str, ScoreCell]]) -> list[str]:
-    """What the intervals of a table are, and over how many seeds its means are taken. cells: with
-    names of what they are of."""
+    """Say what the intervals of a table are, and over how many seeds its means are taken. cells:
+    with names of what they are of."""
     cells, notes = list(cells), []
     if any(cell.low is not None for _, cell in cells):
         notes.append(
@@ -282,7 +282,7 @@ class Region(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """What one system answered. start, end: seconds in the passage, None where it found nothing.
+    """The answer of one system. start, end: seconds in the passage, None where it found nothing.
     ff1: percent, or
     None where it is scored by its text alone."""
 
@@ -411,8 +411,8 @@ def outline(peaks: Sequence[float]) -> str:
 
 
 def region(start: float, end: float, seconds: float) -> Region:
-    """Where [start, end) of a passage of this length lies. Parts outside the passage are cut off;
-    all in seconds."""
+    """Return where [start, end) of a passage of this length lies. Parts outside the passage are cut
+    off; all in seconds."""
     first, last = (min(max(t, 0.0), seconds) for t in (start, end))
     width = max((last - first) / seconds * WIDTH, LEAST)
     x = min(first / seconds * WIDTH, WIDTH - width)

@@ -173,8 +173,8 @@ def robustness_section(panels: Sequence[Panel], summarised: Sequence[Panel]) -> 
 
 
 def summarise_grid(panels: Sequence[Panel]) -> str:
-    """What unseen (else seen) noise costs every encoder, averaged over the tasks that all of them
-    did. Empty without any.
+    """Say what unseen (else seen) noise costs every encoder, averaged over the tasks that all of
+    them did. Empty without any.
 
     Units and tasks that need a recogniser (a cascade, SpeechBERT) do not count (`averaged`).
     """

@@ -114,7 +114,7 @@ class Breakdown(TypedDict):
 
 
 def methods_of(results: Results) -> list[Method]:
-    """What the systems are that have results, in a sentence each."""
+    """Say what the systems are that have results, in a sentence each."""
     return [
         method
         for start, method in METHODS.items()
@@ -637,7 +637,8 @@ def predictions_path(scores: Scores) -> Path:
 
 
 def shown_condition(scores: Scores, results: Results) -> ShownCondition:
-    """As the tables of the page have it ("written", where no system needs audio)."""
+    """Name a condition as the tables of the page have it ("written", where no system needs
+    audio)."""
     name, snr = scores.condition
     condition = ShownCondition(full_condition(name, scores.card.get("snr_over")), snr)
     written = ShownCondition("written", condition.snr_db)

@@ -80,10 +80,23 @@ ASPECTS = {  # as in the paper of the benchmark, and their tasks in the order of
 TASKS = tuple(task for tasks in ASPECTS.values() for task in tasks)
 ASPECT = {task: aspect for aspect, tasks in ASPECTS.items() for task in tasks}
 ORDER = (
-    ("pr", "per"), ("asr", "wer"), ("asr", "wer_lm"), ("ks", "acc"), ("qbe", "mtwv"), ("sid", "acc"), ("asv", "eer"),
-    ("sd", "der"), ("ic", "acc"), ("sf", "slot_f1"), ("sf", "slot_cer"), ("er", "acc"), ("se", "pesq"), ("se", "stoi"),
-    ("se", "si_sdr"), ("ss", "si_sdri"),
-)  # fmt: skip
+    ("pr", "per"),
+    ("asr", "wer"),
+    ("asr", "wer_lm"),
+    ("ks", "acc"),
+    ("qbe", "mtwv"),
+    ("sid", "acc"),
+    ("asv", "eer"),
+    ("sd", "der"),
+    ("ic", "acc"),
+    ("sf", "slot_f1"),
+    ("sf", "slot_cer"),
+    ("er", "acc"),
+    ("se", "pesq"),
+    ("se", "stoi"),
+    ("se", "si_sdr"),
+    ("ss", "si_sdri"),
+)
 MAIN = {task: metric for task, metric in reversed(ORDER)}  # what heads are chosen by
 # tasks that no robustness grid has
 OWN = frozenset({"pr", "qbe", "asv", "sd", "sf", "er", "se", "ss"})
@@ -132,7 +145,7 @@ class Confusion(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """Who spoke when in one recording, in truth and as predicted."""
+    """The turns of speakers in one recording, in truth and as predicted."""
 
     encoder: str
     id: str
@@ -156,7 +169,7 @@ Shares = Sequence[float]
 
 @dataclass(frozen=True)
 class Artefacts:
-    """What a run left beside its rows, by encoder where it is a mapping.
+    """The files that a run left beside its rows, by encoder where it is a mapping.
 
     errors: shares of impostors accepted and of speakers rejected, threshold by threshold. layers:
     of QbE, MTWV (percent) of every layer on dev.
@@ -307,7 +320,7 @@ class SuperbResults:
         return bool(self.rows or self.artefacts)
 
     def shows(self, row: Row) -> bool:
-        """Whether SUPERB's own tables and figures show a row, so that no others need to."""
+        """Return whether SUPERB's own tables and figures show a row, so that no others need to."""
         mine = bool(self) and (row.system in TASKS or row.metric == RATIO)
         return mine and (row.condition == CLEAN.name or row.condition.startswith(GROUPS))
 
@@ -332,7 +345,7 @@ class SuperbResults:
 
     @cached_property
     def cells(self) -> Mapping[tuple[str, str, str, ShownCondition], ScoreCell]:
-        """By encoder, task, metric and condition, a mean over seeds."""
+        """Make the cells by encoder, task, metric and condition, a mean over seeds."""
         return {
             (s.encoder, s.system, metric, c): cell
             for (s, metric, c), cell in arrange(self.rows).cells.items()
@@ -522,8 +535,8 @@ def _published(columns: Sequence[Measured]) -> Placed | None:
 
 
 def _noisy(results: SuperbResults, columns: Sequence[Measured], title: str) -> Placed | None:
-    """As the lecture has it: clean above seen above unseen, a column a task; small, what the noise
-    changes."""
+    """Make the lecture's table: clean above seen above unseen, a column a task; small, what the
+    noise changes."""
     every = dict.fromkeys(
         condition for _, task, metric, condition in results.cells if (task, metric) in columns
     )
@@ -660,7 +673,8 @@ def plain_tables(results: SuperbResults) -> list[Table]:
 
 
 def summarise_superb(results: SuperbResults) -> str:
-    """How many encoders, tasks and seeds, and who is best how often. Empty without clean speech."""
+    """Say how many encoders, tasks and seeds there are, and who is best how often. Empty without
+    clean speech."""
     main = [(task, metric) for task, metric in results.columns if MAIN.get(task) == metric]
     scores = {
         c: {e.label: cell for e in results.encoders if (cell := results.at(e.label, c))}
@@ -750,7 +764,7 @@ class Matrix:
 
     @property
     def height(self) -> float:
-        """With both, the upright names, and a gap."""
+        """Return the height with both, the upright names, and a gap."""
         return self.above + self.side + 0.25 + 0.066 * min(LONGEST, max(map(len, self.classes)))
 
 
@@ -770,7 +784,7 @@ def matrix(confusion: Confusion, several: bool) -> Matrix:
 
 
 def confusions(results: SuperbResults) -> list[tuple[str, Drawing]]:
-    """For every task that classifies: its name, and a matrix for every encoder and slot."""
+    """Make for every task that classifies its name, and a matrix for every encoder and slot."""
     drawings = []
     for task in TASKS:
         of_task = [
@@ -962,8 +976,8 @@ Lane = tuple[str, Series | None, Sequence[Turn]]  # label, encoder (None: the tr
 
 
 def timelines(results: SuperbResults) -> Drawing | None:
-    """For every speaker the true turns, and below them those that each encoder's head predicted;
-    None without any."""
+    """Draw for every speaker the true turns, and below them those that each encoder's head
+    predicted; None without any."""
     groups: dict[str, list[tuple[Series, Timeline]]] = {}
     for encoder in results.encoders:
         for line in results.artefacts.timelines:
@@ -1020,7 +1034,8 @@ def timelines(results: SuperbResults) -> Drawing | None:
 
 
 def _lanes(lines: Sequence[tuple[Series, Timeline]]) -> list[tuple[str, list[Lane]]]:
-    """By speaker. A speaker that a head made up, or one too many, has lanes without truth."""
+    """Sort lines by speaker. A speaker that a head made up, or one too many, has lanes without
+    truth."""
     truth = lines[0][1].truth
     speakers = list(dict.fromkeys(t.speaker for t in truth))
     matched = [(encoder, match(truth, line.predicted), line.predicted) for encoder, line in lines]
@@ -1052,7 +1067,7 @@ WIDEST = 13  # hidden states whose shares are printed in their cells
 
 
 class LayerUse(NamedTuple):
-    """Which hidden states the heads of one encoder use."""
+    """The hidden states that the heads of one encoder use."""
 
     encoder: Series
     shares: Mapping[str, tuple[float, ...]]  # task -> of each hidden state, a mean over seeds
@@ -1068,7 +1083,7 @@ class LayerUse(NamedTuple):
 
 
 def layer_use(results: SuperbResults) -> list[LayerUse]:
-    """Of every encoder that has two states to weigh."""
+    """Collect the layer use of every encoder that has two states to weigh."""
     uses = []
     for encoder in results.encoders:
         shares = {}
@@ -1212,7 +1227,7 @@ def sweeps(results: SuperbResults) -> Drawing | None:
 
 
 def _tried(head: Head) -> list[SweepTrial]:
-    """Of every learning rate the value when it had been trained longest."""
+    """Return for every learning rate the value when it had been trained longest."""
     longest = {trial.learning_rate: trial for trial in sorted(head.sweep, key=lambda t: t.steps)}
     return sorted(
         (t for t in longest.values() if not math.isnan(t.value)), key=lambda t: t.learning_rate

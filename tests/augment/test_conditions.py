@@ -102,10 +102,21 @@ def test_malformed_conditions(text: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "drawn"),
-    [("clean", False), ("pitch@-2.5", False), ("band@1000-2000", False), ("codec@mp3:16", False), ("pitch@2+band@900-1000", False),
-     ("pink@10", True), ("m+g@5", True), ("reverb", True), ("reverb@0.6", True), ("r", True), ("reverb+codec@mp3:16", True),
-     ("pink@5+gaussian@5", True)],
-)  # fmt: skip
+    [
+        ("clean", False),
+        ("pitch@-2.5", False),
+        ("band@1000-2000", False),
+        ("codec@mp3:16", False),
+        ("pitch@2+band@900-1000", False),
+        ("pink@10", True),
+        ("m+g@5", True),
+        ("reverb", True),
+        ("reverb@0.6", True),
+        ("r", True),
+        ("reverb+codec@mp3:16", True),
+        ("pink@5+gaussian@5", True),
+    ],
+)
 def test_what_a_seed_decides(text: str, drawn: bool) -> None:
     # whatever a file is called
     assert is_drawn("clean", 5.0) and is_drawn("rir hall", None) and is_drawn("kitchen", 0.0)

@@ -38,9 +38,15 @@ def ctc_folder(tmp_path_factory) -> Path:
     transformers.Wav2Vec2FeatureExtractor(sampling_rate=RATE).save_pretrained(folder)
     torch.manual_seed(0)
     config = transformers.Wav2Vec2Config(
-        vocab_size=len(TOKENS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-        conv_dim=(8,) * 7, num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=2,
-    )  # fmt: skip
+        vocab_size=len(TOKENS),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        conv_dim=(8,) * 7,
+        num_conv_pos_embeddings=8,
+        num_conv_pos_embedding_groups=2,
+    )
     transformers.Wav2Vec2ForCTC(config).save_pretrained(folder)
     return folder
 
@@ -77,16 +83,31 @@ def whisper_folder(tmp_path_factory) -> Path:
     }
     torch.manual_seed(0)
     config = transformers.WhisperConfig(
-        vocab_size=len(tokenizer), d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
-        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, max_target_positions=64, **common,
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=16,
+        decoder_ffn_dim=16,
+        max_target_positions=64,
+        **common,
+    )
     model = transformers.WhisperForConditionalGeneration(config)
     model.generation_config = transformers.GenerationConfig(
-        **common, is_multilingual=True, lang_to_id={"<|en|>": ids["en"], "<|zh|>": ids["zh"]}, max_length=24,
-        task_to_id={"transcribe": ids["transcribe"], "translate": ids["translate"]}, suppress_tokens=[],
-        begin_suppress_tokens=[], no_timestamps_token_id=ids["notimestamps"], prev_sot_token_id=ids["startofprev"],
-        alignment_heads=[[0, 0], [0, 1]], return_timestamps=False,
-    )  # fmt: skip
+        **common,
+        is_multilingual=True,
+        lang_to_id={"<|en|>": ids["en"], "<|zh|>": ids["zh"]},
+        max_length=24,
+        task_to_id={"transcribe": ids["transcribe"], "translate": ids["translate"]},
+        suppress_tokens=[],
+        begin_suppress_tokens=[],
+        no_timestamps_token_id=ids["notimestamps"],
+        prev_sot_token_id=ids["startofprev"],
+        alignment_heads=[[0, 0], [0, 1]],
+        return_timestamps=False,
+    )
     for part in (tokenizer, transformers.WhisperFeatureExtractor(feature_size=80), model):
         part.save_pretrained(folder)
     return folder

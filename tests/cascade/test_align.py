@@ -630,8 +630,9 @@ def test_what_has_times_keeps_them(corpus, aligner):
     out, report = run(root)
     made = load_corpus(out, "train")
     assert [[(w.text, w.start, w.end) for w in p.words] for p in made.passages.values()] == [
-        [("Ann,", 0.5, 1.0), ("who", 1.0, 1.5)], [("other", 0.0, 1.0)]
-    ]  # fmt: skip
+        [("Ann,", 0.5, 1.0), ("who", 1.0, 1.5)],
+        [("other", 0.0, 1.0)],
+    ]
     assert [(q.answers[0].start, q.answers[0].end) for q in made.questions] == [
         (0.1, 0.2),
         (1.0, 1.5),
@@ -648,9 +649,13 @@ def test_what_has_times_keeps_them(corpus, aligner):
 
 def test_records_that_cannot_be_aligned_are_set_aside_with_the_reason(corpus, aligner):
     passages = [
-        {"id": "good"}, {"id": "other", "text": "xxxx xxx"}, {"id": "long", "text": "a " * 41}, {"id": "cut"},
-        {"id": "silent", "seconds": 0.0}, {"id": "blank", "text": " — "},
-    ]  # fmt: skip
+        {"id": "good"},
+        {"id": "other", "text": "xxxx xxx"},
+        {"id": "long", "text": "a " * 41},
+        {"id": "cut"},
+        {"id": "silent", "seconds": 0.0},
+        {"id": "blank", "text": " — "},
+    ]
     asked = [{"id": f"q-{p['id']}", "passage": p["id"]} for p in passages]
     asked += [
         {"id": "q-wrong", "passage": "good", "text": "xx"},
@@ -674,12 +679,13 @@ def test_records_that_cannot_be_aligned_are_set_aside_with_the_reason(corpus, al
         if not name.startswith("q-") or name == "q-wrong"
     }
     assert reasons == {
-        "other": align.OTHER_TEXT, "q-wrong": align.OTHER_TEXT, "long": align.UNFIT, "cut": ("its recording "
-                                                                                             "cannot "
-                                                                                             "be "
-                                                                                             "used"),
-        "silent": align.NO_RECORDING, "blank": align.NO_TEXT,
-    }  # fmt: skip
+        "other": align.OTHER_TEXT,
+        "q-wrong": align.OTHER_TEXT,
+        "long": align.UNFIT,
+        "cut": ("its recording cannot be used"),
+        "silent": align.NO_RECORDING,
+        "blank": align.NO_TEXT,
+    }
     assert lines["other"]["confidence"] < 0.01 and "need at least 41 frames" in lines["long"]["why"]
     assert {
         lines[f"q-{name}"]["reason"] for name in ("other", "long", "cut", "silent", "blank")

@@ -191,9 +191,12 @@ def test_a_whisper_of_many_languages_says_how_likely_each_is(whisper_folder, mon
     # silence alone decides nothing; one of English alone is in doubt where its words are unlikely
     # or repeated
     for silent, unlikely, repeated, wanted in (
-        (1.1, -1000.0, 1000.0, {"en": 1.0}), (1.1, 0.0, 1000.0, {"en": 0.0}), (1.1, -1000.0, 0.0, {"en": 0.0}),
-        (0.0, -1000.0, 1000.0, {"en": 1.0}), (0.0, 0.0, 1000.0, {}),
-    ):  # fmt: skip
+        (1.1, -1000.0, 1000.0, {"en": 1.0}),
+        (1.1, 0.0, 1000.0, {"en": 0.0}),
+        (1.1, -1000.0, 0.0, {"en": 0.0}),
+        (0.0, -1000.0, 1000.0, {"en": 1.0}),
+        (0.0, 0.0, 1000.0, {}),
+    ):
         for name, value in (("NO_SPEECH", silent), ("UNLIKELY", unlikely), ("REPEATED", repeated)):
             monkeypatch.setattr(f"speechssl.cascade.engines.{name}", value)
         assert recogniser.spoken_languages(noise(40)) == wanted
@@ -325,11 +328,15 @@ def test_whisper_agrees_with_the_library(whisper_folder):
     ("kind", "file", "changes", "message"),
     [
         ("whisper", "generation_config.json", {"alignment_heads": None}, "lacks alignment_heads"),
-        ("ctc", "config.json", {"architectures": ["Speech2TextForConditionalGeneration"]},
-         "Speech2TextForConditionalGeneration, which has no word times; give a CTC model"),
+        (
+            "ctc",
+            "config.json",
+            {"architectures": ["Speech2TextForConditionalGeneration"]},
+            "Speech2TextForConditionalGeneration, which has no word times; give a CTC model",
+        ),
         ("ctc", "preprocessor_config.json", {"sampling_rate": 8_000}, "8000 Hz"),
     ],
-)  # fmt: skip
+)
 def test_models_without_word_times_or_for_another_rate_are_refused(
     request, tmp_path, kind, file, changes, message
 ):

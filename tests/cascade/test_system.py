@@ -282,8 +282,11 @@ def test_words_are_spelt_and_those_that_are_several_share_their_time():
         )
     )
     assert [(s.text, round(s.start, 2), round(s.end, 2)) for s in found] == [
-        ("mother", 0, 0.6), ("in", 0.6, 0.8), ("law", 0.8, 1.1), ("sails", 2, 3),
-    ]  # fmt: skip
+        ("mother", 0, 0.6),
+        ("in", 0.6, 0.8),
+        ("law", 0.8, 1.1),
+        ("sails", 2, 3),
+    ]
 
 
 def test_without_times_there_are_none():

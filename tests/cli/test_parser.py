@@ -77,9 +77,22 @@ def test_types_defaults_and_groups() -> None:
     )
     made = parsed(*typed.split(), "--precision", "fp32", "--pull", "0", "--random-units", "0.5")
     assert made == Example(
-        source=Path("a"), more=Path("b"), need="n", count=3, whole=0, rate=3e-4, kind="b", names=("q",), same=False,
-        files=(Path("f"), Path("g")), span=(-1.0, 2.5), fast=True, audio=False, bf16=False, inner=Inner(0.0, 0.5, 5, 9),
-    )  # fmt: skip
+        source=Path("a"),
+        more=Path("b"),
+        need="n",
+        count=3,
+        whole=0,
+        rate=3e-4,
+        kind="b",
+        names=("q",),
+        same=False,
+        files=(Path("f"), Path("g")),
+        span=(-1.0, 2.5),
+        fast=True,
+        audio=False,
+        bf16=False,
+        inner=Inner(0.0, 0.5, 5, 9),
+    )
 
 
 def test_underscore_and_dash_are_alike() -> None:
@@ -137,9 +150,19 @@ def test_a_section_gives_defaults_and_typing_wins(tmp_path: Path) -> None:
     )
     made = parse("example", Example, ["a", "--config", str(file), "--stage", "s", "--count", "8"])
     assert made == Example(
-        source=Path("a"), need="m", rate=3e-4, names=("q",), files=(Path("f"), Path("g")), span=(1.0, 2.0), fast=True, audio=False,
-        bf16=False, count=8, same=False, inner=Inner(2.0, 0.25, 5, 9),
-    )  # fmt: skip
+        source=Path("a"),
+        need="m",
+        rate=3e-4,
+        names=("q",),
+        files=(Path("f"), Path("g")),
+        span=(1.0, 2.0),
+        fast=True,
+        audio=False,
+        bf16=False,
+        count=8,
+        same=False,
+        inner=Inner(2.0, 0.25, 5, 9),
+    )
     file.write_text("need: m\nsource: given\n")
     assert parse("example", Example, ["--config", str(file)]).source == Path("given")
     assert parse("example", Example, ["typed", f"--config={file}"]).source == Path("typed")

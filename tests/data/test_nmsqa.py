@@ -435,9 +435,13 @@ def test_every_time_goes_to_the_text_that_it_is_of(dev, tmp_path):
     answers = texts | times([(0.3, 0.6), (0.8, 1.1)], [(0.3, 0.6), (0.8, 1.1)])
     write_table(dev / "dev.parquet", [row(1, answers=answers)])
     facts, corpus, _ = prepared(dev, tmp_path)
-    assert [(a.text, a.start and round(a.start - before(1), 6)) for a in corpus.questions[0].answers] == [
-        ("the lamp", 0.3), ("Boris", 0.8), ("a lamp", None),
-    ]  # fmt: skip
+    assert [
+        (a.text, a.start and round(a.start - before(1), 6)) for a in corpus.questions[0].answers
+    ] == [
+        ("the lamp", 0.3),
+        ("Boris", 0.8),
+        ("a lamp", None),
+    ]
     assert remarked(facts, nmsqa.UNEVEN) == 1 and remarked(facts, nmsqa.TEXTLESS) == 1
 
 

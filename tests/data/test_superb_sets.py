@@ -177,9 +177,7 @@ def test_a_folder_that_holds_something_else_is_refused_before_reading(
     )
 
 
-def test_dev_is_two_speakers_and_every_noisy_recording_knows_its_clean_one_of_16_khz_where_there_are_such(
-    source, tmp_path
-):
+def test_dev_is_two_speakers_and_every_noisy_recording_knows_its_clean_one(source, tmp_path):
     assert (
         VOICEBANK_COUNTS["train"] + VOICEBANK_COUNTS["dev"] == 11_572
         and VOICEBANK_COUNTS["test"] == 824

@@ -555,19 +555,35 @@ def bitten(path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda f: (f / "model.safetensors").write_bytes(b""), "cannot read the weights .* train "
-                                                               "or fetch the model again"),
-        (lambda f: cut(f / "model.safetensors"), "cannot read the weights .*model.safetensors.* "
-                                                 "train or fetch the model again"),
+        (
+            lambda f: (f / "model.safetensors").write_bytes(b""),
+            "cannot read the weights .* train or fetch the model again",
+        ),
+        (
+            lambda f: cut(f / "model.safetensors"),
+            "cannot read the weights .*model.safetensors.* train or fetch the model again",
+        ),
         (lambda f: bitten(f / "model.safetensors"), "does not match its card"),
-        (lambda f: rewrite(f, lambda t: {n: v for n, v in t.items() if "layer.1.attention.self.query" not in n}),
-         r"does not fit its config.json: 2 weights .*missing .*layer.1.attention.self.query"),
-        (lambda f: rewrite(f, lambda t: t | {"encoder.extra": torch.zeros(3)}),
-         r"1 weights .*left over \(encoder.extra"),
-        (lambda f: rewrite(f, lambda t: {n: v for n, v in t.items() if n != "head.weight"}), "head.weight"),
-        *((lambda f, name=name: (f / name).unlink(), name) for name in ("card.json", "config.json", "model.safetensors")),
+        (
+            lambda f: rewrite(
+                f, lambda t: {n: v for n, v in t.items() if "layer.1.attention.self.query" not in n}
+            ),
+            r"does not fit its config.json: 2 weights .*missing .*layer.1.attention.self.query",
+        ),
+        (
+            lambda f: rewrite(f, lambda t: t | {"encoder.extra": torch.zeros(3)}),
+            r"1 weights .*left over \(encoder.extra",
+        ),
+        (
+            lambda f: rewrite(f, lambda t: {n: v for n, v in t.items() if n != "head.weight"}),
+            "head.weight",
+        ),
+        *(
+            (lambda f, name=name: (f / name).unlink(), name)
+            for name in ("card.json", "config.json", "model.safetensors")
+        ),
     ],
-)  # fmt: skip
+)
 def test_damaged_weights_are_named(saved, damage, message):
     damage(saved)
     with pytest.raises(InputError, match=message):

@@ -36,10 +36,21 @@ QUESTIONS, A_PASSAGE = 60, 3
 
 def line(i, score, errors=None, metric="ff1", **changes):
     values = {
-        "id": f"q{i}", "passage": f"p{i // A_PASSAGE}", "ff1": None, "aos": None, "em": None, "f1": None,
-        "answer_seconds": 0.3 + 0.1 * (i % 10), "answer_words": 1 + i % 4, "position": (i % 10) / 10,
-        "type": ("person", "date")[i % 2], "relation": "", "sentence_wer": None, "passage_errors": None, "passage_words": None,
-    }  # fmt: skip
+        "id": f"q{i}",
+        "passage": f"p{i // A_PASSAGE}",
+        "ff1": None,
+        "aos": None,
+        "em": None,
+        "f1": None,
+        "answer_seconds": 0.3 + 0.1 * (i % 10),
+        "answer_words": 1 + i % 4,
+        "position": (i % 10) / 10,
+        "type": ("person", "date")[i % 2],
+        "relation": "",
+        "sentence_wer": None,
+        "passage_errors": None,
+        "passage_words": None,
+    }
     if errors is not None:
         values |= {"sentence_wer": errors / 100, "passage_errors": errors, "passage_words": 100}
     return values | {metric: score} | changes
@@ -312,10 +323,19 @@ def test_who_is_ahead_is_told_from_the_points_and_not_from_the_curve(
 
 @pytest.mark.parametrize(
     ("wer", "difference", "at"),
-    [([0, 1], [1, -1], 0.5), ([1, 0], [-3, 1], 0.25), ([0, 1, 2], [1, 0, -1], 1), ([0, 1, 2, 3], [1, 0, 0, -1], 1.5),
-     ([0, 1], [-1, -2], None), ([0, 1], [2, 1], None),
-     ([0, 1, 2], [2, 0, 0], None), ([0, 1], [0, -1], None), ([0, 1], [0, 0], None), ([0, 1, 2, 3], [3, -1, 1, -3], 1.5)],
-)  # fmt: skip
+    [
+        ([0, 1], [1, -1], 0.5),
+        ([1, 0], [-3, 1], 0.25),
+        ([0, 1, 2], [1, 0, -1], 1),
+        ([0, 1, 2, 3], [1, 0, 0, -1], 1.5),
+        ([0, 1], [-1, -2], None),
+        ([0, 1], [2, 1], None),
+        ([0, 1, 2], [2, 0, 0], None),
+        ([0, 1], [0, -1], None),
+        ([0, 1], [0, 0], None),
+        ([0, 1, 2, 3], [3, -1, 1, -3], 1.5),
+    ],
+)
 def test_where_a_curve_reaches_zero(wer, difference, at):
     assert zero(np.array(wer, float), np.array(difference, float))[0] == at
 
@@ -335,10 +355,13 @@ def test_scores_by_kind_length_place_and_errors(tmp_path):
     write(tmp_path, "cascade-ctc", [line(i, 0.5, 5 if i < 30 else 50) for i in range(QUESTIONS)])
     (c,) = compare(read_results([tmp_path]))
     found = {a.by: a for a in analyses(c, CLEAN)}
-    assert list(found) == ["type of the answer", "length of the "
-                                                 "answer", "words of the "
-                                                           "answer", "place in the passage",
-                           "WER of the answer's sentence"]  # fmt: skip
+    assert list(found) == [
+        "type of the answer",
+        "length of the answer",
+        "words of the answer",
+        "place in the passage",
+        "WER of the answer's sentence",
+    ]
     kinds = {b.name: b for b in found["type of the answer"].buckets}
     assert (kinds["date"].scores["dual"].value, kinds["person"].scores["dual"].value) == (
         1,

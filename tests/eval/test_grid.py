@@ -467,8 +467,10 @@ def test_a_classification_task_is_evaluated(labelled, encoder, tmp_path, slots):
     features[items[0].id][slots[-1]] = "wrong"
     del features[items[1].id]
     assert [(s.id, s.numerator, s.denominator) for s in task.score(features)][:3] == [
-        ("test-0", 0.0, 1.0), ("test-1", 0.0, 1.0), ("test-2", 1.0, 1.0)
-    ]  # fmt: skip
+        ("test-0", 0.0, 1.0),
+        ("test-1", 0.0, 1.0),
+        ("test-2", 1.0, 1.0),
+    ]
 
 
 @pytest.mark.parametrize(("speakers", "voices"), [("abc", {"c0", "c1"}), ("aaa", {""})])

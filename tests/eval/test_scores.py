@@ -67,11 +67,14 @@ def scored(name="q", f1=0.5):
 
 @pytest.mark.parametrize(
     ("answer", "found"),
-    [("red", "A red boat sails."), ("Two cats", " Two cats paid 3.5 euros "
-                                                "for it!"), ("3.5", " Two cats paid 3.5 euros "
-                                                                    "for it!"),
-     ("boat sails. Two", TEXT[:49]), ("The end.", " The end.")],
-)  # fmt: skip
+    [
+        ("red", "A red boat sails."),
+        ("Two cats", " Two cats paid 3.5 euros for it!"),
+        ("3.5", " Two cats paid 3.5 euros for it!"),
+        ("boat sails. Two", TEXT[:49]),
+        ("The end.", " The end."),
+    ],
+)
 def test_the_sentence_of_an_answer(answer, found):
     start = TEXT.index(answer)
     low, high = sentence(TEXT, start, start + len(answer), "en")
@@ -153,8 +156,17 @@ def test_a_file_has_a_card_with_its_hash(tmp_path):
         ("b", 1, 0),
     ]
     card = read_json(path.with_suffix(".card.json"))
-    assert card == {"condition": "clean", "snr_db": None, "corpus": "mini", "data": "0123", "languages": ["en"], "split": "test",
-                    "lines": hash_bytes(path.read_bytes()), "synthetic": "", "system": "text"}  # fmt: skip
+    assert card == {
+        "condition": "clean",
+        "snr_db": None,
+        "corpus": "mini",
+        "data": "0123",
+        "languages": ["en"],
+        "split": "test",
+        "lines": hash_bytes(path.read_bytes()),
+        "synthetic": "",
+        "system": "text",
+    }
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"id": 3}', '{"id": "a"}\n{"id": "a"}'])
@@ -243,9 +255,18 @@ def test_every_kind_is_tried():
 
 @pytest.mark.parametrize(
     ("shared", "predicted", "error"),
-    [(1.0, 1.0, "right"), (1.0, 3.0, "right"), (1.0, 3.1, "too long"), (0.5, 2.0, "too long"), (0.3, 0.3, "too short"),
-     (0.2, 0.4, "too short"), (0.2, 0.5, "little overlap"), (0.4, 1.5, "little overlap"), (0.0, 1.0, "no overlap"),
-     (0.0, 0.0, "no answer")],
-)  # fmt: skip
+    [
+        (1.0, 1.0, "right"),
+        (1.0, 3.0, "right"),
+        (1.0, 3.1, "too long"),
+        (0.5, 2.0, "too long"),
+        (0.3, 0.3, "too short"),
+        (0.2, 0.4, "too short"),
+        (0.2, 0.5, "little overlap"),
+        (0.4, 1.5, "little overlap"),
+        (0.0, 1.0, "no overlap"),
+        (0.0, 0.0, "no answer"),
+    ],
+)
 def test_how_an_answer_errs_against_a_gold_one_of_a_second(shared, predicted, error):
     assert error_type(shared, predicted, 1.0) == error in ERRORS

@@ -122,9 +122,7 @@ def values(rows):
     return {(r.system, r.condition, r.snr_db, r.metric): (r.value, r.n) for r in rows}
 
 
-def test_the_best_annotation_counts_text_only_answers_have_no_ff1_and_unanswerable_questions_are_not_asked(
-    corpus, tmp_path
-):
+def test_the_best_annotation_counts_and_text_only_answers_have_no_ff1(corpus, tmp_path):
     system = Oracle()
     found = values(run([system], corpus, tmp_path / "out"))
     assert found == {
@@ -1020,7 +1018,8 @@ def test_errors_that_were_fitted_on_what_is_evaluated_are_refused(
     with pytest.raises(
         InputError,
         match=(
-            "confusions.json was fitted on .*test itself, .* give --errors that were fitted on another split$"
+            "confusions.json was fitted on .*test itself, .* give --errors that were fitted on "
+            "another split$"
         ),
     ):
         answer(

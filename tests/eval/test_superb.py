@@ -131,8 +131,13 @@ def test_a_run_leaves_everything_and_repeats_nothing(options, data, tmp_path):
     printed = run_superb(options)
     rows = rows_of(out)
     assert {(system, metric) for system, _, _, _, metric, _ in rows} == {
-        ("ks", "acc"), ("ks", "acc_default"), ("pr", "per"), ("pr", "per_default"), ("qbe", "mtwv"), ("qbe", "atwv"),
-    }  # fmt: skip
+        ("ks", "acc"),
+        ("ks", "acc_default"),
+        ("pr", "per"),
+        ("pr", "per_default"),
+        ("qbe", "mtwv"),
+        ("qbe", "atwv"),
+    }
     assert rows["ks", "tiny", "clean", None, "acc", 0].value == 100 and "ks acc" in printed
     # fewer than five say too little
     assert all((r.low, r.high) == (None, None) for r in rows.values())

@@ -574,8 +574,10 @@ def test_a_passage_is_taught_by_its_reference_where_it_has_one(mini_corpus):
     found = teachers(root)
     assert [t.id for t in found] == ["p0", "p1", "p2"]
     assert [t.audio.relative_to(root).as_posix() for t in found] == [
-        "train/audio/p0.flac", "train/reference/p1.flac", "train/audio/p2.flac",
-    ]  # fmt: skip
+        "train/audio/p0.flac",
+        "train/reference/p1.flac",
+        "train/audio/p2.flac",
+    ]
     assert found[1].anchors.shape == (2, 2) and found[0].anchors is found[2].anchors is None
 
 

@@ -1,7 +1,8 @@
 """Tiny checkpoints with random weights under the names that recipes give, of the architectures that
 these names have.
 
-python tests/recipes/stand_ins.py FOLDER      fills FOLDER for SPEECHSSL_MODELS: FOLDER/facebook/hubert-large-ll60k, ...
+python tests/recipes/stand_ins.py FOLDER
+    fills FOLDER for SPEECHSSL_MODELS: FOLDER/facebook/hubert-large-ll60k, ...
 """
 
 from __future__ import annotations

@@ -225,10 +225,9 @@ def test_demo_runs_on_a_few_passages(tmp_path: Path, quick: str) -> None:
         other for other in ("festival", "flite") if (tmp_path / other / "report.html").is_file()
     }
     new = "espeak-ng, held-out words"
-    assert (
-        groups["columns"] == ["system", "espeak-ng", "espeak-ng, pink noise at 5 dB", new, *others]
-        and len(groups["rows"]) == 5
-    )
+    columns = ["system", "espeak-ng", "espeak-ng, pink noise at 5 dB", new, *others]
+    assert groups["columns"] == columns
+    assert len(groups["rows"]) == 4
     assert len(others) == any(map(shutil.which, ("festival", "flite")))
     rows = read_rows(tmp_path / "results.jsonl")
     assert {r.system for r in rows} == {"dual", *CASCADES, "speechbert"}

@@ -232,8 +232,11 @@ def test_rows_are_arranged_from_easy_to_hard_with_names_that_tell_apart():
     ]
     results = arrange(rows)
     assert [c.label for c in results.conditions("ff1")] == [
-        "Clean speech", "Pink noise, 20\u00a0dB", "Pink noise, 0\u00a0dB", "Reverberation",
-    ]  # fmt: skip
+        "Clean speech",
+        "Pink noise, 20\u00a0dB",
+        "Pink noise, 0\u00a0dB",
+        "Reverberation",
+    ]
     cell = results.get(results.series[0], "ff1", ShownCondition("clean"))
     assert (cell.value, cell.low, cell.high, cell.seeds) == (16.0, 11.0, 22.0, 2)
     # series are reported apart by encoder only where needed

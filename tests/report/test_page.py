@@ -67,11 +67,18 @@ def example(**other: object) -> ListeningExample:
     encoded = Prediction("cascade-ctc", None, None, None, 0.0, "he red a boo", "boo")
     audio = b"not really sound"
     values = {
-        "id": "q-1", "question_text": "What did he read?", "question_audio": audio, "passage_text": ("He read a "
-                                                                                                     "book."),
-        "passage_audio": audio, "seconds": 4.0, "envelope": envelope(tone(), 50), "gold": ((1.0, 2.0),),
-        "answer_text": "a book", "predictions": (found, encoded), "condition": "Clean speech",
-    }  # fmt: skip
+        "id": "q-1",
+        "question_text": "What did he read?",
+        "question_audio": audio,
+        "passage_text": ("He read a book."),
+        "passage_audio": audio,
+        "seconds": 4.0,
+        "envelope": envelope(tone(), 50),
+        "gold": ((1.0, 2.0),),
+        "answer_text": "a book",
+        "predictions": (found, encoded),
+        "condition": "Clean speech",
+    }
     return ListeningExample(**values | other)  # type: ignore[arg-type]
 
 
@@ -188,9 +195,13 @@ def test_the_best_of_a_column_is_bold(tmp_path: Path):
 def test_hostile_text_stays_text(tmp_path: Path):
     evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
     hostile = example(
-        id=evil, question_text=evil, passage_text=evil, answer_text="alert(1)", condition=evil,
+        id=evil,
+        question_text=evil,
+        passage_text=evil,
+        answer_text="alert(1)",
+        condition=evil,
         predictions=(Prediction(evil, 0.0, 1.0, 0.5, 1.0, evil, "alert(2)"),),
-    )  # fmt: skip
+    )
     named = [replace(r, system=evil, encoder=evil, card={"made": evil}) for r in rows()]
     bad = [Breakdown(system=evil, bucket=evil, value=1.0, low=None, high=None, n=1)]
     text = page(

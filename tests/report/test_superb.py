@@ -56,12 +56,22 @@ from ..files import refused
 
 # task, metric -> the clean score of the first encoder, of the second, what 5 dB of noise costs
 CLEAN = {
-    ("pr", "per"): (12.4, 31.0, 14.0), ("asr", "wer"): (21.3, 48.2, 22.0), ("asr", "wer_lm"): (15.1, 40.0, 18.0),
-    ("ks", "acc"): (96.2, 88.1, 9.0), ("qbe", "mtwv"): (7.4, -0.4, 3.0), ("sid", "acc"): (81.4, 61.9, 20.0),
-    ("asv", "eer"): (6.2, 14.8, 6.0), ("sd", "der"): (7.9, 13.1, 4.0), ("ic", "acc"): (94.0, 72.3, 11.0),
-    ("sf", "slot_f1"): (88.5, 70.2, 12.0), ("sf", "slot_cer"): (25.2, 44.8, 15.0), ("er", "acc"): (64.9, 55.0, 6.0),
-    ("se", "pesq"): (2.55, 2.31, 0.4), ("se", "stoi"): (93.8, 91.1, 4.0), ("ss", "si_sdri"): (9.4, 6.2, 2.1),
-}  # fmt: skip
+    ("pr", "per"): (12.4, 31.0, 14.0),
+    ("asr", "wer"): (21.3, 48.2, 22.0),
+    ("asr", "wer_lm"): (15.1, 40.0, 18.0),
+    ("ks", "acc"): (96.2, 88.1, 9.0),
+    ("qbe", "mtwv"): (7.4, -0.4, 3.0),
+    ("sid", "acc"): (81.4, 61.9, 20.0),
+    ("asv", "eer"): (6.2, 14.8, 6.0),
+    ("sd", "der"): (7.9, 13.1, 4.0),
+    ("ic", "acc"): (94.0, 72.3, 11.0),
+    ("sf", "slot_f1"): (88.5, 70.2, 12.0),
+    ("sf", "slot_cer"): (25.2, 44.8, 15.0),
+    ("er", "acc"): (64.9, 55.0, 6.0),
+    ("se", "pesq"): (2.55, 2.31, 0.4),
+    ("se", "stoi"): (93.8, 91.1, 4.0),
+    ("ss", "si_sdri"): (9.4, 6.2, 2.1),
+}
 NOISE = {f"seen-{noise}": 1.0 for noise in ("g", "m+g+r")} | {"unseen-kitchen": 1.3}
 ENCODERS = ("people-en", "facebook/hubert-base-ls960")
 SLOTS = {
@@ -228,9 +238,26 @@ def page(run) -> str:
 
 
 def test_units_directions_and_decimals_of_the_metrics():
-    assert {m: unit(m) for m in ("acc", "mtwv", "si_sdri", "si_sdri_default", "pesq", "pesq_default", "ratio_cached")} == {
-        "acc": "%", "mtwv": "%", "si_sdri": "dB", "si_sdri_default": "dB", "pesq": "", "pesq_default": "", "ratio_cached": "×"
-    }  # fmt: skip
+    assert {
+        m: unit(m)
+        for m in (
+            "acc",
+            "mtwv",
+            "si_sdri",
+            "si_sdri_default",
+            "pesq",
+            "pesq_default",
+            "ratio_cached",
+        )
+    } == {
+        "acc": "%",
+        "mtwv": "%",
+        "si_sdri": "dB",
+        "si_sdri_default": "dB",
+        "pesq": "",
+        "pesq_default": "",
+        "ratio_cached": "×",
+    }
     assert {
         "per",
         "eer",
@@ -369,8 +396,11 @@ def test_a_robustness_grid_is_not_taken_for_superb():
 
 def test_columns_of_clean_speech_stand_in_the_benchmarks_order(found):
     assert [c for c in found.columns if c[0] in ("asr", "sf")] == [
-        ("asr", "wer"), ("asr", "wer_lm"), ("sf", "slot_f1"), ("sf", "slot_cer")
-    ]  # fmt: skip
+        ("asr", "wer"),
+        ("asr", "wer_lm"),
+        ("sf", "slot_f1"),
+        ("sf", "slot_cer"),
+    ]
     more = of_superb([*rows(1), row("ks", "x", "clean", None, "f1", 3.0)])
     assert more.columns[3:5] == (("ks", "acc"), ("ks", "f1"))
     # default and ratio rows are no columns of clean speech
@@ -635,19 +665,22 @@ def test_cells_are_percent_of_the_truth():
 def test_the_page_is_superbs_and_holds_all_that_it_shows(page):
     assert "<title>SUPERB: what speech encoders are good for</title>" in page
     for title in (
-        "Clean speech", "Published encoders, on the published "
-                        "sets", "Clean, seen and unseen noise", "Which layers the tasks use",
-        "What was taken for what: KS (keywords)", "misses against false "
-                                                  "alarms", "who spoke "
-                                                            "when", "Score on dev by learning rate",
-        "Tuned and default learning rate", "Features once", "What was recognised", "What noise "
-                                                                                   "costs, "
-                                                                                   "task "
-                                                                                   "by "
-                                                                                   "task",
-        "What noise costs, in decibels", "Scores against the signal-to-noise ratio "
-                                         "(SNR)", "In noise, task by task",
-    ):  # fmt: skip
+        "Clean speech",
+        "Published encoders, on the published sets",
+        "Clean, seen and unseen noise",
+        "Which layers the tasks use",
+        "What was taken for what: KS (keywords)",
+        "misses against false alarms",
+        "who spoke when",
+        "Score on dev by learning rate",
+        "Tuned and default learning rate",
+        "Features once",
+        "What was recognised",
+        "What noise costs, task by task",
+        "What noise costs, in decibels",
+        "Scores against the signal-to-noise ratio (SNR)",
+        "In noise, task by task",
+    ):
         assert title in page
     assert page.index("Published encoders") > page.index(">Clean speech<")
     # identifiers are unique and nothing lies outside

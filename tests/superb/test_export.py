@@ -22,8 +22,10 @@ from speechssl.superb.export import TASKS, export_upstream
 
 from ..files import refused
 
-QUICK = "config.runner.total_steps=2,,config.runner.eval_step=2,,config.runner.save_step=2,,config.runner.log_step=1"
-QUICK += ",,config.optimizer.lr=0.1,,config.runner.gradient_accumulate_steps=1,,config.downstream_expert.datarc.num_workers=0"
+QUICK = "config.runner.total_steps=2,,config.runner.eval_step=2,,config.runner.save_step=2"
+QUICK += ",,config.runner.log_step=1,,config.optimizer.lr=0.1"
+QUICK += ",,config.runner.gradient_accumulate_steps=1"
+QUICK += ",,config.downstream_expert.datarc.num_workers=0"
 WORDS = [
     ("activate", "lights", "kitchen"),
     ("deactivate", "lights", "none"),

@@ -432,11 +432,16 @@ def spoken_text(text, language):
 @pytest.mark.parametrize(
     ("digits", "words"),
     [
-        ("0", "zero"), ("13", "thirteen"), ("40", "forty"), ("101", "one hundred one"), ("007", "zero zero "
-                                                                                                "seven"),
-        ("11000", "eleven thousand"), ("1000001", "one million one"), ("1" * 16, " ".join(["one"] * 16)),
+        ("0", "zero"),
+        ("13", "thirteen"),
+        ("40", "forty"),
+        ("101", "one hundred one"),
+        ("007", "zero zero seven"),
+        ("11000", "eleven thousand"),
+        ("1000001", "one million one"),
+        ("1" * 16, " ".join(["one"] * 16)),
     ],
-)  # fmt: skip
+)
 def test_cardinals(digits, words):
     assert cardinal(digits) == words
 
@@ -451,13 +456,15 @@ def test_every_number_below_a_million_is_said_differently():
 @pytest.mark.parametrize(
     ("digits", "words"),
     [
-        ("1922", "nineteen twenty two"), ("1905", "nineteen oh "
-                                                  "five"), ("1900", "nineteen hundred"), ("2005", "two thousand "
-                                                                                                  "five"),
-        ("2022", "twenty twenty two"), ("1066", "one thousand "
-                                                "sixty six"), ("4000", "four thousand"),
+        ("1922", "nineteen twenty two"),
+        ("1905", "nineteen oh five"),
+        ("1900", "nineteen hundred"),
+        ("2005", "two thousand five"),
+        ("2022", "twenty twenty two"),
+        ("1066", "one thousand sixty six"),
+        ("4000", "four thousand"),
     ],
-)  # fmt: skip
+)
 def test_years(digits, words):
     assert year(digits) == words
 
@@ -474,11 +481,22 @@ def test_ordinals_and_decades():
 @pytest.mark.parametrize(
     ("digits", "words"),
     [
-        ("0", "零"), ("10", "十"), ("12", "十二"), ("20", "二十"), ("101", "一百零一"), ("110", "一百一十"), ("1001", "一千零一"),
-        ("1010", "一千零一十"), ("10000", "一万"), ("10010", "一万零一十"), ("100000000", "一亿"), ("100000001", "一亿零一"),
-        ("1000000000000", "一万亿"), ("007", "零零七"),
+        ("0", "零"),
+        ("10", "十"),
+        ("12", "十二"),
+        ("20", "二十"),
+        ("101", "一百零一"),
+        ("110", "一百一十"),
+        ("1001", "一千零一"),
+        ("1010", "一千零一十"),
+        ("10000", "一万"),
+        ("10010", "一万零一十"),
+        ("100000000", "一亿"),
+        ("100000001", "一亿零一"),
+        ("1000000000000", "一万亿"),
+        ("007", "零零七"),
     ],
-)  # fmt: skip
+)
 def test_mandarin_numbers(digits, words):
     assert mandarin(digits) == words and mandarin_digits("1990") == "一九九零"
 

@@ -1,5 +1,5 @@
-"""What the programs of the text side share: what does a text-pre-trained encoder know that units can
-use?
+"""What the programs of the text side share: what does a text-pre-trained encoder know that units
+can use?
 
 One mechanism serves all of them: symbols (artificial ids, letters of DNA, pixels, units of speech)
 take the place of tokens of an encoder, as `textlm.symbol_encoder` has it for DUAL, the trainer is

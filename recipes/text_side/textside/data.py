@@ -13,7 +13,8 @@ can be mixed ("nested+copy", "0.7*dyck-8+0.3*set"; every sequence is of one of t
     shuffle-N   runs of N consecutive ids, each in random order; N = 4, 6, 64 in the paper
     dyck-K      brackets of K kinds, opening and closing ones with different ids, well nested
     copy        a random half, and the same again; copy-N: pieces of N ids, each said twice
-    set         ids with repetitions, and then each of them once (the simplest tasks of arXiv 2206.10139)
+    set         ids with repetitions, and then each of them once (the simplest tasks of arXiv
+                2206.10139)
 
 Letters: V ids, L length of a sequence, N tokens of a text.
 """

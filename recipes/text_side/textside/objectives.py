@@ -1,21 +1,21 @@
 """What an encoder is pre-trained to do, as batches and as heads that are thrown away afterwards.
 
-    mlm             15 % of the tokens are predicted; of these 80 % are masked, 10 % replaced, 10 % left (BERT, arXiv 1810.04805).
-                    Which ones is drawn anew every time a sequence is seen (dynamic masking,
-                    RoBERTa, 1907.11692)
+    mlm             15 % of the tokens are predicted; of these 80 % are masked, 10 % replaced, 10 %
+                    left (BERT, arXiv 1810.04805). Which ones is drawn anew every time a sequence is
+                    seen (dynamic masking, RoBERTa, 1907.11692)
     whole-word      the same of whole words
-    span            spans of whole words, of geometric lengths of at most 10 words, masked alike; every token is predicted from
-                    its own output and, a second time, from the outputs at both edges of its span
-                    and its place in it
-                    (SpanBERT, 1907.10529)
-    sentence-order  mlm, and whether two successive pieces stand in their order or were exchanged (ALBERT, 1909.11942)
-    replaced-token  a generator of a quarter of the layers does mlm, and the encoder says of every token whether the generator
-                    put it there (ELECTRA, 2003.10555, whose generator is narrower as well; both
-                    share the embeddings, as here)
-    causal          the next token, from those before it: a language model of one table of rows, which reads symbols and
-                    writes them: the logits of the next symbol are the products of the output with
-                    the rows. Kinds whose output is computed otherwise are refused when they are
-                    loaded, which is tried
+    span            spans of whole words, of geometric lengths of at most 10 words, masked alike;
+                    every token is predicted from its own output and, a second time, from the
+                    outputs at both edges of its span and its place in it (SpanBERT, 1907.10529)
+    sentence-order  mlm, and whether two successive pieces stand in their order or were exchanged
+                    (ALBERT, 1909.11942)
+    replaced-token  a generator of a quarter of the layers does mlm, and the encoder says of every
+                    token whether the generator put it there (ELECTRA, 2003.10555, whose generator
+                    is narrower as well; both share the embeddings, as here)
+    causal          the next token, from those before it: a language model of one table of rows,
+                    which reads symbols and writes them: the logits of the next symbol are the
+                    products of the output with the rows. Kinds whose output is computed otherwise
+                    are refused when they are loaded, which is tried
 
 Letters: B sequences, S tokens in a sequence, L of them without specials, M masked tokens, V
 vocabulary or rows of a table, H hidden width, E width of the embeddings.

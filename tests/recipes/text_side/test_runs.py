@@ -452,9 +452,13 @@ def test_scores_are_compared_at_the_loss_that_all_come_down_to() -> None:
             {"step": n, "loss": loss, "score": score} for n, (loss, score) in enumerate(pairs)
         )
 
-    fast, slow = (replace(runs(arm, np.ones((1, 4)))[0], curve=c) for arm, c in (
-        ("fast", curve((1.0, 0.5), (0.0, 0.9))), ("slow", curve((1.2, 0.4), (0.5, 0.6))),
-    ))  # fmt: skip
+    fast, slow = (
+        replace(runs(arm, np.ones((1, 4)))[0], curve=c)
+        for arm, c in (
+            ("fast", curve((1.0, 0.5), (0.0, 0.9))),
+            ("slow", curve((1.2, 0.4), (0.5, 0.6))),
+        )
+    )
     (table,) = equal_loss_tables([fast, slow])
     assert table.columns == ("task", "training loss", "fast", "slow")
     assert table.rows[0][:2] == ("order", "0.500") and table.rows[0][2:] == (

@@ -373,8 +373,11 @@ def with_our_weights(head, model):
     projector.load_state_dict(head.ctc.projection.state_dict())
     model.linear.load_state_dict(head.ctc.output.state_dict())
     for layer, rnn in enumerate(getattr(model, "rnns", [])):
-        names = [(f"{kind}_l{layer}{way}", f"{kind}_l0{way}") for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-                 for way in ("", "_reverse")]  # fmt: skip
+        names = [
+            (f"{kind}_l{layer}{way}", f"{kind}_l0{way}")
+            for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            for way in ("", "_reverse")
+        ]
         rnn.layer.load_state_dict({theirs: getattr(head.ctc.lstm, ours) for ours, theirs in names})
     return projector, model
 
@@ -525,9 +528,10 @@ def random_marked(rng):
 
 def random_truth(rng):
     kinds = ["city", "x", "city_name"]
-    parts = [rng.choice(["play", "to", f"B-{kind} {rng.choice(['rome', 'new york', 'a'])} "
-                                       f"E-{kind}"]) for kind in
-             rng.choices(kinds, k=rng.randint(0, 5))]  # fmt: skip
+    parts = [
+        rng.choice(["play", "to", f"B-{kind} {rng.choice(['rome', 'new york', 'a'])} E-{kind}"])
+        for kind in rng.choices(kinds, k=rng.randint(0, 5))
+    ]
     return " ".join(parts)
 
 
