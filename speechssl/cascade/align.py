@@ -332,8 +332,9 @@ def align_windows(
     frame (T,) on their path.
 
     pieces: log-probabilities (T_i, V) of a recording from beginning to end, the blank first. Of a
-    long one only about WINDOW frames are held: the part of the text that is in a window is what the likeliest path through it
-    passes (`spoken_prefix`); what ends in its last MARGIN frames is aligned again with the next.
+    long one only about WINDOW frames are held: the part of the text that is in a window is what
+    the likeliest path through it passes (`spoken_prefix`); what ends in its last MARGIN frames is
+    aligned again with the next.
     Raises ValueError where the targets do not fit.
     """
     spans: list[TokenSpan] = []
