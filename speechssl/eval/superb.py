@@ -117,8 +117,7 @@ DRAWN = f"voices from {FEWEST} on, width by t"
 @dataclass(frozen=True)
 class Plan:
     """This plans a run as the options say. encoders: name -> where; data: task -> folder of its
-    set, or
-    of fold-1, ..., in order."""
+    set, or of fold-1, ..., in order."""
 
     options: Superb
     encoders: Mapping[str, str]
