@@ -199,7 +199,7 @@ def _load_speechbert(
 
 def limit_windows(system: Any, windows: int | None) -> System:
     """Let a system read only the windows that are most like the question
-    (`dual.system.most_alike`); None: all."""
+    (`dual.system.retrieve_windows`); None: all."""
     if windows is None:
         return system
     named: dict[str, Any] = {
@@ -209,7 +209,7 @@ def limit_windows(system: Any, windows: int | None) -> System:
     if isinstance(system, DualSystem):
         reader = replace(system.reader, retrieve=windows, ngram=NGRAM)
         return replace(system, reader=reader, **named)
-    qa = replace(system.qa, reader=system.qa.reader.limited(windows))
+    qa = replace(system.qa, reader=system.qa.reader.limit_windows(windows))
     return replace(system, qa=qa, **named)
 
 

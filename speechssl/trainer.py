@@ -412,7 +412,7 @@ def fit(
     evaluation: what decides which weights the model has at the end: those of the best checkpoint,
     else of the last.
     Returns {"steps", "skipped", "loss"}, what `Watch.usage` has, and with an evaluation "best", as
-    `best_of` has it.
+    `describe_best` has it.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ from speechssl.cascade.confusions import (
     confusions_card,
     letters_of,
     read_confusions,
-    spelt_words,
+    spell_words,
     write_confusions,
 )
 from speechssl.cascade.data import Recogniser
@@ -201,8 +201,8 @@ def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusion
     inserted, vocabulary = Counter[str](), Counter[str]()
     taken_for: dict[str, Counter[str]] = {}
     for text, recognised_text in pairs:
-        reference = spelt_words(text, language)
-        hypothesis = spelt_words(recognised_text, language)
+        reference = spell_words(text, language)
+        hypothesis = spell_words(recognised_text, language)
         for code in Levenshtein.opcodes(reference, hypothesis):
             spoken = reference[code.src_start : code.src_end]
             recognised = hypothesis[code.dest_start : code.dest_end]
@@ -260,7 +260,7 @@ counted_words = lru_cache(maxsize=4096)(tokens)  # texts come again in every rou
 def calibrate(model: ConfusionModel, references: Sequence[str]) -> tuple[tuple[float, Rates], ...]:
     """The rates to make so that those asked for are counted on the texts of the fit, by the word
     error rate asked for."""
-    words = (word for text in references for word in spelt_words(text, model.language))
+    words = (word for text in references for word in spell_words(text, model.language))
     every = list(islice(cycle(words), WORDS))
     texts = [every[at : at + TEXT] for at in range(0, len(every), TEXT)]
     return tuple((level, calibrated(model, texts, level)) for level in LEVELS)

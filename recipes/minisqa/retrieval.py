@@ -38,7 +38,7 @@ from speechssl.cli import script
 from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
 from speechssl.dual.data import collate, windows
 from speechssl.dual.model import load_reader
-from speechssl.dual.system import check_units_of, device_of, run_model
+from speechssl.dual.system import check_units_of, choose_device, run_model
 from speechssl.encoders.load import hash_weights, remember_last, shared_encoder
 from speechssl.errors import InputError
 from speechssl.eval.options import Conditions
@@ -147,7 +147,7 @@ class Embedder:
     def _embed(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
         cls, sep, pad = self.specials
         framed = [np.concatenate([[cls], ids, [sep]]).astype(np.int64) for ids in sequences]
-        run, device = lambda ids, mask, segments: self.run(ids, mask), device_of("auto")
+        run, device = lambda ids, mask, segments: self.run(ids, mask), choose_device("auto")
         return torch.stack(
             run_model(
                 run,
@@ -163,7 +163,7 @@ class Embedder:
 def embedder_of_words(name: str, bf16: bool) -> Embedder:
     """name: of a text encoder. Raises InputError where it cannot be loaded."""
     model, tokenizer = load_text_encoder(name)
-    model.to(device_of("auto"))
+    model.to(choose_device("auto"))
 
     def run(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return mean_pooled(model(input_ids=ids, attention_mask=mask).last_hidden_state, mask)
@@ -180,7 +180,7 @@ def embedder_of_units(models: Path, extractor: UnitExtractor) -> Embedder:
     units."""
     model, layout, card = load_reader(models / "dual")
     check_units_of(models / "dual", card, extractor)
-    table = model.embedding.to(device_of("auto"))
+    table = model.embedding.to(choose_device("auto"))
     specials = layout.cls, layout.sep, layout.pad
     return Embedder(
         lambda ids, mask: mean_pooled(table(ids), mask),

@@ -17,13 +17,13 @@ from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus, passage_units, synthetic_note
 from speechssl.dual.data import (
     check_times,
+    read_unit_source,
     unit_examples,
-    unit_source,
 )
 from speechssl.dual.model import SpanModel
 from speechssl.dual.options import ASSIGNMENT, QaOptions
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader
-from speechssl.dual.train import check_positions, example_batches, layout_of, unit_encoder
+from speechssl.dual.train import check_positions, example_batches, make_layout, unit_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import train_only, trained_parameters
 from speechssl.io import (
@@ -97,8 +97,8 @@ def plateau(o: Plateau) -> None:
     qa = o.qa
     check_share(qa.batch, qa.short_batch)
     seed, identity = qa.training.seed, encoder_named(qa.text_encoder)
-    source = unit_source(o.units / qa.split, o.corpus)[0]
-    scored = unit_source(o.units / o.eval_split, o.corpus)[0]
+    source = read_unit_source(o.units / qa.split, o.corpus)[0]
+    scored = read_unit_source(o.units / o.eval_split, o.corpus)[0]
     if scored.get("codebook") != source.get("codebook"):
         raise InputError(
             f"the units of {qa.split} and {o.eval_split} in {o.units} are of different "
@@ -135,7 +135,7 @@ def train_and_answer(
     """FF1 of every question of the split that is scored, what is drawn of them, and how training
     went. folder: for its checkpoints."""
     qa = o.qa
-    _, symbols, grid, _ = unit_source(o.units / qa.split, o.corpus)
+    _, symbols, grid, _ = read_unit_source(o.units / qa.split, o.corpus)
     data, test = load_corpus(o.corpus, qa.split), load_corpus(o.corpus, o.eval_split)
     check_times(data)
     examples, left_out = unit_examples(data, load_units(o.units / qa.split), grid)
@@ -150,7 +150,7 @@ def train_and_answer(
             f"{empty}; prepare it again"
         )
     layout = replace(
-        layout_of(qa, *special_ids(symbols)), start_weight=START_WEIGHT, end_weight=END_WEIGHT
+        make_layout(qa, *special_ids(symbols)), start_weight=START_WEIGHT, end_weight=END_WEIGHT
     )
     model = SpanModel(*unit_encoder(qa.text_encoder, symbols, o.assignment, qa.training.seed))
     check_positions(model.encoder, layout, qa.text_encoder)

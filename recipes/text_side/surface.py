@@ -35,8 +35,8 @@ from speechssl.dual.data import (
     Example,
     ExampleBatches,
     Layout,
+    read_unit_source,
     unit_examples,
-    unit_source,
 )
 from speechssl.dual.model import SpanModel, load_reader, without_pooler
 from speechssl.dual.options import QaOptions
@@ -134,7 +134,7 @@ def surface(o: Surface) -> None:
         "data": [data_hash(o.corpus, name) for name in splits],
     }
     if o.units is not None:
-        inputs["units"] = [unit_source(o.units / name, o.corpus)[0] for name in splits]
+        inputs["units"] = [read_unit_source(o.units / name, o.corpus)[0] for name in splits]
         codebook = (card.get("units") or {}).get("codebook")
         if any(source.get("codebook") != codebook for source in inputs["units"]):
             raise InputError(
@@ -293,7 +293,7 @@ def windows_of(
     data = load_corpus(o.corpus, split)
     examples: list[Example]
     if o.units is not None:
-        grid = unit_source(o.units / split, o.corpus)[2]
+        grid = read_unit_source(o.units / split, o.corpus)[2]
         examples, _ = unit_examples(data, load_units(o.units / split), grid)
     else:
         tokenizer = load_tokenizer(o.reader, model.embedding.num_embeddings)

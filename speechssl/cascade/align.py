@@ -13,7 +13,7 @@ from __future__ import annotations
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -88,9 +88,9 @@ SIGNS = "&%@#"  # spoken, as currencies and the signs of mathematics are; other 
 
 @dataclass(frozen=True)
 class Alignment:
-    """The words of one recording with their times. losses: (W,) nats by which the known words are
-    less likely than what the recogniser finds likeliest; symbols: (W,) how many symbols it scores
-    in each; beyond: (W,) how many of these the text has not.
+    """An alignment is the words of one recording with their times. losses: (W,) nats by which the
+    known words are less likely than what the recogniser finds likeliest; symbols: (W,) how many
+    symbols it scores in each; beyond: (W,) how many of these the text has not.
     """
 
     words: tuple[Span, ...]
@@ -99,16 +99,16 @@ class Alignment:
     beyond: np.ndarray
 
     def confidence(self, first: int = 0, last: int | None = None) -> float:
-        """0 to 1: how likely words first..last (inclusive; all) are, relative to the recogniser's
-        own, as a mean per symbol."""
+        """Return how likely words first..last (inclusive; all) are, 0 to 1, relative to the
+        recogniser's own, as a mean per symbol."""
         inside = slice(first, None if last is None else last + 1)
         return float(
             np.exp(-max(self.losses[inside].sum(), 0.0) / max(self.symbols[inside].sum(), 1))
         )
 
     def says_more(self) -> np.ndarray:
-        """(W,) whether the recording says more around a word than the text has: a word there may be
-        put where another is."""
+        """Tell (W,) where the recording says more around a word than the text has: a word there may
+        be put where another is."""
         around = [slice(max(i - CONTEXT, 0), i + CONTEXT + 1) for i in range(len(self.words))]
         return np.array(
             [
@@ -119,7 +119,7 @@ class Alignment:
 
 
 def is_spoken(character: str) -> bool:
-    """Letters, digits, and signs that are read aloud."""
+    """Tell whether a character is a letter, a digit or a sign that is read aloud."""
     return (
         character.isalnum()
         or character in SIGNS
@@ -127,15 +127,15 @@ def is_spoken(character: str) -> bool:
     )
 
 
-def core(word: str) -> tuple[int, int]:
-    """[first, last) of a word without the punctuation around it."""
+def find_core(word: str) -> tuple[int, int]:
+    """Find [first, last) of a word without the punctuation around it."""
     inside = [i for i, c in enumerate(word) if is_spoken(c)]
     return (inside[0], inside[-1] + 1) if inside else (0, 0)
 
 
-def widened(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
-    """Words that meet in the middle of the gap between them, where it is short; else each ends GAP
-    s later, or starts earlier.
+def widen_words(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
+    """Let words meet in the middle of the gap between them, where it is short; else let each end
+    GAP s later, or start earlier.
 
     A CTC recogniser says when it emits the letters of a word; the word sounds a little before and
     after. seconds: length of the recording.
@@ -150,9 +150,19 @@ def widened(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
 
 
 @dataclass(frozen=True)
+class RecognisedFrames:
+    """This is what a recogniser finds in the frames of a recording, an array (T_i,) a piece."""
+
+    best: list[np.ndarray] = field(default_factory=list)  # log-probability of the likeliest symbol
+    begun: list[np.ndarray] = field(default_factory=list)  # whether a symbol begins there
+    starts: list[np.ndarray] = field(default_factory=list)  # seconds
+    ends: list[np.ndarray] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class CtcAligner:
-    """Forced alignment with a CTC recogniser, in memory that grows with the recording by two
-    numbers a frame.
+    """This aligns with a CTC recogniser (forced alignment), in memory that grows with the recording
+    by two numbers a frame.
 
     name: for messages; weights: a hash of the recogniser; log_probs: samples (N,) -> (T, V), T by
     the grid; symbols: V texts, "" for what writes nothing; separator: the symbol between words, ""
@@ -170,8 +180,8 @@ class CtcAligner:
 
     @cached_property
     def _columns(self) -> dict[str, int]:
-        """Symbol -> its number, as it is written and, where no other is written so, without case,
-        accents and form."""
+        """Map symbols to their numbers, as they are written and, where no other is written so,
+        without case, accents and form."""
         written = {
             s: i
             for i, s in enumerate(self.symbols)
@@ -181,7 +191,7 @@ class CtcAligner:
         return folded | written
 
     def _numbers(self, character: str) -> list[int]:
-        """The symbols of a character; none for one that cannot be spelt."""
+        """Return the symbols of a character; none for one that cannot be spelt."""
         columns = self._columns
         if character in columns:
             return [columns[character]]
@@ -189,32 +199,36 @@ class CtcAligner:
         return [columns[c] for c in plain] if all(c in columns for c in plain) else []
 
     def spells(self, text: str) -> float:
-        """The share of the letters of a text that the recogniser could write, 0 to 1; 1 for a text
-        without letters."""
+        """Return the share of the letters of a text that the recogniser could write, 0 to 1; 1 for
+        a text without letters."""
         letters = [c for c in text if c.isalpha()]
         return sum(bool(self._numbers(c)) for c in letters) / len(letters) if letters else 1.0
 
-    def spelt(self, word: str) -> list[int]:
-        """The symbols of a word, -1 (a star) for every run of letters, digits and signs that the
-        vocabulary lacks.
+    def spell(self, word: str) -> list[int]:
+        """Return the symbols of a word, -1 (a star) for every run of letters, digits and signs that
+        the vocabulary lacks.
 
         Punctuation within it is left out, but for what is a symbol (an apostrophe).
         """
-        first, last = core(word)
-        numbers = [n for c in word[first:last] for n in self._numbers(c) or [-1] * is_spoken(c)]
-        return [
-            n for star, run in groupby(numbers, lambda n: n < 0) for n in ([-1] if star else run)
-        ]
+        first, last = find_core(word)
+        numbers: list[int] = []
+        for character in word[first:last]:
+            spelling = self._numbers(character)
+            if spelling:
+                numbers += spelling
+            elif is_spoken(character) and numbers[-1:] != [-1]:
+                numbers.append(-1)
+        return numbers
 
     def align(self, samples: np.ndarray, words: Sequence[str]) -> Alignment:
-        """samples: (N,) float32 at 16 kHz; words: one or more, each with something spoken in it
-        (`is_spoken`).
+        """Align words with a recording. samples: (N,) float32 at 16 kHz; words: one or more, each
+        with something spoken in it (`is_spoken`).
 
         Raises ValueError for words that cannot be those of this audio, such as more symbols than
         frames.
         """
         samples = check_samples(samples)
-        spelt = [self.spelt(word) for word in words]
+        spelt = [self.spell(word) for word in words]
         used = sorted({n for word in spelt for n in word if n >= 0})
         between = [self.symbols.index(self.separator)] if self.separator else []
         columns = [self.blank, *used, *between]
@@ -228,45 +242,19 @@ class CtcAligner:
             targets += [of_number[n] for n in word]
         lasts = [first + len(word) for first, word in zip(firsts, spelt, strict=True)]
 
-        best: list[np.ndarray] = []  # of every frame: the log-probability of the likeliest symbol
-        begun: list[np.ndarray] = []  # whether the recogniser begins a symbol there
-        starts: list[np.ndarray] = []  # seconds
-        ends: list[np.ndarray] = []
-
-        def emissions() -> Iterator[Tensor]:
-            pieces = split_at_pauses(samples, self.longest, SAMPLE_RATE)
-            for start, end in tqdm(
-                pieces, "aligning", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES
-            ):
-                scores = self.log_probs(samples[start:end])  # (T, V)
-                if not len(scores):
-                    continue
-                highest, path = scores.max(-1)
-                best.append(highest.numpy())
-                begun.append(
-                    (path != self.blank).numpy() & np.r_[True, (path[1:] != path[:-1]).numpy()]
-                )
-                edges = np.array(
-                    [start / SAMPLE_RATE + self.grid.seconds(t) for t in range(len(scores) + 1)]
-                )
-                edges[-1] = min(edges[-1], end / SAMPLE_RATE)
-                starts.append(edges[:-1])
-                ends.append(edges[1:])
-                # a star is any symbol, and the silences within what it stands for
-                others = torch.cat([scores[:, : self.blank], scores[:, self.blank + 1 :]], 1)
-                star = torch.maximum(others.amax(1), scores[:, self.blank] - STAR_BLANK)
-                yield torch.cat([scores[:, columns], star[:, None]], 1)
-
-        spans, path = align_windows(emissions(), targets)
-        losses, symbols = np.concatenate(best) - path, np.concatenate(begun)
-        starts_of, ends_of = np.concatenate(starts), np.concatenate(ends)
+        frames = RecognisedFrames()
+        spans, path = align_windows(self._emissions(samples, columns, frames), targets)
+        losses = np.concatenate(frames.best) - path
+        symbols = np.concatenate(frames.begun)
+        starts = np.concatenate(frames.starts)
+        ends = np.concatenate(frames.ends)
         bounds = [
             (spans[first].start, spans[last - 1].end)
             for first, last in zip(firsts, lasts, strict=True)
         ]
-        bounds = shared_by_length(bounds, words, [word == [-1] for word in spelt])
+        bounds = share_by_length(bounds, words, [word == [-1] for word in spelt])
         timed = [
-            Span(word, float(starts_of[a]), float(ends_of[b - 1]))
+            Span(word, float(starts[a]), float(ends[b - 1]))
             for word, (a, b) in zip(words, bounds, strict=True)
         ]
         # what lies between two words counts for the first of them: speech that the text does not
@@ -284,16 +272,43 @@ class CtcAligner:
         loss = np.array([losses[a:b].sum() for a, b in pairwise(borders)])
         scored = np.maximum(counted, expected)
         return Alignment(
-            widened(timed, len(samples) / SAMPLE_RATE), loss, scored, scored - expected
+            widen_words(timed, len(samples) / SAMPLE_RATE), loss, scored, scored - expected
         )
 
+    def _emissions(
+        self, samples: np.ndarray, columns: Sequence[int], frames: RecognisedFrames
+    ) -> Iterator[Tensor]:
+        """Yield log-probabilities (T_i, V') of these symbols and, last, of a star, piece by piece;
+        and note in `frames` what the recogniser finds."""
+        pieces = split_at_pauses(samples, self.longest, SAMPLE_RATE)
+        for start, end in tqdm(
+            pieces, "aligning", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES
+        ):
+            scores = self.log_probs(samples[start:end])  # (T, V)
+            if not len(scores):
+                continue
+            highest, path = scores.max(-1)
+            changed = np.r_[True, (path[1:] != path[:-1]).numpy()]
+            frames.best.append(highest.numpy())
+            frames.begun.append((path != self.blank).numpy() & changed)
+            edges = np.array(
+                [start / SAMPLE_RATE + self.grid.seconds(t) for t in range(len(scores) + 1)]
+            )
+            edges[-1] = min(edges[-1], end / SAMPLE_RATE)
+            frames.starts.append(edges[:-1])
+            frames.ends.append(edges[1:])
+            # a star is any symbol, and the silences within what it stands for
+            others = torch.cat([scores[:, : self.blank], scores[:, self.blank + 1 :]], 1)
+            star = torch.maximum(others.amax(1), scores[:, self.blank] - STAR_BLANK)
+            yield torch.cat([scores[:, columns], star[:, None]], 1)
 
-def shared_by_length(
+
+def share_by_length(
     bounds: Sequence[tuple[int, int]], words: Sequence[str], unspelt: Sequence[bool]
 ) -> list[tuple[int, int]]:
-    """Frames [first, last) of every word. Words in a row of which nothing can be spelt share the
-    frames from the first to the last of them by their lengths: no border between them is likelier
-    than another.
+    """Correct the frames [first, last) of words that cannot be spelt. Words in a row of which
+    nothing can be spelt share the frames from the first to the last of them by their lengths: no
+    border between them is likelier than another.
     """
     shared: list[tuple[int, int]] = []
     for alike, run in groupby(range(len(words)), lambda i: unspelt[i]):
@@ -302,7 +317,7 @@ def shared_by_length(
         if not alike or end - start < len(places):
             shared += [bounds[i] for i in places]
             continue
-        lengths = np.cumsum([0, *(core(words[i])[1] - core(words[i])[0] for i in places)])
+        lengths = np.cumsum([0, *(find_core(words[i])[1] - find_core(words[i])[0] for i in places)])
         borders = np.rint(start + lengths / lengths[-1] * (end - start)).astype(int)
         for n in range(1, len(places)):  # a frame each at least
             borders[n] = np.clip(borders[n], borders[n - 1] + 1, end - (len(places) - n))
@@ -313,12 +328,13 @@ def shared_by_length(
 def align_windows(
     pieces: Iterable[Tensor], targets: Sequence[int]
 ) -> tuple[list[TokenSpan], np.ndarray]:
-    """The spans of all targets, and the log-probability of every frame (T,) on their path.
+    """Align a recording of any length: the spans of all targets, and the log-probability of every
+    frame (T,) on their path.
 
     pieces: log-probabilities (T_i, V) of a recording from beginning to end, the blank first. Of a
-    long one only about WINDOW
-    frames are held: the part of the text that is in a window is what the likeliest path through it
-    passes (`spoken_prefix`); what ends in its last MARGIN frames is aligned again with the next.
+    long one only about WINDOW frames are held: the part of the text that is in a window is what
+    the likeliest path through it passes (`spoken_prefix`); what ends in its last MARGIN frames is
+    aligned again with the next.
     Raises ValueError where the targets do not fit.
     """
     spans: list[TokenSpan] = []
@@ -354,8 +370,8 @@ def align_windows(
 
 
 def spoken_prefix(log_probs: Tensor, targets: Sequence[int]) -> int:
-    """Return how many of the targets have begun where the likeliest path through all frames ends,
-    which may be anywhere in them.
+    """Count the targets that have begun where the likeliest path through all frames ends, which may
+    be anywhere in them.
 
     log_probs: (T, V), the blank first. Holds 2 K + 1 numbers for K targets.
     """
@@ -380,7 +396,7 @@ def spoken_prefix(log_probs: Tensor, targets: Sequence[int]) -> int:
 
 
 class WhisperAligner:
-    """Align words as `CtcAligner` does, by dynamic time warping over the cross-attention of
+    """This aligns as `CtcAligner` does, by dynamic time warping over the cross-attention of
     Whisper's alignment heads, given the known tokens.
 
     Audio beyond 30 s is cut at pauses, transcribed, and its words shared out by matching the
@@ -424,7 +440,7 @@ class WhisperAligner:
             recognised = [
                 "".join(word.text for word in self.engine.decode(samples[a:b])) for a, b in bar
             ]
-            owners = shared_out(words, recognised)
+            owners = assign_to_pieces(words, recognised)
         timed: list[Span] = []
         losses, symbols = [], []
         bar = tqdm(pieces, "aligning", unit="piece", leave=False, disable=len(pieces) < MANY_PIECES)
@@ -451,12 +467,12 @@ class WhisperAligner:
     def _piece(
         self, samples: np.ndarray, words: Sequence[str]
     ) -> list[tuple[float, float, float, int]]:
-        """Align at most 30 s: of every word start and end in seconds, its loss in nats, and its
-        number of tokens."""
+        """Align at most 30 s: return of every word start and end in seconds, its loss in nats, and
+        its number of tokens."""
         text, cores = "", []
         for word in words:
             text += self.joiner
-            first, last = core(word)
+            first, last = find_core(word)
             cores.append((len(text) + first, len(text) + last))
             text += word
         model, prompt = self.engine.model, self._prompt
@@ -509,8 +525,8 @@ class WhisperAligner:
 
 
 def token_times(attention: np.ndarray, rows: slice) -> np.ndarray:
-    """Seconds at which each token begins and the last one ends, (K + 1,). attention: (heads, tokens
-    given, frames); rows: those that foretell the K tokens and the end.
+    """Find the seconds at which each token begins and the last one ends, (K + 1,). attention:
+    (heads, tokens given, frames); rows: those that foretell the K tokens and the end.
     """
     from librosa.sequence import dtw  # slow to import
     from scipy.ndimage import median_filter
@@ -526,9 +542,9 @@ def token_times(attention: np.ndarray, rows: slice) -> np.ndarray:
     return steps[np.r_[True, np.diff(steps[:, 0]) > 0], 1] * TOKEN_SECONDS
 
 
-def shared_out(words: Sequence[str], recognised: Sequence[str]) -> np.ndarray:
-    """(W,) the number of the piece that each known word is spoken in, in order. recognised: what
-    was recognised in every piece.
+def assign_to_pieces(words: Sequence[str], recognised: Sequence[str]) -> np.ndarray:
+    """Find the number (W,) of the piece that each known word is spoken in, in order. recognised:
+    what was recognised in every piece.
 
     Letters of both are matched by the fewest edits; a word is where its middle letter is. Raises
     ValueError where there is
@@ -555,8 +571,8 @@ Aligner = CtcAligner | WhisperAligner
 
 
 def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
-    """models: a shipped set or a folder of models; recogniser: as of `load_recogniser`; language:
-    of the texts.
+    """Load an aligner. models: a shipped set or a folder of models; recogniser: as of
+    `load_recogniser`; language: of the texts.
 
     Raises InputError for a recogniser that cannot align, or not in this language.
     """
@@ -576,7 +592,7 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
 
 
 def ctc_aligner(head: CtcRecogniser) -> CtcAligner:
-    """A recogniser of ours as an aligner."""
+    """Make an aligner of a recogniser of ours."""
     vocabulary = head.vocabulary
     parts = head.log_probs, vocabulary.symbols, vocabulary.separator, BLANK, head.encoder.grid
     return CtcAligner(head.name, str(head.card["asr"]), *parts, HEAD_LONGEST)
@@ -607,8 +623,8 @@ Record = Passage | Question
 
 @dataclass(frozen=True)
 class AlignedSplit:
-    """Aligns one split into the folder `out`, a file a recording in its PARTS, which a killed run
-    finds again."""
+    """This aligns one split into the folder `out`, a file a recording in its PARTS, which a killed
+    run finds again."""
 
     data: Corpus
     out: Path
@@ -616,8 +632,8 @@ class AlignedSplit:
     confidence: float  # the least that counts as aligned
 
     def part(self, kind: Kind, record: Record) -> dict[str, Any]:
-        """Words with their losses and symbols, and the length of the recording in seconds; or the
-        reason why there are none."""
+        """Return words with their losses and symbols, and the length of the recording in seconds;
+        or the reason why there are none."""
         path = self.out / self.data.split / PARTS / f"{kind[0]}-{safe_name(record.id)}.json"
         if path.is_file():
             return dict(read_json(path))
@@ -650,8 +666,8 @@ class AlignedSplit:
     def records(
         self, report: PrepareReport, workers: int
     ) -> tuple[SplitRecords, list[dict[str, Any]]]:
-        """The records with times, and a line for every stretch of a recording that says more than
-        its text. workers: threads."""
+        """Return the records with times, and a line for every stretch of a recording that says more
+        than its text. workers: threads."""
         data, split = self.data, self.data.split
         every: list[tuple[Kind, Record]] = [("passages", p) for p in data.passages.values()]
         every += [("questions", q) for q in data.questions]
@@ -717,7 +733,7 @@ class AlignedSplit:
                 why = part or {"reason": NO_TEXT if p.audio else NO_RECORDING}
                 report.set_aside(split, "passages", p.id, **why)
                 continue
-            passages[p.id] = self.moved(p, part)
+            passages[p.id] = self.relocate(p, part)
         questions = []
         for q in data.questions:
             report.count(split, "questions")
@@ -728,8 +744,8 @@ class AlignedSplit:
                 report.set_aside(split, "questions", q.id, **part)
             else:
                 questions.append(
-                    self.answered(
-                        self.moved(q, part),
+                    self.add_answer_times(
+                        self.relocate(q, part),
                         passages[q.passage],
                         alignments.get(("passages", q.passage)),
                         report,
@@ -737,8 +753,8 @@ class AlignedSplit:
                 )
         return SplitRecords(tuple(passages.values()), questions), more
 
-    def moved(self, record: Any, part: Mapping[str, Any]) -> Any:
-        """A record with its words, and paths that hold in another folder."""
+    def relocate(self, record: Any, part: Mapping[str, Any]) -> Any:
+        """Return a record with its words, and paths that hold in another folder."""
         root = self.data.root.resolve()
         moved = replace(record, audio=str(root / record.audio) if record.audio else "")
         if isinstance(record, Question):
@@ -754,15 +770,15 @@ class AlignedSplit:
             )
         return moved
 
-    def answered(
+    def add_answer_times(
         self,
         question: Question,
         passage: Passage,
         alignment: Alignment | None,
         report: PrepareReport,
     ) -> Question:
-        """The question with times of its answers. alignment: None where the passage had its words
-        before."""
+        """Return the question with times of its answers. alignment: None where the passage had its
+        words before."""
         spoken = places(passage.written, passage.words)
         answers = []
         for answer in question.answers:
@@ -801,15 +817,15 @@ class AlignedSplit:
 
 
 def spoken_words(record: Record) -> list[str]:
-    """The words of what is written (zh: characters), as they stand there, without those that are
-    punctuation alone."""
+    """Return the words of what is written (zh: characters), as they stand there, without those that
+    are punctuation alone."""
     return [
         word for word, _ in pieces(record.written, record.language) if any(map(is_spoken, word))
     ]
 
 
 def align_corpus(o: Align) -> dict[str, Any]:
-    """Write a corpus with times; its folder and data report.
+    """Write a corpus with times; return its folder and data report.
 
     A killed run continues. Raises InputError for a corpus without recordings, texts or anything to
     align, for a recogniser of another language, where nothing could be aligned, and where OUT holds
@@ -906,8 +922,8 @@ def warn_of_more(path: Path) -> None:
 
 
 def find_splits(manifest: Path) -> tuple[Path, list[str]]:
-    """The corpus, absolute, and its splits. Raises InputError for a path that is neither a corpus
-    nor of one."""
+    """Find the corpus, absolute, and its splits. Raises InputError for a path that is neither a
+    corpus nor of one."""
     path = manifest.resolve()
     if path.name == PASSAGES and path.is_file():
         path = path.parent
@@ -922,8 +938,8 @@ def find_splits(manifest: Path) -> tuple[Path, list[str]]:
 
 
 def check_corpus(manifest: Path, splits: Sequence[Corpus]) -> str:
-    """The language of the passages, en or zh. Raises InputError where there is nothing to align, or
-    not enough for it."""
+    """Return the language of the passages, en or zh. Raises InputError where there is nothing to
+    align, or not enough for it."""
     passages = [p for data in splits for p in data.passages.values()]
     questions = [q for data in splits for q in data.questions]
     if not passages:

@@ -1,4 +1,5 @@
-"""A model of what a recogniser gets wrong, and texts with as many such errors as are asked for.
+"""This module models what a recogniser gets wrong, and makes as many such errors in a text as are
+asked for.
 
 It holds, without context: for every word (zh: character) how often it was substituted, by what, and
 how often it was deleted; which words were inserted, and how often. To simulate a word error rate,
@@ -42,7 +43,7 @@ KIND = "confusions"
 Edit = tuple[str, int]
 
 
-def spelt_words(text: str, language: str) -> list[str]:
+def spell_words(text: str, language: str) -> list[str]:
     """Split a text into what the model counts: en: words as a recogniser of letters spells them;
     zh: characters, a Latin run kept as one."""
     return tokens(text, language) if language_of(language) == "zh" else spelt(text).split()
@@ -55,7 +56,7 @@ def letters_of(word: str, language: str) -> str:
 
 
 class Rates(NamedTuple):
-    """Errors of each kind over reference words."""
+    """Rates are errors of each kind over reference words."""
 
     substituted: float
     deleted: float
@@ -66,15 +67,15 @@ class Rates(NamedTuple):
         return self.substituted + self.deleted + self.inserted
 
     def scaled_to(self, wer: float) -> Rates:
-        """The same mix at another word error rate."""
+        """Return the same mix at another word error rate."""
         share = wer / self.wer
         return Rates(self.substituted * share, self.deleted * share, self.inserted * share)
 
 
 @dataclass(frozen=True)
 class WordConfusions:
-    """A reference word of the fit: how often it occurred, was deleted, and what it was taken
-    for."""
+    """This is a reference word of the fit: how often it occurred, was deleted, and what it was
+    taken for."""
 
     count: int = 0
     deleted: int = 0
@@ -87,8 +88,8 @@ class WordConfusions:
 
 @dataclass(frozen=True)
 class ConfusionModel:
-    """vocabulary: recognised words with counts. distances: normalised letter distances of real
-    substitutions, ascending.
+    """A confusion model holds the errors of a recogniser. vocabulary: recognised words with counts.
+    distances: normalised letter distances of real substitutions, ascending.
 
     calibration: word error rate asked for, rates to make.
     """
@@ -104,10 +105,9 @@ class ConfusionModel:
     cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def simulate(self, words: Sequence[str], wer: float, name: str, seed: int = 0) -> list[Edit]:
-        """Simulate what a recogniser with this word error rate might have made of the words, in
-        order.
+        """Simulate what a recogniser with this word error rate makes of the words, in order.
 
-        words: as `spelt_words` gives them. name: of the text, which decides the random part
+        words: as `spell_words` gives them. name: of the text, which decides the random part
         together with the seed.
         Raises InputError for a rate outside (0, MOST].
         """
@@ -151,18 +151,23 @@ class ConfusionModel:
                 if what < deleted:
                     continue
                 edits.append(
-                    (self._taken_for(word, first, second) if what > 1 - substituted else word, i)
+                    (
+                        self._sample_confusion(word, first, second)
+                        if what > 1 - substituted
+                        else word,
+                        i,
+                    )
                 )
                 if self.inserted and after < rate.inserted / left:
                     edits.append(
-                        (self._drawn(None, self.inserted, after * left / rate.inserted), i)
+                        (self._sample_word(None, self.inserted, after * left / rate.inserted), i)
                     )
             edited.append(edits)
         return edited
 
     def _chances(self, texts: Sequence[Sequence[str]], rates: Sequence[Rates]) -> np.ndarray:
-        """(B, N, 2) chance of each word's being substituted and deleted; their means over a text
-        are those asked for."""
+        """Return the chances (B, N, 2) of each word's being substituted and deleted; their means
+        over a text are those asked for."""
         odds = {word: self._odds(word) for word in {word for words in texts for word in words}}
         every = np.array([[odds[word] for word in words] for words in texts])
         targets, scale, chances = (
@@ -183,7 +188,7 @@ class ConfusionModel:
         return chances
 
     def _odds(self, word: str) -> tuple[float, float]:
-        """Odds of its being substituted and deleted in the fit."""
+        """Return the odds of a word's being substituted and deleted in the fit."""
         confusions, rare = self.words.get(word, WordConfusions()), self._rare
         total = confusions.count + PRIOR
         substituted, deleted = (
@@ -195,21 +200,21 @@ class ConfusionModel:
 
     @cached_property
     def _rare(self) -> tuple[float, float]:
-        """Return how often words that occurred rarely were substituted and deleted; of all words
+        """Count how often words that occurred rarely were substituted and deleted; of all words
         where there are few such."""
         words = [w for w in self.words.values() if w.count <= RARE]
         words = words if sum(w.count for w in words) >= 50 else list(self.words.values())
         total = max(sum(w.count for w in words), 1)
         return sum(w.substituted for w in words) / total, sum(w.deleted for w in words) / total
 
-    def _taken_for(self, word: str, first: float, second: float) -> str:
-        """One of its known confusions; or a recognised word that is as far from it as a real
-        confusion, among those by how often they were recognised. first, second: uniform draws.
+    def _sample_confusion(self, word: str, first: float, second: float) -> str:
+        """Draw one of a word's known confusions; or a recognised word that is as far from it as a
+        real confusion, among those by how often they were recognised. first, second: uniform draws.
         """
         confusions = self.words.get(word, WordConfusions())
         trusted = confusions.substituted / (confusions.substituted + 1)
         if first < trusted:
-            return self._drawn(word, confusions.taken_for, first / trusted)
+            return self._sample_word(word, confusions.taken_for, first / trusted)
         if ("far", word) not in self.cache:
             others = [w for w in self.vocabulary if w != word]
             spelling = [letters_of(w, self.language) for w in others]
@@ -227,9 +232,9 @@ class ConfusionModel:
             self.cache["near", word, distance] = {
                 others[i]: self.vocabulary[others[i]] for i in near
             }
-        return self._drawn((word, distance), self.cache["near", word, distance], second)
+        return self._sample_word((word, distance), self.cache["near", word, distance], second)
 
-    def _drawn(self, key: Any, counts: Mapping[str, int], chance: float) -> str:
+    def _sample_word(self, key: Any, counts: Mapping[str, int], chance: float) -> str:
         """A word by how often it occurs. key: of these counts; chance: uniform in [0, 1)."""
         if ("drawn", key) not in self.cache:
             self.cache["drawn", key] = (
@@ -241,7 +246,7 @@ class ConfusionModel:
 
 
 def write_confusions(path: Path | str, model: ConfusionModel, card: Mapping[str, Any]) -> None:
-    """card: what it was fitted on."""
+    """Write a model. card: what it was fitted on."""
     values = {
         name: getattr(model, name)
         for name in ("language", "inserted", "vocabulary", "distances", "rates", "calibration")
@@ -251,7 +256,7 @@ def write_confusions(path: Path | str, model: ConfusionModel, card: Mapping[str,
 
 
 def read_confusions(path: Path | str) -> ConfusionModel:
-    """Raises InputError for a file that is missing, damaged, or something else."""
+    """Read a model. Raises InputError for a file that is missing, damaged, or something else."""
 
     def counts(entries: Mapping[str, Any]) -> dict[str, int]:
         return {str(word): int(count) for word, count in entries.items()}
@@ -297,7 +302,7 @@ def read_confusions(path: Path | str) -> ConfusionModel:
 
 
 def confusions_card(path: Path) -> dict[str, Any]:
-    """Return what a file was fitted on; nothing of a file that is something else. Raises InputError
+    """Read what a file was fitted on; nothing of a file that is something else. Raises InputError
     for one that is no JSON."""
     values = read_json(path)
     card = values.get("card") if isinstance(values, dict) and values.get("kind") == KIND else None

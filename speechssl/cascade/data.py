@@ -21,8 +21,8 @@ Record = Passage | Question
 
 @dataclass(frozen=True)
 class TimedWord:
-    """A recognised word. start, end: seconds from the beginning of the audio, half-open, 0 <= start
-    <= end."""
+    """This is a recognised word. start, end: seconds from the beginning of the audio, half-open, 0
+    <= start <= end."""
 
     text: str
     start: float
@@ -32,7 +32,7 @@ class TimedWord:
 
 @dataclass(frozen=True)
 class Transcript:
-    """The words of one recording in the order spoken."""
+    """A transcript is the words of one recording in the order spoken."""
 
     words: tuple[TimedWord, ...]
     separator: str = " "  # "" for Chinese, where a word is one character
@@ -44,7 +44,7 @@ class Transcript:
 
 @runtime_checkable
 class Recogniser(Protocol):
-    """Anything that turns speech into words with times. name: what tables of results call it; card:
+    """A recogniser turns speech into words with times. name: what tables of results call it; card:
     what the card of a system says of it, `asr` (its name, or the hash of a head of ours) and, where
     a name does not say which, `asr_weights`.
     """
@@ -53,13 +53,14 @@ class Recogniser(Protocol):
     card: Mapping[str, Any]
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
-        """samples: (N,) float32 mono at 16 kHz, full scale 1, of any length. Raises ValueError for
-        any other shape."""
+        """Recognise a recording. samples: (N,) float32 mono at 16 kHz, full scale 1, of any length.
+        Raises ValueError for any other shape."""
         ...
 
 
 def check_samples(samples: np.ndarray) -> np.ndarray:
-    """(N,) float32. Raises ValueError for anything but one channel of finite numbers."""
+    """Return samples (N,) as float32. Raises ValueError for anything but one channel of finite
+    numbers."""
     if samples.ndim != 1:
         raise ValueError(
             f"a recogniser takes one channel (N,), not an array of shape {samples.shape}"
@@ -138,8 +139,8 @@ def transcribe_pieces(
 
 
 def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:
-    """One example a question, from what is written of its passage; and the questions left out: id
-    -> why."""
+    """Make one example a question, from what is written of its passage; and say which questions are
+    left out: id -> why."""
     examples, left_out = [], {}
     for question in data.answerable:
         passage = data.passages[question.passage]
@@ -163,7 +164,7 @@ def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[s
 
 
 def answer_words(passage: Passage, question: Question) -> tuple[list[str], tuple[int, int] | None]:
-    """The passage's words, and the first and last of the answer: those within its times, where
+    """Find the passage's words, and the first and last of the answer: those within its times, where
     words have times; else those at
     its offset; None where there are none.
     """

@@ -1,4 +1,5 @@
-"""CTC prefix beam search with a word n-gram language model and a lexicon, and these models.
+"""This module decodes CTC by prefix beam search with a word n-gram language model and a lexicon,
+and makes these models.
 
 Search: Hannun et al., arXiv 1408.2873, with the lexicon, smearing and weights of flashlight's
 decoder, which SUPERB uses. Two things differ: all paths of a prefix are added up (flashlight keeps
@@ -42,7 +43,7 @@ NEVER = -99.0  # the log-probability that ARPA files give to what is never predi
 
 @dataclass(frozen=True, eq=False)
 class Ngrams:
-    """All n-grams of one length, by their keys."""
+    """These are all n-grams of one length, by their keys."""
 
     keys: np.ndarray  # (R,) int64, sorted; of single words: 0 to V - 1
     log_probs: np.ndarray  # (R,) float32
@@ -50,12 +51,12 @@ class Ngrams:
     backoffs: np.ndarray
 
     def row(self, key: int) -> int:
-        """-1 where there is none."""
+        """Return the row of a key, -1 where there is none."""
         at = int(self.keys.searchsorted(key))
         return at if at < len(self.keys) and self.keys[at] == key else -1
 
     def rows(self, keys: np.ndarray) -> np.ndarray:
-        """(K,) rows of (K,) keys."""
+        """Return the rows (K,) of keys (K,)."""
         if not len(self.keys):
             return np.full(len(keys), -1)
         at = self.keys.searchsorted(keys)
@@ -65,8 +66,8 @@ class Ngrams:
 
 @dataclass(frozen=True, eq=False)
 class NgramModel:
-    """words: by their numbers, with <s>, </s> and <unk>. ngrams: of 1 to N words. A context is the
-    numbers of up to N - 1 words."""
+    """An n-gram model foretells words. words: by their numbers, with <s>, </s> and <unk>. ngrams:
+    of 1 to N words. A context is the numbers of up to N - 1 words."""
 
     words: tuple[str, ...]
     ngrams: tuple[Ngrams, ...]
@@ -77,15 +78,15 @@ class NgramModel:
 
     @property
     def start(self) -> tuple[int, ...]:
-        """The context of a sentence's first word."""
+        """This is the context of a sentence's first word."""
         return (self.numbers[BEGIN],)[: len(self.ngrams) - 1]
 
     def after(self, context: tuple[int, ...], word: int) -> tuple[int, ...]:
-        """The context of the word that follows."""
+        """Return the context of the word that follows."""
         return (*context, word)[max(0, len(context) + 2 - len(self.ngrams)) :]
 
     def log_prob(self, context: tuple[int, ...], word: int) -> float:
-        """log10 P(word | context), backed off where the n-gram was not seen."""
+        """Return log10 P(word | context), backed off where the n-gram was not seen."""
         backed_off = 0.0
         for first in range(len(context)):
             history = context[first:]
@@ -104,8 +105,8 @@ class NgramModel:
 
 
 def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
-    """A model of sentences, their words separated by white space. order: N; the published one of
-    LibriSpeech is 4.
+    """Train a model of sentences, their words separated by white space. order: N; the published one
+    of LibriSpeech is 4.
 
     Raises InputError for texts without a word, ValueError for an order below 1.
     """
@@ -263,7 +264,8 @@ def read_arpa(path: Path | str) -> NgramModel:
 
 
 def _parse(lines: Iterator[str]) -> NgramModel:
-    """Raises ValueError, saying what is wrong. lines: those that are not empty."""
+    """Parse an ARPA model. Raises ValueError, saying what is wrong. lines: those that are not
+    empty."""
 
     def expect(line: str, expected: str) -> None:
         if line.strip() != expected:
@@ -339,7 +341,8 @@ def _parse(lines: Iterator[str]) -> NgramModel:
 def _blocks(
     lines: Iterator[str], n: int, count: int
 ) -> Iterator[tuple[list[list[str]], np.ndarray]]:
-    """Blocks of n-grams: their words, and (lines, 2) log-probabilities and back-off weights."""
+    """Read n-grams in blocks: their words, and (lines, 2) log-probabilities and back-off
+    weights."""
     while count:
         rows = [line.split() for line in itertools.islice(lines, min(count, _BLOCK))]
         if bad := next((row for row in rows if not n + 1 <= len(row) <= n + 2), None):
@@ -376,8 +379,8 @@ NGRAM_THRESHOLD = 12.0  # nats; on MiniSQA dev as good as 25 and three times as 
 
 @dataclass(frozen=True)
 class Stem:
-    """The beginning of a word. first, last: the words of a lexicon that begin so, [first, last);
-    best: log10 of the likeliest."""
+    """A stem is the beginning of a word. first, last: the words of a lexicon that begin so, [first,
+    last); best: log10 of the likeliest."""
 
     first: int
     last: int
@@ -386,8 +389,8 @@ class Stem:
 
 
 class Lexicon:
-    """The words of a language model as they are spelt with a recogniser's symbols; of words spelt
-    alike the likeliest counts.
+    """A lexicon holds the words of a language model as they are spelt with a recogniser's symbols;
+    of words spelt alike the likeliest counts.
 
     A recogniser that knows no capitals spells in small letters, so that a model in capitals
     (LibriSpeech's) fits it.
@@ -412,8 +415,8 @@ class Lexicon:
         self._known: dict[tuple[str, int], Stem | None] = {}
 
     def find(self, prefix: str, within: Stem) -> Stem | None:
-        """The stem of a prefix that is one letter longer than that of another; None where no word
-        begins so."""
+        """Find the stem of a prefix that is one letter longer than that of another; None where no
+        word begins so."""
         key = (prefix, within.first)
         if key not in self._known:
             first = bisect_left(self.words, prefix, within.first, within.last)
@@ -430,8 +433,8 @@ class Lexicon:
 
 @dataclass
 class _Prefix:
-    """A text so far, its score by the language model, and the log-probabilities of all its paths:
-    those that end in a blank, and those that do not.
+    """A prefix is a text so far, its score by the language model, and the log-probabilities of all
+    its paths: those that end in a blank, and those that do not.
     """
 
     text: str  # whole words, each with a space after it, and the beginning of the next
@@ -457,8 +460,8 @@ class _Prefix:
 
 @dataclass(eq=False)
 class BeamDecoder:
-    """Texts for a recogniser. Its words are separated by a symbol, or every symbol is a word
-    (Chinese characters)."""
+    """This finds texts for a recogniser by beam search. Its words are separated by a symbol, or
+    every symbol is a word (Chinese characters)."""
 
     model: NgramModel
     vocabulary: CtcVocabulary
@@ -487,8 +490,8 @@ class BeamDecoder:
         return cls(load_ngrams(folder / NGRAM_FILE), vocabulary, options)
 
     def decode(self, log_probs: Tensor) -> str:
-        """The best text of (T, V) log-probabilities; a word that is not whole at the end is left
-        out if that cannot be helped."""
+        """Find the best text of (T, V) log-probabilities; a word that is not whole at the end is
+        left out if that cannot be helped."""
         # of one recording they are asked for again and again, of many they would fill the memory
         self._scores.clear()
         prefixes = [_Prefix("", 0, BLANK, self.model.start, 0.0, 0.0, self.lexicon.root, blank=0.0)]
@@ -513,7 +516,7 @@ class BeamDecoder:
         return max(ended, key=lambda text: sum(ended[text])).strip()
 
     def _step(self, prefixes: list[_Prefix], frame: np.ndarray) -> list[_Prefix]:
-        """The prefixes after one more frame. frame: (V,)."""
+        """Return the prefixes after one more frame. frame: (V,)."""
         symbols = [int(symbol) for symbol in np.argsort(-frame, kind="stable") if symbol != BLANK]
         scores, following = frame.tolist(), dict[str, _Prefix]()
         floor = max(p.rank for p in prefixes) + scores[BLANK] - self.options.threshold
@@ -545,7 +548,8 @@ class BeamDecoder:
         return [p for p in ranked if p.rank >= ranked[0].rank - self.options.threshold]
 
     def _longer(self, prefix: _Prefix, text: str, symbol: int) -> _Prefix | None:
-        """One symbol more; None where the lexicon forbids it, or a word would be empty."""
+        """Add one symbol to a prefix; None where the lexicon forbids it, or a word would be
+        empty."""
         if symbol == self._separator:
             return self._whole(prefix, text) if len(prefix.text) > prefix.begun else None
         if self._separator is None:  # a word by itself
@@ -569,7 +573,7 @@ class BeamDecoder:
         return _Prefix(text, prefix.begun, symbol, prefix.context, prefix.score, ahead, stem)
 
     def _whole(self, prefix: _Prefix, text: str) -> _Prefix | None:
-        """End the word that has begun; None where it is no word."""
+        """End the word that has begun; None where it is none."""
         word = prefix.stem.word
         if word < 0:
             return None
@@ -586,7 +590,7 @@ class BeamDecoder:
         )
 
     def _language(self, context: tuple[int, ...], word: int) -> float:
-        """Nats of a word in its context."""
+        """Return the nats of a word in its context."""
         if (context, word) not in self._scores:
             self._scores[context, word] = self.options.lm_weight * self.model.log_prob(
                 context, word
@@ -595,7 +599,7 @@ class BeamDecoder:
 
 
 def _add(a: float, b: float) -> float:
-    """log(exp(a) + exp(b))."""
+    """Return log(exp(a) + exp(b))."""
     if a < b:
         a, b = b, a
     return a if b == -math.inf else a + math.log1p(math.exp(b - a))

@@ -1,4 +1,4 @@
-"""Recognisers of Hugging Face, CTC models and Whisper, with word times.
+"""This module runs recognisers of Hugging Face, CTC models and Whisper, with word times.
 
 Word times come from the frames of the likeliest path of a CTC model on raw samples (wav2vec 2.0,
 HuBERT, WavLM and their kin), and from Whisper's cross-attention (`return_token_timestamps`). Texts
@@ -30,7 +30,7 @@ from transformers import (
 
 from speechssl.cascade.data import TimedWord, Transcript, check_samples, transcribe_pieces
 from speechssl.cascade.model import greedy_spans, timed_words
-from speechssl.dual.system import device_of
+from speechssl.dual.system import choose_device
 from speechssl.encoders.hubert import for_inference
 from speechssl.errors import InputError
 from speechssl.io import WEIGHTS, checkpoint_folder, hash_files
@@ -77,8 +77,8 @@ _NOT_NEEDED = "masked_spec_embed"
 
 
 class HuggingFaceRecogniser:
-    """A CTC or Whisper checkpoint, called by the last part of its name; on a GPU where there is
-    one.
+    """This runs a CTC or Whisper checkpoint, called by the last part of its name; on a GPU where
+    there is one.
 
     source: a folder, or a name on the hub. separator: " ", or "" for a language written without
     spaces. language: for Whisper, e.g. "en", "zh"; None lets it guess, piece by piece. Raises
@@ -91,7 +91,7 @@ class HuggingFaceRecogniser:
         self.name, self.separator, device, typed = (
             Path(source).name,
             separator,
-            str(device_of("auto")),
+            str(choose_device("auto")),
             str(source),
         )
         source = checkpoint_folder(source, "recogniser")
@@ -116,11 +116,12 @@ class HuggingFaceRecogniser:
 
     @property
     def spoken_languages(self) -> Callable[[np.ndarray], dict[str, float]] | None:
-        """`spoken_languages` of Whisper; None for a CTC model."""
+        """Return `spoken_languages` of Whisper; None for a CTC model."""
         return self.engine.spoken_languages if isinstance(self.engine, WhisperCheckpoint) else None
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
-        """samples: (N,) float32 at 16 kHz. Long audio is decoded in pieces cut at pauses.
+        """Recognise a recording. samples: (N,) float32 at 16 kHz. Long audio is decoded in pieces
+        cut at pauses.
 
         Whisper gives no confidence (nan), and words it imagines after the end of a piece are put at
         that end.
@@ -133,8 +134,8 @@ class HuggingFaceRecogniser:
 
 
 class CtcCheckpoint:
-    """A CTC model on raw samples. symbols: the text of every output, "" for those that write
-    nothing; blank: which it is."""
+    """This is a CTC model on raw samples. symbols: the text of every output, "" for those that
+    write nothing; blank: which it is."""
 
     longest = CTC_LONGEST
 
@@ -183,7 +184,8 @@ class CtcCheckpoint:
 
     @torch.inference_mode()
     def log_probs(self, samples: np.ndarray) -> torch.Tensor:
-        """(T, V) on the CPU, T by the grid. samples: (N,) of at most `longest` seconds."""
+        """Return log-probabilities (T, V) on the CPU, T by the grid. samples: (N,) of at most
+        `longest` seconds."""
         if not self.grid.frames(len(samples)):
             return torch.zeros(0, len(self.symbols))
         inputs = self._extractor(
@@ -205,7 +207,8 @@ class CtcCheckpoint:
 
 
 class WhisperCheckpoint:
-    """A Whisper with alignment heads. separator: " ", or "" for a language written without spaces.
+    """This is a Whisper with alignment heads. separator: " ", or "" for a language written without
+    spaces.
 
     Raises InputError for a language that it was not trained on.
     """
@@ -248,10 +251,10 @@ class WhisperCheckpoint:
 
     @torch.inference_mode()
     def spoken_languages(self, samples: np.ndarray) -> dict[str, float]:
-        """Say which languages the first half minute of samples (N,) may be in: code (en, zh) ->
-        share, which sum to 1; empty where there is no speech (arXiv 2212.04356, section 2.3). One
-        that knows English alone has 0 for it where its own words are unlikely or repeated, as they
-        are in other languages.
+        """Guess the language of the first half minute of samples (N,): code (en, zh) -> share,
+        which sum to 1; empty where there is no speech (arXiv 2212.04356, section 2.3). One that
+        knows English alone has 0 for it where its own words are unlikely or repeated, as they are
+        in other languages.
         """
         features = self.extractor(
             samples[: int(WHISPER_LONGEST * SAMPLE_RATE)],
@@ -356,7 +359,7 @@ def _load(loader: Any, source: Path | str, what: str, **options: Any) -> Any:
 
 
 def _model(loader: Any, source: str, device: str) -> Any:
-    """The model for inference. A weight that the checkpoint lacks would be random, so it is
+    """Load a model for inference. A weight that the checkpoint lacks would be random, so it is
     refused."""
     model, info = _load(loader, source, "weights", output_loading_info=True)
     if lacking := sorted(k for k in info["missing_keys"] if not k.endswith(_NOT_NEEDED)):

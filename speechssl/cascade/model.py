@@ -1,5 +1,5 @@
-"""Connectionist temporal classification on an encoder's hidden states: head, decoding, forced
-alignment, recogniser.
+"""This module is connectionist temporal classification on an encoder's hidden states: head,
+decoding, forced alignment, recogniser.
 
 Letters: B batch, L hidden states (the encoder's layers and its input), T frames, D width of a
 hidden state, V symbols.
@@ -36,7 +36,7 @@ BLANK_NAME = "<blank>"
 
 @dataclass(frozen=True)
 class CtcVocabulary:
-    """The symbols a head tells apart; number 0 is the blank.
+    """A vocabulary is the symbols that a head tells apart; number 0 is the blank.
 
     separator: the symbol between words, "|" in English; "" where there is none and every symbol is
     a word (Chinese characters).
@@ -57,20 +57,21 @@ class CtcVocabulary:
 
     @classmethod
     def english(cls) -> CtcVocabulary:
-        """Lower-case letters, apostrophe and the word separator: V = 29."""
+        """Make a vocabulary of lower-case letters, apostrophe and the word separator: V = 29."""
         return cls((BLANK_NAME, "|", "'", *"abcdefghijklmnopqrstuvwxyz"), "|")
 
     @classmethod
-    def of_characters(cls, texts: Iterable[str]) -> CtcVocabulary:
-        """Every character that occurs in the texts, white space apart: for a language written
-        without spaces."""
+    def from_characters(cls, texts: Iterable[str]) -> CtcVocabulary:
+        """Make a vocabulary of every character that occurs in the texts, white space apart: for a
+        language written without spaces."""
         return cls(
             (BLANK_NAME, *sorted({c for text in texts for c in text if not c.isspace()})), ""
         )
 
     @classmethod
-    def of_symbols(cls, sequences: Iterable[Iterable[str]], separator: str = "") -> CtcVocabulary:
-        """Every symbol that occurs, such as the phones of training texts, and the separator."""
+    def from_symbols(cls, sequences: Iterable[Iterable[str]], separator: str = "") -> CtcVocabulary:
+        """Make a vocabulary of every symbol that occurs, such as the phones of training texts, and
+        the separator."""
         symbols = {symbol for sequence in sequences for symbol in sequence} | (
             {separator} if separator else set()
         )
@@ -80,14 +81,14 @@ class CtcVocabulary:
         return len(self.symbols)
 
     def numbers(self, symbols: Iterable[str]) -> list[int]:
-        """Number symbols one by one. Those that the vocabulary does not have are left out: no
-        recogniser could write them."""
+        """Return the numbers of symbols one by one. Those that the vocabulary does not have are
+        left out: no recogniser could write them."""
         index = {symbol: i for i, symbol in enumerate(self.symbols) if i != BLANK}
         return [index[symbol] for symbol in symbols if symbol in index]
 
     def encode(self, text: str) -> list[int]:
-        """Symbol numbers of a normalised text. Raises ValueError for a character that is not among
-        the symbols."""
+        """Return the symbol numbers of a normalised text. Raises ValueError for a character that is
+        not among the symbols."""
         numbers = {symbol: i for i, symbol in enumerate(self.symbols)}
         words = text.split()  # without a separator, what they are joined to again
         if unknown := sorted(set("".join(words)) - (set(numbers) - {self.separator})):
@@ -97,16 +98,16 @@ class CtcVocabulary:
         return [numbers[c] for c in self.separator.join(words)]
 
     def decode(self, numbers: Iterable[int]) -> str:
-        """Text of symbol numbers (already collapsed); blanks are dropped, separators become single
-        spaces."""
+        """Return the text of symbol numbers (already collapsed); blanks are dropped, separators
+        become single spaces."""
         text = "".join(self.symbols[i] for i in numbers if i != BLANK)
         return " ".join(text.replace(self.separator, " ").split()) if self.separator else text
 
 
 @dataclass(frozen=True)
 class HeadShape:
-    """Sizes of a CtcHead. `states` = 1 takes one hidden state; more are summed with learnt
-    weights."""
+    """These are the sizes of a CtcHead. `states` = 1 takes one hidden state; more are summed with
+    learnt weights."""
 
     width: int  # D of a hidden state
     symbols: int  # V
@@ -118,7 +119,8 @@ class HeadShape:
 
 
 class CtcHead(nn.Module):
-    """Weighted sum of hidden states -> projection -> bidirectional LSTM -> symbols."""
+    """The head is a weighted sum of hidden states -> projection -> bidirectional LSTM ->
+    symbols."""
 
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()
@@ -136,7 +138,8 @@ class CtcHead(nn.Module):
         )
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Log-probabilities (B, T, V), float32. What frames beyond a length hold never matters.
+        """Return log-probabilities (B, T, V), float32. What frames beyond a length hold never
+        matters.
 
         features: (B, L, T, D) or, for one hidden state, (B, T, D); lengths: (B,) frames, 1 to T.
         Raises ValueError otherwise.
@@ -173,7 +176,8 @@ class CtcHead(nn.Module):
     def loss(
         self, features: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]
     ) -> dict[str, Tensor]:
-        """The CTC loss and two things to watch. targets: B lists of symbol numbers, without blanks.
+        """Return the CTC loss and two things to watch. targets: B lists of symbol numbers, without
+        blanks.
 
         loss: nats a symbol, the mean over the batch of each utterance's loss over its target
         length. blank_rate: share of frames where blank wins; it stays at 1 when training collapses.
@@ -203,8 +207,8 @@ class CtcHead(nn.Module):
 
 
 def run_lstm(lstm: nn.LSTM, padded: Tensor, lengths: Tensor) -> Tensor:
-    """A bidirectional LSTM on a padded batch: (B, T, D) -> (B, T, 2 H). What frames beyond a length
-    hold never matters.
+    """Run a bidirectional LSTM on a padded batch: (B, T, D) -> (B, T, 2 H). What frames beyond a
+    length hold never matters.
 
     On a CPU a packed sequence costs ten times a padded one (torch 2.11: no fused kernel), so there
     each direction of each layer reads the padded batch from its own beginning: the second one
@@ -240,8 +244,8 @@ def run_lstm(lstm: nn.LSTM, padded: Tensor, lengths: Tensor) -> Tensor:
 
 
 def blank_rate(log_probs: Tensor, lengths: Tensor) -> Tensor:
-    """Share of the real frames where blank is the likeliest symbol. log_probs: (B, T, V); lengths:
-    (B,)."""
+    """Return the share of the real frames where blank is the likeliest symbol. log_probs: (B, T,
+    V); lengths: (B,)."""
     real = (
         torch.arange(log_probs.shape[1], device=log_probs.device)
         < lengths.to(log_probs.device)[:, None]
@@ -250,25 +254,25 @@ def blank_rate(log_probs: Tensor, lengths: Tensor) -> Tensor:
 
 
 def frames_needed(targets: Sequence[int]) -> int:
-    """The least number of frames that can hold these symbols: equal neighbours need a blank between
-    them."""
+    """Return the least number of frames that can hold these symbols: equal neighbours need a blank
+    between them."""
     return len(targets) + sum(a == b for a, b in itertools.pairwise(targets))
 
 
 def greedy_decode(log_probs: Tensor, vocabulary: CtcVocabulary) -> str:
-    """The text of the likeliest path. log_probs: (T, V)."""
+    """Return the text of the likeliest path. log_probs: (T, V)."""
     return vocabulary.decode(span.token for span in greedy_spans(log_probs))
 
 
 def greedy_symbols(log_probs: Tensor, vocabulary: CtcVocabulary) -> list[str]:
-    """The symbols of the likeliest path. log_probs: (T, V)."""
+    """Return the symbols of the likeliest path. log_probs: (T, V)."""
     path = log_probs.argmax(-1).unique_consecutive()
     return [vocabulary.symbols[i] for i in path.tolist() if i != BLANK]
 
 
 @dataclass(frozen=True)
 class TokenSpan:
-    """A symbol in the frames [start, end), whose number is its length. score: mean
+    """This is a symbol in the frames [start, end), whose number is its length. score: mean
     log-probability."""
 
     token: int
@@ -281,8 +285,8 @@ class TokenSpan:
 
 
 def path_spans(path: Tensor, scores: Tensor, blank: int = BLANK) -> list[TokenSpan]:
-    """The symbols of a path, which may last several frames each. path, scores: (T,) symbols and
-    their log-probabilities."""
+    """Return the symbols of a path, which may last several frames each. path, scores: (T,) symbols
+    and their log-probabilities."""
     changes = (torch.nonzero(path[1:] != path[:-1])[:, 0] + 1).tolist()
     bounds = itertools.pairwise([0, *changes, len(path)])
     return [
@@ -293,15 +297,15 @@ def path_spans(path: Tensor, scores: Tensor, blank: int = BLANK) -> list[TokenSp
 
 
 def greedy_spans(log_probs: Tensor, blank: int = BLANK) -> list[TokenSpan]:
-    """The symbols of the likeliest path. It is also the likeliest of all paths of its text, so that
-    nothing is left to align. log_probs: (T, V).
+    """Return the symbols of the likeliest path. It is also the likeliest of all paths of its text,
+    so that nothing is left to align. log_probs: (T, V).
     """
     scores, path = log_probs.max(-1)
     return path_spans(path, scores, blank)
 
 
 def align_spans(log_probs: Tensor, targets: Sequence[int]) -> list[TokenSpan]:
-    """Like `greedy_spans`, on the likeliest path of `targets`.
+    """Return spans like `greedy_spans`, on the likeliest path of `targets`.
 
     log_probs: (T, V). Raises ValueError where the targets do not fit into T frames, a
     log-probability is not a number, or frames times states are more than torchaudio can count
@@ -369,10 +373,10 @@ def timed_words(
 
 
 class Decoder(Protocol):
-    """Anything that finds a text in log-probabilities."""
+    """A decoder finds a text in log-probabilities."""
 
     def decode(self, log_probs: Tensor) -> str:
-        """The text of (T, V) log-probabilities."""
+        """Return the text of (T, V) log-probabilities."""
         ...
 
 
@@ -400,7 +404,7 @@ def pieces_at_blanks(log_probs: Tensor, longest: int = LONGEST_PIECE) -> list[tu
 
 
 class CtcRecogniser:
-    """An encoder and a head as a recogniser. The head is put into evaluation mode.
+    """This makes an encoder and a head a recogniser. The head is put into evaluation mode.
 
     encoder: a SpeechEncoder, or one that is shared; layer: which hidden state a head of one state
     sees (0 is the encoder's input), None for a head that weighs all of them.
@@ -444,15 +448,14 @@ class CtcRecogniser:
         return self.transcript(self.log_probs(samples))
 
     def transcript(self, log_probs: Tensor) -> Transcript:
-        """Make a transcript of log probabilities, as `transcribe` does of samples. log_probs: (T,
-        V)."""
+        """Decode as `transcribe` does. log_probs: (T, V)."""
         symbols, separator = self.vocabulary.symbols, self.vocabulary.separator
         spans = greedy_spans(log_probs) if self.decoder is None else self._decoded_spans(log_probs)
         words = timed_words(spans, symbols, separator, self.encoder.grid, from_separator=True)
         return Transcript(tuple(words), " " if separator else "")
 
     def _decoded_spans(self, log_probs: Tensor) -> list[TokenSpan]:
-        """The symbols of the text that `decoder` gives, piece by piece of a long recording.
+        """Return the symbols of the text that `decoder` gives, piece by piece of a long recording.
         log_probs: (T, V)."""
         assert self.decoder is not None
         spans: list[TokenSpan] = []
@@ -475,7 +478,7 @@ class CtcRecogniser:
 
     @torch.inference_mode()
     def log_probs(self, samples: np.ndarray) -> Tensor:
-        """(T, V) on the CPU, T by the encoder's grid."""
+        """Return log-probabilities (T, V) on the CPU, T by the encoder's grid."""
         samples = check_samples(samples)
         if self.encoder.grid.frames(len(samples)) == 0:
             return torch.zeros(0, len(self.vocabulary))
@@ -488,7 +491,7 @@ class CtcRecogniser:
 
     @torch.inference_mode()
     def log_probs_of(self, states: Tensor) -> Tensor:
-        """(T, V) on the CPU, of hidden states (L, T, D)."""
+        """Return log-probabilities (T, V) on the CPU, of hidden states (L, T, D)."""
         features = states[None].to(self.head.output.weight.device)
         return self.head(features, torch.tensor([features.shape[-2]]))[0].cpu()
 
@@ -516,8 +519,8 @@ class CtcRecogniser:
 
     @classmethod
     def load(cls, folder: Path | str, encoder: Any) -> CtcRecogniser:
-        """Raises InputError where a file is missing or damaged, or the encoder is not the one the
-        head was trained on."""
+        """Load what `save` wrote. Raises InputError where a file is missing or damaged, or the
+        encoder is not the one the head was trained on."""
         path, weights = Path(folder) / "card.json", Path(folder) / "head.safetensors"
         card = read_json(path)
         if not isinstance(card, dict) or card.get("kind") != "ctc-recogniser":

@@ -28,8 +28,8 @@ from speechssl.options import (
 
 @dataclass(frozen=True)
 class ReaderOptions:
-    """The reader of words in the cascade and `text`; the lengths are those of transformers'
-    run_qa.py."""
+    """These options name what reads words in the cascade and `text`; the lengths are those of
+    transformers' run_qa.py."""
 
     reader: str | None = option(
         None,
@@ -74,8 +74,8 @@ class ReaderOptions:
 
 @dataclass(frozen=True)
 class CtcOptions:
-    """A head on one layer, or on the weighted sum of all, trained on random crops of whole
-    words."""
+    """These options train a head on one layer, or on the weighted sum of all, on random crops of
+    whole words."""
 
     training: TrainingOptions = group(TrainingOptions(1500, 2e-3, 100, **vars(PLAIN)), "training")
     # features of all hidden states take S times the disk

@@ -1,5 +1,5 @@
-"""Readers of words: text QA of `speechssl train text-qa`, or an extractive-QA checkpoint of Hugging
-Face.
+"""Words are read by text QA of `speechssl train text-qa`, or by an extractive-QA checkpoint of
+Hugging Face.
 
 A checkpoint is asked as transformers' run_qa.py asks it (windows, joined by its own tokeniser; a
 span is worth both of its
@@ -26,7 +26,13 @@ from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cascade.options import ReaderOptions
 from speechssl.dual.data import Window
 from speechssl.dual.model import load_reader
-from speechssl.dual.system import Reader, best_span_of_windows, device_of, most_alike, run_model
+from speechssl.dual.system import (
+    Reader,
+    best_span_of_windows,
+    choose_device,
+    retrieve_windows,
+    run_model,
+)
 from speechssl.encoders.hubert import for_inference
 from speechssl.errors import InputError
 from speechssl.io import FILES, WEIGHTS, checkpoint_folder, hash_files, read_json
@@ -50,7 +56,7 @@ if TYPE_CHECKING:  # it takes seconds to import
 
 @dataclass(frozen=True)
 class WordSpan:
-    """Words first..last of a passage, inclusive, and the answer in them.
+    """An answer is words first..last of a passage, inclusive, and its text.
 
     score, null: of the span and of "no answer", on one scale. confidence: in [0, 1].
     """
@@ -65,8 +71,8 @@ class WordSpan:
 
 @dataclass(frozen=True)
 class TextQa:
-    """A reader, what the card of a system says of it, and what it adds to the system's name:
-    nothing where it is the models' own.
+    """This holds a reader, what the card of a system says of it, and what it adds to the system's
+    name: nothing where it is the models' own.
 
     threshold: "no answer" is the answer where it is worth more than the best span by more than
     this; None: there always is one.
@@ -79,8 +85,8 @@ class TextQa:
 
 
 def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> TextQa:
-    """The reader that the options name, or `text-qa/` of the models: trained here, or a checkpoint
-    of Hugging Face.
+    """Load the reader that the options name, or `text-qa/` of the models: trained here, or a
+    checkpoint of Hugging Face.
 
     Raises InputError where it cannot be found, loaded whole, or used, and for lengths that a reader
     trained here has in its card.
@@ -125,8 +131,8 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
 
 
 def find_reader(models: Path, name: str | None) -> Path:
-    """name: a folder, a hub id, or what ships; None: text-qa/ of the models. Raises InputError
-    where there is none."""
+    """Find a reader. name: a folder, a hub id, or what ships; None: text-qa/ of the models. Raises
+    InputError where there is none."""
     if name is not None:
         return checkpoint_folder(shipped(Path(name)) or name, "reader")
     if not (models / "text-qa").is_dir():
@@ -149,19 +155,19 @@ def reader_suffix(name: str | None) -> str:
 
 @dataclass(frozen=True)
 class TrainedReader:
-    """A span model on word pieces."""
+    """This reads with a span model on word pieces."""
 
     codec: TextCodec
     reader: Reader
 
-    def limited(self, count: int) -> TrainedReader:
-        """One that reads no more windows of a passage than these, which are most like the
+    def limit_windows(self, count: int) -> TrainedReader:
+        """Make a reader that reads no more windows of a passage than these, which are most like the
         question."""
         return replace(self, reader=replace(self.reader, retrieve=count))
 
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
-        """(question, passage) -> the best span of each passage; None where it has no word that can
-        be read."""
+        """Find the best span of each passage. items: (question, passage); None where it has no word
+        that can be read."""
         coded = [
             tuple(self.codec.encode([w.text for w in transcript.words]) for transcript in item)
             for item in items
@@ -184,8 +190,8 @@ HEADS = {"qa_outputs", "qa_classifier", "head", "classifier"}
 
 
 def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -> HuggingFaceReader:
-    """Raises InputError for a checkpoint that cannot be loaded whole, or cannot find a span in a
-    line of text."""
+    """Load a checkpoint of Hugging Face. Raises InputError for a checkpoint that cannot be loaded
+    whole, or cannot find a span in a line of text."""
     remedy = (
         "give one that was fine-tuned for extractive question answering "
         "(AutoModelForQuestionAnswering), with its tokeniser"
@@ -240,7 +246,7 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
 
 
 class JoinedText(NamedTuple):
-    """A question and a passage as one sequence.
+    """This is a question and a passage as one sequence.
 
     ids, segments: (S,), segments all 0 where the tokeniser gives none; part: (S,), 1 for the
     passage, 0 for the question, -1 for specials; characters: (P, 2), where each token of the
@@ -256,7 +262,7 @@ class JoinedText(NamedTuple):
 def join_text(
     tokenizer: PreTrainedTokenizerBase, question: str, words: Sequence[str], separator: str
 ) -> JoinedText:
-    """Join question and words in the tokeniser's own way, as transformers has it for text. words:
+    """Join question and passage in the tokeniser's own way, as transformers has it for text. words:
     of the passage, with `separator` between them."""
     if tokenizer.is_fast:
         passage = separator.join(words)
@@ -296,7 +302,7 @@ def join_text(
 
 
 def _without_gaps(characters: np.ndarray, text: str) -> np.ndarray:
-    """Offsets (P, 2) of tokens in which letters before a token that no token has are its own.
+    """Give letters before a token that no token has to this token. Returns offsets (P, 2).
 
     ByteLevel with `trim_offsets` takes the space that it put before a word for the word's first
     letter.
@@ -310,15 +316,15 @@ def _without_gaps(characters: np.ndarray, text: str) -> np.ndarray:
 
 
 def word_bounds(words: Sequence[str], separator: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return where each word begins and ends in the text, in characters."""
+    """Find where each word begins and ends in the text, in characters."""
     sizes = np.array([len(word) for word in words], np.int64)
     ends = np.cumsum(sizes + len(separator)) - len(separator)
     return ends - sizes, ends
 
 
 def cut_at_words(text: str, start: int, end: int, separator: str) -> str:
-    """The part [start, end) of a text, with the rest of the letters, or of the digits, that it
-    begins and ends within.
+    """Cut the part [start, end) out of a text, with the rest of the letters, or of the digits, that
+    it begins and ends within.
 
     Tokens may be parts of words, and some tokenisers give offsets that begin one character late.
     separator: between the words; "" where every character is one.
@@ -345,8 +351,8 @@ def written_words(transcript: Transcript) -> list[str]:
 
 @dataclass(frozen=True)
 class HuggingFaceReader:
-    """A question-answering model of transformers with its tokeniser. It is moved to a GPU where
-    there is one."""
+    """This reads with a question-answering model of transformers and its tokeniser. The model is
+    moved to a GPU where there is one."""
 
     model: Any
     tokenizer: PreTrainedTokenizerBase
@@ -355,14 +361,14 @@ class HuggingFaceReader:
     retrieve: int | None = None  # windows of a passage that are read; None: all
     batch: int = 16
 
-    def limited(self, count: int) -> HuggingFaceReader:
+    def limit_windows(self, count: int) -> HuggingFaceReader:
         return replace(self, retrieve=count)
 
     def __post_init__(self) -> None:
-        self.model.to(device_of("auto"))
+        self.model.to(choose_device("auto"))
 
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
-        """Read as `TrainedReader` does. The text of an answer is what the span holds of the
+        """Find spans as `TrainedReader` does. The text of an answer is what the span holds of the
         passage: of a word with punctuation or digits in it perhaps a part, but no part of its
         letters; with a tokeniser in Python it is whole words. Warns of questions that fill more
         than half of a window: they lose their tail.
@@ -430,8 +436,8 @@ class HuggingFaceReader:
     def _windows(
         self, one: JoinedText, length: int
     ) -> list[tuple[Window, np.ndarray, np.ndarray, int]]:
-        """Windows as fast tokenisers cut them, each with its ids and segments (S,), and the
-        position of its first passage token."""
+        """Cut windows as fast tokenisers do, each with its ids and segments (S,), and the position
+        of its first passage token."""
         mask = np.ones(len(one.ids), bool)
         mask[np.flatnonzero(one.part == 0)[_longest_question(one, length) :]] = False
         ids, segments, places = (
@@ -446,7 +452,7 @@ class HuggingFaceReader:
         starts = range(0, max(total - shared, 1), room - shared)
         every = tuple(Window(first, min(room, total - first)) for first in starts)
         cut = []
-        for window in most_alike(every, one.ids[one.part == 0], ids[places], self.retrieve):
+        for window in retrieve_windows(every, one.ids[one.part == 0], ids[places], self.retrieve):
             selected = np.r_[
                 : places[0], places[window.first : window.stop], places[-1] + 1 : len(ids)
             ]
@@ -456,8 +462,8 @@ class HuggingFaceReader:
     def _collate(
         self, sequences: Sequence[tuple[np.ndarray, np.ndarray]]
     ) -> dict[str, torch.Tensor]:
-        """The model's keyword arguments, (B, S) each. Padding is last whatever the tokeniser's
-        side: no position depends on it."""
+        """Return the model's keyword arguments, (B, S) each. Padding is last whatever the
+        tokeniser's side: no position depends on it."""
         ids, segments = ([torch.from_numpy(s[n]) for s in sequences] for n in (0, 1))
         pad = self.tokenizer.pad_token_id or 0
         mask = pad_sequence([torch.ones_like(i) for i in ids], batch_first=True)
@@ -476,5 +482,5 @@ class HuggingFaceReader:
 
 
 def _longest_question(one: JoinedText, length: int) -> int:
-    """Tokens of a question that are read."""
+    """Return how many tokens of a question are read."""
     return max(length // 2 - int((one.part == -1).sum()), 0)

@@ -1,5 +1,5 @@
-"""The cascade as systems: text QA on recognised words, on the text of a corpus, or on that text
-with simulated errors."""
+"""The cascade is text QA on recognised words, on the text of a corpus, or on that text with
+simulated errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from speechssl.cascade.confusions import MOST, ConfusionModel, Edit, read_confusions, spelt_words
+from speechssl.cascade.confusions import MOST, ConfusionModel, Edit, read_confusions, spell_words
 from speechssl.cascade.data import Recogniser, Record, TimedWord, Transcript
 from speechssl.cascade.decode import NGRAM_FILE, NGRAM_FOLDER, BeamDecoder
 from speechssl.cascade.model import CtcRecogniser
@@ -30,8 +30,8 @@ SIMULATED = "cascade-simulated"
 
 @dataclass(frozen=True)
 class CascadeSystem:
-    """Text QA on the words of a recording: recognised ones, those of the corpus (`given_words`), or
-    these with simulated errors (`simulated_words`).
+    """This is text QA on the words of a recording: recognised ones, those of the corpus
+    (`given_words`), or these with simulated errors (`simulated_words`).
     """
 
     name: str
@@ -43,15 +43,15 @@ class CascadeSystem:
     spoken_languages: Callable[[Any], Mapping[str, float]] | None = None
 
     def read(self, text: str, language: str) -> Transcript:
-        """A written text in the place of a recording; its words have no times."""
+        """Read a written text in the place of a recording; its words have no times."""
         words = (
             TimedWord(word, math.nan, math.nan, math.nan) for word, _ in pieces(text, language)
         )
         return Transcript(tuple(words), joiner(language))
 
     def encode(self, record: Record | None, samples: Any) -> Transcript:
-        """Raises ValueError where there are no words, or for a recording of no corpus where words
-        are those of a corpus."""
+        """Find the words of a recording. Raises ValueError where there are no words, or for a
+        recording of no corpus where words are those of a corpus."""
         if record is None and not self.needs_audio:
             raise ValueError(
                 f"the system {self.name} reads the text of a corpus; evaluate it on "
@@ -60,8 +60,8 @@ class CascadeSystem:
         return self.words(record, samples)
 
     def answer_all(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
-        """(question, passage) transcripts -> answers. "No answer", and any for a passage in which
-        nothing was recognised, is empty at 0 s.
+        """Answer questions. items: (question, passage) transcripts. "No answer", and any for a
+        passage in which nothing was recognised, is empty at 0 s.
 
         Times are nan where those of the words are.
         """
@@ -78,8 +78,8 @@ class CascadeSystem:
 
 
 def given_words(name: str, record: Record) -> Transcript:
-    """The words of a record, with their times where the manifest has them: of the reference text
-    (`text`, the cascade's topline), or of the transcripts that the corpus brings along
+    """Return the words of a record, with their times where the manifest has them: of the reference
+    text (`text`, the cascade's topline), or of the transcripts that the corpus brings along
     (`cascade-given`).
 
     `cascade-given` takes the text of a record without a transcript: corpora transcribe passages
@@ -103,8 +103,8 @@ def given_words(name: str, record: Record) -> Transcript:
 def simulated_words(
     confusions: ConfusionModel, wer: float, seed: int, record: Record
 ) -> Transcript:
-    """The reference text with errors like a real recogniser's, as many as are asked for. wer: a
-    fraction; seed: of the errors, together with the id of the record.
+    """Make the reference text with errors like a real recogniser's, as many as are asked for. wer:
+    a fraction; seed: of the errors, together with the id of the record.
 
     A word keeps its time whatever it is taken for; one that is inserted shares the time of the word
     before it, by letters; the time of a deleted word is lost. Raises ValueError where there is no
@@ -123,17 +123,18 @@ def simulated_words(
 
 
 def reference_words(record: Record) -> list[Span]:
-    """The words (zh: characters) of the reference with their times, nan where the manifest has
-    none."""
+    """Return the words (zh: characters) of the reference with their times, nan where the manifest
+    has none."""
     if not record.words:
         return [
-            Span(word, math.nan, math.nan) for word in spelt_words(record.text, record.language)
+            Span(word, math.nan, math.nan) for word in spell_words(record.text, record.language)
         ]
-    return [s for w in record.words for s in _shared(spelt_words(w.text, record.language), w)]
+    return [s for w in record.words for s in _shared(spell_words(w.text, record.language), w)]
 
 
 def timed_edits(edits: Sequence[Edit], spans: Sequence[Span]) -> list[TimedWord]:
-    """The words with errors, at the times of the reference words; several at one share its time."""
+    """Put the words with errors at the times of the reference words; several at one share its
+    time."""
     timed = []
     for place, at_place in groupby(edits, key=lambda edit: edit[1]):
         timed += _shared([word for word, _ in at_place], spans[place])
@@ -141,7 +142,7 @@ def timed_edits(edits: Sequence[Edit], spans: Sequence[Span]) -> list[TimedWord]
 
 
 def _shared(words: Sequence[str], span: Span) -> list[Span]:
-    """The words one after another in the time of the span, by letters."""
+    """Put words one after another in the time of the span, by letters."""
     letters = [len(w) for w in words]
     step = (span.end - span.start) / max(sum(letters), 1)
     at = [span.start + step * sum(letters[:i]) for i in range(len(words))] + [span.end]
@@ -149,7 +150,7 @@ def _shared(words: Sequence[str], span: Span) -> list[Span]:
 
 
 def is_ctc_head(engine: str) -> bool:
-    """Return whether a name of `load_recogniser` is that of a head in a folder of models."""
+    """Tell whether a name of `load_recogniser` is that of a head in a folder of models."""
     return engine == "ctc" or (engine.startswith("ctc-") and not Path(engine).exists())
 
 
@@ -200,7 +201,7 @@ def load_recogniser(
 
 
 def load_cascade(qa: TextQa, recogniser: Recogniser) -> CascadeSystem:
-    """The words of a recogniser, read."""
+    """Load the cascade that reads the words of a recogniser."""
     name, detect = (
         f"cascade-{recogniser.name}{qa.suffix}",
         getattr(recogniser, "spoken_languages", None),
@@ -210,7 +211,7 @@ def load_cascade(qa: TextQa, recogniser: Recogniser) -> CascadeSystem:
 
 
 def load_text(qa: TextQa, name: str) -> CascadeSystem:
-    """name: `text` or `cascade-given`."""
+    """Load text QA on the words of a corpus. name: `text` or `cascade-given`."""
     return CascadeSystem(
         name + qa.suffix,
         lambda record, _: given_words(name, record),
@@ -221,8 +222,8 @@ def load_text(qa: TextQa, name: str) -> CascadeSystem:
 
 
 def load_simulated(qa: TextQa, errors: Path, name: str, seed: int = 0) -> CascadeSystem:
-    """errors: a confusions.json. name: `cascade-simulated@30` for a word error rate of 30 %;
-    InputError for any other."""
+    """Load text QA on simulated errors. errors: a confusions.json. name: `cascade-simulated@30` for
+    a word error rate of 30 %; InputError for any other."""
     try:
         wer = float(name.removeprefix(f"{SIMULATED}@")) / 100
     except ValueError:

@@ -1,5 +1,5 @@
-"""Training of the cascade: a CTC head on a frozen encoder, from features that are computed once,
-and text QA on words."""
+"""This module trains the cascade: a CTC head on a frozen encoder, from features that are computed
+once, and text QA on words."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ from speechssl.dual.system import Reader
 from speechssl.dual.train import (
     STEPS,
     answer_in_batches,
-    best_of,
     data_inputs,
+    describe_best,
     fit_spans,
-    inputs_of,
-    layout_of,
+    hash_inputs,
     load_held_out,
+    make_layout,
     mean_f1,
     reader_facts,
     sample_items,
@@ -91,7 +91,7 @@ MARGIN = 0.1  # seconds of context left around a crop
 def train_ctc(o: TrainCtc) -> None:
     """Train a CTC head on an encoder, by its name."""
     fit_ctc(o, load_encoder(o.encoder))
-    print(f"{o.out}: CTC head{best_of(o.out)}")
+    print(f"{o.out}: CTC head{describe_best(o.out)}")
 
 
 def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
@@ -108,11 +108,11 @@ def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
             return CtcRecogniser.load(o.out, encoder)
         dev = load_held_out(o.corpus, o.head.evaluation)
         data = first_passages(load_corpus(o.corpus, o.split), o.head.passages)
-        records = timed_records(data)
+        records = find_timed_records(data)
         layer = None if o.head.layer == "all" else int(o.head.layer)
         folder = o.out / "features"
         features = layer_features(encoder, layer, data, records, folder, "features for CTC")
-        words = spelt_words({name: records[name] for name in features.places}, data.language)
+        words = spell_words({name: records[name] for name in features.places}, data.language)
         vocabulary = vocabulary_of(words, data.language)
 
         torch.manual_seed(o.head.training.seed)
@@ -145,7 +145,7 @@ def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
         return recogniser
 
 
-def timed_records(data: Corpus) -> dict[str, Record]:
+def find_timed_records(data: Corpus) -> dict[str, Record]:
     """Find the recordings whose words have times, by id. Raises InputError where there are none."""
     if not data.passages:
         raise InputError(f"{data.root / data.split} has no passages; prepare the corpus with some")
@@ -158,7 +158,7 @@ def timed_records(data: Corpus) -> dict[str, Record]:
     return records
 
 
-def spelt_words(records: Mapping[str, Record], language: str) -> dict[str, tuple[Span, ...]]:
+def spell_words(records: Mapping[str, Record], language: str) -> dict[str, tuple[Span, ...]]:
     """Spell the words of recordings with what a vocabulary of the language has: English with the
     letters a to z and the apostrophe, others with letters and digits."""
     left_out = re.compile("[^a-z']" if language_of(language) == "en" else r"[\W_]")
@@ -172,7 +172,7 @@ def spelt_words(records: Mapping[str, Record], language: str) -> dict[str, tuple
 def vocabulary_of(words: Mapping[str, tuple[Span, ...]], language: str) -> CtcVocabulary:
     if language_of(language) == "en":
         return CtcVocabulary.english()
-    return CtcVocabulary.of_characters(w.text for timed in words.values() for w in timed)
+    return CtcVocabulary.from_characters(w.text for timed in words.values() for w in timed)
 
 
 def layer_features(
@@ -183,7 +183,8 @@ def layer_features(
     folder: Path,
     what: str,
 ) -> FeatureStore:
-    """Features of records of a corpus, (T, D) of one layer, or (T, L, D) of all, in float16."""
+    """Compute the features of records of a corpus, (T, D) of one layer, or (T, L, D) of all, in
+    float16."""
 
     def encode(record: Record) -> tuple[torch.Tensor, None]:
         samples = read_audio(data.path(record))
@@ -323,8 +324,8 @@ def choose_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any]:
 
 
 def spell(text: str, vocabulary: CtcVocabulary) -> str:
-    """A text in the symbols of a head: small letters where it has no capitals, without what it
-    cannot write.
+    """Write a text in the symbols of a head: small letters where it has no capitals, without what
+    it cannot write.
 
     Words stay separated by spaces; where the head separates none, every character is a word.
     """
@@ -340,7 +341,7 @@ def spell(text: str, vocabulary: CtcVocabulary) -> str:
 
 
 class _HeadTraining(nn.Module):
-    """The head with what the trainer wants: tensors in, a dict with the loss out."""
+    """This gives the head what the trainer wants: tensors in, a dict with the loss out."""
 
     def __init__(self, head: CtcHead) -> None:
         super().__init__()
@@ -353,8 +354,8 @@ class _HeadTraining(nn.Module):
         targets: torch.Tensor,
         sizes: torch.Tensor,
     ) -> Batch:
-        """features: (B, T, D), or (B, T, L, D) of L hidden states; lengths, sizes: (B,); targets:
-        (B, symbols) padded."""
+        """Return loss and measures. features: (B, T, D), or (B, T, L, D) of L hidden states;
+        lengths, sizes: (B,); targets: (B, symbols) padded."""
         features = features.transpose(1, 2) if features.ndim == 4 else features
         return self.head.loss(
             features.float(), lengths, [t[:n].tolist() for t, n in zip(targets, sizes, strict=True)]
@@ -363,8 +364,8 @@ class _HeadTraining(nn.Module):
 
 @dataclass(frozen=True)
 class CropBatches:
-    """Random crops of whole words, a function of (seed, step) only. A recording is drawn by its
-    length."""
+    """Calling this gives random crops of whole words, which depend on (seed, step) only. A
+    recording is drawn by its length."""
 
     features: FeatureStore  # (T, D) or (T, L, D) float16 of a recording
     recordings: Mapping[str, tuple[Span, ...]]  # their words
@@ -373,7 +374,8 @@ class CropBatches:
     options: CtcOptions
 
     def __call__(self, step: int) -> Batch:
-        """features (B, T, D) or (B, T, L, D), lengths (B,), targets (B, symbols), sizes (B,)."""
+        """Return features (B, T, D) or (B, T, L, D), lengths (B,), targets (B, symbols), sizes
+        (B,)."""
         rng = np.random.default_rng([self.options.training.seed, step])
         names = list(self.recordings)
         frames = [self.features.places[name].length for name in names]
@@ -418,7 +420,7 @@ def train_text_qa(o: TrainTextQa) -> None:
     check_share(o.qa.batch, o.qa.short_batch)
     o = replace(o, start=shipped(o.start))
     added, shifted = load_shift(o.shift) if o.shift else (None, {})
-    made_from = inputs_of(o, o.qa.split) | {
+    made_from = hash_inputs(o, o.qa.split) | {
         "passages": o.passages,
         "shift": shifted.get("hash"),
     }
@@ -436,7 +438,7 @@ def train_text_qa(o: TrainTextQa) -> None:
             examples, left_out = text_examples(data, codec)
             report_set_aside(left_out, "training of text QA", "question")
 
-            layout = layout_of(o.qa, *special_tokens(tokenizer))
+            layout = make_layout(o.qa, *special_tokens(tokenizer))
             evaluation = word_evaluation(o, model, layout, codec)
             results = fit_spans(model, examples, layout, o.qa, o.out, evaluation)
 
@@ -456,7 +458,7 @@ def train_text_qa(o: TrainTextQa) -> None:
                 card["shift"] = shifted
             card |= results | reader_facts(o, made_from, o.qa.text_encoder)
             save_trained(o.out, model, layout, card)
-    print(f"{o.out}: text QA{best_of(o.out)}")
+    print(f"{o.out}: text QA{describe_best(o.out)}")
 
 
 def begin_text(data: Corpus, options: QaOptions) -> tuple[SpanModel, PreTrainedTokenizerBase]:

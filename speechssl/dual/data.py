@@ -1,5 +1,5 @@
-"""The data of a reader: a question and windows of a passage as token ids, the examples it learns
-from, and batches of them.
+"""Readers see a question and windows of a passage as token ids, learn from examples, and get these
+in batches.
 
 A sequence is `[CLS] question [SEP] window [SEP]`. Its tokens are units (DUAL), word pieces (text
 QA, the cascade) or audio words (SpeechBERT); nothing here knows which. Spans are inclusive at both
@@ -32,25 +32,25 @@ if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers need
 
 @dataclass(frozen=True)
 class Window:
-    """Tokens first .. first + length - 1 of a passage."""
+    """A window holds tokens first to first + length - 1 of a passage."""
 
     first: int
     length: int
 
     @property
     def stop(self) -> int:
-        """One past the last token."""
+        """This is one past the last token."""
         return self.first + self.length
 
 
 def windows(total: int, size: int, stride: int) -> tuple[Window, ...]:
-    """Windows of `size` tokens, `stride` apart, over a passage of `total` tokens; the last one ends
+    """Cut a passage of `total` tokens into windows of `size`, `stride` apart; the last one ends
     flush with the passage.
 
     Every token is covered, and every span of at most size - stride + 1 tokens lies wholly in some
     window. A passage that is not longer than `size` is one window; one without tokens has none.
     T5lephone (arXiv 2211.00586) slides by 256 tokens.
-    Raises ValueError unless 1 <= stride <= size, or for a negative total.
+    Raises ValueError unless 1 <= stride <= size and total >= 0.
     """
     if not 1 <= stride <= size or total < 0:
         raise ValueError(f"windows of {size} tokens, {stride} apart, cannot cover {total} tokens")
@@ -62,7 +62,7 @@ def windows(total: int, size: int, stride: int) -> tuple[Window, ...]:
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of a question and a passage as sequences. All sizes in tokens."""
+    """A layout says how a question and a passage become sequences. All sizes in tokens."""
 
     cls: int  # ids
     sep: int
@@ -76,7 +76,7 @@ class Layout:
     end_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        """Raises ValueError for sizes and weights that cannot be."""
+        """Raise ValueError for sizes and weights that cannot be."""
         sizes = self.size, self.stride, self.question, self.answer
         ids = self.cls, self.sep, self.pad
         counts = (
@@ -89,7 +89,7 @@ class Layout:
             raise ValueError(f"a layout of {asdict(self)}")
 
     def sequence(self, question: np.ndarray, window: np.ndarray) -> tuple[np.ndarray, int]:
-        """Ids (S,) and the position of the window's first token."""
+        """Return the ids (S,) and the position of the window's first token."""
         question = question[: self.question]
         ids = np.concatenate([[self.cls], question, [self.sep], window, [self.sep]]).astype(
             np.int64
@@ -98,13 +98,13 @@ class Layout:
 
     @property
     def symbols(self) -> int:
-        """Ids below this are no specials of a table of units or audio words."""
+        """Ids below this are units or audio words, ids from it on specials."""
         return min(self.cls, self.sep, self.pad)
 
 
 def collate(sequences: Sequence[tuple[np.ndarray, int]], pad: int) -> dict[str, torch.Tensor]:
-    """Pad to one length: ids, mask, segments (B, S). Segments are BERT's: 1 for the window and its
-    [SEP], 0 for the rest."""
+    """Pad sequences to one length; return ids, mask, segments (B, S). Segments are BERT's: 1 for
+    the window and its [SEP], 0 for the rest."""
     ids = pad_sequence(
         [torch.from_numpy(s) for s, _ in sequences], batch_first=True, padding_value=pad
     )
@@ -116,16 +116,16 @@ def collate(sequences: Sequence[tuple[np.ndarray, int]], pad: int) -> dict[str, 
 
 
 def window_mask(mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-    """mask, segments: (B, S) of `collate`. (B, S), 1 for tokens of the window: segment 1 without
-    the [SEP] that ends a sequence."""
+    """Mark the tokens of the window (B, S): segment 1 without the [SEP] that ends a sequence.
+    mask, segments: (B, S) of `collate`."""
     return segments * functional.pad(mask[:, 1:], (0, 1))
 
 
 def draw_batch(
     step: int, examples: int, size: int, seed: int
 ) -> tuple[np.ndarray, np.random.Generator]:
-    """Numbers of the examples in the batch of a step, (size,) or fewer, and the generator of what
-    is random about them.
+    """Draw the numbers of the examples in the batch of a step, (size,) or fewer, and return them
+    with the generator of what else is random about the batch.
 
     Every epoch has an order of its own and leaves out what does not fill a batch.
     """
@@ -149,8 +149,8 @@ def replace_tokens(
 
 @dataclass(frozen=True)
 class Example:
-    """A question to train on: token ids, and the answer's first and last passage token
-    (inclusive)."""
+    """An example is a question to train on: token ids, and the answer's first and last passage
+    token (inclusive)."""
 
     question: np.ndarray  # (Q,) int
     passage: np.ndarray  # (P,) int
@@ -160,9 +160,10 @@ class Example:
 
 @dataclass(frozen=True)
 class ExampleBatches:
-    """Batches of windows, a function of (seed, step) only: the answer stands anywhere in its
-    window; a share of `empty` is cut anywhere in the passage, and points at [CLS] where it does not
-    hold the answer.
+    """Calling this gives the batch of a step, which depends on (seed, step) only.
+
+    The answer stands anywhere in its window; a share of `empty` windows is cut anywhere in the
+    passage, and points at [CLS] where it does not hold the answer.
 
     The first `short_steps` steps have batches of `short_size` windows of `short_window` tokens: to
     match a question with one of three sentences is learnt long before one of ten; from a whole
@@ -183,8 +184,8 @@ class ExampleBatches:
     short_steps: int = 0
 
     def __call__(self, step: int) -> Batch:
-        """ids, mask, segments (B, S); first, last (B,): positions of the answer in its sequence, 0
-        where the window lacks it."""
+        """Return ids, mask, segments (B, S) and first, last (B,): positions of the answer in its
+        sequence, 0 where the window lacks it."""
         short = step < self.short_steps
         size, length = (
             (self.short_size, self.short_window) if short else (self.size, self.layout.size)
@@ -212,7 +213,7 @@ class ExampleBatches:
 
 
 class UnitSource(NamedTuple):
-    """The units of a split, by their card: what made them (encoder, layer, codebook, corpus and so
+    """This is the card of a split's units: what made them (encoder, layer, codebook, corpus and so
     on), K, the grid of their frames, and the hashes of the codebooks whose unit k means the same,
     the units' own first."""
 
@@ -222,7 +223,7 @@ class UnitSource(NamedTuple):
     codebooks: tuple[str, ...]
 
 
-def unit_source(units: Path, corpus: Path) -> UnitSource:
+def read_unit_source(units: Path, corpus: Path) -> UnitSource:
     """Read the card of extracted units. units: the folder of a split.
 
     Raises InputError where they are of another corpus, or their card does not say what made them.
@@ -252,9 +253,9 @@ def unit_source(units: Path, corpus: Path) -> UnitSource:
     return source
 
 
-def codebooks_of(card: Mapping[str, Any]) -> set[str]:
-    """Hashes of the codebooks whose unit k means what it means to the reader of this card; empty
-    where it is no reader of units."""
+def known_codebooks(card: Mapping[str, Any]) -> set[str]:
+    """Return the hashes of the codebooks whose unit k means what it means to the reader of this
+    card; empty where it is no reader of units."""
     units, others = card.get("units"), card.get("codebooks")
     if not isinstance(units, dict) or "codebook" not in units:
         return set()
@@ -266,8 +267,8 @@ def codebooks_of(card: Mapping[str, Any]) -> set[str]:
 def unit_examples(
     data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid
 ) -> tuple[list[Example], dict[str, str]]:
-    """One example a question, of the first annotation with times; and the questions left out: id ->
-    why.
+    """Make one example a question, from the first annotation with times; and say which questions
+    are left out: id -> why.
 
     The label is the span of units that fits the answer's seconds best.
     """
@@ -291,7 +292,7 @@ def unit_examples(
 
 
 def check_times(data: Corpus) -> None:
-    """Raises InputError where there are answers and none has times: nothing says where in a
+    """Raise InputError where there are answers and none has times: nothing says where in a
     recording they are spoken."""
     if data.answerable and all(answer_times(q) is None for q in data.answerable):
         raise InputError(
@@ -303,7 +304,7 @@ def check_times(data: Corpus) -> None:
 
 
 def answer_times(question: Question) -> tuple[float, float] | None:
-    """Start and end in seconds of the first annotation that has them."""
+    """Return start and end in seconds of the first annotation that has them."""
     return next(
         ((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None),
         None,

@@ -41,11 +41,11 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class EncoderInputs:
-    """Gives a text encoder vectors in the place of its own token ids, with the arguments that this
-    kind of encoder takes."""
+    """This gives a text encoder vectors in the place of its own token ids, with the arguments that
+    this kind of encoder takes."""
 
     def __init__(self, encoder: PreTrainedModel | Bert, width: int) -> None:
-        """Replaces the encoder's own embedding table, of this width, by an empty one."""
+        """Replace the encoder's own embedding table, of this width, by an empty one."""
         accepted = inspect.signature(encoder.forward).parameters
         self.global_attention = "global_attention_mask" in accepted  # Longformer
         self.segments = (
@@ -60,7 +60,7 @@ class EncoderInputs:
     def __call__(
         self, embedded: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None
     ) -> dict[str, torch.Tensor]:
-        """The encoder's keyword arguments.
+        """Return the encoder's keyword arguments.
 
         embedded: (B, S, E); mask: (B, S); segments: (B, S), None for sequences in which nothing is
         asked. Longformer's global attention is on the question with [CLS] and its [SEP] (arXiv
@@ -75,7 +75,7 @@ class EncoderInputs:
 
 
 class Bert(nn.Module):
-    """BERT (arXiv 1810.04805) that reads vectors in the place of tokens, under transformers' names
+    """This BERT (arXiv 1810.04805) reads vectors in the place of tokens, under transformers' names
     of the weights and with the same numbers (in bf16 to the bit, in fp32 to rounding). For
     answering alone: transformers takes seconds to import.
     """
@@ -104,8 +104,8 @@ class Bert(nn.Module):
         attention_mask: torch.Tensor,
         token_type_ids: torch.Tensor | None = None,
     ) -> SimpleNamespace:
-        """inputs_embeds: (B, S, E); attention_mask, token_type_ids: (B, S). last_hidden_state: (B,
-        S, E)."""
+        """Return an object with last_hidden_state (B, S, E).
+        inputs_embeds: (B, S, E); attention_mask, token_type_ids: (B, S)."""
         kinds = torch.zeros_like(attention_mask) if token_type_ids is None else token_type_ids
         places = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device)[None]
         x = (
@@ -125,7 +125,7 @@ class Bert(nn.Module):
 
 
 class BertLayer(nn.Module):
-    """One layer of `Bert`."""
+    """This is one layer of `Bert`."""
 
     def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
@@ -148,7 +148,8 @@ class BertLayer(nn.Module):
         self.output = back(inside)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """x: (B, S, E); mask: (B, 1, S, S), which token attends to which; None: each to all."""
+        """Return (B, S, E). x: (B, S, E); mask: (B, 1, S, S), which token attends to which; None:
+        each to all."""
         q, k, v = (
             linear(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
             for linear in self.attention["self"].values()
@@ -164,7 +165,7 @@ class BertLayer(nn.Module):
 
 
 def is_plain_bert(config: dict[str, Any]) -> bool:
-    """Return whether `Bert` computes a model of this config."""
+    """Tell whether `Bert` computes a model of this config."""
     expected = {
         "model_type": "bert",
         "hidden_act": "gelu",
@@ -176,7 +177,8 @@ def is_plain_bert(config: dict[str, Any]) -> bool:
 
 
 class SpanModel(nn.Module):
-    """Embedding table, text encoder, span head. subwords: added to the embedding of every token."""
+    """The span model is an embedding table, a text encoder and a span head. subwords: added to the
+    embedding of every token."""
 
     def __init__(
         self,
@@ -192,8 +194,8 @@ class SpanModel(nn.Module):
         self.head = nn.Linear(encoder.config.hidden_size, 2)
 
     def logits(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-        """ids, mask, segments: (B, S). Returns (B, S, 2): start and end logits; IGNORED outside
-        [CLS] and the window."""
+        """Return start and end logits (B, S, 2), IGNORED outside [CLS] and the window.
+        ids, mask, segments: (B, S)."""
         embedded = (
             self.embedding(ids)
             if self.subwords is None
@@ -212,8 +214,8 @@ class SpanModel(nn.Module):
         first: torch.Tensor,
         last: torch.Tensor,
     ) -> Batch:
-        """first, last: (B,) positions of the answer's first and last token, 0 where the window
-        holds no answer.
+        """Return the loss. first, last: (B,) positions of the answer's first and last token, 0
+        where the window holds no answer.
 
         loss: the mean cross-entropy of both ends. exact: how often both are right.
         """
@@ -251,15 +253,16 @@ def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) 
 
 
 def without_pooler(weights: Mapping[str, Any]) -> dict[str, Any]:
-    """The weights that a reader uses: none of the encoder's pooler, which sums up a sentence."""
+    """Return the weights that a reader uses: none of the encoder's pooler, which sums up a
+    sentence."""
     return {
         name: values for name, values in weights.items() if not name.startswith("encoder.pooler.")
     }
 
 
 def load_reader(folder: Path, answering: bool = False) -> tuple[SpanModel, Layout, dict[str, Any]]:
-    """answering: the model is not trained further, so that a BERT need not be transformers'
-    (`Bert`).
+    """Load a span model, its layout and its card. answering: the model is not trained further, so
+    that a BERT need not be transformers' (`Bert`).
 
     Raises InputError when a file is missing or damaged, weights are missing, or the card is another
     model's.

@@ -51,7 +51,7 @@ ASSIGNMENT = (
 
 @dataclass(frozen=True)
 class QaOptions:
-    """The training of a span model."""
+    """These options say how a span model is trained."""
 
     training: TrainingOptions = group(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), "training")
     text_encoder: str = option("minilm", TEXT_ENCODER)
@@ -81,7 +81,7 @@ class QaOptions:
     evaluation: EvalOptions = group(EvalOptions(), EVALUATION)
 
     def __post_init__(self) -> None:
-        """Raises InputError for windows that leave gaps between them."""
+        """Raise InputError for windows that leave gaps between them."""
         if not 1 <= self.stride <= self.window or self.short_window > self.window:
             raise InputError(
                 f"windows of {self.window} tokens {self.stride} apart (short ones: "
@@ -91,7 +91,8 @@ class QaOptions:
 
     @property
     def short_batch(self) -> int:
-        """Short windows a batch: as many tokens as in whole ones; 0 without short windows."""
+        """This many short windows make a batch: as many tokens as in whole ones; 0 without short
+        windows."""
         return (
             self.batch * self.window // self.short_window
             if self.short_window and self.short_steps

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from speechssl.dual.data import Layout, Window, codebooks_of, collate, windows
+from speechssl.dual.data import Layout, Window, collate, known_codebooks, windows
 from speechssl.dual.model import load_reader
 from speechssl.dual.options import MAX_TOKENS
 from speechssl.errors import InputError
@@ -36,8 +36,8 @@ END_WEIGHT = 0.6
 
 @dataclass(frozen=True)
 class AnswerSpan:
-    """Tokens first..last, both inclusive. score: weighted sum of the start and the end score,
-    higher is better.
+    """An answer is tokens first..last, both inclusive. score: weighted sum of the start and the end
+    score, higher is better.
 
     confidence, null: in [0, 1], and the score of "no answer"; of the span of a whole passage, see
     `best_span_of_windows`.
@@ -57,8 +57,8 @@ def best_span(
     start_weight: float = START_WEIGHT,
     end_weight: float = END_WEIGHT,
 ) -> AnswerSpan:
-    """The span with the greatest start_weight * start[first] + end_weight * end[last], where first
-    <= last < first + max_length.
+    """Find the span with the greatest start_weight * start[first] + end_weight * end[last], where
+    first <= last < first + max_length.
 
     start, end: (L,) log-probabilities, or logits (these differ by a constant only); -inf excludes a
     position. Of equal spans the one that ends first, and then the shortest, is chosen.
@@ -97,8 +97,8 @@ def best_span_of_windows(
     start_weight: float = START_WEIGHT,
     end_weight: float = END_WEIGHT,
 ) -> AnswerSpan:
-    """The best span over all windows, in tokens of the passage; by logits: these compare between
-    windows, log-probabilities do not.
+    """Find the best span over all windows, in tokens of the passage; by logits: these compare
+    between windows, log-probabilities do not.
 
     scored: windows with start and end logits (L, 2), and those at [CLS] (2,), the score of "no
     answer here".
@@ -132,8 +132,8 @@ def best_span_of_windows(
     )
 
 
-def device_of(name: str) -> torch.device:
-    """name: of torch, or `auto`: a GPU where there is one."""
+def choose_device(name: str) -> torch.device:
+    """Return the device of a torch name, or of `auto`: a GPU where there is one."""
     return torch.device(
         ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
     )
@@ -148,7 +148,7 @@ def run_model(
     batch: int,
     bf16: bool,
 ) -> list[torch.Tensor]:
-    """Run a model on every sequence; its outputs are in their order, float32 on the CPU.
+    """Run a model on every sequence; return its outputs in their order, float32 on the CPU.
 
     sequences: ids (S,) with what else `collated` makes the model's arguments of. They are run in
     batches of about one length, for as little padding as may be: a result may have padding at its
@@ -168,16 +168,16 @@ def run_model(
     return outputs
 
 
-def most_alike(
+def retrieve_windows(
     candidates: tuple[Window, ...],
     question: np.ndarray,
     passage: np.ndarray,
     count: int | None,
     ngram: int = 1,
 ) -> tuple[Window, ...]:
-    """Choose, of more than `count` windows, those that are most like the question, in their order
-    (TF-IDF of n-grams, whose document frequencies are those of the windows). question, passage:
-    token ids; count: None: all.
+    """Select the `count` windows that are most like the question, in their order (TF-IDF of
+    n-grams, whose document frequencies are those of the windows). question, passage: token ids;
+    count: None: all.
     """
     if count is None or len(candidates) <= count:
         return candidates
@@ -188,7 +188,7 @@ def most_alike(
 
 @dataclass(frozen=True)
 class Reader:
-    """A trained SpanModel that answers. It is moved to its device."""
+    """A reader answers with a trained SpanModel, which it moves to its device."""
 
     model: Any
     layout: Layout
@@ -199,12 +199,12 @@ class Reader:
     ngram: int = 1  # tokens of the n-grams by which they are retrieved
 
     def __post_init__(self) -> None:
-        self.model.to(device_of(self.device))
+        self.model.to(choose_device(self.device))
 
     def read(self, items: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[AnswerSpan]:
-        """(question, passage), token ids, -> the best span of each passage. Warns of questions that
-        are longer than the layout allows: they lose their tail. Raises ValueError for an empty
-        passage.
+        """Find the best span of each passage. items: (question, passage), token ids. Warns of
+        questions that are longer than the layout allows: they lose their tail. Raises ValueError
+        for an empty passage.
         """
         layout = self.layout
         if long := sum(len(question) > layout.question for question, _ in items):
@@ -217,7 +217,9 @@ class Reader:
             candidates = windows(len(passage), layout.size, layout.stride)
             cut += [
                 (i, window)
-                for window in most_alike(candidates, question, passage, self.retrieve, self.ngram)
+                for window in retrieve_windows(
+                    candidates, question, passage, self.retrieve, self.ngram
+                )
             ]
         sequences = [layout.sequence(items[i][0], items[i][1][w.first : w.stop]) for i, w in cut]
         device = next(self.model.parameters()).device
@@ -241,8 +243,8 @@ class Reader:
 
 @dataclass(frozen=True)
 class TimedAnswer:
-    """An answer: seconds in the passage, a confidence in [0, 1], and the words where the system has
-    words."""
+    """An answer is seconds in the passage, a confidence in [0, 1], and the words where the system
+    has words."""
 
     start: float
     end: float
@@ -253,7 +255,7 @@ class TimedAnswer:
 def answer_units(
     reader: Reader, grid: FrameGrid, items: Sequence[tuple[RunLength, RunLength]]
 ) -> list[TimedAnswer]:
-    """(question, passage) units -> answers. grid: of the frames of the units."""
+    """Answer questions. items: (question, passage) units; grid: of the frames of the units."""
     spans = reader.read([(question.units, passage.units) for question, passage in items])
     return [
         TimedAnswer(*interval_of_units(grid, passage, s.first, s.last), s.confidence)
@@ -263,7 +265,7 @@ def answer_units(
 
 @dataclass(frozen=True)
 class DualSystem:
-    """The end-to-end system."""
+    """DUAL is the end-to-end system: units of speech, and a reader of them."""
 
     extractor: UnitExtractor
     reader: Reader
@@ -272,19 +274,20 @@ class DualSystem:
     needs_audio: bool = True
 
     def encode(self, record: Any, samples: Any) -> RunLength:
-        """samples: (N,) float32 at 16 kHz. Raises ValueError for audio shorter than one frame."""
+        """Encode a recording as units. samples: (N,) float32 at 16 kHz. Raises ValueError for audio
+        shorter than one frame."""
         return self.extractor.units(samples)
 
     def answer_all(self, items: Sequence[tuple[RunLength, RunLength]]) -> list[TimedAnswer]:
-        """(question, passage) units -> answers."""
+        """Answer questions. items: (question, passage) units."""
         return answer_units(self.reader, self.extractor.grid, items)
 
 
 def load_dual(
     folder: Path, extractor: UnitExtractor, name: str = "dual", bf16: bool = False
 ) -> DualSystem:
-    """The reader in `folder`. Raises InputError where it was made for units that mean something
-    else."""
+    """Load the reader in `folder`. Raises InputError where it was made for units that mean
+    something else."""
     model, layout, card = load_reader(folder, answering=True)
     check_units_of(folder, card, extractor)
     system_card = {"dual": card["weights"], "layout": card["layout"], **extractor.card} | (
@@ -294,14 +297,14 @@ def load_dual(
 
 
 def check_units_of(folder: Path, card: Mapping[str, Any], extractor: UnitExtractor) -> None:
-    """Raises InputError where the reader in `folder`, with this card, was trained on units that
-    mean something else."""
+    """Raise InputError where the reader in `folder`, with this card, was trained on units that mean
+    something else."""
     if "units" not in card:
         raise InputError(
             f"{folder} is no reader of units; give one that was trained on those of "
             f"{extractor.codebook.name}"
         )
-    if codebooks_of(card).isdisjoint(extractor.codebook.names):
+    if known_codebooks(card).isdisjoint(extractor.codebook.names):
         raise InputError(
             f"{folder} was trained on other units than those of "
             f"{extractor.codebook.name}; train it again"

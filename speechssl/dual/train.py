@@ -1,4 +1,4 @@
-"""Training of readers: DUAL on units; and what is the same for text QA, SpeechBERT's spans and
+"""This module trains DUAL on units, and has what is the same for text QA, SpeechBERT's spans and
 multiple choice.
 
 Every trainer makes its examples and its model, fits it (`fit_reader`) and saves it. Nothing here
@@ -37,9 +37,9 @@ from speechssl.dual.data import (
     UnitSource,
     answer_times,
     check_times,
-    codebooks_of,
+    known_codebooks,
+    read_unit_source,
     unit_examples,
-    unit_source,
 )
 from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.dual.options import QaOptions, TrainDual
@@ -81,8 +81,8 @@ def train_dual(o: TrainDual) -> None:
         return
     check_share(o.qa.batch, o.qa.short_batch)
     o = replace(o, start=shipped(o.start))
-    source = unit_source(o.units / o.qa.split, o.corpus)
-    made_from = inputs_of(o, o.qa.split) | {
+    source = read_unit_source(o.units / o.qa.split, o.corpus)
+    made_from = hash_inputs(o, o.qa.split) | {
         "units": source.made_from,
         "assignment": o.assignment,
         "passages": o.passages,
@@ -97,7 +97,7 @@ def train_dual(o: TrainDual) -> None:
 
             model = begin_dual(o, source)
             layout = replace(
-                layout_of(o.qa, *special_ids(source.symbols)),
+                make_layout(o.qa, *special_ids(source.symbols)),
                 start_weight=START_WEIGHT,
                 end_weight=END_WEIGHT,
             )
@@ -115,7 +115,7 @@ def train_dual(o: TrainDual) -> None:
             text_encoder = None if o.assignment == "scratch" else o.qa.text_encoder
             card |= results | reader_facts(o, made_from, text_encoder)
             save_trained(o.out, model, layout, card)
-    print(f"{o.out}: DUAL reader, {o.assignment}{best_of(o.out)}")
+    print(f"{o.out}: DUAL reader, {o.assignment}{describe_best(o.out)}")
 
 
 def begin_dual(o: TrainDual, source: UnitSource) -> SpanModel:
@@ -140,9 +140,9 @@ def unit_encoder(
 
 
 def check_start_units(start: Path, source: UnitSource) -> None:
-    """Raises InputError where the reader in `start` was trained neither on these units nor on those
+    """Raise InputError where the reader in `start` was trained neither on these units nor on those
     that either was transferred from."""
-    if codebooks_of(read_json(start / CARD)).isdisjoint(source.codebooks):
+    if known_codebooks(read_json(start / CARD)).isdisjoint(source.codebooks):
         raise InputError(
             f"the reader {start} was trained on other units; start from one trained on these, or "
             "leave out --start"
@@ -186,7 +186,7 @@ def held_out_units(
             f"{units} has no units of {split} to evaluate on while training; extract them with "
             f"`speechssl units extract --split {split}`, or leave out --eval-every"
         )
-    made_from = unit_source(units / split, corpus).made_from
+    made_from = read_unit_source(units / split, corpus).made_from
     if made_from.get("codebook") != source.made_from.get("codebook"):
         raise InputError(
             f"the units of {split} in {units} are of another codebook than those "
@@ -198,7 +198,8 @@ def held_out_units(
 # ---- what all readers are fitted and saved by
 
 
-def layout_of(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
+def make_layout(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
+    """Make the layout of these options and specials."""
     return Layout(
         cls, sep, pad, options.window, options.stride, options.max_question, options.answer
     )
@@ -207,6 +208,7 @@ def layout_of(options: QaOptions, cls: int, sep: int, pad: int) -> Layout:
 def example_batches(
     examples: Sequence[Example], layout: Layout, options: QaOptions
 ) -> ExampleBatches:
+    """Make the batches that these options ask for."""
     return ExampleBatches(
         examples,
         layout,
@@ -228,8 +230,8 @@ def fit_spans(
     out: Path,
     evaluation: Evaluation | None = None,
 ) -> dict[str, Any]:
-    """Fit a span model on examples; what its card says of that. Raises InputError where there are
-    none, or as `fit_reader` does."""
+    """Fit a span model on examples; return what its card says of that. Raises InputError where
+    there are none, or as `fit_reader` does."""
     if not examples:
         raise InputError(
             f"no question of the split {options.split} can be trained on: units and audio words "
@@ -256,7 +258,7 @@ def fit_reader(
     out: Path,
     evaluation: Evaluation | None = None,
 ) -> dict[str, Any]:
-    """Fit a reader of any kind; what its card says of that. It has the weights of the best
+    """Fit a reader of any kind; return what its card says of that. It has the weights of the best
     checkpoint where it is evaluated, else of the last.
 
     options: `QaOptions`, or those of multiple choice. Raises InputError for windows that do not fit
@@ -275,8 +277,8 @@ def fit_reader(
 
 
 def check_positions(encoder: PreTrainedModel, layout: Layout, name: str) -> None:
-    """Raises InputError where a question and a window are longer than what the encoder has
-    positions for."""
+    """Raise InputError where a question and a window are longer than what the encoder has positions
+    for."""
     longest = longest_sequence(encoder)
     if longest is not None and layout.size + layout.question + 3 > longest:
         raise InputError(
@@ -302,14 +304,14 @@ def data_inputs(corpus: Path, split: str, evaluation: EvalOptions) -> dict[str, 
     return inputs
 
 
-def inputs_of(o: Any, split: str) -> dict[str, Any]:
+def hash_inputs(o: Any, split: str) -> dict[str, Any]:
     """Hash the data and the weights that a reader begins from, for `made_from.json`: those of
     `o.start`, or of a text encoder, for its name may come to mean another.
 
     o: options of `train dual`, `text-qa` or `choice`. Raises InputError where `o.start` is no
     reader.
     """
-    inputs = data_inputs(o.corpus, split, o.qa.evaluation) | {"start": weights_of(o.start)}
+    inputs = data_inputs(o.corpus, split, o.qa.evaluation) | {"start": read_weights_hash(o.start)}
     weights = None if o.start else hash_of_weights(o.qa.text_encoder)
     # a text encoder that the first run had yet to fetch is not in its made_from.json
     made = o.out / MADE_FROM
@@ -319,7 +321,7 @@ def inputs_of(o: Any, split: str) -> dict[str, Any]:
     return inputs
 
 
-def weights_of(reader: Path | None) -> str | None:
+def read_weights_hash(reader: Path | None) -> str | None:
     """Read the hash of a reader's weights from its card. Raises InputError where there is none."""
     if reader and not (reader / CARD).is_file():
         raise InputError(
@@ -330,8 +332,8 @@ def weights_of(reader: Path | None) -> str | None:
 
 
 def reader_facts(o: Any, made_from: Mapping[str, Any], text_encoder: str | None) -> dict[str, Any]:
-    """Return what the cards of all readers say of options, corpus, start, licences and data. o: as
-    of `inputs_of`; text_encoder: whose weights it began with."""
+    """Collect what the cards of all readers say of options, corpus, start, licences and data. o: as
+    of `hash_inputs`; text_encoder: whose weights it began with."""
     facts = {"options": settings(o.qa), "corpus": corpus_card(o.corpus)}
     if o.start:
         facts["start"] = made_from["start"]
@@ -412,23 +414,24 @@ def mean_f1(data: Corpus, answers: Mapping[str, str | None]) -> float:
 def answer_in_batches(
     ask: Callable[[Sequence[Any]], Sequence[Any]], items: Mapping[str, Any], size: int = 64
 ) -> dict[str, Any]:
-    """Ask a system `size` items at a time; its answers by the ids of the items."""
+    """Ask a system `size` items at a time; return its answers by the ids of the items."""
     names, answers = list(items), list[Any]()
     for start in range(0, len(names), size):
         answers += ask([items[name] for name in names[start : start + size]])
     return dict(zip(names, answers, strict=True))
 
 
-def training_of(card: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the card of a reader says of its training: of SpeechBERT's, of its last stage."""
+def read_training(card: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the card of a reader says of its training; a SpeechBERT's says it of its last
+    stage."""
     training = card["training"]
     return dict(training.get("spans", training))
 
 
-def best_of(out: Path) -> str:
+def describe_best(out: Path) -> str:
     """Say which checkpoint was the best ("; the best checkpoint ..."); "" for a reader that was not
     evaluated while it was trained."""
-    training = training_of(read_json(out / CARD))
+    training = read_training(read_json(out / CARD))
     best = training.get("best")
     if not best:
         return ""
@@ -464,7 +467,7 @@ def sweep_learning_rates(o: Any, train: Callable[[Any], None]) -> None:
         training = replace(o.qa.training, learning_rate=rate)
         qa = replace(o.qa, training=training, evaluation=evaluation)
         train(replace(o, out=run, learning_rates=(), qa=qa))
-        rows.append({"learning_rate": rate} | training_of(read_json(run / CARD))["best"])
+        rows.append({"learning_rate": rate} | read_training(read_json(run / CARD))["best"])
     best = max(rows, key=lambda row: row["score"])
     with main_first():
         if is_main():
@@ -485,6 +488,7 @@ def copy_run(run: Path, out: Path, facts: Mapping[str, Any]) -> None:
 
 
 def print_rates(rows: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> None:
+    """Print a line a learning rate."""
     score = f"{SHOWN[best['metric']]}, {best['split']}"
     print(f"learning rate  {score}  step")
     for row in rows:

@@ -1,5 +1,5 @@
-"""Systems beside each other on the same questions: paired tests, and where a cascade falls below a
-system without a transcript.
+"""This module compares systems on the same questions: paired tests, and where a cascade falls below
+a system without a transcript.
 
 All scores of a corpus are drawn together, by the voice of the passage and that of the asker, or by
 passage (`stats.choose_units`): differences of systems and of conditions are paired, and so is the
@@ -87,7 +87,7 @@ def reads_reference(system: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The scores of one system in one condition of one corpus. lines: by question."""
+    """This is what one system scored in one condition of one corpus. lines: by question."""
 
     system: str
     condition: Where
@@ -110,12 +110,12 @@ class Scores:
 
     @property
     def recognises(self) -> bool:
-        """Return whether it has a transcript whose errors are known."""
+        """Tell whether it has a transcript whose errors are known."""
         return any(line.get("passage_words") for line in self.lines.values())
 
 
 def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[Scores]:
-    """The scores below folders that `evaluate` wrote to. systems: only these; none: all.
+    """Read the scores below folders that `evaluate` wrote to. systems: only these; none: all.
 
     Where several folders have a system for the same condition of a corpus, it is named after them.
     Raises InputError where there are no scores, or they are damaged.
@@ -198,8 +198,8 @@ def _read_scores(path: Path) -> Scores:
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """One corpus. estimates: by system, condition and metric, drawn together; of the metric and
-    WER. aside: systems without it.
+    """This is one corpus. estimates: by system, condition and metric, drawn together; of the metric
+    and WER. aside: systems without it.
 
     drawn: what the bootstrap draws of its questions, which are the keys of places.
     """
@@ -300,8 +300,8 @@ def compare(
 def _compare_corpus(
     results: Sequence[Scores], metric: str | None, common: bool, seed: int, resamples: int
 ) -> Compared | None:
-    """One corpus; None where nothing has the metric. Raises InputError for scores that cannot be
-    paired."""
+    """Compare on one corpus; None where nothing has the metric. Raises InputError for scores that
+    cannot be paired."""
     wanted = [metric] if metric else METRICS
     metric = next((m for m in wanted if any(s.values(m) for s in results)), None)
     if metric is None:
@@ -352,9 +352,9 @@ def _compare_corpus(
 
 
 def _speakers(results: Sequence[Scores], field: str) -> dict[str, str]:
-    """The voice of every question's passage, or of who asks it (fields of a line); "" where none is
-    known or two contradict each other: lines of some systems have none, and those of others, on the
-    same data, say it.
+    """Return the voice of every question's passage, or of who asks it (fields of a line); "" where
+    none is known or two contradict each other: lines of some systems have none, and those of
+    others, on the same data, say it.
     """
     names: dict[str, set[str]] = {}
     for scores in results:
@@ -396,8 +396,8 @@ def _shared_questions(results: Sequence[Scores], metric: str, common: bool) -> s
 
 
 def _word_errors(scores: Scores, voices: Mapping[str, str]) -> list[ItemScore]:
-    """A passage is transcribed once and asked about several times: its errors and words count at
-    the first of its questions."""
+    """Count the word errors of questions. A passage is transcribed once and asked about several
+    times: its errors and words count at the first of its questions."""
     seen: set[str] = set()
     items = []
     for i, line in scores.lines.items():
@@ -415,8 +415,8 @@ def _word_errors(scores: Scores, voices: Mapping[str, str]) -> list[ItemScore]:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Points by which one system is better than another in one condition. p_holm: adjusted over the
-    family, of so many tests.
+    """These are points by which one system is better than another in one condition. p_holm:
+    adjusted over the family, of so many tests.
 
     seeds: of their noise, where they differ and the audio was not the same; None: it was, as far as
     their cards say.
@@ -434,9 +434,9 @@ class PairedTest:
 def paired_tests(
     compared: Sequence[Compared], pairs: Iterable[tuple[str, str]] = ()
 ) -> list[list[PairedTest]]:
-    """The tests of every corpus, adjusted together. pairs: of systems; none: every system without a
-    transcript against every other, or all pairs where that gives none. Raises InputError for a pair
-    that no corpus has.
+    """Make the tests of every corpus, adjusted together. pairs: of systems; none: every system
+    without a transcript against every other, or all pairs where that gives none. Raises InputError
+    for a pair that no corpus has.
     """
     chosen, by_corpus = list(pairs), []
     for c in compared:
@@ -485,7 +485,7 @@ def paired_tests(
 
 @dataclass(frozen=True)
 class Point:
-    """A cascade, and the system without a transcript in the same condition."""
+    """A point is a cascade, and the system without a transcript in the same condition."""
 
     system: str
     condition: Where
@@ -500,8 +500,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Crossing:
-    """at, low, high: WER, a fraction; None: beyond what was measured, or not near it. low_wer,
-    high_wer: the range.
+    """Here a cascade falls below a system. at, low, high: WER, a fraction; None: beyond what was
+    measured, or not near it. low_wer, high_wer: the range.
 
     between: the WER of the points that are nearest to the zero of the curve, left and right; None
     where it has none.
@@ -606,7 +606,7 @@ def crossings(c: Compared) -> list[Crossing]:
 
 
 def zero(wer: np.ndarray, difference: np.ndarray) -> tuple[float | None, str]:
-    """Return where the curve through the points comes from above 0 to below, and who is ahead where
+    """Find where the curve through the points comes from above 0 to below, and who is ahead where
     it does not. wer, difference: (P,)."""
     order = np.argsort(wer, kind="stable")
     x, y = wer[order], falling(difference[order])
@@ -621,7 +621,8 @@ def zero(wer: np.ndarray, difference: np.ndarray) -> tuple[float | None, str]:
 
 
 def falling(values: np.ndarray) -> np.ndarray:
-    """The nearest values that never rise, by least squares (isotonic regression). values: (P,)."""
+    """Return the nearest values that never rise, by least squares (isotonic regression). values:
+    (P,)."""
     from sklearn.isotonic import isotonic_regression  # slow to import
 
     fitted: np.ndarray = isotonic_regression(values, increasing=False)
@@ -640,7 +641,7 @@ Line = Mapping[str, Any]
 
 
 class QuestionBucket(NamedTuple):
-    """The questions of one line of a table. scores: by system."""
+    """These are the questions of one line of a table. scores: by system."""
 
     name: str
     n: int
@@ -648,8 +649,8 @@ class QuestionBucket(NamedTuple):
 
 
 class Analysis(NamedTuple):
-    """One table. by: what the questions are sorted by. recogniser: whose errors, for all systems;
-    "" where none count."""
+    """This is one table. by: what the questions are sorted by. recogniser: whose errors, for all
+    systems; "" where none count."""
 
     by: str
     condition: Where
@@ -658,8 +659,8 @@ class Analysis(NamedTuple):
 
 
 class Bin(NamedTuple):
-    """Questions whose passage (or sentence) a cascade recognised with a word error rate in this
-    range. wer: of these passages."""
+    """A bin holds questions whose passage (or sentence) a cascade recognised with a word error rate
+    in this range. wer: of these passages."""
 
     name: str
     wer: float
@@ -669,8 +670,8 @@ class Bin(NamedTuple):
 
 
 class Compilation(NamedTuple):
-    """All results of one corpus. bins: by system without a transcript, family, and "passage" or
-    "sentence"."""
+    """These are all results of one corpus. bins: by system without a transcript, family, and
+    "passage" or "sentence"."""
 
     compared: Compared
     tests: Sequence[PairedTest]
@@ -680,7 +681,8 @@ class Compilation(NamedTuple):
 
 
 def compile_corpus(c: Compared, tests: Sequence[PairedTest]) -> Compilation:
-    """Missed answers are those in clean speech, or else in the first condition."""
+    """Compile the results of one corpus. Missed answers are those in clean speech, or else in the
+    first condition."""
     bins = {}
     for textless in c.textless:
         for family in ["simulated"] * ("simulated" in families(c, textless)) + c.recognisers:
@@ -695,7 +697,8 @@ def compile_corpus(c: Compared, tests: Sequence[PairedTest]) -> Compilation:
 
 
 def analyses(c: Compared, condition: Where) -> list[Analysis]:
-    """All tables that the lines of a condition give; those with a single bucket are left out."""
+    """Make all tables that the lines of a condition give; those with a single bucket are left
+    out."""
     lines = next((scores.lines for scores in c.scores if scores.condition == condition), {})
     systems = [
         scores
@@ -785,7 +788,7 @@ def analyses(c: Compared, condition: Where) -> list[Analysis]:
 
 
 def by_own_wer(c: Compared, textless: str, family: str, sentences: bool = False) -> list[Bin]:
-    """The conditions of a family pooled, and sorted by the word error rate of every passage (or
+    """Pool the conditions of a family, and sort them by the word error rate of every passage (or
     sentence) by itself.
 
     family: a recogniser, or "simulated".
@@ -835,7 +838,7 @@ def _percent(low: float, high: float) -> str:
 
 
 def family_name(family: str) -> str:
-    """Return what the word error rate is varied by."""
+    """Name what the word error rate is varied by."""
     return {
         "simulated": "simulated errors",
         "recognisers": ("recognisers, clean"),
@@ -844,7 +847,7 @@ def family_name(family: str) -> str:
 
 
 def crossing_text(x: Crossing) -> str:
-    """Return where they cross, or why no place is given, and in how many resamples they do."""
+    """Say where they cross, or why no place is given, and in how many resamples they do."""
     share = "" if x.share is None else f"; {100 * x.share:.0f} % of the resamples cross"
     if x.at is not None:
         low = "below the range" if x.low is None else f"{100 * x.low:.1f}"
@@ -869,12 +872,13 @@ def crossing_text(x: Crossing) -> str:
         (x.textless, "the cascade") if x.ahead == "textless" else ("the cascade", x.textless)
     )
     level = any(p.difference == 0 for p in x.points)
-    where = f"{other} is nowhere ahead" if level else f"{ahead} is ahead throughout"
-    return f"{NEVER}: {where}{share}"
+    reason = f"{other} is nowhere ahead" if level else f"{ahead} is ahead throughout"
+    return f"{NEVER}: {reason}{share}"
 
 
 def other_noise(tests: Sequence[PairedTest]) -> str:
-    """One line that names the pairs which did not get the same audio, and why; "" where all did."""
+    """Write one line that names the pairs which did not get the same audio, and why; "" where all
+    did."""
     places: dict[str, list[str]] = {}
     for t in tests:
         if t.seeds:
@@ -892,8 +896,8 @@ def other_noise(tests: Sequence[PairedTest]) -> str:
 
 
 def tables_of(compilation: Compilation) -> list[Table]:
-    """Scores, word errors, paired differences, crossings, scores by word error rate, missed
-    answers; none without rows."""
+    """Make the tables: scores, word errors, paired differences, crossings, scores by word error
+    rate, missed answers; none without rows."""
     compared = compilation.compared
     tables = [
         score_table(compared, compared.metric),
@@ -920,7 +924,7 @@ def _drawn(compared: Compared, metric: str = "") -> str:
 
 
 def _without_interval(compared: Compared, intervals: Iterable[Interval]) -> str:
-    """A sentence where one has none."""
+    """Write a sentence where one has no interval."""
     fewest = counted_range([FEWEST_GROUPS], compared.drawn.text)
     return (
         ""
@@ -930,7 +934,8 @@ def _without_interval(compared: Compared, intervals: Iterable[Interval]) -> str:
 
 
 def score_table(compared: Compared, metric: str) -> Table:
-    """A line a system, a column a condition. metric: that of the comparison, or WER."""
+    """Make a table: a line a system, a column a condition. metric: that of the comparison, or
+    WER."""
     conditions = [
         c for c in compared.conditions if any(compared.get(s, c, metric) for s in compared.systems)
     ]
@@ -956,7 +961,7 @@ def score_table(compared: Compared, metric: str) -> Table:
 
 
 def paired_table(compilation: Compilation) -> Table:
-    """A line a test."""
+    """Make a table: a line a test."""
     compared, tests, drawn = compilation.compared, compilation.tests, _drawn(compilation.compared)
     rows = []
     for test in tests:
@@ -991,7 +996,7 @@ def paired_table(compilation: Compilation) -> Table:
 
 
 def crossing_table(compilation: Compilation) -> Table:
-    """A line a family of points."""
+    """Make a table: a line a family of points."""
     errors, rows = compilation.compared.errors, []
     for x in compilation.crossings:
         measured = f"{100 * x.low_wer:.1f}-{100 * x.high_wer:.1f} %"
@@ -1017,7 +1022,7 @@ def crossing_table(compilation: Compilation) -> Table:
 def binned_table(
     compared: Compared, textless: str, family: str, what: str, bins: Sequence[Bin]
 ) -> Table:
-    """A line a range of error rates. what: "passage" or "sentence"."""
+    """Make a table: a line a range of error rates. what: "passage" or "sentence"."""
     errors, rows = compared.errors, []
     for b in bins:
         scores = (
@@ -1048,7 +1053,7 @@ def binned_table(
 
 
 def analysis_table(compared: Compared, analysis: Analysis) -> Table:
-    """A line a kind of question, a column a system."""
+    """Make a table: a line a kind of question, a column a system."""
     systems = [
         s for s in compared.systems if any(s in bucket.scores for bucket in analysis.buckets)
     ]
@@ -1078,8 +1083,8 @@ def analysis_table(compared: Compared, analysis: Analysis) -> Table:
 
 
 def as_json(compilation: Compilation) -> dict[str, Any]:
-    """Fractions, not percent; differences in points. low and high are null where too few voices or
-    passages are drawn."""
+    """Return JSON. Numbers are fractions, not percent; differences in points. low and high are null
+    where too few voices or passages are drawn."""
     compared = compilation.compared
 
     def plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The robustness grid: encoders x tasks x conditions, every cell a file of scores, item by item;
+"""The robustness grid is encoders x tasks x conditions, every cell a file of scores, item by item;
 `eval.run` has the loop.
 
 `MAKERS` make the tasks ready for an encoder: they train what is missing, on clean speech.
@@ -106,8 +106,8 @@ NEEDS = {  # what a folder of models must have in it
 
 @dataclass(frozen=True)
 class TestedEncoder:
-    """models: its folder of models (`systems`), None for an encoder alone. trained_noises: noises
-    it was trained on."""
+    """This is an encoder under test. models: its folder of models (`systems`), None for an encoder
+    alone. trained_noises: noises it was trained on."""
 
     name: str
     encoder: SharedEncoder
@@ -115,7 +115,7 @@ class TestedEncoder:
     trained_noises: frozenset[str] = frozenset()
 
     def models_for(self, task: str) -> Path:
-        """Raises InputError where the encoder comes alone."""
+        """Return the folder of models. Raises InputError where the encoder comes alone."""
         if self.models is None:
             needs = f"give a folder with {NEEDS[task]} in it"
             raise InputError(f"the encoder {self.name} is not enough for the task {task}; {needs}")
@@ -134,8 +134,8 @@ class TestedEncoder:
 
 
 def load_tested(name: str, where: str) -> TestedEncoder:
-    """where: a folder of models or the name of a shipped one, else what `load_encoder` takes.
-    Raises InputError as these do."""
+    """Load an encoder under test. where: a folder of models or the name of a shipped one, else what
+    `load_encoder` takes. Raises InputError as these do."""
     for folder in (Path(where), SHIPPED / where):
         if (folder / "encoder").is_dir():
             return TestedEncoder(name, shared_encoder(folder), folder, trained_noises(folder))
@@ -147,8 +147,8 @@ def load_tested(name: str, where: str) -> TestedEncoder:
 
 @dataclass(frozen=True, eq=False)
 class GridTask:
-    """A task of the grid, such as a head with its encoder, and its test recordings, in the order of
-    the manifest.
+    """This is what is evaluated, such as a head with its encoder, and its test recordings, in the
+    order of the manifest.
 
     metric: acc (more is better) or wer (less is). unit: what the groups of its scores are called:
     "recording", "passage".
@@ -167,8 +167,8 @@ class GridTask:
     encode: Callable[[np.ndarray], Any]
     score: Callable[[Mapping[str, Any]], list[ItemScore]]
 
-    def limited(self, count: int | None, seed: int) -> GridTask:
-        """Limit the task to so many of its items, drawn by the seed; None: to all."""
+    def limit_items(self, count: int | None, seed: int) -> GridTask:
+        """On so many of its items only, drawn by the seed; None: on all."""
         if count is None:
             return self
         items = first_items(self.items, count, seed)
@@ -181,8 +181,8 @@ class GridTask:
 
 
 def first_items(items: Sequence[Item], count: int | None, seed: int) -> list[Item]:
-    """So many of the items, drawn by the seed and their ids, in the order in which they stand;
-    None: all."""
+    """Return so many of the items, drawn by the seed and their ids, in the order in which they
+    stand; None: all."""
     if count is None or count >= len(items):
         return list(items)
     chosen = set(sorted(range(len(items)), key=lambda i: hash_json([seed, items[i].id]))[:count])
@@ -190,8 +190,8 @@ def first_items(items: Sequence[Item], count: int | None, seed: int) -> list[Ite
 
 
 def check_split(data: LabelledSet, split: str) -> None:
-    """Raises InputError for a split that a set does not have; call it before a head is trained to
-    be tested on it."""
+    """Raise InputError for a split that a set does not have; call it before a head is trained to be
+    tested on it."""
     if split not in data.splits:
         raise InputError(
             f"{data.root} has no split {split!r}; choose from {', '.join(data.splits)}"
@@ -201,8 +201,8 @@ def check_split(data: LabelledSet, split: str) -> None:
 def load_classification(
     folder: Path | str, data: Path | str, encoder: SpeechEncoder, split: str = TEST
 ) -> GridTask:
-    """A head from the folder that training wrote, on a split of its set. An item is right when all
-    its slots are (IC: three).
+    """Load a head from the folder that training wrote, on a split of its set. An item is right when
+    all its slots are (IC: three).
 
     Raises InputError where head, set and encoder do not belong together, and for a split that the
     set does not have.
@@ -250,8 +250,8 @@ def load_classification(
 def load_recognition(
     folder: Path | str, corpus: Path | str, encoder: SpeechEncoder, split: str = TEST
 ) -> GridTask:
-    """A recogniser from the folder that `train ctc` wrote, decoded greedily, on the questions of a
-    spoken-QA corpus.
+    """Load a recogniser from the folder that `train ctc` wrote, decoded greedily, on the questions
+    of a spoken-QA corpus.
 
     Raises InputError where the split has no questions or the encoder is not the recogniser's.
     """
@@ -301,8 +301,8 @@ def units_task(
     seed: int = 0,
     workers: int | None = None,
 ) -> GridTask:
-    """Make the task of units: how far those of distorted speech are from those of clean speech, of
-    the same encoder and codebook.
+    """Make the task that measures how far the units of distorted speech are from those of clean
+    speech, of the same encoder and codebook.
 
     A recording adds the edits between the run-length units of the two, over the units of clean
     speech (arXiv 2209.15483): clean speech has no error by definition, and a recording that could
@@ -345,7 +345,7 @@ def units_task(
 
 
 def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
-    """The tasks that a system of spoken question answering is scored by.
+    """Make the tasks that a system of spoken question answering is scored by.
 
     Its answers: FF1 of the questions whose answers have times. Their voice is that of the passage,
     their asker that of the question. A question scores 0 where it or its passage could not be
@@ -407,8 +407,8 @@ Maker = Callable[[TestedEncoder, Path, Path, Robustness], list[GridTask]]
 def _classification(
     name: str, tested: TestedEncoder, data: Path, out: Path, o: Robustness
 ) -> list[GridTask]:
-    """data: a labelled set of this task. The head's learning rate is chosen on clean speech of its
-    dev split."""
+    """Train and load a head. data: a labelled set of this task. The head's learning rate is chosen
+    on clean speech of its dev split."""
     labelled = load_labelled(data)
     if labelled.task != name:
         raise InputError(
@@ -417,7 +417,7 @@ def _classification(
     check_split(labelled, o.split)
     encoder: Any = tested.encoder
     train_classifier(labelled, encoder, out, o.head_steps, o.seed, o.workers)
-    return [load_classification(out, data, encoder, o.split).limited(o.recordings, o.seed)]
+    return [load_classification(out, data, encoder, o.split).limit_items(o.recordings, o.seed)]
 
 
 def train_classifier(
@@ -454,19 +454,20 @@ def train_classifier(
 
 
 def _asr(tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:
-    """data: a prepared corpus of questions, whose words have times in the training data. A `ctc` of
-    the models is used."""
+    """Train and load a recogniser. data: a prepared corpus of questions, whose words have times in
+    the training data. A `ctc` of the models is used."""
     encoder: Any = tested.encoder
     if tested.models and (tested.models / "ctc").is_dir():
         out = tested.models / "ctc"
     else:
         head = replace(RECOGNISER, training=replace(RECOGNISER.training, seed=o.seed))
         fit_ctc(TrainCtc(corpus=data, encoder=encoder.name, out=out, head=head), encoder)
-    return [load_recognition(out, data, encoder, o.split).limited(o.recordings, o.seed)]
+    return [load_recognition(out, data, encoder, o.split).limit_items(o.recordings, o.seed)]
 
 
 def _units(tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:
-    """data: a prepared corpus, a manifest, a folder or a file; no labels are needed."""
+    """Make the task of units. data: a prepared corpus, a manifest, a folder or a file; no labels
+    are needed."""
     encoder: Any = tested.encoder
     extractor = extractor_of(
         encoder, load_codebook(tested.models_for("units") / "units.safetensors")
@@ -506,8 +507,8 @@ def encode_alone(task: GridTask, item: Any, samples: Any) -> Any:
 
 @dataclass(frozen=True)
 class GridCell:
-    """The scores of an encoder in a task under a condition. scored: every item once; card: hash of
-    what made the head."""
+    """These are the scores of an encoder in a task under a condition. scored: every item once;
+    card: hash of what made the head."""
 
     encoder: str
     task: str

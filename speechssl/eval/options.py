@@ -38,7 +38,7 @@ TEST = "test"  # the split whose grid lies in OUT itself
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """The options that evaluations of systems under conditions share."""
+    """Evaluations of systems under conditions share these options."""
 
     corpus: Path = argument("prepared corpus")
     out: Path = argument(ROWS)
@@ -115,7 +115,7 @@ class Qa(Conditions):
     reading: ReaderOptions = group(ReaderOptions(), "reader of words")
 
     def __post_init__(self) -> None:
-        """Raises InputError for some of the parts, and for parts beside --models."""
+        """Raise InputError for some of the parts, and for parts beside --models."""
         given = [self.parts.encoder, self.parts.codebook, self.parts.dual]
         if all(part is None for part in given):
             return
@@ -178,7 +178,7 @@ class Predictions:
     seed: Whole = option(0, "seed of the bootstrap")
 
     def __post_init__(self) -> None:
-        """Raises InputError for a name that cannot be a folder's."""
+        """Raise InputError for a name that cannot be a folder's."""
         if Path(self.name).name != self.name:
             raise InputError(
                 f"{self.name!r} cannot be the name of a system; give a --name without slashes"
@@ -243,7 +243,7 @@ class Robustness:
     workers: Count = option(2, "number of threads")
 
     def __post_init__(self) -> None:
-        """Raises InputError for no noise, a split that cannot name a folder, and a reader that no
+        """Raise InputError for no noise, a split that cannot name a folder, and a reader that no
         task needs."""
         if not (self.noise.seen or self.noise.unseen):
             raise InputError("the grid has no noise; name a condition with --seen or --unseen")

@@ -1,5 +1,5 @@
-"""Recordings encoded for a result that is not written yet, a line each: a killed run resumes
-with the next recording."""
+"""A killed run resumes with the next recording from what was encoded for a result that is not
+written yet, a line a recording."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from speechssl.io import refusals
 
 
 def to_json(value: Any) -> Any:
-    """Features as JSON: arrays as bytes in base64; tuples, dataclasses and named tuples of this
-    package by name.
+    """Write features as JSON: arrays as bytes in base64; tuples, dataclasses and named tuples of
+    this package by name.
 
     Raises TypeError for any other type.
     """
@@ -47,7 +47,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """The inverse of `to_json`. Raises ValueError, KeyError or TypeError for what it does not
+    """Read what `to_json` wrote. Raises ValueError, KeyError or TypeError for what it does not
     write."""
     if isinstance(value, list):
         return [from_json(part) for part in value]
@@ -71,7 +71,8 @@ def from_json(value: Any) -> Any:
 
 
 class PartialResult:
-    """A file of JSON lines beside the result: what it is made from, then recordings with features.
+    """This is a file of JSON lines beside the result: what it is made from, then recordings with
+    features.
 
     features: of recordings that an interrupted run encoded, by `str` of what they are known by;
     none where the result would be made from something else. A last line that a kill cut short is
@@ -97,7 +98,7 @@ class PartialResult:
             self._whole += len(line)
 
     def add(self, recording: str, features: Any) -> None:
-        """Raises InputError where the disk is full."""
+        """Add a recording. Raises InputError where the disk is full."""
         with refusals(self.path):
             if not self._whole:
                 self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -147,41 +147,47 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
 
 # ---- what noise costs an encoder, and how much of what it costs the baseline another encoder saves
 
-DEFINITIONS = """What noise costs an encoder, and how much of what it costs the baseline another encoder saves.
+DEFINITIONS = """What noise costs an encoder, and how much of what it costs the baseline another
+encoder saves.
 
-Scores are rates: s(e, t, c) of encoder e in task t under condition c; b is the baseline. o is +1 where more is better and -1 where
-less is (error rates). Everything below is in points, which are percent, or in percent of something.
+Scores are rates: s(e, t, c) of encoder e in task t under condition c; b is the baseline. o is +1
+where more is better and -1 where less is (error rates). Everything below is in points, which are
+percent, or in percent of something.
 
-    loss       L(e, t, c) = o (s(e, t, clean) - s(e, t, c))                  points that c costs e
-               against its own clean speech
-    relative   100 L(e, t, c) / s(e, t, clean)                               the same in percent of
-               the clean score (or error)
-    gain       o (s(e, t, c) - s(b, t, c))                                   points by which e is
-               better than b
-    removed    100 (1 - L(e, t, c) / L(b, t, c))                             of b's loss, e against
-               its own clean speech
-    recovered  100 (1 - o (s(b, t, clean) - s(e, t, c)) / L(b, t, c))        of b's loss, both
-               against b's clean speech
+    loss       L(e, t, c) = o (s(e, t, clean) - s(e, t, c))
+               points that c costs e against its own clean speech
+    relative   100 L(e, t, c) / s(e, t, clean)
+               the same in percent of the clean score (or error)
+    gain       o (s(e, t, c) - s(b, t, c))
+               points by which e is better than b
+    removed    100 (1 - L(e, t, c) / L(b, t, c))
+               of b's loss, e against its own clean speech
+    recovered  100 (1 - o (s(b, t, clean) - s(e, t, c)) / L(b, t, c))
+               of b's loss, both against b's clean speech
 
-`removed` can be had for nothing by an encoder that is bad in clean speech too; `recovered` cannot: it is 100 where e in noise is as
-good as b in clean speech, and 0 where it is as good as b in noise. They agree where both are equally good in clean speech.
-Averages over tasks and conditions give every one of them the same weight, and are over all tasks: leaving out those in which the
-baseline loses little on test would make the shares too great. Where it loses nothing in one of them, the averaged shares are not
-defined, and the task is named. `pooled` is: it is `removed` of the losses in points, added up over all tasks.
+`removed` can be had for nothing by an encoder that is bad in clean speech too; `recovered` cannot:
+it is 100 where e in noise is as good as b in clean speech, and 0 where it is as good as b in noise.
+They agree where both are equally good in clean speech. Averages over tasks and conditions give
+every one of them the same weight, and are over all tasks: leaving out those in which the baseline
+loses little on test would make the shares too great. Where it loses nothing in one of them, the
+averaged shares are not defined, and the task is named. `pooled` is: it is `removed` of the losses
+in points, added up over all tasks.
 
-Relative robustness, for DUAL beside a cascade: 100 s(c) / s(clean), FF1 of a system under a condition over its own in clean speech.
+Relative robustness, for DUAL beside a cascade: 100 s(c) / s(clean), FF1 of a system under a
+condition over its own in clean speech.
 
-Intervals are 95 % paired cluster bootstraps (`stats.resampled`), p-values two-sided, and adjusted by Holm over the cells of a task.
-Every task draws voices where `stats.choose_units` allows it, and tasks that share a voice (by its name) draw it together; others
-are drawn each by itself. The unit error compares an encoder with itself, so that one whose units never change loses nothing: units
+Intervals are 95 % paired cluster bootstraps (`stats.resampled`), p-values two-sided, and adjusted
+by Holm over the cells of a task. Every task draws voices where `stats.choose_units` allows it, and
+tasks that share a voice (by its name) draw it together; others are drawn each by itself. The unit
+error compares an encoder with itself, so that one whose units never change loses nothing: units
 stand in no average.
 """
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """The scores of all cells as estimates that were drawn together. The first encoder is the
-    baseline."""
+    """These are the scores of all cells as estimates that were drawn together. The first encoder is
+    the baseline."""
 
     scores: Mapping[tuple[Task, str, Setting], Estimate]
     cells: Mapping[tuple[Task, str, Setting], GridCell]
@@ -290,8 +296,8 @@ def rows_of(grid: Grid, distorter: Distorter = Distorter()) -> list[Row]:
 def loss(
     grid: Grid, task: Task, encoder: str, setting: Setting, reference: str | None = None
 ) -> Estimate:
-    """Points that the condition costs. reference: the encoder whose clean score counts; None: its
-    own."""
+    """Return the points that the condition costs. reference: the encoder whose clean score counts;
+    None: its own."""
     clean = grid.scores[task, reference or encoder, grid.clean]
     return combined(
         lambda a, b: 100 * sign(task) * (a - b), clean, grid.scores[task, encoder, setting]
@@ -299,7 +305,7 @@ def loss(
 
 
 def relative(grid: Grid, task: Task, encoder: str, setting: Setting) -> Estimate | None:
-    """The loss in percent of the clean score or error rate; None where that is 0."""
+    """Return the loss in percent of the clean score or error rate; None where that is 0."""
     clean = grid.scores[task, encoder, grid.clean]
     return (
         combined(lambda a, b: a / b, loss(grid, task, encoder, setting), clean)
@@ -318,8 +324,8 @@ def gain(grid: Grid, task: Task, encoder: str, setting: Setting) -> Estimate:
 def removed(
     grid: Grid, task: Task, encoder: str, setting: Setting, own_clean: bool = True
 ) -> Estimate:
-    """`removed`, or with own_clean False `recovered`, in percent; NaN where the baseline loses
-    nothing."""
+    """Return `removed`, or with own_clean False `recovered`, in percent; NaN where the baseline
+    loses nothing."""
     its_loss = loss(grid, task, encoder, setting, None if own_clean else grid.baseline)
     return combined(
         lambda a, b: 100 * (1 - a / b), its_loss, loss(grid, task, grid.baseline, setting)
@@ -327,7 +333,7 @@ def removed(
 
 
 def sign(task: Task) -> int:
-    """+1 where more is better, -1 where less is."""
+    """Return +1 where more is better, -1 where less is."""
     return -1 if task[1] in LOWER_IS_BETTER else 1
 
 
@@ -335,8 +341,8 @@ def sign(task: Task) -> int:
 
 
 def numbers(estimate: Estimate | None, times: float = 1) -> dict[str, float | None] | None:
-    """Value and interval as JSON has them, ends of None where one group has none; None for what is
-    not defined."""
+    """Write value and interval as JSON has them, ends of None where one group has none; None for
+    what is not defined."""
     if estimate is None or not np.isfinite(estimate.value):
         return None
     v = estimate.interval
@@ -345,13 +351,13 @@ def numbers(estimate: Estimate | None, times: float = 1) -> dict[str, float | No
 
 
 def tested(estimate: Estimate) -> dict[str, float | None]:
-    """The same with the p-value of its being 0."""
+    """Write the same with the p-value of its being 0."""
     return {**(numbers(estimate) or {}), "p_value": estimate.p_value}
 
 
 def degradation(grid: Grid) -> dict[str, Any]:
-    """Everything, cell by cell, averaged over tasks, and DUAL beside the cascade. Numbers are
-    points or percent."""
+    """Measure everything, cell by cell, averaged over tasks, and DUAL beside the cascade. Numbers
+    are points or percent."""
     # the encoders that did all averaged tasks, the baseline first; none where it did not
     complete = [e for e in grid.encoders if all(grid.has(task, e) for task in grid.averaged)]
     complete = complete if complete[:1] == [grid.baseline] else []
@@ -414,7 +420,7 @@ def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
 
 
 def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, Any]:
-    """Means over the tasks and these conditions, which are of one group and SNR."""
+    """Return means over the tasks and these conditions, which are of one group and SNR."""
     every = [(t, s) for t in grid.averaged for s in settings]
     other = encoder != grid.baseline
     unhurt = dict.fromkeys(t for t, s in every if loss(grid, t, grid.baseline, s).value <= 0)
@@ -442,10 +448,10 @@ def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, 
 
 
 def against_cascade(grid: Grid) -> list[dict[str, Any]]:
-    """The relative robustness of every DUAL beside the cascades of its own encoder and of the
-    baseline: in every condition, and averaged over the SNRs of one noise (`mean_over`, which spares
-    the choice of an SNR). difference: DUAL's minus the cascade's, in points. Questions are drawn
-    together for both systems and all conditions.
+    """Measure the relative robustness of every DUAL beside the cascades of its own encoder and of
+    the baseline: in every condition, and averaged over the SNRs of one noise (`mean_over`, which
+    spares the choice of an SNR). difference: DUAL's minus the cascade's, in points. Questions are
+    drawn together for both systems and all conditions.
     """
     systems = [
         (task, encoder)
@@ -523,8 +529,8 @@ Place = tuple[str, ...]  # task, metric, encoder and column
 
 
 def lecture_columns(grid: Grid, at: float) -> dict[str, list[Setting]]:
-    """Clean, and every group at the SNR that lies nearest to `at` (dB); a group without SNRs as it
-    is."""
+    """Choose the columns: clean, and every group at the SNR that lies nearest to `at` (dB); a group
+    without SNRs as it is."""
     columns = {"clean": [grid.clean]}
     for group in dict.fromkeys(s.group for s in grid.settings[1:]):
         best = nearest_snr((s for s in grid.settings[1:] if s.group == group), at)
@@ -533,8 +539,8 @@ def lecture_columns(grid: Grid, at: float) -> dict[str, list[Setting]]:
 
 
 def score_tables(grid: Grid, at: float) -> list[Table]:
-    """The lecture's table, its scores again with a line an encoder in a task, and for each task all
-    conditions.
+    """Make the lecture's table, its scores again with a line an encoder in a task, and for each
+    task all conditions.
 
     The lecture has a line an encoder and a column a task, clean above seen above unseen in every
     cell: for Markdown.
@@ -588,7 +594,7 @@ def score_tables(grid: Grid, at: float) -> list[Table]:
 
 
 def _score_cells(grid: Grid, tasks: Sequence[Task], columns: Columns) -> dict[Place, str]:
-    """Value, interval, and a star where it differs from the baseline's."""
+    """Write value, interval, and a star where it differs from the baseline's."""
     scores: dict[Place, Estimate] = {}
     tests: dict[Place, Estimate] = {}
     for task, encoder in ((t, e) for t in tasks for e in grid.encoders if grid.has(t, e)):
@@ -690,7 +696,7 @@ def degradation_tables(values: Mapping[str, Any]) -> list[Table]:
 
 
 def _against_cascade(lines: Sequence[Mapping[str, Any]]) -> Table:
-    """A line a pair in one noise, a column an SNR."""
+    """Make a table: a line a pair in one noise, a column an SNR."""
     pairs: dict[tuple[str, ...], dict[float | None, Mapping[str, Any]]] = {}
     for x in lines:
         place = (

@@ -1,4 +1,4 @@
-"""The evaluation loop, one for all: encode -> cache -> score.
+"""Every evaluation runs this loop: encode -> cache -> score.
 
 A result is one system under one condition, in one JSON file that is written whole or not at all. A
 killed run resumes with the
@@ -42,7 +42,7 @@ Key = TypeVar("Key", bound=Hashable)  # what a recording is known by
 
 @dataclass(frozen=True)
 class ResultFile:
-    """The file of the result of one system under one condition.
+    """This says where the result of one system under one condition lies.
 
     made_from: hash of all that decides it. label: for messages, such as "dual, pink 5 dB".
     """
@@ -53,7 +53,7 @@ class ResultFile:
     label: str
 
     def read(self) -> dict[str, Any]:
-        """Read the result. Raises InputError where they are not what was written."""
+        """Read the contents. Raises InputError where they are not what was written."""
         contents = read_json(self.path)
         if not isinstance(contents, dict) or contents.get("hash") != hash_json(
             {k: v for k, v in contents.items() if k != "hash"}
@@ -64,7 +64,7 @@ class ResultFile:
         return contents
 
     def write(self, values: Mapping[str, Any], failed: Mapping[str, str]) -> None:
-        """failed: id of a recording -> why it could not be encoded."""
+        """Write the result. failed: id of a recording -> why it could not be encoded."""
         contents = {"made_from": self.made_from, **values, "failed": dict(failed)}
         write_json(self.path, contents | {"hash": hash_json(contents)})
         self.partial.remove()
@@ -76,7 +76,7 @@ class ResultFile:
 
     @property
     def done(self) -> bool:
-        """Return whether it need not be made (again). A damaged file is reported."""
+        """Tell whether it need not be made (again). A damaged file is reported."""
         if not self.path.is_file():
             return False
         try:
@@ -89,7 +89,7 @@ class ResultFile:
 
 @dataclass(frozen=True)
 class Encoded(Generic[Key]):
-    """The encodings of the recordings by one system. failed: why there are no features of a
+    """This is what one system made of the recordings. failed: why there are no features of a
     recording."""
 
     features: dict[Key, Any] = field(default_factory=dict)
@@ -98,8 +98,8 @@ class Encoded(Generic[Key]):
 
 @dataclass(frozen=True)
 class Encoding(Generic[Key]):
-    """The way in which one system encodes. encode: of a recording and its samples, (N,) float32 at
-    16 kHz; None where it needs no audio.
+    """This says how one system encodes. encode: of a recording and its samples, (N,) float32 at 16
+    kHz; None where it needs no audio.
 
     recordings: those that it needs; None: all. Several threads call `encode` at once.
     """
@@ -118,7 +118,7 @@ def encode_recordings(
     what: str,
     partial: Mapping[str, PartialResult] = MappingProxyType({}),
 ) -> dict[str, Encoded[Key]]:
-    """Every system's features of every recording. All get the same samples, so that those with a
+    """Encode every recording with every system. All get the same samples, so that those with a
     common encoder run it once.
 
     read: samples of a recording, (N,) float32 at 16 kHz. distort: samples, recording -> (N,)
@@ -189,7 +189,7 @@ def evaluate_files(
     encode: Callable[[Sequence[ResultFile]], Mapping[str, Encoded[str]]],
     score: Callable[[ResultFile, Mapping[str, Any]], Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
-    """The contents of all files of one condition; those that are missing are made.
+    """Return the contents of all files of one condition; make those that are missing.
 
     encode: the missing files -> by system, what it made of the recordings; a system that is left
     out needs none.
@@ -220,14 +220,15 @@ def evaluate_files(
 
 @dataclass(frozen=True)
 class Setting:
-    """A condition and what the encoders know of it. group: clean, seen (in training) or unseen."""
+    """A setting is a condition and what the encoders know of it. group: clean, seen (in training)
+    or unseen."""
 
     group: str
     condition: Condition
 
     @property
     def name(self) -> str:
-        """The setting as in `results.jsonl`, which has a column for the SNR: "clean", "seen-m+g+r",
+        """The name is as in `results.jsonl`, which has a column for the SNR: "clean", "seen-m+g+r",
         "unseen-kitchen"."""
         return "clean" if self.condition.name == "clean" else f"{self.group}-{self.condition.short}"
 
@@ -245,8 +246,8 @@ class Setting:
 
 
 def settings_of(seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float]) -> list[Setting]:
-    """Clean speech, then these conditions, each at every SNR (dB) where it needs one and has none
-    of its own."""
+    """Return the settings: clean speech, then these conditions, each at every SNR (dB) where it
+    needs one and has none of its own."""
     settings = [Setting("clean", Condition("clean"))]
     for group, texts in (("seen", seen), ("unseen", unseen)):
         for text in texts:
@@ -262,8 +263,8 @@ def settings_of(seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float
 
 
 def trained_noises(where: str | Path) -> frozenset[str]:
-    """Return what the card of an encoder calls the noises it was trained on; none where it has no
-    card of ours.
+    """Read from the card of an encoder which noises it was trained on; none where it has no card of
+    ours.
 
     where: the encoder or the folder of models that it lies in, as `load_encoder` takes it.
     """
@@ -285,7 +286,7 @@ def noises_in(options: Mapping[str, Any]) -> frozenset[str]:
 
 
 def check_unseen(encoder: str, noises: frozenset[str], settings: Iterable[Setting]) -> None:
-    """Raises InputError where noise is called unseen that an encoder was trained on. noises: those
+    """Raise InputError where noise is called unseen that an encoder was trained on. noises: those
     that its card names."""
     for condition in [s.condition for s in settings if s.group == "unseen"]:
         if seen := noises & {
@@ -298,7 +299,7 @@ def check_unseen(encoder: str, noises: frozenset[str], settings: Iterable[Settin
 
 
 def check_conditions(conditions: Sequence[Any], distorter: Distorter) -> None:
-    """Raises InputError for conditions of one name and for noise that cannot be had; call it before
+    """Raise InputError for conditions of one name and for noise that cannot be had; call it before
     a long run.
 
     conditions: or the settings of a grid.
@@ -318,20 +319,20 @@ def check_conditions(conditions: Sequence[Any], distorter: Distorter) -> None:
 
 
 class Item(NamedTuple):
-    """One test recording. id: what the random part of a distortion depends on."""
+    """This is one test recording. id: what the random part of a distortion depends on."""
 
     id: str
     path: Path
 
 
 def normalised(items: Iterable[Item]) -> list[Item]:
-    """Two tasks may write the path of one recording in two ways."""
+    """Return a path in its one form. Two tasks may write the path of one recording in two ways."""
     return [Item(name, Path(os.path.abspath(path))) for name, path in items]
 
 
 def name_utterances(tasks: Iterable[tuple[str, Sequence[Item]]]) -> dict[Item, str]:
-    """Name every recording for the noise: by its id; `<task>/<id>` where the tasks give one id to
-    different recordings.
+    """Name recordings for noise: by id; `<task>/<id>` where the tasks give one id to different
+    recordings.
 
     tasks: their names and items. Keys are normalised.
     """
@@ -358,7 +359,7 @@ def file_size(path: Path) -> int:
 
 
 class FrozenMixtures(FrozenDistorter):
-    """The mixtures of a manifest, by the names of recordings."""
+    """These are the mixtures of a manifest, by the names of recordings."""
 
     def made_from(self, condition: Condition, utterances: Sequence[str]) -> str:
         """Return what decides the mixtures of these utterances alone: a manifest that has grown

@@ -1,4 +1,4 @@
-"""The scores that a comparison needs, without the corpus: a line a question, and a card.
+"""A comparison needs this of an evaluation, without its corpus: a line a question, and a card.
 
 `scores/<system>/<condition>.jsonl` beside the predictions; `<condition>.card.json` says of which
 corpus, and holds the hash of the lines. Lines of one corpus are about the same questions whatever
@@ -46,7 +46,7 @@ def _rules() -> dict[str, Any]:
 
 
 def answer_type(question: str, answer: str, language: str) -> str:
-    """One of TYPES. Raises InputError for a language without text rules."""
+    """Return one of TYPES. Raises InputError for a language without text rules."""
     words, language = answer_tokens(answer, language), language_of(language)
     rules = _rules()[language]
     for kind, text in (("asked", question.lower()), ("form", answer.lower())):
@@ -82,8 +82,8 @@ RIGHT = 0.5
 
 
 def error_type(shared: float, predicted: float, gold: float) -> str:
-    """One of ERRORS, from what an answer and the gold one have in common and their own lengths, in
-    seconds or words; gold > 0."""
+    """Return one of ERRORS, from what an answer and the gold one have in common and their own
+    lengths, in seconds or words; gold > 0."""
     if predicted <= 0:
         return "no answer"
     if 2 * shared / (predicted + gold) >= RIGHT:
@@ -112,8 +112,8 @@ def write_lines(
     predictions: Mapping[str, Any],
     **facts: Any,
 ) -> Path:
-    """Write scores with their card; the file. lines: with `id`, `passage`, and scores in [0, 1]
-    under their metrics.
+    """Write scores with their card; return the file. lines: with `id`, `passage`, and scores in [0,
+    1] under their metrics.
 
     predictions: that the lines are scores of, with `data`. facts: what the card says beside what
     there is to say of the corpus.
@@ -247,7 +247,7 @@ Errors = tuple[int, list[int]]
 
 
 def recognition_errors(passage: Passage, transcript: str) -> Errors | None:
-    """Return where a transcript errs, as WER counts it; None without a reference."""
+    """Find where a transcript errs, as WER counts it; None without a reference."""
     reference, words = tokens(passage.text, passage.language), tokens(transcript, passage.language)
     if not reference:
         return None
@@ -257,7 +257,7 @@ def recognition_errors(passage: Passage, transcript: str) -> Errors | None:
 
 
 def located(question: Question, passage: Passage) -> tuple[int, int] | None:
-    """Return where the answer stands in what is written of the passage: by its offset; through the
+    """Find where the answer stands in what is written of the passage: by its offset; through the
     times of the words, where the text has as many words as there are times; or the first place that
     has its text.
     """
@@ -279,8 +279,8 @@ def located(question: Question, passage: Passage) -> tuple[int, int] | None:
 
 
 def sentence(text: str, start: int, end: int, language: str) -> tuple[int, int]:
-    """Offsets of the sentence with [start, end); of AROUND words on either side, where it is longer
-    than LONGEST or there is one.
+    """Find the offsets of the sentence with [start, end); of AROUND words on either side, where it
+    is longer than LONGEST or there is one.
 
     A point counts as an end where white space or nothing follows, so that 3.5 is one number.
     """
@@ -305,7 +305,7 @@ def sentence(text: str, start: int, end: int, language: str) -> tuple[int, int]:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a scores file. Raises InputError for a file that is missing or damaged."""
+    """Read the lines of a scores file. Raises InputError for a file that is missing or damaged."""
     try:
         lines = [
             parse_json(line)

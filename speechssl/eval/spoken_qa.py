@@ -1,5 +1,5 @@
-"""Spoken question answering and multiple choice: systems x conditions on the questions of a split;
-imported answers.
+"""This module evaluates spoken question answering and multiple choice: systems x conditions on the
+questions of a split; imported answers.
 
 Every system under every condition leaves `predictions/<system>/<condition>.json` and
 `scores/<system>/<condition>.jsonl`, a line a question for `compare`; `eval.run` has the loop.
@@ -72,8 +72,8 @@ from speechssl.metrics import (
     token_f1,
     word_error_rate,
 )
-from speechssl.multiple_choice.data import written
-from speechssl.multiple_choice.model import chosen, longest_options, score_choice
+from speechssl.multiple_choice.data import written_text
+from speechssl.multiple_choice.model import choose_options, longest_options, score_choice
 from speechssl.multiple_choice.system import (
     Baseline,
     ChoiceSystem,
@@ -114,8 +114,8 @@ IMPORTED = "imported"  # in the card of a system that is not ours
 
 @dataclass(frozen=True)
 class Setup:
-    """The setup with which systems are evaluated. out: the folder of predictions; models: what rows
-    call the folder of models."""
+    """Systems are evaluated with this. out: the folder of predictions; models: what rows call the
+    folder of models."""
 
     out: Path
     distorter: Distorter
@@ -269,8 +269,8 @@ def evaluate(
 def answer_questions(
     system: System, corpus: Corpus, features: Mapping[str, Any], where: str
 ) -> dict[str, dict[str, Any]]:
-    """The answers and transcripts of one system. features: of its recordings, by id; where: for the
-    progress bar.
+    """Find the answers and transcripts of one system. features: of its recordings, by id; where:
+    for the progress bar.
 
     Times that nobody knows are null.
     """
@@ -332,7 +332,7 @@ def choose(
     conditions: Sequence[Condition],
     setup: Setup,
 ) -> list[Row]:
-    """Choose options as `evaluate` answers questions. Raises InputError, too, where `setup.out`
+    """Evaluate multiple choice as `evaluate` does spans. Raises InputError, too, where `setup.out`
     holds answers that are spans, which would be lost."""
     if not corpus.choices:
         raise InputError(
@@ -381,7 +381,7 @@ def choose(
         scored = [score_choice(q, choices.get(q.id, ())) for q in corpus.choices]
         if isinstance(system, WrittenChoice):  # its transcript is what it reads
             transcripts = {
-                q.passage: written(corpus.passages[q.passage], system.source)
+                q.passage: written_text(corpus.passages[q.passage], system.source)
                 for q in corpus.choices
             }
         return Scored(scored, transcripts, choice_lines(scored, corpus, transcripts), {})
@@ -405,8 +405,8 @@ def choose(
 def _choose(
     system: ChoiceSystem, corpus: Corpus, features: Mapping[str, Any], where: str
 ) -> dict[str, Any]:
-    """Log-probabilities and choices of every question that could be answered, and the transcripts
-    of a recogniser."""
+    """Return log-probabilities and choices of every question that could be answered, and the
+    transcripts of a recogniser."""
     if isinstance(system, Baseline):
         choices = {
             q.id: longest_options(q) if system.name == "longest-option" else None
@@ -435,7 +435,7 @@ def _choose(
             )
     by_question = dict(zip(questions, scores, strict=True))
     return {
-        "choices": {q.id: chosen(s, len(q.correct)) for q, s in by_question.items()},
+        "choices": {q.id: choose_options(s, len(q.correct)) for q, s in by_question.items()},
         "scores": {q.id: [round(float(x), 5) for x in s] for q, s in by_question.items()},
         "transcripts": {i: x.text for i, x in features.items() if isinstance(x, Transcript)},
     }
@@ -472,7 +472,7 @@ def append_results(out: Path, rows: Sequence[Row]) -> None:
 
 
 def table_of_rows(o: Conditions, conditions: Sequence[Condition]) -> str:
-    """Everything in `o.out`/results.jsonl, and what is to be known of the data."""
+    """Return the table of everything in `o.out`/results.jsonl, and notes on the data."""
     notes = [
         synthetic_note(o.corpus),
         snr_note(o.snr_over) if any(c.noisy for c in conditions) else "",
@@ -483,7 +483,7 @@ def table_of_rows(o: Conditions, conditions: Sequence[Condition]) -> str:
 def rounds_of(
     systems: Sequence[Any], corpus: Corpus, conditions: Sequence[Condition], distorter: Distorter
 ) -> list[tuple[Condition, list[Any]]]:
-    """The systems of every condition: those that read text belong to clean speech alone.
+    """Return the systems of every condition: those that read text belong to clean speech alone.
 
     Raises InputError where no question can be answered, for text in noise alone, and as
     `check_conditions`.
@@ -516,7 +516,7 @@ def find_recordings(
 
 
 class Scored(NamedTuple):
-    """The predictions of a system in one condition, scored."""
+    """These are the scored predictions of a system in one condition."""
 
     scores: Sequence[Any]  # by question, with `id`, `passage` and the metrics
     transcripts: Mapping[str, str]  # of passages, by id; none of a system without any
@@ -537,8 +537,8 @@ def evaluate_systems(
     metrics: Sequence[str],
     kind: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Row]:
-    """The rows of every system in every condition; its predictions are made where they are missing.
-    Failed recordings are reported.
+    """Return the rows of every system in every condition; its predictions are made where they are
+    missing. Failed recordings are reported.
 
     rounds: conditions with the systems that they concern. questions: ids of what of the data
     decides the predictions.
@@ -636,8 +636,8 @@ def evaluate_systems(
 
 
 def have_seen(data: str, system: Any, parts: Sequence[Path]) -> str:
-    """Return what a system has seen of the data with this hash, one of `SEEN`, by the cards of
-    those of its parts that lie in these folders of models; "" where nothing is known.
+    """Find what a system has seen of the data with this hash, one of `SEEN`, by the cards of those
+    of its parts that lie in these folders of models; "" where nothing is known.
     """
 
     def hashes(value: Any) -> set[str]:
@@ -675,8 +675,8 @@ def prediction_path(out: Path, system: Any, condition: Condition) -> Path:
 
 
 def named_after(system: Any) -> dict[str, str | None]:
-    """The hub ids or folders of the recogniser (cascade-MODEL, bm25-MODEL, ...) and of the reader
-    that a system is called by; None where it is by none.
+    """Return the hub ids or folders of the recogniser (cascade-MODEL, bm25-MODEL, ...) and of the
+    reader that a system is called by; None where it is by none.
 
     What is trained again stays in its folder: the name tells recognisers apart, not their weights.
     """
@@ -687,8 +687,8 @@ def named_after(system: Any) -> dict[str, str | None]:
 
 
 def check_names(systems: Sequence[Any], out: Path, models: str = "") -> None:
-    """Raises InputError where different systems would share a folder of predictions in `out`, now
-    or with an earlier evaluation.
+    """Raise InputError where different systems would share a folder of predictions in `out`, now or
+    with an earlier evaluation.
 
     models: what rows call those of these systems. Predictions that name no recogniser, or have no
     card, may be anybody's.
@@ -751,9 +751,9 @@ def check_names(systems: Sequence[Any], out: Path, models: str = "") -> None:
 
 
 def differing_part(old: Any, new: Mapping[str, Any]) -> str:
-    """Name the part in which the card in a file of predictions differs from that of a system of its
-    name; "" where they are of one system, whose simulated errors may have other seeds and whose
-    recogniser may have been called by another path.
+    """Find in what the card in a file of predictions differs from that of a system of its name; ""
+    where they are of one system, whose simulated errors may have other seeds and whose recogniser
+    may have been called by another path.
     """
     if not isinstance(old, Mapping):
         return ""
@@ -790,8 +790,8 @@ def shown_part(value: Any) -> str:
 
 @dataclass(frozen=True)
 class QuestionScore:
-    """One question's scores, 0 to 1; ff1 and aos are None without times (annotated, or of the
-    answer), em and f1 where the system gives no text.
+    """These are one question's scores, 0 to 1; ff1 and aos are None without times (annotated, or of
+    the answer), em and f1 where the system gives no text.
     """
 
     id: str
@@ -867,8 +867,8 @@ def rows_of(
     encoder: str,
     snr_over: str = "",
 ) -> list[Row]:
-    """Rows in percent with 95 % bootstrap intervals (`passage_units` says what is drawn); fewer
-    than five of it have none.
+    """Make rows in percent with 95 % bootstrap intervals (`passage_units` says what is drawn);
+    fewer than five of it have none.
 
     scored: with `passage` and the metrics; of each the mean over the questions that have it. With
     transcripts the WER (zh: CER) over the passages that are asked about, too: of one that could not
@@ -907,7 +907,8 @@ def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> 
 def by_length(
     scored: Sequence[QuestionScore], corpus: Corpus, system: str, seed: int
 ) -> list[dict[str, Any]]:
-    """FF1 in percent by length of the answer. What is drawn is chosen for all lengths together."""
+    """Average FF1 in percent by length of the answer. What is drawn is chosen for all lengths
+    together."""
     units = passage_units(corpus, [s.passage for s in scored], [s.id for s in scored])
     rows = []
     for low, high in BUCKETS:
@@ -1002,8 +1003,8 @@ def import_predictions(o: Predictions) -> str:
 def count_answers(
     given: Mapping[str, Any], answers: Mapping[str, Any], data: Corpus
 ) -> dict[str, int]:
-    """Count, of the questions that have an answer, those that a file answers, those of which it
-    says nothing or null, and those that it lacks.
+    """Count, of the questions that have an answer, those that a file answers, says nothing of or
+    null, and lacks.
 
     given: what the file holds, by question.
     """

@@ -116,8 +116,8 @@ DRAWN = f"voices from {FEWEST} on, width by t"
 
 @dataclass(frozen=True)
 class Plan:
-    """A run as the options say. encoders: name -> where; data: task -> folder of its set, or
-    of fold-1, ..., in order."""
+    """This plans a run as the options say. encoders: name -> where; data: task -> folder of its
+    set, or of fold-1, ..., in order."""
 
     options: Superb
     encoders: Mapping[str, str]
@@ -127,7 +127,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class TaskPart:
-    """A set that heads are trained on: a task, or one fold of it. label: "ks", "er/fold-1"."""
+    """This is a set that heads are trained on: a task, or one fold of it. label: "ks",
+    "er/fold-1"."""
 
     task: str
     label: str
@@ -140,7 +141,7 @@ class TaskPart:
         return [Item(u.id, self.data.path(u)) for split in splits for u in self.data.splits[split]]
 
     def make(self, grid: FrameGrid) -> tuple[Task, HeadSettings]:
-        """The task with a head for an encoder of this grid, and how the head is trained."""
+        """Make the task with a head for an encoder of this grid, and how the head is trained."""
         entry = TASKS[self.task]
         if self.preset == "small":
             return entry.make(self.data, grid, **entry.sizes), entry.small
@@ -149,9 +150,9 @@ class TaskPart:
 
 @dataclass(frozen=True)
 class Benchmarked:
-    """An encoder under test. name: in results, with that of the tuning ("robust+distorted");
-    tuning: how heads are trained on distorted speech, or with their upstream; None: on clean
-    speech, with a frozen one.
+    """This is an encoder under test. name: in results, with that of the tuning
+    ("robust+distorted"); tuning: how heads are trained on distorted speech, or with their upstream;
+    None: on clean speech, with a frozen one.
     """
 
     name: str
@@ -161,13 +162,13 @@ class Benchmarked:
 
     @property
     def card(self) -> dict[str, Any]:
-        """The card of what heads are trained on, or with."""
+        """This is the card of what heads are trained on, or with."""
         return encoder_card(self.cache.encoder) | (
             {"tuning": self.tuning.card} if self.tuning else {}
         )
 
     def encoder_of(self, head: TrainedHead, plan: Plan) -> SpeechEncoder:
-        """The encoder that was trained with a head, or the frozen one."""
+        """Return the encoder that was trained with a head, or the frozen one."""
         sets = plan.options.sets
         return (
             self.cache.encoder
@@ -181,16 +182,16 @@ _loaded = lru_cache(maxsize=1)(load_encoder)  # a head is evaluated in one condi
 
 @dataclass(frozen=True)
 class ConditionAudio:
-    """Test recordings under a setting. names: what frozen noise knows a recording by, by its
-    path."""
+    """These are test recordings under a setting. names: what frozen noise knows a recording by, by
+    its path."""
 
     setting: Setting
     mixtures: FrozenMixtures | None  # None: clean speech
     names: Mapping[str, str]
 
     def read(self, path: Path) -> np.ndarray:
-        """(N,) float32 at 16 kHz. Raises InputError or ValueError where it cannot be read or
-        distorted."""
+        """Read samples (N,), float32 at 16 kHz. Raises InputError or ValueError where it cannot be
+        read or distorted."""
         samples = read_audio(path)
         if self.mixtures is None:
             return samples
@@ -293,8 +294,8 @@ def run_superb(o: Superb) -> str:
 def frozen_audio(
     plan: Plan, parts: Sequence[TaskPart], settings: Sequence[Setting]
 ) -> list[ConditionAudio]:
-    """The test recordings under every setting, mixtures frozen in noise.jsonl. Raises InputError as
-    `freeze_mixtures`."""
+    """Return the test recordings under every setting, mixtures frozen in noise.jsonl. Raises
+    InputError as `freeze_mixtures`."""
     o, utterances = plan.options, name_utterances((part.task, part.items) for part in parts)
     mixtures = None
     if len(settings) > 1:
@@ -311,7 +312,7 @@ def frozen_audio(
 
 
 def check_tunable(tasks: Iterable[str]) -> None:
-    """Raises InputError where one of them has no head that can be trained on distorted speech or
+    """Raise InputError where one of them has no head that can be trained on distorted speech or
     with its upstream."""
     if left := [task for task in tasks if task in NO_HEADS]:
         raise InputError(
@@ -321,7 +322,7 @@ def check_tunable(tasks: Iterable[str]) -> None:
 
 
 def parts_of(task: str, folder: Path, preset: str) -> list[TaskPart]:
-    """The set in a folder, or its folds. Raises InputError where there is none."""
+    """Return the set in a folder, or its folds. Raises InputError where there is none."""
     folds = sorted(
         folder.glob("fold-*"), key=lambda f: [int(n) for n in re.findall(r"\d+", f.name)]
     )
@@ -435,7 +436,7 @@ def evaluate_task(
     audio: Sequence[ConditionAudio],
     plan: Plan,
 ) -> Iterator[Row]:
-    """The rows of a task: every seed under every condition, and the task's own rate on clean
+    """Return the rows of a task: every seed under every condition, and the task's own rate on clean
     speech. Writes the details.
 
     Rows of the task's own rate have only the first measure, called `<metric>_default`.
@@ -508,7 +509,7 @@ def of_other_settings(new: Row, old: Row) -> bool:
 
 
 def words_of(task: Any) -> str | None:
-    """The hash of the language model that a task decodes with."""
+    """Return the hash of the language model that a task decodes with."""
     model = getattr(task, "language_model", None)
     return model and hash_bytes(
         "\n".join(model.words).encode(), *(n.log_probs.tobytes() for n in model.ngrams)
@@ -588,8 +589,8 @@ def predict_test(
     device: str,
     what: str,
 ) -> dict[str, Encoded[str]]:
-    """The predictions of every head for the test split, by the recording's id, and why there are
-    none of some.
+    """Return the predictions of every head for the test split, by the recording's id, and why there
+    are none of some.
 
     loader: of cached states; None: recordings are encoded, in batches of like lengths.
     """
@@ -625,8 +626,8 @@ def from_json(values: Mapping[str, Any]) -> HeadEvaluation:
 
 
 def combine_folds(folds: Sequence[HeadEvaluation]) -> HeadEvaluation:
-    """The mean of each measure over folds, whose intervals are independent; without one, where a
-    fold has none. Confusions of the same classes are added up.
+    """Return the mean of each measure over folds, whose intervals are independent; without one,
+    where a fold has none. Confusions of the same classes are added up.
     """
     if len(folds) == 1:
         return folds[0]
@@ -662,7 +663,7 @@ def combine_folds(folds: Sequence[HeadEvaluation]) -> HeadEvaluation:
 def evaluate_terms(
     encoder: Benchmarked, part: TaskPart, audio: ConditionAudio, plan: Plan
 ) -> HeadEvaluation:
-    """Raises InputError as the search and the cache of states do."""
+    """Evaluate query by example. Raises InputError as the search and the cache of states do."""
     terms, cache, data, out = SpokenTerms(part.data), encoder.cache, part.data, plan.options.out
     layer, layers = choose_layer(terms, cache, out / "heads" / encoder.name / QBE / "card.json")
     recordings = [data.path(u) for split in (DOCUMENTS, "test") for u in data.splits[split]]
@@ -684,8 +685,8 @@ def evaluate_terms(
 
 
 def choose_layer(terms: SpokenTerms, cache: FeatureCache, path: Path) -> tuple[int, list[float]]:
-    """The best layer on dev and the MTWV of every layer there (percent), found once and kept in
-    `path`."""
+    """Choose the best layer on dev and the MTWV of every layer there (percent), found once and kept
+    in `path`."""
     made_from = hash_json([terms.data.hash, encoder_card(cache.encoder)])
     if path.is_file() and (card := read_json(path)).get("made_from") == made_from:
         return int(card["layer"]), list(card["layers"])
@@ -707,8 +708,8 @@ def choose_layer(terms: SpokenTerms, cache: FeatureCache, path: Path) -> tuple[i
 def term_states(
     cache: FeatureCache, data: UtteranceSet, splits: tuple[str, ...], audio: ConditionAudio | None
 ) -> tuple[Callable[[str], Tensor], Path | None]:
-    """States by id, from the cache where there is room, else from the encoder every time anew; and
-    the folder of distorted states.
+    """Return states by id, from the cache where there is room, else from the encoder every time
+    anew; and the folder of distorted states.
 
     Clean documents and queries are in folders of their own, so that documents are computed once.
     audio: None for clean speech.
@@ -750,8 +751,8 @@ def term_states(
 
 
 def find_data(sets: Data) -> dict[str, Path]:
-    """task -> folder. Raises InputError for an unknown task, and for folders that are not there or
-    not given."""
+    """Find the data: task -> folder. Raises InputError for an unknown task, and for folders that
+    are not there or not given."""
     tasks, data = sets.tasks, sets.data
     explicit = {
         task: Path(folder) for task, _, folder in (text.partition("=") for text in tasks) if folder
@@ -794,14 +795,14 @@ def find_data(sets: Data) -> dict[str, Path]:
 
 
 def plan_of(o: Superb) -> Plan:
-    """Raises InputError for options that cannot be followed."""
+    """Make the plan. Raises InputError for options that cannot be followed."""
     distorter = Distorter(o.seed[0], o.noise.voices, noise_folders(o.noise.noise), o.noise.snr_over)
     return Plan(o, name_encoders(o.encoders), find_data(o.sets), distorter)
 
 
 def name_encoders(texts: Sequence[str]) -> dict[str, str]:
-    """`NAME=WHERE`, or WHERE alone, whose last part is the name (exp/mine/encoder is mine,
-    hubert.pt is hubert).
+    """Name encoders by `NAME=WHERE`, or WHERE alone, whose last part is the name (exp/mine/encoder
+    is mine, hubert.pt is hubert).
 
     Raises InputError for names that cannot be folders.
     """
@@ -825,8 +826,8 @@ def name_encoders(texts: Sequence[str]) -> dict[str, str]:
 
 
 def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> list[Table]:
-    """Clean speech; learning rates; noise. at: dB, the SNR that stands for noise. Tables without
-    rows are left out."""
+    """Make the tables: clean speech; learning rates; noise. at: dB, the SNR that stands for noise.
+    Tables without rows are left out."""
     every = [row for row in rows if row.system in ORDER and row.encoder in encoders]
     # the measures of the tasks, without those at the task's own rate and those of the gain of
     # caching
@@ -923,7 +924,7 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
 
 
 def measure_name(task: str, metric: str) -> str:
-    """ "sid acc ↑", "ss si_sdri (dB) ↑"."""
+    """Return a column's name: "sid acc ↑", "ss si_sdri (dB) ↑"."""
     shown = f" ({unit(metric)})" if unit(metric) not in ("", "%") else ""
     return f"{task} {metric}{shown} {'↓' if metric in LOWER_IS_BETTER else '↑'}"
 
@@ -932,7 +933,7 @@ def measure_name(task: str, metric: str) -> str:
 
 
 class TaskTiming(NamedTuple):
-    """The time that a task takes, in seconds."""
+    """This is the time that a task takes, in seconds."""
 
     task: str
     updates: int  # of the whole sweep; of QbE: layers
@@ -957,9 +958,9 @@ def time_superb(o: SuperbSpeed) -> list[dict[str, Any]]:
 
 
 def compare_cached(o: Superb, turns: int) -> str:
-    """Training of heads from cached states beside the same heads with the encoder in the loop, on
-    the same batches in turns: write rows `ratio_cached` (of each task, and of `all` together), and
-    return the table.
+    """Compare training of heads from cached states beside the same heads with the encoder in the
+    loop, on the same batches in turns: write rows `ratio_cached` (of each task, and of `all`
+    together), and return the table.
 
     The time of a benchmark is that of computing the cache and of all steps of a sweep, at the
     median of the timed ones; without a cache, that of all the steps with the encoder in each.
@@ -1059,7 +1060,7 @@ def _time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
 def _time_caching(
     cache: FeatureCache, part: TaskPart, splits: tuple[str, ...], pooled: bool
 ) -> float:
-    """Seconds; 0 where another task did it."""
+    """Return seconds; 0 where another task did it."""
     began, options = time.perf_counter(), cache.options(pooled)
     if (cache.folder(part.data, splits, options) / "card.json").is_file():
         return 0.0
@@ -1068,7 +1069,7 @@ def _time_caching(
 
 
 def _time_terms(cache: FeatureCache, part: TaskPart) -> TaskTiming:
-    """A step is the search with the states of one layer.
+    """Time the search of terms. A step is the search with the states of one layer.
 
     With the cache the states are computed once; without, once for each layer and for the test
     queries. The search itself is the same for both and is timed once.

@@ -1,5 +1,5 @@
-"""Multiple-choice questions as token ids, from units, words or audio words, and batches of them to
-train on.
+"""This module makes multiple-choice questions token ids, from units, words or audio words, and
+batches of them to train on.
 
 A story of five minutes is 20 to 100 sequences a question, whose activations no small machine holds.
 So a step reads half of its windows from those with most in common with the question and its
@@ -28,7 +28,7 @@ from speechssl.dual.data import Layout, Window, collate, draw_batch, replace_tok
 from speechssl.encoders.store import store_features
 from speechssl.errors import InputError
 from speechssl.io import hash_json
-from speechssl.speechbert.data import SPECIALS, numbered
+from speechssl.speechbert.data import SPECIALS, stack_codes
 from speechssl.text import ngrams, pieces
 from speechssl.textlm import TextCodec
 from speechssl.timing import RunLength
@@ -44,20 +44,20 @@ LONGEST = 4
 
 @dataclass(frozen=True, eq=False)
 class ChoiceTokens:
-    """A question to be answered: token ids of each part."""
+    """This is a question to be answered: token ids of each part."""
 
     question: np.ndarray  # (Q,) int
     options: tuple[np.ndarray, ...]
     passage: np.ndarray  # (P,) int, may be empty
 
     def windows(self, layout: Layout) -> tuple[Window, ...]:
-        """Cut windows; a passage without tokens has one without tokens: question and options are
-        still read."""
+        """Cut the passage into windows. One without tokens has one without tokens: question and
+        options are still read."""
         return windows(len(self.passage), layout.size, layout.stride) or (Window(0, 0),)
 
     def sequence(self, layout: Layout, option: int, window: Window) -> tuple[np.ndarray, int]:
-        """Ids (S,) of `[CLS] question [SEP] option [SEP] window [SEP]` and the position of the
-        window's first token.
+        """Return ids (S,) of `[CLS] question [SEP] option [SEP] window [SEP]` and the position of
+        the window's first token.
 
         Where question and option are too long, the question loses its tail first.
         """
@@ -70,16 +70,16 @@ class ChoiceTokens:
 
 @dataclass(frozen=True, eq=False)
 class ChoiceExample:
-    """A question to train on, its windows from the most to the least in common with it, and the
-    indices of its right options."""
+    """An example is a question to train on, its windows from the most to the least in common with
+    it, and the indices of its right options."""
 
     choice: ChoiceTokens
     windows: tuple[Window, ...]
     correct: tuple[int, ...]
 
 
-def by_overlap(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
-    """The windows by the weight of the n-grams that they share with the question and its options,
+def sort_by_overlap(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
+    """Sort windows by the weight of the n-grams that they share with the question and its options,
     the greatest first.
 
     An n-gram weighs the logarithm of (windows / windows that hold it): what stands everywhere
@@ -98,11 +98,11 @@ def by_overlap(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window,
     return tuple(windows[i] for i in sorted(range(len(windows)), key=lambda i: -weights[i]))
 
 
-def by_likeness(
+def sort_by_similarity(
     query: np.ndarray, passage: np.ndarray, windows: Sequence[Window]
 ) -> tuple[Window, ...]:
-    """The windows by how like their audio words are to those of question and options, the likest
-    first.
+    """Sort windows by how similar their audio words are to those of question and options, the most
+    similar first.
 
     No two audio words are the same, so that cosines stand for shared n-grams: of every word (A, E)
     that is asked, the greatest in a window of the passage (P, E), less its mean over the windows,
@@ -125,10 +125,10 @@ def choice_examples(
     data: Corpus,
     tokens: Callable[[Question], ChoiceTokens | str],
     layout: Layout,
-    order: Callable[..., tuple[Window, ...]] = by_overlap,
+    order: Callable[..., tuple[Window, ...]] = sort_by_overlap,
 ) -> Examples:
-    """One example a question. tokens: question -> its tokens, or why it has none; order: as
-    `by_overlap`."""
+    """Make one example a question. tokens: question -> its tokens, or why it has none; order: as
+    `sort_by_overlap`."""
     examples, left_out = [], {}
     for question in data.choices:
         choice = tokens(question)
@@ -144,8 +144,8 @@ def choice_examples(
 
 
 def spoken_choice(names: Mapping[str, Any], question: Question, what: str) -> ChoiceTokens | str:
-    """A question from the tokens of its recordings. names: id of a recording -> tokens; what: they
-    are, for the reason."""
+    """Make a question from the tokens of its recordings. names: id of a recording -> tokens; what:
+    they are, for the reason."""
     ids = (question.id, question.passage, *question.option_ids)
     if missing := [name for name in ids if name not in names]:
         return f"no {what} of {missing[0]}"
@@ -154,15 +154,15 @@ def spoken_choice(names: Mapping[str, Any], question: Question, what: str) -> Ch
 
 
 def unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) -> Examples:
-    """One example a question, of the units of its recordings; and the questions left out: id ->
-    why."""
+    """Make one example a question, of the units of its recordings; and say which questions are left
+    out: id -> why."""
     tokens = {name: runs.units for name, runs in units.items()}
     return choice_examples(data, lambda question: spoken_choice(tokens, question, "units"), layout)
 
 
 def text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -> Examples:
-    """One example a question, of its words; and the questions left out: id -> why. source: text
-    (the reference) or given."""
+    """Make one example a question, of its words; and say which questions are left out: id -> why.
+    source: text (the reference) or given."""
 
     def tokens(question: Question) -> ChoiceTokens | str:
         choice = text_choice(codec, question, data.passages[question.passage], source)
@@ -173,9 +173,9 @@ def text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -
     return choice_examples(data, tokens, layout)
 
 
-def written(record: Passage | Question, source: str) -> str:
-    """The text of a record. Questions of corpora that transcribe their passages only are read as
-    they are asked."""
+def written_text(record: Passage | Question, source: str) -> str:
+    """Return the text of a record. Questions of corpora that transcribe their passages only are
+    read as they are asked."""
     if source == "text":
         return record.text
     return record.transcript or (record.text if isinstance(record, Question) else "")
@@ -184,11 +184,11 @@ def written(record: Passage | Question, source: str) -> str:
 def text_choice(
     codec: TextCodec, question: Question, passage: Passage, source: str
 ) -> ChoiceTokens | None:
-    """Token ids of what is written; None for a passage of which nothing is. source: text, or given:
-    the corpus's transcript."""
-    if not (passage_text := written(passage, source)):
+    """Return the token ids of what is written; None for a passage of which nothing is. source:
+    text, or given: the corpus's transcript."""
+    if not (passage_text := written_text(passage, source)):
         return None
-    texts = (written(question, source), *question.options, passage_text)
+    texts = (written_text(question, source), *question.options, passage_text)
     question_ids, *option_ids, passage_ids = (
         codec.encode([w for w, _ in pieces(text, question.language)])[0] for text in texts
     )
@@ -198,14 +198,14 @@ def text_choice(
 def code_examples(
     data: Corpus, encoded: Mapping[str, np.ndarray], layout: Layout
 ) -> tuple[torch.Tensor, list[ChoiceExample], dict[str, str]]:
-    """The codes (N, E), one example a question, and the questions left out: id -> why. encoded: of
-    `encode_recordings`."""
-    codes, ids = numbered(encoded, next(iter(encoded.values())).shape[1])
+    """Make the codes (N, E) and one example a question, and say which questions are left out: id ->
+    why. encoded: of `encode_recordings`."""
+    codes, ids = stack_codes(encoded, next(iter(encoded.values())).shape[1])
     # by id
     rows = np.concatenate([np.zeros((SPECIALS, codes.shape[1]), np.float32), codes.numpy()])
 
     def order(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
-        return by_likeness(
+        return sort_by_similarity(
             rows[np.concatenate([choice.question, *choice.options])], rows[choice.passage], windows
         )
 
@@ -215,7 +215,7 @@ def code_examples(
 
 
 def choice_recordings(data: Corpus) -> dict[str, Path]:
-    """Files, by id, of the multiple-choice questions, their options and their passages.
+    """Find the files, by id, of the multiple-choice questions, their options and their passages.
 
     Raises InputError where not one question has all of its recordings.
     """
@@ -240,7 +240,7 @@ def choice_recordings(data: Corpus) -> dict[str, Path]:
 def encode_recordings(
     system: Any, paths: Mapping[str, Path], folder: Path
 ) -> dict[str, np.ndarray]:
-    """id -> codes (W, E) float32 of every recording that has words, kept in `folder`. system:
+    """Encode every recording that has words: id -> codes (W, E) float32, kept in `folder`. system:
     SpeechBertSystem.
 
     Recordings that cannot be read, or have no words, are set aside and listed. Raises InputError
@@ -261,8 +261,8 @@ def encode_recordings(
 
 @dataclass(frozen=True)
 class ChoiceBatches:
-    """Batches of questions, a function of (seed, step) only. Tensors are (B, O, W, S), padded;
-    `correct` is (B, O)."""
+    """Calling this gives a batch of questions, which depends on (seed, step) only. Tensors are (B,
+    O, W, S), padded; `correct` is (B, O)."""
 
     examples: Sequence[ChoiceExample]
     layout: Layout

@@ -1,4 +1,4 @@
-"""Multiple choice over any token sequence: every window of a story is read with every option, and
+"""In multiple choice over any token sequence every window of a story is read with every option, and
 the options compete.
 
 The sequence is `[CLS] question [SEP] option [SEP] window [SEP]`. A window gives an option evidence;
@@ -30,7 +30,7 @@ from torch.nn import functional
 from speechssl.data.records import Question
 from speechssl.dual.data import Layout, collate, window_mask
 from speechssl.dual.model import IGNORED, EncoderInputs, load_model
-from speechssl.dual.system import device_of, run_model
+from speechssl.dual.system import choose_device, run_model
 from speechssl.errors import InputError
 from speechssl.multiple_choice.data import ChoiceTokens
 from speechssl.multiple_choice.options import Combination
@@ -46,13 +46,13 @@ COMBINATIONS: tuple[str, ...] = get_args(Combination)
 
 
 class ChoiceModel(nn.Module):
-    """Embedding table, text encoder, a head that weighs a window's evidence, and the combination of
-    windows."""
+    """The model is an embedding table, a text encoder, a head that weighs a window's evidence, and
+    the combination of windows."""
 
     def __init__(
         self, encoder: PreTrainedModel, embedding: nn.Embedding, combine: str = "attention"
     ) -> None:
-        """Raises InputError for an unknown combination."""
+        """Make a model. Raises InputError for an unknown combination."""
         super().__init__()
         if combine not in COMBINATIONS:
             raise InputError(
@@ -75,8 +75,8 @@ class ChoiceModel(nn.Module):
     def evidence(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor
     ) -> torch.Tensor:
-        """ids, mask, segments: (N, S). Returns (N, 1 or 2): of each sequence its evidence, and its
-        logit for attention."""
+        """Return (N, 1 or 2): of each sequence its evidence, and its logit for attention.
+        ids, mask, segments: (N, S)."""
         hidden = self.encoder(
             **self.inputs(self.embedding(ids), mask, segments)
         ).last_hidden_state.float()
@@ -93,8 +93,8 @@ class ChoiceModel(nn.Module):
         )
 
     def scores(self, evidence: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
-        """evidence: (B, O, W, 1 or 2), present: (B, O, W) bool. Returns (B, O) scores; IGNORED for
-        options that are not there."""
+        """Return scores (B, O), IGNORED for options that are not there.
+        evidence: (B, O, W, 1 or 2); present: (B, O, W) bool."""
         first, sharp = evidence[..., 0], self.sharpness.exp()
         if self.combine == "attention":
             weights = torch.where(present, sharp * evidence[..., 1], IGNORED).softmax(-1)
@@ -108,8 +108,8 @@ class ChoiceModel(nn.Module):
     def forward(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, correct: torch.Tensor
     ) -> Batch:
-        """ids, mask, segments: (B, O, W, S), all zero mask where there is no option or window;
-        correct: (B, O), 1 for right.
+        """Return the loss. ids, mask, segments: (B, O, W, S), all zero mask where there is no
+        option or window; correct: (B, O), 1 for right.
 
         loss: the mean negative log-likelihood of the right options. exact: the share of questions
         whose options are all right.
@@ -134,14 +134,14 @@ class ChoiceModel(nn.Module):
 
 
 def _mean(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """(N, S, H) and (N, S) -> (N, H); zeros where no position counts."""
+    """Average (N, S, H) where (N, S) counts, -> (N, H); zeros where no position counts."""
     weights = weights.to(hidden.dtype)[..., None]
     return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
 def log_sum_of_sets(scores: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
-    """log of the sum, over all sets of `sizes` options, of exp(sum of their scores). scores: (B,
-    O); sizes: (B,). Returns (B,).
+    """Return the log of the sum, over all sets of `sizes` options, of exp(sum of their scores).
+    scores: (B, O); sizes: (B,). Returns (B,).
 
     The elementary symmetric polynomials of exp(scores), by their recursion over the options, in
     logarithms.
@@ -160,8 +160,8 @@ def log_sum_of_sets(scores: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
 
 
 def load_choice(folder: Path) -> tuple[ChoiceModel, Layout, dict[str, Any]]:
-    """Raises InputError when a file is missing or damaged, or what is there does not choose between
-    options."""
+    """Load a model of choices. Raises InputError when a file is missing or damaged, or what is
+    there does not choose between options."""
     return load_model(
         folder, lambda encoder, embedding, _, card: ChoiceModel(encoder, embedding, card["combine"])
     )
@@ -169,7 +169,7 @@ def load_choice(folder: Path) -> tuple[ChoiceModel, Layout, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class ChoiceReader:
-    """A trained ChoiceModel. It is moved to its device."""
+    """This reads with a trained ChoiceModel, which it moves to its device."""
 
     model: Any
     layout: Layout
@@ -178,11 +178,11 @@ class ChoiceReader:
     device: str = "auto"  # a GPU where there is one
 
     def __post_init__(self) -> None:
-        self.model.to(device_of(self.device))
+        self.model.to(choose_device(self.device))
 
     @torch.inference_mode()
     def score_many(self, items: Sequence[ChoiceTokens]) -> list[np.ndarray]:
-        """(O,) log-probabilities of the options of every question, as if one were right. All
+        """Return log-probabilities (O,) of the options of every question, as if one were right. All
         windows are read."""
         layout, device = self.layout, next(self.model.parameters()).device
         cut = [
@@ -216,20 +216,24 @@ class ChoiceReader:
         return scores
 
 
-def chosen(scores: np.ndarray, size: int) -> tuple[int, ...]:
-    """The `size` best options in order of their index; of equals the earlier. scores: (O,)."""
+def choose_options(scores: np.ndarray, size: int) -> tuple[int, ...]:
+    """Choose the `size` best options in order of their index; of equals the earlier. scores:
+    (O,)."""
     return tuple(sorted(int(i) for i in np.argsort(-scores, kind="stable")[:size]))
 
 
 def longest_options(question: Question) -> tuple[int, ...]:
-    """Pick as many options as are right, those with the most characters; of equals the earlier."""
-    return chosen(np.array([len(option) for option in question.options]), len(question.correct))
+    """Choose as many options as are right, those with the most characters; of equals the
+    earlier."""
+    return choose_options(
+        np.array([len(option) for option in question.options]), len(question.correct)
+    )
 
 
 @dataclass(frozen=True)
 class ScoredChoice:
-    """One question's scores, 0 to 1 (expected ones for chance); accuracy is None where several
-    options are right."""
+    """These are one question's scores, 0 to 1 (expected ones for chance); accuracy is None where
+    several options are right."""
 
     id: str
     passage: str

@@ -38,7 +38,7 @@ Combination = Literal["attention", "log-sum-exp"]
 
 @dataclass(frozen=True)
 class ChoiceOptions:
-    """The training of multiple choice."""
+    """These options say how multiple choice is trained."""
 
     training: TrainingOptions = group(TrainingOptions(600, 1e-4, 50, **vars(BERT)), "training")
     text_encoder: str = option("minilm", TEXT_ENCODER)
@@ -106,7 +106,7 @@ class TrainChoice:
     qa: ChoiceOptions = group(ChoiceOptions(), "reader")
 
     def __post_init__(self) -> None:
-        """Raises InputError for options that do not belong together."""
+        """Raise InputError for options that do not belong together."""
         if self.speechbert is not None:
             of_others = self.qa.text_encoder, self.read, self.assignment
             other = of_others != ("minilm", "text", "most-frequent")

@@ -1,4 +1,4 @@
-"""Systems that choose between options: on units, on audio words, on recognised or given words, and
+"""Systems choose between options on units, on audio words, on recognised or given words, and
 baselines without any of these.
 
 A model folder holds `choice-units/` beside `encoder/` and `units.safetensors`, `choice-speechbert/`
@@ -24,7 +24,7 @@ from speechssl.errors import InputError
 from speechssl.io import model_folder
 from speechssl.multiple_choice.data import ChoiceTokens, text_choice
 from speechssl.multiple_choice.model import ChoiceReader, load_choice
-from speechssl.speechbert.data import numbered
+from speechssl.speechbert.data import stack_codes
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import load_speechbert
 from speechssl.textlm import TextCodec, load_tokenizer
@@ -37,7 +37,7 @@ WRITTEN = {"text": "text", "cascade-given": "given"}
 
 
 class EncodedQuestion(NamedTuple):
-    """A system's representations of a question's recordings."""
+    """These are a system's representations of a question's recordings."""
 
     question: Any
     options: tuple[Any, ...]
@@ -46,7 +46,7 @@ class EncodedQuestion(NamedTuple):
 
 @dataclass(frozen=True)
 class SpokenChoice:
-    """Encodes every recording once, then scores the options of all questions: on units, on
+    """This encodes every recording once, then scores the options of all questions: on units, on
     recognised words or on audio words (which are cut by a recogniser that is not always that of the
     training; the card of the results says which).
     """
@@ -59,7 +59,7 @@ class SpokenChoice:
     card: Mapping[str, Any]
 
     def score_all(self, items: Sequence[EncodedQuestion]) -> list[np.ndarray]:
-        """(O,) log-probabilities of the options of every question."""
+        """Return log-probabilities (O,) of the options of every question."""
         tokens = self.tokens
         if tokens is None:
             embedding = self.reader.model.embedding
@@ -68,7 +68,7 @@ class SpokenChoice:
                 for question, options, passage in items
                 for words in (question, *options, passage)
             }
-            embedding.codes, ids = numbered(codes, embedding.embedding_dim)
+            embedding.codes, ids = stack_codes(codes, embedding.embedding_dim)
             tokens = lambda words: ids[id(words)]  # noqa: E731
         return self.reader.score_many(
             [
@@ -80,8 +80,8 @@ class SpokenChoice:
 
 @dataclass(frozen=True)
 class WrittenChoice:
-    """Text of the corpus: the reference (`text`), or the transcripts that came with it
-    (`cascade-given`)."""
+    """This reads the text of the corpus: the reference (`text`), or the transcripts that came with
+    it (`cascade-given`)."""
 
     name: str
     source: str
@@ -90,8 +90,8 @@ class WrittenChoice:
     card: Mapping[str, Any]
 
     def score_written(self, pairs: Sequence[tuple[Question, Passage]]) -> list[np.ndarray]:
-        """(O,) log-probabilities of the options of every question. Raises InputError for a passage
-        without text."""
+        """Return log-probabilities (O,) of the options of every question. Raises InputError for a
+        passage without text."""
         choices = []
         for question, passage in pairs:
             choice = text_choice(self.codec, question, passage, self.source)
@@ -111,7 +111,7 @@ class WrittenChoice:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Chance, or the longest option."""
+    """A baseline chooses by chance, or the longest option."""
 
     name: str
 
@@ -126,8 +126,8 @@ ChoiceSystem = SpokenChoice | WrittenChoice | Baseline
 def load_choice_systems(
     models: Path | str, names: Sequence[str], bf16: bool = False, language: str | None = None
 ) -> list[ChoiceSystem]:
-    """names: `units`, `speechbert`, `cascade-<engine>` (see `load_recogniser`), `text`,
-    `cascade-given`, and the baselines.
+    """Load systems by their names. names: `units`, `speechbert`, `cascade-<engine>` (see
+    `load_recogniser`), `text`, `cascade-given`, and the baselines.
 
     language: of the speech, for Whisper. Raises InputError for a system that there is not, and for
     parts that are missing

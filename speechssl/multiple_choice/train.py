@@ -1,4 +1,4 @@
-"""Training of multiple choice, on units, on words or on audio words: the same model on other
+"""Multiple choice is trained on units, on words or on audio words: the same model on other
 symbols."""
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from transformers import PreTrainedModel
 
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import Corpus, corpus_card, data_facts, load_corpus
-from speechssl.dual.data import Layout, unit_source
+from speechssl.dual.data import Layout, read_unit_source
 from speechssl.dual.model import load_reader
 from speechssl.dual.train import (
     STEPS,
     answer_in_batches,
-    best_of,
     check_positions,
     check_start_units,
     data_inputs,
+    describe_best,
     fit_reader,
+    hash_inputs,
     held_out_units,
-    inputs_of,
     load_held_out,
+    read_weights_hash,
     save_trained,
     select_questions,
     sweep_learning_rates,
     unit_encoder,
-    weights_of,
 )
 from speechssl.encoders.load import SharedEncoder, load_encoder
 from speechssl.errors import InputError, report_set_aside
@@ -45,7 +45,7 @@ from speechssl.multiple_choice.data import (
     text_examples,
     unit_examples,
 )
-from speechssl.multiple_choice.model import ChoiceModel, ChoiceReader, chosen, load_choice
+from speechssl.multiple_choice.model import ChoiceModel, ChoiceReader, choose_options, load_choice
 from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
 from speechssl.options import settings, shipped
 from speechssl.processes import is_main
@@ -108,7 +108,7 @@ def train_choice(o: TrainChoice) -> None:
             card = symbols.card() | results | data_facts(symbols.made_from, symbols.start)
             card |= {
                 "what": symbols.what,
-                "start": weights_of(symbols.start),
+                "start": read_weights_hash(symbols.start),
                 "combine": o.qa.combine,
                 "options": settings(o.qa),
                 "corpus": corpus_card(o.corpus),
@@ -118,25 +118,26 @@ def train_choice(o: TrainChoice) -> None:
             save_trained(o.out, model, layout, card)
         for name in CODES:
             shutil.rmtree(o.out / name, ignore_errors=True)
-    print(f"{o.out}: {symbols.what}, windows by {o.qa.combine}{best_of(o.out)}")
+    print(f"{o.out}: {symbols.what}, windows by {o.qa.combine}{describe_best(o.out)}")
 
 
-# ---- what is read: each says what it is made from, begins a model, and reads a split as the codes of
-# its audio words or None, its examples, and the questions left out: id -> why
+# ---- what is read: each says what it is made from, begins a model, and reads a split as the codes
+# of its audio words or None, its examples, and the questions left out: id -> why
 
 Read = tuple[torch.Tensor | None, list[ChoiceExample], dict[str, str]]
 
 
 class Units:
-    """Units of recordings. `o.start`: a reader of the same units, of spans or of choices."""
+    """This trains on units of recordings. `o.start`: a reader of the same units, of spans or of
+    choices."""
 
     what = "multiple choice on units"
 
     def __init__(self, o: TrainChoice) -> None:
         assert o.units is not None
         self.o, self.start, self.folder = o, o.start, o.units
-        self.source = unit_source(o.units / SPLIT, o.corpus)
-        self.made_from = inputs_of(o, SPLIT) | {
+        self.source = read_unit_source(o.units / SPLIT, o.corpus)
+        self.made_from = hash_inputs(o, SPLIT) | {
             "units": self.source.made_from,
             "assignment": o.assignment,
         }
@@ -148,8 +149,10 @@ class Units:
             model = go_on_with_choices(o.start, o.qa)
         else:
             seed = o.qa.training.seed
-            model = with_head(*unit_encoder(o.qa.text_encoder, symbols, o.assignment, seed), o.qa)
-        return model, layout_of(o.qa, *special_ids(symbols))
+            model = make_choice_model(
+                *unit_encoder(o.qa.text_encoder, symbols, o.assignment, seed), o.qa
+            )
+        return model, make_layout(o.qa, *special_ids(symbols))
 
     def read(self, data: Corpus, layout: Layout) -> Read:
         runs = held_out_units(self.o.corpus, self.folder, self.source, data.split)
@@ -165,16 +168,17 @@ class Units:
 
 
 class Words:
-    """Written words. `o.start`: a reader of words, of spans or of choices, with its tokeniser."""
+    """This trains on what is written. `o.start`: a reader of words, of spans or of choices, with
+    its tokeniser."""
 
     what = "multiple choice on words"
 
     def __init__(self, o: TrainChoice) -> None:
         self.o, self.start = o, o.start
-        self.made_from = inputs_of(o, SPLIT) | {"read": o.read}
+        self.made_from = hash_inputs(o, SPLIT) | {"read": o.read}
 
     def begin(self) -> tuple[ChoiceModel, Layout]:
-        """The tokeniser is saved in OUT."""
+        """Make or load the model; the tokeniser is saved in OUT."""
         o = self.o
         if o.start:
             model = go_on_with_choices(o.start, o.qa)
@@ -183,11 +187,11 @@ class Words:
             encoder, tokenizer = load_text_encoder(o.qa.text_encoder)
             rows = encoder.get_input_embeddings().weight.detach()
             table = nn.Embedding.from_pretrained(rows.clone(), freeze=False)
-            model = with_head(encoder, table, o.qa)
+            model = make_choice_model(encoder, table, o.qa)
         if is_main():
             tokenizer.save_pretrained(o.out)
         self.codec = TextCodec(tokenizer)
-        return model, layout_of(o.qa, *special_tokens(tokenizer))
+        return model, make_layout(o.qa, *special_tokens(tokenizer))
 
     def read(self, data: Corpus, layout: Layout) -> Read:
         return None, *text_examples(data, self.codec, layout, self.o.read)
@@ -198,8 +202,8 @@ class Words:
 
 
 class AudioWords:
-    """Audio words as SpeechBERT will cut them when questions are answered; its text encoder is
-    trained further. Codes are kept in OUT until it is done."""
+    """This trains on audio words as SpeechBERT will cut them when questions are answered; its text
+    encoder is trained further. Codes are kept in OUT until it is done."""
 
     what = "multiple choice on audio words"
 
@@ -213,7 +217,7 @@ class AudioWords:
 
     def begin(self) -> tuple[ChoiceModel, Layout]:
         model = go_on_with_choices(self.start, self.o.qa)
-        layout = layout_of(self.o.qa, CLS, SEP, PAD)
+        layout = make_layout(self.o.qa, CLS, SEP, PAD)
         # before hours of audio are encoded
         check_positions(model.encoder, layout, str(self.start))
         model.embedding = CodeEmbedding(model.embedding)
@@ -245,7 +249,7 @@ Symbols = Units | Words | AudioWords
 # ---- models and their evaluation
 
 
-def layout_of(options: ChoiceOptions, cls: int, sep: int, pad: int) -> Layout:
+def make_layout(options: ChoiceOptions, cls: int, sep: int, pad: int) -> Layout:
     return Layout(cls, sep, pad, options.window, options.stride, options.max_question)
 
 
@@ -255,15 +259,17 @@ def go_on_with_choices(start: Path, options: ChoiceOptions) -> ChoiceModel:
     combine = read_json(start / CARD).get("combine")
     if combine is None:
         reader, _, _ = load_reader(start)
-        model = with_head(reader.encoder, reader.embedding, options)
+        model = make_choice_model(reader.encoder, reader.embedding, options)
     else:
         model, _, _ = load_choice(start)
         if combine != options.combine:
-            model = with_head(model.encoder, model.embedding, options)
+            model = make_choice_model(model.encoder, model.embedding, options)
     return model.train().requires_grad_(True)
 
 
-def with_head(encoder: PreTrainedModel, table: nn.Embedding, options: ChoiceOptions) -> ChoiceModel:
+def make_choice_model(
+    encoder: PreTrainedModel, table: nn.Embedding, options: ChoiceOptions
+) -> ChoiceModel:
     """Make a model of choices, whose head the seed draws."""
     torch.manual_seed(options.training.seed)
     return ChoiceModel(encoder, table, options.combine)
@@ -291,7 +297,7 @@ def choice_evaluation(
         if codes is not None:
             model.embedding.codes = trained_on
         right = [
-            chosen(s, len(e.correct)) == tuple(sorted(e.correct))
+            choose_options(s, len(e.correct)) == tuple(sorted(e.correct))
             for s, e in zip(scores.values(), examples, strict=True)
         ]
         return sum(right) / len(data.choices)

@@ -1,5 +1,5 @@
-"""The training data of SpeechBERT: recordings cut into audio words, and the batches of its first
-two stages.
+"""SpeechBERT is trained on recordings cut into audio words; here are these, and the batches of its
+first two stages.
 
 A recording is cut by the words of the manifest, or by aligning its text with the recogniser; and,
 where there is a recogniser, a second time by its output, as it will be when questions are answered.
@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.audio import SAMPLE_RATE, read_audio
-from speechssl.cascade.align import core, ctc_aligner, widened
+from speechssl.cascade.align import ctc_aligner, find_core, widen_words
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import Corpus, Passage, Question, Span
 from speechssl.dual.data import Example, answer_times
@@ -45,8 +45,8 @@ KEEP, REPLACE = 0.1, 0.1  # shares of the chosen positions
 K = TypeVar("K")
 
 
-def spans_of(words: Sequence[Any]) -> tuple[Span, ...]:
-    """Words with text, start and end, as records have them: in order of time, none empty."""
+def sort_spans(words: Sequence[Any]) -> tuple[Span, ...]:
+    """Return words with text, start and end, as records have them: in order of time, none empty."""
     return tuple(
         Span(w.text, w.start, w.end)
         for w in sorted(words, key=lambda w: (w.start, w.end))
@@ -54,8 +54,8 @@ def spans_of(words: Sequence[Any]) -> tuple[Span, ...]:
     )
 
 
-def with_texts(words: Sequence[Span], reference: Sequence[Span]) -> tuple[Span, ...]:
-    """Words with the text of the reference word each covers, "" where none is covered by half
+def attach_texts(words: Sequence[Span], reference: Sequence[Span]) -> tuple[Span, ...]:
+    """Give words the text of the reference word each covers, "" where none is covered by half
     (intersection over union)."""
     if not words or not reference:
         return tuple(Span("", w.start, w.end) for w in words)
@@ -69,30 +69,30 @@ def with_texts(words: Sequence[Span], reference: Sequence[Span]) -> tuple[Span, 
     return tuple(Span(text, w.start, w.end) for text, w in zip(texts, words, strict=True))
 
 
-def recognised(recogniser: Any, samples: np.ndarray) -> tuple[Span, ...]:
-    """Words as a recogniser cuts them, each with what the recogniser took it for. samples: (N,)
+def recognise_words(recogniser: Any, samples: np.ndarray) -> tuple[Span, ...]:
+    """Cut a recording into words with a recogniser, each with what it took it for. samples: (N,)
     float32 at 16 kHz."""
-    return widened(spans_of(recogniser.transcribe(samples).words), len(samples) / SAMPLE_RATE)
+    return widen_words(sort_spans(recogniser.transcribe(samples).words), len(samples) / SAMPLE_RATE)
 
 
 def known_words(
     record: Passage | Question, samples: np.ndarray, recogniser: CtcRecogniser | None
 ) -> tuple[Span, ...]:
-    """The words of the reference, with times. Raises ValueError where there are none, and none can
-    be aligned."""
-    if words := spans_of(record.words):
+    """Return the words of the reference, with times. Raises ValueError where there are none, and
+    none can be aligned."""
+    if words := sort_spans(record.words):
         return words
     if recogniser is None or not record.text:
         raise ValueError(
             "its manifest has no words with times (`train speechbert --ctc` aligns its text)"
         )
-    written = (word[slice(*core(word))] for word, _ in pieces(record.text, record.language))
+    written = (word[slice(*find_core(word))] for word, _ in pieces(record.text, record.language))
     return ctc_aligner(recogniser).align(samples, [word for word in written if word]).words
 
 
 def word_rows(words: Sequence[Span], grid: FrameGrid, frames: int) -> np.ndarray:
-    """(W, 2) int64: first row and one past the last of every word; none is without rows. frames:
-    rows of the recording, not 0."""
+    """Find the rows of words, (W, 2) int64: first row and one past the last of every word; none is
+    without rows. frames: rows of the recording, not 0."""
     first = [grid.frame_at(grid.sample(w.start), frames) for w in words]
     last = [grid.frame_at(max(grid.sample(w.end) - 1, grid.sample(w.start)), frames) for w in words]
     return np.array([first, [n + 1 for n in last]], np.int64).T.reshape(-1, 2)
@@ -100,21 +100,21 @@ def word_rows(words: Sequence[Span], grid: FrameGrid, frames: int) -> np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class WordSequence:
-    """The words of one recording, cut in one way."""
+    """This is the words of one recording, cut in one way."""
 
     numbers: np.ndarray  # (W,) among the words of all recordings
     starts: np.ndarray  # (W,) seconds
     ends: np.ndarray  # (W,)
 
     def inside(self, start: float, end: float) -> np.ndarray:
-        """Say which words (counted from 0) have their middle in [start, end) seconds."""
+        """Find the words (counted from 0) that have their middle in [start, end) seconds."""
         middles = (self.starts + self.ends) / 2
         return np.flatnonzero((middles >= start) & (middles < end))
 
 
 @dataclass(frozen=True, eq=False)
 class WordTable:
-    """The words of all recordings that a model is trained on."""
+    """This table holds the words of all recordings that a model is trained on."""
 
     features: np.ndarray | StoredRows  # (F, D)
     rows: np.ndarray  # (N, 2) first row and one past the last
@@ -129,8 +129,8 @@ def word_table(
     cuts: Mapping[str, Sequence[Sequence[Span]]],
     grid: FrameGrid,
 ) -> WordTable:
-    """features: (F, D); bounds: id -> rows of the recording, [first, last); cuts: id -> its words,
-    cut in one or more ways."""
+    """Make a table of words. features: (F, D); bounds: id -> rows of the recording, [first, last);
+    cuts: id -> its words, cut in one or more ways."""
     rows, sequences = [np.zeros((0, 2), np.int64)], {}
     texts: list[str] = []
     for name, ways in cuts.items():
@@ -152,7 +152,7 @@ def word_table(
 def encode_corpus(
     data: Corpus, features: Features, recogniser: CtcRecogniser | None, folder: Path
 ) -> WordTable:
-    """The words of all recordings of a corpus. Features are kept in `folder` (`store_features`).
+    """Make the table of all words of a corpus. Features are kept in `folder` (`store_features`).
 
     Recordings that cannot be read or have no words are set aside and listed. Raises InputError
     where none is left.
@@ -170,7 +170,7 @@ def encode_corpus(
         ways = (
             [reference]
             if recogniser is None
-            else [reference, with_texts(recognised(recogniser, samples), reference)]
+            else [reference, attach_texts(recognise_words(recogniser, samples), reference)]
         )
         return rows, [[[w.text, w.start, w.end] for w in way] for way in ways]
 
@@ -188,8 +188,9 @@ def encode_corpus(
     return word_table(rows, rows.bounds, cuts, grid)
 
 
-def padded(table: WordTable, numbers: np.ndarray) -> dict[str, Tensor]:
-    """Features (B, T, D) float32 and lengths (B,) of these words of a table."""
+def pad_words(table: WordTable, numbers: np.ndarray) -> dict[str, Tensor]:
+    """Pad features of words; return features (B, T, D) float32 and lengths (B,) of these words of a
+    table."""
     words = [
         table.features[first : min(last, first + LONGEST)] for first, last in table.rows[numbers]
     ]
@@ -202,8 +203,8 @@ def padded(table: WordTable, numbers: np.ndarray) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class WordBatches:
-    """Stage 1: batches of words of about one length, a function of (seed, step) only; every word
-    comes once in an epoch."""
+    """Stage 1 has batches of words of about one length, which depend on (seed, step) only; every
+    word comes once in an epoch."""
 
     table: WordTable
     numbers: np.ndarray  # of the words of the table that are learnt from
@@ -221,7 +222,7 @@ class WordBatches:
         order = np.roll(order, int(rng.integers(len(order))))  # and other words left over
         place = int(rng.permutation(count)[index]) * self.size
         chosen = self.numbers[order[place : place + self.size]]
-        return padded(self.table, chosen) | {"targets": self.targets(chosen)}
+        return pad_words(self.table, chosen) | {"targets": self.targets(chosen)}
 
 
 # ids (W,) of one recording or text, and W arrays of pieces to predict, which may be empty
@@ -230,8 +231,8 @@ Sentence = tuple[np.ndarray, Sequence[np.ndarray]]
 
 @dataclass(frozen=True)
 class MaskedBatches:
-    """Stage 2: batches of which half the sequences are text and half speech, a function of (seed,
-    step) only.
+    """Stage 2 has batches of which half the sequences are text and half speech, which depend on
+    (seed, step) only.
 
     Recordings are drawn by their length; a sequence is a random crop of at most `window` words.
     """
@@ -247,7 +248,8 @@ class MaskedBatches:
     seed: int = 0
 
     def __call__(self, step: int) -> Batch:
-        """ids, mask (B, S); targets (B, S, P), NONE where nothing is predicted; speech (B,)."""
+        """Return ids, mask (B, S); targets (B, S, P), NONE where nothing is predicted; speech
+        (B,)."""
         rng = np.random.default_rng([self.seed, step])
         half = self.size // 2
         chosen: list[Sentence] = []
@@ -276,8 +278,8 @@ class MaskedBatches:
         }
 
     def masked(self, rng: np.random.Generator, sentence: Sentence) -> tuple[np.ndarray, np.ndarray]:
-        """Ids (S,) of a crop with [CLS] and [SEP], and targets (S, P). At least one position is
-        chosen, if any can be."""
+        """Return ids (S,) of a crop with [CLS] and [SEP], and targets (S, P). At least one position
+        is chosen, if any can be."""
         cls, sep, _, mask = self.specials
         first = int(rng.integers(max(len(sentence[0]) - self.window, 0) + 1))
         ids, labels = (
@@ -302,8 +304,8 @@ class MaskedBatches:
 
 
 def span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[str, str]]:
-    """Stage 3: for every answerable question one example a way of cutting; and the questions
-    without any: id -> why."""
+    """Make examples for stage 3: for every answerable question one example a way of cutting; and
+    say which questions have none: id -> why."""
     examples, left_out = [], {}
     for question in data.answerable:
         times = answer_times(question)
@@ -334,8 +336,9 @@ def span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[s
     return examples, left_out
 
 
-def numbered(codes: Mapping[K, np.ndarray], width: int) -> tuple[Tensor, dict[K, np.ndarray]]:
-    """One table (N, E) of the codes (W, E) of recordings, and the ids (W,) of each. width: E."""
+def stack_codes(codes: Mapping[K, np.ndarray], width: int) -> tuple[Tensor, dict[K, np.ndarray]]:
+    """Make one table (N, E) of the codes (W, E) of recordings, and the ids (W,) of each. width:
+    E."""
     stops = np.cumsum([SPECIALS, *(len(rows) for rows in codes.values())])
     ids = {
         name: np.arange(stop - len(rows), stop)

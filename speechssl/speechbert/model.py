@@ -29,7 +29,7 @@ from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.errors import InputError
 from speechssl.io import dequantise, hash_files, quantise, read_json, replacing
-from speechssl.speechbert.data import NONE, WordTable, padded
+from speechssl.speechbert.data import NONE, WordTable, pad_words
 
 if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
     from speechssl.trainer import Batch
@@ -39,13 +39,13 @@ WHAT = "SpeechBERT"
 
 
 class WordEncoder(nn.Module):
-    """Bidirectional LSTM; the code is a projection of both last states."""
+    """The word encoder is a bidirectional LSTM, whose code is a projection of both last states."""
 
     mean: Tensor
     scale: Tensor
 
     def __init__(self, features: int, code: int, width: int = 256) -> None:
-        """features: D; code: E; width: H, a direction."""
+        """Make an encoder. features: D; code: E; width: H, a direction."""
         super().__init__()
         self.features, self.code, self.width = features, code, width
         self.register_buffer("mean", torch.zeros(features))
@@ -56,8 +56,8 @@ class WordEncoder(nn.Module):
         )
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Codes (B, E). features: (B, T, D); lengths: (B,) rows, 1 to T. What rows beyond a length
-        hold never matters."""
+        """Return codes (B, E). features: (B, T, D); lengths: (B,) rows, 1 to T. What rows beyond a
+        length hold never matters."""
         states = run_lstm(self.lstm, self.standardised(features), lengths)
         forward, backward = states.split(self.width, -1)
         last = (lengths - 1).to(states.device)[:, None, None].expand(-1, 1, self.width)
@@ -75,12 +75,12 @@ class WordEncoder(nn.Module):
 
     @torch.inference_mode()
     def codes_of(self, table: WordTable, size: int = 256) -> Tensor:
-        """(N, E) codes of all words of a table, float32, computed in order of length."""
+        """Return the codes (N, E) of all words of a table, float32, computed in order of length."""
         order = np.argsort(np.diff(table.rows, axis=1)[:, 0], kind="stable")
         codes = torch.zeros(len(order), self.code)
         for start in range(0, len(order), size):
             part = order[start : start + size]
-            batch = padded(table, part)
+            batch = pad_words(table, part)
             codes[torch.from_numpy(part)] = (
                 self(batch["features"].to(self.mean.device), batch["lengths"]).float().cpu()
             )
@@ -88,7 +88,7 @@ class WordEncoder(nn.Module):
 
 
 class WordAutoencoder(nn.Module):
-    """WordEncoder and a decoder that is given the code at every step."""
+    """The autoencoder is a WordEncoder and a decoder that is given the code at every step."""
 
     def __init__(self, encoder: WordEncoder, pull: float = 1.0) -> None:
         super().__init__()
@@ -97,8 +97,8 @@ class WordAutoencoder(nn.Module):
         self.output = nn.Linear(encoder.width, encoder.features)
 
     def forward(self, features: Tensor, lengths: Tensor, targets: Tensor) -> Batch:
-        """features: (B, T, D); lengths: (B,); targets: (B, E) text embeddings. Every loss is a mean
-        over the words.
+        """Return losses. features: (B, T, D); lengths: (B,); targets: (B, E) text embeddings. Every
+        loss is a mean over the words.
 
         rebuilt: squared error of a standardised feature. distance: L1 to the word's own embedding.
         nearest: share of words that have no nearer embedding in the batch than their own.
@@ -113,18 +113,18 @@ class WordAutoencoder(nn.Module):
             "loss": rebuilt + self.pull * distance,
             "rebuilt": rebuilt.detach(),
             "distance": distance.detach(),
-            "nearest": nearest(codes.detach(), targets),
+            "nearest": nearest_share(codes.detach(), targets),
         }
 
 
-def nearest(codes: Tensor, targets: Tensor) -> Tensor:
-    """Share of the codes that have no nearer target (L1) than their own. Both (B, E)."""
+def nearest_share(codes: Tensor, targets: Tensor) -> Tensor:
+    """Return the share of the codes that have no nearer target (L1) than their own. Both (B, E)."""
     closest = targets[torch.cdist(codes, targets, p=1).argmin(1)]
     return (closest == targets).all(-1).float().mean()
 
 
 class CodeRegression(nn.Module):
-    """The word encoder on another encoder's features, learning the codes that words have
+    """This trains the word encoder on another encoder's features to give the codes that words have
     already."""
 
     def __init__(self, encoder: WordEncoder) -> None:
@@ -132,19 +132,20 @@ class CodeRegression(nn.Module):
         self.encoder = encoder
 
     def forward(self, features: Tensor, lengths: Tensor, targets: Tensor) -> Batch:
-        """features: (B, T, D); lengths: (B,); targets: (B, E) codes. loss: L1 distance to its code,
-        a mean over the words. nearest: share of words that have no nearer code in the batch than
-        their own.
+        """Return losses. features: (B, T, D); lengths: (B,); targets: (B, E) codes. loss: L1
+        distance to its code, a mean over the words. nearest: share of words that have no nearer
+        code in the batch than their own.
         """
         codes = self.encoder(features, lengths)
         return {
             "loss": (codes - targets).abs().sum(-1).mean(),
-            "nearest": nearest(codes.detach(), targets),
+            "nearest": nearest_share(codes.detach(), targets),
         }
 
 
 def look_up(table: Tensor, codes: Tensor, ids: Tensor) -> Tensor:
-    """Vectors (B, S, E): rows of the table (V, E), and of the codes (N, E) for ids from V on."""
+    """Look up vectors (B, S, E): rows of the table (V, E), and of the codes (N, E) for ids from V
+    on."""
     rows = len(table)
     words = functional.embedding(ids.clamp(max=rows - 1), table)
     if not len(codes):
@@ -154,14 +155,15 @@ def look_up(table: Tensor, codes: Tensor, ids: Tensor) -> Tensor:
 
 
 class MaskedWords(nn.Module):
-    """The reader's encoder with a head that predicts word pieces; its last layer is the text
-    embeddings themselves."""
+    """This is the reader's encoder with a head that predicts word pieces, whose last layer is the
+    text embeddings themselves."""
 
     embeddings: Tensor
     codes: Tensor
 
     def __init__(self, reader: SpanModel, embeddings: Tensor, codes: Tensor) -> None:
-        """embeddings: (V, E), codes: (N, E); neither is trained or saved."""
+        """Put a head on an encoder. embeddings: (V, E), codes: (N, E); neither is trained or
+        saved."""
         super().__init__()
         self.reader = reader
         self.register_buffer("embeddings", embeddings, persistent=False)
@@ -173,8 +175,8 @@ class MaskedWords(nn.Module):
         self.bias = nn.Parameter(torch.zeros(len(embeddings)))
 
     def forward(self, ids: Tensor, mask: Tensor, targets: Tensor, speech: Tensor) -> Batch:
-        """ids, mask: (B, S); targets: (B, S, P), NONE where there is nothing to predict; speech:
-        (B,) 1 for audio words.
+        """Return losses. ids, mask: (B, S); targets: (B, S, P), NONE where there is nothing to
+        predict; speech: (B,) 1 for audio words.
 
         The loss is a mean over the chosen positions of each sequence, then over sequences. text,
         speech: share of chosen positions of either kind whose likeliest piece is right, 0 for a
@@ -200,8 +202,8 @@ class MaskedWords(nn.Module):
 
 
 class CodeEmbedding(nn.Embedding):
-    """A table whose ids are SPECIALS rows, which are trained and saved, and after them the codes of
-    audio words, which are not.
+    """The ids of this table are SPECIALS rows, which are trained and saved, and after them the
+    codes of audio words, which are not.
 
     In a SpanModel or ChoiceModel it stands in the place of the table of tokens.
     """
@@ -214,13 +216,13 @@ class CodeEmbedding(nn.Embedding):
         self.register_buffer("codes", torch.zeros(0, specials.embedding_dim), persistent=False)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """ids: (B, S). Returns (B, S, E)."""
+        """Return vectors (B, S, E). ids: (B, S)."""
         return look_up(self.weight, self.codes.to(self.weight.device), ids)
 
 
-def as_saved(encoder: WordEncoder) -> WordEncoder:
-    """The encoder with the weights that a file would give back: what reads its codes is trained on
-    those of the file."""
+def round_as_saved(encoder: WordEncoder) -> WordEncoder:
+    """Return the encoder with the weights that a file would give back: what reads its codes is
+    trained on those of the file."""
     encoder.load_state_dict(dequantise(quantise(encoder.state_dict())))
     return encoder.eval().requires_grad_(False)
 
@@ -238,8 +240,8 @@ def save_speechbert(
 
 
 def load_weights(folder: Path) -> tuple[WordEncoder, SpanModel, Layout, dict[str, Any]]:
-    """Raises InputError where a file is missing, damaged or not the one of the card, or the folder
-    holds another kind of model."""
+    """Load weights. Raises InputError where a file is missing, damaged or not the one of the card,
+    or the folder holds another kind of model."""
     card = read_json(folder / "card.json")
     words = card.get("words") if isinstance(card, dict) else None
     if not isinstance(words, dict) or card.get("what") != WHAT:

@@ -24,7 +24,8 @@ from speechssl.options import (
 
 @dataclass(frozen=True)
 class SpeechBertOptions:
-    """The stages before that of spans: audio words (an autoencoder), and masked words."""
+    """These options are of the stages before that of spans: audio words (an autoencoder), and
+    masked words."""
 
     passages: Count | None = option(
         None, "number of training passages, with their questions; default: all"
@@ -80,7 +81,7 @@ class TrainSpeechBert:
     )
 
     def __post_init__(self) -> None:
-        """Raises InputError for options that do not belong together."""
+        """Raise InputError for options that do not belong together."""
         if self.encoder == "mfcc" and self.layer is not None:
             raise InputError(f"mfcc has no layer {self.layer}; leave out --layer")
         if self.encoder == "mfcc" and self.ctc is not None:
@@ -100,8 +101,8 @@ class TrainSpeechBert:
 
     @property
     def words(self) -> TrainingOptions:
-        """The training of the first stage: as the last one, in float32, for a CPU has no fast LSTM
-        in bfloat16."""
+        """The first stage is trained as the last one, in float32, for a CPU has no fast LSTM in
+        bfloat16."""
         return replace(
             self.qa.training,
             steps=self.stages.word_steps,
@@ -112,7 +113,7 @@ class TrainSpeechBert:
 
     @property
     def masked(self) -> TrainingOptions:
-        """The training of the second stage: as the last one."""
+        """The second stage is trained as the last one."""
         return replace(
             self.qa.training,
             steps=self.stages.mask_steps,
@@ -123,7 +124,7 @@ class TrainSpeechBert:
 
 @dataclass(frozen=True)
 class TransferSpeechBertOptions:
-    """The transfer of a SpeechBERT to another encoder."""
+    """These options say how a SpeechBERT is transferred to another encoder."""
 
     training: TrainingOptions = group(
         TrainingOptions(500, 1e-3, 50, **vars(BERT), bf16=False), "training"

@@ -1,4 +1,4 @@
-"""SpeechBERT as a system: recordings are encoded as audio words, and answers are seconds.
+"""As a system, SpeechBERT encodes recordings as audio words and answers in seconds.
 
 Words begin and end where a recogniser finds them (`speechbert`: only their times are used), or
 where the corpus has them (`speechbert-aligned`: an upper bound, for no system could have these).
@@ -21,15 +21,15 @@ from speechssl.cascade.data import Recogniser
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import Reader, TimedAnswer
 from speechssl.errors import InputError
-from speechssl.speechbert.data import numbered, recognised, spans_of, word_table
+from speechssl.speechbert.data import recognise_words, sort_spans, stack_codes, word_table
 from speechssl.speechbert.model import WordEncoder, load_weights
 from speechssl.units.features import Features, encoder_features, load_features
 
 
 @dataclass(frozen=True, eq=False)
 class AudioWords:
-    """A recording, encoded. codes: (W, E) float32; starts, ends: (W,) seconds. Which words they are
-    is not known."""
+    """This is an encoded recording. codes: (W, E) float32; starts, ends: (W,) seconds. Which words
+    they are is not known."""
 
     codes: np.ndarray
     starts: np.ndarray
@@ -39,15 +39,15 @@ class AudioWords:
 def answer_codes(
     reader: Reader, items: Sequence[tuple[AudioWords, AudioWords]]
 ) -> list[TimedAnswer]:
-    """(question, passage) -> answers in seconds. A passage without words gives an empty answer at 0
-    s.
+    """Answer questions in seconds. items: (question, passage). A passage without words gives an
+    empty answer at 0 s.
 
     reader: of a SpanModel with a CodeEmbedding, whose codes are those of the recordings from now
     on.
     """
     recordings = {id(words): words.codes for pair in items for words in pair}
     embedding = reader.model.embedding
-    embedding.codes, ids = numbered(recordings, embedding.embedding_dim)
+    embedding.codes, ids = stack_codes(recordings, embedding.embedding_dim)
     usable = [i for i, (_, passage) in enumerate(items) if len(passage.starts)]
     spans = reader.read([(ids[id(items[i][0])], ids[id(items[i][1])]) for i in usable])
     answers = [TimedAnswer(0.0, 0.0, 0.0)] * len(items)
@@ -61,7 +61,7 @@ def answer_codes(
 
 @dataclass(frozen=True, eq=False)
 class SpeechBertSystem:
-    """SpeechBERT as a `systems.System`. recogniser None: words are those of the records."""
+    """SpeechBERT is a `systems.System`. recogniser None: words are those of the records."""
 
     features: Features
     words: WordEncoder
@@ -75,19 +75,19 @@ class SpeechBertSystem:
         return "speechbert" if self.recogniser else "speechbert-aligned"
 
     def encode(self, record: Passage | Question | None, samples: Any) -> AudioWords:
-        """samples: (N,) float32 at 16 kHz.
+        """Encode a recording. samples: (N,) float32 at 16 kHz.
 
         Raises ValueError for audio shorter than one frame, or where `speechbert-aligned` finds no
         words with times.
         """
         if self.recogniser is not None:
-            words = recognised(self.recogniser, samples)
+            words = recognise_words(self.recogniser, samples)
         elif record is None:
             raise ValueError(
                 "speechbert-aligned needs a recording of a corpus that has its "
                 "words with times; choose speechbert"
             )
-        elif not (words := spans_of(record.words)):
+        elif not (words := sort_spans(record.words)):
             raise ValueError(
                 "its manifest has no words with times, which speechbert-aligned "
                 "needs; choose speechbert"
@@ -107,9 +107,9 @@ class SpeechBertSystem:
 def load_speechbert(
     folder: Path, encoder: Any, recogniser: Recogniser | None = None, bf16: bool = False
 ) -> SpeechBertSystem:
-    """The model in `folder`, on the features of this encoder. recogniser: finds where words begin
-    and end; None: the records do (`speechbert-aligned`). Raises InputError where the folder holds
-    no SpeechBERT, or one of another encoder.
+    """Load the model in `folder`, on the features of this encoder. recogniser: finds where words
+    begin and end; None: the records do (`speechbert-aligned`). Raises InputError where the folder
+    holds no SpeechBERT, or one of another encoder.
     """
     words, model, layout, card = load_weights(folder)
     features = speechbert_features(folder, encoder, card)
@@ -128,7 +128,7 @@ def load_speechbert(
 
 
 def speechbert_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> Features:
-    """Load what the SpeechBERT in `folder` makes audio words of. Raises InputError where that is of
+    """Read what the SpeechBERT in `folder` makes audio words of. Raises InputError where that is of
     another encoder."""
     trained_on = card.get("features")
     if not isinstance(trained_on, dict):

@@ -1,5 +1,5 @@
-"""Training of SpeechBERT: the autoencoder of audio words, masked words of text and speech, spans.
-Each stage resumes by itself.
+"""This module trains SpeechBERT: the autoencoder of audio words, masked words of text and speech,
+spans. Each stage resumes by itself.
 
 Published (arXiv 1910.11559): BERT-base, MFCCs, words by forced alignment. Ours: any encoder's
 layer; codes are computed once, after the first stage; a reader of words may take the place of the
@@ -41,16 +41,16 @@ from speechssl.dual.system import Reader
 from speechssl.dual.train import (
     STEPS,
     answer_in_batches,
-    best_of,
     check_positions,
     data_inputs,
+    describe_best,
     example_batches,
-    layout_of,
     load_held_out,
+    make_layout,
     mean_ff1,
+    read_weights_hash,
     sweep_learning_rates,
     timed_questions,
-    weights_of,
 )
 from speechssl.encoders.load import SharedEncoder, SpeechEncoder, load_encoder
 from speechssl.errors import InputError, report_set_aside
@@ -65,8 +65,8 @@ from speechssl.speechbert.data import (
     WordBatches,
     WordTable,
     encode_corpus,
+    sort_spans,
     span_examples,
-    spans_of,
 )
 from speechssl.speechbert.model import (
     CodeEmbedding,
@@ -74,8 +74,8 @@ from speechssl.speechbert.model import (
     MaskedWords,
     WordAutoencoder,
     WordEncoder,
-    as_saved,
     load_weights,
+    round_as_saved,
     save_speechbert,
 )
 from speechssl.speechbert.options import TrainSpeechBert, TransferSpeechBert
@@ -104,7 +104,7 @@ def train_speechbert(o: TrainSpeechBert) -> None:
         return
     features, recogniser = load_hearing(o)
     fit_speechbert(replace(o, start=shipped(o.start)), features, recogniser)
-    print(f"{o.out}: SpeechBERT{best_of(o.out)}")
+    print(f"{o.out}: SpeechBERT{describe_best(o.out)}")
 
 
 def load_hearing(o: TrainSpeechBert) -> tuple[Features, CtcRecogniser | None]:
@@ -131,7 +131,7 @@ def fit_speechbert(
     made_from: dict[str, Any] = data_inputs(o.corpus, o.qa.split, o.qa.evaluation) | {
         "features": features.card,
         "recogniser": recogniser and recogniser.card["asr"],
-        "start": weights_of(o.start),
+        "start": read_weights_hash(o.start),
     }
     options = {"qa": settings(o.qa)} | settings(o.stages)
     with stage(o.out, made_from, options, grows="options.qa.training.steps") as step:
@@ -141,7 +141,7 @@ def fit_speechbert(
         if dev is not None:
             dev = timed_questions(dev, o.qa.evaluation)
         text = text_model(o.qa, o.start)
-        layout = layout_of(o.qa, *SPECIAL_IDS)
+        layout = make_layout(o.qa, *SPECIAL_IDS)
         # both are refused before hours of training
         check_positions(text.reader.encoder, layout, o.qa.text_encoder)
         train_only(deepcopy(text.reader.encoder), o.qa.trained)
@@ -161,7 +161,7 @@ def fit_speechbert(
         ids_of = {word: codec.encode([word])[0] for word in set(table.texts)}
         word_pieces = [ids_of[word] for word in table.texts]
         encoder, results["words"] = fit_words(o, table, word_pieces, text.embeddings)
-        codes = as_saved(encoder).codes_of(table)
+        codes = round_as_saved(encoder).codes_of(table)
         if o.stages.mask_steps:
             results["masked"] = fit_masked(o, data, table, word_pieces, text, codes)
         if o.stages.spans:
@@ -192,7 +192,7 @@ def fit_speechbert(
 
 
 def check_some(questions: Sequence[Any], data: Corpus) -> None:
-    """Raises InputError where there are no questions to train spans on."""
+    """Raise InputError where there are no questions to train spans on."""
     if not questions:
         raise InputError(
             f"{data.root / data.split} has no usable answerable question; without any, train the "
@@ -201,7 +201,7 @@ def check_some(questions: Sequence[Any], data: Corpus) -> None:
 
 
 class TextModel(NamedTuple):
-    """The model that SpeechBERT begins with on the side of text: a span model with a CodeEmbedding,
+    """This is what SpeechBERT begins with on the side of text: a span model with a CodeEmbedding,
     the embeddings (V, E) of its words, its tokeniser, and what the card says of it."""
 
     reader: SpanModel
@@ -264,7 +264,7 @@ def text_model(options: QaOptions, start: Path | None) -> TextModel:
 def fit_words(
     o: TrainSpeechBert, table: WordTable, word_pieces: Sequence[np.ndarray], embeddings: Tensor
 ) -> tuple[WordEncoder, dict[str, Any]]:
-    """Train the autoencoder of the words whose text the tokeniser knows; and how that went.
+    """Train the autoencoder of the words whose text the tokeniser knows; return how that went.
 
     word_pieces: of every word of the table; a word of several is drawn to the mean of their
     embeddings (V, E). Raises InputError where it knows none.
@@ -296,7 +296,7 @@ def fit_masked(
     codes: Tensor,
 ) -> dict[str, Any]:
     """Train the text encoder on masked words, of all texts and of all recordings, cut in every way;
-    how that went. codes: (N, E) of the words of the table."""
+    return how that went. codes: (N, E) of the words of the table."""
     torch.manual_seed(o.masked.seed)
     model = MaskedWords(text.reader, text.embeddings, codes)
     codec, vocabulary = TextCodec(text.tokenizer), len(text.embeddings)
@@ -334,7 +334,7 @@ def fit_spans(
     codes: Tensor,
     evaluation: Evaluation | None,
 ) -> dict[str, Any]:
-    """Train the reader to find answers in audio words; how that went. codes: (N, E)."""
+    """Train the reader to find answers in audio words; return how that went. codes: (N, E)."""
     torch.manual_seed(o.qa.training.seed)  # of what is added, in a run that was killed as well
     train_only(reader.encoder, o.qa.trained)
     reader.embedding.codes = codes
@@ -411,7 +411,7 @@ def fit_transfer(
     after = encoder_features(other, before.layer, before.smooth)
     data = first_passages(load_corpus(o.corpus, o.options.split), o.options.passages)
     where = data.root / data.split
-    if sum(len(spans_of(r.words)) for r in data.records) < 2:
+    if sum(len(sort_spans(r.words)) for r in data.records) < 2:
         raise InputError(
             f"{where} has no words with times; transfer SpeechBERT on a corpus that has them"
         )
@@ -442,7 +442,7 @@ def fit_transfer(
         facts = {
             "training": result,
             "audio_words": len(codes),
-            "distance": round(relative_distance(as_saved(words).codes_of(new), codes), 4),
+            "distance": round(relative_distance(round_as_saved(words).codes_of(new), codes), 4),
             "from": old,
             "options": settings(o.options),
             "data": made_from["data"],

@@ -20,13 +20,13 @@ from speechssl.cascade.align import (
     CtcAligner,
     align_corpus,
     align_windows,
-    core,
+    assign_to_pieces,
+    find_core,
     is_spoken,
     load_aligner,
-    shared_out,
     spoken_prefix,
     token_times,
-    widened,
+    widen_words,
 )
 from speechssl.cascade.data import TimedWord
 from speechssl.cascade.model import CtcVocabulary, align_spans
@@ -168,7 +168,7 @@ def test_numbers_get_the_time_in_which_they_are_said_and_say_no_more_than_their_
 
 
 def core_of(word: str) -> str:
-    first, last = core(word)
+    first, last = find_core(word)
     return word[first:last]
 
 
@@ -336,7 +336,7 @@ def recordings(draw):
 
 def test_words_meet_in_the_middle_of_a_short_gap_and_stay_apart_in_a_long_one():
     words = (Span("a", 0.04, 0.4), Span("b", 0.48, 0.8), Span("c", 2.0, 2.5))
-    found = widened(words, 2.5)
+    found = widen_words(words, 2.5)
     assert [(w.start, w.end) for w in found] == [
         (0.02, 0.44),
         (0.44, pytest.approx(0.8 + GAP)),
@@ -347,7 +347,7 @@ def test_words_meet_in_the_middle_of_a_short_gap_and_stay_apart_in_a_long_one():
 @given(recordings())
 def test_widened_words_hold_their_own_keep_their_order_and_stay_in_the_recording(recording):
     words, seconds = recording
-    found = widened(words, seconds)
+    found = widen_words(words, seconds)
     assert [w.text for w in found] == [w.text for w in words]
     for before, after in zip(words, found, strict=True):
         assert 0 <= after.start <= before.start < before.end <= after.end <= seconds + 1e-9
@@ -364,7 +364,7 @@ def test_what_is_spoken_of_a_word():
         "北",
         "%",
     ]
-    assert core("“it's”,") == (1, 5) and core("—") == (0, 0)
+    assert find_core("“it's”,") == (1, 5) and find_core("—") == (0, 0)
 
 
 # ---- Whisper
@@ -384,10 +384,10 @@ def test_tokens_begin_where_attention_moves_on():
 def test_words_are_shared_out_by_what_is_recognised_in_every_piece():
     words = "The quick, brown fox (in 1984) jumps over a lazy dog".split()
     heard = ["the quik brown box", "in nineteen eighty four", "", "jumbs over the lazy dog"]
-    assert shared_out(words, heard).tolist() == [0, 0, 0, 0, 1, 1, 3, 3, 3, 3, 3]
-    assert shared_out(list("臺灣北京"), ["台湾", "北京"]).tolist() == [0, 0, 1, 1]
+    assert assign_to_pieces(words, heard).tolist() == [0, 0, 0, 0, 1, 1, 3, 3, 3, 3, 3]
+    assert assign_to_pieces(list("臺灣北京"), ["台湾", "北京"]).tolist() == [0, 0, 1, 1]
     with pytest.raises(ValueError, match="nothing was recognised"):
-        shared_out(words, ["", " "])
+        assign_to_pieces(words, ["", " "])
 
 
 @given(st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=12), st.data())
@@ -395,7 +395,7 @@ def test_words_that_are_all_recognised_are_shared_out_exactly(words, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(words)), max_size=3)))
     borders = [0, *cuts, len(words)]
     heard = ["".join(words[a:b]) for a, b in pairwise(borders)]
-    owners = shared_out(words, heard).tolist()
+    owners = assign_to_pieces(words, heard).tolist()
     assert owners == [n for n, (a, b) in enumerate(pairwise(borders)) for _ in range(a, b)]
 
 

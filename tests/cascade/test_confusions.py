@@ -12,7 +12,7 @@ from speechssl.cascade.confusions import (
     Rates,
     WordConfusions,
     read_confusions,
-    spelt_words,
+    spell_words,
     write_confusions,
 )
 
@@ -46,8 +46,8 @@ def test_rates_out_of_range_are_refused(wer):
 
 
 def test_mandarin_is_what_the_rules_of_texts_call_so():
-    assert spelt_words("臺北", "cmn-Hant") == spelt_words("臺北", "zh") == list("台北")
-    refused("no text rules for the language 'zha'", spelt_words, "Vahcuengh", "zha")
+    assert spell_words("臺北", "cmn-Hant") == spell_words("臺北", "zh") == list("台北")
+    refused("no text rules for the language 'zha'", spell_words, "Vahcuengh", "zha")
 
 
 def test_a_model_survives_the_disk(tmp_path):

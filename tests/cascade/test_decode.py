@@ -378,7 +378,7 @@ def test_no_frames_say_nothing():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_without_a_separator_every_symbol_is_a_word_and_the_best_text_wins(seed):
-    vocabulary = CtcVocabulary.of_characters(["你好吗"])
+    vocabulary = CtcVocabulary.from_characters(["你好吗"])
     model = train_ngram(["你 好 吗", "你 好", "好 吗 吗"], 3)
     decoder = BeamDecoder(model, vocabulary, BeamOptions(lm_weight=1.5, word_score=0.5, **WIDE))
     log_probs = drawn(5, len(vocabulary), seed)

@@ -67,7 +67,7 @@ def test_encode_and_decode_agree_with_the_table():
     assert ENGLISH.decode(ENGLISH.encode("it's me")) == "it's me"
     assert ENGLISH.encode("") == [] and ENGLISH.decode([]) == ""
     # characters are words, and spaces are nothing
-    chinese = CtcVocabulary.of_characters(["你好 吗", "好"])
+    chinese = CtcVocabulary.from_characters(["你好 吗", "好"])
     assert chinese.symbols == ("<blank>", *sorted("你好吗"))
     assert chinese.decode(chinese.encode("好 你")) == "好你"
     for text in ("Hello", "naïve", "a|b", "3"):
@@ -415,7 +415,7 @@ def test_audio_without_a_frame_has_no_words_and_what_is_no_recording_is_refused(
 def test_head_vocabulary_and_layer_must_fit():
     with pytest.raises(ValueError, match="29 symbols"):
         CtcRecogniser(
-            FakeEncoder(), transparent_head(1), CtcVocabulary.of_characters(["ab"]), "x", 1
+            FakeEncoder(), transparent_head(1), CtcVocabulary.from_characters(["ab"]), "x", 1
         )
     with pytest.raises(ValueError, match="layer"):
         CtcRecogniser(FakeEncoder(), transparent_head(1), ENGLISH, "x")

@@ -207,11 +207,11 @@ def test_of_many_windows_a_few_may_be_read(checkpoint):
     story = transcript(
         " ".join(["the the the"] * 20 + ["peter lost the lantern"] + ["of of of"] * 20)
     )
-    (found,) = reader.limited(1).read([(transcript("who lost the lantern"), story)])
+    (found,) = reader.limit_windows(1).read([(transcript("who lost the lantern"), story)])
     # of 120 words, those of the window that has the question's
     assert 40 < found.first <= found.last < 90
     many, all_of_them = (
-        r.read([(transcript(QUESTION), story)]) for r in (reader.limited(1000), reader)
+        r.read([(transcript(QUESTION), story)]) for r in (reader.limit_windows(1000), reader)
     )
     assert many == all_of_them
 

@@ -16,7 +16,7 @@ from speechssl.cascade.options import CtcOptions, TrainCtc, TrainNgram
 from speechssl.cascade.system import load_recogniser
 from speechssl.cascade.train import CropBatches, choose_ngram, fit_ctc, spell
 from speechssl.data.records import data_hash, load_corpus
-from speechssl.dual.train import best_of
+from speechssl.dual.train import describe_best
 from speechssl.errors import InputError
 from speechssl.metrics import word_error_rate
 from speechssl.options import EvalOptions, TrainingOptions
@@ -98,7 +98,7 @@ def test_a_bad_recording_is_set_aside_and_counted_and_other_inputs_are_refused(
 @pytest.mark.parametrize(
     ("language", "words", "vocabulary"),
     [
-        ("zh", ["你", "好", "，"], CtcVocabulary.of_characters(["你好"])),
+        ("zh", ["你", "好", "，"], CtcVocabulary.from_characters(["你好"])),
         *((tag, ["Don't!", "go", "--"], CtcVocabulary.english()) for tag in ("en-gb", "EN")),
     ],
 )
@@ -179,9 +179,9 @@ def test_the_head_is_the_checkpoint_that_recognises_held_out_recordings_best(
     assert word_error_rate([r.text for r in drawn], texts, language).rate == pytest.approx(
         card["best"]["score"], abs=1e-5
     )
-    assert (f"{metric.upper()} {100 * card['best']['score']:.1f} on 4 items of dev") in best_of(
-        tmp_path / "ctc"
-    )
+    assert (
+        f"{metric.upper()} {100 * card['best']['score']:.1f} on 4 items of dev"
+    ) in describe_best(tmp_path / "ctc")
 
 
 def test_a_finished_head_is_trained_further(corpus, encoder, tmp_path):
@@ -277,4 +277,4 @@ def test_texts_are_spelt_with_what_a_head_can_write():
     assert spell("Don't  GO -- it's 3 naïve words!", CtcVocabulary.english()) == (
         "don't go it's nave words"
     )
-    assert spell("你好，吗", CtcVocabulary.of_characters(["你好吗"])) == "你 好 吗"
+    assert spell("你好，吗", CtcVocabulary.from_characters(["你好吗"])) == "你 好 吗"

@@ -24,7 +24,7 @@ from speechssl.dual.data import (
     windows,
 )
 from speechssl.dual.model import IGNORED, Bert, SpanModel, load_reader, save_reader, without_pooler
-from speechssl.dual.system import Reader, most_alike
+from speechssl.dual.system import Reader, retrieve_windows
 from speechssl.errors import InputError
 from speechssl.io import dequantise, hash_files, quantise
 from speechssl.textlm import (
@@ -159,9 +159,10 @@ def test_the_windows_most_like_the_question_are_read_and_places_stay_those_of_th
     passage[[3, 15, 90]] = question  # one by one: no two of them in a row
     reader = Reader(span_model("bert"), LAYOUT)
     every = windows(100, LAYOUT.size, LAYOUT.stride)
-    assert [w.first for w in most_alike(every, question, passage, 2, 2)] == [36, 48] and Window(
-        36, 24
-    ) in every
+    assert [w.first for w in retrieve_windows(every, question, passage, 2, 2)] == [
+        36,
+        48,
+    ] and Window(36, 24) in every
     some = replace(reader, retrieve=2, ngram=2)
     (found,) = some.read([(question, passage)])
     assert 36 <= found.first <= found.last < 72

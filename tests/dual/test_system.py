@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechssl.dual.data import MAX_TOKENS, Window, codebooks_of, windows
+from speechssl.dual.data import MAX_TOKENS, Window, known_codebooks, windows
 from speechssl.dual.system import (
     END_WEIGHT,
     START_WEIGHT,
@@ -226,4 +226,4 @@ def test_oracle_on_answers_of_a_third_to_three_seconds(mean: float, least: float
     ],
 )
 def test_the_codebooks_of_a_reader(card, known):
-    assert codebooks_of(card) == known
+    assert known_codebooks(card) == known

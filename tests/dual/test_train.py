@@ -21,7 +21,7 @@ from speechssl.dual.data import ExampleBatches, unit_examples
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.dual.options import QaOptions, TrainDual
 from speechssl.dual.system import Reader, answer_units
-from speechssl.dual.train import best_of, train_dual
+from speechssl.dual.train import describe_best, train_dual
 from speechssl.errors import InputError
 from speechssl.eval.spoken_qa import score_questions
 from speechssl.io import dequantise, quantise
@@ -382,7 +382,7 @@ def test_the_reader_is_the_checkpoint_that_answers_held_out_questions_best(dev, 
     assert all(torch.equal(written[name], rounded[name]) for name in written)
     assert (
         f"of step {best['step']} of 6: FF1 {100 * best['score']:.1f} on 3 items of dev"
-    ) in best_of(out)
+    ) in describe_best(out)
 
 
 def test_without_evaluation_the_reader_is_as_with_it_at_the_last_step(dev, tmp_path):
@@ -396,7 +396,7 @@ def test_without_evaluation_the_reader_is_as_with_it_at_the_last_step(dev, tmp_p
         "evaluation" not in made["options"]
         and "eval_data" not in made
         and "best" not in card["training"]
-        and not best_of(plain)
+        and not describe_best(plain)
     )
     assert card["training"]["seconds"] > 0 and card["training"]["peak_gb"] > 0.05
 
@@ -589,7 +589,7 @@ def test_text_qa_is_evaluated_as_the_system_text(corpus, tmp_path, start):
         and best["score"] == pytest.approx(max(found.values()), abs=1e-5)
         and best["metric"] == "f1"
     )
-    assert "F1" in best_of(out)
+    assert "F1" in describe_best(out)
 
 
 # ---- families of text encoders, from checkpoints with their own tokenizers

@@ -656,5 +656,5 @@ def test_a_limited_task_is_scored_on_its_items(tmp_path):
     one = Roughness(recordings(tmp_path, 6))
     task = GridTask(
         one.name, one.metric, one.unit, one.card, one.items, one.encode, one.score
-    ).limited(2, 0)
+    ).limit_items(2, 0)
     assert len(task.items) == 2 and [s.id for s in task.score({})] == [i.id for i in task.items]

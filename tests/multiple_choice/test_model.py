@@ -15,12 +15,17 @@ from speechssl.data.records import Question
 from speechssl.dual.data import Layout
 from speechssl.dual.model import save_reader
 from speechssl.errors import InputError
-from speechssl.multiple_choice.data import ChoiceBatches, ChoiceExample, ChoiceTokens, by_overlap
+from speechssl.multiple_choice.data import (
+    ChoiceBatches,
+    ChoiceExample,
+    ChoiceTokens,
+    sort_by_overlap,
+)
 from speechssl.multiple_choice.model import (
     COMBINATIONS,
     ChoiceModel,
     ChoiceReader,
-    chosen,
+    choose_options,
     load_choice,
     log_sum_of_sets,
     longest_options,
@@ -55,7 +60,7 @@ def choice(seed=0, options=(3, 5, 4, 6), passage=40):
 
 
 def examples(*choices, correct=(1,)):
-    return [ChoiceExample(c, by_overlap(c, c.windows(LAYOUT)), correct) for c in choices]
+    return [ChoiceExample(c, sort_by_overlap(c, c.windows(LAYOUT)), correct) for c in choices]
 
 
 # ---- sequences
@@ -211,11 +216,13 @@ def test_the_sum_over_sets_is_that_over_all_of_them(values, data):
 def test_the_best_options_are_the_likeliest_set(values, data):
     size = data.draw(st.integers(1, len(values)))
     best = max(sum(values[i] for i in picked) for picked in combinations(range(len(values)), size))
-    assert sum(values[i] for i in chosen(np.array(values), size)) == pytest.approx(best)
+    assert sum(values[i] for i in choose_options(np.array(values), size)) == pytest.approx(best)
 
 
 def test_of_equal_options_the_earlier_is_chosen():
-    assert chosen(np.array([0.0, 1.0, 1.0, 1.0]), 2) == (1, 2) and chosen(np.zeros(4), 1) == (0,)
+    assert choose_options(np.array([0.0, 1.0, 1.0, 1.0]), 2) == (1, 2) and choose_options(
+        np.zeros(4), 1
+    ) == (0,)
 
 
 def test_options_that_are_padding_are_in_no_set(choice_model):
@@ -264,7 +271,7 @@ def test_the_window_that_says_what_is_asked_comes_first():
     passage = np.tile(np.arange(6), 12)
     passage[50:53] = [20, 21, 22]
     item = ChoiceTokens(np.array([20, 1]), (np.array([21, 22]), np.array([3])), passage)
-    first = by_overlap(item, item.windows(LAYOUT))[0]
+    first = sort_by_overlap(item, item.windows(LAYOUT))[0]
     assert first.first <= 50 and first.stop >= 53
 
 

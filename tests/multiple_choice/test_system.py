@@ -18,12 +18,12 @@ from speechssl.io import write_json
 from speechssl.multiple_choice import train
 from speechssl.multiple_choice.data import (
     ChoiceBatches,
-    by_likeness,
     choice_recordings,
     code_examples,
     encode_recordings,
+    sort_by_similarity,
 )
-from speechssl.multiple_choice.model import ChoiceModel, ChoiceReader, chosen, load_choice
+from speechssl.multiple_choice.model import ChoiceModel, ChoiceReader, choose_options, load_choice
 from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
 from speechssl.multiple_choice.system import EncodedQuestion, SpokenChoice
 from speechssl.multiple_choice.train import train_choice
@@ -168,7 +168,7 @@ def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
         )
         for i in range(4)
     ]
-    assert [chosen(s, 1) for s in scored(model, layout, asked)] == [(0,), (1,), (2,), (3,)]
+    assert [choose_options(s, 1) for s in scored(model, layout, asked)] == [(0,), (1,), (2,), (3,)]
     count = spoken.hearer.count
     assert count == 8 + 8 + 8 * 4
     (out / "codes").mkdir()  # what a kill after the card leaves
@@ -307,8 +307,10 @@ def test_codes_get_ids_and_are_what_the_model_reads(spoken, text_encoder, tmp_pa
 def test_the_likest_windows_come_first_and_what_is_everywhere_does_not_count():
     passage = MEANINGS[[5, 5, 5, 5, 5, 5, 2, 2, 5, 5, 5, 5]]
     every = windows(12, 4, 4)
-    assert by_likeness(MEANINGS[[5, 2]], passage, every)[0] == every[1]
-    assert by_likeness(MEANINGS[[5]], passage, every) == tuple(every)  # alike: in their order
+    assert sort_by_similarity(MEANINGS[[5, 2]], passage, every)[0] == every[1]
+    assert sort_by_similarity(MEANINGS[[5]], passage, every) == tuple(
+        every
+    )  # alike: in their order
 
 
 @pytest.mark.slow

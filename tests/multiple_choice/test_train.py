@@ -10,12 +10,12 @@ import torch
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual import train as reader_train
 from speechssl.dual.model import SpanModel, save_reader
-from speechssl.dual.train import best_of
+from speechssl.dual.train import describe_best
 from speechssl.errors import InputError
 from speechssl.io import write_json
 from speechssl.multiple_choice import train as choice_train
 from speechssl.multiple_choice.data import text_examples
-from speechssl.multiple_choice.model import ChoiceReader, chosen, load_choice
+from speechssl.multiple_choice.model import ChoiceReader, choose_options, load_choice
 from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
 from speechssl.multiple_choice.train import train_choice
 from speechssl.options import EvalOptions, TrainingOptions
@@ -95,7 +95,7 @@ def set_accuracy(folder, corpus):
     found, _ = text_examples(load_corpus(corpus, "train"), codec, layout, "text")
     scores = ChoiceReader(model, layout).score_many([e.choice for e in found])
     return np.mean(
-        [chosen(s, len(e.correct)) == e.correct for s, e in zip(scores, found, strict=True)]
+        [choose_options(s, len(e.correct)) == e.correct for s, e in zip(scores, found, strict=True)]
     )
 
 
@@ -295,7 +295,9 @@ def test_the_model_is_the_checkpoint_that_chooses_best(corpus, tmp_path):
     assert best["score"] == found[best["step"]] == set_accuracy(tmp_path / "out", corpus)
     # patience
     assert card["steps"] < 60 and card["steps"] == best["step"] + 15 and best["items"] == 8
-    assert f"set accuracy {100 * best['score']:.1f} on 8 items of dev" in best_of(tmp_path / "out")
+    assert f"set accuracy {100 * best['score']:.1f} on 8 items of dev" in describe_best(
+        tmp_path / "out"
+    )
 
 
 def test_units_of_held_out_questions_are_read_too(corpus, units, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from recipes.minisqa import confusions
 from recipes.minisqa.confusions import Confusions, count_errors, fit_confusions, fit_recogniser
-from speechssl.cascade.confusions import read_confusions, spelt_words
+from speechssl.cascade.confusions import read_confusions, spell_words
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.errors import InputError
 from speechssl.metrics import word_error_rate
@@ -58,7 +58,7 @@ def references():
 @pytest.mark.parametrize("wer", [0.05, 0.3, 0.6])
 def test_as_many_words_err_as_are_asked_for_in_the_shares_of_the_fit(model, references, wer):
     simulated = [
-        " ".join(w for w, _ in model.simulate(spelt_words(t, "en"), wer, f"p{i}"))
+        " ".join(w for w, _ in model.simulate(spell_words(t, "en"), wer, f"p{i}"))
         for i, t in enumerate(references)
     ]
     assert word_error_rate(references, simulated).rate == pytest.approx(wer, abs=0.01)
@@ -79,7 +79,7 @@ def test_what_comes_in_does_not_change_what_a_word_is_taken_for(model):
 
 
 def test_words_that_were_misheard_often_are_misheard_more_often(model, references):
-    words = [w for t in references for w in spelt_words(t, "en")]
+    words = [w for t in references for w in spell_words(t, "en")]
     kept = {i for spoken, i in model.simulate(words, 0.2, "p") if spoken == words[i]}
     hard, easy = ([i in kept for i, w in enumerate(words) if w in some] for some in (HARD, EASY))
     assert sum(hard) / len(hard) < sum(easy) / len(easy) - 0.1
@@ -101,7 +101,7 @@ def test_known_confusions_come_again_and_unknown_words_are_taken_for_similar_one
 
 
 def test_errors_at_a_low_rate_are_among_those_at_a_higher_one(model, references):
-    words = spelt_words(references[0], "en")
+    words = spell_words(references[0], "en")
     low, high = (
         {i for spoken, i in model.simulate(words, wer, "p") if spoken == words[i]}
         for wer in (0.1, 0.4)
@@ -110,7 +110,7 @@ def test_errors_at_a_low_rate_are_among_those_at_a_higher_one(model, references)
 
 
 def test_the_seed_and_the_name_of_a_text_decide(model, references):
-    words = spelt_words(references[0], "en")
+    words = spell_words(references[0], "en")
     assert (
         model.simulate(words, 0.3, "p", 0)
         != model.simulate(words, 0.3, "p", 1)
@@ -131,7 +131,7 @@ def test_chinese_errs_by_character():
     ]
     model = fit_confusions(list(zip(texts, outputs, strict=True)), "zh-TW")
     spoken = [
-        "".join(w for w, _ in model.simulate(spelt_words(t, "zh"), 0.3, f"{i}"))
+        "".join(w for w, _ in model.simulate(spell_words(t, "zh"), 0.3, f"{i}"))
         for i, t in enumerate(texts)
     ]
     # of 3,600 characters

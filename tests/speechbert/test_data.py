@@ -18,9 +18,9 @@ from speechssl.speechbert.data import (
     PAD,
     SEP,
     SPECIALS,
+    attach_texts,
+    sort_spans,
     span_examples,
-    spans_of,
-    with_texts,
     word_rows,
     word_table,
 )
@@ -168,7 +168,7 @@ def test_words_come_in_order_of_time_and_none_is_empty():
         TimedWord("", 0.2, 0.2, 1.0),
         TimedWord("a", 0.1, 0.4, 0.5),
     ]
-    assert spans_of(recognised) == (Span("a", 0.1, 0.4), Span("b", 0.5, 0.9))
+    assert sort_spans(recognised) == (Span("a", 0.1, 0.4), Span("b", 0.5, 0.9))
 
 
 def test_a_word_is_taken_for_the_one_it_covers_by_half():
@@ -179,12 +179,12 @@ def test_a_word_is_taken_for_the_one_it_covers_by_half():
         Span("z", 1.0, 1.4),
         Span("z", 1.4, 2.0),
     )
-    assert [w.text for w in with_texts(recognised, known)] == ["silver", "", "", "lantern"]
-    assert [(w.start, w.end) for w in with_texts(recognised, known)] == [
+    assert [w.text for w in attach_texts(recognised, known)] == ["silver", "", "", "lantern"]
+    assert [(w.start, w.end) for w in attach_texts(recognised, known)] == [
         (w.start, w.end) for w in recognised
     ]
-    assert [w.text for w in with_texts((Span("x", 0.0, 1.0),), ())] == [""]
-    assert with_texts((), (Span("x", 0.0, 1.0),)) == ()
+    assert [w.text for w in attach_texts((Span("x", 0.0, 1.0),), ())] == [""]
+    assert attach_texts((), (Span("x", 0.0, 1.0),)) == ()
 
 
 @given(recordings(), st.integers(1, 400))

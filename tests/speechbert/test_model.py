@@ -9,7 +9,14 @@ import torch
 from torch import nn
 
 from speechssl.dual.model import SpanModel
-from speechssl.speechbert.data import LONGEST, NONE, MaskedBatches, WordBatches, WordTable, padded
+from speechssl.speechbert.data import (
+    LONGEST,
+    NONE,
+    MaskedBatches,
+    WordBatches,
+    WordTable,
+    pad_words,
+)
 from speechssl.speechbert.model import MaskedWords, WordAutoencoder, WordEncoder, look_up
 
 D, E = 6, 10
@@ -120,7 +127,7 @@ def test_features_are_standardised_by_those_of_the_table(table):
 
 def test_a_word_that_never_ends_is_cut():
     features = np.zeros((400, D), np.float16)
-    assert padded(WordTable(features, np.array([[0, 400]]), ("a",), {}), np.array([0]))[
+    assert pad_words(WordTable(features, np.array([[0, 400]]), ("a",), {}), np.array([0]))[
         "lengths"
     ].tolist() == [LONGEST]
 

@@ -18,7 +18,7 @@ from speechssl.cascade.train import train_text_qa
 from speechssl.cli import main
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.data import ExampleBatches
-from speechssl.dual.train import best_of, mean_ff1
+from speechssl.dual.train import describe_best, mean_ff1
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.options import EvalOptions
@@ -28,7 +28,7 @@ from speechssl.speechbert.data import (
     WordBatches,
     encode_corpus,
     known_words,
-    recognised,
+    recognise_words,
 )
 from speechssl.speechbert.model import load_weights
 from speechssl.speechbert.options import TransferSpeechBert, TransferSpeechBertOptions
@@ -206,7 +206,7 @@ def test_recordings_are_cut_twice_and_what_cannot_be_read_is_set_aside(
         segmented.numbers
     )
     samples = read_audio(data.path(data.passages["p1"]))
-    assert segmented.starts.tolist() == [w.start for w in recognised(recogniser, samples)]
+    assert segmented.starts.tolist() == [w.start for w in recognise_words(recogniser, samples)]
     again = encode_corpus(data, features, recogniser, tmp_path / "features")
     assert np.array_equal(again.rows, table.rows) and np.array_equal(
         again.features[:], table.features[:]
@@ -262,7 +262,7 @@ def test_it_is_the_checkpoint_that_answers_held_out_questions_best(
         and best["step"] == max(found, key=found.get)
         and best["items"] == 3
     )
-    assert f"of step {best['step']} of 6: FF1" in best_of(out)
+    assert f"of step {best['step']} of 6: FF1" in describe_best(out)
     system = load_speechbert(out, encoder, recogniser)
     weights_then = load_file(out / f"checkpoints/spans/checkpoint-{best['step']}/model.safetensors")
     system.reader.model.load_state_dict(weights_then)

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from speechssl.data.records import load_corpus
 from speechssl.dual.data import collate
 from speechssl.dual.model import EncoderInputs, load_reader
-from speechssl.dual.system import device_of
+from speechssl.dual.system import choose_device
 from speechssl.errors import InputError
 from speechssl.io import hash_json, read_json, read_text
 from speechssl.synth.minisqa import lexicon
@@ -58,7 +58,7 @@ class Body:
         self, encoder: PreTrainedModel, table: nn.Embedding, tokenizer: PreTrainedTokenizerBase
     ) -> None:
         """table: (V, E) of its tokens."""
-        device = device_of("auto")
+        device = choose_device("auto")
         self.encoder, self.table = (
             m.eval().requires_grad_(False).to(device) for m in (encoder, table)
         )

@@ -176,7 +176,7 @@ class Phones:
 
     @cached_property
     def vocabulary(self) -> CtcVocabulary:
-        return CtcVocabulary.of_symbols(map(self.symbols, self.data.splits["train"]))
+        return CtcVocabulary.from_symbols(map(self.symbols, self.data.splits["train"]))
 
     def build(self, states: int, width: int) -> TranscriptionHead:
         return TranscriptionHead(
@@ -234,7 +234,7 @@ class Speech:
 
     @cached_property
     def vocabulary(self) -> CtcVocabulary:
-        return CtcVocabulary.of_symbols(map(self.symbols, self.data.splits["train"]), SEPARATOR)
+        return CtcVocabulary.from_symbols(map(self.symbols, self.data.splits["train"]), SEPARATOR)
 
     @cached_property
     def _decoder(self) -> BeamDecoder | None:
@@ -311,7 +311,7 @@ class SlotFilling:
 
     @cached_property
     def vocabulary(self) -> CtcVocabulary:
-        return CtcVocabulary.of_symbols(map(self.symbols, self.data.splits["train"]), SEPARATOR)
+        return CtcVocabulary.from_symbols(map(self.symbols, self.data.splits["train"]), SEPARATOR)
 
     build, loss = recurrent_head, ctc_loss
 
