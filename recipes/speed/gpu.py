@@ -43,7 +43,7 @@ from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.load import load_checkpoint
 from speechssl.pretrain.model import HubertPretraining
 from speechssl.pretrain.options import Hubert
-from speechssl.pretrain.presets import options_of_size
+from speechssl.pretrain.presets import apply_size
 from speechssl.timing import FrameGrid
 
 DATASHEET = 989.0  # TFLOP/s in bf16 of an H100 SXM, without sparsity
@@ -58,7 +58,7 @@ DROPOUT = {
     "layerdrop": 0.0,
 }
 # its second iteration
-BASE = options_of_size(Hubert(source=Path(), out=Path(), size="base", teacher="first"))
+BASE = apply_size(Hubert(source=Path(), out=Path(), size="base", teacher="first"))
 PARTS = ("rate", "extraction", "pretraining", "dual")
 
 

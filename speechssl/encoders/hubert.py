@@ -1,4 +1,4 @@
-"""HuBERT and wav2vec 2.0: the one definition of their forward pass, computed with the kernels of a
+"""HuBERT and wav2vec 2.0 have one definition of their forward pass, computed with the kernels of a
 purpose.
 
     samples -> convolutions, each with GELU (a group norm after the first, or a layer norm after
@@ -10,8 +10,7 @@ Layer 0 is the input of the first transformer layer, layer n the output of layer
 layer norms before attention and feed-forward (pre-norm, HuBERT large) have another norm after the
 last layer, which is left to the caller.
 The kernels are those below (a CPU, one utterance, oneDNN, fp32, bf16 or int8), `batched` (a GPU,
-many utterances)
-and `training` (with gradients). They work on the weights of transformers' modules.
+many utterances) and `training` (with gradients). They work on the weights of transformers' modules.
 
 Letters: B utterances, N samples, T frames, C channels, D width, H heads, K kernel size.
 """
@@ -39,8 +38,8 @@ Map = Callable[[torch.Tensor], torch.Tensor]
 
 
 class FusedProduct(Protocol):
-    """A linear map or a convolution, and what follows it: nothing, its GELU, or its sum with a
-    residual."""
+    """A linear map or a convolution is computed together with what follows it: nothing, its GELU,
+    or its sum with a residual."""
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
     def gelu(self, x: torch.Tensor) -> torch.Tensor: ...
@@ -48,7 +47,7 @@ class FusedProduct(Protocol):
 
 
 class Kernels(Protocol):
-    """What computes the parts of the model for one purpose. Each method takes a module of
+    """Kernels compute the parts of the model for one purpose. Each method takes a module of
     transformers."""
 
     layer_drop: float  # probability with which a layer is left out
@@ -73,8 +72,8 @@ def identity(x: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Plain:
-    """A product in torch's own operations. dropout: of its GELU, or of what is added to the
-    residual."""
+    """Compute a product in torch's own operations. dropout: of its GELU, or of what is added to
+    the residual."""
 
     product: Map
     dropout: Map = identity
@@ -90,13 +89,15 @@ class Plain:
 
 
 class Adapted:
-    """A product of a transformer layer with an adapter behind it (`finetuning.Bottleneck`): y +
-    up(gelu(down(y)))."""
+    """Compute a product of a transformer layer with an adapter behind it (`finetuning.Bottleneck`):
+    y + up(gelu(down(y)))."""
 
     def __init__(self, linear: Any, dropout: nn.Module, kernels: Kernels):
-        adapter, whole = linear.adapter, nn.Identity()
-        self.product, self.dropout = kernels.linear(linear, whole), kernels.dropout(dropout)
-        self.down, self.up = kernels.linear(adapter.down, whole), kernels.linear(adapter.up, whole)
+        no_dropout = nn.Identity()
+        self.product = kernels.linear(linear, no_dropout)
+        self.dropout = kernels.dropout(dropout)
+        self.down = kernels.linear(linear.adapter.down, no_dropout)
+        self.up = kernels.linear(linear.adapter.up, no_dropout)
 
     def plus(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         y = self.product(x)
@@ -104,29 +105,25 @@ class Adapted:
 
 
 class Layer:
-    """One transformer layer."""
+    """Compute one transformer layer."""
 
     def __init__(self, layer: Any, pre_norm: bool, kernels: Kernels):
         def to_residual(linear: nn.Linear, dropout: nn.Module) -> FusedProduct | Adapted:
-            return (
-                Adapted(linear, dropout, kernels)
-                if hasattr(linear, "adapter")
-                else kernels.linear(linear, dropout)
-            )
+            if hasattr(linear, "adapter"):
+                return Adapted(linear, dropout, kernels)
+            return kernels.linear(linear, dropout)
 
         attention, feed = layer.attention, layer.feed_forward
         self.attention = kernels.attention(attention)
         self.out = to_residual(attention.out_proj, layer.dropout)
         self.up = kernels.linear(feed.intermediate_dense, feed.intermediate_dropout)
         self.down = to_residual(feed.output_dense, feed.output_dropout)
-        self.norm, self.final_norm = (
-            kernels.norm(layer.layer_norm),
-            kernels.norm(layer.final_layer_norm),
-        )
+        self.norm = kernels.norm(layer.layer_norm)
+        self.final_norm = kernels.norm(layer.final_layer_norm)
         self.pre_norm = pre_norm
 
     def __call__(self, x: torch.Tensor, beside: Any) -> torch.Tensor:
-        """(..., T, D) -> (..., T, D). beside: see `Kernels.attention`."""
+        """Map (..., T, D) to (..., T, D). beside: see `Kernels.attention`."""
         if self.pre_norm:
             x = self.out.plus(self.attention(self.norm(x), beside), x)
             return self.down.plus(self.up.gelu(self.final_norm(x)), x)
@@ -135,8 +132,8 @@ class Layer:
 
 
 class HubertBody:
-    """The model from the output of its first convolution on, which the purposes compute in ways of
-    their own. last: layer."""
+    """Compute the model from the output of its first convolution on, up to layer `last`; the
+    purposes compute that convolution in ways of their own."""
 
     def __init__(self, model: Any, kernels: Kernels, last: int | None = None):
         config, encoder, projection = model.config, model.encoder, model.feature_projection
@@ -145,32 +142,31 @@ class HubertBody:
             (kernels.convolution(x.conv), kernels.norm(x.layer_norm) if layer_norms else None)
             for x in model.feature_extractor.conv_layers[1:]
         ]
-        self.feature_norm = (
-            kernels.norm(projection.layer_norm) if hasattr(projection, "layer_norm") else None
-        )
+        has_norm = hasattr(projection, "layer_norm")
+        self.feature_norm = kernels.norm(projection.layer_norm) if has_norm else None
         self.projection = kernels.projection(projection)
         self.positions = kernels.positions(encoder.pos_conv_embed.conv)
         self.input_norm = None if config.do_stable_layer_norm else kernels.norm(encoder.layer_norm)
-        self.dropout, self.layer_drop = kernels.dropout(encoder.dropout), kernels.layer_drop
+        self.dropout = kernels.dropout(encoder.dropout)
+        self.layer_drop = kernels.layer_drop
         self.layers = [
             Layer(x, config.do_stable_layer_norm, kernels) for x in encoder.layers[:last]
         ]
 
-    def convolved(self, x: torch.Tensor) -> torch.Tensor:
-        """The other convolutions of the front end. (..., T', C') -> (..., T, C)."""
+    def convolve(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply the other convolutions of the front end, (..., T', C') -> (..., T, C)."""
         for convolution, norm in self.convolutions:
             x = convolution.gelu(x) if norm is None else F.gelu(norm(convolution(x)))
         return x
 
-    def projected(self, x: torch.Tensor) -> torch.Tensor:
-        """(..., T, C) -> (..., T, D)."""
+    def project(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise and project the front end's output, (..., T, C) -> (..., T, D)."""
         return self.projection(x if self.feature_norm is None else self.feature_norm(x))
 
     def states(
         self, x: torch.Tensor, beside: Any, last: int | None = None
     ) -> Iterator[torch.Tensor]:
-        """Layers 0 to `last`, as they are computed. x: (..., T, D) projected, zero where there is
-        padding."""
+        """Yield layers 0 to `last`. x: (..., T, D) projected, zero where there is padding."""
         x = x + self.positions(x)
         x = self.dropout(x if self.input_norm is None else self.input_norm(x))
         yield x
@@ -181,31 +177,26 @@ class HubertBody:
 
 
 class OneDnnLinear(nn.Linear):
-    """A linear map that oneDNN computes where it can: in fp32 on a CPU, without gradients. MKL,
+    """Let oneDNN compute a linear map where it can: in fp32 on a CPU, without gradients. MKL,
     which torch takes, needs more than twice the time on processors of AMD.
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (
-            onednn._linear_pointwise(x, self.weight, self.bias, *NOTHING)
-            if self._fits(x)
-            else super().forward(x)
-        )
+        if not self._fits(x):
+            return super().forward(x)
+        return onednn._linear_pointwise(x, self.weight, self.bias, *NOTHING)
 
     def gelu(self, x: torch.Tensor) -> torch.Tensor:
-        """The GELU of the product."""
-        return (
-            onednn._linear_pointwise(x, self.weight, self.bias, *GELU)
-            if self._fits(x)
-            else F.gelu(super().forward(x))
-        )
+        """Return the GELU of the product."""
+        if not self._fits(x):
+            return F.gelu(super().forward(x))
+        return onednn._linear_pointwise(x, self.weight, self.bias, *GELU)
 
     def _fits(self, x: torch.Tensor) -> bool:
-        plain = (
-            not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu") and has_onednn()
-        )
         return (
-            plain
+            not torch.is_grad_enabled()
+            and not torch.is_autocast_enabled("cpu")
+            and has_onednn()
             and x.device.type == "cpu"
             and x.dtype == self.weight.dtype == torch.float32
             and x.numel() > 0
@@ -213,7 +204,7 @@ class OneDnnLinear(nn.Linear):
 
 
 class Unset(OneDnnLinear):
-    """One whose weights are read from a file: none are drawn, which takes a while."""
+    """Draw no weights, which takes a while: they are read from a file."""
 
     def reset_parameters(self) -> None: ...
 
@@ -226,9 +217,9 @@ def for_inference(model: nn.Module) -> None:
 
 
 def modules_of(config: Any) -> nn.Module:
-    """The modules of transformers' HubertModel or Wav2Vec2Model, under its names, without values
-    and without a forward pass: for those who read the weights alone. transformers takes seconds to
-    import. config: of an architecture that `is_known`.
+    """Make the modules of transformers' HubertModel or Wav2Vec2Model, under its names, without
+    values and without a forward pass: for those who read the weights alone. transformers takes
+    seconds to import. config: of an architecture that `is_known`.
     """
 
     def tree(**children: Any) -> nn.Module:
@@ -291,8 +282,8 @@ def modules_of(config: Any) -> nn.Module:
 def moments(
     windows: torch.Tensor, count: torch.Tensor | None = None, parts: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean (B, K) and covariance (B, K, K) of the windows of raw samples, in float64. windows: (B,
-    T, K).
+    """Return mean (B, K) and covariance (B, K, K) of the windows of raw samples (B, T, K), in
+    float64.
 
     count: (B,) windows that are an utterance's own; None: all. parts: products that a long sum is
     made of: one alone would leave most of a GPU idle.
@@ -314,8 +305,8 @@ def moments(
 def fold(
     norm: Any, weight: torch.Tensor, mean: torch.Tensor, covariance: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The first convolution and its group norm over time as one affine map: weights (..., C, K) and
-    biases (..., C) in float64.
+    """Fold the group norm over time into the first convolution: one affine map, of weights
+    (..., C, K) and biases (..., C) in float64.
 
     Mean and variance of a channel follow from mean (..., K) and covariance (..., K, K) of the
     windows of samples. The convolution's own bias is part of the mean, which the norm takes away.
@@ -326,28 +317,28 @@ def fold(
     return scale[..., None] * weight, norm.bias.double() - scale * (mean @ weight.T)
 
 
-def in_halves(
+def split_in_halves(
     x: torch.Tensor, dtype: torch.dtype = torch.bfloat16
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """x as the sum of two tensors of fewer bits: rounded, and what that misses."""
+    """Split x into the sum of two tensors of fewer bits: rounded, and what that misses."""
     high = x.to(dtype)
     return high, (x - high).to(dtype)
 
 
 def frames_of_samples(config: Any, lengths: torch.Tensor) -> torch.Tensor:
-    """(B,) frames that the convolutions make of (B,) samples."""
+    """Return how many frames, (B,), the convolutions make of (B,) samples."""
     for kernel, stride in zip(config.conv_kernel, config.conv_stride, strict=True):
         lengths = (lengths - kernel) // stride + 1
     return lengths
 
 
 def before_end(lengths: torch.Tensor, size: int) -> torch.Tensor:
-    """(B, size) whether each place comes before the end of its row. lengths: (B,)."""
+    """Mask the places before the end of each row: (B,) lengths -> (B, size) bool."""
     return torch.arange(size, device=lengths.device) < lengths[:, None]
 
 
 def is_known(config: Any) -> bool:
-    """Whether this file defines an architecture: HuBERT or wav2vec 2.0 with GELU, no batch norm,
+    """Say whether this file defines an architecture: HuBERT or wav2vec 2.0 with GELU, no batch norm,
     none of transformers' adapters."""
     return (
         config.model_type in ("hubert", "wav2vec2")
@@ -359,19 +350,17 @@ def is_known(config: Any) -> bool:
 
 
 def check_known(model: Any, name: str = "the encoder") -> None:
-    """Raises InputError on an architecture that cannot be trained here, for whoever wants to know
-    before any work."""
+    """Raise InputError for an architecture that cannot be trained here, before any work."""
     if not is_known(model.config):
         raise InputError(
             f"{name} is a {model.config.model_type} model, not a plain HuBERT or wav2vec 2.0 "
-            "(GELU, no adapters, no batch norm), "
-            "and only these can be trained; start from another"
+            "(GELU, no adapters, no batch norm), and only these can be trained; start from another"
         )
 
 
 def convolution_dtype(weight: torch.Tensor, dtype: torch.dtype, stride: int = 1) -> torch.dtype:
-    """float32 where oneDNN's sums in `dtype` may be wrong, else `dtype`. weight: (C', C / groups,
-    K) of any further axes.
+    """Return float32 where oneDNN's sums in `dtype` may be wrong, else `dtype`. weight: (C', C /
+    groups, K) of any further axes.
 
     On a processor with AMX, oneDNN 3.10.2 (that of torch 2.11) computes two kinds of bf16
     convolutions wrongly, by as much as the result is large and without a warning: of C / groups = 2
@@ -383,14 +372,13 @@ def convolution_dtype(weight: torch.Tensor, dtype: torch.dtype, stride: int = 1)
     tests/known_issues/test_onednn_grouped_bf16.py measures it.
     """
     narrow = 1 < weight.shape[1] < (16 if stride < 4 else 32)
-    return (
-        torch.float32
-        if narrow and weight.device.type == "cpu" and dtype == torch.bfloat16
-        else dtype
-    )
+    on_cpu = weight.device.type == "cpu"
+    return torch.float32 if narrow and on_cpu and dtype == torch.bfloat16 else dtype
 
 
-onednn, quantised = torch.ops.mkldnn, torch.ops.onednn
+onednn = torch.ops.mkldnn
+quantised = torch.ops.onednn
+
 # ---- the kernels of a CPU: one utterance at a time, without the passes over memory that are not
 # needed
 #
@@ -409,16 +397,16 @@ GELU: tuple[str, list[float], str] = ("gelu", [], "none")
 
 
 def nothing() -> None:
-    """What `statistics` calls between pieces of samples that lie in memory."""
+    """Forget nothing between pieces of samples that lie in memory (`statistics`)."""
 
 
 def own_copy(tensor: Any, dtype: torch.dtype) -> Any:
-    """A copy (of None: None): what is only a view keeps the whole checkpoint in memory."""
+    """Copy a tensor (of None: None): a view would keep the whole checkpoint in memory."""
     return None if tensor is None else tensor.to(dtype, copy=True)
 
 
 class Linear:
-    """x W^T + b, and what follows it, in one pass. x: (T, in) -> (T, out)."""
+    """Compute x W^T + b, and what follows it, in one pass. x: (T, in) -> (T, out)."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype):
         self.weight = onednn._reorder_linear_weight(weight.to(dtype).contiguous())
@@ -435,34 +423,28 @@ class Linear:
 
 
 class QuantisedLinear:
-    """`Linear` with 8-bit weights (a scale a row) and inputs (a scale and zero point a call, from
-    what is there)."""
+    """Compute as `Linear`, with 8-bit weights (a scale a row) and inputs (a scale and zero point a
+    call, from the input's range)."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype):
         self.scale = weight.abs().amax(1).clamp_min(1e-12) / 127
-        self.weight = quantised.qlinear_prepack(
-            (weight / self.scale[:, None]).round().to(torch.int8), None
-        )
-        self.bias, self.zero, self.dtype = (
-            own_copy(bias, torch.float32),
-            torch.zeros(len(weight), dtype=torch.long),
-            dtype,
-        )
+        levels = (weight / self.scale[:, None]).round().to(torch.int8)
+        self.weight = quantised.qlinear_prepack(levels, None)
+        self.bias = own_copy(bias, torch.float32)
+        self.zero = torch.zeros(len(weight), dtype=torch.long)
+        self.dtype = dtype
 
     def levels(self, x: torch.Tensor) -> tuple[torch.Tensor, float, int]:
-        """x as uint8, and the scale and zero point that use its range."""
-        low, high = (float(value) for value in torch.aminmax(x))
-        low, high = min(low, 0.0), max(high, 0.0)
+        """Quantise x to uint8, with the scale and zero point that use its range."""
+        lowest, highest = torch.aminmax(x)
+        low = min(float(lowest), 0.0)
+        high = max(float(highest), 0.0)
         scale = max(high - low, 1e-12) / 255
         zero = round(-low / scale)
         levels = torch.quantize_per_tensor(x.float(), scale, zero, torch.quint8)
-        return (
-            torch.empty(0, dtype=torch.uint8).set_(
-                levels.untyped_storage(), 0, levels.shape, levels.stride()
-            ),
-            scale,
-            zero,
-        )
+        integers = torch.empty(0, dtype=torch.uint8)
+        integers.set_(levels.untyped_storage(), 0, levels.shape, levels.stride())
+        return integers, scale, zero
 
     def __call__(
         self, x: torch.Tensor, after: tuple[str, list[float], str] = NOTHING
@@ -481,11 +463,12 @@ class QuantisedLinear:
 
 
 class QuantisedConvolution(QuantisedLinear):
-    """`Convolution` in 8 bits: what lies in memory as (T, C) holds windows of K frames as K C
-    neighbouring numbers."""
+    """Compute as `Convolution`, in 8 bits: what lies in memory as (T, C) holds windows of K frames
+    as K C neighbouring numbers."""
 
     def __init__(self, conv: nn.Conv1d, dtype: torch.dtype):
-        self.size, self.stride = conv.kernel_size[0], conv.stride[0]
+        self.size = conv.kernel_size[0]
+        self.stride = conv.stride[0]
         super().__init__(conv.weight.transpose(1, 2).flatten(1), conv.bias, dtype)
 
     def levels(self, x: torch.Tensor) -> tuple[torch.Tensor, float, int]:
@@ -495,14 +478,12 @@ class QuantisedConvolution(QuantisedLinear):
 
 
 class Convolution:
-    """A strided convolution over time of what lies in memory as (T, C). x: (T, C) -> (T', C')."""
+    """Convolve over time, with a stride, what lies in memory as (T, C). x: (T, C) -> (T', C')."""
 
     def __init__(self, conv: nn.Conv1d, dtype: torch.dtype):
-        self.stride, self.padding, self.groups = (
-            [1, conv.stride[0]],
-            [0, int(conv.padding[0])],
-            conv.groups,
-        )
+        self.stride = [1, conv.stride[0]]
+        self.padding = [0, int(conv.padding[0])]
+        self.groups = conv.groups
         self.dtype = convolution_dtype(conv.weight, dtype, conv.stride[0])
         weight = conv.weight.to(self.dtype)[:, :, None].contiguous()  # (C', C / groups, 1, K)
         shape = [1, conv.in_channels, 1, (BLOCK - 1) * conv.stride[0] + conv.kernel_size[0]]
@@ -528,19 +509,17 @@ class Convolution:
 
 
 def has_onednn(int8: bool = False) -> bool:
-    """Whether torch has the operations of oneDNN as they are called here, by names that are not
-    public."""
-    return torch.backends.mkldnn.is_available() and _are_there(int8)
+    """Say whether torch has the operations of oneDNN as they are called here, by names that are
+    not public."""
+    return torch.backends.mkldnn.is_available() and _try_onednn(int8)
 
 
 @cache
 @torch.no_grad()
-def _are_there(int8: bool) -> bool:
-    """Found by trying. Where they are not, stderr says so, once."""
-    one, linear = (
-        torch.ones(1, 1, dtype=torch.float32, device="cpu"),
-        QuantisedLinear if int8 else Linear,
-    )
+def _try_onednn(int8: bool) -> bool:
+    """Try the operations, and say whether they are there; where they are not, so does stderr."""
+    one = torch.ones(1, 1, dtype=torch.float32, device="cpu")
+    linear = QuantisedLinear if int8 else Linear
     conv: Any = SimpleNamespace(
         weight=one[None],
         bias=None,
@@ -551,16 +530,15 @@ def _are_there(int8: bool) -> bool:
         padding=(0,),
     )
     try:
-        onednn._is_mkldnn_bf16_supported(), torch.cpu._is_avx512_bf16_supported()
+        onednn._is_mkldnn_bf16_supported()
+        torch.cpu._is_avx512_bf16_supported()
         product = linear(one, one[0], torch.float32)
         product.plus(product.gelu(one), one)
         Convolution(conv, torch.float32).gelu(one)
     except (AttributeError, RuntimeError, TypeError) as error:
-        instead = (
-            "int8 is refused"
-            if int8
-            else ("encoders and k-means take torch's public ones, which are slower")
-        )
+        instead = "encoders and k-means take torch's public ones, which are slower"
+        if int8:
+            instead = "int8 is refused"
         lack = f"torch {torch.__version__} lacks operations of oneDNN ({first_line(error)})"
         tqdm.write(f"{lack}; {instead} (torch 2.11 has them)", file=sys.stderr)
         return False
@@ -568,8 +546,8 @@ def _are_there(int8: bool) -> bool:
 
 
 class Attention:
-    """Plain products and exponentials that stay in the cache: faster than the fused attention of a
-    CPU, above all in bf16.
+    """Attend by plain products and exponentials that stay in the cache: faster than the fused
+    attention of a CPU, above all in bf16.
 
     The products are oneDNN's, as `OneDnnLinear` has them and why.
     """
@@ -581,44 +559,40 @@ class Attention:
         q, k, v = attention.q_proj, attention.k_proj, attention.v_proj
         # of the scores, for powers of two, moved into the queries
         scale = (q.out_features // self.heads) ** -0.5 / LN_2
-        weight, bias = (
-            torch.cat([q.weight * scale, k.weight, v.weight]),
-            torch.cat([q.bias * scale, k.bias, v.bias]),
-        )
+        weight = torch.cat([q.weight * scale, k.weight, v.weight])
+        bias = torch.cat([q.bias * scale, k.bias, v.bias])
         self.qkv = linear(weight, bias, dtype)
 
     def __call__(self, x: torch.Tensor, beside: None) -> torch.Tensor:
-        """(T, D) -> (T, D), for so many frames of one head at a time that their scores stay in the
-        cache.
+        """Attend, (T, D) -> (T, D), for so many frames of one head at a time that their scores
+        stay in the cache.
 
         A softmax without its maximum and its division: powers of two of the scores, in place, and
         their sums. Where a sum leaves the range in which nothing has overflowed or vanished that
         counts, torch's own takes over.
         """
         q, k, v = self.qkv(x).view(len(x), 3, self.heads, -1).permute(1, 2, 0, 3).contiguous()
-        attended, rows = torch.empty_like(q), max(SCORES // (len(x) * x.element_size()), 1)
-        for queries, keys, values, out in zip(
-            q, k, v.transpose(1, 2).contiguous(), attended, strict=True
-        ):
+        v = v.transpose(1, 2).contiguous()
+        attended = torch.empty_like(q)
+        rows = max(SCORES // (len(x) * x.element_size()), 1)
+        for queries, keys, values, out in zip(q, k, v, attended, strict=True):
             for part, room in zip(queries.split(rows), out.split(rows), strict=True):
                 scores = onednn._linear_pointwise(part, keys, None, *NOTHING)  # part @ keys.T
                 total = torch.exp2(scores, out=scores).sum(-1, keepdim=True)
                 low, high = torch.aminmax(total)
                 if bool(low > SMALLEST and high < 1 / SMALLEST):
-                    torch.div(
-                        onednn._linear_pointwise(scores, values, None, *NOTHING), total, out=room
-                    )
+                    sums = onednn._linear_pointwise(scores, values, None, *NOTHING)
+                    torch.div(sums, total, out=room)
                 else:
-                    scores = torch.softmax(
-                        onednn._linear_pointwise(part, keys, None, *NOTHING).mul_(LN_2), -1
-                    )
-                    room.copy_(onednn._linear_pointwise(scores, values, None, *NOTHING))
+                    scores = onednn._linear_pointwise(part, keys, None, *NOTHING).mul_(LN_2)
+                    weights = torch.softmax(scores, -1)
+                    room.copy_(onednn._linear_pointwise(weights, values, None, *NOTHING))
         return attended.transpose(0, 1).reshape(len(x), -1)
 
 
 class CpuKernels:
-    """precision: fp32, bf16, or int8 (convolutions of the front end and linear maps of the layers;
-    the rest in bf16)."""
+    """Compute in fp32, bf16, or int8 (convolutions of the front end and linear maps of the layers;
+    the rest in bf16), as `precision` says."""
 
     layer_drop = 0.0
 
@@ -627,12 +601,12 @@ class CpuKernels:
         self.int8 = precision == "int8"
 
     def convolution(self, conv: nn.Conv1d) -> Convolution | QuantisedConvolution:
-        return (
-            QuantisedConvolution(conv, self.dtype) if self.int8 else Convolution(conv, self.dtype)
-        )
+        kind = QuantisedConvolution if self.int8 else Convolution
+        return kind(conv, self.dtype)
 
     def norm(self, norm: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-        weight, bias = own_copy(norm.weight, self.dtype), own_copy(norm.bias, self.dtype)
+        weight = own_copy(norm.weight, self.dtype)
+        bias = own_copy(norm.bias, self.dtype)
         return partial(
             F.layer_norm, normalized_shape=weight.shape, weight=weight, bias=bias, eps=norm.eps
         )
@@ -648,7 +622,8 @@ class CpuKernels:
         return identity
 
     def linear(self, linear: nn.Linear, dropout: nn.Module) -> Linear | QuantisedLinear:
-        return (QuantisedLinear if self.int8 else Linear)(linear.weight, linear.bias, self.dtype)
+        kind = QuantisedLinear if self.int8 else Linear
+        return kind(linear.weight, linear.bias, self.dtype)
 
     def attention(self, attention: Any) -> Attention:
         return Attention(attention, self.dtype, QuantisedLinear if self.int8 else Linear)
@@ -659,7 +634,7 @@ Fitted = tuple[Linear, torch.Tensor]
 
 
 class FastEngine:
-    """The whole encoder. precision: fp32 (what transformers gives, to rounding), bf16, or int8.
+    """Run the whole encoder in fp32 (what transformers gives, to rounding), bf16, or int8.
 
     The first convolution is a product of windows of raw samples. In bf16, samples and weights are
     each the sum of two bf16 numbers, and three of the four products fit into the same 32 columns
@@ -669,7 +644,8 @@ class FastEngine:
 
     @torch.inference_mode()
     def __init__(self, model: Any, precision: str = "fp32"):
-        kernels, config = CpuKernels(precision), model.config
+        config = model.config
+        kernels = CpuKernels(precision)
         self.dtype = kernels.dtype
         if self.dtype == torch.bfloat16 and not onednn._is_mkldnn_bf16_supported():
             raise InputError(
@@ -677,11 +653,9 @@ class FastEngine:
             )
         first = model.feature_extractor.conv_layers[0]
         self.weight = first.conv.weight[:, 0].double()  # (C, K)
-        self.bias = (
-            torch.zeros(len(self.weight), dtype=torch.double)
-            if first.conv.bias is None
-            else first.conv.bias.double()
-        )
+        self.bias = torch.zeros(len(self.weight), dtype=torch.double)
+        if first.conv.bias is not None:
+            self.bias = first.conv.bias.double()
         self.stride = first.conv.stride[0]
         group = config.feat_extract_norm == "group"
         self.group_norm = deepcopy(first.layer_norm) if group else None
@@ -691,7 +665,7 @@ class FastEngine:
 
     @torch.inference_mode()
     def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> Fitted:
-        """The first convolution with this utterance's group norm folded in. wave: (N,) float32.
+        """Fold this utterance's group norm into the first convolution. wave: (N,) float32.
 
         That norm takes away what a constant adds, so that it may as well be taken from the samples:
         else little would be left of quiet speech beside it in bf16.
@@ -712,9 +686,8 @@ class FastEngine:
                 squares += part.t() @ part
                 forget()
             mean = total / len(windows)
-            weight, bias = fold(
-                self.group_norm, weight, mean, squares / len(windows) - torch.outer(mean, mean)
-            )
+            covariance = squares / len(windows) - torch.outer(mean, mean)
+            weight, bias = fold(self.group_norm, weight, mean, covariance)
         weight = weight.float()
         if self.dtype == torch.bfloat16:
             high = weight.bfloat16().float()
@@ -723,20 +696,20 @@ class FastEngine:
 
     @torch.inference_mode()
     def states(self, piece: torch.Tensor, statistics: Fitted, last: int) -> Iterator[torch.Tensor]:
-        """Layers 0 to `last`, (T, D) each, as they are computed. piece: (N,) float32."""
+        """Yield layers 0 to `last`, (T, D) each. piece: (N,) float32."""
         linear, offset = statistics
-        wave, frames = piece - offset, self.grid.frames(len(piece))
+        wave = piece - offset
+        frames = self.grid.frames(len(piece))
         blocks = []
         for first in range(0, frames, BLOCK):  # of the front end
             start = first * self.grid.hop
             block = wave[start : start + self.grid.samples_for(min(BLOCK, frames - first))]
             if self.dtype == torch.bfloat16:
-                high, low = (
-                    x.unfold(0, self.weight.shape[1], self.stride) for x in in_halves(block)
-                )
+                halves = split_in_halves(block)
+                high, low = (half.unfold(0, self.weight.shape[1], self.stride) for half in halves)
                 windows = torch.cat([high, low, high], 1)
             else:
                 windows = block.unfold(0, self.weight.shape[1], self.stride).contiguous()
             x = linear.gelu(windows) if self.norm is None else F.gelu(self.norm(linear(windows)))
-            blocks.append(self.hubert.convolved(x))
-        yield from self.hubert.states(self.hubert.projected(torch.cat(blocks)), None, last)
+            blocks.append(self.hubert.convolve(x))
+        yield from self.hubert.states(self.hubert.project(torch.cat(blocks)), None, last)

@@ -1,5 +1,4 @@
-"""A speech encoder as the rest of the package sees it (samples in, hidden states out), and how it
-is loaded, whoever made it.
+"""A speech encoder turns samples into hidden states, and is loaded here, whoever made it.
 
 Layer 0 is the input of the first transformer layer, layer n the output of layer n (fairseq's "layer
 0" is something else). Where layers normalise their input (large), the last one's output is taken
@@ -78,22 +77,22 @@ LONG_PIECES = 15  # pieces from which on (10 minutes) there is a progress bar
 
 
 class Engine(Protocol):
-    """What computes the layers of one utterance, by itself."""
+    """An engine computes the layers of one utterance, by itself."""
 
     def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> Any:
-        """What must be known of the whole utterance before a piece of it is encoded. wave: (N,)
-        float32. forget: to be called after some thousand samples, as hours of them lie in a file
-        (`audio.forget`)."""
+        """Return what must be known of the whole utterance before a piece of it is encoded.
+
+        wave: (N,) float32. forget: to be called after some thousand samples, as hours of them lie
+        in a file (`audio.forget`).
+        """
 
     def states(self, piece: torch.Tensor, statistics: Any, last: int) -> Iterator[torch.Tensor]:
-        """Layers 0 to `last` of a piece of the utterance, (T, D) each, as they are computed. piece:
-        (N,) float32."""
+        """Yield layers 0 to `last` of a piece of the utterance, (T, D) each. piece: (N,) float32."""
 
 
 @dataclass(frozen=True)
 class Chunking:
-    """How long audio is cut: pieces of `seconds`, each seen with `context` seconds on either
-    side."""
+    """Long audio is cut into pieces of `seconds`, each seen with `context` seconds on either side."""
 
     seconds: float = 40.0
     context: float = 2.0
@@ -128,62 +127,54 @@ class SpeechEncoder:
         return f"SpeechEncoder({self.name}: {size}, {self.grid.frame_rate:g} frames a second)"
 
     def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
-        """All layers of one utterance of any length. samples: (N,) float32 at 16 kHz. Returns (L +
-        1, T, D) float32.
+        """Encode one utterance of any length: (N,) float32 at 16 kHz -> all layers, (L + 1, T, D)
+        float32.
 
         T is what one pass would give (`grid.frames(N)`): longer audio than `chunking.seconds` is
-        encoded in overlapping pieces
-        that are joined frame by frame. Raises ValueError for fewer samples than one receptive
-        field.
+        encoded in overlapping pieces that are joined frame by frame. Raises ValueError for fewer
+        samples than one receptive field.
         """
-        return torch.cat(
-            [torch.stack(list(states)) for states in self._pieces(samples, self.layers)], dim=1
-        )
+        pieces = [torch.stack(list(states)) for states in self._pieces(samples, self.layers)]
+        return torch.cat(pieces, dim=1)
 
     def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
-        """One layer of one utterance: (T, D) float32. Raises InputError for a layer the encoder
+        """Return one layer of one utterance, (T, D) float32. Raises InputError for a layer the encoder
         does not have."""
         return self.features_of([samples], layer)[0].cpu()
 
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
-        """`features` piece by piece, (T_i, D) float32 each: hours of audio in constant memory."""
+        """Yield `features` piece by piece, (T_i, D) float32 each: hours of audio in constant memory."""
         self._check(layer)
         for states in self._pieces(samples, layer):
             yield next(islice(states, layer, None))
 
     @property
     def device(self) -> str:
-        """The kind of device it runs on: cpu or cuda."""
+        """Return the kind of device it runs on: cpu or cuda."""
         return str(getattr(getattr(self.engine, "device", None), "type", "cpu"))
 
     @property
     def batches(self) -> bool:
-        """Whether `features_of` computes several recordings at a time."""
+        """Say whether `features_of` computes several recordings at a time."""
         return isinstance(self.engine, BatchedEngine)
 
     def features_of(self, recordings: Sequence[np.ndarray], layer: int) -> list[torch.Tensor]:
-        """`features` of many recordings. A GPU computes several at a time, and there they stay; a
-        CPU is fastest one by one."""
+        """Return `features` of many recordings. A GPU computes several at a time, and there they
+        stay; a CPU is fastest one by one."""
         if not isinstance(self.engine, BatchedEngine):
             return [torch.cat(list(self.stream(samples, layer))) for samples in recordings]
         self._check(layer)
-        short = [
-            n
-            for n, samples in enumerate(recordings)
-            if len(samples) <= self.chunking.seconds * self.grid.sample_rate
-        ]
-        batched = dict(
-            zip(
-                short,
-                self.engine.features([self.wave(recordings[n]) for n in short], layer),
-                strict=True,
-            )
-        )
-        streamed = (
-            torch.cat(list(self.stream(x, layer))) if n not in batched else batched[n]
-            for n, x in enumerate(recordings)
-        )
-        return [features.clone().float() for features in streamed]  # not a view of the padded batch
+        longest = self.chunking.seconds * self.grid.sample_rate
+        short = [n for n, samples in enumerate(recordings) if len(samples) <= longest]
+        waves = [self.wave(recordings[n]) for n in short]
+        batched = dict(zip(short, self.engine.features(waves, layer), strict=True))
+        features = []
+        for n, samples in enumerate(recordings):
+            if n in batched:
+                features.append(batched[n].clone().float())  # not a view of the padded batch
+            else:
+                features.append(torch.cat(list(self.stream(samples, layer))))
+        return features
 
     def _check(self, layer: int) -> None:
         if not 0 <= operator.index(layer) <= self.layers:
@@ -192,12 +183,12 @@ class SpeechEncoder:
             )
 
     def wave(self, samples: np.ndarray) -> torch.Tensor:
-        """What the model is given: (N,) float32, normalised where the encoder wants it. Raises
-        ValueError for what is not finite samples, at least of one receptive field."""
+        """Return what the model is given: (N,) float32, normalised where the encoder wants it.
+        Raises ValueError for what is not finite samples, at least of one receptive field."""
         return _tensor(self._array(samples))
 
     def _array(self, samples: np.ndarray) -> np.ndarray:
-        """`wave`, of more than `LONG` samples in a file."""
+        """Return `wave` as an array, of more than `LONG` samples in a file."""
         samples = np.asanyarray(samples)
         if samples.ndim != 1:
             raise ValueError(
@@ -212,12 +203,12 @@ class SpeechEncoder:
         total = squares = 0.0  # in float64, the same on any number of threads
         for first in range(0, len(samples), BLOCK):
             block = samples[first : first + BLOCK].astype(np.float64)
-            total, squares = (
-                total + float(block.sum()),
-                squares + float(np.square(block, out=block).sum()),
-            )
+            total += float(block.sum())
+            squares += float(np.square(block, out=block).sum())
             forget(samples)
-        mean, square = total / max(len(samples), 1), squares / max(len(samples), 1)
+        count = max(len(samples), 1)  # some upstreams of s3prl have a frame without samples
+        mean = total / count
+        square = squares / count
         if not np.isfinite(square):
             raise ValueError("the samples hold numbers that are not finite, or are far too large")
         if not self.normalise:
@@ -225,36 +216,30 @@ class SpeechEncoder:
         # as transformers' feature extractor does it
         scale = 1 / np.sqrt(max(square - mean**2, 0.0) + 1e-7)
 
-        def normalised(block: np.ndarray) -> np.ndarray:
+        def normalise(block: np.ndarray) -> np.ndarray:
             return torch.from_numpy(block.astype(np.float32)).sub_(mean).mul_(scale).numpy()
 
-        return (
-            normalised(samples)
-            if len(samples) <= LONG
-            else collect(map(normalised, in_blocks(samples)))
-        )
+        if len(samples) <= LONG:
+            return normalise(samples)
+        return collect(map(normalise, in_blocks(samples)))
 
     @torch.inference_mode()
     def _pieces(self, samples: np.ndarray, last: int) -> Iterator[Iterator[torch.Tensor]]:
-        """Of every piece its layers 0 to `last`, without the context."""
-        array, frames = self._array(samples), self.grid.frames(len(samples))
+        """Yield of every piece its layers 0 to `last`, without the context."""
+        array = self._array(samples)
         wave = _tensor(array)
+        frames = self.grid.frames(len(samples))
         statistics = self.engine.statistics(wave, partial(forget, array))
         size = round(self.chunking.seconds * self.grid.frame_rate)
         context = round(self.chunking.context * self.grid.frame_rate)
         if len(wave) <= (self.window or self.chunking.seconds) * self.grid.sample_rate:
             size = frames
         starts = range(0, frames, size)
-        # others, who have a bar of their own
-        beside = threading.current_thread() is not threading.main_thread()
-        for first in tqdm(
-            starts,
-            "encoding",
-            unit="piece",
-            leave=False,
-            disable=beside or len(starts) < LONG_PIECES,
-        ):
-            left, right = max(first - context, 0), min(first + size + context, frames)
+        in_pool = threading.current_thread() is not threading.main_thread()  # which has its own bar
+        hidden = in_pool or len(starts) < LONG_PIECES
+        for first in tqdm(starts, "encoding", unit="piece", leave=False, disable=hidden):
+            left = max(first - context, 0)
+            right = min(first + size + context, frames)
             # a group norm sees the rest too
             end = len(wave) if right == frames else self.grid.samples_for(right)
             piece = wave[left * self.grid.hop : end]
@@ -265,7 +250,7 @@ class SpeechEncoder:
 
 
 def _tensor(samples: np.ndarray) -> torch.Tensor:
-    """The same memory, or the same file."""
+    """View an array as a tensor: the same memory, or the same file."""
     if isinstance(samples, np.memmap):
         samples = samples.view(np.ndarray)
         samples.flags.writeable = True  # torch asks for it; nobody writes
@@ -273,22 +258,18 @@ def _tensor(samples: np.ndarray) -> torch.Tensor:
 
 
 def hash_weights(model: torch.nn.Module) -> str:
-    """16 hex digits over all parameters and buffers that features depend on, in order of their
-    names. Only training uses the mask embedding, and torchaudio's files do not have it."""
-    state = sorted(
-        (name, tensor) for name, tensor in model.state_dict().items() if name != "masked_spec_embed"
-    )
-    return hash_bytes(
-        *(
-            name.encode() + tensor.float().cpu().contiguous().numpy().tobytes()
-            for name, tensor in state
-        )
-    )
+    """Return 16 hex digits over all parameters and buffers that features depend on, in order of
+    their names. Only training uses the mask embedding, and torchaudio's files do not have it."""
+    parts = []
+    for name, tensor in sorted(model.state_dict().items()):
+        if name != MASK:
+            parts.append(name.encode() + tensor.float().cpu().contiguous().numpy().tobytes())
+    return hash_bytes(*parts)
 
 
 @contextmanager
 def single_threaded(workers: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool of threads, in each of which torch uses one thread, however many there are.
+    """Give a pool of threads, in each of which torch uses one thread, however many there are.
 
     Many small models side by side beat one small model on many threads; and as sums are grouped by
     threads, no result depends on the number of workers. What has not begun when the block is left
@@ -307,7 +288,7 @@ def single_threaded(workers: int) -> Iterator[ThreadPoolExecutor]:
 
 
 class TransformersEngine:
-    """Runs the model as it is, up to the layer that is asked for, in fp32 or bf16."""
+    """Run the model as it is, up to the layer that is asked for, in fp32 or bf16."""
 
     def __init__(self, model: nn.Module, precision: str = "fp32", device: str = "cpu") -> None:
         self.device = torch.device(device)
@@ -315,19 +296,18 @@ class TransformersEngine:
         self.dtype = torch.float32 if precision == "fp32" else torch.bfloat16
         self.model = model.to(device, self.dtype)
         for module in self.model.modules():
-            if (
-                isinstance(module, nn.Conv1d)
-                and convolution_dtype(module.weight, self.dtype, module.stride[0]) != self.dtype
-            ):
+            if not isinstance(module, nn.Conv1d):
+                continue
+            if convolution_dtype(module.weight, self.dtype, module.stride[0]) != self.dtype:
                 module.float().register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
                 module.register_forward_hook(lambda _, __, x: x.bfloat16())
 
     def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> None:
-        """None: a piece is encoded as if it were the utterance."""
+        """Return None: a piece is encoded as if it were the utterance."""
 
     @torch.inference_mode()
     def states(self, piece: torch.Tensor, statistics: None, last: int) -> Iterator[torch.Tensor]:
-        """Layers 0 to `last`, (T, D) each. piece: (N,) float32."""
+        """Yield layers 0 to `last`, (T, D) each. piece: (N,) float32."""
         layers = list(self.model.encoder.layers)
         hidden_states: list[torch.Tensor] = []
 
@@ -357,11 +337,12 @@ class TransformersEngine:
 
 # the centre of frame t is sample 320 t (HuBERT's: 320 t + 200)
 WHISPER_GRID = FrameGrid(SAMPLE_RATE, hop=320, receptive=1)
-WHISPER_WINDOW, WHISPER_CHUNKING = 30.0, Chunking(26.0, 2.0)  # a piece with its context is a window
+WHISPER_WINDOW = 30.0
+WHISPER_CHUNKING = Chunking(26.0, 2.0)  # a piece with its context is a window
 
 
 class WhisperEngine:
-    """Runs Whisper's encoder (arXiv 2212.04356, section 2.2) of transformers on one window, up to
+    """Run Whisper's encoder (arXiv 2212.04356, section 2.2) of transformers on one window, up to
     the layer that is asked for.
 
     It always reads 30 s, shorter audio with silence after it, so every piece costs the same. The
@@ -379,33 +360,36 @@ class WhisperEngine:
         self.lock = threading.Lock()
 
     def statistics(self, wave: torch.Tensor, forget: Callable[[], None] = nothing) -> None:
-        """None: the loudest point of the log-mel, which scales it, is that of the window."""
+        """Return None: the loudest point of the log-mel, which scales it, is the window's."""
 
     @torch.inference_mode()
     def states(self, piece: torch.Tensor, statistics: None, last: int) -> Iterator[torch.Tensor]:
-        """Layers 0 to `last`, (T, D) each. piece: (N,) float32, at most 30 s."""
-        frames, weight = WHISPER_GRID.frames(len(piece)), self.model.conv1.weight
+        """Yield layers 0 to `last`, (T, D) each. piece: (N,) float32, at most 30 s."""
+        frames = WHISPER_GRID.frames(len(piece))
+        weight = self.model.conv1.weight
         with self.lock:
-            mel = self.mel(
-                piece.numpy(), sampling_rate=SAMPLE_RATE, return_tensors="pt"
-            ).input_features
+            extracted = self.mel(piece.numpy(), sampling_rate=SAMPLE_RATE, return_tensors="pt")
+        mel = extracted.input_features
         x = nn.functional.gelu(self.model.conv1(mel.to(weight.device, weight.dtype)))
         x = nn.functional.gelu(self.model.conv2(x)).transpose(1, 2)
         x = x + self.model.embed_positions.weight[: x.shape[1]]
         for n in range(last + 1):
-            if n:
+            if n > 0:
                 x = self.model.layers[n - 1](x, None)
-            yield (self.model.layer_norm(x) if n == len(self.model.layers) else x)[0, :frames].cpu()
+            is_last = n == len(self.model.layers)
+            state = self.model.layer_norm(x) if is_last else x
+            yield state[0, :frames].cpu()
 
 
 # ---- loading
 
 
-SMALL_KERNELS, SMALL_STRIDES = (10, 8, 8, 8), (5, 4, 4, 4)
+SMALL_KERNELS = (10, 8, 8, 8)
+SMALL_STRIDES = (5, 4, 4, 4)
 
 
 def small_config() -> HubertConfig:
-    """The small HuBERT that ships: 4 convolutions to 50 Hz, 5 layers of 256, 4.7 M parameters. No
+    """Return the config of the small HuBERT that ships: 4 convolutions to 50 Hz, 5 layers of 256, 4.7 M parameters. No
     dropout: it is slow on CPUs."""
     from transformers import HubertConfig
 
@@ -433,16 +417,15 @@ def small_config() -> HubertConfig:
 
 MODEL_TYPES = ("hubert", "wav2vec2", "wavlm", "data2vec-audio", "whisper")
 DECISIVE = (  # of a config, beside what the shapes of the weights say
-    *(
-        "conv_kernel",
-        "conv_stride",
-        "num_attention_heads",
-        "do_stable_layer_norm",
-        "feat_extract_norm",
-    ),
-    *("layer_norm_eps", "hidden_act", "feat_extract_activation"),
+    "conv_kernel",
+    "conv_stride",
+    "num_attention_heads",
+    "do_stable_layer_norm",
+    "feat_extract_norm",
+    "layer_norm_eps",
+    "hidden_act",
+    "feat_extract_activation",
 )
-# that can be an encoder
 OTHERWISE = ", a .pt file of torchaudio or fairseq, torchaudio:HUBERT_BASE"
 PRECISIONS = ("fp32", "bf16", "int8")
 # bytes of all layers of a recording that are remembered where the last one was asked for
@@ -451,7 +434,8 @@ KEPT = 2**28
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A speech encoder of transformers with float32 weights, and what lies beside them."""
+    """A checkpoint is a speech encoder of transformers with float32 weights, and what lies beside
+    them."""
 
     name: str
     model: torch.nn.Module
@@ -467,17 +451,16 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
     hash, however they came.
 
     name: one of
-      a shipped model                 `people-en/encoder`
-      a folder of models              of `speechssl bundle`: its encoder/
-      a Hugging Face folder           with config.json and model.safetensors or pytorch_model.bin: HuBERT, wav2vec 2.0, WavLM or
-                                      data2vec-audio, with or without the head it was fine-tuned or
-                                      pre-trained with, and
-                                      Whisper, whose encoder is taken
-      a Hugging Face hub id           `facebook/hubert-base-ls960`, taken from $SPEECHSSL_MODELS first
-      a torchaudio bundle             `torchaudio:HUBERT_BASE`, any of torchaudio.pipelines that is an encoder
-      a torchaudio state dict         `.pt` or `.pth`, of wav2vec2_model, HuBERTPretrainModel, or a bundle
-      a fairseq checkpoint            `.pt`, HuBERT or wav2vec 2.0, pre-trained or fine-tuned; fairseq is not needed
-      an s3prl upstream               `s3prl:NAME` or `s3prl:NAME@PATH` (needs speechssl[s3prl])
+      a shipped model           people-en/encoder
+      a folder of models        of `speechssl bundle`: its encoder/
+      a Hugging Face folder     config.json with model.safetensors or pytorch_model.bin: HuBERT,
+                                wav2vec 2.0, WavLM or data2vec-audio, whatever head it has, and
+                                Whisper, whose encoder is taken
+      a Hugging Face hub id     facebook/hubert-base-ls960, in $SPEECHSSL_MODELS first
+      a torchaudio bundle       torchaudio:HUBERT_BASE, any of torchaudio.pipelines that encodes
+      a torchaudio state dict   .pt or .pth of wav2vec2_model, HuBERTPretrainModel or a bundle
+      a fairseq checkpoint      .pt of HuBERT or wav2vec 2.0, pre-trained or fine-tuned
+      an s3prl upstream         s3prl:NAME or s3prl:NAME@PATH (needs speechssl[s3prl])
     precision: fp32 gives what transformers gives, to rounding; bf16 is faster, and differs in the
     third digit; int8 (on a CPU) is faster still, and differs in the second; auto is bf16 where the
     processor or GPU has it, else fp32, and the encoder says which. device: cpu, cuda, cuda:N, or
@@ -493,9 +476,8 @@ def load_encoder(name: str | Path, precision: str = "fp32", device: str = "auto"
         if device not in ("auto", "cpu"):
             raise InputError(f"{name} runs on the CPU, not on {device}; leave out --device")
         return load_s3prl(str(name), "fp32" if precision == "auto" else precision)
-    on_cpu = device == "cpu" or (
-        device == "auto" and (precision == "int8" or not torch.cuda.is_available())
-    )
+    prefers_cpu = precision == "int8" or not torch.cuda.is_available()
+    on_cpu = device == "cpu" or (device == "auto" and prefers_cpu)
     checkpoint = load_checkpoint(name, weights_alone=on_cpu and has_onednn())
     encoder = as_encoder(checkpoint, precision, device)
     if type(checkpoint.model) is not nn.Module:
@@ -526,17 +508,19 @@ def as_encoder(
     if precision == "auto":
         precision = "bf16" if has_bf16(on_cpu) else "fp32"
     config: Any = checkpoint.model.config
-    whisper, plain = config.model_type == "whisper", is_known(config)
+    whisper = config.model_type == "whisper"
+    plain = is_known(config)
     fast = plain and on_cpu and has_onednn(precision == "int8")
     if precision == "int8" and not fast:
         why = "not in int8, which is for HuBERT and wav2vec 2.0 on CPUs"
         raise InputError(f"{checkpoint.name} runs in fp32 or bf16, {why}; choose one of these")
-    grid = (
-        WHISPER_GRID
-        if whisper
-        else FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
-    )
-    weights, threads = hash_weights(checkpoint.model), torch.get_num_threads()
+    grid = WHISPER_GRID
+    if not whisper:
+        grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
+    weights = hash_weights(checkpoint.model)
+    # the same weights with other heads or strides are another encoder
+    settings = [checkpoint.normalise, *(getattr(config, name, None) for name in DECISIVE)]
+    threads = torch.get_num_threads()
     # sums of what an engine prepares are grouped by threads, and bits are not to depend on them
     torch.set_num_threads(1)
     try:
@@ -560,10 +544,7 @@ def as_encoder(
         hash=weights,
         card=checkpoint.card,
         precision=precision,
-        # the same weights with other heads or strides are another encoder
-        settings=hash_json(
-            [checkpoint.normalise, *(getattr(config, name, None) for name in DECISIVE)]
-        ),
+        settings=hash_json(settings),
         engine=engine,
         chunking=WHISPER_CHUNKING if whisper else Chunking(),
         window=WHISPER_WINDOW if whisper else None,
@@ -571,15 +552,15 @@ def as_encoder(
 
 
 def has_bf16(on_cpu: bool) -> bool:
-    """Whether the processor, or else the GPU, has bf16 arithmetic."""
+    """Say whether the processor, or else the GPU, has bf16 arithmetic."""
     if on_cpu:
         return has_onednn() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 class SharedEncoder:
-    """One encoder under several systems: every thread remembers the last array it encoded, so that
-    all of them encode it once."""
+    """Share one encoder between systems: every thread remembers the last array it encoded, so that
+    it is encoded once."""
 
     batches = False  # it remembers one recording
 
@@ -590,29 +571,30 @@ class SharedEncoder:
         self.precision, self.device, self.chunking = inner.precision, inner.device, inner.chunking
 
     def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
-        """samples: (N,) float32 at 16 kHz -> (L + 1, T, D)."""
-        return self._remembered(samples, None, self.inner.hidden_states)
+        """Return all layers, (L + 1, T, D), of samples (N,) float32 at 16 kHz."""
+        return self._remember(samples, None, self.inner.hidden_states)
 
     def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
-        """samples: (N,) float32 at 16 kHz -> (T, D) of one layer."""
+        """Return one layer, (T, D), of samples (N,) float32 at 16 kHz."""
         return torch.cat(list(self.stream(samples, layer)))
 
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
-        """`features` in the pieces of the encoder, or at once where all layers are remembered or
+        """Yield `features` in the pieces of the encoder, or at once where all layers are remembered or
         take no more than the last one."""
         size = 4 * (self.layers + 1) * self.grid.frames(len(samples)) * self.width
         if None in self._states(samples) or (layer == self.layers and size <= KEPT):
             yield self.hidden_states(samples)[layer]
         else:
-            yield from self._remembered(samples, layer, lambda x: list(self.inner.stream(x, layer)))
+            yield from self._remember(samples, layer, lambda x: list(self.inner.stream(x, layer)))
 
     def _states(self, samples: np.ndarray) -> dict[int | None, Any]:
         if getattr(self.last, "samples", None) is not samples:
-            self.last.states, self.last.samples = {}, samples
+            self.last.states = {}
+            self.last.samples = samples
         states: dict[int | None, Any] = self.last.states
         return states
 
-    def _remembered(
+    def _remember(
         self, samples: np.ndarray, layer: int | None, encode: Callable[[np.ndarray], Any]
     ) -> Any:
         states = self._states(samples)
@@ -622,53 +604,56 @@ class SharedEncoder:
 
 
 def remember_last(encode: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:
-    """Every thread remembers the last recording, so that whoever gets the same samples after it
+    """Let every thread remember the last recording, so that whoever gets the same samples after it
     encodes nothing again."""
     last = threading.local()
 
     def encode_once(samples: np.ndarray) -> Any:
         # all systems of a recording get one and the same array
         if getattr(last, "samples", None) is not samples:
-            last.encoded, last.samples = encode(samples), samples
+            last.encoded = encode(samples)
+            last.samples = samples
         return last.encoded
 
     return encode_once
 
 
 def shared_encoder(models: Path) -> SharedEncoder:
-    """That of a model folder."""
+    """Load the encoder of a model folder."""
     return SharedEncoder(load_encoder(models / "encoder"))
 
 
 def load_checkpoint(
     name: str | Path, overrides: Architecture = Architecture(), weights_alone: bool = False
 ) -> Checkpoint:
-    """The model itself, to train it further. overrides: what is known of a file that does not say
-    it; wins over what it says. weights_alone: the model need not compute anything, so that it may
-    be that of `modules_of`.
+    """Load the model itself, to train it further. overrides: what is known of a file that does not
+    say it; wins over what it says. weights_alone: the model need not compute anything, so that it
+    may be that of `modules_of`.
 
     Raises InputError as `load_encoder` does, and for `overrides` with a Hugging Face model, which
     says all itself.
     """
     for models in (Path(name), SHIPPED / str(name)):  # a folder of models has its encoder inside
-        if (
-            not (models / "config.json").is_file()
-            and (models / "encoder" / "config.json").is_file()
-        ):
+        is_encoder = (models / "config.json").is_file()
+        if not is_encoder and (models / "encoder" / "config.json").is_file():
             name = models / "encoder"
             break
     shipped = (SHIPPED / str(name) / "config.json").is_file()
     if not shipped and (str(name).startswith(BUNDLE) or Path(name).is_file()):
         weights = read_weights(name)
         model, normalise, guesses = translate(weights, overrides)
-        left_out = tuple(weights.left_out)
         loaded = Checkpoint(
-            weights.name, model, normalise, weights.card, weights.kind, left_out, tuple(guesses)
+            weights.name,
+            model,
+            normalise,
+            weights.card,
+            weights.kind,
+            tuple(weights.left_out),
+            tuple(guesses),
         )
     else:
-        loaded = _load_huggingface(
-            SHIPPED / str(name) if shipped else Path(name), str(name), overrides, weights_alone
-        )
+        local = SHIPPED / str(name) if shipped else Path(name)
+        loaded = _load_huggingface(local, str(name), overrides, weights_alone)
     if loaded.left_out:
         count = len(loaded.left_out)
         tqdm.write(
@@ -678,11 +663,9 @@ def load_checkpoint(
     if loaded.guesses:
         remedy = ""
         if any(guess.endswith("normalised") for guess in loaded.guesses):
-            where = (
-                "beside the weights"
-                if loaded.kind == "huggingface"
-                else ("in what `speechssl convert --to huggingface` makes")
-            )
+            where = "in what `speechssl convert --to huggingface` makes"
+            if loaded.kind == "huggingface":
+                where = "beside the weights"
             remedy = (
                 '; if its authors say otherwise, state "do_normalize" as true or false in '
                 f"preprocessor_config.json {where}"
@@ -696,19 +679,19 @@ def load_checkpoint(
 
 
 def save_encoder(encoder: Any, folder: Path, normalise: bool = True, bf16: bool = False) -> None:
-    """Config, one safetensors, feature extractor; the config names adapters. bf16: half the bytes,
-    weights rounded."""
-    if adapters := added(encoder):
+    """Write config, one safetensors and feature extractor; the config names adapters. bf16: half
+    the bytes, weights rounded."""
+    adapters = added(encoder)
+    if adapters:
         encoder.config.added = adapters
-    encoder.to(torch.bfloat16 if bf16 else torch.float32).save_pretrained(
-        folder, max_shard_size=ONE_FILE
-    )
+    encoder.to(torch.bfloat16 if bf16 else torch.float32)
+    encoder.save_pretrained(folder, max_shard_size=ONE_FILE)
     save_extractor(encoder.config, folder, normalise)
 
 
 def save_extractor(config: Any, folder: Path, normalise: bool) -> None:
-    """What transformers does to samples before the encoder gets them, as the published checkpoints
-    have it."""
+    """Write what transformers does to samples before the encoder gets them, as the published
+    checkpoints have it."""
     # a group norm sees the padding, whatever is masked
     attends = getattr(config, "feat_extract_norm", "layer") == "layer"
     from transformers import Wav2Vec2FeatureExtractor
@@ -720,26 +703,21 @@ def save_extractor(config: Any, folder: Path, normalise: bool) -> None:
 
 
 def file_hashes(folder: Path) -> dict[str, str]:
-    """What decides an encoder of a folder: name -> hash of every file of weights, settings or a
-    tokeniser, for its card."""
-    paths = {
-        path
-        for pattern in ("*.safetensors", "*config.json", "tokenizer*.json")
-        for path in folder.glob(pattern)
-    }
+    """Hash every file of weights, settings or a tokeniser of a folder, for its card, by name."""
+    paths: set[Path] = set()
+    for pattern in ("*.safetensors", "*config.json", "tokenizer*.json"):
+        paths.update(folder.glob(pattern))
     return {path.name: hash_files([path]) for path in sorted(paths)}
 
 
 def _weights_alone(folder: Path, name: str) -> Checkpoint | None:
-    """A HuBERT or wav2vec 2.0 whose files state everything under the names of today's transformers,
-    read without it; None for any other, and for files that are amiss: `_load_huggingface` knows
-    what to make of them.
+    """Read a HuBERT or wav2vec 2.0 without transformers, where its files state everything under
+    today's names; None for any other, and for files that are amiss: `_load_huggingface` knows what
+    to make of them.
     """
     try:
-        config, extractor = (
-            SimpleNamespace(**read_json(folder / x))
-            for x in ("config.json", "preprocessor_config.json")
-        )
+        config = SimpleNamespace(**read_json(folder / "config.json"))
+        extractor = SimpleNamespace(**read_json(folder / "preprocessor_config.json"))
         card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
         stated = dict(card.get("files", {}))
         fits = (
@@ -752,9 +730,8 @@ def _weights_alone(folder: Path, name: str) -> Checkpoint | None:
             and all(hasattr(config, key) for key in DECISIVE)
             and not hasattr(config, "added")
         )
-        if not (fits and supported) or any(
-            hashes.get(file) != stated_hash for file, stated_hash in stated.items()
-        ):
+        whole = all(hashes.get(file) == stated_hash for file, stated_hash in stated.items())
+        if not (fits and supported and whole):
             return None
         model = modules_of(config)
         model.load_state_dict(dequantise(load_file(folder / "model.safetensors")))
@@ -783,10 +760,11 @@ def _load_huggingface(
             f"{source} is a Hugging Face model, whose config.json states strides, heads and "
             "norms; leave these options out"
         )
-    if weights_alone and (
-        checkpoint := _weights_alone(folder, folder.name if local.is_dir() else name)
-    ):
-        return checkpoint
+    title = folder.name if local.is_dir() else name
+    if weights_alone:
+        checkpoint = _weights_alone(folder, title)
+        if checkpoint:
+            return checkpoint
     from transformers import MODEL_MAPPING, AutoConfig, AutoFeatureExtractor
 
     try:
@@ -804,7 +782,7 @@ def _load_huggingface(
             f"{', '.join(MODEL_TYPES)}"
         )
     card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
-    stated = dict(card.get("files", {}))  # cards of others and older ones have none
+    stated = dict(card.get("files", {}))  # cards of others have none
     hashes = file_hashes(folder) if stated else {}
     for file, stated_hash in stated.items():
         if hashes.get(file) != stated_hash:
@@ -818,12 +796,9 @@ def _load_huggingface(
     # checkpoints do, which is a guess
     preprocessor = folder / "preprocessor_config.json"
     try:
-        whisper = config.model_type == "whisper"
-        extractor = (
-            None
-            if whisper
-            else AutoFeatureExtractor.from_pretrained(source, trust_remote_code=False)
-        )
+        extractor = None
+        if config.model_type != "whisper":
+            extractor = AutoFeatureExtractor.from_pretrained(source, trust_remote_code=False)
     except OSError as error:
         if preprocessor.is_file():
             raise InputError(
@@ -878,7 +853,8 @@ def _load_huggingface(
             f"the checkpoint {source} lacks {len(keys)} weights ({brief(keys)}); "
             "fetch or make it again"
         )
-    if rest := sorted(key for key in left_out if not is_extra(key)):
+    rest = sorted(key for key in left_out if not is_extra(key))
+    if rest:
         raise InputError(
             f"the checkpoint {source} has {len(rest)} weights that its config does not describe "
             f"({brief(rest)}); correct its config"
@@ -886,18 +862,17 @@ def _load_huggingface(
     if MASK in info["missing_keys"]:
         torch.nn.init.zeros_(getattr(model, MASK))
         guesses.insert(0, NO_MASK)
-    # without its decoder
-    model = getattr(model, "encoder", model) if config.model_type == "whisper" else model
+    if config.model_type == "whisper":
+        model = getattr(model, "encoder", model)  # without its decoder
     model.eval().requires_grad_(False)
-    name = folder.name if local.is_dir() else name
     return Checkpoint(
-        name, model, normalise, card, "huggingface", tuple(sorted(left_out)), tuple(guesses)
+        title, model, normalise, card, "huggingface", tuple(sorted(left_out)), tuple(guesses)
     )
 
 
 def _add_adapters(model: nn.Module, what: Any, weights: dict[str, torch.Tensor]) -> set[str]:
-    """The adapters that `save_encoder` kept; their names among all `weights` of the file. Raises
-    ValueError."""
+    """Add the adapters that `save_encoder` kept to a model; return their names among all `weights`
+    of the file. Raises ValueError for others."""
     adapters = {name: values for name, values in weights.items() if ".adapter." in name}
     down = next(
         (values for name, values in adapters.items() if name.endswith(".adapter.down.bias")),
@@ -906,11 +881,8 @@ def _add_adapters(model: nn.Module, what: Any, weights: dict[str, torch.Tensor])
     if what != {"adapters": len(down)} or not len(down):
         raise ValueError("its config states other adapters than there are")
     add(model, what)
-    missing = [
-        name
-        for name in model.load_state_dict(adapters, strict=False).missing_keys
-        if ".adapter." in name
-    ]
+    loaded = model.load_state_dict(adapters, strict=False)
+    missing = [name for name in loaded.missing_keys if ".adapter." in name]
     if missing:
         raise ValueError(f"{len(missing)} weights of adapters are missing ({brief(missing)})")
     return set(adapters)

@@ -25,7 +25,7 @@ from torch import nn
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from speechssl.encoders.batched import PARTS, blockwise, first_convolution, toeplitz
+from speechssl.encoders.batched import PARTS, convolve_blockwise, first_convolution, toeplitz
 from speechssl.encoders.hubert import (
     HubertBody,
     Plain,
@@ -35,8 +35,8 @@ from speechssl.encoders.hubert import (
     fold,
     frames_of_samples,
     has_onednn,
-    in_halves,
     moments,
+    split_in_halves,
 )
 
 onednn = torch.ops.mkldnn
@@ -208,7 +208,7 @@ class Samples(Function):
     ) -> torch.Tensor:
         left, right = x, weight
         if dtype != x.dtype:
-            (high, low), (top, rest) = in_halves(x, dtype), in_halves(weight, dtype)
+            (high, low), (top, rest) = split_in_halves(x, dtype), split_in_halves(weight, dtype)
             left, right = torch.cat([high, low, high], -1), torch.cat([top, top, rest], -1)
         sums = [product(rows, w, b) for rows, w, b in zip(left, right, bias.to(dtype), strict=True)]
         ctx.save_for_backward(x.to(dtype), *(sums if gelu else []))
@@ -350,7 +350,9 @@ class TrainingKernels:
                 )
             weight = conv.weight.to(x.dtype)
             return F.gelu(
-                blockwise(x, toeplitz(weight, conv.groups), conv.bias.to(x.dtype), weight.shape[2])
+                convolve_blockwise(
+                    x, toeplitz(weight, conv.groups), conv.bias.to(x.dtype), weight.shape[2]
+                )
             )
 
         return placed
@@ -409,10 +411,10 @@ def training_states(
     )
     hubert = HubertBody(model, TrainingKernels(model), last)
     with torch.autocast(kind, enabled=False):
-        features = hubert.convolved(
+        features = hubert.convolve(
             from_samples(model.feature_extractor.conv_layers[0], samples, dtype, lengths)
         )
-        x = hubert.projected(features)
+        x = hubert.project(features)
         real = (
             None
             if lengths is None

@@ -399,7 +399,7 @@ def train_heads(encoder: Benchmarked, parts: Sequence[TaskPart], plan: Plan) -> 
             predicted = predictions(
                 {"head": (task, trained.head)}, loader, dev, run.settings.batch
             )["head"]
-            return replace(trained, task=task.tuned(predicted))
+            return replace(trained, task=task.tune(predicted))
         return trained
 
     def train_seeds(run: HeadRun) -> dict[str, TrainedHead]:

@@ -1,2 +1,2 @@
-"""Self-supervised pre-training: masked prediction, contrastive, and going on with it on distorted
-speech."""
+"""Speech encoders are pre-trained here, by masked prediction, contrast or codes that speakers
+share, from scratch or further on distorted speech."""

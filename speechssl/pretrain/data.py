@@ -1,5 +1,5 @@
-"""What pre-training learns from: recordings in one array, the cluster of every frame, and batches
-of random crops.
+"""Pre-training learns from recordings in one array, the cluster of every frame, and batches of
+random crops of both.
 
 Letters: B crops, N samples, T frames.
 """
@@ -48,13 +48,12 @@ from speechssl.units.kmeans import Codebook, fit_kmeans
 # sound has one target whoever speaks; else they come from the recording itself, as published.
 
 WORKERS = 2  # threads that read and label; no file depends on it
-MOST = 32_767  # clusters, that int16 can count
+MOST_CLUSTERS = 32_767  # that int16 can count
 
 
 @dataclass(frozen=True)
 class TrainingRecording:
-    """A recording to train on, and where its targets are read: an audio file, and the time in it
-    for a time in the recording."""
+    """A recording to train on has its targets read off an audio file, through pairs of times."""
 
     id: str
     path: Path  # the recording
@@ -62,34 +61,31 @@ class TrainingRecording:
     # (A, 2) seconds in the recording, seconds in `audio`; None: the recording itself
     anchors: np.ndarray | None
 
-    def frames(self, grid: FrameGrid, count: int, teacher_frames: int) -> np.ndarray:
-        """(count,) int: the teacher's frame for each of the recording's `count` frames."""
+    def align_frames(self, grid: FrameGrid, count: int, teacher_frames: int) -> np.ndarray:
+        """Return the teacher's frame for each of the recording's `count` frames, (count,) int."""
         frames = np.arange(count)
         if self.anchors is None:
             return np.minimum(frames, teacher_frames - 1)
         middle = grid.offset + grid.hop // 2
         seconds = (frames * grid.hop + middle) / grid.sample_rate
         teacher_seconds = np.interp(seconds, self.anchors[:, 0], self.anchors[:, 1])
-        return np.clip(
-            np.round((teacher_seconds * grid.sample_rate - middle) / grid.hop).astype(int),
-            0,
-            teacher_frames - 1,
-        )
+        nearest = np.round((teacher_seconds * grid.sample_rate - middle) / grid.hop).astype(int)
+        return np.clip(nearest, 0, teacher_frames - 1)
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What is trained on."""
+    """A run trains on these recordings."""
 
     recordings: tuple[TrainingRecording, ...]
-    hash: str  # of a prepared corpus, of its manifests; else of the ids and bytes of the recordings
+    hash: str  # of a corpus's manifests, or of the ids and bytes of the recordings
     card: dict[str, Any]  # of the corpus, where there is one
 
 
 def training_data(
     source: Path, recordings: int | None = None, reference: bool = True, seed: int = 0
 ) -> TrainingData:
-    """The passages of a prepared corpus's training split, or the recordings of a manifest or
+    """Read the passages of a prepared corpus's training split, or the recordings of a manifest or
     folder.
 
     recordings: only so many, drawn at random by the seed (`draw`): lists are in the order of
@@ -100,70 +96,70 @@ def training_data(
     is_corpus = any(source.glob("*/passages.jsonl"))
     selected = recordings_of(source, "train")
     if recordings is not None:
-        selected = draw(selected, seed, count=recordings)[0]
-    path = (
-        source / "train" / "reference.jsonl"
-        if is_corpus
-        else source.with_suffix(".reference.jsonl")
-    )
-    root = source if is_corpus else source.parent
-    readings: dict[str, tuple[Path, np.ndarray]] = {}  # id of a recording -> audio and anchors
+        selected, _ = draw(selected, seed, count=recordings)
+    if is_corpus:
+        path, root = source / "train" / "reference.jsonl", source
+    else:
+        path, root = source.with_suffix(".reference.jsonl"), source.parent
+    readings: dict[str, tuple[Path, np.ndarray]] = {}
     if reference and path.is_file() and (is_corpus or source.is_file()):
-        for number, values in read_lines(path):
-            try:
-                check_inside(root, values["audio"], f"{path}:{number}")
-                name, audio = values["id"], root / values["audio"]
-                if not isinstance(name, str):
-                    raise TypeError(f"the id {name}")
-                anchors = np.array(values["anchors"], float)
-                if (
-                    anchors.ndim != 2
-                    or anchors.shape[1] != 2
-                    or not len(anchors)
-                    or not np.isfinite(anchors).all()
-                ):
-                    raise ValueError(f"anchors of the shape {anchors.shape}")
-            except (KeyError, TypeError, ValueError) as error:
-                raise InputError(
-                    f"{path}:{number} is not a reference reading ({error!r}); "
-                    "prepare the corpus again"
-                ) from error
-            if not audio.is_file():
-                raise InputError(
-                    f"{path}:{number} names {audio}, which does not exist; prepare the corpus again"
-                )
-            readings[name] = audio, anchors
+        readings = _read_references(path, root)
     chosen = tuple(
         TrainingRecording(r.id, r.path, *readings.get(r.id, (r.path, None))) for r in selected
     )
     if is_corpus:
-        data_id = data_hash(source, "train") + (
-            "" if recordings is None else f"-{recordings}-{seed}"
-        )
-        return TrainingData(chosen, data_id, corpus_card(source))
-    return TrainingData(
-        chosen,
-        hash_contents(selected) + (f"-{hash_files([path])}" if readings else ""),
-        {"corpus": source.name},
-    )
+        subset = "" if recordings is None else f"-{recordings}-{seed}"
+        return TrainingData(chosen, data_hash(source, "train") + subset, corpus_card(source))
+    references = f"-{hash_files([path])}" if readings else ""
+    return TrainingData(chosen, hash_contents(selected) + references, {"corpus": source.name})
+
+
+def _read_references(path: Path, root: Path) -> dict[str, tuple[Path, np.ndarray]]:
+    """Read the reference readings: id of a recording -> audio file below `root`, anchors (A, 2).
+
+    Raises InputError for a line that is none, and for audio that does not exist.
+    """
+    readings = {}
+    for number, values in read_lines(path):
+        try:
+            check_inside(root, values["audio"], f"{path}:{number}")
+            name, audio = values["id"], root / values["audio"]
+            if not isinstance(name, str):
+                raise TypeError(f"the id {name}")
+            anchors = np.array(values["anchors"], float)
+            is_pairs = anchors.ndim == 2 and anchors.shape[1] == 2 and len(anchors) > 0
+            if not is_pairs or not np.isfinite(anchors).all():
+                raise ValueError(f"anchors of the shape {anchors.shape}")
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{path}:{number} is not a reference reading ({error!r}); prepare the corpus again"
+            ) from error
+        if not audio.is_file():
+            raise InputError(
+                f"{path}:{number} names {audio}, which does not exist; prepare the corpus again"
+            )
+        readings[name] = audio, anchors
+    return readings
 
 
 def _is_made_from(folder: Path, inputs: Mapping[str, Any]) -> bool:
-    """Whether a folder is finished and its card names these inputs."""
+    """Return whether a folder is finished and its card names these inputs."""
     card = folder / "card.json"
     return card.is_file() and inputs.items() <= read_json(card).items()
 
 
 def pack_audio(data: TrainingData, out: Path) -> Path:
-    """The folder of a run's audio: one raw array, samples.s16 (int16), with bounds.npy; written
-    once, beside `out`, for all runs.
+    """Write the audio into one raw array, samples.s16 (int16) with bounds.npy, once for all runs
+    beside `out`; return the folder.
 
     Raises InputError where no recording can be read.
     """
-    folder, made_from = out.parent / f"packed-{data.hash}", {"corpus": data.hash}
+    folder = out.parent / f"packed-{data.hash}"
+    made_from = {"corpus": data.hash}
     if _is_made_from(folder, made_from):
         return folder
-    bounds, failed = [0], {}
+    bounds = [0]
+    failed = {}
 
     def read(recording: TrainingRecording) -> np.ndarray | str:
         try:
@@ -172,14 +168,14 @@ def pack_audio(data: TrainingData, out: Path) -> Path:
             return str(error)
 
     with replacing(folder / "samples.s16") as temporary, temporary.open("wb") as file:
-        for recording, samples in zip(
-            data.recordings, _progress(read, data.recordings, "packing audio"), strict=True
-        ):
+        contents = _map_in_threads(read, data.recordings, "packing audio")
+        for recording, samples in zip(data.recordings, contents, strict=True):
             if isinstance(samples, str):
                 failed[recording.id] = samples
+                bounds.append(bounds[-1])
             else:
                 file.write(samples.tobytes())
-            bounds.append(bounds[-1] + (0 if isinstance(samples, str) else len(samples)))
+                bounds.append(bounds[-1] + len(samples))
     report_set_aside(failed, "packing audio")
     if bounds[-1] == 0:
         raise InputError(
@@ -197,9 +193,9 @@ def fit_targets(
     targets: Targets,
     seed: int = 0,
 ) -> Codebook:
-    """K-means on the features of recordings drawn at random by the seed, as HuBERT does on 10 % of
-    them (arXiv 2106.07447, section IV-A). `targets.budget` of their frames are kept, where fairseq
-    keeps all.
+    """Fit k-means to the features of recordings drawn at random by the seed, as HuBERT does on 10 %
+    of them (arXiv 2106.07447, section IV-A). `targets.budget` of their frames are kept, where
+    fairseq keeps all.
 
     The card says how many recordings were drawn from how many. Recordings that cannot be used are
     listed and left out. Raises InputError where none is left, for a share that cannot be drawn, and
@@ -234,8 +230,7 @@ def write_targets(
     if rate != grid.frame_rate:
         raise InputError(
             f"the targets have {rate:g} labels a second and the encoder {grid.frame_rate:g} "
-            "frames; "
-            f"give a teacher or codebook of {grid.frame_rate:g} a second"
+            f"frames; give a teacher or codebook of {grid.frame_rate:g} a second"
         )
     made_from = {"codebook": codebook.hash} | made_from
     if _is_made_from(out, made_from):
@@ -243,10 +238,10 @@ def write_targets(
     failed: dict[str, str] = {}
     uses = Counter(recording.audio for recording in recordings)
 
-    def assigned(audio: Path) -> np.ndarray:
+    def assign(audio: Path) -> np.ndarray:
         return codebook.assign(torch.cat(list(features.stream(read_audio(audio))))).astype(np.int16)
 
-    shared = cache(assigned)  # a reference reading that several recordings are labelled by
+    assign_once = cache(assign)  # a reference reading that several recordings are labelled by
 
     def label(item: tuple[TrainingRecording, int]) -> np.ndarray:
         recording, length = item
@@ -254,16 +249,18 @@ def write_targets(
         if frames == 0:
             return np.zeros(0, np.int16)
         try:
-            clusters = (shared if uses[recording.audio] > 1 else assigned)(recording.audio)
+            is_shared = uses[recording.audio] > 1
+            clusters = assign_once(recording.audio) if is_shared else assign(recording.audio)
         except (InputError, ValueError) as error:  # without labels no crop is taken from it
             failed[recording.id] = str(error)
             return np.zeros(0, np.int16)
-        return clusters[recording.frames(grid, frames, len(clusters))]
+        return clusters[recording.align_frames(grid, frames, len(clusters))]
 
-    labels = list(_progress(label, list(zip(recordings, lengths, strict=True)), "targets"))
+    items = list(zip(recordings, lengths, strict=True))
+    labels = list(_map_in_threads(label, items, "targets"))
     report_set_aside(dict(sorted(failed.items())), "targets")
     used = len(np.unique(np.concatenate(labels[:50])))
-    # a broken pipeline, and a model that would train to perfection on nothing
+    # else the pipeline is broken, and the model would train to perfection on nothing
     if used < min(5, codebook.size):
         raise InputError(
             f"the targets of the first passages use only {used} of {codebook.size} clusters; "
@@ -271,13 +268,12 @@ def write_targets(
         )
     _save(out / "labels.npy", np.concatenate(labels))
     _save(out / "bounds.npy", np.cumsum([0] + [len(x) for x in labels]))
-    write_json(
-        out / "card.json",
-        made_from | {"frame_rate": grid.frame_rate, "card": codebook.card},
-    )
+    card = made_from | {"frame_rate": grid.frame_rate, "card": codebook.card}
+    write_json(out / "card.json", card)
 
 
-def _progress(function: Callable, items: Sequence, what: str) -> Iterator:
+def _map_in_threads(function: Callable, items: Sequence, what: str) -> Iterator:
+    """Yield what the function returns for every item, in order, with a progress bar."""
     with ThreadPoolExecutor(WORKERS) as pool:
         yield from tqdm(pool.map(function, items), total=len(items), desc=what, unit="file")
 
@@ -288,14 +284,16 @@ def _save(path: Path, array: np.ndarray) -> None:
 
 
 def _check_clusters(clusters: int) -> None:
-    if clusters > MOST:
-        raise InputError(f"{clusters} clusters are too many; give at most {MOST} with --clusters")
+    if clusters > MOST_CLUSTERS:
+        raise InputError(
+            f"{clusters} clusters are too many; give at most {MOST_CLUSTERS} with --clusters"
+        )
 
 
 @dataclass(frozen=True)
 class LabelledAudio:
-    """A corpus in one array: samples (S,) int16 and labels (F,) int16, with the bounds of every
-    utterance in both."""
+    """A corpus is one array of samples (S,) int16 and one of labels (F,) int16, with the bounds of
+    every utterance in both."""
 
     samples: np.ndarray
     sample_bounds: np.ndarray  # (utterances + 1,)
@@ -304,43 +302,41 @@ class LabelledAudio:
 
     @classmethod
     def load(cls, audio: Path, targets: Path | FrameGrid) -> LabelledAudio:
-        """What `pack_audio` and `write_targets` wrote, memory-mapped; with a grid in the place of
-        targets all labels are 0."""
-        samples, bounds = (
-            np.memmap(audio / "samples.s16", np.int16, "r"),
-            np.load(audio / "bounds.npy"),
-        )
+        """Read what `pack_audio` (memory-mapped) and `write_targets` wrote; with a grid in the
+        place of targets all labels are 0."""
+        samples = np.memmap(audio / "samples.s16", np.int16, "r")
+        sample_bounds = np.load(audio / "bounds.npy")
         if isinstance(targets, Path):
-            return cls(
-                samples, bounds, np.load(targets / "labels.npy"), np.load(targets / "bounds.npy")
-            )
-        frames = np.cumsum([0] + [targets.frames(int(n)) for n in np.diff(bounds)])
-        return cls(samples, bounds, np.broadcast_to(np.int16(0), frames[-1:]), frames)
+            labels = np.load(targets / "labels.npy")
+            label_bounds = np.load(targets / "bounds.npy")
+        else:
+            counts = [targets.frames(int(n)) for n in np.diff(sample_bounds)]
+            label_bounds = np.cumsum([0, *counts])
+            labels = np.broadcast_to(np.int16(0), label_bounds[-1:])
+        return cls(samples, sample_bounds, labels, label_bounds)
 
 
 # ---- crops
 #
-# Those of a batch are equally long. Recordings that are longer than a crop are cut to it; shorter
+# The crops of a batch are equally long. Longer recordings are cut to a crop; shorter
 # ones go into batches of their own, of shorter and correspondingly more crops, so that a batch is
 # about the same seconds of audio: what fairseq's `max_tokens` does with utterances of like length
 # that are cut to the shortest of them.
 # Where the encoder wants normalised input, a crop is normalised by mean and variance of its whole
 # recording, as in fairseq and as the finished encoder gets its input (`SpeechEncoder.wave`).
 
-# seconds of a crop; both papers' settings in fairseq leave out shorter recordings
-# (`min_sample_size` 32,000)
-SHORTEST = 2.0
-ALIKE = 1.1  # the longest over the shortest of a bucket, so that little of the longest is cut away
-# the same of a bucket that grows because it would not fill a batch: rather cut than repeat, within
-# limits
-APART = 1.5
+# seconds; both papers' settings in fairseq leave out shorter recordings (`min_sample_size` 32,000)
+SHORTEST_CROP = 2.0
+# the longest recording of a bucket over its shortest, so that little of the longest is cut away
+ALIKE = 1.1
+APART = 1.5  # the same where a bucket would not fill a batch: rather cut more than repeat
 NO_LABEL = -1
 FLOOR = 1e-7  # beside a variance, as in transformers' feature extractor
 
 
 def span_mask(rng: np.random.Generator, frames: int, probability: float, length: int) -> np.ndarray:
-    """(T,) bool; frames * probability / length spans of `length` frames, at least two, that may
-    overlap (fairseq's rule; HuBERT: 0.80, length 10)."""
+    """Draw frames * probability / length spans of `length` frames, at least two, that may overlap
+    (fairseq's rule; HuBERT: 0.80, length 10). Return (T,) bool, true where hidden."""
     count = max(int(frames * probability / length + rng.random()), 2)
     places = max(frames - length, 1)
     mask = np.zeros(frames, bool)
@@ -349,12 +345,12 @@ def span_mask(rng: np.random.Generator, frames: int, probability: float, length:
     return mask
 
 
-def cut_to_same(rng: np.random.Generator, masks: np.ndarray) -> np.ndarray:
-    """(B, T) bool -> (B, T) bool: every row with as many masked frames as the row that has fewest;
-    single frames are drawn.
+def equalise_masks(rng: np.random.Generator, masks: np.ndarray) -> np.ndarray:
+    """Unmask frames at random until every row of (B, T) bool has as many masked frames as the row
+    with fewest.
 
-    fairseq's `require_same_masks`, on in its HuBERT and wav2vec 2.0. Its rows are those of one GPU,
-    these those of the whole batch.
+    This is fairseq's `require_same_masks`, on in its HuBERT and wav2vec 2.0. Its rows are those of
+    one GPU, these those of the whole batch.
     """
     fewest = int(masks.sum(axis=1).min())
     cut = np.zeros_like(masks)
@@ -365,23 +361,22 @@ def cut_to_same(rng: np.random.Generator, masks: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Bucket:
-    """What a batch is drawn from: the numbers of its recordings, none shorter than a crop, and the
-    batch's shape."""
+    """A batch is drawn from recordings of like length, none shorter than a crop."""
 
-    recordings: np.ndarray
+    recordings: np.ndarray  # their numbers
     frames: int  # of a crop
     crops: int  # of a batch
 
 
 def shortest_crop(frames: int, frame_rate: float) -> int:
-    """Frames of the shortest crop where the longest has `frames`: a recording that is shorter than
-    it is never used."""
-    return min(frames, round(SHORTEST * frame_rate))
+    """Return the frames of the shortest crop where the longest has `frames`; shorter recordings are
+    never used."""
+    return min(frames, round(SHORTEST_CROP * frame_rate))
 
 
-def buckets(counts: np.ndarray, frames: int, crops: int, shortest: int) -> list[Bucket]:
-    """Those with shorter crops in order of length, then the one with crops of full length; none
-    where all are too short.
+def make_buckets(counts: np.ndarray, frames: int, crops: int, shortest: int) -> list[Bucket]:
+    """Group recordings by length: buckets of shorter crops in order of length, then the one of
+    crops of full length; none where all recordings are too short.
 
     counts: (recordings,) frames of every recording. frames, crops: of a batch of full length.
     shortest: of the shortest crop.
@@ -402,14 +397,16 @@ def buckets(counts: np.ndarray, frames: int, crops: int, shortest: int) -> list[
         buckets.append(Bucket(short[:size], length, rows))
         short = short[size:]
     long = np.flatnonzero(counts >= frames)
-    return buckets + ([Bucket(long, frames, crops)] if len(long) else [])
+    if len(long):
+        buckets.append(Bucket(long, frames, crops))
+    return buckets
 
 
 @dataclass(frozen=True)
 class Cropper:
-    """Batches of random crops, a function of (seed, step) only.
+    """Cut batches of random crops, a function of (seed, step) only.
 
-    A batch is drawn from recordings of like length (`buckets`): where none is shorter than
+    A batch is drawn from recordings of like length (`make_buckets`): where none is shorter than
     `crop_seconds`, from all of them.
     Labels are always those of the clean signal. With `distort` the encoder gets a distorted crop,
     and the batch says which domain it is of; with `clean` the batch holds the undistorted crops,
@@ -432,25 +429,28 @@ class Cropper:
     accumulation: int = 1  # batches an update
     # share of the crops of which a part is silenced, before they are distorted
     silence: float = 0.0
-    # what makes a second version of every crop, which is then distorted by itself
+    # makes a second version of every crop, which is then distorted by itself
     second: TrainingDistortions | None = None
 
     def __call__(self, step: int) -> Batch:
-        """samples (B, N), normalised; labels (B, T) and mask (B, T); with distortions the domains
-        (B,), which update it is, how much of the training has passed, 0 to 1, and perhaps
-        clean_samples (B, N); with a second version `second` (B, N) and which update it is."""
+        """Return samples (B, N), normalised, labels (B, T) and mask (B, T).
+
+        With distortions come the domains (B,), the `step` (updates so far), the `progress` of the
+        training from 0 to 1, and perhaps clean_samples (B, N); with a second version `second`
+        (B, N) and `step`.
+        """
         rng = np.random.default_rng([self.seed, step])
         bucket = self._draw_bucket(rng)
         frames = bucket.frames
         recordings = rng.choice(bucket.recordings, size=bucket.crops)
         crops = [self._crop(rng, int(i), frames) for i in recordings]
-        stacked = partial(self._stacked, recordings, [crop for crop, _ in crops])
+        stack = partial(self._stack, recordings, [crop for crop, _ in crops])
         if self.silence:
-            crops = [self._silenced(rng, *crop) for crop in crops]
-        span = self.masks.mask_probability, self.masks.mask_length
-        masks = np.stack([span_mask(rng, frames, *span) for _ in crops])
+            crops = [self._silence_part(rng, *crop) for crop in crops]
+        probability, length = self.masks.mask_probability, self.masks.mask_length
+        masks = np.stack([span_mask(rng, frames, probability, length) for _ in crops])
         if self.masks.same_masks:
-            masks = cut_to_same(rng, masks)
+            masks = equalise_masks(rng, masks)
         batch = {
             "labels": torch.from_numpy(np.stack([labels for _, labels in crops])),
             "mask": torch.from_numpy(masks),
@@ -458,37 +458,44 @@ class Cropper:
         samples = [crop for crop, _ in crops]
         progress = min(step / max(self.horizon * self.accumulation, 1), 1.0)
         if self.second is not None:
-            others = [
-                self.second.apply(crop, (self.seed, step, row, 1), progress)[0]
-                for row, crop in enumerate(samples)
-            ]
-            if self.distort is not None:
-                others = [
-                    self.distort.apply(crop, (self.seed, step, row, 2), progress)[0]
-                    for row, crop in enumerate(others)
-                ]
-            batch |= {"second": stacked(others), "step": torch.tensor(step // self.accumulation)}
+            batch["second"] = stack(self._second_versions(samples, step, progress))
+            batch["step"] = torch.tensor(step // self.accumulation)
         if self.distort is None:
-            return {"samples": stacked(samples)} | batch
-        pairs = [
-            self.distort.apply(crop, (self.seed, step, row), progress)
-            for row, crop in enumerate(samples)
-        ]
-        batch |= {
-            "samples": stacked([distorted for distorted, _ in pairs]),
-            "domains": torch.tensor([domain for _, domain in pairs]),
-            "progress": torch.tensor(progress),
-            "step": torch.tensor(step // self.accumulation),
-        }
-        return batch | ({"clean_samples": stacked(samples)} if self.clean else {})
+            batch["samples"] = stack(samples)
+            return batch
+        distorted, domains = [], []
+        for row, crop in enumerate(samples):
+            version, domain = self.distort.apply(crop, (self.seed, step, row), progress)
+            distorted.append(version)
+            domains.append(domain)
+        batch["samples"] = stack(distorted)
+        batch["domains"] = torch.tensor(domains)
+        batch["progress"] = torch.tensor(progress)
+        batch["step"] = torch.tensor(step // self.accumulation)
+        if self.clean:
+            batch["clean_samples"] = stack(samples)
+        return batch
+
+    def _second_versions(
+        self, samples: Sequence[np.ndarray], step: int, progress: float
+    ) -> list[np.ndarray]:
+        """Return the second version of every crop, distorted where the first is."""
+        assert self.second is not None
+        versions = []
+        for row, crop in enumerate(samples):
+            version, _ = self.second.apply(crop, (self.seed, step, row, 1), progress)
+            if self.distort is not None:
+                version, _ = self.distort.apply(version, (self.seed, step, row, 2), progress)
+            versions.append(version)
+        return versions
 
     @property
     def card(self) -> dict[str, str]:
-        """It says over what the input was normalised, for the card of an encoder."""
+        """Say over what the input was normalised, for the card of an encoder."""
         return {"normalised_over": "recording"} if self.normalise else {}
 
     def audio_seconds(self, step: int) -> float:
-        """Seconds of speech in the batch of this step."""
+        """Return the seconds of speech in the batch of this step."""
         bucket = self._draw_bucket(np.random.default_rng([self.seed, step]))
         return bucket.crops * bucket.frames / self.grid.frame_rate
 
@@ -497,14 +504,14 @@ class Cropper:
         frames = round(self.batches.crop_seconds * self.grid.frame_rate)
         shortest = shortest_crop(frames, self.grid.frame_rate)
         counts = np.diff(self.data.label_bounds)
-        by_length = buckets(counts, frames, self.batches.crops, shortest)
+        by_length = make_buckets(counts, frames, self.batches.crops, shortest)
         if not by_length:
             raise InputError(_too_short(shortest / self.grid.frame_rate))
         return by_length
 
     def _draw_bucket(self, rng: np.random.Generator) -> Bucket:
-        """In proportion to its batches, so that every recording is used equally often, as in
-        fairseq's epochs.
+        """Draw one in proportion to its batches, so that every recording is used equally often, as
+        in fairseq's epochs.
 
         Where there is no choice, no number is drawn either.
         """
@@ -516,21 +523,19 @@ class Cropper:
     def _crop(
         self, rng: np.random.Generator, index: int, frames: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Samples (N,) float32 of full scale 1, labels (T,) int64."""
+        """Cut a recording at random: samples (N,) float32 up to 1, labels (T,) int64."""
         first, last = self.data.label_bounds[index : index + 2]
         frame = int(rng.integers(last - first - frames + 1))
         start = int(self.data.sample_bounds[index]) + frame * self.grid.hop
-        samples = (
-            self.data.samples[start : start + self.grid.samples_for(frames)].astype(np.float32)
-            / 32768
-        )
-        return samples, self.data.labels[first + frame : first + frame + frames].astype(np.int64)
+        samples = self.data.samples[start : start + self.grid.samples_for(frames)]
+        labels = self.data.labels[first + frame : first + frame + frames]
+        return samples.astype(np.float32) / 32768, labels.astype(np.int64)
 
-    def _silenced(
+    def _silence_part(
         self, rng: np.random.Generator, samples: np.ndarray, labels: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Perhaps with silence before and after, as short recordings have it, three quarters at
-        most; noise is added there too.
+        """Perhaps silence a crop before and after, as short recordings are, three quarters at most;
+        noise is added there too.
 
         Frames that see any of it have no label (-1): the targets know nothing of it.
         """
@@ -541,35 +546,33 @@ class Cropper:
         last = len(samples) - int(silent) + first
         starts = np.arange(len(labels)) * self.grid.hop
         unseen = (starts < first) | (starts + self.grid.receptive > last)
-        samples = np.concatenate(
-            [
-                np.zeros(first, np.float32),
-                samples[first:last],
-                np.zeros(len(samples) - last, np.float32),
-            ]
-        )
-        return samples, np.where(unseen, NO_LABEL, labels)
+        partly_silent = np.zeros(len(samples), np.float32)
+        partly_silent[first:last] = samples[first:last]
+        return partly_silent, np.where(unseen, NO_LABEL, labels)
 
-    def _stacked(
-        self, recordings: np.ndarray, crops: list[np.ndarray], made: list[np.ndarray]
+    def _stack(
+        self, recordings: np.ndarray, crops: list[np.ndarray], versions: list[np.ndarray]
     ) -> torch.Tensor:
-        """(B, N), normalised where that is wanted. made: of the crops as they were cut from the
-        recordings."""
+        """Stack the versions of the crops to (B, N), normalised where the encoder wants it."""
         if self.normalise:
-            made = [self._normalised(*row) for row in zip(recordings, crops, made, strict=True)]
-        return torch.from_numpy(np.stack(made))
+            rows = zip(recordings, crops, versions, strict=True)
+            versions = [self._normalise_version(*row) for row in rows]
+        return torch.from_numpy(np.stack(versions))
 
-    def _normalised(self, recording: int, crop: np.ndarray, made: np.ndarray) -> np.ndarray:
-        """What was made of a crop, with mean and variance of its recording, changed as those of the
-        crop were."""
+    def _normalise_version(
+        self, recording: int, crop: np.ndarray, version: np.ndarray
+    ) -> np.ndarray:
+        """Normalise a version of a crop by mean and variance of its recording, changed as those of
+        the crop were."""
         mean, variance = self._moments(int(recording))
-        (mean_before, before), (mean_after, after) = map(moments, (crop, made))
+        mean_before, variance_before = moments(crop)
+        mean_after, variance_after = moments(version)
         mean += mean_after - mean_before
-        variance *= (after + FLOOR) / (before + FLOOR)
-        return (made - np.float32(mean)) * np.float32(1 / np.sqrt(variance + FLOOR))
+        variance *= (variance_after + FLOOR) / (variance_before + FLOOR)
+        return (version - np.float32(mean)) * np.float32(1 / np.sqrt(variance + FLOOR))
 
     def _moments(self, recording: int) -> tuple[float, float]:
-        """Mean and variance of a recording, of full scale 1. They are kept: it is drawn again."""
+        """Return mean and variance of a recording of full scale 1, kept for its next crop."""
         if recording not in self._known_moments:
             first, last = self.data.sample_bounds[recording : recording + 2]
             mean, variance = moments(self.data.samples[first:last])
@@ -582,7 +585,7 @@ class Cropper:
 
 
 def moments(samples: np.ndarray) -> tuple[float, float]:
-    """Mean and variance, in float64 as `SpeechEncoder.wave` computes them."""
+    """Return mean and variance, in float64 as `SpeechEncoder.wave` computes them."""
     samples = samples.astype(np.float64)
     mean = samples.mean()
     return float(mean), float(max(np.square(samples).mean() - mean**2, 0.0))
@@ -600,18 +603,16 @@ def check_crops(lengths: Sequence[int], grid: FrameGrid, crop_seconds: float) ->
     if not used.any():
         raise InputError(_too_short(shortest / grid.frame_rate))
     if not used.all() and is_main():
-        least = f"a crop of {shortest / grid.frame_rate:g} s, the shortest"
         tqdm.write(
-            f"{(~used).sum()} of {len(used)} recordings are too short for {least}, "
-            f"which leaves {hours[used].sum():.3g} of {hours.sum():.3g} h; a smaller "
-            "--crop-seconds leaves more",
+            f"{(~used).sum()} of {len(used)} recordings are too short for a crop of "
+            f"{shortest / grid.frame_rate:g} s, the shortest, which leaves "
+            f"{hours[used].sum():.3g} of {hours.sum():.3g} h; a smaller --crop-seconds leaves more",
             file=sys.stderr,
         )
 
 
 def _too_short(seconds: float) -> str:
-    least = f"no recording is as long as a crop of {seconds:g} s, the shortest"
     return (
-        f"{least}; give a smaller --crop-seconds, or join short recordings to longer ones "
-        "(recipes/units/pack.py)"
+        f"no recording is as long as a crop of {seconds:g} s, the shortest; give a smaller "
+        "--crop-seconds, or join short recordings to longer ones (recipes/units/pack.py)"
     )

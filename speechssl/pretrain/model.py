@@ -1,4 +1,5 @@
-"""The models of both methods of pre-training, and their auxiliary losses on distorted speech.
+"""This module holds the models of both methods of pre-training, and their auxiliary losses on
+distorted speech.
 
 HuBERT predicts the cluster of every frame, hidden ones above all (arXiv 2106.07447, section II).
 The published loss counts masked frames only. Where the input is not what the targets come from
@@ -46,13 +47,12 @@ from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.finetuning import added
 from speechssl.io import SHIPPED, checkpoint_folder, replacing
-from speechssl.pretrain.data import cut_to_same
+from speechssl.pretrain.data import equalise_masks
 from speechssl.pretrain.options import Adversary, Contrast, Convolutions, Prediction, Pretraining
 from speechssl.processes import is_main, mean_of_processes, processes
 from speechssl.trainer import Batch
 
-# beside the encoder: an ordinary Hugging Face folder with one file more
-NAME = "label_head.safetensors"
+LABEL_HEAD = "label_head.safetensors"  # one file more in the encoder's Hugging Face folder
 
 
 def scale_gradients(module: nn.Module, factor: float) -> None:
@@ -66,9 +66,9 @@ def scale_gradients(module: nn.Module, factor: float) -> None:
             weight.register_hook(lambda gradient: gradient * factor)
 
 
-def final(encoder: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
-    """What is predicted from: the last layer, normalised where layers normalise their input
-    (large)."""
+def final_states(encoder: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
+    """Return the last layer as predictions are made from it: normalised where layers normalise
+    their input (large)."""
     stable = getattr(encoder.config, "do_stable_layer_norm", False)
     return encoder.encoder.layer_norm(hidden) if stable else hidden  # type: ignore[union-attr, operator, return-value]
 
@@ -80,16 +80,17 @@ def add_auxiliary(
     mask: torch.Tensor,
     batch: Mapping[str, torch.Tensor],
 ) -> Batch:
-    """What a model found, with the losses of `auxiliary_losses` added to its own and their scalars
-    beside it."""
+    """Add the losses of `auxiliary_losses` to a model's own, and put their scalars beside it."""
     for module in modules:
-        added = module(layers, mask, batch)
-        losses |= {"loss": losses["loss"] + added.pop("loss")} | added
+        found = module(layers, mask, batch)
+        losses["loss"] = losses["loss"] + found.pop("loss")
+        losses.update(found)
     return losses
 
 
 class HubertPretraining(nn.Module):
-    """Encoder, projection and label embeddings. Logits are cosines divided by 0.1 (section II-C).
+    """HuBERT adds a projection and label embeddings to the encoder; logits are their cosines
+    divided by 0.1 (section II-C).
 
     auxiliary: modules that add to the loss (`auxiliary_losses`).
     """
@@ -112,19 +113,20 @@ class HubertPretraining(nn.Module):
     def forward(
         self, samples: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, **batch: torch.Tensor
     ) -> Batch:
-        """samples: (B, N), as the encoder wants them, unpadded; labels: (B, T) int, below 0 where
-        there is none;
-        mask: (B, T) bool. Returns the loss and scalars to be logged.
+        """Return the loss and scalars to be logged.
+
+        samples: (B, N), as the encoder wants them, unpadded; labels: (B, T) int, below 0 where
+        there is none; mask: (B, T) bool.
         """
         features, layers = training_states(self.encoder, samples, mask)
-        outputs = self.predict(final(self.encoder, layers[-1]), labels, mask)
+        outputs = self.predict(final_states(self.encoder, layers[-1]), labels, mask)
         penalty = features.float().pow(2).mean()
         outputs["loss"] = outputs["loss"] + self.convolutions.feature_penalty * penalty
         return add_auxiliary(outputs, self.auxiliary, layers, mask, batch)
 
     def predict(self, hidden: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> Batch:
-        """Cross-entropy and accuracy from the last layer (B, T, D); visible frames only the
-        accuracy where they weigh nothing."""
+        """Return cross-entropy and accuracy from the last layer (B, T, D); of visible frames only
+        the accuracy where they weigh nothing."""
         labelled = labels >= 0
         visible_weight = self.prediction.visible_weight
         masked, right = self._cross_entropy(hidden, labels, mask & labelled)
@@ -140,8 +142,8 @@ class HubertPretraining(nn.Module):
     def _cross_entropy(
         self, hidden: torch.Tensor, labels: torch.Tensor, where: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean loss and share of right predictions over the frames of all processes where `where`
-        is true."""
+        """Return mean loss and share of right predictions over the frames of all processes where
+        `where` is true."""
         chosen = labels[where]
         vectors = functional.normalize(self.project(hidden[where]).float(), dim=-1)
         # a cosine in bf16 is wrong by 0.04 after its division
@@ -159,12 +161,9 @@ def save_label_head(model: Any, folder: Path, codebook: str) -> None:
         "labels": model.labels,
         **{f"project.{name}": value for name, value in model.project.state_dict().items()},
     }
-    with replacing(folder / NAME) as temporary:
-        save_file(
-            {k: v.detach().float().cpu().contiguous() for k, v in state.items()},
-            temporary,
-            {"codebook": codebook},
-        )
+    weights = {name: value.detach().float().cpu().contiguous() for name, value in state.items()}
+    with replacing(folder / LABEL_HEAD) as temporary:
+        save_file(weights, temporary, {"codebook": codebook})
 
 
 def restore_label_head(model: Any, start: str, codebook: str) -> bool:
@@ -173,14 +172,15 @@ def restore_label_head(model: Any, start: str, codebook: str) -> bool:
 
     Returns whether it was restored. Raises InputError for a head that cannot be read.
     """
-    # beside what was loaded
-    path = (SHIPPED / start if (SHIPPED / start / "config.json").is_file() else Path(start)) / NAME
+    is_shipped = (SHIPPED / start / "config.json").is_file()
+    path = (SHIPPED / start if is_shipped else Path(start)) / LABEL_HEAD
     message = f"{start} has no label head; one for {len(model.labels)} clusters was made"
     if path.is_file():
         try:
             with safe_open(path, "pt") as file:
                 before = (file.metadata() or {}).get("codebook")
-                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
+                names = file.keys()
+                state = {name: file.get_tensor(name) for name in names}
             labels = state.pop("labels")
             if before == codebook and labels.shape == model.labels.shape:
                 model.project.load_state_dict(
@@ -188,10 +188,8 @@ def restore_label_head(model: Any, start: str, codebook: str) -> bool:
                 )
                 model.labels.data.copy_(labels)
                 return True
-            old, new = (
-                (f"{x.shape[0]} clusters in {x.shape[1]} dimensions")
-                for x in (labels, model.labels)
-            )
+            old = f"{labels.shape[0]} clusters in {labels.shape[1]} dimensions"
+            new = f"{model.labels.shape[0]} clusters in {model.labels.shape[1]} dimensions"
             message = (
                 f"the label head of {start} is {old} for codebook {before}; it was "
                 f"re-made: {new} for {codebook}"
@@ -208,16 +206,15 @@ def restore_label_head(model: Any, start: str, codebook: str) -> bool:
 
 @dataclass(frozen=True)
 class Quantised:
-    """vectors: (..., D); codes: (..., G) int, the entries they are made of; likely: (..., G, V),
-    the softmax without noise."""
+    """A frame is quantised to one entry of each codebook."""
 
-    vectors: torch.Tensor
-    codes: torch.Tensor
-    likely: torch.Tensor
+    vectors: torch.Tensor  # (..., D)
+    codes: torch.Tensor  # (..., G) int, the entries they are made of
+    likely: torch.Tensor  # (..., G, V), the softmax without noise
 
 
 class GumbelQuantiser(nn.Module):
-    """A frame of C numbers -> its entry in each codebook, side by side: D numbers.
+    """Replace a frame of C numbers by its entry in each codebook, side by side: D numbers.
 
     While training, noise is added and the gradient of the soft choice is that of the hard one
     (straight-through); in eval mode the likeliest entry is taken. The names of the weights are
@@ -239,7 +236,7 @@ class GumbelQuantiser(nn.Module):
         nn.init.zeros_(self.weight_proj.bias)
 
     def forward(self, features: torch.Tensor, temperature: torch.Tensor | float) -> Quantised:
-        """features: (..., C). In float32, whatever the autocast: a softmax of 320 needs it."""
+        """Quantise features (..., C), in float32 always: a softmax of 320 entries needs it."""
         logits = self.weight_proj(features).float().unflatten(-1, (self.codebooks, self.entries))
         with torch.autocast(features.device.type, enabled=False):
             choice = functional.gumbel_softmax(logits, tau=temperature) if self.training else logits  # type: ignore[arg-type]
@@ -257,25 +254,23 @@ class GumbelQuantiser(nn.Module):
 
 
 def perplexity(probabilities: torch.Tensor) -> torch.Tensor:
-    """(G,) how many entries of each codebook are used, 1 to V: of the mean distribution over all
-    frames of the batch.
+    """Return how many entries of each codebook are used, (G,) from 1 to V: the perplexity of the
+    mean distribution over all frames of the batch.
 
-    probabilities: (..., G, V). Of a batch that processes share: of all of it, and the mean of the
+    probabilities: (..., G, V). A batch that processes share counts as one, and the mean of the
     processes' gradients is the gradient. fairseq adds the codebooks up, and each of its processes
     counts for itself.
     """
     frames = probabilities.flatten(0, -3)
-    count = mean_of_processes(torch.tensor(float(len(frames)), device=frames.device)).clamp(
-        min=1 / processes()
-    )
-    local = frames.sum(0) / count
+    count = mean_of_processes(torch.tensor(float(len(frames)), device=frames.device))
+    local = frames.sum(0) / count.clamp(min=1 / processes())
     mean = local + (mean_of_processes(local) - local).detach() if processes() > 1 else local
     return torch.exp(-(mean * torch.log(mean + 1e-7)).sum(-1))
 
 
 class Wav2Vec2Pretraining(nn.Module):
-    """Encoder, quantiser and projections; in training mode with noise and dropout, in eval mode
-    without either.
+    """wav2vec 2.0 adds a quantiser and projections to the encoder; in training mode with noise and
+    dropout, in eval mode without either.
 
     normalise: whether the encoder's input is normalised, which is saved with it.
     """
@@ -309,7 +304,7 @@ class Wav2Vec2Pretraining(nn.Module):
         clean_samples: torch.Tensor | None = None,
         **batch: torch.Tensor,
     ) -> Batch:
-        """Loss and scalars to be logged, from a batch of `ContrastiveBatches`.
+        """Return the loss and scalars to be logged, from a batch of `ContrastiveBatches`.
 
         samples: (B, N), normalised where the encoder wants it, unpadded. mask: (B, T) bool, M in
         every row. negatives: (B, M, K) int, for every hidden frame the places of its negatives
@@ -319,15 +314,13 @@ class Wav2Vec2Pretraining(nn.Module):
         learnt: their gradient goes into the convolutions, which the paper does not stop either.
         """
         features, layers = training_states(self.encoder, samples, mask)
-        source = (
-            features
-            if clean_samples is None
-            else self.encoder.feature_extractor(clean_samples).transpose(1, 2)
-        )
+        source = features
+        if clean_samples is not None:
+            source = self.encoder.feature_extractor(clean_samples).transpose(1, 2)
+            batch = batch | {"clean_samples": clean_samples}
         quantised = self.quantise(source[mask].unflatten(0, (len(samples), -1)), temperature)
-        predicted = self.project_hid(final(self.encoder, layers[-1])[mask]).unflatten(
-            0, (len(samples), -1)
-        )
+        context = final_states(self.encoder, layers[-1])[mask]
+        predicted = self.project_hid(context).unflatten(0, (len(samples), -1))
         logits = self._logits(predicted, quantised, negatives)
         contrastive = _mean(-logits.log_softmax(-1)[..., 0])
         penalty = features.float().square().mean()
@@ -353,24 +346,22 @@ class Wav2Vec2Pretraining(nn.Module):
             "feature_penalty": penalty.detach(),
             "gumbel_temperature": torch.as_tensor(temperature),
         }
-        rest = batch if clean_samples is None else batch | {"clean_samples": clean_samples}
-        return add_auxiliary(outputs, self.auxiliary, layers, mask, rest)
+        return add_auxiliary(outputs, self.auxiliary, layers, mask, batch)
 
     def quantise(
         self, features: torch.Tensor, temperature: torch.Tensor | float = 1.0
     ) -> Quantised:
-        """What the convolutions give, (..., C), after the layer norm, never masked, as the paper's
-        Z."""
+        """Quantise the output of the convolutions, (..., C), after the layer norm, never masked:
+        the paper's Z."""
         normed = self.encoder.feature_projection.layer_norm(features)
-        return self.quantizer(
-            functional.dropout(normed, self.contrast.dropout, self.training), temperature
-        )
+        dropped = functional.dropout(normed, self.contrast.dropout, self.training)
+        return self.quantizer(dropped, temperature)
 
     def _logits(
         self, predicted: torch.Tensor, quantised: Quantised, negatives: torch.Tensor
     ) -> torch.Tensor:
-        """(B, M, 1 + K): cosines over kappa, the right one first. A negative of the same entries as
-        the right one counts for none.
+        """Return cosines over kappa, (B, M, 1 + K), the right one first. A negative of the same
+        entries as the right one counts for none.
 
         All M² cosines of an utterance are made, and the K wanted ones taken from them: less than K
         vectors for each frame.
@@ -378,18 +369,19 @@ class Wav2Vec2Pretraining(nn.Module):
         targets = self.project_q(quantised.vectors)
         # a cosine in bf16 is wrong by 0.04 after its division
         with torch.autocast(predicted.device.type, enabled=False):
-            unit = [functional.normalize(x.float(), dim=-1) for x in (predicted, targets)]
-            cosines = unit[0] @ unit[1].transpose(1, 2) / self.contrast.kappa
+            left = functional.normalize(predicted.float(), dim=-1)
+            right = functional.normalize(targets.float(), dim=-1)
+            cosines = left @ right.transpose(1, 2) / self.contrast.kappa
         codes = quantised.codes
         same = torch.stack([row[:, None] == row[None] for row in codes]).all(-1)  # (B, M, M)
-        right = cosines.diagonal(dim1=1, dim2=2)[..., None]
+        own = cosines.diagonal(dim1=1, dim2=2)[..., None]
         others = cosines.masked_fill(same, -torch.inf).gather(-1, negatives.long())
-        return torch.cat([right, others], dim=-1)
+        return torch.cat([own, others], dim=-1)
 
 
 def _mean(values: torch.Tensor) -> torch.Tensor:
-    """Over the batch, of which this may be one process's share: the mean of all shares' results is
-    the mean over all of it."""
+    """Return the mean over the batch, of which this may be one process's share: the mean of the
+    shares' results is the mean over all of it."""
     count = mean_of_processes(torch.tensor(float(values.numel()), device=values.device))
     return values.sum() / count.clamp(min=1 / processes())
 
@@ -398,7 +390,7 @@ COLLAPSED = 1.5  # code perplexity of a codebook of which only one entry is used
 
 
 class CollapseGuard:
-    """Warns on stderr, for as long as it lasts, that a codebook uses one entry only: then all
+    """Warn on stderr, for as long as it lasts, that a codebook uses one entry only: then all
     targets are alike."""
 
     def __init__(self, entries: int, patience: int = 100) -> None:
@@ -410,16 +402,15 @@ class CollapseGuard:
         if self.in_a_row and self.in_a_row % self.patience == 0 and is_main():
             tqdm.write(
                 f"THE QUANTISER HAS COLLAPSED: for {self.in_a_row} batches a codebook uses "
-                f"{used:.2f} of {self.entries} entries; "
-                "start again with a lower learning rate, a higher temperature or a higher weight "
-                "of diversity",
+                f"{used:.2f} of {self.entries} entries; start again with a lower learning rate, "
+                "a higher temperature or a higher weight of diversity",
                 file=sys.stderr,
             )
 
 
 @dataclass(frozen=True)
 class ContrastiveBatches:
-    """Batches for `Wav2Vec2Pretraining`, a function of (seed, step) only.
+    """Make batches for `Wav2Vec2Pretraining`, a function of (seed, step) only.
 
     crop: step -> samples and mask, as `Cropper` makes them (wav2vec 2.0: probability 0.65, length
     10), and clean_samples where the samples are distorted. As in fairseq the fullest masks lose
@@ -432,36 +423,34 @@ class ContrastiveBatches:
     accumulation: int = 1  # batches an update, which the temperature counts
 
     def __call__(self, step: int) -> Batch:
-        """Raises InputError where a hidden frame has no negative."""
-        batch = self.crop(step)
+        """Make the batch of a step. Raises InputError where a hidden frame has no negative."""
+        batch = dict(self.crop(step))
         # not the numbers that the crop is drawn with
         rng = np.random.default_rng([self.seed, step, 0x77326])
-        mask = cut_to_same(rng, batch["mask"].numpy())
+        mask = equalise_masks(rng, batch["mask"].numpy())
         hidden = int(mask[0].sum())
         if hidden < 2:
             raise InputError(
                 f"a crop has {hidden} masked frames, too few for the contrastive "
                 "loss; give a longer --crop-seconds"
             )
-        inputs = {name: value for name, value in batch.items() if name not in ("labels", "mask")}
-        return inputs | {
-            "mask": torch.from_numpy(mask),
-            "negatives": torch.from_numpy(
-                draw_negatives(rng, len(mask), hidden, self.contrast.negatives)
-            ),
-            "temperature": torch.tensor(temperature(self.contrast, step // self.accumulation)),
-        }
+        negatives = draw_negatives(rng, len(mask), hidden, self.contrast.negatives)
+        batch.pop("labels", None)
+        batch["mask"] = torch.from_numpy(mask)
+        batch["negatives"] = torch.from_numpy(negatives)
+        batch["temperature"] = torch.tensor(temperature(self.contrast, step // self.accumulation))
+        return batch
 
 
 def temperature(contrast: Contrast, update: int) -> float:
-    """Return that of the Gumbel softmax at the update of this number, from 0 (section 4.2)."""
+    """Return the temperature of the Gumbel softmax at an update, from 0 (section 4.2)."""
     falling = contrast.temperature_start * contrast.temperature_decay**update
     return max(falling, contrast.temperature_floor)
 
 
 def draw_negatives(rng: np.random.Generator, rows: int, hidden: int, count: int) -> np.ndarray:
-    """(rows, hidden, count) int64: for every hidden frame `count` of the others, any of them alike,
-    with replacement."""
+    """Draw for every hidden frame `count` of the others, any of them alike, with replacement:
+    (rows, hidden, count) int64."""
     drawn = rng.integers(hidden - 1, size=(rows, hidden, count))
     return drawn + (drawn >= np.arange(hidden)[:, None])
 
@@ -471,7 +460,7 @@ def draw_negatives(rng: np.random.Generator, rows: int, hidden: int, count: int)
 
 # of `Contrast` in transformers' config, which has neither the feature penalty nor the
 # gradient into the CNN
-SETTINGS = {
+CONFIG_NAMES = {
     "codebooks": "num_codevector_groups",
     "entries": "num_codevectors_per_group",
     "width": "proj_codevector_dim",
@@ -481,7 +470,7 @@ SETTINGS = {
 }
 HEADS = {
     "quantizer": "quantiser",
-    "project_q": ("projection of its vectors"),
+    "project_q": "projection of its vectors",
     "project_hid": ("projection of the encoder's output"),
 }
 
@@ -490,7 +479,7 @@ def save_pretraining(model: Wav2Vec2Pretraining, folder: Path) -> None:
     """Write an ordinary Hugging Face folder of all that is trained; encoders can be loaded from it
     too. A card is the caller's."""
     config = copy.deepcopy(model.encoder.config)
-    for ours, theirs in SETTINGS.items():
+    for ours, theirs in CONFIG_NAMES.items():
         setattr(config, theirs, getattr(model.contrast, ours))
     config.codevector_dim = model.contrast.width
     with torch.device("meta"):
@@ -528,27 +517,25 @@ def load_pretraining(
             f"{source} has adapters, which contrastive pre-training does not keep; "
             "start from one without"
         )
-    heads, _ = heads_of(source, checkpoint)
+    heads, _ = load_heads(source, checkpoint)
     model = Wav2Vec2Pretraining(
         encoder.train().requires_grad_(True), contrast, convolutions, checkpoint.normalise
     )
 
-    def shape(head: nn.Module) -> list[Any]:
-        """Of all weights; of a quantiser V too, for the same number of entries in all can be
-        divided otherwise."""
-        entries = getattr(head, "entries", getattr(head, "num_vars", None))
-        return [entries, *((name, weight.shape) for name, weight in head.named_parameters())]
-
-    reused = [
-        name
-        for name in HEADS
-        if heads and shape(getattr(model, name)) == shape(getattr(heads, name))
-    ]
-    for name in reused:
-        getattr(model, name).load_state_dict(getattr(heads, name).state_dict())
-    anew = [HEADS[name] for name in HEADS if name not in reused]
-    parts = [f"{', '.join(anew)} made anew"] if anew else []
-    parts += [f"{', '.join(HEADS[name] for name in reused)} as trained"] if reused else []
+    anew, reused = [], []
+    for name, words in HEADS.items():
+        head = getattr(model, name)
+        trained = getattr(heads, name) if heads else None
+        if trained is not None and _shapes(head) == _shapes(trained):
+            head.load_state_dict(trained.state_dict())
+            reused.append(words)
+        else:
+            anew.append(words)
+    parts = []
+    if anew:
+        parts.append(f"{', '.join(anew)} made anew")
+    if reused:
+        parts.append(f"{', '.join(reused)} as trained")
     because = "" if heads else ", for the checkpoint has none that can be read"
     if is_main():
         tqdm.write(
@@ -558,11 +545,20 @@ def load_pretraining(
     return model
 
 
-def heads_of(
+def _shapes(head: nn.Module) -> list[Any]:
+    """List the shapes of all weights; of a quantiser V too, for the same number of entries in all
+    can be divided otherwise."""
+    entries = getattr(head, "entries", getattr(head, "num_vars", None))
+    return [entries, *((name, weight.shape) for name, weight in head.named_parameters())]
+
+
+def load_heads(
     source: str | Path, checkpoint: Checkpoint
 ) -> tuple[Wav2Vec2ForPreTraining | None, dict[str, Any]]:
-    """The folder's own model, whose heads are wanted, and what they were trained with, by the
-    fields of `Contrast`; None and nothing where it has none."""
+    """Load the folder's own model for its heads, and what they were trained with, by the fields of
+    `Contrast`; None and nothing where it has none.
+
+    Raises InputError where a part of the heads is missing."""
     if checkpoint.kind != "huggingface" or not any(
         name.split(".")[0] in HEADS for name in checkpoint.left_out
     ):
@@ -574,12 +570,13 @@ def heads_of(
         ignore_mismatched_sizes=True,
     )
     keys = [*info["missing_keys"], *(key[0] for key in info["mismatched_keys"])]
-    if keys := sorted(name for name in keys if name.split(".")[0] in HEADS):
+    lacking = sorted(name for name in keys if name.split(".")[0] in HEADS)
+    if lacking:
         raise InputError(
-            f"the checkpoint {source} lacks {len(keys)} weights of its heads "
-            f"({brief(keys)}); fetch or make it again"
+            f"the checkpoint {source} lacks {len(lacking)} weights of its heads "
+            f"({brief(lacking)}); fetch or make it again"
         )
-    return whole, {ours: getattr(whole.config, theirs) for ours, theirs in SETTINGS.items()}
+    return whole, {ours: getattr(whole.config, theirs) for ours, theirs in CONFIG_NAMES.items()}
 
 
 # ---- auxiliary losses of training on distorted speech: a teacher on the clean signal, and a
@@ -595,7 +592,7 @@ def heads_of(
 
 
 class Reverse(torch.autograd.Function):
-    """The values themselves; their gradient times -weight (a scalar tensor)."""
+    """Return the values themselves, and multiply their gradient by -weight (a scalar tensor)."""
 
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -608,8 +605,8 @@ class Reverse(torch.autograd.Function):
 
 
 class DomainAdversary(nn.Module):
-    """A classifier for each layer (one hidden layer, on the mean over time), and the part of its
-    loss that the encoder gets.
+    """Classify the domain from each layer (one hidden layer, on the mean over time), and give the
+    encoder its part of the loss.
 
     width: of the layers. numbers: which of them are classified.
     """
@@ -632,8 +629,11 @@ class DomainAdversary(nn.Module):
     def forward(
         self, layers: Sequence[torch.Tensor], mask: torch.Tensor, batch: Mapping[str, torch.Tensor]
     ) -> Batch:
-        """layers: (B, T, D) each; batch: with `domains` (B,) int, 0 clean; `progress`, `step`
-        (updates): scalars."""
+        """Return the loss and scalars to be logged.
+
+        layers: (B, T, D) each; batch: with `domains` (B,) int, 0 clean; `progress`, `step`
+        (updates): scalars.
+        """
         domains = batch["domains"]
         if self.adversary.domain_adversary == "binary":
             domains = domains.clamp(max=1)
@@ -665,14 +665,13 @@ class DomainAdversary(nn.Module):
 
 
 class CleanTeacher(nn.Module):
-    """Adds `weight` times the mean squared distance of the student's layers from those of a teacher
+    """Add `weight` times the mean squared distance of the student's layers from those of a teacher
     that gets the clean signal.
 
     Each layer's distance is divided by the variance of the teacher's layer, so that 1 is what the
     teacher's mean would get and layers count alike; frames that the student does not see are left
-    out. teacher: of the same architecture; it is not trained
-    and not saved with the student. layers: which (0 the input of the first transformer layer, n the
-    output of layer n).
+    out. teacher: of the same architecture; it is not trained and not saved with the student.
+    layers: which (0 the input of the first transformer layer, n the output of layer n).
     """
 
     def __init__(self, teacher: nn.Module, layers: Sequence[int], weight: float = 1.0) -> None:
@@ -684,8 +683,11 @@ class CleanTeacher(nn.Module):
     def forward(
         self, layers: Sequence[torch.Tensor], mask: torch.Tensor, batch: Mapping[str, torch.Tensor]
     ) -> Batch:
-        """layers: (B, T, D) each; mask: (B, T) bool, the hidden frames; batch: with
-        `clean_samples`, (B, N)."""
+        """Return the loss and scalars to be logged.
+
+        layers: (B, T, D) each; mask: (B, T) bool, the hidden frames; batch: with `clean_samples`,
+        (B, N).
+        """
         with torch.no_grad():
             teacher = self.hidden[0].to(batch["clean_samples"].device)
             _, targets = training_states(teacher, batch["clean_samples"], last=max(self.layers))
@@ -711,15 +713,16 @@ def auxiliary_losses(
     Raises InputError for layers that the encoder has not.
     """
     layers = encoder.config.num_hidden_layers
-    distil, adversary = o.distillation, o.adversary
+    distil = o.distillation
+    adversary = o.adversary
     auxiliary: list[nn.Module] = []
     if distil.distil and start:
-        taught = _check_layers(distil.distil_layers or range(layers + 1), layers)
-        auxiliary.append(CleanTeacher(load_checkpoint(start).model, taught, distil.distil))
+        chosen = _check_layers(distil.distil_layers or range(layers + 1), layers)
+        auxiliary.append(CleanTeacher(load_checkpoint(start).model, chosen, distil.distil))
     if adversary.domain_adversary and distort:
         numbers = _check_layers(adversary.domain_adversary_layers or (layers,), layers)
-        width, domains = encoder.config.hidden_size, len(distort.domains)
-        auxiliary.append(DomainAdversary(width, domains, adversary, numbers))
+        width = encoder.config.hidden_size
+        auxiliary.append(DomainAdversary(width, len(distort.domains), adversary, numbers))
     return auxiliary
 
 

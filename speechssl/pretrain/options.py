@@ -1,7 +1,8 @@
-"""`speechssl pretrain`: the options of HuBERT, wav2vec 2.0, continual pre-training and Spin.
+"""This module holds the options of `speechssl pretrain`: HuBERT, wav2vec 2.0, continual
+pre-training and Spin.
 
 Where a default is OF_SIZE, it is that of --size, or of the checkpoint that training continues:
-`presets.options_of_size` fills it in.
+`presets.apply_size` fills it in.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ OF_SIZE: Any = None
 
 @dataclass(frozen=True)
 class Targets:
-    """The clusters that HuBERT predicts."""
+    """HuBERT predicts these clusters."""
 
     layer: Whole = option(OF_SIZE, "layer of the teacher whose features are clustered")
     smooth: Count = option(
@@ -78,7 +79,7 @@ class Targets:
 
 @dataclass(frozen=True)
 class Prediction:
-    """How HuBERT predicts them."""
+    """HuBERT predicts them from a projection of its last layer."""
 
     visible_weight: Weight = option(OF_SIZE, "loss weight of frames that are not masked")
     projection: Count = option(
@@ -88,8 +89,8 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Contrast:
-    """The contrastive loss of wav2vec 2.0. Going on from a checkpoint, the quantiser is that of
-    the checkpoint.
+    """wav2vec 2.0 learns by a contrastive loss. Going on from a checkpoint, the quantiser is that
+    of the checkpoint.
 
     width: D of its vectors; kappa: cosines are divided by it; dropout: of what is quantised; the
     temperature of the Gumbel softmax goes from start down by decay an update, not below floor.
@@ -109,7 +110,7 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Masks:
-    """Spans of frames to hide."""
+    """Spans of frames are hidden from the encoder."""
 
     mask_probability: Share = option(
         OF_SIZE, "share of frames that the masked spans would cover if they did not overlap"
@@ -122,7 +123,7 @@ class Masks:
 
 @dataclass(frozen=True)
 class Convolutions:
-    """How the CNN is trained."""
+    """The CNN is trained with a penalty on its output and a smaller gradient."""
 
     feature_penalty: Weight = option(
         OF_SIZE, "weight of the L2 penalty on the CNN's output (its mean square)"
@@ -132,7 +133,7 @@ class Convolutions:
 
 @dataclass(frozen=True)
 class Batches:
-    """A batch of crops of full length; one of shorter crops has more."""
+    """A batch has so many crops of full length; one of shorter crops has more."""
 
     crops: Count = option(
         OF_SIZE,
@@ -148,7 +149,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class Distortion:
-    """Distorted input."""
+    """The input may be distorted; the targets are those of the clean signal."""
 
     distort: str | None = option(
         None,
@@ -194,7 +195,7 @@ class Distortion:
 
 @dataclass(frozen=True)
 class Distillation:
-    """The clean teacher: a frozen copy of the encoder that training starts from."""
+    """The clean teacher is a frozen copy of the encoder that training starts from."""
 
     distil: Weight = option(
         0.0,
@@ -208,7 +209,7 @@ class Distillation:
 
 @dataclass(frozen=True)
 class Adversary:
-    """The domain classifier, whose hidden layer is domain_adversary_width wide."""
+    """A domain classifier, whose hidden layer is domain_adversary_width wide, is to be misled."""
 
     domain_adversary: Labels | None = option(None, f"domain-adversarial training: {DOMAINS}")
     domain_adversary_weight: Weight = option(1.0, "largest lambda of the domain classifier")
@@ -234,7 +235,7 @@ NEEDED = {  # an option -> those that mean nothing without it
 
 @dataclass(frozen=True, kw_only=True)
 class Pretraining:
-    """What HuBERT and wav2vec 2.0 share."""
+    """HuBERT and wav2vec 2.0 share these options."""
 
     source: Path = argument(f"{SOURCE}; from a prepared corpus its training passages are used")
     out: Path = argument(
@@ -254,7 +255,7 @@ class Pretraining:
 
 
 def _check_targets(targets: Targets, teacher: str | None) -> None:
-    """Raises InputError for options that the codebook determines, and for those of an encoder
+    """Raise InputError for options that the codebook determines, and for those of an encoder
     where MFCCs are clustered."""
     given = changed(targets)
     fitting = ("layer", "smooth", "clusters", "share", "budget", "starts")
@@ -321,10 +322,10 @@ class Hubert(Pretraining):
 class Wav2Vec2(Pretraining):
     """wav2vec 2.0: identify the quantised masked frame among distractors of the same utterance
 
-    --size base and large are the published models with the published settings, small is for training on a CPU; options that are
-    not given have the defaults of --size. With --distort the input is distorted, and the targets
-    are the quantised clean signal. OUT/encoder is an ordinary Hugging Face folder
-    (Wav2Vec2ForPreTraining). A killed run resumes with the same command.
+    --size base and large are the published models with the published settings, small is for
+    training on a CPU; options that are not given have the defaults of --size. With --distort the
+    input is distorted, and the targets are the quantised clean signal. OUT/encoder is an ordinary
+    Hugging Face folder (Wav2Vec2ForPreTraining). A killed run resumes with the same command.
 
       speechssl pretrain wav2vec2 recordings/ exp/wav2vec2
       speechssl pretrain wav2vec2 recordings/ exp/more --start facebook/wav2vec2-base --steps 1000
@@ -347,23 +348,22 @@ class Continue(Pretraining):
 
     The input is distorted, and the targets are those of the clean signal. A HuBERT predicts
     clusters of its own last layer, or of the model and layer that --teacher, --layer or --codebook
-    name. A wav2vec 2.0 identifies the quantised clean frames. Without
-    --distort training continues on the recordings as they are. Options of the other kind of encoder are refused. A killed run
+    name. A wav2vec 2.0 identifies the quantised clean frames. Without --distort training continues
+    on the recordings as they are. Options of the other kind of encoder are refused. A killed run
     resumes with the same command. --domain-adversary is domain-adversarial continual pre-training,
     a mode of ours: the paper's domain-adversarial training (DAT) is that of a task's model,
     `speechssl superb run --domain-adversary`.
 
     DISTORT lists kinds of distortion, with shares if they differ (m:0.3+g:0.4+r:0.3): m, noise of
-    MUSAN (--noise
-    musan=FOLDER) or of a generated stand-in; g, Gaussian noise; r, rooms, simulated or of --noise
-    rir=FOLDER; p, pitch; v, another voice (formants, pitch, its range, an equaliser; needs
-    speechssl[voices]); b, a missing frequency band; c, codecs; s, babble of
+    MUSAN (--noise musan=FOLDER) or of a generated stand-in; g, Gaussian noise; r, rooms, simulated
+    or of --noise rir=FOLDER; p, pitch; v, another voice (formants, pitch, its range, an equaliser;
+    needs speechssl[voices]); b, a missing frequency band; c, codecs; s, babble of
     --noise voices=FOLDER; or a NAME that --noise NAME=FOLDER gives recordings to.
 
     Defaults: --layer the last, --clusters 100, --visible-weight 1, --projection 128 (of base width
-    256, of large 768),
-    --mask-probability 0.65, --no-same-masks, --feature-penalty 10, --gradient-scale 1 (wav2vec 2.0: 0.1), 10 crops of 4 s;
-    quantiser and negatives are the checkpoint's.
+    256, of large 768), --mask-probability 0.65, --no-same-masks, --feature-penalty 10,
+    --gradient-scale 1 (wav2vec 2.0: 0.1), 10 crops of 4 s; quantiser and negatives are the
+    checkpoint's.
 
       speechssl pretrain continue recordings/ exp/robust --start facebook/hubert-base-ls960 \\
         --layer 6 --clusters 500 --distort m+g+r
@@ -392,7 +392,7 @@ class Continue(Pretraining):
 
 @dataclass(frozen=True)
 class Codes:
-    """The learned codebook."""
+    """Spin learns this codebook."""
 
     layer: Count | None = option(None, "layer that is clustered; default: the last")
     codes: Count = option(2048, "K, entries of the codebook")
@@ -411,7 +411,7 @@ LabelLoss = Literal["cross-entropy", "ctc"]
 
 @dataclass(frozen=True)
 class PseudoLabels:
-    """Pseudo-labels of the clean signal."""
+    """Pseudo-labels are clusters of the clean signal that both versions predict."""
 
     teacher: str | None = option(
         None, f"encoder whose clusters are predicted as well: {ENCODERS}; default: no pseudo-labels"
@@ -455,8 +455,8 @@ class Spin:
 
       speechssl pretrain spin recordings/ exp/spin --start facebook/hubert-base-ls960
       speechssl pretrain spin recordings/ exp/r-spin --start exp/spin/encoder \\
-        --trained-layers 0 --distort m+g --steps 10000 \\
-        --warmup-steps 4000 --crops 24 --teacher exp/spin/encoder --codebook exp/spin/units.safetensors
+        --trained-layers 0 --distort m+g --steps 10000 --warmup-steps 4000 --crops 24 \\
+        --teacher exp/spin/encoder --codebook exp/spin/units.safetensors
       torchrun --nproc-per-node 2 -m -- speechssl pretrain spin librispeech.tsv exp/spin \\
         --start facebook/hubert-base-ls960
       speechssl pretrain spin recordings/ exp/small --start people-en/encoder --codes 128 \\

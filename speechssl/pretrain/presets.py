@@ -1,4 +1,4 @@
-"""The published models and settings: presets.yaml has them, and their sources."""
+"""Options are filled in from the published models and settings of presets.yaml."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transformers import HubertConfig, HubertModel, Wav2Vec2Config, Wav2Vec2Mode
 from speechssl.encoders.load import load_checkpoint, load_encoder, small_config
 from speechssl.errors import InputError
 from speechssl.options import changed, flags, given_of
-from speechssl.pretrain.model import heads_of
+from speechssl.pretrain.model import load_heads
 from speechssl.pretrain.options import Continue, Hubert, Wav2Vec2
 
 Verb = TypeVar("Verb", Hubert, Wav2Vec2, Continue)
@@ -23,12 +23,12 @@ PRESETS: dict[str, Any] = yaml.safe_load(
 
 
 def hubert_config(size: str) -> HubertConfig:
-    """The architecture of a HuBERT from scratch."""
+    """Return the architecture of a HuBERT from scratch."""
     return HubertConfig(**_architecture("hubert", size))
 
 
 def wav2vec2_config(size: str) -> Wav2Vec2Config:
-    """The architecture of a wav2vec 2.0 from scratch, with its heads."""
+    """Return the architecture of a wav2vec 2.0 from scratch, with its heads."""
     return Wav2Vec2Config(**_architecture("wav2vec2", size))
 
 
@@ -42,36 +42,36 @@ def _architecture(kind: str, size: str) -> dict[str, Any]:
     return small | values
 
 
-def options_of_size(o: Verb) -> Verb:
+def apply_size(o: Verb) -> Verb:
     """Fill in what was not given: from --size, or from the checkpoint that training continues.
 
     Raises InputError for a size that needs a teacher, a start of another kind, and options of the
     other kind of encoder.
     """
     if isinstance(o, Hubert):
-        values = _of_hubert(o)
+        values = _hubert_values(o)
     elif isinstance(o, Wav2Vec2):
-        values = _of_wav2vec2(o)
+        values = _wav2vec2_values(o)
     else:
-        values = _of_start(o)
+        values = _start_values(o)
     crops = max(values["crops"] // o.training.accumulation, 1)
-    return complete(o, values | {"crops": crops})
+    return fill_in(o, values | {"crops": crops})
 
 
-def complete(options: Any, values: Mapping[str, Any]) -> Any:
-    """A dataclass in which these values stand for None, in its groups as well."""
+def fill_in(options: Any, values: Mapping[str, Any]) -> Any:
+    """Return a dataclass in which these values stand for None, in its groups as well."""
     found = {}
     for f in fields(options):
         value = getattr(options, f.name)
         if is_dataclass(value):
-            found[f.name] = complete(value, values)
+            found[f.name] = fill_in(value, values)
         elif value is None and f.name in values:
             found[f.name] = values[f.name]
     return replace(options, **found)
 
 
-def _of_hubert(o: Hubert) -> dict[str, Any]:
-    """The first iteration, or with a teacher the last."""
+def _hubert_values(o: Hubert) -> dict[str, Any]:
+    """Return the settings of the first iteration, or with a teacher of the last."""
     iterations = PRESETS["hubert"][o.size]["iterations"]
     teacher = o.teacher or "mfcc"
     values = iterations[0 if teacher == "mfcc" else -1] | {"teacher": teacher}
@@ -83,19 +83,21 @@ def _of_hubert(o: Hubert) -> dict[str, Any]:
     return _without_fitting(values) if o.targets.codebook else values
 
 
-def _of_wav2vec2(o: Wav2Vec2) -> dict[str, Any]:
-    """With a start its heads are those of the start."""
+def _wav2vec2_values(o: Wav2Vec2) -> dict[str, Any]:
+    """Return the settings of a size; with a start its heads are those of the start."""
     size = PRESETS["wav2vec2"][o.size]
-    return size["options"] | (_heads(o.start) if o.start else size["contrast"])
+    contrast = _head_settings(o.start) if o.start else size["contrast"]
+    return size["options"] | contrast
 
 
-def _of_start(o: Continue) -> dict[str, Any]:
-    """The loss that the start was trained with; a HuBERT's targets are of the last layer."""
+def _start_values(o: Continue) -> dict[str, Any]:
+    """Return the settings of the loss that the start was trained with; a HuBERT's targets are of
+    the last layer."""
     model: Any = load_checkpoint(o.start).model
     if isinstance(model, Wav2Vec2Model):
         targets = changed(o.targets) | changed(o.prediction)
         _refuse_other_kind(o.start, "wav2vec 2.0", {"teacher": o.teacher} | targets)
-        return PRESETS["continue"]["wav2vec2"] | _heads(o.start)
+        return PRESETS["continue"]["wav2vec2"] | _head_settings(o.start)
     if not isinstance(model, HubertModel):
         raise InputError(
             f"{o.start} is a {model.config.model_type} encoder; start this training "
@@ -110,13 +112,15 @@ def _of_start(o: Continue) -> dict[str, Any]:
         return _without_fitting(values)
     if o.teacher == "mfcc":
         return values
-    layers = model.config.num_hidden_layers if o.teacher is None else load_encoder(o.teacher).layers
-    return values | {"layer": layers}
+    if o.teacher is None:
+        return values | {"layer": model.config.num_hidden_layers}
+    return values | {"layer": load_encoder(o.teacher).layers}
 
 
 def _refuse_other_kind(start: str, kind: str, given: Mapping[str, Any]) -> None:
-    """given: the options of the other kind. Raises InputError where there are any."""
-    if stray := given_of(given, given):
+    """Raise InputError where options of the other kind of encoder are given."""
+    stray = given_of(given, given)
+    if stray:
         raise InputError(
             f"{flags(stray)} would have no effect, since {start} is a {kind}; leave "
             "out options of the other kind"
@@ -124,12 +128,12 @@ def _refuse_other_kind(start: str, kind: str, given: Mapping[str, Any]) -> None:
 
 
 def _without_fitting(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A codebook says what it was fitted on."""
+    """Leave out what a codebook says itself: what it was fitted on."""
     return {name: value for name, value in values.items() if name not in ("layer", "clusters")}
 
 
-def _heads(start: str) -> dict[str, Any]:
-    """What the heads of a checkpoint were trained with; base's where it has none or does not
+def _head_settings(start: str) -> dict[str, Any]:
+    """Return what the heads of a checkpoint were trained with; base's where it has none or does not
     say."""
-    _, trained_with = heads_of(start, load_checkpoint(start))
+    _, trained_with = load_heads(start, load_checkpoint(start))
     return PRESETS["wav2vec2"]["base"]["contrast"] | trained_with

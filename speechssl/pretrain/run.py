@@ -1,4 +1,4 @@
-"""Runs of pre-training, from recordings to an encoder folder.
+"""Pre-training runs from recordings to an encoder folder.
 
 A run makes its targets, trains, and writes `OUT/encoder`; it is resumable. It begins from scratch
 or goes on from any HuBERT or wav2vec 2.0; on what is recorded, or on a distorted version of it with
@@ -54,7 +54,7 @@ from speechssl.pretrain.options import (
     Targets,
     Wav2Vec2,
 )
-from speechssl.pretrain.presets import PRESETS, hubert_config, options_of_size, wav2vec2_config
+from speechssl.pretrain.presets import PRESETS, apply_size, hubert_config, wav2vec2_config
 from speechssl.processes import is_main, main_first
 from speechssl.timing import FrameGrid
 from speechssl.trainer import check_share, fit
@@ -68,19 +68,19 @@ CARD = "encoder/card.json"
 def pretrain_hubert(o: Hubert) -> None:
     """Train one iteration of HuBERT. Finished work is not done again.
 
-    Raises InputError where OUT was made from other inputs, and as `options_of_size` does.
+    Raises InputError where OUT was made from other inputs, and as `apply_size` does.
     """
-    _train_hubert(options_of_size(o))
+    _train_hubert(apply_size(o))
 
 
 def pretrain_wav2vec2(o: Wav2Vec2) -> None:
     """Train a wav2vec 2.0, as `pretrain_hubert`."""
-    _train_wav2vec2(options_of_size(o))
+    _train_wav2vec2(apply_size(o))
 
 
 def continue_pretraining(o: Continue) -> None:
     """Train a HuBERT or wav2vec 2.0 further, each with its own loss, as `pretrain_hubert`."""
-    complete = options_of_size(o)
+    complete = apply_size(o)
     if isinstance(load_checkpoint(o.start).model, HubertModel):
         _train_hubert(complete)
     else:
@@ -89,18 +89,18 @@ def continue_pretraining(o: Continue) -> None:
 
 def _train_hubert(o: Hubert | Continue) -> None:
     check_share(o.batches.crops)
-    assert o.teacher is not None  # by `options_of_size`
+    assert o.teacher is not None  # `apply_size` has set it
     seed = o.training.seed
-    distort = distortions_of(o.distortion, seed, o.out)
+    distort = make_distortions(o.distortion, seed, o.out)
     data = training_data(o.source, o.recordings, o.targets.reference, seed)
-    inputs = {"data": data.hash, "options": decisive(o, distort, hash_of)}
+    inputs = {"data": data.hash, "options": decisive_options(o, distort, hash_model)}
     with stage(o.out, inputs, grows=STEPS, card=CARD) as step:
         if not step.done:
             torch.manual_seed(seed)
-            encoder, normalise = _hubert_encoder(o)
-            # raises what cannot be had before the targets are made
+            encoder, normalise = _load_hubert(o)
+            # before the targets: layers that the encoder has not are refused at once
             auxiliary = auxiliary_losses(encoder, o, o.start, distort)
-            grid = grid_of(encoder)
+            grid = frame_grid(encoder)
             with main_first():
                 packed = pack_crops(data, o.out, grid, o.batches.crop_seconds)
                 codebook, audio = make_targets(
@@ -111,7 +111,7 @@ def _train_hubert(o: Hubert | Continue) -> None:
             )
             if o.start:
                 restore_label_head(model, o.start, codebook.hash)
-            cropper = cropper_of(
+            cropper = make_cropper(
                 o, audio, grid, normalise, distort, clean=bool(o.distillation.distil)
             )
             result = fit(model, cropper, o.training, o.out / "checkpoints", cropper.audio_seconds)
@@ -119,42 +119,51 @@ def _train_hubert(o: Hubert | Continue) -> None:
                 if is_main():
                     save_encoder(encoder, o.out / "encoder", normalise, o.targets.save_bf16)
                     save_label_head(model, o.out / "encoder", codebook.hash)
-                    what = {"what": "HuBERT encoder", "targets": codebook.card}
-                    made = {"options": decisive(o, distort, name_of), "corpus": data.card}
-                    write_card(o.out, what | made | {"training": result} | cropper.card)
+                    card = {
+                        "what": "HuBERT encoder",
+                        "targets": codebook.card,
+                        "options": decisive_options(o, distort, name_model),
+                        "corpus": data.card,
+                        "training": result,
+                    }
+                    write_card(o.out, card | cropper.card)
     print(f"{o.out / 'encoder'}: {load_encoder(o.out / 'encoder').hash}")
 
 
 def _train_wav2vec2(o: Wav2Vec2 | Continue) -> None:
     check_share(o.batches.crops)
     seed = o.training.seed
-    distort = distortions_of(o.distortion, seed, o.out)
+    distort = make_distortions(o.distortion, seed, o.out)
     data = training_data(o.source, o.recordings, reference=False, seed=seed)
-    inputs = {"data": data.hash, "options": decisive(o, distort, hash_of)}
+    inputs = {"data": data.hash, "options": decisive_options(o, distort, hash_model)}
     with stage(o.out, inputs, grows=STEPS, card=CARD) as step:
         if not step.done:
             torch.manual_seed(seed)
-            model = _wav2vec2(o)
+            model = _load_wav2vec2(o)
             model.auxiliary.extend(auxiliary_losses(model.encoder, o, o.start, distort))
-            grid = grid_of(model.encoder)
+            grid = frame_grid(model.encoder)
             with main_first():
                 packed = pack_crops(data, o.out, grid, o.batches.crop_seconds)
                 audio = LabelledAudio.load(packed, grid)
-            cropper = cropper_of(o, audio, grid, model.normalise, distort, clean=bool(distort))
+            cropper = make_cropper(o, audio, grid, model.normalise, distort, clean=bool(distort))
             batches = ContrastiveBatches(cropper, o.contrast, seed, o.training.accumulation)
             result = fit(model, batches, o.training, o.out / "checkpoints", cropper.audio_seconds)
             with main_first():
                 if is_main():
                     save_pretraining(model, o.out / "encoder")
-                    what = {"what": "wav2vec 2.0 with its heads"}
-                    made = {"options": decisive(o, distort, name_of), "corpus": data.card}
-                    write_card(o.out, what | made | {"training": result} | cropper.card)
+                    card = {
+                        "what": "wav2vec 2.0 with its heads",
+                        "options": decisive_options(o, distort, name_model),
+                        "corpus": data.card,
+                        "training": result,
+                    }
+                    write_card(o.out, card | cropper.card)
     print(f"{o.out / 'encoder'}: {load_encoder(o.out / 'encoder').hash}")
 
 
-def _hubert_encoder(o: Hubert | Continue) -> tuple[HubertModel, bool]:
-    """The model to train, in float32, and whether its input is normalised. Raises InputError for a
-    start that is not a HuBERT."""
+def _load_hubert(o: Hubert | Continue) -> tuple[HubertModel, bool]:
+    """Load or make the model to train, in float32, and say whether its input is normalised. Raises
+    InputError for a start that is not a HuBERT."""
     if isinstance(o, Hubert) and o.start is None:
         normalise = PRESETS["hubert"][o.size]["normalise"]
         return HubertModel(hubert_config(o.size)).train(), normalise
@@ -167,7 +176,7 @@ def _hubert_encoder(o: Hubert | Continue) -> tuple[HubertModel, bool]:
     return checkpoint.model.train().requires_grad_(True), checkpoint.normalise
 
 
-def _wav2vec2(o: Wav2Vec2 | Continue) -> Wav2Vec2Pretraining:
+def _load_wav2vec2(o: Wav2Vec2 | Continue) -> Wav2Vec2Pretraining:
     if isinstance(o, Wav2Vec2) and o.start is None:
         normalise = PRESETS["wav2vec2"][o.size]["normalise"]
         encoder = Wav2Vec2Model(wav2vec2_config(o.size))
@@ -181,8 +190,8 @@ def _wav2vec2(o: Wav2Vec2 | Continue) -> Wav2Vec2Pretraining:
 # ---- steps that the methods share
 
 
-def distortions_of(o: Distortion, seed: int, out: Path) -> TrainingDistortions | None:
-    """Make what distorts crops in a run that writes `out`, with all its noise at hand; None without
+def make_distortions(o: Distortion, seed: int, out: Path) -> TrainingDistortions | None:
+    """Make the distortions of a run that writes `out`, with all their noise at hand; None without
     --distort."""
     if o.distort is None:
         return None
@@ -199,13 +208,13 @@ def distortions_of(o: Distortion, seed: int, out: Path) -> TrainingDistortions |
     )
 
 
-def grid_of(encoder: Any) -> FrameGrid:
-    """The frames of a HuBERT or wav2vec 2.0."""
+def frame_grid(encoder: Any) -> FrameGrid:
+    """Return the frame grid of a HuBERT or wav2vec 2.0."""
     config = encoder.config
     return FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
 
 
-def cropper_of(
+def make_cropper(
     o: Hubert | Wav2Vec2 | Continue | Spin,
     audio: LabelledAudio,
     grid: FrameGrid,
@@ -215,11 +224,12 @@ def cropper_of(
     clean: bool = False,
     second: TrainingDistortions | None = None,
 ) -> Cropper:
-    """Make the batches of a run; what is not said here is as in `Cropper`. Spin masks nothing."""
+    """Make the batches of a run; see `Cropper`. Spin masks nothing."""
+    no_masks = Masks(mask_probability=0.0, same_masks=False)
     return Cropper(
         audio,
         grid,
-        Masks(mask_probability=0.0, same_masks=False) if isinstance(o, Spin) else o.masks,
+        no_masks if isinstance(o, Spin) else o.masks,
         o.batches,
         o.training.seed,
         normalise,
@@ -235,12 +245,12 @@ def cropper_of(
 def pack_crops(data: TrainingData, out: Path, grid: FrameGrid, crop_seconds: float) -> Path:
     """Pack the audio, once. Raises InputError where no recording is as long as a crop."""
     packed = pack_audio(data, out)
-    check_crops(lengths_in(packed), grid, crop_seconds)
+    check_crops(read_lengths(packed), grid, crop_seconds)
     return packed
 
 
-def lengths_in(packed: Path) -> list[int]:
-    """Samples of every recording, 0 for those that were set aside."""
+def read_lengths(packed: Path) -> list[int]:
+    """Read how many samples every recording has, 0 for those that were set aside."""
     lengths: list[int] = np.diff(np.load(packed / "bounds.npy")).tolist()
     return lengths
 
@@ -275,55 +285,61 @@ def make_targets(
     # beside `out` too, for runs that share the targets
     folder = out.parent / f"targets-{hash_json([*labelled_by, targets.teacher_precision])}"
     made_from = {"corpus": data.hash, "reference": targets.reference}
-    lengths = lengths_in(packed)
+    lengths = read_lengths(packed)
     write_targets(data.recordings, folder, grid, features, codebook, lengths, made_from)
     return codebook, LabelledAudio.load(packed, folder)
 
 
 # ---- cards
 
-PLACES = ("source", "out", "device", "distortion")  # do not decide what is made, or are in a hash
+PLACES = ("source", "out", "device", "distortion")  # do not decide the result, or are in a hash
 MODELS = ("start", "teacher", "codebook")
 
 
-def decisive(
+def decisive_options(
     o: Hubert | Wav2Vec2 | Continue | Spin,
     distort: TrainingDistortions | None,
-    called: Callable[[str, str], str],
+    identify: Callable[[str, str], str],
 ) -> dict[str, Any]:
-    """The options that decide what is made, as JSON holds them: the distortions by their card, and
-    encoders and codebooks by what they are `called`, a function of option and value."""
+    """Return the options that decide the result, as JSON holds them, with the distortions' card.
 
-    def kept(values: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, value in values.items():
-            if isinstance(value, dict):
-                found[name] = kept(value)
-            elif name in MODELS and value is not None:
-                found[name] = called(name, value)
-            else:
-                found[name] = value
-        return found
-
+    identify: option and its value, an encoder or a codebook -> what stands for it (`hash_model` or
+    `name_model`).
+    """
     values = {name: value for name, value in settings(o).items() if name not in PLACES}
-    card = None if distort is None else distort.card
-    return kept(values) | {"distort": card, "silence": o.distortion.silence}
+    options = _identify_models(values, identify)
+    options["distort"] = None if distort is None else distort.card
+    options["silence"] = o.distortion.silence
+    return options
 
 
-def hash_of(name: str, value: str) -> str:
-    """Of an encoder or a codebook, which is known by its weights and not by its place."""
+def _identify_models(values: dict[str, Any], identify: Callable[[str, str], str]) -> dict[str, Any]:
+    """Replace the values of MODELS, in groups as well."""
+    replaced: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            replaced[name] = _identify_models(value, identify)
+        elif name in MODELS and value is not None:
+            replaced[name] = identify(name, value)
+        else:
+            replaced[name] = value
+    return replaced
+
+
+def hash_model(name: str, value: str) -> str:
+    """Return the hash of an encoder or a codebook: its weights identify it, not its place."""
     if value == "mfcc":
         return value
     return load_codebook(value).hash if name == "codebook" else load_encoder(value).hash
 
 
-def name_of(name: str, value: str) -> str:
-    """For a card, which has the names of things and not where they lie on this machine."""
+def name_model(name: str, value: str) -> str:
+    """Return the end of a path, for a card: it does not say where things lie on this machine."""
     return "/".join(Path(value).parts[-2:])
 
 
 def write_card(out: Path, card: dict[str, Any]) -> None:
-    """Write that of `out`/encoder, with the hashes of its files; last, for it says that the run is
-    done."""
+    """Write the card of `out`/encoder with the hashes of its files; last, for it says that the run
+    is done."""
     folder = out / "encoder"
     write_json(folder / "card.json", card | {"files": file_hashes(folder)})

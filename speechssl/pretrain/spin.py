@@ -1,4 +1,4 @@
-"""Spin and R-Spin: frames of two versions of an utterance, by another speaker or in noise, get the
+"""Spin and R-Spin give frames of two versions of an utterance, by another speaker or in noise, the
 same code.
 
 Spin (speaker-invariant clustering, arXiv 2305.11072): a projection of a layer is compared with a
@@ -40,13 +40,13 @@ from speechssl.pretrain.presets import PRESETS, hubert_config
 from speechssl.pretrain.run import (
     CARD,
     STEPS,
-    cropper_of,
-    decisive,
-    distortions_of,
-    grid_of,
-    hash_of,
+    decisive_options,
+    frame_grid,
+    hash_model,
+    make_cropper,
+    make_distortions,
     make_targets,
-    name_of,
+    name_model,
     pack_crops,
     write_card,
 )
@@ -57,7 +57,7 @@ from speechssl.units.kmeans import PADDING, Codebook
 
 
 def sinkhorn(scores: torch.Tensor, epsilon: float, iterations: int) -> torch.Tensor:
-    """Balanced soft codes: rows sum to 1, and over the batch of all processes all codes get equally
+    """Balance soft codes: rows sum to 1, and over the batch of all processes all codes get equally
     much (SwAV, arXiv 2006.09882).
 
     scores: (F, K) cosines. Returns (F, K) without gradient.
@@ -72,49 +72,53 @@ def sinkhorn(scores: torch.Tensor, epsilon: float, iterations: int) -> torch.Ten
 
 
 def order_loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Sum over the batch of -log p(order of the labels), where p adds up all ways to give every
-    frame one of the row's labels, in order and each at least once: CTC (Graves et al. 2006) without
-    its blank.
+    """Sum -log p(order of the labels) over the batch, where p adds up all ways to give every frame
+    one of the row's labels, in order and each at least once: CTC (Graves et al. 2006) without its
+    blank.
 
     scores: (B, T, K), labels: (B, T), below 0 where unknown. Frames without a label take no part.
     Returns a scalar.
     """
     labelled = labels >= 0
-    first = (~labelled).long().argsort(dim=1, stable=True)  # known frames first, in order
-    labels = labels.gather(1, first)
-    scores = scores.gather(1, first.unsqueeze(-1).expand_as(scores))
+    order = (~labelled).long().argsort(dim=1, stable=True)  # labelled frames first
+    labels = labels.gather(1, order)
+    scores = scores.gather(1, order.unsqueeze(-1).expand_as(scores))
     begins = labels != functional.pad(labels[:, :-1], (1, 0), value=-1)
     begins &= labels >= 0
     # a blank, that no path goes through
     log_p = functional.pad(functional.log_softmax(scores, -1), (0, 1), value=-1e4)
-    lengths = labelled.sum(1), begins.sum(1)
     return functional.ctc_loss(
-        log_p.transpose(0, 1), labels[begins], *lengths, blank=scores.shape[-1], reduction="sum"
+        log_p.transpose(0, 1),
+        labels[begins],
+        input_lengths=labelled.sum(1),
+        target_lengths=begins.sum(1),
+        blank=scores.shape[-1],
+        reduction="sum",
     )
 
 
 def label_loss(
     scores: torch.Tensor, labels: torch.Tensor, by_order: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Loss of pseudo-labels and share of frames that get theirs, both means over the labelled
-    frames of all processes.
+    """Return the loss of pseudo-labels and the share of frames that get theirs, both means over the
+    labelled frames of all processes.
 
     scores: (B, T, K), labels: (B, T), below 0 where unknown; by_order: only the order of a row's
     labels counts.
     """
     labelled = labels >= 0
     count = mean_of_processes(labelled.sum()).clamp(min=1 / processes())
-    found, wanted = scores[labelled], labels[labelled]
-    loss = functional.cross_entropy(found, wanted, reduction="sum")
+    predicted, expected = scores[labelled], labels[labelled]
+    right = (predicted.detach().argmax(-1) == expected).float().sum()
     if by_order:
-        loss = order_loss(scores, labels)
-    right = (found.detach().argmax(-1) == wanted).float().sum()
+        return order_loss(scores, labels) / count, right / count
+    loss = functional.cross_entropy(predicted, expected, reduction="sum")
     return loss / count, right / count
 
 
 class SpinPretraining(nn.Module):
-    """An encoder, the projection of one of its layers, the codebook, and with `labels` a classifier
-    of pseudo-labels."""
+    """Spin adds to an encoder the projection of one of its layers, a codebook, and with `labels` a
+    classifier of pseudo-labels."""
 
     def __init__(self, encoder: nn.Module, o: Spin, labels: int = 0) -> None:
         super().__init__()
@@ -146,103 +150,108 @@ class SpinPretraining(nn.Module):
         step: torch.Tensor,
         **_: torch.Tensor,
     ) -> Batch:
-        """samples, second: (B, N), the two versions, frame by frame of the same content; labels:
-        (B, T), below 0 where unknown; step: how many updates were made before.
+        """Return the loss and scalars to be logged: the share of frames whose versions have the
+        same code, and how many codes are in use (perplexity).
 
-        Returns the loss and scalars to be logged: the share of frames whose versions have the same
-        code, and how many codes are in use (perplexity).
+        samples, second: (B, N), the two versions, frame by frame of the same content; labels:
+        (B, T), below 0 where unknown; step: how many updates were made before.
         """
         _, states = training_states(self.encoder, torch.cat([samples, second]), None, self.layer)
         hidden = states[-1].flatten(0, 1)
         with torch.autocast(hidden.device.type, enabled=False):
             vectors = functional.normalize(self.project(hidden.float()), dim=-1)
-            one, two = (vectors @ functional.normalize(self.codebook, dim=-1).T).chunk(2)
-            learned = self.o.learned
-            targets = [
-                sinkhorn(scores, learned.epsilon, learned.iterations) for scores in (one, two)
-            ]
-            swapped = ((one, targets[1]), (two, targets[0]))
-            loss = torch.stack(
-                [functional.cross_entropy(x / learned.temperature, target) for x, target in swapped]
-            ).mean()
-            chosen = [scores.detach().argmax(-1) for scores in (one, two)]
-            use = torch.bincount(torch.cat(chosen), minlength=learned.codes).float()
+            cosines = vectors @ functional.normalize(self.codebook, dim=-1).T
+            one, two = cosines.chunk(2)
+            loss = (self._swapped_loss(one, two) + self._swapped_loss(two, one)) / 2
+            codes_one = one.detach().argmax(-1)
+            codes_two = two.detach().argmax(-1)
+            codes = torch.cat([codes_one, codes_two])
+            use = torch.bincount(codes, minlength=self.o.learned.codes).float()
             share = use / use.sum()
             logged = {
-                "agreement": (chosen[0] == chosen[1]).float().mean(),
+                "agreement": (codes_one == codes_two).float().mean(),
                 "codes_in_use": torch.exp(-torch.xlogy(share, share).sum()),
             }
             if self.classify is not None:
                 scores = self.classify(hidden.float()).unflatten(0, states[-1].shape[:2])
-                by_order = self.o.labels.label_loss == "ctc"
-                by_order = by_order and bool(step >= self.o.training.warmup_steps)
+                warm = bool(step >= self.o.training.warmup_steps)
+                by_order = self.o.labels.label_loss == "ctc" and warm
                 pseudo, accuracy = label_loss(scores, torch.cat([labels, labels]), by_order)
                 logged["label_accuracy"] = accuracy
                 loss = loss + self.o.labels.label_weight * pseudo
         return {"loss": loss, **logged}
 
-    def read_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Code k of a frame x is the arg max of weights[k] x + offsets[k]: (K, D) and (K,)
-        float32."""
+    def _swapped_loss(self, cosines: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """Return the cross-entropy with which one version predicts the balanced codes of the other,
+        from (F, K) each."""
+        learned = self.o.learned
+        codes = sinkhorn(other, learned.epsilon, learned.iterations)
+        return functional.cross_entropy(cosines / learned.temperature, codes)
+
+    def linear_classifier(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return projection and codebook as one linear map: the code of a frame x is the arg max of
+        weights[k] x + offsets[k]; (K, D) and (K,) float32."""
         with torch.no_grad():
             codes = functional.normalize(self.codebook.double(), dim=-1)
-            weights, offsets = (
-                codes @ self.project.weight.double(),
-                codes @ self.project.bias.double(),
-            )
+            weights = codes @ self.project.weight.double()
+            offsets = codes @ self.project.bias.double()
         return weights.float().cpu().numpy(), offsets.float().cpu().numpy()
 
 
 def spin(o: Spin) -> None:
-    """Train; OUT/encoder is the encoder. OUT/units.safetensors, its own codebook, and
-    OUT/labels.safetensors, the linear head that predicts the pseudo-labels, are read-outs for
+    """Train OUT/encoder by Spin. OUT/units.safetensors, its own codebook, and
+    OUT/labels.safetensors, the linear head that predicts the pseudo-labels, are codebooks for
     `units extract`. Finished work is not repeated.
 
     Raises InputError for a start that is no HuBERT or wav2vec 2.0, and where OUT was made from
     other inputs.
     """
     check_share(o.batches.crops)
-    seed, labels = o.training.seed, o.labels
-    distort = distortions_of(o.distortion, seed, o.out)
+    seed = o.training.seed
+    labels = o.labels
+    distort = make_distortions(o.distortion, seed, o.out)
     voices = parse_distortions("v", seed=seed, probability=(1.0, 1.0))
     data = training_data(o.source, o.recordings, labels.reference, seed)
-    inputs = {
-        "data": data.hash,
-        "options": decisive(o, distort, hash_of) | {"voices": voices.card},
-    }
+    options = decisive_options(o, distort, hash_model) | {"voices": voices.card}
+    inputs = {"data": data.hash, "options": options}
     with stage(o.out, inputs, grows=STEPS, card=CARD) as step:
         if not step.done:
-            encoder, normalise = _start(o)
-            grid = grid_of(encoder)
+            encoder, normalise = _load_start(o)
+            grid = frame_grid(encoder)
             codebook = None
             with main_first():
                 packed = pack_crops(data, o.out, grid, o.batches.crop_seconds)
                 audio = LabelledAudio.load(packed, grid)
                 if labels.teacher:
-                    targets = _targets(labels)
+                    targets = _label_targets(labels)
                     codebook, audio = make_targets(
                         data, packed, o.out, grid, labels.teacher, targets, seed
                     )
             torch.manual_seed(seed)
             model = SpinPretraining(encoder.train(), o, codebook.size if codebook else 0)
-            cropper = cropper_of(o, audio, grid, normalise, distort, second=voices)
+            cropper = make_cropper(o, audio, grid, normalise, distort, second=voices)
             result = fit(model, cropper, o.training, o.out / "checkpoints", cropper.audio_seconds)
             with main_first():
                 if is_main():
                     save_encoder(model.encoder, o.out / "encoder", normalise)
-                    save_read_outs(model, o, grid, codebook)
-                    made = decisive(o, distort, name_of) | {"voices": voices.card}
-                    what = {"what": "encoder trained by Spin", "options": made}
-                    made_of = {"corpus": data.card, "targets": _without_scores(codebook)}
-                    write_card(o.out, what | made_of | {"training": result} | cropper.card)
+                    save_codebooks(model, o, grid, codebook)
+                    options = decisive_options(o, distort, name_model)
+                    card = {
+                        "what": "encoder trained by Spin",
+                        "options": options | {"voices": voices.card},
+                        "corpus": data.card,
+                        "targets": _without_scores(codebook),
+                        "training": result,
+                    }
+                    write_card(o.out, card | cropper.card)
     print(f"{o.out / 'encoder'}: {load_encoder(o.out / 'encoder').hash}")
 
 
-def save_read_outs(
+def save_codebooks(
     model: SpinPretraining, o: Spin, grid: FrameGrid, codebook: Codebook | None
 ) -> None:
-    """Write the learned codebook, and the head that predicts the pseudo-labels, those of
-    `codebook`, where there are any."""
+    """Write the learned codebook, and with pseudo-labels, which are those of `codebook`, the head
+    that predicts them."""
     encoder = load_encoder(o.out / "encoder")
     facts: dict[str, Any] = {
         "encoder": encoder.hash,
@@ -253,25 +262,24 @@ def save_read_outs(
         "settings": encoder.settings,
         "precision": encoder.precision,
     }
-    weights, offsets = model.read_out()
+    weights, offsets = model.linear_classifier()
     own = Codebook(weights, facts | {"read_out": "codebook of Spin"}, offsets=offsets)
     own.save(o.out / "units.safetensors")
     if codebook is None or model.classify is None:
         return
-    of = "a reference reading" if o.labels.reference else "the clean signal"
+    signal = "a reference reading" if o.labels.reference else "the clean signal"
     order = ", in order" if o.labels.label_loss == "ctc" else ""
-    facts["read_out"] = f"linear head on the clusters of {of}{order}"
-    weights, offsets = (
-        x.detach().float().cpu().numpy() for x in (model.classify.weight, model.classify.bias)
-    )
+    facts["read_out"] = f"linear head on the clusters of {signal}{order}"
+    weights = model.classify.weight.detach().float().cpu().numpy()
+    offsets = model.classify.bias.detach().float().cpu().numpy()
     # readers of the codebook's units read what it predicts
     head = Codebook(weights, facts | codebook.lineage, offsets=offsets)
     head.save(o.out / "labels.safetensors")
 
 
-def _start(o: Spin) -> tuple[Any, bool]:
-    """The model to train, and whether its input is normalised. Raises InputError for a layer that
-    it has not."""
+def _load_start(o: Spin) -> tuple[Any, bool]:
+    """Load or make the model to train, and say whether its input is normalised. Raises InputError
+    for a layer that it has not."""
     if o.size:
         torch.manual_seed(o.training.seed)
         encoder: Any = HubertModel(hubert_config(o.size))
@@ -288,8 +296,8 @@ def _start(o: Spin) -> tuple[Any, bool]:
     return encoder, normalise
 
 
-def _targets(labels: PseudoLabels) -> Targets:
-    """The clusters that are pseudo-labels."""
+def _label_targets(labels: PseudoLabels) -> Targets:
+    """Return the options of the clusters that are pseudo-labels."""
     teacher = str(labels.teacher)
     last = 0 if teacher == "mfcc" else load_encoder(teacher).layers
     return Targets(

@@ -233,7 +233,7 @@ def test_neither_an_offset_nor_a_gain_costs_precision_where_a_group_norm_removes
 
 
 def test_operations_are_there_whatever_the_default_type_is(monkeypatch):
-    monkeypatch.setattr(hubert, "_are_there", cache(hubert._are_there.__wrapped__))
+    monkeypatch.setattr(hubert, "_try_onednn", cache(hubert._try_onednn.__wrapped__))
     torch.set_default_dtype(torch.float64)
     try:
         assert (
@@ -274,7 +274,7 @@ def test_a_torch_with_other_private_operations_is_slower_and_stderr_says_so_once
     )
     monkeypatch.setattr(hubert, "onednn", SimpleNamespace(**there))
     monkeypatch.setattr(hubert, "quantised", SimpleNamespace())
-    monkeypatch.setattr(hubert, "_are_there", cache(hubert._are_there.__wrapped__))
+    monkeypatch.setattr(hubert, "_try_onednn", cache(hubert._try_onednn.__wrapped__))
     capfd.readouterr()
     for _ in range(2):
         encoder = load_encoder(hubert_folder("layer"), device="cpu")

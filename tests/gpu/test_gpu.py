@@ -255,7 +255,7 @@ def test_contrastive_pretraining_goes_on(corpus, tmp_path):
 
     from speechssl.pretrain.model import Wav2Vec2Pretraining, save_pretraining
     from speechssl.pretrain.options import Wav2Vec2
-    from speechssl.pretrain.presets import options_of_size
+    from speechssl.pretrain.presets import apply_size
 
     sizes = {
         "hidden_size": 64,
@@ -265,7 +265,7 @@ def test_contrastive_pretraining_goes_on(corpus, tmp_path):
         "conv_dim": (32,) * 7,
     }
     config = Wav2Vec2Config(**sizes, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4)
-    o = options_of_size(Wav2Vec2(source=corpus, out=tmp_path, size="base"))
+    o = apply_size(Wav2Vec2(source=corpus, out=tmp_path, size="base"))
     contrast = replace(o.contrast, codebooks=2, entries=20, width=32)
     model = Wav2Vec2Pretraining(Wav2Vec2Model(config), contrast, o.convolutions)
     save_pretraining(model, tmp_path / "start")

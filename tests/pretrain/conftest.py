@@ -8,7 +8,7 @@ from speechssl.encoders.load import load_checkpoint, save_encoder
 from speechssl.finetuning import add
 from speechssl.pretrain.model import Wav2Vec2Pretraining, save_pretraining
 from speechssl.pretrain.options import Contrast, Convolutions
-from speechssl.pretrain.presets import PRESETS, complete
+from speechssl.pretrain.presets import PRESETS, fill_in
 
 TINY = {
     "hidden_size": 32,
@@ -25,7 +25,7 @@ CONVOLUTIONS = Convolutions(feature_penalty=10.0, gradient_scale=0.1)
 
 def contrast(**given):
     """What is not given is base's."""
-    return complete(Contrast(**given), BASE["options"] | BASE["contrast"])
+    return fill_in(Contrast(**given), BASE["options"] | BASE["contrast"])
 
 
 HEADS = contrast(codebooks=2, entries=6, width=12, diversity=0.3)

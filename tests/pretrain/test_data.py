@@ -23,9 +23,9 @@ from speechssl.pretrain.data import (
     Cropper,
     LabelledAudio,
     TrainingRecording,
-    buckets,
     check_crops,
     fit_targets,
+    make_buckets,
     pack_audio,
     shortest_crop,
     training_data,
@@ -379,7 +379,7 @@ COUNTS = st.lists(st.integers(0, 900), min_size=1, max_size=80)
 @given(COUNTS, st.integers(1, 800), st.integers(1, 40))
 def test_every_recording_is_in_one_bucket_of_crops_that_are_not_longer(counts, frames, crops):
     counts, shortest = np.array(counts), shortest_crop(frames, 50.0)
-    found = buckets(counts, frames, crops, shortest)
+    found = make_buckets(counts, frames, crops, shortest)
     held = [i for bucket in found for i in bucket.recordings]
     assert sorted(held) == np.flatnonzero(counts >= shortest).tolist() and shortest == min(
         frames, 100
@@ -398,7 +398,7 @@ def test_every_recording_is_in_one_bucket_of_crops_that_are_not_longer(counts, f
 
 @given(COUNTS, st.integers(100, 800), st.integers(1, 200))
 def test_a_batch_is_about_the_same_seconds_and_never_more(counts, frames, crops):
-    for bucket in buckets(np.array(counts), frames, crops, shortest_crop(frames, 50.0)):
+    for bucket in make_buckets(np.array(counts), frames, crops, shortest_crop(frames, 50.0)):
         together = bucket.frames * bucket.crops
         assert (
             0.75 * frames * crops - bucket.frames < together <= frames * crops
@@ -412,9 +412,9 @@ def test_the_processes_can_share_every_batch_and_usual_numbers_of_them_change_no
     crops, processes, monkeypatch
 ):
     counts = np.arange(100, 820, 3)
-    one = [bucket.crops for bucket in buckets(counts, 781, crops, 100)]
+    one = [bucket.crops for bucket in make_buckets(counts, 781, crops, 100)]
     monkeypatch.setenv("WORLD_SIZE", str(processes))
-    found = [bucket.crops for bucket in buckets(counts, 781, crops, 100)]
+    found = [bucket.crops for bucket in make_buckets(counts, 781, crops, 100)]
     assert all(rows % processes == 0 for rows in found) and len(set(found)) > 2
     assert processes > 2 or found == one
 
@@ -513,15 +513,17 @@ def targets(root, out, function=features, book=BOOK):
 
 
 def test_without_anchors_a_frame_is_its_own_teacher():
-    assert teacher().frames(GRID, 5, 5).tolist() == [0, 1, 2, 3, 4]
-    assert teacher().frames(GRID, 5, 4).tolist() == [0, 1, 2, 3, 3]
+    assert teacher().align_frames(GRID, 5, 5).tolist() == [0, 1, 2, 3, 4]
+    assert teacher().align_frames(GRID, 5, 4).tolist() == [0, 1, 2, 3, 3]
     # equal readings
-    assert teacher([[0, 0], [1.5, 1.5], [4, 4]]).frames(GRID, 199, 199).tolist() == list(range(199))
+    assert teacher([[0, 0], [1.5, 1.5], [4, 4]]).align_frames(GRID, 199, 199).tolist() == list(
+        range(199)
+    )
 
 
 @given(st.floats(0.5, 2.0), st.integers(2, 150))
 def test_a_reading_that_is_slower_throughout(rate, count):
-    found = teacher([[0, 0], [10, 10 * rate]]).frames(GRID, count, 1_000)
+    found = teacher([[0, 0], [10, 10 * rate]]).align_frames(GRID, count, 1_000)
     middles = (np.arange(count) * 320 + 200) / 16_000
     expected = (middles * rate * 16_000 - 200) / 320
     assert np.abs(found - expected).max() <= 0.5 + 1e-6 or found[0] == 0
@@ -538,7 +540,7 @@ def test_a_frame_is_read_in_the_same_phone(durations, count):
     there = GRID.frames(int(anchors[-1, 1] * 16_000))
     if there == 0:
         return
-    found = teacher(anchors).frames(GRID, count, there)
+    found = teacher(anchors).align_frames(GRID, count, there)
     assert (np.diff(found) >= 0).all() and found.min() >= 0 and found.max() < there
     half = 0.011  # seconds: the teacher's middle is at most half a frame from the point meant
     for own, other in enumerate(found):
@@ -630,7 +632,7 @@ def test_labels_fit_the_packed_audio_to_the_frame(mini_corpus, tmp_path):
         labels = data.labels[data.label_bounds[i] : data.label_bounds[i + 1]]
         assert np.array_equal(labels, BOOK.assign(features(audio)))
     slow = BOOK.assign(features(read_audio(root / "train/reference/p1.flac")))
-    mapped = teachers(root)[1].frames(GRID, GRID.frames(24_123), len(slow))
+    mapped = teachers(root)[1].align_frames(GRID, GRID.frames(24_123), len(slow))
     assert np.array_equal(data.labels[slice(*data.label_bounds[1:3])], slow[mapped])
 
 
@@ -651,7 +653,7 @@ def test_a_reference_of_several_recordings_is_labelled_once(mini_corpus, tmp_pat
     slow = BOOK.assign(features(read_audio(root / "train/reference/p1.flac")))
     for i, one in enumerate(teachers(root)[:2]):
         own = data.labels[slice(*data.label_bounds[i : i + 2])]
-        assert np.array_equal(own, slow[one.frames(GRID, len(own), len(slow))])
+        assert np.array_equal(own, slow[one.align_frames(GRID, len(own), len(slow))])
 
 
 FILES = ("samples.s16", "bounds.npy", "labels.npy")

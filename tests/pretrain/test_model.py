@@ -29,10 +29,10 @@ from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.pretrain import model as room
-from speechssl.pretrain.data import Cropper, LabelledAudio, cut_to_same, span_mask
+from speechssl.pretrain.data import Cropper, LabelledAudio, equalise_masks, span_mask
 from speechssl.pretrain.model import (
     HEADS,
-    NAME,
+    LABEL_HEAD,
     CleanTeacher,
     CollapseGuard,
     ContrastiveBatches,
@@ -42,7 +42,7 @@ from speechssl.pretrain.model import (
     Wav2Vec2Pretraining,
     auxiliary_losses,
     draw_negatives,
-    final,
+    final_states,
     load_pretraining,
     restore_label_head,
     save_label_head,
@@ -60,7 +60,7 @@ from speechssl.pretrain.options import (
     Prediction,
     Targets,
 )
-from speechssl.pretrain.run import decisive, name_of
+from speechssl.pretrain.run import decisive_options, name_model
 from speechssl.timing import FrameGrid
 
 from .conftest import CONVOLUTIONS, QUIET, TINY, contrast
@@ -97,7 +97,7 @@ def test_rows_are_cut_to_as_many_masked_frames_as_the_row_with_fewest(
 ):
     rng = np.random.default_rng(seed)
     masks = np.stack([span_mask(rng, frames, probability, 10) for _ in range(rows)])
-    cut = cut_to_same(rng, masks)
+    cut = equalise_masks(rng, masks)
     assert set(cut.sum(axis=1)) == {masks.sum(axis=1).min()} and not (cut & ~masks).any()
 
 
@@ -171,7 +171,7 @@ def test_frames_without_a_label_do_not_count(quiet):
     labels[:, 20:] = -1
     found = model(**inputs | {"labels": labels})
     _, layers = training_states(model.encoder, inputs["samples"], inputs["mask"])
-    hidden, mask = final(model.encoder, layers[-1])[:, :20], inputs["mask"][:, :20]
+    hidden, mask = final_states(model.encoder, layers[-1])[:, :20], inputs["mask"][:, :20]
     expected = model.predict(hidden, labels[:, :20], mask)
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value)
@@ -261,7 +261,7 @@ def test_the_head_of_the_same_codebook_goes_on_and_another_is_made_anew(
 
 @pytest.mark.parametrize("damage", ["cut", "labels", "project.weight", "flat"])
 def test_a_damaged_head_is_one_sentence(start, damage):
-    path = start / NAME
+    path = start / LABEL_HEAD
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:40])
     else:
@@ -275,7 +275,7 @@ def test_a_damaged_head_is_one_sentence(start, damage):
     with pytest.raises(
         InputError,
         match=(
-            rf"^cannot read the label head .*{NAME} \([^\n]+\); "
+            rf"^cannot read the label head .*{LABEL_HEAD} \([^\n]+\); "
             r"delete it, and a new one is made$"
         ),
     ):
@@ -1081,8 +1081,11 @@ def test_a_card_names_what_was_used_and_not_where_it_lay():
         targets=Targets(codebook="k.safetensors"),
         distortion=Distortion(distort="g+b", noise_cache=Path("/home/me/noise")),
     )
-    found = decisive(o, NOISE, name_of)
+    found = decisive_options(o, NOISE, name_model)
     assert found["teacher"] == "one/encoder" and found["targets"]["codebook"] == "k.safetensors"
     assert found["distort"] == NOISE.card and found["start"] is None
     assert "/home" not in json.dumps(found)
-    assert decisive(replace(o, teacher="org/hubert"), None, name_of)["teacher"] == "org/hubert"
+    assert (
+        decisive_options(replace(o, teacher="org/hubert"), None, name_model)["teacher"]
+        == "org/hubert"
+    )

@@ -29,7 +29,7 @@ from speechssl.pretrain.options import (
     Targets,
     Wav2Vec2,
 )
-from speechssl.pretrain.presets import PRESETS, hubert_config, options_of_size, wav2vec2_config
+from speechssl.pretrain.presets import PRESETS, apply_size, hubert_config, wav2vec2_config
 
 from .conftest import HEADS, TINY
 
@@ -37,15 +37,15 @@ PLACES = {"source": Path("s"), "out": Path("o")}
 
 
 def hubert_of(size, teacher="t", **given):
-    return options_of_size(Hubert(**PLACES, size=size, teacher=teacher, **given))
+    return apply_size(Hubert(**PLACES, size=size, teacher=teacher, **given))
 
 
 def wav2vec2_of(size, **given):
-    return options_of_size(Wav2Vec2(**PLACES, size=size, **given))
+    return apply_size(Wav2Vec2(**PLACES, size=size, **given))
 
 
 def continued(start, **given):
-    return options_of_size(Continue(**PLACES, start=start, **given))
+    return apply_size(Continue(**PLACES, start=start, **given))
 
 
 # ---- sizes

@@ -18,7 +18,7 @@ from speechssl.finetuning import added
 from speechssl.options import TrainingOptions
 from speechssl.pretrain import run as iteration
 from speechssl.pretrain.data import Cropper
-from speechssl.pretrain.model import NAME, Wav2Vec2Pretraining
+from speechssl.pretrain.model import LABEL_HEAD, Wav2Vec2Pretraining
 from speechssl.pretrain.options import (
     Adversary,
     Batches,
@@ -35,9 +35,9 @@ from speechssl.pretrain.options import (
 )
 from speechssl.pretrain.run import (
     continue_pretraining,
-    decisive,
-    distortions_of,
-    hash_of,
+    decisive_options,
+    hash_model,
+    make_distortions,
     pretrain_hubert,
     pretrain_wav2vec2,
 )
@@ -191,7 +191,7 @@ def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_weights(
     options = hubert_options if kind == "hubert" else wav2vec2_options
     if name == "hubert":
         config = HubertModel.from_pretrained(start).config
-        monkeypatch.setattr(iteration, "_hubert_encoder", lambda o: (HubertModel(config), True))
+        monkeypatch.setattr(iteration, "_load_hubert", lambda o: (HubertModel(config), True))
     whole, killed = tmp_path / "whole", tmp_path / "apart" / "killed"
     expected = pretrain(options(root, whole, start, **changes)).hash
     with dies_at(Cropper, at):
@@ -199,7 +199,7 @@ def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_weights(
     assert not (killed / "encoder/card.json").exists()
     assert pretrain(options(root, killed, start, **changes)).hash == expected
     assert curve(whole) == curve(killed) and list(curve(whole)) == [1, 2, 3, 4, 5]
-    heads = (f"encoder/{NAME}",) if kind == "hubert" else ()
+    heads = (f"encoder/{LABEL_HEAD}",) if kind == "hubert" else ()
     same_files(
         whole,
         killed,
@@ -257,7 +257,7 @@ def test_what_a_run_begins_from_is_known_by_its_weights_not_by_its_place(hubert,
 
     def known(start, **given):
         o = Hubert(source=tmp_path, out=tmp_path, start=start, **given)
-        found = decisive(o, None, hash_of)
+        found = decisive_options(o, None, hash_model)
         return found["start"], found["teacher"]
 
     assert known(moved, teacher=hubert) == (own, own)
@@ -283,7 +283,7 @@ def test_what_continues_is_a_folder_of_its_own_that_names_its_distortions(
     assert all(".classifiers." in name for name in state if name.startswith("auxiliary"))
     text = (out / "card.json").read_text()
     card = json.loads(text)
-    noise = distortions_of(NOISY, 0, tmp_path / "one")
+    noise = make_distortions(NOISY, 0, tmp_path / "one")
     assert card["options"]["distort"] == noise.card
     assert card["options"]["distillation"] == {"distil": 2.0, "distil_layers": [1, 2]}
     assert str(tmp_path) not in text and card["options"]["start"].endswith(hubert.split("/")[-1])
@@ -313,7 +313,7 @@ def test_the_same_codebook_goes_on_with_its_head_and_another_k_is_reported(
     pretrain(same)
     err = capsys.readouterr().err
     assert "label head" not in err and "features for k-means" not in err and "targets:" not in err
-    same_files(tmp_path / "one/encoder", tmp_path / "two/encoder", NAME, "model.safetensors")
+    same_files(tmp_path / "one/encoder", tmp_path / "two/encoder", LABEL_HEAD, "model.safetensors")
     assert len(list(tmp_path.glob("targets-*"))) == len(list(tmp_path.glob("packed-*"))) == 1
     other = replace(
         same,
@@ -327,7 +327,7 @@ def test_the_same_codebook_goes_on_with_its_head_and_another_k_is_reported(
         f"is 6 clusters in 8 dimensions for codebook {old}; it was re-made: 8 clusters in 8 "
         "dimensions"
     ) in capsys.readouterr().err
-    assert load_file(tmp_path / "three/encoder" / NAME)["labels"].shape == (8, 8)
+    assert load_file(tmp_path / "three/encoder" / LABEL_HEAD)["labels"].shape == (8, 8)
 
 
 @pytest.mark.slow
@@ -416,7 +416,7 @@ def test_a_wav2vec2_that_continued_is_transformers_own_folder(
     assert load_encoder(folder).hash == found.hash != load_encoder(wav2vec2).hash
     card = json.loads((folder / "card.json").read_text())
     assert card["what"] == "wav2vec 2.0 with its heads"
-    assert card["options"]["distort"] == distortions_of(NOISY, 0, tmp_path / "out").card
+    assert card["options"]["distort"] == make_distortions(NOISY, 0, tmp_path / "out").card
     assert str(tmp_path) not in (folder / "card.json").read_text()
     with untouched(folder):
         pretrain(o)

@@ -204,7 +204,7 @@ def test_only_the_layers_asked_for_are_trained(model):
 
 def test_the_read_out_is_the_arg_max_of_the_codebook(model):
     hidden = torch.randn(500, 32, generator=torch.Generator().manual_seed(1))
-    weights, offsets = model.read_out()
+    weights, offsets = model.linear_classifier()
     codes = torch.nn.functional.normalize(model.codebook, dim=-1)
     expected = (torch.nn.functional.normalize(model.project(hidden), dim=-1) @ codes.T).argmax(1)
     np.testing.assert_array_equal(

@@ -1,5 +1,5 @@
-"""Classification of utterances (KS, SID, IC, ER): one or several labels each, from the mean over
-time of every hidden state.
+"""KS, SID, IC and ER give utterances one or several labels each, from the mean over time of every
+hidden state.
 
 The head has no non-linearity (s3prl
 `downstream/{speech_commands,voxceleb1,fluent_commands,emotion}`), so the mean over time may be
@@ -28,7 +28,8 @@ METRIC = "acc"
 
 
 class UtteranceClassifier(nn.Module):
-    """Weighted sum, projection and a linear layer, on the mean over time of every hidden state.
+    """The head is weighted sum, projection and a linear layer, on the mean over time of every
+    hidden state.
 
     classes: of every slot (IC: action, object and location in one head).
     """
@@ -43,19 +44,21 @@ class UtteranceClassifier(nn.Module):
         self.output = nn.Linear(projection, sum(classes))
 
     def forward(self, means: Tensor) -> Tensor:
-        """Logits (B, C), of the slots one after another. means: (B, S, D) over the real frames of
-        every hidden state."""
+        """Return logits (B, C), of the slots one after another. means: (B, S, D) over the real
+        frames of every hidden state."""
         return self.output(self.projection(self.featurizer(means)))  # type: ignore[no-any-return]
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The sum of the slots' cross-entropies, in nats. labels: (B, slots) numbers of classes."""
+        """Return the sum of the slots' cross-entropies, in nats. labels: (B, slots) numbers of classes."""
         slots = zip(logits.split(self.classes, 1), labels.T, strict=True)
-        return torch.stack([cross_entropy(of_slot, target) for of_slot, target in slots]).sum()
+        return torch.stack(
+            [cross_entropy(slot_logits, target) for slot_logits, target in slots]
+        ).sum()
 
 
 @dataclass(frozen=True)
 class Classification:
-    """An utterance is right when all its slots are (IC: three)."""
+    """Classification counts an utterance as right when all its slots are (IC: three)."""
 
     name: str
     data: LabelledSet
@@ -66,16 +69,15 @@ class Classification:
     wants_waves = False
 
     def build(self, states: int, width: int) -> UtteranceClassifier:
-        return UtteranceClassifier(
-            states, width, tuple(map(len, self.data.classes.values())), self.projection
-        )
+        classes = tuple(map(len, self.data.classes.values()))
+        return UtteranceClassifier(states, width, classes, self.projection)
 
     def loss(self, head: nn.Module, batch: Batch) -> Tensor:
         assert isinstance(head, UtteranceClassifier)
         return head.loss(head(batch.states), self.labels(batch.utterances).to(batch.states.device))
 
     def predict(self, head: nn.Module, batch: Batch) -> list[list[float]]:
-        """The log-probabilities of all classes, of the slots one after another."""
+        """Return the log-probabilities of all classes, of the slots one after another."""
         assert isinstance(head, UtteranceClassifier)
         slots = head(batch.states).split(head.classes, 1)
         log_probs: list[list[float]] = torch.cat(
@@ -86,24 +88,20 @@ class Classification:
     def evaluate(
         self, split: str, predicted: Mapping[str, list[float]], resamples: int
     ) -> HeadEvaluation:
-        """acc with its interval; the confusion of every slot, and the mean loss."""
+        """Measure acc; the detail has the confusion of every slot, and the mean loss."""
         usable = [u for u in self.data.splits[split] if u.id in predicted]
         right = dict.fromkeys((u.id for u in self.data.splits[split]), 0.0)
         detail: dict[str, Any] = {}
         if usable:
             truth = self.labels(usable)
-            slots = torch.tensor([predicted[u.id] for u in usable]).split(
-                [len(names) for names in self.data.classes.values()], 1
-            )
-            chosen = torch.stack([of_slot.argmax(1) for of_slot in slots], 1)
-            right |= {
-                u.id: float(ok)
-                for u, ok in zip(usable, (chosen == truth).all(1).tolist(), strict=True)
-            }
-            losses = [
-                -of_slot.gather(1, t[:, None]).mean()
-                for of_slot, t in zip(slots, truth.T, strict=True)
-            ]
+            sizes = [len(names) for names in self.data.classes.values()]
+            slots = torch.tensor([predicted[u.id] for u in usable]).split(sizes, 1)
+            chosen = torch.stack([log_probs.argmax(1) for log_probs in slots], 1)
+            for u, is_right in zip(usable, (chosen == truth).all(1).tolist(), strict=True):
+                right[u.id] = float(is_right)
+            losses = []
+            for log_probs, labels in zip(slots, truth.T, strict=True):
+                losses.append(-log_probs.gather(1, labels[:, None]).mean())
             confusion = {}
             for number, (slot, names) in enumerate(self.data.classes.items()):
                 # a cell of the matrix is one number, true class times classes plus predicted class
@@ -115,27 +113,28 @@ class Classification:
                     "counts": counts.reshape(-1, len(names)).tolist(),
                 }
             detail = {"loss": float(torch.stack(losses).sum()), "confusion": confusion}
-        return HeadEvaluation(
-            (rate_measure(METRIC, list(right.values()), None, self.data, split, resamples),), detail
-        )
+        measure = rate_measure(METRIC, list(right.values()), None, self.data, split, resamples)
+        return HeadEvaluation((measure,), detail)
 
     def labels(self, utterances: Sequence[Utterance]) -> Tensor:
-        """(B, slots) numbers of classes. Raises ValueError for a label that is no class."""
+        """Return the numbers of the true classes, (B, slots). Raises ValueError for a label that is no class."""
         classes = self.data.classes.items()
         return torch.tensor(
             [[names.index(u.labels[slot]) for slot, names in classes] for u in utterances]
         )
 
     def weights(self, utterances: Sequence[Utterance]) -> Tensor:
-        """(B,) sampling weights by which all classes come equally often: one over the number with
+        """Return the sampling weights, (B,), by which all classes come equally often: one over the number with
         the same labels."""
         counts = Counter(tuple(sorted(u.labels.items())) for u in utterances)
         return torch.tensor([1 / counts[tuple(sorted(u.labels.items()))] for u in utterances])
 
     def choose(self, log_probs: Sequence[float]) -> dict[str, str]:
-        """The likeliest label of every slot."""
-        labels, at = {}, 0  # at: where the classes of a slot begin
+        """Choose the likeliest label of every slot."""
+        labels = {}
+        first = 0
         for slot, names in self.data.classes.items():
-            part = log_probs[at : at + len(names)]
-            labels[slot], at = names[max(range(len(names)), key=part.__getitem__)], at + len(names)
+            part = log_probs[first : first + len(names)]
+            labels[slot] = names[max(range(len(names)), key=part.__getitem__)]
+            first += len(names)
         return labels

@@ -1,4 +1,4 @@
-"""Speaker diarisation (SD): which of a recording's speakers speaks when (Libri2Mix; s3prl
+"""Speaker diarisation (SD) asks which of a recording's speakers speaks when (Libri2Mix; s3prl
 `downstream/diarization`).
 
 A head gives the probability that each of K speakers speaks in a frame. A speaker is active where it
@@ -7,7 +7,7 @@ encoder's frames do. The error is that of dscore with its defaults, by which the
 made: no collar, overlapping speech counted.
 The published number is the least of ten, thresholds .3 to .7 with and without the filter, on the
 test data themselves (`score.sh`); here threshold and filter are .5 and 11 frames or what is best on
-dev (`tuned`), and `decisions` in the detail holds all ten.
+dev (`tune`), and `decisions` in the detail holds all ten.
 Two more differences. s3prl cuts a test recording into chunks of 2,000 frames, each of which may
 name the speakers anew; here it is taken whole. It cuts training recordings into all their chunks;
 here a random one is taken whenever a recording's turn comes. pyannote.metrics gives the same error
@@ -39,7 +39,8 @@ MEDIANS = (1, 11)
 
 
 class SpeakerActivity(nn.Module):
-    """Weighted sum, LSTM, linear. It reads no future, so that padding at the end never matters."""
+    """The head is weighted sum, LSTM and linear layer. It reads no future, so that padding at the
+    end never matters."""
 
     def __init__(
         self, states: int, width: int, speakers: int, hidden: int = 512, layers: int = 1
@@ -50,16 +51,16 @@ class SpeakerActivity(nn.Module):
         self.output = nn.Linear(hidden, speakers)
 
     def forward(self, states: Tensor) -> Tensor:
-        """Logits (B, T, K). states: (B, S, T, D)."""
+        """Return logits (B, T, K) of states (B, S, T, D)."""
         logits: Tensor = self.output(self.lstm(self.featurizer(states))[0])
         return logits
 
 
 def permutation_free_loss(logits: Tensor, truth: Tensor, lengths: Tensor) -> Tensor:
-    """Mean binary cross-entropy of the real frames and outputs, nats, with the best assignment of
-    speakers to outputs.
+    """Return the mean binary cross-entropy of the real frames and outputs, nats, with the best
+    assignment of speakers to outputs.
 
-    Permutation-invariant training (Fujita et al. 2019). The loss is linear in its target, so the
+    This is permutation-invariant training (Fujita et al. 2019). The loss is linear in its target, so the
     cost of every pair of output and speaker is known at once, and the best assignment needs no
     search through K! permutations. Outputs without a speaker (R < K) are to be silent; of more
     speakers than outputs (R > K) the costliest are left out. truth: (B, T, R) of 0 and 1; lengths:
@@ -78,7 +79,7 @@ def permutation_free_loss(logits: Tensor, truth: Tensor, lengths: Tensor) -> Ten
 
 @dataclass(frozen=True)
 class Diarisation:
-    """The task `sd`. Raises InputError where nobody speaks in a split, or a filter has no
+    """Diarisation is the task `sd`. Raises InputError where nobody speaks in a split, or a filter has no
     middle."""
 
     data: UtteranceSet
@@ -106,13 +107,12 @@ class Diarisation:
             raise InputError(f"a median filter of {self.median} frames is even; give an odd number")
 
     def build(self, states: int, width: int) -> SpeakerActivity:
-        outputs = self.speakers or max(
-            len({turn.speaker for turn in u.turns}) for u in self.data.splits["train"]
-        )
+        most = max(len({turn.speaker for turn in u.turns}) for u in self.data.splits["train"])
+        outputs = self.speakers or most
         return SpeakerActivity(states, width, outputs, self.hidden, self.layers)
 
     def loss(self, head: Any, batch: Batch) -> Tensor:
-        """Of a random chunk of every recording, nats a frame and output."""
+        """Return the loss of a random chunk of every recording, nats a frame and output."""
         whole = [
             active_frames(u.turns, self.grid, int(n))
             for u, n in zip(batch.utterances, batch.lengths, strict=True)
@@ -130,12 +130,12 @@ class Diarisation:
 
     @torch.no_grad()
     def predict(self, head: Any, batch: Batch) -> list[np.ndarray]:
-        """(T, K) float32 probabilities that a speaker speaks in a frame, of every recording."""
+        """Return (T, K) float32 probabilities that a speaker speaks in a frame, of every recording."""
         probabilities = head(batch.states).sigmoid().cpu().numpy()
         return [x[:n].copy() for x, n in zip(probabilities, batch.lengths.tolist(), strict=True)]
 
     def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> HeadEvaluation:
-        """predicted: probabilities. Of a recording that could not be read all speech is missed."""
+        """Evaluate probabilities. Of a recording that could not be read all speech is missed."""
         errors = self._errors(split, predicted)
         total = sum(errors, DiarisationErrors())
         if not total.speech:
@@ -143,7 +143,8 @@ class Diarisation:
                 f"a collar of {self.collar} s leaves no speech in "
                 f"{self.data.root / split}.jsonl; give a smaller one"
             )
-        wrong, speech = [e.wrong for e in errors], [e.speech for e in errors]
+        wrong = [e.wrong for e in errors]
+        speech = [e.speech for e in errors]
         measure = rate_measure("der", wrong, speech, self.data, split, resamples)
         parts = {
             "miss": total.missed,
@@ -153,70 +154,65 @@ class Diarisation:
         percent = {name: 100 * seconds / total.speech for name, seconds in parts.items()}
         detail: dict[str, Any] = {"timeline": self._timeline(split, predicted), "parts": percent}
         if resamples:
-            detail["decisions"] = self.decisions(split, predicted)
+            detail["decisions"] = self.try_decisions(split, predicted)
         return HeadEvaluation((measure,), detail)
 
-    def decisions(self, split: str, predicted: Mapping[str, Any]) -> list[dict[str, float]]:
-        """The error with every threshold and filter that s3prl tries, percent."""
+    def try_decisions(self, split: str, predicted: Mapping[str, Any]) -> list[dict[str, float]]:
+        """Return the error with every threshold and filter that s3prl tries, percent."""
         decisions = []
         for median in MEDIANS:
             for threshold in THRESHOLDS:
                 errors = replace(self, threshold=threshold, median=median)._errors(split, predicted)
-                decisions.append(
-                    {
-                        "threshold": threshold,
-                        "median": median,
-                        "der": 100 * sum(errors, DiarisationErrors()).rate,
-                    }
-                )
+                der = 100 * sum(errors, DiarisationErrors()).rate
+                decisions.append({"threshold": threshold, "median": median, "der": der})
         return decisions
 
-    def tuned(self, predicted: Mapping[str, Any]) -> Diarisation:
-        """The same with the threshold and the filter that are best on dev. predicted: of dev."""
-        best = min(self.decisions("dev", predicted), key=lambda decision: decision["der"])
+    def tune(self, predicted: Mapping[str, Any]) -> Diarisation:
+        """Return the task with the threshold and the filter that are best on dev. predicted: of
+        dev."""
+        best = min(self.try_decisions("dev", predicted), key=lambda decision: decision["der"])
         return replace(self, threshold=best["threshold"], median=int(best["median"]))
 
     def turns(self, utterance: Utterance, probabilities: np.ndarray) -> tuple[Turn, ...]:
-        """The predicted turns; speakers are called 1, 2 and so on. probabilities: (T, K)."""
-        active = smoothed(probabilities > self.threshold, self.median)
-        return tuple(
-            Turn(str(number), start, end)
-            for number, frames in enumerate(active.T, 1)
-            for start, end in intervals(frames, self.grid, utterance.seconds)
-        )
+        """Return the predicted turns; speakers are called 1, 2 and so on. probabilities: (T, K)."""
+        active = median_filter(probabilities > self.threshold, self.median)
+        turns = []
+        for number, frames in enumerate(active.T, 1):
+            for start, end in active_intervals(frames, self.grid, utterance.seconds):
+                turns.append(Turn(str(number), start, end))
+        return tuple(turns)
 
     def _errors(self, split: str, predicted: Mapping[str, Any]) -> list[DiarisationErrors]:
-        """Of every recording."""
-        utterances = self.data.splits[split]
-        turns = [self.turns(u, predicted[u.id]) if u.id in predicted else () for u in utterances]
-        return [
-            diarisation_errors(u.turns, hypothesis, self.collar)
-            for u, hypothesis in zip(utterances, turns, strict=True)
-        ]
+        """Return the errors of every recording."""
+        errors = []
+        for u in self.data.splits[split]:
+            turns = self.turns(u, predicted[u.id]) if u.id in predicted else ()
+            errors.append(diarisation_errors(u.turns, turns, self.collar))
+        return errors
 
     def _timeline(self, split: str, predicted: Mapping[str, Any]) -> dict[str, Any]:
-        """Of the first recording; predicted speakers are named after the true ones they match, or
-        `?` and their number."""
+        """Return the turns of the first recording; predicted speakers are named after the true ones
+        they match, or `?` and their number."""
         first = self.data.splits[split][0]
         turns = self.turns(first, predicted[first.id]) if first.id in predicted else ()
         names = matching_names(first.turns, turns, self.collar)
         hypothesis = [
             replace(turn, speaker=names.get(turn.speaker, f"?{turn.speaker}")) for turn in turns
         ]
-        as_json = [
-            [{"speaker": t.speaker, "start": t.start, "end": t.end} for t in side]
-            for side in (first.turns, hypothesis)
-        ]
         return {
             "id": first.id,
             "seconds": first.seconds,
-            "truth": as_json[0],
-            "predicted": as_json[1],
+            "truth": _as_json(first.turns),
+            "predicted": _as_json(hypothesis),
         }
 
 
+def _as_json(turns: Sequence[Turn]) -> list[dict[str, Any]]:
+    return [{"speaker": t.speaker, "start": t.start, "end": t.end} for t in turns]
+
+
 def active_frames(turns: Sequence[Turn], grid: FrameGrid, frames: int) -> Tensor:
-    """(T, R) of 0 and 1: whether a speaker speaks in the middle of what a frame owns. Speakers are
+    """Mark with 1, in (T, R) of 0 and 1, who speaks in the middle of what a frame owns. Speakers are
     in the order of their names."""
     middles = np.array([grid.first_sample(frame) for frame in range(frames)]) + grid.hop // 2
     names = sorted({turn.speaker for turn in turns})
@@ -227,9 +223,9 @@ def active_frames(turns: Sequence[Turn], grid: FrameGrid, frames: int) -> Tensor
     return torch.from_numpy(active)
 
 
-def smoothed(active: np.ndarray, median: int) -> np.ndarray:
-    """(T, K) bool, the median of so many frames around each; nobody speaks beyond the ends (scipy's
-    `medfilt`)."""
+def median_filter(active: np.ndarray, median: int) -> np.ndarray:
+    """Replace each frame of (T, K) bool by the median of so many around it; nobody speaks beyond
+    the ends (scipy's `medfilt`)."""
     # the median of zeros and ones is 1 where more than half of them are: a difference of two
     # running sums
     half = median // 2
@@ -237,19 +233,22 @@ def smoothed(active: np.ndarray, median: int) -> np.ndarray:
     return (sums[median:] - sums[:-median]) > half
 
 
-def intervals(active: np.ndarray, grid: FrameGrid, seconds: float) -> list[tuple[float, float]]:
-    """[start, end) in seconds of every run of frames in which somebody speaks. active: (T,) bool.
+def active_intervals(
+    active: np.ndarray, grid: FrameGrid, seconds: float
+) -> list[tuple[float, float]]:
+    """List [start, end) in seconds of every run of frames in which somebody speaks. active: (T,)
+    bool.
 
     The last frame owns all up to the end of the recording, at `seconds` as far as T frames leave it
     open.
     """
     if not len(active):
         return []
-    runs, count = RunLength.of_frames(active), len(active)
-    least, most = (grid.samples_for(n) / grid.sample_rate for n in (count, count + 1))
-    borders = [grid.seconds(int(frame)) for frame in runs.borders[:-1]] + [
-        min(max(seconds, least), most)
-    ]
+    runs = RunLength.of_frames(active)
+    least = grid.samples_for(len(active)) / grid.sample_rate
+    most = grid.samples_for(len(active) + 1) / grid.sample_rate
+    borders = [grid.seconds(int(frame)) for frame in runs.borders[:-1]]
+    borders.append(min(max(seconds, least), most))
     return [(borders[i], borders[i + 1]) for i, speaks in enumerate(runs.units) if speaks]
 
 
@@ -258,7 +257,7 @@ def intervals(active: np.ndarray, grid: FrameGrid, seconds: float) -> list[tuple
 
 @dataclass(frozen=True)
 class DiarisationErrors:
-    """Of one recording or several; seconds of speech, each speaker's counted."""
+    """Errors of one recording or several are seconds of speech, each speaker's counted."""
 
     speech: float = 0.0  # in truth
     missed: float = 0.0
@@ -271,7 +270,7 @@ class DiarisationErrors:
 
     @property
     def rate(self) -> float:
-        """The diarisation error rate; more than 1 is possible. NaN where nobody speaks."""
+        """Return the diarisation error rate; more than 1 is possible. NaN where nobody speaks."""
         return self.wrong / self.speech if self.speech else float("nan")
 
     def __add__(self, other: DiarisationErrors) -> DiarisationErrors:
@@ -283,7 +282,7 @@ class DiarisationErrors:
 def diarisation_errors(
     truth: Sequence[Turn], predicted: Sequence[Turn], collar: float = 0.0
 ) -> DiarisationErrors:
-    """The errors of one recording, exactly. Turns of one speaker may touch or overlap: they are
+    """Return the errors of one recording, exactly. Turns of one speaker may touch or overlap: they are
     merged.
 
     Time is cut at every border of a turn, so that in each piece the same persons speak all the
@@ -296,7 +295,7 @@ def diarisation_errors(
     """
     durations, reference, hypothesis = _pieces(truth, predicted, collar)
     persons, predictions = reference.sum(0), hypothesis.sum(0)
-    rows, columns = _matched(durations, reference, hypothesis)
+    rows, columns = _match(durations, reference, hypothesis)
     right = (reference[rows] & hypothesis[columns]).sum(0)
     return DiarisationErrors(
         speech=float(durations @ persons),
@@ -309,27 +308,33 @@ def diarisation_errors(
 def matching_names(
     truth: Sequence[Turn], predicted: Sequence[Turn], collar: float = 0.0
 ) -> dict[str, str]:
-    """Predicted name -> the true one that it matches, where they speak at once at all."""
+    """Map each predicted name to the true one that it matches, where they speak at once at all."""
     durations, reference, hypothesis = _pieces(truth, predicted, collar)
-    persons, voices = (sorted({turn.speaker for turn in turns}) for turns in (truth, predicted))
-    pairs = zip(*_matched(durations, reference, hypothesis), strict=True)
-    return {voices[k]: persons[r] for r, k in pairs if durations @ (reference[r] & hypothesis[k])}
+    persons = sorted({turn.speaker for turn in truth})
+    voices = sorted({turn.speaker for turn in predicted})
+    names = {}
+    for r, k in zip(*_match(durations, reference, hypothesis), strict=True):
+        if durations @ (reference[r] & hypothesis[k]):
+            names[voices[k]] = persons[r]
+    return names
 
 
 def _pieces(
     truth: Sequence[Turn], predicted: Sequence[Turn], collar: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(P,) scored seconds, (R, P) who speaks, (K, P) who is predicted to."""
-    borders = np.unique(
-        np.array([x for turn in (*truth, *predicted) for x in (turn.start, turn.end)], np.float64)
-    )
+    """Cut time at the borders of turns: (P,) scored seconds, (R, P) who speaks, (K, P) who is
+    predicted to."""
+    turns = (*truth, *predicted)
+    ends = [turn.start for turn in turns] + [turn.end for turn in turns]
+    borders = np.unique(np.array(ends, np.float64))
     around = np.zeros(0)
     if collar and len(borders):
         # touching turns of one person are one here
         active = np.pad(_speaking(truth, borders), ((0, 0), (1, 1)))
         around = borders[(active[:, 1:] != active[:, :-1]).any(0)]
         borders = np.unique(np.r_[borders, around - collar, around + collar])
-    durations, middles = np.diff(borders), (borders[1:] + borders[:-1]) / 2
+    durations = np.diff(borders)
+    middles = (borders[1:] + borders[:-1]) / 2
     if len(around):
         nearest = np.abs(middles[:, None] - around).min(1)
         durations = np.where(nearest < collar, 0.0, durations)
@@ -337,19 +342,20 @@ def _pieces(
 
 
 def _speaking(turns: Sequence[Turn], borders: np.ndarray) -> np.ndarray:
-    """(speakers, P) whether they speak in a piece; speakers are in the order of their names."""
-    names, middles = sorted({turn.speaker for turn in turns}), (borders[1:] + borders[:-1]) / 2
+    """Mark who speaks in a piece, (speakers, P) bool; speakers are in the order of their names."""
+    names = sorted({turn.speaker for turn in turns})
+    middles = (borders[1:] + borders[:-1]) / 2
     active = np.zeros((len(names), len(middles)), bool)
     for turn in turns:
         active[names.index(turn.speaker)] |= (turn.start < middles) & (middles < turn.end)
     return active
 
 
-def _matched(
+def _match(
     durations: np.ndarray, reference: np.ndarray, hypothesis: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of true and of predicted speakers that match: with the most seconds in common."""
-    rows, columns = linear_sum_assignment(
-        (reference * durations) @ hypothesis.T.astype(np.float64), maximize=True
-    )
+    """Return the numbers of true and of predicted speakers that match: with the most seconds in
+    common."""
+    common = (reference * durations) @ hypothesis.T.astype(np.float64)
+    rows, columns = linear_sum_assignment(common, maximize=True)
     return rows, columns

@@ -1,5 +1,5 @@
-"""SE and SS: clean speech from noisy speech, and two speakers from their mixture, by masks of the
-mixture's spectrum.
+"""SE and SS estimate clean speech from noisy speech, and two speakers from their mixture, by masks
+of the mixture's spectrum.
 
 Settings of s3prl's `downstream/{enhancement_stft2,separation_stft2}`, those with three BiLSTM-256
 and log spectra. Recordings are taken whole, as there. The mixture is the encoder's input: where
@@ -45,8 +45,8 @@ Score = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
 
 @dataclass(frozen=True)
 class Stft:
-    """Short-time spectra with a Hann window, frame f centred on sample f * hop; beyond the
-    recording lies silence."""
+    """Spectra are taken with a Hann window, frame f centred on sample f * hop; beyond the recording
+    lies silence."""
 
     size: int  # samples of a transform
     window: int  # samples, at most size
@@ -54,25 +54,31 @@ class Stft:
 
     @property
     def bins(self) -> int:
-        """K."""
+        """Return K."""
         return self.size // 2 + 1
 
     def frames(self, samples: int) -> int:
-        """F."""
+        """Return F."""
         return 1 + samples // self.hop
 
     def spectrum(self, waves: Tensor) -> Tensor:
-        """(..., N) -> complex (..., F, K). Zeros behind a shorter recording leave its frames as
-        they are."""
-        flat, window = waves.reshape(-1, waves.shape[-1]), self._hann(waves)
-        sizes = (self.size, self.hop, self.window, window)
-        spectra = torch.stft(flat, *sizes, center=True, pad_mode="constant", return_complex=True)
-        return spectra.transpose(1, 2).reshape(
-            *waves.shape[:-1], spectra.shape[2], spectra.shape[1]
+        """Transform (..., N) to complex (..., F, K). Zeros behind a shorter recording leave its
+        frames as they are."""
+        spectra = torch.stft(
+            waves.reshape(-1, waves.shape[-1]),
+            self.size,
+            self.hop,
+            self.window,
+            self._hann(waves),
+            center=True,
+            pad_mode="constant",
+            return_complex=True,
         )
+        spectra = spectra.transpose(1, 2)
+        return spectra.reshape(*waves.shape[:-1], *spectra.shape[1:])
 
     def wave(self, spectrum: Tensor, samples: int) -> Tensor:
-        """Complex (M, F, K) -> (M, N). s3prl leaves the last N mod hop samples silent; here they
+        """Transform complex (M, F, K) back to (M, N). s3prl leaves the last N mod hop samples silent; here they
         are as the frames have them."""
         window = self._hann(spectrum.real)
         return torch.istft(
@@ -90,7 +96,8 @@ class Stft:
 
 
 class Masker(nn.Module):
-    """Weighted sum, BiLSTMs, dropout, and a linear layer with a sigmoid for each of M sources.
+    """The head is weighted sum, BiLSTMs, dropout, and a linear layer with a sigmoid for each of M
+    sources.
 
     As s3prl's `SepRNN` (`downstream/{enhancement_stft2,separation_stft2}/model.py`); the default
     sizes are those published.
@@ -117,12 +124,12 @@ class Masker(nn.Module):
         self.outputs = nn.ModuleList(nn.Linear(2 * hidden, bins) for _ in range(sources))
 
     def forward(self, states: Tensor, lengths: Tensor, frames: Tensor, repeat: int = 1) -> Tensor:
-        """(B, M, F, K) within 0 and 1, without meaning beyond a recording's frames.
+        """Return masks (B, M, F, K) within 0 and 1, without meaning beyond a recording's frames.
 
         states: (B, S, T, D); lengths: (B,) real ones of the T; frames: (B,) of the F, at least 1;
         repeat: of each frame.
         """
-        features = fitted(self.featurizer(states), lengths, frames, repeat)
+        features = fit_frames(self.featurizer(states), lengths, frames, repeat)
         packed = pack_padded_sequence(
             features, frames.cpu(), batch_first=True, enforce_sorted=False
         )
@@ -131,8 +138,8 @@ class Masker(nn.Module):
         return torch.stack([output(hidden).sigmoid() for output in self.outputs], 1)
 
 
-def fitted(features: Tensor, lengths: Tensor, frames: Tensor, repeat: int) -> Tensor:
-    """Frames of the encoder to those of the spectrum, as in s3prl: (B, T, D) -> (B, F, D).
+def fit_frames(features: Tensor, lengths: Tensor, frames: Tensor, repeat: int) -> Tensor:
+    """Fit the encoder's frames to those of the spectrum, as s3prl does: (B, T, D) -> (B, F, D).
 
     Every frame is repeated; surplus ones are cut off at the end and missing ones are 0. What the
     padding holds never matters.
@@ -140,15 +147,13 @@ def fitted(features: Tensor, lengths: Tensor, frames: Tensor, repeat: int) -> Te
     features = features.repeat_interleave(repeat, 1)
     most = int(frames.max())
     features = pad(features, (0, 0, 0, max(most - features.shape[1], 0)))[:, :most]
-    real = (
-        torch.arange(most, device=features.device)
-        < torch.minimum(lengths * repeat, frames).to(features.device)[:, None]
-    )
+    counts = torch.minimum(lengths * repeat, frames).to(features.device)
+    real = torch.arange(most, device=features.device) < counts[:, None]
     return features.masked_fill(~real[..., None], 0)
 
 
-def masked(masks: Tensor, mixture: Tensor) -> Tensor:
-    """Complex (..., M, F, K), the estimates: masked log(1 + |X|) with the mixture's phase.
+def apply_masks(masks: Tensor, mixture: Tensor) -> Tensor:
+    """Return the estimates, complex (..., M, F, K): masked log(1 + |X|) with the mixture's phase.
 
     masks: (..., M, F, K); mixture: complex (..., F, K).
     """
@@ -166,43 +171,41 @@ def build_masker(task: Enhancement | Separation, states: int, width: int) -> Mas
     )
 
 
-def mask(
+def predict_masks(
     task: Enhancement | Separation, head: nn.Module, batch: Batch
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Masks (B, M, F, K), the complex spectrum of the mixture (B, F, K), and real frames (B,)."""
+    """Return masks (B, M, F, K), the complex spectrum of the mixture (B, F, K), and real frames
+    (B,)."""
     device = batch.states.device
-    mixture = task.stft.spectrum(
-        pad_sequence([torch.from_numpy(wave) for wave in batch.waves], batch_first=True).to(device)
-    )
+    waves = pad_sequence([torch.from_numpy(wave) for wave in batch.waves], batch_first=True)
+    mixture = task.stft.spectrum(waves.to(device))
     frames = torch.tensor([task.stft.frames(len(wave)) for wave in batch.waves], device=device)
-    masks: Tensor = head(
-        batch.states, batch.lengths.to(device), frames, task.grid.hop // task.stft.hop
-    )
+    repeat = task.grid.hop // task.stft.hop
+    masks: Tensor = head(batch.states, batch.lengths.to(device), frames, repeat)
     return masks, mixture, frames
 
 
 def training_spectra(
     task: Enhancement | Separation, head: nn.Module, batch: Batch
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Masks (B, M, F, K), complex spectra of the mixture (B, F, K) and of the clean sources (B, M,
-    F, K), and frames (B,)."""
-    masks, mixture, frames = mask(task, head, batch)
-    pairs = zip(batch.utterances, batch.waves, strict=True)
-    clean = pad_sequence(
-        [torch.from_numpy(clean_sources(task.data, u, len(wave))).T for u, wave in pairs],
-        batch_first=True,
-    )
-    return masks, mixture, task.stft.spectrum(clean.transpose(1, 2).to(mixture.device)), frames
+    """Return masks (B, M, F, K), complex spectra of the mixture (B, F, K) and of the clean sources
+    (B, M, F, K), and frames (B,)."""
+    masks, mixture, frames = predict_masks(task, head, batch)
+    sources = []
+    for utterance, wave in zip(batch.utterances, batch.waves, strict=True):
+        sources.append(torch.from_numpy(clean_sources(task.data, utterance, len(wave))).T)
+    clean = pad_sequence(sources, batch_first=True).transpose(1, 2).to(mixture.device)
+    return masks, mixture, task.stft.spectrum(clean), frames
 
 
 @torch.inference_mode()
 def estimate(task: Enhancement | Separation, head: nn.Module, batch: Batch) -> list[np.ndarray]:
-    """(1 + M, N) float32 each: the mixture, and the estimates (of several sources in no order)."""
-    masks, mixture, frames = mask(task, head, batch)
+    """Return (1 + M, N) float32 of each recording: the mixture, and the estimates (of several
+    sources in no order)."""
+    masks, mixture, frames = predict_masks(task, head, batch)
+    estimated_spectra = apply_masks(masks, mixture)
     estimates = []
-    for wave, spectra, count in zip(
-        batch.waves, masked(masks, mixture), frames.tolist(), strict=True
-    ):
+    for wave, spectra, count in zip(batch.waves, estimated_spectra, frames.tolist(), strict=True):
         estimated = task.stft.wave(spectra[:, :count], len(wave)).cpu().numpy()
         # the mixture goes along, for the improvement over it is what is scored
         estimates.append(np.concatenate([wave[None], estimated]).astype(np.float32))
@@ -218,41 +221,39 @@ def mean_score(
     worst: float,
     resamples: int,
 ) -> Measure:
-    """The mean over all utterances of a split; one without a prediction has the worst value."""
+    """Return the mean over all utterances of a split; one without a prediction has the worst value."""
     values = []
     for utterance in data.splits[split]:
-        estimated = predicted.get(utterance.id)
-        if estimated is None:
+        if utterance.id not in predicted:
             values.append(worst)
-        else:
-            values.append(
-                score(
-                    clean_sources(data, utterance, estimated.shape[1]), estimated[1:], estimated[0]
-                )
-            )
+            continue
+        mixture, *estimates = predicted[utterance.id]
+        clean = clean_sources(data, utterance, len(mixture))
+        values.append(score(clean, np.stack(estimates), mixture))
     return rate_measure(name, values, None, data, split, resamples, scale=1)
 
 
-def real(values: Tensor, frames: Tensor) -> Tensor:
-    """(B, M, F, K) with zeros beyond a recording's frames. frames: (B,)."""
+def zero_padding(values: Tensor, frames: Tensor) -> Tensor:
+    """Set (B, M, F, K) to zero beyond a recording's frames. frames: (B,)."""
     beyond = torch.arange(values.shape[2], device=values.device) >= frames[:, None]
     return values.masked_fill(beyond[:, None, :, None], 0)
 
 
 def check_sources(data: UtteranceSet, count: int) -> None:
-    """Raises InputError for an utterance that has not so many sources."""
+    """Raise InputError for an utterance that has not so many sources."""
     for split, utterances in data.splits.items():
         for utterance in utterances:
             if len(utterance.sources) != count:
                 raise InputError(
                     f"{data.root / split}.jsonl, utterance {utterance.id}, has "
-                    f"{len(utterance.sources)} sources; "
-                    f"name {count} clean recording{'s' * (count > 1)} as its sources"
+                    f"{len(utterance.sources)} sources; name {count} clean "
+                    f"recording{'s' * (count > 1)} as its sources"
                 )
 
 
 def clean_sources(data: UtteranceSet, utterance: Utterance, samples: int) -> np.ndarray:
-    """(M, N) float32, cut off or padded with silence where the mixture has another length."""
+    """Read the clean sources, (M, N) float32, cut off or padded with silence to the mixture's
+    length."""
     recordings = [_recording(data.root / path)[:samples] for path in utterance.sources]
     return np.stack([np.pad(x, (0, samples - len(x))) for x in recordings])
 
@@ -266,7 +267,7 @@ def _recording(path: Path) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Enhancement:
-    """One clean source. Raises InputError for an utterance without it, or an encoder whose hop is
+    """Enhancement, the task `se`, has one clean source. Raises InputError for an utterance without it, or an encoder whose hop is
     no multiple of the spectrum's."""
 
     data: UtteranceSet
@@ -287,20 +288,19 @@ class Enhancement:
         if self.grid.hop % self.stft.hop:
             raise InputError(
                 f"{self.data.root} is enhanced in steps of {self.stft.hop} samples, and the "
-                "encoder's hop of "
-                f"{self.grid.hop} is no multiple; leave the task out"
+                f"encoder's hop of {self.grid.hop} is no multiple; leave the task out"
             )
 
     def loss(self, head: nn.Module, batch: Batch) -> Tensor:
-        """Mean absolute error of log(1 + magnitude), summed over the bins."""
+        """Return the mean absolute error of log(1 + magnitude), summed over the bins."""
         masks, mixture, clean, frames = training_spectra(self, head, batch)
         error = masks * mixture.abs().log1p()[:, None] - clean.abs().log1p()
-        return (real(error.abs(), frames).sum((1, 2, 3)) / frames).mean()
+        return (zero_padding(error.abs(), frames).sum((1, 2, 3)) / frames).mean()
 
     def evaluate(
         self, split: str, predicted: Mapping[str, np.ndarray], resamples: int
     ) -> HeadEvaluation:
-        """PESQ, STOI (percent) and the improvement in SI-SDR (dB); with 0 resamples, to choose
+        """Measure PESQ, STOI (percent) and the improvement in SI-SDR (dB); with 0 resamples, to choose
         heads as s3prl does, PESQ alone.
 
         A recording without a prediction has the worst PESQ, STOI 0 and an improvement of SILENT.
@@ -311,18 +311,16 @@ class Enhancement:
             "stoi": (lambda clean, estimated, _: stoi_percent(clean[0], estimated[0]), 0.0),
             "si_sdri": (si_sdr_improvement, SILENT),
         }
-        metrics = scores if resamples else {"pesq": scores["pesq"]}
-        return HeadEvaluation(
-            tuple(
-                mean_score(self.data, split, predicted, name, *score, resamples)
-                for name, score in metrics.items()
-            )
-        )
+        measures = []
+        for name in scores if resamples else ("pesq",):
+            score, worst = scores[name]
+            measures.append(mean_score(self.data, split, predicted, name, score, worst, resamples))
+        return HeadEvaluation(tuple(measures))
 
 
 @dataclass(frozen=True)
 class Separation:
-    """Two speakers. The spectrum has the encoder's frames. Raises InputError for an utterance that
+    """Separation, the task `ss`, has two speakers. The spectrum has the encoder's frames. Raises InputError for an utterance that
     is no mixture of two."""
 
     data: UtteranceSet
@@ -343,8 +341,7 @@ class Separation:
         if OVERLAP * self.grid.hop > self.size:
             raise InputError(
                 f"{self.data.root} is separated in windows of {self.size} samples, too few for "
-                "the encoder's hop of "
-                f"{self.grid.hop}; leave the task out"
+                f"the encoder's hop of {self.grid.hop}; leave the task out"
             )
 
     @property
@@ -352,35 +349,33 @@ class Separation:
         return Stft(self.size, self.size, self.grid.hop)
 
     def loss(self, head: nn.Module, batch: Batch) -> Tensor:
-        """Mean squared error of log(1 + magnitude), summed over the bins, in the order of the
-        sources that is best in a recording.
+        """Return the mean squared error of log(1 + magnitude), summed over the bins, in the order
+        of the sources that is best in a recording.
 
         The target magnitude is that of the source times the cosine of its phase to the mixture's,
         where positive (NPSM).
         """
         masks, mixture, clean, frames = training_spectra(self, head, batch)
-        aligned = (clean * mixture[:, None].conj()).real / (
-            mixture.abs()[:, None] + torch.finfo(torch.float32).tiny
-        )
-        estimated, targets = masks * mixture.abs().log1p()[:, None], aligned.relu().log1p()
-        orders = [targets[:, list(order)] for order in permutations(range(self.sources))]
-        errors = torch.stack(
-            [real((estimated - order).square(), frames).sum((1, 2, 3)) for order in orders]
-        )
-        return (errors.amin(0) / (frames * self.sources)).mean()
+        level = mixture.abs()[:, None]
+        tiny = torch.finfo(torch.float32).tiny
+        aligned = (clean * mixture[:, None].conj()).real / (level + tiny)
+        estimated = masks * level.log1p()
+        targets = aligned.relu().log1p()
+        errors = []
+        for order in permutations(range(self.sources)):
+            squares = (estimated - targets[:, list(order)]).square()
+            errors.append(zero_padding(squares, frames).sum((1, 2, 3)))
+        return (torch.stack(errors).amin(0) / (frames * self.sources)).mean()
 
     def evaluate(
         self, split: str, predicted: Mapping[str, np.ndarray], resamples: int
     ) -> HeadEvaluation:
-        """The improvement in SI-SDR (dB) in the better order of the two; SILENT without a
+        """Measure the improvement in SI-SDR (dB) in the better order of the two; SILENT without a
         prediction."""
-        return HeadEvaluation(
-            (
-                mean_score(
-                    self.data, split, predicted, "si_sdri", si_sdr_improvement, SILENT, resamples
-                ),
-            )
+        measure = mean_score(
+            self.data, split, predicted, "si_sdri", si_sdr_improvement, SILENT, resamples
         )
+        return HeadEvaluation((measure,))
 
 
 # ---- measures, at 16 kHz
@@ -393,14 +388,15 @@ EXTRA = "superb"
 
 
 def si_sdr(reference: np.ndarray, estimate: np.ndarray) -> float:
-    """dB within [-LIMIT, LIMIT]: how much of the estimate is the reference, at any level; SILENT
-    for silence or NaN. Both (N,).
+    """Return how much of the estimate is the reference, at any level, in dB within [-LIMIT, LIMIT];
+    SILENT for silence or NaN. Both (N,).
 
     Le Roux et al. (arXiv 1811.02508) without removal of the mean, as pb_bss_eval has it, which
     s3prl uses.
     Raises ValueError for a silent reference or another length.
     """
-    reference, estimate = np.asarray(reference, np.float64), np.asarray(estimate, np.float64)
+    reference = np.asarray(reference, np.float64)
+    estimate = np.asarray(estimate, np.float64)
     if reference.shape != estimate.shape or not reference.any():
         raise ValueError(
             f"a reference {reference.shape} of an estimate {estimate.shape} must be "
@@ -411,14 +407,13 @@ def si_sdr(reference: np.ndarray, estimate: np.ndarray) -> float:
     projection = (estimate @ reference) / (reference @ reference) * reference
     error = estimate - projection
     with np.errstate(divide="ignore"):
-        return float(
-            np.clip(10 * np.log10((projection @ projection) / (error @ error)), -LIMIT, LIMIT)
-        )
+        decibels = 10 * np.log10((projection @ projection) / (error @ error))
+    return float(np.clip(decibels, -LIMIT, LIMIT))
 
 
 def si_sdr_improvement(references: np.ndarray, estimates: np.ndarray, mixture: np.ndarray) -> float:
-    """dB that the estimates are better than the mixture itself: the mean over the sources, in the
-    order that is best.
+    """Return by how many dB the estimates are better than the mixture itself: the mean over the
+    sources, in the order that is best.
 
     references, estimates: (K, N); mixture: (N,).
     """
@@ -433,7 +428,7 @@ def si_sdr_improvement(references: np.ndarray, estimates: np.ndarray, mixture: n
 
 
 def check_installed() -> None:
-    """Call it before a long run. Raises MissingExtra without the packages that `pesq_wideband` and
+    """Raise MissingExtra, before a long run, without the packages that `pesq_wideband` and
     `stoi_percent` need."""
     for package, measure in (("pesq", "PESQ"), ("pystoi", "STOI")):
         if find_spec(package) is None:
@@ -441,7 +436,7 @@ def check_installed() -> None:
 
 
 def pesq_wideband(reference: np.ndarray, estimate: np.ndarray) -> float:
-    """MOS-LQO of ITU-T P.862.2, 1.0 to 4.64 (package `pesq`, which compiles the ITU's C code when
+    """Return MOS-LQO of ITU-T P.862.2, 1.0 to 4.64 (package `pesq`, which compiles the ITU's C code when
     it is installed). Both (N,).
 
     WORST_PESQ where no utterance is found (silence) or N is below a quarter of a second. Raises
@@ -461,7 +456,7 @@ def pesq_wideband(reference: np.ndarray, estimate: np.ndarray) -> float:
 
 
 def stoi_percent(reference: np.ndarray, estimate: np.ndarray) -> float:
-    """Percent (Taal et al. 2011, not extended; package `pystoi`). Both (N,).
+    """Return STOI in percent (Taal et al. 2011, not extended; package `pystoi`). Both (N,).
 
     0 (0.001) where less than 0.4 s of the reference is speech, which is too little for it. Raises
     MissingExtra without the package.

@@ -1,5 +1,5 @@
-"""QbE: which recordings hold a spoken query? Nothing is trained; layers of the encoder are compared
-by DTW (SUPERB, section 3).
+"""QbE asks which recordings hold a spoken query. Nothing is trained; layers of the encoder are
+compared by DTW (SUPERB, section 3).
 
 As s3prl's `downstream/quesst14_dtw`: every dimension is normalised over all frames of the queries
 and documents together, a pair's score is minus its cost, scores are normalised over the documents
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -49,8 +50,11 @@ FLAT = 1e-5  # distances, which lie in [0, 6.4], are equal when they differ by n
 
 @dataclass(frozen=True)
 class SpokenTerms:
-    """Raises InputError for a query that matches an unknown document, or a split in which no query
-    matches any."""
+    """Query by example is the task `qbe`.
+
+    Raises InputError for a query that matches an unknown document, or a split in which no query
+    matches any.
+    """
 
     data: UtteranceSet
     name = "qbe"
@@ -58,9 +62,11 @@ class SpokenTerms:
     def __post_init__(self) -> None:
         document_ids = {u.id for u in self.data.splits[DOCUMENTS]}
         for split in ("dev", "test"):
-            path, queries = self.data.root / f"{split}.jsonl", self.data.splits[split]
+            path = self.data.root / f"{split}.jsonl"
+            queries = self.data.splits[split]
             for query in queries:
-                if unknown := set(query.matches) - document_ids:
+                unknown = set(query.matches) - document_ids
+                if unknown:
                     raise InputError(
                         f"{path}, query {query.id}, matches {min(unknown)!r}, which is not in "
                         f"{DOCUMENTS}.jsonl; correct the id"
@@ -74,86 +80,65 @@ class SpokenTerms:
     def choose_layer(
         self, states_of: StatesOf, layers: int, workers: int = 2
     ) -> tuple[int, list[float]]:
-        """The best layer on dev (of equals the first), and the MTWV of every layer in percent.
-        layers: S.
+        """Return the best layer on dev (of equals the first), and the MTWV of every layer in
+        percent. layers: S.
 
         states_of is called from this thread alone: once for everything, then once for every query
-        and, where all queries fit
-        BLOCK, once for every document.
+        and, where all queries fit BLOCK, once for every document.
         """
-        scores, truth = self.scores(states_of, "dev", range(layers), workers), self.truth("dev")
-        mtwvs = [100 * term_curves(of_layer, truth).mtwv for of_layer in scores]
+        scores = self.scores(states_of, "dev", range(layers), workers)
+        truth = self.truth("dev")
+        mtwvs = [100 * term_curves(layer_scores, truth).mtwv for layer_scores in scores]
         return int(np.argmax(mtwvs)), mtwvs
 
     def evaluate(
         self, states_of: StatesOf, split: str, layer: int, resamples: int, workers: int = 2
     ) -> HeadEvaluation:
-        """MTWV, and the value at the published decision (`atwv`), in percent; intervals over the
-        queries, by their speakers.
+        """Return MTWV, and the value at the published decision (`atwv`), in percent, with intervals
+        over the queries, by their speakers.
 
         detail: {"layer", "threshold": the best one, None where no detection is best}.
         Raises InputError where no document could be read.
         """
-        scores, truth = self.scores(states_of, split, [layer], workers)[0], self.truth(split)
-        curves, units = (
-            term_curves(scores, truth),
-            recording_units(self.data, self.queries(split), "query"),
-        )
+        scores = self.scores(states_of, split, [layer], workers)[0]
+        truth = self.truth(split)
+        curves = term_curves(scores, truth)
+        units = recording_units(self.data, self.queries(split), "query")
         actual = values_at(scores, truth, np.nextafter(DECISION, np.inf))  # more than 2, not 2
-        mtwv, atwv = (
-            max_term_value(curves, units, resamples),
-            mean_interval(actual, units, resamples=resamples),
-        )
+        mtwv = max_term_value(curves, units, resamples)
+        atwv = mean_interval(actual, units, resamples=resamples)
         measures = (Measure.of("mtwv", mtwv.percent), Measure.of("atwv", atwv.percent))
         best = float(curves.thresholds[curves.best])
-        return HeadEvaluation(
-            measures, {"layer": layer, "threshold": best if np.isfinite(best) else None}
-        )
+        threshold = best if np.isfinite(best) else None
+        return HeadEvaluation(measures, {"layer": layer, "threshold": threshold})
 
     def queries(self, split: str) -> list[Utterance]:
-        """Q: those that some document holds; the others count in no measure."""
+        """List the Q queries that some document holds; the others count in no measure."""
         return [u for u in self.data.splits[split] if u.matches]
 
     def truth(self, split: str) -> np.ndarray:
-        """(Q, R) whether the document holds the query."""
-        return np.array(
-            [[d.id in q.matches for d in self.data.splits[DOCUMENTS]] for q in self.queries(split)]
-        )
+        """Mark which documents hold which query, (Q, R) bool."""
+        documents = [d.id for d in self.data.splits[DOCUMENTS]]
+        return np.array([[name in q.matches for name in documents] for q in self.queries(split)])
 
     def scores(
         self, states_of: StatesOf, split: str, layers: Sequence[int], workers: int = 2
     ) -> np.ndarray:
-        """(L, Q, R) float64; -inf where query or document could not be read. Raises InputError
-        where no document could be.
+        """Return the scores of all pairs, (L, Q, R) float64; -inf where query or document could not
+        be read. Raises InputError where no document could be.
 
-        Normalised to mean 0 and deviation 1 over the finite scores of a query; 0 where all are
-        equal.
+        Scores are normalised to mean 0 and deviation 1 over the finite scores of a query; 0 where
+        all are equal.
         """
-        documents, queries, layers = self.data.splits[DOCUMENTS], self.queries(split), list(layers)
-        # mean and standard deviation of every dimension, (L, D), over all frames of what can be
-        # read
-        frames: dict[str, int] = {}  # id -> T of what could be read and has a frame
-        sums = torch.zeros(2, 1, 1, dtype=torch.float64)
-        for name in (u.id for u in (*documents, *self.data.splits[split])):
-            try:
-                states = states_of(name)[:, layers].double()
-            except KeyError:
-                continue
-            if len(states):
-                frames[name] = len(states)
-                sums = sums + torch.stack([states.sum(0), states.square().sum(0)])
-        count = max(sum(frames.values()), 1)
-        mean = sums[0] / count
-        deviation = (
-            ((sums[1] - count * mean.square()).clamp(min=0) / max(count - 1, 1))
-            .sqrt()
-            .float()
-            .clamp(min=1e-9)
-        )
-        mean, size = mean.float(), mean.numel()
+        documents = self.data.splits[DOCUMENTS]
+        queries = self.queries(split)
+        layers = list(layers)
+        names = [u.id for u in (*documents, *self.data.splits[split])]
+        frames, mean, deviation = _frame_moments(states_of, names, layers)
+        size = mean.numel()
 
-        def normalised(name: str) -> Tensor:
-            """(L, T, D) float32."""
+        def normalise_states(name: str) -> Tensor:
+            """Return (L, T, D) float32."""
             return ((states_of(name)[:, layers].float() - mean) / deviation).transpose(0, 1)
 
         columns = [i for i, d in enumerate(documents) if d.id in frames]
@@ -168,33 +153,54 @@ class SpokenTerms:
         long = [i for i in rows if frames[queries[i].id] >= SHORTEST]
         with single_threaded(workers) as pool:
             for part in _parts(long, [frames[queries[i].id] for i in long], BLOCK // size):
-                spoken = [normalised(queries[i].id) for i in part]
+                spoken = [normalise_states(queries[i].id) for i in part]
                 most = min(BLOCK // size, PAIRS // max(frames[queries[i].id] for i in part))
                 for block in _parts(columns, [frames[documents[i].id] for i in columns], most):
-                    read = [normalised(documents[i].id) for i in block]
+                    read = [normalise_states(documents[i].id) for i in block]
                     costs = np.empty((len(layers), len(part), len(block)))
                     for layer in range(len(layers)):
-                        batch = side_by_side([x[layer] for x in read])
-                        of_queries = pool.map(
-                            lambda q, at=layer, batch=batch: subsequence_costs(q[at], *batch),
-                            spoken,
-                        )
-                        costs[layer] = torch.stack(list(of_queries)).numpy()
+                        stacked, beyond = side_by_side([x[layer] for x in read])
+                        cost = partial(subsequence_costs, frames=stacked, beyond=beyond)
+                        of_queries = list(pool.map(cost, [x[layer] for x in spoken]))
+                        costs[layer] = torch.stack(of_queries).numpy()
                     scores[np.ix_(range(len(layers)), part, block)] = -costs
-        finite = np.isfinite(scores)
-        number = np.maximum(finite.sum(2, keepdims=True), 1)
-        centred = np.where(finite, scores, 0)
-        centred = np.where(finite, centred - centred.sum(2, keepdims=True) / number, 0)
-        return np.where(
-            finite,
-            centred / np.maximum(np.sqrt(np.square(centred).sum(2, keepdims=True) / number), 1e-9),
-            -np.inf,
-        )
+        return _standardise(scores)
+
+
+def _frame_moments(
+    states_of: StatesOf, names: Sequence[str], layers: Sequence[int]
+) -> tuple[dict[str, int], Tensor, Tensor]:
+    """Return the frames of every recording that can be read and has one, and mean and standard
+    deviation of every dimension, (L, D) float32, over all of these frames."""
+    frames: dict[str, int] = {}
+    sums = torch.zeros(2, 1, 1, dtype=torch.float64)
+    for name in names:
+        try:
+            states = states_of(name)[:, layers].double()
+        except KeyError:
+            continue
+        if len(states):
+            frames[name] = len(states)
+            sums = sums + torch.stack([states.sum(0), states.square().sum(0)])
+    count = max(sum(frames.values()), 1)
+    mean = sums[0] / count
+    variance = (sums[1] - count * mean.square()).clamp(min=0) / max(count - 1, 1)
+    return frames, mean.float(), variance.sqrt().float().clamp(min=1e-9)
+
+
+def _standardise(scores: np.ndarray) -> np.ndarray:
+    """Bring the finite scores of every query, (L, Q, R), to mean 0 and deviation 1."""
+    finite = np.isfinite(scores)
+    number = np.maximum(finite.sum(2, keepdims=True), 1)
+    centred = np.where(finite, scores, 0)
+    centred = np.where(finite, centred - centred.sum(2, keepdims=True) / number, 0)
+    deviation = np.sqrt(np.square(centred).sum(2, keepdims=True) / number)
+    return np.where(finite, centred / np.maximum(deviation, 1e-9), -np.inf)
 
 
 def _parts(items: Sequence[int], lengths: Sequence[int], most: int) -> Iterator[list[int]]:
-    """The items, the shortest first, in parts that take at most so many frames when padded, or are
-    one recording."""
+    """Yield the items, the shortest first, in parts that take at most so many frames when padded,
+    or are one recording."""
     part: list[int] = []
     for length, item in sorted(zip(lengths, items, strict=True), key=lambda pair: pair[0]):
         if part and (len(part) + 1) * length > most:
@@ -209,17 +215,16 @@ def _parts(items: Sequence[int], lengths: Sequence[int], most: int) -> Iterator[
 
 
 def side_by_side(documents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """B of (T, D) -> (B, T, D) float32 of length 1, zeros beyond an end, and (B, T) whether a frame
-    is beyond it."""
+    """Stack B of (T, D) to (B, T, D) float32 of length 1, zeros beyond an end, and mark (B, T)
+    which frames are beyond it."""
     frames = pad_sequence([normalize(x.float(), dim=1) for x in documents], batch_first=True)
-    return frames, torch.arange(frames.shape[1]) >= torch.tensor([len(x) for x in documents])[
-        :, None
-    ]
+    lengths = torch.tensor([len(x) for x in documents])
+    return frames, torch.arange(frames.shape[1]) >= lengths[:, None]
 
 
 def subsequence_costs(query: Tensor, frames: Tensor, beyond: Tensor) -> Tensor:
-    """(B,) cost of the query where it fits best, 0 to 1. query: (n, D); frames, beyond: of
-    `side_by_side`. Holds n B T numbers.
+    """Return the cost of the query where it fits best, (B,), 0 to 1. query: (n, D); frames, beyond:
+    of `side_by_side`. Holds n B T numbers.
 
     The local distance is e^(1 - cosine) - 1, scaled to [0, 1] for every frame of the query over the
     frames of the document. A path takes every frame of the query once, may begin and end anywhere
@@ -231,9 +236,8 @@ def subsequence_costs(query: Tensor, frames: Tensor, beyond: Tensor) -> Tensor:
     costs, one pair at a time in 1.5 times the time, and saves no line.
     """
     # (n, B, T); a frame of zeros is at right angles to all
-    distances = (
-        torch.einsum("nd,btd->nbt", normalize(query.float(), dim=1), frames).neg_().add_(1).expm1_()
-    )
+    cosines = torch.einsum("nd,btd->nbt", normalize(query.float(), dim=1), frames)
+    distances = cosines.neg_().add_(1).expm1_()
     # scaled over T; infinite beyond the end of a document
     highest = distances.masked_fill_(beyond, -torch.inf).amax(2, keepdim=True)
     lowest = distances.masked_fill_(beyond, torch.inf).amin(2, keepdim=True)
@@ -253,47 +257,46 @@ def subsequence_costs(query: Tensor, frames: Tensor, beyond: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class TwvCurves:
-    """The value of every query at every threshold at which the mean can be highest, highest
-    threshold first."""
+    """Curves hold the value of every query at every threshold at which the mean can be highest,
+    highest threshold first."""
 
     thresholds: np.ndarray  # (K,), the first is inf
     values: np.ndarray  # (Q, K)
 
     @property
     def best(self) -> int:
-        """Of the K; of equals the highest threshold."""
+        """Return the number of the best threshold; of equals the highest."""
         return int(self.values.mean(0).argmax())
 
     @property
     def mtwv(self) -> float:
-        """The mean over the queries at the best threshold; no detection at all has 0."""
+        """Return the mean over the queries at the best threshold; no detection at all has 0."""
         return float(self.values[:, self.best].mean())
 
 
 def values_at(scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray | float) -> np.ndarray:
-    """(Q,) or, of (K,) thresholds, (Q, K): 1 - P_miss - β P_fa of every query. scores: (Q, R);
-    truth: (Q, R) bool.
+    """Return 1 - P_miss - β P_fa of every query: (Q,) or, of (K,) thresholds, (Q, K). scores: (Q,
+    R); truth: (Q, R) bool.
 
     A score of at least the threshold is a detection; -inf never is. β = C_fa (1 - P) / (C_miss P).
     Every pair of query and document is a trial, as in MediaEval's scorer, so that P_fa is the share
     of detections among the documents without the query.
     """
 
-    def reached(of_query: np.ndarray) -> np.ndarray:
-        """How many scores reach each threshold."""
-        return len(of_query) - np.searchsorted(np.sort(of_query), thresholds, side="left")
+    def count_detections(scores: np.ndarray) -> np.ndarray:
+        return len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left")
 
-    return np.stack(
-        [
-            reached(s[t]) / t.sum() - BETA * reached(s[~t]) / max((~t).sum(), 1)
-            for s, t in zip(scores, truth, strict=True)
-        ]
-    )  # fmt: skip
+    values = []
+    for row, holds in zip(scores, truth, strict=True):
+        hits = count_detections(row[holds]) / holds.sum()
+        false_alarms = count_detections(row[~holds])
+        values.append(hits - BETA * false_alarms / max((~holds).sum(), 1))
+    return np.stack(values)
 
 
 def term_curves(scores: np.ndarray, truth: np.ndarray) -> TwvCurves:
-    """scores: (Q, R); truth: (Q, R) bool. Thresholds between two true scores add false alarms
-    alone, so those at true ones do.
+    """Make the curves of scores (Q, R) and truth (Q, R) bool. Thresholds between two true scores
+    add false alarms alone, so those at true ones do.
 
     Queries that no document holds are left out beforehand, as NIST does.
     """
@@ -302,7 +305,7 @@ def term_curves(scores: np.ndarray, truth: np.ndarray) -> TwvCurves:
 
 
 def max_term_value(curves: TwvCurves, units: BootstrapUnits, resamples: int) -> Interval:
-    """MTWV with the interval of a bootstrap, each resample at its own best threshold.
+    """Return MTWV with the interval of a bootstrap, each resample at its own best threshold.
 
     units: what is drawn of the Q queries, such as their speakers.
     """
@@ -310,9 +313,10 @@ def max_term_value(curves: TwvCurves, units: BootstrapUnits, resamples: int) -> 
     order = {label: i for i, label in enumerate(dict.fromkeys(units.labels))}
     of_group = np.zeros((len(order), queries))
     of_group[[order[label] for label in units.labels], range(queries)] = 1
-    sums, sizes = of_group @ curves.values, of_group.sum(1)
+    sums = of_group @ curves.values
+    sizes = of_group.sum(1)
     blocks = drawn_counts(len(order), (queries + thresholds) / 2, 0, resamples)
-    drawn = np.concatenate([(counts @ sums).max(1) / (counts @ sizes) for counts in blocks])
+    resampled = np.concatenate([(counts @ sums).max(1) / (counts @ sizes) for counts in blocks])
     # nothing found is worth 0
-    ends = interval_ends(curves.mtwv, drawn, len(order), within=(0.0, 1.0))
+    ends = interval_ends(curves.mtwv, resampled, len(order), within=(0.0, 1.0))
     return Interval(curves.mtwv, *ends, queries, len(order) >= FEWEST, units.text, len(order))

@@ -1,4 +1,4 @@
-"""The tasks of SUPERB that transcribe speech: phones (PR), words (ASR), words with slots (SF).
+"""PR, ASR and SF transcribe speech: phones, words, words with slots.
 
 Settings, heads and metrics: s3prl 0.4.18, `downstream/{asr,ctc}` (config.yaml, libriphone.yaml,
 snips.yaml). Symbols are those of the training split, sorted. Others, in dev or test, cannot be
@@ -36,7 +36,7 @@ SEPARATOR = "|"  # between words
 
 @dataclass(frozen=True)
 class SpecAugment:
-    """SpecAugment (arXiv 1904.08779) on the weighted sum of hidden states; the defaults are those
+    """SpecAugment (arXiv 1904.08779) masks the weighted sum of hidden states; the defaults are those
     of SUPERB's ASR and SF.
 
     s3prl 0.4.18 (`downstream/specaug.py`) draws masks over the frames of the padded batch, so that
@@ -55,42 +55,36 @@ class SpecAugment:
     most: int = 20
 
     def __call__(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """(B, T, D), zeros beyond a length. Random numbers come from torch's generator of the
-        CPU."""
+        """Warp and mask (B, T, D), with zeros beyond a length. Random numbers come from torch's
+        generator of the CPU."""
         # taken apart and stacked: gradients of rows that are written in place cost B times as much
-        frames = features.shape[1]
-        changed = [
-            self._one(one[:n]) for one, n in zip(features.unbind(), lengths.tolist(), strict=True)
-        ]
-        return torch.stack([pad(one, (0, 0, 0, frames - len(one))) for one in changed])
+        changed = []
+        for recording, n in zip(features.unbind(), lengths.tolist(), strict=True):
+            augmented = self._augment(recording[:n])
+            changed.append(pad(augmented, (0, 0, 0, features.shape[1] - n)))
+        return torch.stack(changed)
 
-    def _one(self, features: Tensor) -> Tensor:
-        """(N, D)."""
+    def _augment(self, features: Tensor) -> Tensor:
+        """Warp and mask one recording, (N, D)."""
         n, width = features.shape
         # a frame is moved; what lies before and after it is resampled (bicubic)
         if self.warp and n > 2 * self.warp:
             place = int(torch.randint(self.warp, n - self.warp, (1,)))
             moved = int(torch.randint(place - self.warp, place + self.warp, (1,))) + 1
-            parts = ((features[:place], moved), (features[place:], n - moved))
-            features = torch.cat(
-                [
-                    interpolate(x[None, None], (size, width), mode="bicubic")[0, 0]
-                    for x, size in parts
-                ]
-            )
-        dimensions = _masked(width, self.frequency_masks, self.frequency_width)
+            before = interpolate(features[None, None, :place], (moved, width), mode="bicubic")
+            after = interpolate(features[None, None, place:], (n - moved, width), mode="bicubic")
+            features = torch.cat([before[0, 0], after[0, 0]])
+        dimensions = _draw_masks(width, self.frequency_masks, self.frequency_width)
         count, widest = self.time_masks, self.time_width
         if self.adaptive:
-            count, widest = (
-                min(int(self.share * n), self.most),
-                min(int(self.share * n), self.time_width),
-            )
-        hidden = dimensions[None] | _masked(n, count, widest)[:, None]
+            count = min(int(self.share * n), self.most)
+            widest = min(int(self.share * n), self.time_width)
+        hidden = dimensions[None] | _draw_masks(n, count, widest)[:, None]
         return features.masked_fill(hidden.to(features.device), 0.0)
 
 
-def _masked(size: int, count: int, widest: int) -> Tensor:
-    """(size,) whether each is masked."""
+def _draw_masks(size: int, count: int, widest: int) -> Tensor:
+    """Draw `count` masks: (size,) bool, true where hidden."""
     if count < 1 or widest < 1:
         return torch.zeros(size, dtype=torch.bool)
     widths = torch.randint(0, widest, (count, 1))
@@ -100,7 +94,7 @@ def _masked(size: int, count: int, widest: int) -> Tensor:
 
 
 class TranscriptionHead(nn.Module):
-    """Weighted sum of hidden states, SpecAugment in training, projection, LSTM, CTC.
+    """The head is weighted sum of hidden states, SpecAugment in training, projection, LSTM, CTC.
 
     Source: s3prl 0.4.18, `downstream/asr/model.py` (`RNNs`) and `downstream/model.py`
     (`FrameLevel`) behind a projector. Outputs are equal for real frames. Two things are left out:
@@ -116,12 +110,12 @@ class TranscriptionHead(nn.Module):
         self.masks = masks
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """Log-probabilities (B, T, V). states: (B, S, T, D); lengths: (B,) real frames, at least
-        1."""
+        """Return log-probabilities (B, T, V). states: (B, S, T, D); lengths: (B,) real frames, at
+        least 1."""
         return self.ctc(self._features(states, lengths), lengths)
 
     def loss(self, states: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]) -> Tensor:
-        """CTC, nats a symbol, the mean over the batch; targets (numbers of symbols) too long for
+        """Return CTC, nats a symbol, the mean over the batch; targets (numbers of symbols) too long for
         their frames add nothing."""
         return self.ctc.loss(self._features(states, lengths), lengths, targets)["loss"]
 
@@ -132,7 +126,7 @@ class TranscriptionHead(nn.Module):
 
 @torch.inference_mode()
 def log_probabilities(head: nn.Module, batch: Batch) -> list[Tensor]:
-    """(T, V) of every recording, its real frames alone, without dropout and SpecAugment."""
+    """Return (T, V) of every recording, its real frames alone, without dropout and SpecAugment."""
     before = head.training
     outputs = head.eval()(batch.states, batch.lengths).cpu()
     head.train(before)
@@ -147,19 +141,21 @@ def ctc_loss(task: Phones | Speech | SlotFilling, head: nn.Module, batch: Batch)
     return head.loss(batch.states, batch.lengths, targets)  # type: ignore[no-any-return, operator]
 
 
-def recurrent_head(task: Speech | SlotFilling, states: int, width: int) -> TranscriptionHead:
-    sizes = {
-        "lstm_width": task.lstm_width,
-        "lstm_layers": task.lstm_layers,
-        "dropout": task.dropout,
-    }
-    shape = HeadShape(width, len(task.vocabulary), projection=task.projection, **sizes)  # type: ignore[arg-type]
+def build_recurrent_head(task: Speech | SlotFilling, states: int, width: int) -> TranscriptionHead:
+    shape = HeadShape(
+        width,
+        len(task.vocabulary),
+        projection=task.projection,
+        lstm_width=task.lstm_width,
+        lstm_layers=task.lstm_layers,
+        dropout=task.dropout,
+    )
     return TranscriptionHead(states, shape, task.masks)
 
 
 @dataclass(frozen=True)
 class Phones:
-    """Phone recognition: a linear head. Raises InputError where a split has no phones."""
+    """Phone recognition, the task `pr`, has a linear head. Raises InputError where a split has no phones."""
 
     data: UtteranceSet
     grid: FrameGrid
@@ -179,35 +175,33 @@ class Phones:
         return CtcVocabulary.from_symbols(map(self.symbols, self.data.splits["train"]))
 
     def build(self, states: int, width: int) -> TranscriptionHead:
-        return TranscriptionHead(
-            states,
-            HeadShape(width, len(self.vocabulary), projection=self.projection, lstm_layers=0),
-        )
+        symbols = len(self.vocabulary)
+        shape = HeadShape(width, symbols, projection=self.projection, lstm_layers=0)
+        return TranscriptionHead(states, shape)
 
     loss = ctc_loss
 
     def predict(self, head: nn.Module, batch: Batch) -> list[str]:
-        """Phones, separated by spaces."""
+        """Return phones, separated by spaces."""
         return [
             " ".join(greedy_symbols(log_probs, self.vocabulary))
             for log_probs in log_probabilities(head, batch)
         ]
 
     def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> HeadEvaluation:
-        """PER, pooled over the split."""
+        """Measure PER, pooled over the split."""
         utterances = self.data.splits[split]
         truth = {u.id: " ".join(u.phones.split()) for u in utterances}
         texts = {u.id: predicted.get(u.id, "") for u in utterances}
-        return HeadEvaluation(
-            (rate_measure("per", *edits(truth, texts), self.data, split, resamples),),
-            examples(truth, texts),
-        )
+        errors, lengths = count_edits(truth, texts)
+        per = rate_measure("per", errors, lengths, self.data, split, resamples)
+        return HeadEvaluation((per,), examples(truth, texts))
 
 
 @dataclass(frozen=True)
 class Speech:
-    """Speech recognition by letters, in texts as `spelt` writes them. Raises InputError where a
-    split has no words.
+    """Speech recognition, the task `asr`, is by letters, in texts as `spelt` writes them. Raises
+    InputError where a split has no words.
 
     language_model: for decoding beside greedy decoding (`wer_lm`); None for greedy decoding alone,
     which is fast.
@@ -238,46 +232,42 @@ class Speech:
 
     @cached_property
     def _decoder(self) -> BeamDecoder | None:
-        return (
-            None
-            if self.language_model is None
-            else BeamDecoder(self.language_model, self.vocabulary, self.beam)
-        )
+        if self.language_model is None:
+            return None
+        return BeamDecoder(self.language_model, self.vocabulary, self.beam)
 
-    build, loss = recurrent_head, ctc_loss
+    build, loss = build_recurrent_head, ctc_loss
 
     def predict(self, head: nn.Module, batch: Batch) -> list[dict[str, str]]:
-        """`greedy`, and `lm` where there is a language model."""
+        """Decode `greedy`, and by `lm` where there is a language model."""
         decoded = []
         for log_probs in log_probabilities(head, batch):
             texts = {"greedy": greedy_decode(log_probs, self.vocabulary)}
-            decoded.append(
-                texts if self._decoder is None else texts | {"lm": self._decoder.decode(log_probs)}
-            )
+            if self._decoder is not None:
+                texts["lm"] = self._decoder.decode(log_probs)
+            decoded.append(texts)
         return decoded
 
     def evaluate(
         self, split: str, predicted: Mapping[str, Mapping[str, str]], resamples: int
     ) -> HeadEvaluation:
-        """WER of the greedy texts and, with a language model, of those decoded with it (`wer_lm`),
-        pooled over the split."""
-        utterances = self.data.splits[split]
-        truth = {u.id: spelt(u.text) for u in utterances}
-        ways = {"wer": "greedy"} | ({"wer_lm": "lm"} if self.language_model else {})
-        texts = {
-            metric: {u.id: predicted.get(u.id, {}).get(way, "") for u in utterances}
-            for metric, way in ways.items()
-        }
-        measures = [
-            rate_measure(metric, *edits(truth, decoded), self.data, split, resamples)
-            for metric, decoded in texts.items()
-        ]
-        return HeadEvaluation(tuple(measures), examples(truth, texts["wer"]))
+        """Measure WER of the greedy texts and, with a language model, of those decoded with it
+        (`wer_lm`), pooled over the split."""
+        truth = {u.id: spelt(u.text) for u in self.data.splits[split]}
+        greedy = {name: predicted.get(name, {}).get("greedy", "") for name in truth}
+        errors, lengths = count_edits(truth, greedy)
+        measures = [rate_measure("wer", errors, lengths, self.data, split, resamples)]
+        if self.language_model:
+            decoded = {name: predicted.get(name, {}).get("lm", "") for name in truth}
+            errors, lengths = count_edits(truth, decoded)
+            measures.append(rate_measure("wer_lm", errors, lengths, self.data, split, resamples))
+        return HeadEvaluation(tuple(measures), examples(truth, greedy))
 
 
 @dataclass(frozen=True)
 class SlotFilling:
-    """Letters with a symbol before and after the value of each slot.
+    """Slot filling, the task `sf`, writes letters with a symbol before and after the value of each
+    slot.
 
     Raises InputError where a split has no slots, or a text does not have the values of its slots in
     their order.
@@ -313,39 +303,38 @@ class SlotFilling:
     def vocabulary(self) -> CtcVocabulary:
         return CtcVocabulary.from_symbols(map(self.symbols, self.data.splits["train"]), SEPARATOR)
 
-    build, loss = recurrent_head, ctc_loss
+    build, loss = build_recurrent_head, ctc_loss
 
     def predict(self, head: nn.Module, batch: Batch) -> list[str]:
-        """Texts with their slots, as in "play B-artist madonna E-artist"."""
+        """Return texts with their slots, as in "play B-artist madonna E-artist"."""
         return [
             marked_text(greedy_symbols(log_probs, self.vocabulary))
             for log_probs in log_probabilities(head, batch)
         ]
 
     def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> HeadEvaluation:
-        """F1 of the slots' types, the mean over utterances, and CER of their values, pooled."""
+        """Measure F1 of the slots' types, the mean over utterances, and CER of their values, pooled."""
         utterances = self.data.splits[split]
         truth = {u.id: marked_text(slot_symbols(u.text, u.slots)) for u in utterances}
         texts = {u.id: predicted.get(u.id, "") for u in utterances}
         types = [
             slot_type_f1(texts[name], truth[name]) if name in predicted else 0.0 for name in truth
         ]
-        errors, lengths = zip(
-            *(slot_value_errors(texts[name], truth[name]) for name in truth), strict=True
-        )
+        counts = [slot_value_errors(texts[name], truth[name]) for name in truth]
+        errors, lengths = zip(*counts, strict=True)
         f1 = rate_measure("slot_f1", types, None, self.data, split, resamples)
         cer = rate_measure("slot_cer", errors, lengths, self.data, split, resamples)
         return HeadEvaluation((f1, cer), examples(truth, texts))
 
 
 def train_language_model(data: UtteranceSet) -> NgramModel:
-    """4-grams of the training texts of a set, spelt as `Speech` spells them; it has no other
-    words."""
+    """Count the 4-grams of the training texts of a set, spelt as `Speech` spells them; the model
+    has no other words."""
     return train_ngram((spelt(u.text) for u in data.splits["train"]), 4)
 
 
 def _check(data: UtteranceSet, what: str, has: Callable[[Utterance], bool]) -> None:
-    """Raises InputError for a split of which no utterance has what the task asks for."""
+    """Raise InputError for a split of which no utterance has what the task asks for."""
     for split, utterances in data.splits.items():
         if not any(map(has, utterances)):
             raise InputError(
@@ -357,16 +346,21 @@ def _check(data: UtteranceSet, what: str, has: Callable[[Utterance], bool]) -> N
 # ---- measures
 
 
-def edits(truth: Mapping[str, str], predicted: Mapping[str, str]) -> tuple[list[int], list[int]]:
-    """Errors and lengths of the texts, in words or whatever is separated by spaces. Both by id."""
-    words = [(text.split(), predicted[name].split()) for name, text in truth.items()]
-    return [Levenshtein.distance(*pair) for pair in words], [
-        len(reference) for reference, _ in words
-    ]
+def count_edits(
+    truth: Mapping[str, str], predicted: Mapping[str, str]
+) -> tuple[list[int], list[int]]:
+    """Count errors and lengths of the texts, in words or whatever is separated by spaces. Both by
+    id."""
+    errors, lengths = [], []
+    for name, text in truth.items():
+        words = text.split()
+        errors.append(Levenshtein.distance(words, predicted[name].split()))
+        lengths.append(len(words))
+    return errors, lengths
 
 
 def examples(truth: Mapping[str, str], predicted: Mapping[str, str]) -> dict[str, Any]:
-    """The first texts beside what was recognised."""
+    """List the first texts beside what was recognised."""
     return {
         "examples": [
             {"id": name, "truth": truth[name], "predicted": predicted[name]}
@@ -383,9 +377,11 @@ _SLOT = re.compile(r"B-(\S+) (.+?) E-\1")
 
 
 def slot_symbols(text: str, slots: Sequence[Slot]) -> list[str]:
-    """The symbols of a text with its slots. Raises ValueError where the text does not have their
+    """List the symbols of a text with its slots. Raises ValueError where the text does not have their
     values in their order."""
-    words, pieces, at = spelt(text).split(), list[list[str]](), 0
+    words = spelt(text).split()
+    pieces: list[list[str]] = []
+    at = 0
     for slot in slots:
         value = spelt(slot.value).split()
         places = range(at, len(words) - len(value) + 1) if value else ()
@@ -398,27 +394,30 @@ def slot_symbols(text: str, slots: Sequence[Slot]) -> list[str]:
         pieces += [*map(list, words[at:first]), [f"B-{name}", *SEPARATOR.join(value), f"E-{name}"]]
         at = first + len(value)
     pieces += map(list, words[at:])
-    return [
-        symbol for i, piece in enumerate(pieces) for symbol in ([SEPARATOR, *piece] if i else piece)
-    ]
+    symbols: list[str] = []
+    for piece in pieces:
+        if symbols:
+            symbols.append(SEPARATOR)
+        symbols += piece
+    return symbols
 
 
 def marked_text(symbols: Sequence[str]) -> str:
-    """A text with its slots from its symbols: spaces around the values as s3prl's encoder writes
+    """Join symbols to a text with its slots: spaces around the values as s3prl's encoder writes
     them."""
-    spaced = (
-        f"{s} "
-        if s.startswith("B-")
-        else f" {s}"
-        if s.startswith("E-")
-        else s.replace(SEPARATOR, " ")
-        for s in symbols
-    )
+    spaced = []
+    for symbol in symbols:
+        if symbol.startswith("B-"):
+            spaced.append(f"{symbol} ")
+        elif symbol.startswith("E-"):
+            spaced.append(f" {symbol}")
+        else:
+            spaced.append(symbol.replace(SEPARATOR, " "))
     return re.sub(" +", " ", "".join(spaced)).strip()
 
 
-def slots_in(marked: str, recognised: bool) -> dict[str, list[str]]:
-    """type -> values, in their order. recognised: markers are removed from the values."""
+def find_slots(marked: str, recognised: bool) -> dict[str, list[str]]:
+    """Find the values of each type, in their order. recognised: markers are removed from them."""
     slots: dict[str, list[str]] = {}
     for kind, value in _SLOT.findall(re.sub(" +", " ", marked)):
         text = re.sub(r" E-\S+", "", re.sub(r"B-\S+ ", "", value)) if recognised else value
@@ -427,24 +426,24 @@ def slots_in(marked: str, recognised: bool) -> dict[str, list[str]]:
 
 
 def slot_type_f1(predicted: str, truth: str) -> float:
-    """F1 of the types of one utterance's slots, each counted once; 1 where there are none in either
+    """Return F1 of the types of one utterance's slots, each counted once; 1 where there are none in either
     (s3prl `slot_filling.py`)."""
-    types, true_types = set(slots_in(predicted, True)), set(slots_in(truth, False))
+    types = set(find_slots(predicted, True))
+    true_types = set(find_slots(truth, False))
     if not types and not true_types:
         return 1.0
     return 2 * len(types & true_types) / (len(types) + len(true_types))
 
 
 def slot_value_errors(predicted: str, truth: str) -> tuple[int, int]:
-    """Edits and characters of the true slots' values; each is compared with the nearest of its
+    """Count edits and characters of the true slots' values; each is compared with the nearest of its
     type, or with nothing."""
-    recognised, errors, characters = slots_in(predicted, True), 0, 0
-    for kind, values in slots_in(truth, False).items():
+    recognised = find_slots(predicted, True)
+    errors = characters = 0
+    for kind, values in find_slots(truth, False).items():
         for value in values:
-            nearest = min(
-                (Levenshtein.distance(one, value) for one in recognised.get(kind, [])),
-                default=len(value),
-            )
+            distances = [Levenshtein.distance(other, value) for other in recognised.get(kind, [])]
+            nearest = min(distances, default=len(value))
             # s3prl ignores values a hundred times as long
             errors += nearest if nearest < 100 * len(value) else len(value)
             characters += len(value)

@@ -1,5 +1,5 @@
-"""Speaker verification (ASV): does one person speak in both of two recordings? By the cosine of
-their x-vectors.
+"""Speaker verification (ASV) asks whether one person speaks in both of two recordings, by the cosine
+of their x-vectors.
 
 Heads are trained to tell the speakers of the training data apart, on a random crop of 8 s of a
 recording, and tested on other speakers (VoxCeleb1, s3prl `downstream/sv_voxceleb1`). s3prl
@@ -41,15 +41,14 @@ TARGET = 0.01
 
 
 class XVector(nn.Module):
-    """X-vectors (Snyder et al. 2018), trained by additive-margin softmax (Wang et al. 2018).
+    """X-vectors (Snyder et al. 2018) are trained by additive-margin softmax (Wang et al. 2018).
 
-    Weighted sum, projection, five layers over time (TDNN), mean and standard deviation over time,
+    The head is weighted sum, projection, five layers over time (TDNN), mean and standard deviation over time,
     and two layers: as s3prl's `downstream/sv_voxceleb1/model.py` (XVector, SP, UtteranceExtractor,
     AMSoftmaxLoss) with its `configs/amsoftmax.yaml`, but for three things. Its pooling includes one
     padded frame where the batch is longer; here padding is never read. Its deviation of
     a single frame is NaN and recordings within the context of the TDNN make it fail; here a
-    recording of fewer than LEAST frames
-    is repeated up to LEAST. Its softmax overflows for large s; here it does not.
+    recording of fewer than LEAST frames is repeated up to LEAST. Its softmax overflows for large s; here it does not.
     """
 
     def __init__(
@@ -63,7 +62,8 @@ class XVector(nn.Module):
         margin: float = 0.4,
     ) -> None:
         super().__init__()
-        self.scale, self.margin = scale, margin
+        self.scale = scale
+        self.margin = margin
         self.featurizer = Featurizer(states)
         self.projection = nn.Linear(width, projection)
         outputs = [projection] * (len(CONTEXTS) - 1) + [last]
@@ -76,40 +76,38 @@ class XVector(nn.Module):
         self.speakers = nn.Parameter(nn.init.xavier_normal_(torch.empty(projection, speakers)))
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """(B, E) embeddings, compared by their cosine. states: (B, S, T, D); lengths: (B,) real
+        """Return (B, E) embeddings, compared by their cosine. states: (B, S, T, D); lengths: (B,) real
         frames, at least 1."""
-        frames, lengths = repeated(
-            self.projection(self.featurizer(states)), lengths.to(states.device), LEAST
-        )
+        frames = self.projection(self.featurizer(states))
+        frames, lengths = repeat_short(frames, lengths.to(states.device), LEAST)
         hidden = frames.transpose(1, 2)
         for layer in self.layers:
             hidden = relu(layer(hidden))
-        return relu(self.embedding(statistics(hidden, lengths - CONTEXT)))
+        return relu(self.embedding(pool_statistics(hidden, lengths - CONTEXT)))
 
     def loss(self, embeddings: Tensor, speakers: Tensor) -> Tensor:
-        """Mean of -log of the softmax over s cos(speaker), the right one's cosine less m, in nats.
-        speakers: (B,) numbers."""
+        """Return the mean of -log of the softmax over s cos(speaker), the right one's cosine less
+        m, in nats. speakers: (B,) numbers."""
         cosines = normalize(relu(self.second(embeddings)), dim=1) @ normalize(self.speakers, dim=0)
         right = nn.functional.one_hot(speakers, self.speakers.shape[1])
         return cross_entropy(self.scale * (cosines - self.margin * right), speakers)
 
 
-def repeated(frames: Tensor, lengths: Tensor, least: int) -> tuple[Tensor, Tensor]:
-    """(B, T, E) with their (B,) lengths; those shorter than `least` are repeated from their
-    beginning up to it."""
+def repeat_short(frames: Tensor, lengths: Tensor, least: int) -> tuple[Tensor, Tensor]:
+    """Repeat those of (B, T, E) that are shorter than `least` from their beginning up to it; return
+    them with their (B,) lengths."""
     if not (lengths < least).any():
         return frames, lengths
     times = torch.arange(max(frames.shape[1], least), device=frames.device)
-    around = torch.where(
-        lengths[:, None] < least, times % lengths[:, None], times.clamp(max=frames.shape[1] - 1)
-    )
-    return frames.gather(1, around[..., None].expand(-1, -1, frames.shape[2])), lengths.clamp(
-        min=least
-    )
+    around = times % lengths[:, None]
+    straight = times.clamp(max=frames.shape[1] - 1)
+    places = torch.where(lengths[:, None] < least, around, straight)
+    repeated = frames.gather(1, places[..., None].expand(-1, -1, frames.shape[2]))
+    return repeated, lengths.clamp(min=least)
 
 
-def statistics(frames: Tensor, lengths: Tensor) -> Tensor:
-    """(B, E, T) -> (B, 2E): means and standard deviations (over T - 1) of the real frames. lengths:
+def pool_statistics(frames: Tensor, lengths: Tensor) -> Tensor:
+    """Pool (B, E, T) to (B, 2E): means and standard deviations (over T - 1) of the real frames. lengths:
     (B,), at least 2."""
     real = (torch.arange(frames.shape[2], device=frames.device) < lengths[:, None])[:, None]
     frames = frames.masked_fill(~real, 0)
@@ -121,7 +119,7 @@ def statistics(frames: Tensor, lengths: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Verification:
-    """The task `asv`. Raises InputError for training data without two speakers, or a split without
+    """Verification is the task `asv`. Raises InputError for training data without two speakers, or a split without
     trials of both kinds."""
 
     data: UtteranceSet
@@ -141,9 +139,11 @@ class Verification:
 
     @cached_property
     def _speakers(self) -> dict[str, int]:
-        """Number of every speaker of the training data."""
-        path, train = self.data.root / "train.jsonl", self.data.splits["train"]
-        if nameless := [u.id for u in train if not u.speaker]:
+        """Number the speakers of the training data."""
+        path = self.data.root / "train.jsonl"
+        train = self.data.splits["train"]
+        nameless = [u.id for u in train if not u.speaker]
+        if nameless:
             raise InputError(
                 f"{path}, utterance {nameless[0]}, has no speaker; add one to every line"
             )
@@ -162,43 +162,43 @@ class Verification:
         )
 
     def loss(self, head: Any, batch: Batch) -> Tensor:
-        """Of a random crop of every recording, in nats. Raises KeyError for a speaker who is not in
+        """Return the loss of a random crop of every recording, in nats. Raises KeyError for a speaker who is not in
         the training data."""
         batch, _ = random_crops(batch, max(1, self.grid.frames(self.grid.sample(self.crop))))
-        speakers = torch.tensor(
-            [self._speakers[u.speaker] for u in batch.utterances], device=batch.states.device
-        )
+        numbers = [self._speakers[u.speaker] for u in batch.utterances]
+        speakers = torch.tensor(numbers, device=batch.states.device)
         return head.loss(head(batch.states, batch.lengths), speakers)
 
     @torch.no_grad()
     def predict(self, head: Any, batch: Batch) -> list[np.ndarray]:
-        """The embedding of every recording, (E,) float32."""
+        """Return the embedding of every recording, (E,) float32."""
         return list(head(batch.states, batch.lengths).cpu().numpy())
 
     def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> HeadEvaluation:
-        """predicted: embeddings. A trial of a recording that could not be read is wrong at any
+        """Evaluate embeddings. A trial of a recording that could not be read is wrong at any
         threshold."""
-        trials, utterances = self._trials[split], self.data.splits[split]
-        scores, same = score_trials(trials, predicted), np.array([t.same for t in trials])
+        trials = self._trials[split]
+        utterances = self.data.splits[split]
+        scores = score_trials(trials, predicted)
+        same = np.array([t.same for t in trials])
         units = recording_units(self.data, utterances)
         group = dict(zip([u.id for u in utterances], units.labels, strict=True))
-        first, second = [group[t.first] for t in trials], [group[t.second] for t in trials]
+        first = [group[t.first] for t in trials]
+        second = [group[t.second] for t in trials]
         eer, cost = verification_intervals(scores, same, first, second, resamples)
-        drawn, groups = (units.text, len({*first, *second})) if resamples else ("", 0)
-        measures = tuple(
-            Measure.of(name, replace(interval, drawn=drawn, groups=groups))
-            for name, interval in (("eer", eer.percent), ("min_dcf", cost))
-        )
-        curve = ErrorCurve.of_scores(scores, same).thinned()
-        return HeadEvaluation(
-            measures,
-            {"det": {"false_alarms": curve.false_alarms.tolist(), "misses": curve.misses.tolist()}},
-        )
+        if resamples:
+            groups = len({*first, *second})
+            eer = replace(eer, drawn=units.text, groups=groups)
+            cost = replace(cost, drawn=units.text, groups=groups)
+        curve = ErrorCurve.of_scores(scores, same).thin()
+        det = {"false_alarms": curve.false_alarms.tolist(), "misses": curve.misses.tolist()}
+        measures = (Measure.of("eer", eer.percent), Measure.of("min_dcf", cost))
+        return HeadEvaluation(measures, {"det": det})
 
 
 def score_trials(trials: Sequence[Trial], embeddings: Mapping[str, np.ndarray]) -> np.ndarray:
-    """(N,) cosines. Trials without one are always wrong: -inf for those of one speaker, inf for
-    those of two.
+    """Return the cosines of trials, (N,). Those without one are always wrong: -inf for those of one
+    speaker, inf for those of two.
 
     They have none where an embedding is missing or not finite.
     """
@@ -218,8 +218,8 @@ def score_trials(trials: Sequence[Trial], embeddings: Mapping[str, np.ndarray]) 
 
 @dataclass(frozen=True)
 class ErrorCurve:
-    """From a threshold that rejects all trials to one that accepts all. Both (..., P), one curve or
-    several of as many points.
+    """A curve goes from a threshold that rejects all trials to one that accepts all. Both (..., P),
+    one curve or several of as many points.
 
     A trial is accepted where its score is at least the threshold. A score of -inf is rejected and
     one of inf accepted at any finite threshold.
@@ -233,12 +233,15 @@ class ErrorCurve:
     def of_scores(
         cls, scores: ArrayLike, same: ArrayLike, weights: ArrayLike | None = None
     ) -> ErrorCurve:
-        """scores: (N,), higher is likelier. same: (N,) whether one person speaks in both. weights:
+        """Make one curve, or one for each row of weights.
+
+        scores: (N,), higher is likelier. same: (N,) whether one person speaks in both. weights:
         (..., N), counts of trials.
 
         Every curve needs weight on both kinds of trial.
         """
-        scores, same = np.asarray(scores, np.float64), np.asarray(same, bool)
+        scores = np.asarray(scores, np.float64)
+        same = np.asarray(same, bool)
         order = np.argsort(-scores, kind="stable")
         scores, same = scores[order], same[order]
         # of resamples: a trial that was drawn twice counts twice, and one sort does for all of them
@@ -246,32 +249,32 @@ class ErrorCurve:
         # equal scores are accepted together
         ends = np.flatnonzero(np.r_[scores[1:] != scores[:-1], True])
 
-        def accepted(weights: np.ndarray) -> np.ndarray:
-            """(..., P) 0, and the share of the weight up to every end."""
+        def accept(weights: np.ndarray) -> np.ndarray:
+            """Return (..., P): 0, and the share of the weight up to every end."""
             sums = weights.cumsum(-1)[..., ends]
             shares = sums / sums[..., -1:]
             return np.concatenate([np.zeros_like(shares[..., :1]), shares], -1)
 
-        return cls(accepted(weights * ~same), 1 - accepted(weights * same))
+        return cls(accept(weights * ~same), 1 - accept(weights * same))
 
     @property
     def eer(self) -> Any:
-        """The equal error rate in [0, 1], interpolated linearly between two points. A float, or
+        """Return the equal error rate in [0, 1], interpolated linearly between two points. A float, or
         (...) of them.
 
         This is where 1 - FPR crosses the interpolated TPR (s3prl `sv_voxceleb1/utils.py`).
         """
         more = self.misses - self.false_alarms  # falls from 1 to -1
         crossing = np.argmax(more <= 0, -1)[..., None].clip(min=1)
-        above, below = (np.take_along_axis(more, at, -1)[..., 0] for at in (crossing - 1, crossing))
-        before, after = (
-            np.take_along_axis(self.false_alarms, at, -1)[..., 0] for at in (crossing - 1, crossing)
-        )
+        above = np.take_along_axis(more, crossing - 1, -1)[..., 0]
+        below = np.take_along_axis(more, crossing, -1)[..., 0]
+        before = np.take_along_axis(self.false_alarms, crossing - 1, -1)[..., 0]
+        after = np.take_along_axis(self.false_alarms, crossing, -1)[..., 0]
         return before + (after - before) * above / (above - below)
 
     @property
     def min_dcf(self) -> Any:
-        """The least cost of detection at any threshold, over that of deciding without listening
+        """Return the least cost of detection at any threshold, over that of deciding without listening
         (NIST SRE 2016, section 3).
 
         The prior probability of one person is TARGET, and both errors cost the same. A float, or
@@ -279,15 +282,14 @@ class ErrorCurve:
         """
         return (TARGET * self.misses + (1 - TARGET) * self.false_alarms).min(-1) / TARGET
 
-    def thinned(self) -> ErrorCurve:
-        """At most DET_POINTS of a curve, spread evenly as a DET plot (normal deviates on both axes)
+    def thin(self) -> ErrorCurve:
+        """Keep at most DET_POINTS of a curve, spread evenly as a DET plot (normal deviates on both axes)
         shows them."""
         if len(self.misses) <= DET_POINTS:
             return self
-        deviates = [
-            norm.ppf(shares.clip(1e-5, 1 - 1e-5)) for shares in (self.false_alarms, self.misses)
-        ]
-        along = deviates[0] - deviates[1]  # never falls
+        false_alarms = norm.ppf(self.false_alarms.clip(1e-5, 1 - 1e-5))
+        misses = norm.ppf(self.misses.clip(1e-5, 1 - 1e-5))
+        along = false_alarms - misses  # never falls
         chosen = np.unique(np.searchsorted(along, np.linspace(along[0], along[-1], DET_POINTS)))
         return ErrorCurve(self.false_alarms[chosen], self.misses[chosen])
 
@@ -299,8 +301,8 @@ def verification_intervals(
     second: Sequence[str],
     resamples: int,
 ) -> tuple[Interval, Interval]:
-    """The equal error rate and the least cost with their 95 % intervals; [value, value] without
-    resamples or with too few groups.
+    """Return the equal error rate and the least cost with their 95 % intervals; [value, value]
+    without resamples or with too few groups.
 
     scores, same: (N,) as `ErrorCurve.of_scores` takes them. first, second: the speaker of either
     recording, N each. Trials that share a speaker are not independent: speakers are drawn, and
@@ -309,13 +311,15 @@ def verification_intervals(
     groups = len({*first, *second})
     order = np.argsort(-scores, kind="stable")
     ranked, right = scores[order], same[order]
-    pairs, drawn = [tuple(dict.fromkeys((first[i], second[i]))) for i in order], [np.zeros((0, 2))]
+    pairs = [tuple(dict.fromkeys((first[i], second[i]))) for i in order]
+    measured = [np.zeros((0, 2))]
     for weights in drawn_weights(pairs, [*first, *second], 0, resamples):
         # resamples that have trials of both kinds
         weights = weights[(weights * right).any(1) & (weights * ~right).any(1)]
         curve = ErrorCurve.of_scores(ranked, right, weights)
-        drawn.append(np.stack([curve.eer, curve.min_dcf], 1))
-    curve, resampled = ErrorCurve.of_scores(scores, same), np.concatenate(drawn)
+        measured.append(np.stack([curve.eer, curve.min_dcf], 1))
+    curve = ErrorCurve.of_scores(scores, same)
+    resampled = np.concatenate(measured)
 
     def interval(value: float, of_resamples: np.ndarray) -> Interval:
         ends = interval_ends(float(value), of_resamples, groups, within=(0.0, 1.0))

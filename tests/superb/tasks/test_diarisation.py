@@ -22,11 +22,11 @@ from speechssl.superb.tasks.diarisation import (
     DiarisationErrors,
     SpeakerActivity,
     active_frames,
+    active_intervals,
     diarisation_errors,
-    intervals,
     matching_names,
+    median_filter,
     permutation_free_loss,
-    smoothed,
 )
 from speechssl.timing import FrameGrid
 
@@ -134,7 +134,7 @@ def test_perfect_frames_are_as_good_as_frames_allow(grid):
 @given(st.sampled_from(GRIDS), st.integers(1, 200), st.integers(0, 99))
 def test_frames_to_seconds_and_back(grid, frames, seed):
     active = np.random.default_rng(seed).random(frames) < 0.5
-    found = intervals(active, grid, grid.samples_for(frames) / grid.sample_rate)
+    found = active_intervals(active, grid, grid.samples_for(frames) / grid.sample_rate)
     again = active_frames([Turn("a", *interval) for interval in found], grid, frames)
     assert again.shape == (frames, int(active.any())) and (
         not active.any() or np.array_equal(again[:, 0].numpy() > 0, active)
@@ -145,7 +145,7 @@ def test_frames_to_seconds_and_back(grid, frames, seed):
 def test_the_last_frame_ends_with_the_recording(predicted, end):
     """25 frames mean 8,080 to 8,399 samples; a manifest may say something else."""
     assert GRID.frames(8_080) == GRID.frames(8_399) == 25
-    assert intervals(np.ones(25, bool), GRID, predicted) == [(0.0, end)]
+    assert active_intervals(np.ones(25, bool), GRID, predicted) == [(0.0, end)]
 
 
 def test_labels_by_hand():
@@ -163,7 +163,7 @@ def test_labels_by_hand():
 def test_the_filter_is_scipys(frames, speakers, median, seed):
     active = np.random.default_rng(seed).random((frames, speakers)) < 0.5
     assert np.array_equal(
-        smoothed(active, median), medfilt(active.astype(float), (median, 1)) > 0.5
+        median_filter(active, median), medfilt(active.astype(float), (median, 1)) > 0.5
     )
 
 
@@ -252,7 +252,7 @@ def test_threshold_and_filter_are_chosen_on_dev():
         for name, x in perfect(task.data.splits["dev"]).items()
     }
     assert task.evaluate("dev", dull, 0).measures[0].value > 99
-    tuned = task.tuned(dull)
+    tuned = task.tune(dull)
     assert tuned.threshold == 0.3 and task.threshold == 0.5
     assert tuned.evaluate("dev", dull, 0).measures[0].value < 10
     decisions = task.evaluate("test", perfect(task.data.splits["test"]), 10).detail["decisions"]

@@ -24,7 +24,7 @@ from speechssl.superb.tasks.enhancement import (
     Enhancement,
     Separation,
     Stft,
-    masked,
+    apply_masks,
     pesq_wideband,
     si_sdr,
     si_sdr_improvement,
@@ -409,7 +409,7 @@ def test_spectra_are_librosas_and_go_back(stft, samples):
 def test_a_mask_of_ones_is_the_mixture_and_of_zeros_silence():
     mixture = torch.randn(2, 5, 9, dtype=torch.complex64)
     mixture[0, 0] = 0
-    both = masked(torch.stack([torch.ones(2, 5, 9), torch.zeros(2, 5, 9)], 1), mixture)
+    both = apply_masks(torch.stack([torch.ones(2, 5, 9), torch.zeros(2, 5, 9)], 1), mixture)
     assert torch.allclose(both[:, 0], mixture, atol=1e-6) and not both[:, 1].any()
 
 

@@ -346,7 +346,7 @@ def test_weights_are_repetitions(drawn, seed):
 @pytest.mark.parametrize("count", [2, 50, 20_000])
 def test_a_det_curve_of_few_points(count):
     curve = ErrorCurve.of_scores(*trials(count, 0, apart=2.0))
-    thin = curve.thinned()
+    thin = curve.thin()
     assert len(thin.misses) == len(thin.false_alarms) <= 200
     assert (np.diff(thin.false_alarms) >= 0).all() and (np.diff(thin.misses) <= 0).all()
     assert (thin.false_alarms[0], thin.misses[0], thin.false_alarms[-1], thin.misses[-1]) == (
