@@ -82,7 +82,7 @@ class Confusions:
     models: str = option("people-en", "shipped set or model folder of the recogniser")
     recogniser: str = option(
         "ctc",
-        "recogniser: ctc, ctc-NAME, ctc-greedy (without its n-gram), pocketsphinx, a MODEL of "
+        "recogniser: ctc, ctc-NAME, ctc-greedy (without its n-gram), a MODEL of "
         "Hugging Face, or given: the corpus's own transcripts",
     )
     split: str = option("dev", "split of the corpus: any except test")
