@@ -1,5 +1,5 @@
-"""Checkpoints of torchaudio and fairseq, as encoders of transformers: names of weights,
-architecture, and reading.
+"""Checkpoints of torchaudio and fairseq are read as encoders of transformers: names of weights,
+architecture, and files.
 
 One table has the names of the same weights in Hugging Face, torchaudio and fairseq, a line a
 weight, used in both directions. The architecture follows from the shapes of the weights; strides,
@@ -131,19 +131,20 @@ EXTRAS = (  # what a checkpoint holds beyond the encoder: listed, and left out
     # HuBERT's
     r"final_proj\..+", r"label_embs_concat", r"mask_generator\..+", r"logit_generator\..+",
     r"(w2v_encoder\.)?proj\..+", r"aux\..+", r"lm_head\..+",  # CTC heads
-    r"classifier\..+", r"projector\..+", r"layer_weights", r"tdnn\..+", r"objective\..+", r"feature_extractor\.(weight|bias)",
+    r"classifier\..+", r"projector\..+", r"layer_weights", r"tdnn\..+", r"objective\..+",
+    r"feature_extractor\.(weight|bias)",
 )  # fmt: skip
 
 
 def is_extra(name: str) -> bool:
-    """Whether a weight is known not to belong to the encoder."""
+    """Say whether a weight is known not to belong to the encoder."""
     return any(re.fullmatch(pattern, name) for pattern in EXTRAS)
 
 
 def rename(
     state: Mapping[str, torch.Tensor], source: str, target: str, norm: str, where: str
 ) -> dict[str, torch.Tensor]:
-    """Weights under the names of another library.
+    """Give weights the names of another library.
 
     norm: of the front end, group or layer; where: what the weights are from, for the message.
     Raises InputError that names what the table does not have.
@@ -164,14 +165,12 @@ def rename(
         plain_name = name
         for parametrised, original in WEIGHT_NORM:
             plain_name = plain_name.replace(parametrised, original)
-        new = next(
-            (
-                new.format(**match.groupdict())
-                for pattern, new in rows
-                if (match := pattern.fullmatch(plain_name))
-            ),
-            "",
-        )
+        new = ""
+        for pattern, template in rows:
+            match = pattern.fullmatch(plain_name)
+            if match:
+                new = template.format(**match.groupdict())
+                break
         if target != "fairseq":
             for parametrised, original in WEIGHT_NORM:
                 new = new.replace(original, parametrised)
@@ -188,22 +187,22 @@ def rename(
 
 
 def brief(names: Iterable[str]) -> str:
-    """The first names, for a message."""
+    """List the first names, for a message."""
     listed = sorted(names)
     return ", ".join(listed[:3]) + (" ..." if len(listed) > 3 else "")
 
 
-KERNELS, STRIDES = (10, 3, 3, 3, 3, 2, 2), (5, 2, 2, 2, 2, 2, 2)  # of every published model
-HEAD_WIDTH, MAX_DISTANCE = 64, 800
-POSITIONS, PROJECTION = (
-    "encoder.pos_conv_embed.conv.parametrizations.weight.original1",
-    "feature_projection.projection.",
-)
+KERNELS = (10, 3, 3, 3, 3, 2, 2)  # of every published model
+STRIDES = (5, 2, 2, 2, 2, 2, 2)
+HEAD_WIDTH = 64
+MAX_DISTANCE = 800
+POSITIONS = "encoder.pos_conv_embed.conv.parametrizations.weight.original1"
+PROJECTION = "feature_projection.projection."
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What weights do not show of an architecture; None where it is not stated."""
+    """An architecture has what weights do not show of it; None where it is not stated."""
 
     strides: tuple[int, ...] | None = None  # of the front end's convolutions
     heads: int | None = None
@@ -216,23 +215,22 @@ class Architecture:
     convolutions: tuple[tuple[int, ...], ...] | None = None  # (C, K) that the strides go with
 
     def over(self, other: Architecture) -> Architecture:
-        """This, and where it states nothing the other."""
-        return replace(
-            other,
-            **{f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None},
-        )
+        """Return this, and where it states nothing the other."""
+        stated = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(other, **{name: x for name, x in stated.items() if x is not None})
 
 
 def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
-    """Of fairseq's `cfg` ({"model": ..., "task": ...}) or older `args` (all in one). Raises
+    """Read fairseq's `cfg` ({"model": ..., "task": ...}) or older `args` (all in one). Raises
     InputError for another activation."""
 
     def section(settings: dict[str, Any], name: str) -> dict[str, Any]:
-        return part if isinstance(part := settings.get(name), dict) else settings
+        part = settings.get(name)
+        return part if isinstance(part, dict) else settings
 
     def of_type(section: dict[str, Any], name: str, kind: type) -> Any:
-        # not "${task.normalize}"
-        return value if type(value := section.get(name)) is kind else None
+        value = section.get(name)
+        return value if type(value) is kind else None  # not "${task.normalize}"
 
     settings = settings if isinstance(settings, dict) else {}
     model, task = section(settings, "model"), section(settings, "task")
@@ -263,7 +261,7 @@ def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
 
 
 def architecture_of_torchaudio(arguments: Mapping[str, Any]) -> Architecture:
-    """Of the arguments of `torchaudio.models.wav2vec2_model` (or `wavlm_model`)."""
+    """Read the arguments of `torchaudio.models.wav2vec2_model` (or `wavlm_model`)."""
     layers = arguments["extractor_conv_layer_config"] or [
         (512, k, s) for k, s in zip(KERNELS, STRIDES, strict=True)
     ]
@@ -280,8 +278,8 @@ def architecture_of_torchaudio(arguments: Mapping[str, Any]) -> Architecture:
 def config_of(
     stated: Architecture, state: Mapping[str, torch.Tensor], where: str
 ) -> tuple[Any, bool, list[str]]:
-    """The configuration of transformers, whether the input is normalised, and in words what was
-    assumed.
+    """Return the configuration of transformers, whether the input is normalised, and in words what
+    was assumed.
 
     state: weights under Hugging Face's names. Raises InputError where what must be known is neither
     stated nor usual.
@@ -376,13 +374,13 @@ def config_of(
 
 
 def convolution_shapes(state: Mapping[str, torch.Tensor], where: str) -> list[tuple[int, ...]]:
-    """(C', C, K) of the front end's convolutions."""
+    """Return (C', C, K) of the front end's convolutions."""
     number = count(state, re.escape(CONV) + r"(\d+)\.conv\.weight", where)
     return [shape(state, f"{CONV}{n}.conv.weight", where) for n in range(number)]
 
 
 def count(state: Mapping[str, torch.Tensor], pattern: str, where: str) -> int:
-    """How many parts there are, numbered from 0. pattern: of the names of weights, with a group for
+    """Count parts that are numbered from 0. pattern: of the names of weights, with a group for
     the number."""
     numbers = {int(match[1]) for name in state if (match := re.fullmatch(pattern, name))}
     if numbers != set(range(len(numbers))) or not numbers:
@@ -394,7 +392,7 @@ def count(state: Mapping[str, torch.Tensor], pattern: str, where: str) -> int:
 
 
 def shape(state: Mapping[str, torch.Tensor], name: str, where: str) -> tuple[int, ...]:
-    """The shape of a weight: (C', C, K) of a convolution, (out, in) of a product."""
+    """Return the shape of a weight: (C', C, K) of a convolution, (out, in) of a product."""
     axes = 3 if "conv" in name else 2
     if name not in state or state[name].ndim != axes:
         raise InputError(
@@ -426,7 +424,7 @@ SETTINGS = (
 
 
 def torchaudio_arguments(config: Any) -> dict[str, Any]:
-    """What `torchaudio.models.wav2vec2_model` (of a WavLM: `wavlm_model`) is to be called with."""
+    """Return the arguments of `torchaudio.models.wav2vec2_model` (of a WavLM: `wavlm_model`)."""
     wavlm = config.model_type == "wavlm"
     rows = SETTINGS if wavlm else SETTINGS[:-2]
     return {name: getattr(config, ours) for ours, name, _ in rows} | {
@@ -440,7 +438,7 @@ def torchaudio_arguments(config: Any) -> dict[str, Any]:
 
 
 def fairseq_settings(config: Any, normalise: bool) -> dict[str, Any]:
-    """The `cfg` of a fairseq checkpoint, as plain values."""
+    """Return the `cfg` of a fairseq checkpoint, as plain values."""
     hubert = config.model_type == "hubert"
     layers = [
         tuple(x) for x in zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True)
@@ -468,8 +466,8 @@ STATED_IN_CARD = ("normalise", "model_type", "norm")
 
 @dataclass(frozen=True)
 class Weights:
-    """The encoder's weights under the names of the world they come from, without its prefix and
-    what is not the encoder's."""
+    """Weights of an encoder have the names of the library they come from, without a prefix and what
+    is not the encoder's."""
 
     name: str
     where: str  # for messages
@@ -481,14 +479,16 @@ class Weights:
 
 
 def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Module, bool, list[str]]:
-    """The model of transformers with these weights, whether its input is normalised, and in words
-    what was assumed.
+    """Make the model of transformers with these weights; say whether its input is normalised, and
+    in words what was assumed.
 
     overrides: what the user states, which wins.
     Raises InputError when a weight has no place, a place has no weight, or what must be known is
     not stated.
     """
-    where, stated, names = weights.where, overrides.over(weights.stated), set(weights.state)
+    where = weights.where
+    stated = overrides.over(weights.stated)
+    names = set(weights.state)
     # the names tell, but not those of one convolution, which has the same in both
     norm = weights.stated.norm or overrides.norm
     if any(re.fullmatch(re.escape(CONV) + r"\d+\.2\.1\.weight", name) for name in names):
@@ -510,10 +510,8 @@ def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Modul
     stated = replace(stated, norm=norm)
     if overrides.strides is not None:
         stated = replace(stated, convolutions=None)
-    channels, width = (
-        convolution_shapes(state, where)[-1][0],
-        shape(state, "encoder.layers.0.attention.q_proj.weight", where)[0],
-    )
+    channels = convolution_shapes(state, where)[-1][0]
+    width = shape(state, "encoder.layers.0.attention.q_proj.weight", where)[0]
     # it has none between equal widths
     if weights.kind == "fairseq" and PROJECTION + "weight" not in state and channels == width:
         state |= {PROJECTION + "weight": torch.eye(width), PROJECTION + "bias": torch.zeros(width)}
@@ -534,19 +532,15 @@ def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Modul
         raise InputError(
             f"{where} has weights of shapes that no encoder has ({reason}); fetch or make it again"
         ) from error
-    missing, rest = (
-        model.state_dict().keys() - state.keys(),
-        state.keys() - model.state_dict().keys(),
-    )
-    if missing or rest:
-        lacks, has = (
-            (f"lacks {len(missing)} weights ({brief(missing)})"),
-            f"has {len(rest)} too many ({brief(rest)})",
-        )
-        raise InputError(
-            f"{where} {' and '.join([lacks] * bool(missing) + [has] * bool(rest))}; "
-            "fetch or make it again"
-        )
+    missing = model.state_dict().keys() - state.keys()
+    rest = state.keys() - model.state_dict().keys()
+    faults = []
+    if missing:
+        faults.append(f"lacks {len(missing)} weights ({brief(missing)})")
+    if rest:
+        faults.append(f"has {len(rest)} too many ({brief(rest)})")
+    if faults:
+        raise InputError(f"{where} {' and '.join(faults)}; fetch or make it again")
     copies = {name: tensor.detach().to(torch.float32, copy=True) for name, tensor in state.items()}
     try:
         model.load_state_dict(copies, assign=True)
@@ -562,16 +556,14 @@ def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Modul
 def read_weights(name: str | Path) -> Weights:
     """Read `torchaudio:BUNDLE` or a `.pt` file. Raises InputError for what is neither, is damaged,
     or cannot be fetched."""
-    return (
-        read_bundle(str(name).removeprefix(BUNDLE))
-        if str(name).startswith(BUNDLE)
-        else read_file(Path(name))
-    )
+    if str(name).startswith(BUNDLE):
+        return read_bundle(str(name).removeprefix(BUNDLE))
+    return read_file(Path(name))
 
 
 def read_bundle(name: str) -> Weights:
-    """One of torchaudio.pipelines, which fetches it. Raises InputError for an unknown name, and
-    where it cannot be fetched."""
+    """Read one of torchaudio.pipelines, which fetches it. Raises InputError for an unknown name,
+    and where it cannot be fetched."""
     import torchaudio
 
     bundle = getattr(torchaudio.pipelines, name, None)
@@ -592,38 +584,33 @@ def read_bundle(name: str) -> Weights:
         raise InputError(
             f"cannot fetch {where} ({first_line(error)}); try again with a network, or give a file"
         ) from error
-    kind = (
-        "wavlm"
-        if name.startswith("WAVLM")
-        else "hubert"
-        if name.startswith("HUBERT")
-        else "wav2vec2"
-    )
+    kind = "wav2vec2"
+    for model_type in ("wavlm", "hubert"):
+        if name.startswith(model_type.upper()):
+            kind = model_type
     stated = replace(
         architecture_of_torchaudio(bundle._params),
         model_type=kind,
         normalise=bundle._normalize_waveform,
     )
-    return Weights(
-        where, where, "torchaudio", *_without_extras(_without_prefix(state), "torchaudio"), stated
-    )
+    state, left_out = _without_extras(_without_prefix(state), "torchaudio")
+    return Weights(where, where, "torchaudio", state, left_out, stated)
 
 
 def read_file(path: Path) -> Weights:
-    """A fairseq checkpoint or a torchaudio state dict; its names say which."""
+    """Read a fairseq checkpoint or a torchaudio state dict; its names say which."""
     if path.suffix == ".safetensors":
         raise InputError(
             f"{path} alone does not identify the model; give its folder, with config.json"
         )
-    content, settings = read_pt(path), None
+    content = read_pt(path)
+    settings = None
     state: Any = content if isinstance(content, Mapping) else {}
     if isinstance(state.get("model"), Mapping):  # fairseq's
         state, settings = state["model"], state.get("cfg") or state.get("args")
     elif isinstance(state.get("model_weight"), Mapping):  # s3prl's copies of fairseq's
-        state, settings = (
-            state["model_weight"],
-            {"model": state.get("model_cfg"), "task": state.get("task_cfg")},
-        )
+        settings = {"model": state.get("model_cfg"), "task": state.get("task_cfg")}
+        state = state["model_weight"]
     elif isinstance(state.get("state_dict"), Mapping):  # Lightning's
         state = state["state_dict"]
     if not state or not all(
@@ -659,14 +646,11 @@ def read_file(path: Path) -> Weights:
     try:
         # beside a file of torchaudio may lie what `speechssl convert` writes: the factory's
         # arguments and a card
-        stated = (
-            architecture_of_torchaudio(read_json(arguments))
-            if arguments.is_file()
-            else Architecture()
-        )
-        stated = Architecture(**{name: card[name] for name in STATED_IN_CARD if name in card}).over(
-            stated
-        )
+        stated = Architecture()
+        if arguments.is_file():
+            stated = architecture_of_torchaudio(read_json(arguments))
+        by_card = Architecture(**{name: card[name] for name in STATED_IN_CARD if name in card})
+        stated = by_card.over(stated)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = first_line(error)
         raise InputError(
@@ -683,8 +667,7 @@ def read_file(path: Path) -> Weights:
 
 
 def _without_prefix(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Without the prefix that the encoder has inside a larger model, and without that of the whole
-    model."""
+    """Remove the prefix that the encoder has inside a larger model, and that of the whole model."""
     prefix = next((p for p in PREFIXES if any(name.startswith(p + CONV) for name in state)), "")
     outer = "model." if prefix.startswith("model.") else ""
     return {
@@ -696,7 +679,7 @@ def _without_prefix(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor
 def _without_extras(
     state: Mapping[str, torch.Tensor], kind: str
 ) -> tuple[dict[str, torch.Tensor], list[str]]:
-    """The encoder's weights, and the names of what is known not to be its own."""
+    """Return the encoder's weights, and the names of what is known not to be its own."""
     rows = [row[KINDS.index(kind)] for row in NAMES]
     left_out = sorted(name for name in state if is_extra(name) and name not in rows)
     return {name: tensor for name, tensor in state.items() if name not in left_out}, left_out

@@ -338,8 +338,8 @@ def before_end(lengths: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def is_known(config: Any) -> bool:
-    """Say whether this file defines an architecture: HuBERT or wav2vec 2.0 with GELU, no batch norm,
-    none of transformers' adapters."""
+    """Say whether this file defines an architecture: HuBERT or wav2vec 2.0 with GELU, no batch
+    norm, none of transformers' adapters."""
     return (
         config.model_type in ("hubert", "wav2vec2")
         and config.feat_extract_activation == config.hidden_act == "gelu"

@@ -87,12 +87,12 @@ class Engine(Protocol):
         """
 
     def states(self, piece: torch.Tensor, statistics: Any, last: int) -> Iterator[torch.Tensor]:
-        """Yield layers 0 to `last` of a piece of the utterance, (T, D) each. piece: (N,) float32."""
+        """Yield layers 0 to `last`, (T, D) each, of a piece of the utterance, (N,) float32."""
 
 
 @dataclass(frozen=True)
 class Chunking:
-    """Long audio is cut into pieces of `seconds`, each seen with `context` seconds on either side."""
+    """Long audio is cut into pieces of `seconds`, each seen with `context` seconds around it."""
 
     seconds: float = 40.0
     context: float = 2.0
@@ -138,12 +138,13 @@ class SpeechEncoder:
         return torch.cat(pieces, dim=1)
 
     def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
-        """Return one layer of one utterance, (T, D) float32. Raises InputError for a layer the encoder
-        does not have."""
+        """Return one layer of one utterance, (T, D) float32. Raises InputError for a layer the
+        encoder does not have."""
         return self.features_of([samples], layer)[0].cpu()
 
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
-        """Yield `features` piece by piece, (T_i, D) float32 each: hours of audio in constant memory."""
+        """Yield `features` piece by piece, (T_i, D) float32 each: hours of audio in constant
+        memory."""
         self._check(layer)
         for states in self._pieces(samples, layer):
             yield next(islice(states, layer, None))
@@ -389,8 +390,8 @@ SMALL_STRIDES = (5, 4, 4, 4)
 
 
 def small_config() -> HubertConfig:
-    """Return the config of the small HuBERT that ships: 4 convolutions to 50 Hz, 5 layers of 256, 4.7 M parameters. No
-    dropout: it is slow on CPUs."""
+    """Return the config of the small HuBERT that ships: 4 convolutions to 50 Hz, 5 layers of 256,
+    4.7 M parameters. No dropout: it is slow on CPUs."""
     from transformers import HubertConfig
 
     return HubertConfig(
@@ -579,8 +580,8 @@ class SharedEncoder:
         return torch.cat(list(self.stream(samples, layer)))
 
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
-        """Yield `features` in the pieces of the encoder, or at once where all layers are remembered or
-        take no more than the last one."""
+        """Yield `features` in the pieces of the encoder, or at once where all layers are remembered
+        or take no more than the last one."""
         size = 4 * (self.layers + 1) * self.grid.frames(len(samples)) * self.width
         if None in self._states(samples) or (layer == self.layers and size <= KEPT):
             yield self.hidden_states(samples)[layer]

@@ -1,9 +1,8 @@
-"""The feature store: what encoders give for recordings, computed once and kept on disk in shards,
-read as it is needed.
+"""The feature store keeps what encoders give for recordings on disk in shards: computed once, read
+as it is needed.
 
 A folder holds `made_from.json`, one `shard-NNNNN.safetensors` for every so many recordings, and at
-the end `card.json`. A killed run
-loses one shard at most.
+the end `card.json`. A killed run loses one shard at most.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """Where the rows of a recording lie."""
+    """A place says where the rows of a recording lie."""
 
     shard: Path
     first: int
@@ -46,7 +45,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class FeatureStore:
-    """Features on disk, a mapping from the id of a recording to its rows (T, ...)."""
+    """A store maps the id of a recording to its rows (T, ...) on disk."""
 
     places: dict[str, Place] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)  # id -> what else is known of a recording
@@ -63,36 +62,38 @@ class FeatureStore:
         """Read (last - first, ...) rows of a recording. Raises KeyError where it is not there."""
         path, start, _ = self.places[name]
         if path not in self._open:
-            self._open[path] = _opened(path)
+            self._open[path] = _open_shard(path)
         selected: Tensor = self._open[path].get_slice("states")[start + first : start + last]
         return selected
 
     @classmethod
     def load(cls, folder: Path | str) -> FeatureStore:
-        """A finished store. Raises InputError where the folder is none or a shard is damaged."""
-        return cls.of(Path(folder) / name for name in read_json(Path(folder) / CARD)["shards"])
+        """Open a finished store. Raises InputError for other folders and damaged shards."""
+        names = read_json(Path(folder) / CARD)["shards"]
+        return cls.of_shards(Path(folder) / name for name in names)
 
     @classmethod
-    def of(cls, shards: Iterable[Path]) -> FeatureStore:
+    def of_shards(cls, shards: Iterable[Path]) -> FeatureStore:
         store = cls()
         for path in shards:
-            index, at = _index(path), 0
+            index = _read_index(path)
+            first = 0
             for name, count in index["rows"]:
                 if count:
-                    store.places[name] = Place(path, at, count)
-                at += count
+                    store.places[name] = Place(path, first, count)
+                first += count
             store.facts.update(index.get("facts", {}))
             store.failed.update(index["failed"])
         return store
 
     def __reduce__(self) -> Any:
-        """Without open files: another process opens them itself."""
+        """Leave out open files: another process opens them itself."""
         return FeatureStore, (self.places, self.facts, self.failed)
 
 
 class StoredRows:
-    """The rows of all recordings of a store one after another, of which slices are read from disk,
-    as of an array (F, ...)."""
+    """Rows of all recordings of a store lie one after another, as in an array (F, ...), of which
+    slices are read from disk."""
 
     def __init__(self, store: FeatureStore) -> None:
         stops = itertools.accumulate((place.length for place in store.places.values()), initial=0)
@@ -143,15 +144,15 @@ def store_features(
     """
     folder = Path(folder)
     shards: dict[Path, list[str]] = {}
-    full = math.inf
+    names: list[str] = []
+    size = math.inf
     for name in recordings:
-        if full >= shard_mb * 1e6:
-            shards[folder / f"shard-{len(shards):05d}.safetensors"], full = (
-                (names := list[str]()),
-                0.0,
-            )
+        if size >= shard_mb * 1e6:
+            names = []
+            size = 0.0
+            shards[folder / f"shard-{len(shards):05d}.safetensors"] = names
         names.append(name)
-        full += sizes[name]
+        size += sizes[name]
     with stage(folder, made_from, wait=True) as step, main_first():
         if is_main():
             # a shard is done with all its recordings: those that could not be read may have been
@@ -159,34 +160,28 @@ def store_features(
             missing = {
                 p: ids
                 for p, ids in shards.items()
-                if not p.is_file() or list(FeatureStore.of([p]).places) != ids
+                if not p.is_file() or list(FeatureStore.of_shards([p]).places) != ids
             }
             todo = [name for ids in missing.values() for name in ids]
             if todo:
-                needed, free = (
-                    sum(sizes[name] for name in todo) / 1e9,
-                    shutil.disk_usage(folder).free / 1e9,
-                )
-                of = f"{what} of {len(todo)} recordings"
+                needed = sum(sizes[name] for name in todo) / 1e9
+                free = shutil.disk_usage(folder).free / 1e9
+                work = f"{what} of {len(todo)} recordings"
                 tqdm.write(
-                    f"{of}: {needed:.3g} GB in {folder} ({free:.3g} GB free)", file=sys.stderr
+                    f"{work}: {needed:.3g} GB in {folder} ({free:.3g} GB free)", file=sys.stderr
                 )
                 if needed > min(free, limit_gb):
-                    short = (
-                        f"{free:.3g} GB are free"
-                        if needed > free
-                        else (f"the limit is {limit_gb:g} GB")
-                    )
+                    short = f"the limit is {limit_gb:g} GB"
+                    if needed > free:
+                        short = f"{free:.3g} GB are free"
                     raise InputError(
-                        f"{of} in {folder} need {needed:.3g} GB and {short}; take "
+                        f"{work} in {folder} need {needed:.3g} GB and {short}; take "
                         "fewer recordings or another disk"
                     )
             bar = tqdm(todo, what, unit="file", disable=not todo)
             with bar, single_threaded(workers or torch.get_num_threads()) as pool:
-                for path, names in missing.items():
-                    _write_shard(
-                        path, {name: recordings[name] for name in names}, encode, pool, bar
-                    )
+                for path, ids in missing.items():
+                    _write_shard(path, {name: recordings[name] for name in ids}, encode, pool, bar)
             step.finish(
                 {
                     "kind": "hidden-states",
@@ -213,31 +208,31 @@ def _write_shard(
     bar: tqdm,
 ) -> None:
     """Encode what is not in the shard yet, and write it anew."""
-    stored = FeatureStore.of([path] if path.is_file() else [])
+    stored = FeatureStore.of_shards([path] if path.is_file() else [])
 
-    def stored_features(name: str) -> tuple[Tensor, Any] | None:
-        return (stored[name], stored.facts.get(name)) if name in stored else None
-
-    def features(name: str) -> tuple[Tensor, Any, str | None]:
-        """Of a recording, what else is known of it, and why there are none."""
+    def compute(name: str) -> tuple[Tensor, Any, str | None]:
+        """Return features of a recording, what else is known of it, and why there are none."""
         try:
-            rows, more = stored_features(name) or encode(recordings[name])
-            if not len(rows) or not torch.isfinite(rows).all():
-                raise ValueError(
-                    ("the encoder gives features that are not finite")
-                    if len(rows)
-                    else "it is too short"
-                )
+            if name in stored:
+                rows, more = stored[name], stored.facts.get(name)
+            else:
+                rows, more = encode(recordings[name])
+            if not len(rows):
+                raise ValueError("it is too short")
+            if not torch.isfinite(rows).all():
+                raise ValueError("the encoder gives features that are not finite")
         except (InputError, ValueError) as error:
             return torch.zeros(0), None, str(error)
         return rows.contiguous(), more, None
 
     index: dict[str, Any] = {"rows": [], "failed": {}}
     whole: list[Tensor] = []
-    for name, (rows, more, why) in zip(recordings, pool.map(features, recordings), strict=True):
+    for name, (rows, more, why) in zip(recordings, pool.map(compute, recordings), strict=True):
         index["rows"].append((name, len(rows)))
-        whole += [rows] if len(rows) else []
-        index["failed"] |= {} if why is None else {name: why}
+        if len(rows):
+            whole.append(rows)
+        if why is not None:
+            index["failed"][name] = why
         if more is not None:
             index.setdefault("facts", {})[name] = more
         bar.update()
@@ -247,8 +242,8 @@ def _write_shard(
         temporary.write_bytes(save(tensors, {"index": json.dumps(index)}))
 
 
-def _opened(path: Path) -> Any:
-    """Raises InputError for a file that is not whole or has no states."""
+def _open_shard(path: Path) -> Any:
+    """Open a shard. Raises InputError for a file that is not whole or has no states."""
     try:
         file = safe_open(path, "pt")
         file.get_slice("states")
@@ -259,10 +254,10 @@ def _opened(path: Path) -> Any:
     return file
 
 
-def _index(path: Path) -> dict[str, Any]:
-    """What a shard holds of which recording. Raises InputError for a file that is no shard."""
+def _read_index(path: Path) -> dict[str, Any]:
+    """Read what a shard holds of which recording. Raises InputError for a file that is no shard."""
     try:
-        index: dict[str, Any] = json.loads((_opened(path).metadata() or {})["index"])
+        index: dict[str, Any] = json.loads((_open_shard(path).metadata() or {})["index"])
     except (ValueError, KeyError) as error:
         raise InputError(f"{path} is damaged ({first_line(error)}); {MADE_AGAIN}") from error
     return index

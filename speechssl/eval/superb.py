@@ -96,13 +96,13 @@ from speechssl.superb.train import (
     load_head,
     own_generator,
     parallel_training,
-    predictions,
+    predict,
     rungs,
     shuffled_batches,
     task_card,
     train_head,
 )
-from speechssl.superb.tuning import NO_HEADS, Tuning, tuning_of
+from speechssl.superb.tuning import NO_HEADS, Tuning, make_tuning
 from speechssl.timing import FrameGrid
 from speechssl.units.features import SPECTRAL, spectral_encoder
 
@@ -228,7 +228,7 @@ def run_superb(o: Superb) -> str:
     Raises InputError for encoders, tasks, data or noises that cannot be had, before anything is
     computed where it can be known.
     """
-    plan, tuning, out = plan_of(o), tuning_of(o), o.out
+    plan, tuning, out = plan_of(o), make_tuning(o), o.out
     if "se" in plan.data:
         check_installed()
     if "asr" in plan.data and o.lm:
@@ -396,9 +396,9 @@ def train_heads(encoder: Benchmarked, parts: Sequence[TaskPart], plan: Plan) -> 
             if isinstance(loader, OnlineLoader):
                 loader = replace(loader, encoder=encoder.encoder_of(trained, plan))
             dev = loader.usable(task.data.splits["dev"])
-            predicted = predictions(
-                {"head": (task, trained.head)}, loader, dev, run.settings.batch
-            )["head"]
+            predicted = predict({"head": (task, trained.head)}, loader, dev, run.settings.batch)[
+                "head"
+            ]
             return replace(trained, task=task.tune(predicted))
         return trained
 
@@ -604,9 +604,7 @@ def predict_test(
         )
         usable = {u.id for u in (loader or online).usable(utterances)}
         on = {name: (head.task, head.head.to(device)) for name, head in heads.items()}
-        predicted = predictions(
-            on, loader or online, utterances, size, device, "" if loader else what
-        )
+        predicted = predict(on, loader or online, utterances, size, device, "" if loader else what)
     failed = dict(loader.failed if isinstance(loader, OnlineLoader) else online.failed)
     failed |= {u.id: "it could not be cached" for u in utterances if u.id not in usable}
     report_set_aside(failed, what)

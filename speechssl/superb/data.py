@@ -1,4 +1,4 @@
-"""What a task of SUPERB (arXiv 2105.01051) is, and the data that its head is trained on.
+"""A task of SUPERB (arXiv 2105.01051) is defined here, and the data that its head is trained on.
 
 A task (`Task`) knows its data and its head: utterances in, a loss, predictions, and measures of
 them. It knows nothing of encoders, caches, learning rates or noise. Loaders give batches of hidden
@@ -39,8 +39,8 @@ from speechssl.timing import FrameGrid
 
 
 class Featurizer(nn.Module):
-    """Weighted sum of S hidden states (SUPERB, section 3; s3prl's `Featurizer`): learnt weights
-    that a softmax makes sum to 1.
+    """Sum S hidden states (SUPERB, section 3; s3prl's `Featurizer`) by learnt weights that a
+    softmax makes sum to 1.
 
     The states are all that `SpeechEncoder.hidden_states` gives, L + 1 of them. State 0 is the input
     of the first transformer layer (the CNN's output after projection and positional convolution),
@@ -54,17 +54,17 @@ class Featurizer(nn.Module):
 
     @property
     def shares(self) -> Tensor:
-        """(S,) the weight of every state in the sum."""
+        """Return the weight of every state in the sum, (S,)."""
         return self.weights.detach().softmax(0)
 
     def forward(self, states: Tensor) -> Tensor:
-        """(B, S, ..., D) -> (B, ..., D)."""
+        """Sum (B, S, ..., D) to (B, ..., D)."""
         return torch.einsum("s,bs...->b...", self.weights.softmax(0), states)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some recordings with their features."""
+    """A batch is some recordings with their features."""
 
     utterances: tuple[Utterance, ...]
     # (B, S, T, D) float32, zeros beyond a length; (B, S, D) for tasks that use means over time
@@ -73,18 +73,15 @@ class Batch:
     # B of (N,) float32, the encoder's input, for tasks that use it
     waves: tuple[np.ndarray, ...] = ()
 
-    def on(self, device: str) -> Batch:
-        return (
-            self
-            if device == "cpu"
-            else replace(self, states=self.states.to(device), lengths=self.lengths.to(device))
-        )
+    def to(self, device: str) -> Batch:
+        """Move states and lengths to a device."""
+        return replace(self, states=self.states.to(device), lengths=self.lengths.to(device))
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A value with its 95 % interval, low to high, in the units of `results.unit`: percent, dB or a
-    scale.
+    """A measure is a value with its 95 % interval, low to high, in the units of `results.unit`:
+    percent, dB or a scale.
 
     drawn, groups: what the interval draws and of how many (`data.superb.recording_units`); "" and 0
     without an interval.
@@ -102,7 +99,7 @@ class Measure:
 
     @classmethod
     def of(cls, metric: str, interval: Interval) -> Measure:
-        """From an interval on the measure's own scale."""
+        """Make a measure from an interval on its own scale."""
         return cls(
             metric,
             interval.value,
@@ -116,7 +113,8 @@ class Measure:
 
 @dataclass(frozen=True)
 class HeadEvaluation:
-    """measures: heads are chosen by the first. detail: what figures are drawn from, JSON values.
+    """An evaluation has measures, by the first of which heads are chosen, and as `detail` the JSON
+    values that figures are drawn from.
 
     classification: {"confusion": {slot: {"classes": [...], "counts": [[by true class: predictions
     of each class]]}}};
@@ -139,8 +137,8 @@ def rate_measure(
     resamples: int,
     scale: float = 100.0,
 ) -> Measure:
-    """The sum of the values over the sum of the sizes, times `scale`, of the recordings of a split
-    in their order.
+    """Divide the sum of the values by the sum of the sizes, times `scale`, of the recordings of a
+    split in their order.
 
     values: such as errors; sizes: such as numbers of words, None for a mean over recordings.
     """
@@ -148,16 +146,15 @@ def rate_measure(
     if not resamples:
         value = scale * sum(values) / sum(sizes)
         return Measure(metric, value, value, value, len(values))
-    interval = ratio_interval(
-        values, sizes, recording_units(data, data.splits[split]), resamples=resamples
-    )
+    units = recording_units(data, data.splits[split])
+    interval = ratio_interval(values, sizes, units, resamples=resamples)
     return Measure.of(metric, interval.percent if scale == 100 else interval)
 
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """How a head is trained. The published settings of each task are those of s3prl 0.4.18 (its
-    config.yaml)."""
+    """A head is trained with these settings. The published ones of each task are those of s3prl
+    0.4.18 (its config.yaml)."""
 
     learning_rate: float
     steps: int
@@ -170,42 +167,42 @@ class HeadSettings:
 
 
 class Task(Protocol):
-    """A frozen dataclass a task: `Verification(data: UtteranceSet, grid: FrameGrid, ...sizes of the
-    head...)`."""
+    """A task is a frozen dataclass: `Verification(data: UtteranceSet, grid: FrameGrid, ...sizes of
+    the head...)`."""
 
     @property
     def name(self) -> str:
-        """pr, asr, ks, qbe, sid, asv, sd, ic, sf, er, se or ss."""
+        """Return pr, asr, ks, qbe, sid, asv, sd, ic, sf, er, se or ss."""
 
     @property
     def data(self) -> UtteranceSet: ...
 
     @property
     def pooled(self) -> bool:
-        """Whether the head uses the mean over time alone, (S, D) a recording."""
+        """Say whether the head uses the mean over time alone, (S, D) a recording."""
 
     @property
     def wants_waves(self) -> bool:
-        """Whether batches contain the encoder's input."""
+        """Say whether batches contain the encoder's input."""
 
     @property
     def grid(self) -> FrameGrid:
-        """Of the encoder: which samples a frame stands for."""
+        """Return the encoder's grid, which says for which samples a frame stands."""
 
     def build(self, states: int, width: int) -> nn.Module:
-        """A new head for S states of width D, with `featurizer: Featurizer`. Random weights come
+        """Make a head for S states of width D, with `featurizer: Featurizer`. Random weights come
         from torch's generator."""
 
     def loss(self, head: nn.Module, batch: Batch) -> Tensor:
-        """The training loss, a scalar."""
+        """Return the training loss, a scalar."""
 
     def predict(self, head: nn.Module, batch: Batch) -> list[Any]:
-        """One a recording, JSON values or numpy arrays; independent of padding and of the rest of
-        the batch."""
+        """Predict JSON values or numpy arrays, one a recording, independent of padding and of the
+        rest of the batch."""
 
     def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> HeadEvaluation:
-        """predicted: by the utterance's id. An utterance without one could not be read; it counts
-        as wrong and is never left out.
+        """Evaluate predictions, which are by the utterance's id. An utterance without one could not
+        be read; it counts as wrong and is never left out.
 
         resamples: of the bootstrap that gives the intervals; 0: none ([value, value]), for
         evaluations on dev, which must be fast.
@@ -214,7 +211,7 @@ class Task(Protocol):
 
 # ---- hidden states of a frozen encoder in the feature store
 #
-# What is kept of a recording is either its (T, S, D) hidden states or, for heads that see their
+# A recording is kept as either its (T, S, D) hidden states or, for heads that see their
 # mean over time alone, (1, S, D).
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -222,7 +219,7 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": t
 
 @dataclass(frozen=True)
 class CacheOptions:
-    """What is kept of a recording, and how exactly."""
+    """Options say which states of a recording are kept, and how exactly."""
 
     pooled: bool = True  # the mean over time; else every frame
     precision: str = "float32"  # a key of PRECISIONS; frames are worth 2 bytes a number
@@ -232,7 +229,7 @@ class CacheOptions:
 
 @dataclass(frozen=True)
 class AudioReader:
-    """How recordings are read before they are encoded."""
+    """A reader gives recordings their sound before they are encoded."""
 
     card: Mapping[str, Any]  # what decides the sound, beside the recordings
     # (N,) float32 at 16 kHz; raises InputError or ValueError for what cannot be read
@@ -258,9 +255,9 @@ def cache_states(
         "shard_mb": options.shard_mb,
     }
     # audio is known by id, name and size, in this order
-    sizes = [
-        (r.id, r.path.name, r.path.stat().st_size if r.path.is_file() else 0) for r in recordings
-    ]
+    sizes = []
+    for r in recordings:
+        sizes.append((r.id, r.path.name, r.path.stat().st_size if r.path.is_file() else 0))
     if len({r.id for r in recordings}) < len(recordings):
         raise InputError("two recordings have the same id; make ids unique")
     made_from = {
@@ -275,35 +272,45 @@ def cache_states(
         rows = states.mean(1)[None] if options.pooled else states.transpose(0, 1)
         return rows.to(PRECISIONS[options.precision]), None
 
-    by_id, needed = (
-        {r.id: r for r in recordings},
-        {r.id: estimate(encoder, [r], options) for r in recordings},
-    )
-    limits = options.shard_mb, options.limit_gb
     return store_features(
-        folder, by_id, encode, needed, made_from, "hidden states", workers, *limits
+        folder,
+        {r.id: r for r in recordings},
+        encode,
+        {r.id: estimate_bytes(encoder, [r], options) for r in recordings},
+        made_from,
+        "hidden states",
+        workers,
+        options.shard_mb,
+        options.limit_gb,
     )
 
 
 def encoder_card(encoder: SpeechEncoder) -> dict[str, Any]:
-    """What decides the features of an encoder."""
-    facts = {"encoder": encoder.hash, "settings": encoder.settings, "precision": encoder.precision}
-    return facts | {
+    """Return what decides the features of an encoder."""
+    return {
+        "encoder": encoder.hash,
+        "settings": encoder.settings,
+        "precision": encoder.precision,
         "states": encoder.layers + 1,
         "width": encoder.width,
         "chunking": asdict(encoder.chunking),
     }
 
 
-def estimate(encoder: SpeechEncoder, recordings: Sequence[Recording], options: CacheOptions) -> int:
-    """Bytes that the hidden states of these recordings need, of those that can be opened."""
-    frames = len(recordings) if options.pooled else 0
-    for recording in () if options.pooled else recordings:
+def estimate_bytes(
+    encoder: SpeechEncoder, recordings: Sequence[Recording], options: CacheOptions
+) -> int:
+    """Estimate the bytes that the hidden states of these recordings need, of those that can be
+    opened."""
+    rows = 0
+    for recording in recordings:
+        if options.pooled:
+            rows += 1
+            continue
         with suppress(InputError):
-            frames += encoder.grid.frames(
-                encoder.grid.sample(recording.seconds or duration(recording.path))
-            )
-    return frames * (encoder.layers + 1) * encoder.width * PRECISIONS[options.precision].itemsize
+            seconds = recording.seconds or duration(recording.path)
+            rows += encoder.grid.frames(encoder.grid.sample(seconds))
+    return rows * (encoder.layers + 1) * encoder.width * PRECISIONS[options.precision].itemsize
 
 
 # ---- batches for heads
@@ -313,23 +320,23 @@ FREE_SHARE = 0.9  # of the free disk that caches may fill
 
 
 class Loader(Protocol):
-    """Batches of the recordings of one set."""
+    """A loader makes batches of the recordings of one set."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(S, D)."""
+        """Return (S, D)."""
 
     def usable(self, utterances: Iterable[Utterance]) -> list[Utterance]:
-        """Without those that are known to be unreadable."""
+        """Leave out those that are known to be unreadable."""
 
     def batch(self, utterances: Sequence[Utterance]) -> Batch | None:
-        """Those of them that can be encoded, in their order; None where an `OnlineLoader` finds
-        that none of them can."""
+        """Return those of them that can be encoded, in their order; None where an `OnlineLoader`
+        finds that none of them can."""
 
 
 @dataclass(frozen=True)
 class CachedLoader:
-    """Hidden states from disk. folder: of `cache_states`."""
+    """Load hidden states from disk. folder: of `cache_states`."""
 
     data: UtteranceSet
     folder: Path
@@ -342,12 +349,11 @@ class CachedLoader:
 
     @cached_property
     def means(self) -> tuple[dict[str, int], Tensor]:
-        """The row of every id, and (R, S, D) float32: pooled states are few enough to be kept in
-        memory."""
+        """Return the row of every id, and (R, S, D) float32: pooled states are few enough to be
+        kept in memory."""
         names = list(self.states.places)
-        return {name: row for row, name in enumerate(names)}, torch.cat(
-            [self.states[name] for name in names]
-        ).float()
+        means = torch.cat([self.states[name] for name in names]).float()
+        return {name: row for row, name in enumerate(names)}, means
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -355,30 +361,26 @@ class CachedLoader:
         return first.shape[-2], first.shape[-1]
 
     def __getstate__(self) -> dict[str, object]:
-        """Without open files and what was read: another process opens and reads them itself."""
+        """Leave out open files and what was read: another process opens and reads them itself."""
         return {name: self.__dict__[name] for name in ("data", "folder", "pooled", "waves")}
 
     def usable(self, utterances: Iterable[Utterance]) -> list[Utterance]:
         return [u for u in utterances if u.id in self.states]
 
     def batch(self, utterances: Sequence[Utterance]) -> Batch:
-        """Raises KeyError for an utterance that is not usable."""
+        """Make a batch. Raises KeyError for an utterance that is not usable."""
         waves = tuple(read_audio(self.data.path(u)) for u in utterances) if self.waves else ()
         if self.pooled:
             rows, means = self.means
-            return Batch(
-                tuple(utterances),
-                means[[rows[u.id] for u in utterances]],
-                torch.ones(len(utterances)).long(),
-                waves,
-            )
-        return padded(utterances, [self.states[u.id].float() for u in utterances], waves)
+            chosen = means[[rows[u.id] for u in utterances]]
+            return Batch(tuple(utterances), chosen, torch.ones(len(utterances)).long(), waves)
+        return pad_batch(utterances, [self.states[u.id].float() for u in utterances], waves)
 
 
 @dataclass(frozen=True)
 class OnlineLoader:
-    """The encoder in the loop. read: (N,) float32 at 16 kHz of an utterance; it may raise
-    InputError or ValueError."""
+    """Compute hidden states with the encoder in the loop. read: (N,) float32 at 16 kHz of an
+    utterance; it may raise InputError or ValueError."""
 
     encoder: SpeechEncoder
     read: Callable[[Utterance], np.ndarray]
@@ -396,63 +398,58 @@ class OnlineLoader:
 
     def batch(self, utterances: Sequence[Utterance]) -> Batch | None:
         def encode(utterance: Utterance) -> tuple[np.ndarray, Tensor] | str:
-            """The wave with (S, D) or (T, S, D), or why there is none."""
+            """Return the wave with (S, D) or (T, S, D), or why there is none."""
             try:
                 wave = self.read(utterance)
                 states = self.encoder.hidden_states(wave).cpu()
             except (InputError, ValueError) as error:
                 return str(error)
+            states = states.mean(1) if self.pooled else states.transpose(0, 1)
             # cloned: heads cannot be trained on views of what was made in inference mode
-            return wave, states.mean(1).clone() if self.pooled else states.transpose(0, 1).clone()
+            return wave, states.clone()
 
-        results = list(self.pool.map(encode, utterances))
-        self.failed.update(
-            {u.id: why for u, why in zip(utterances, results, strict=True) if isinstance(why, str)}
-        )
-        encoded = [
-            (u, *x) for u, x in zip(utterances, results, strict=True) if not isinstance(x, str)
-        ]
-        if not encoded:
+        usable, waves, states = [], [], []
+        for utterance, result in zip(utterances, self.pool.map(encode, utterances), strict=True):
+            if isinstance(result, str):
+                self.failed[utterance.id] = result
+                continue
+            usable.append(utterance)
+            waves.append(result[0])
+            states.append(result[1])
+        if not usable:
             return None
-        usable = tuple(u for u, _, _ in encoded)
-        waves = tuple(wave for _, wave, _ in encoded) if self.waves else ()
+        kept_waves = tuple(waves) if self.waves else ()
         if self.pooled:
-            return Batch(
-                usable,
-                torch.stack([states for _, _, states in encoded]),
-                torch.ones(len(usable)).long(),
-                waves,
-            )
-        return padded(usable, [states for _, _, states in encoded], waves)
+            lengths = torch.ones(len(usable)).long()
+            return Batch(tuple(usable), torch.stack(states), lengths, kept_waves)
+        return pad_batch(usable, states, kept_waves)
 
 
-def padded(
+def pad_batch(
     utterances: Sequence[Utterance], states: Sequence[Tensor], waves: tuple[np.ndarray, ...]
 ) -> Batch:
-    """states: B of (T, S, D) float32."""
-    together = pad_sequence(list(states), batch_first=True).transpose(1, 2)
-    return Batch(tuple(utterances), together, torch.tensor([len(s) for s in states]), waves)
+    """Make a batch of B states (T, S, D) float32, with zeros beyond their lengths."""
+    padded = pad_sequence(list(states), batch_first=True).transpose(1, 2)
+    return Batch(tuple(utterances), padded, torch.tensor([len(s) for s in states]), waves)
 
 
 def random_crops(batch: Batch, frames: int) -> tuple[Batch, list[int]]:
-    """At most so many frames of each recording, and where each crop begins. torch's generator draws
-    them; waves stay whole."""
+    """Crop each recording to at most so many frames, and return where each crop begins. torch's
+    generator draws them; waves stay whole."""
     spare = (batch.lengths - frames).clamp(min=0).tolist()
     starts = [int(torch.randint(n + 1, ())) for n in spare]
     if batch.states.shape[2] <= frames:
         return batch, starts
-    states = torch.stack(
-        [
-            states[:, start : start + frames]
-            for states, start in zip(batch.states, starts, strict=True)
-        ]
-    )
-    return replace(batch, states=states, lengths=batch.lengths.clamp(max=frames)), starts
+    crops = []
+    for states, start in zip(batch.states, starts, strict=True):
+        crops.append(states[:, start : start + frames])
+    lengths = batch.lengths.clamp(max=frames)
+    return replace(batch, states=torch.stack(crops), lengths=lengths), starts
 
 
 @dataclass
 class FeatureCache:
-    """The hidden states of one encoder for the tasks of a benchmark, in folders below `root`.
+    """Cache the hidden states of one encoder for the tasks of a benchmark, in folders below `root`.
 
     mode: cached, loop (the encoder in the loop), or auto: cached where it fits into limit_gb and
     the disk.
@@ -470,18 +467,16 @@ class FeatureCache:
         return ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
 
     def loader(self, task: Task, splits: Sequence[str] = TRAINING) -> Loader:
-        """Batches for the heads of a task. Raises InputError where mode is cached and there is no
-        room."""
+        """Make a task's loader. Raises InputError where mode is cached and there is no room."""
         options = self.options(task.pooled)
         if self.mode == "loop" or not self.fits(task.name, task.data, splits, options):
             return self.online(task)
         self.states(task.data, splits, options)
-        return CachedLoader(
-            task.data, self.folder(task.data, splits, options), task.pooled, task.wants_waves
-        )
+        folder = self.folder(task.data, splits, options)
+        return CachedLoader(task.data, folder, task.pooled, task.wants_waves)
 
     def online(self, task: Task) -> OnlineLoader:
-        """With the encoder in the loop."""
+        """Make the loader with the encoder in the loop."""
         return OnlineLoader(
             self.encoder,
             lambda u: read_audio(task.data.path(u)),
@@ -491,7 +486,7 @@ class FeatureCache:
         )
 
     def options(self, pooled: bool) -> CacheOptions:
-        """Means over time are few and kept as they are; frames in two bytes a number."""
+        """Keep means over time, which are few, as they are, and frames in two bytes a number."""
         return CacheOptions(pooled, "float32" if pooled else "bfloat16", limit_gb=self.limit_gb)
 
     def states(
@@ -501,11 +496,10 @@ class FeatureCache:
         options: CacheOptions,
         reader: AudioReader = CLEAN,
     ) -> FeatureStore:
-        """Computed where they are not there. Raises InputError as `cache_states`."""
+        """Compute the states where they are not cached. Raises InputError as `cache_states`."""
         folder = self.folder(data, splits, options, reader)
-        return cache_states(
-            self.encoder, recordings_of(data, splits), folder, options, reader, self.workers
-        )
+        recordings = list_recordings(data, splits)
+        return cache_states(self.encoder, recordings, folder, options, reader, self.workers)
 
     def folder(
         self,
@@ -514,8 +508,8 @@ class FeatureCache:
         options: CacheOptions,
         reader: AudioReader = CLEAN,
     ) -> Path:
-        """Named after encoder, recordings and options."""
-        files = [[r.id, str(r.path.resolve())] for r in recordings_of(data, splits)]
+        """Name a folder after encoder, recordings and options."""
+        files = [[r.id, str(r.path.resolve())] for r in list_recordings(data, splits)]
         settings = [options.pooled, options.precision, options.shard_mb]
         return self.root / hash_json([files, settings, encoder_card(self.encoder), reader.card])
 
@@ -527,41 +521,39 @@ class FeatureCache:
         options: CacheOptions,
         reader: AudioReader = CLEAN,
     ) -> bool:
-        """Whether there is room for what is not cached yet. If not, this is reported once. name: of
-        the task."""
+        """Say whether there is room for what is not cached yet. If not, this is reported once.
+        name: of the task."""
         folder = self.folder(data, splits, options, reader)
         if (folder / "card.json").is_file():
             return True
-        needed = estimate(self.encoder, recordings_of(data, splits), options) / 1e9 - _gigabytes(
-            folder
-        )
+        recordings = list_recordings(data, splits)
+        needed = estimate_bytes(self.encoder, recordings, options) / 1e9 - _gigabytes(folder)
         self.root.mkdir(parents=True, exist_ok=True)
-        room = min(
-            FREE_SHARE * shutil.disk_usage(self.root).free / 1e9,
-            self.limit_gb - _gigabytes(self.root),
-        )
+        free = FREE_SHARE * shutil.disk_usage(self.root).free / 1e9
+        room = min(free, self.limit_gb - _gigabytes(self.root))
         if needed <= room or self.mode == "cached":  # then `cache_states` refuses
             return True
         if name not in self.warned:
             self.warned.add(name)
             tqdm.write(
                 f"{name}: its hidden states need {needed:.3g} GB and there is room for "
-                f"{max(room, 0):.3g} GB; "
-                f"the encoder stays in the loop, which is slower (--cache-gb, or another disk)",
+                f"{max(room, 0):.3g} GB; the encoder stays in the loop, which is slower "
+                "(--cache-gb, or another disk)",
                 file=sys.stderr,
             )
         return False
 
 
-def recordings_of(data: UtteranceSet, splits: Sequence[str]) -> list[Recording]:
-    """Raises InputError for a set without one of these splits."""
-    if missing := [split for split in splits if split not in data.splits]:
-        raise InputError(f"{data.root} has no {missing[0]}.jsonl; prepare the set with it")
-    return [
-        Recording(u.id, data.path(u), u.seconds) for split in splits for u in data.splits[split]
-    ]
+def list_recordings(data: UtteranceSet, splits: Sequence[str]) -> list[Recording]:
+    """List the recordings of these splits. Raises InputError for a set without one of them."""
+    recordings = []
+    for split in splits:
+        if split not in data.splits:
+            raise InputError(f"{data.root} has no {split}.jsonl; prepare the set with it")
+        recordings += [Recording(u.id, data.path(u), u.seconds) for u in data.splits[split]]
+    return recordings
 
 
 def _gigabytes(folder: Path) -> float:
-    """Of the states in a folder; a killed run may have left some."""
+    """Add up the states in a folder; a killed run may have left some."""
     return sum(f.stat().st_size for f in folder.rglob("*.safetensors")) / 1e9

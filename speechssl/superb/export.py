@@ -1,7 +1,8 @@
-"""Exports an encoder for s3prl's own runner: a folder with the encoder, the settings of every task
+"""Export an encoder for s3prl's own runner: a folder with the encoder, the settings of every task
 of SUPERB, and a script.
 
-OUT/encoder/       Hugging Face's format: s3prl's upstream `speechssl` takes it, and its `hf_hubert_custom` where that fits
+OUT/encoder/       Hugging Face's format: s3prl's upstream `speechssl` takes it, and its
+                   `hf_hubert_custom` where that fits
 OUT/configs/       a file a task, for the runner's -c: s3prl's package leaves its own out
 OUT/run.sh         the command lines
 OUT/README.md, OUT/card.json
@@ -114,18 +115,17 @@ def export_upstream(encoder: str | Path, out: Path) -> dict[str, Any]:
 
 
 def _write_texts(folder: Path, card: Mapping[str, Any]) -> None:
-    """All missing files beside the encoder and the card."""
-    texts = {
-        f"configs/{task.name}.yaml": _yaml(task.config()) for task in TASKS
-    } | script_and_readme(card)
+    """Write all missing files beside the encoder and the card."""
+    texts = {f"configs/{task.name}.yaml": _yaml(task.config()) for task in TASKS}
+    texts |= render_templates(card)
     for name, text in texts.items():
         if not (folder / name).exists():
             write_text(folder / name, text)
     (folder / "run.sh").chmod(0o755)
 
 
-def script_and_readme(card: Mapping[str, Any]) -> dict[str, str]:
-    """run.sh and README.md. card: that of the folder."""
+def render_templates(card: Mapping[str, Any]) -> dict[str, str]:
+    """Render run.sh and README.md. card: that of the folder."""
     variables = {
         "tasks": TASKS,
         "names": "|".join(task.name for task in TASKS),
@@ -153,7 +153,7 @@ def _yaml(config: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class RunnerTask:
-    """A task as the runner needs it: an entry of tasks.yaml, which says what the fields are."""
+    """A runner's task is an entry of tasks.yaml, which says what the fields are."""
 
     name: str  # ours
     title: str
@@ -174,32 +174,33 @@ class RunnerTask:
 
     @property
     def settings(self) -> HeadSettings | None:
-        """The published ones; None: nothing is trained."""
+        """Return the published settings; None: nothing is trained."""
         return PUBLISHED[self.name].published if self.name in PUBLISHED else None
 
     @property
     def training(self) -> str:
-        if (s := self.settings) is None:
+        s = self.settings
+        if s is None:
             return "nothing is trained; a run for every layer, the best on dev counts"
         split = f"{s.batch // self.accumulation} x {self.accumulation}"
         return f"{s.optimiser} {s.learning_rate:g}, {s.steps:,} steps of {split}, clip {s.clip:g}"
 
     @property
     def overrides(self) -> str:
-        """The paths for the runner's -o, which evaluates values as Python."""
-        texts = {
-            key: repr(v) if isinstance(v, str) else f"[{','.join(map(repr, v))}]"
-            for key, v in self.paths.items()
-        }
-        return ",,".join(f"config.downstream_expert.{key}={text}" for key, text in texts.items())
+        """Return the paths for the runner's -o, which evaluates values as Python."""
+        overrides = []
+        for key, value in self.paths.items():
+            text = repr(value) if isinstance(value, str) else f"[{','.join(map(repr, value))}]"
+            overrides.append(f"config.downstream_expert.{key}={text}")
+        return ",,".join(overrides)
 
     @property
     def variables(self) -> list[str]:
-        """The shell variables of its paths."""
+        """List the shell variables of its paths."""
         return list(dict.fromkeys(re.findall(r"\$([A-Z0-9_]+)", self.overrides)))
 
     def config(self) -> dict[str, Any]:
-        """Its config file without the paths, which the command line gives."""
+        """Make its config file without the paths, which the command line gives."""
         expert = {"downstream_expert": dict(self.expert)}
         if self.settings is None:
             return {"runner": {}} | expert

@@ -1,4 +1,4 @@
-"""`speechssl superb`: its options."""
+"""This module holds the options of `speechssl superb`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UPSTREAM = (
 
 @dataclass(frozen=True)
 class Noisy:
-    """Conditions of an evaluation in noise."""
+    """An evaluation in noise has these conditions."""
 
     seen: tuple[str, ...] = option((), "conditions that were used in training, as in `evaluate qa`")
     unseen: tuple[str, ...] = option(
@@ -58,7 +58,7 @@ class Noisy:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """The sets of SUPERB, and how the encoder is computed."""
+    """The sets of SUPERB are read, and encoded, by these options."""
 
     tasks: tuple[str, ...] = option(
         ("all",),
@@ -83,7 +83,7 @@ class Data:
 
 @dataclass(frozen=True)
 class HeadTraining:
-    """How heads, and the encoder with them, are trained on distorted speech."""
+    """Heads, and the encoder with them, are trained on distorted speech by these options."""
 
     finetune: bool = option(False, "train the encoder with each head; default: keep it frozen")
     # the authors' repository: "at least ten times smaller"
@@ -137,18 +137,19 @@ class Superb:
     the heads, trained on clean speech, are evaluated in noise as well. Writes OUT/results.jsonl and
     superb.md; `speechssl report OUT` draws them. A killed run resumes.
 
-    --distort trains the heads on labelled distorted speech beside clean (kinds as in `speechssl pretrain continue --help`),
-    --finetune trains the encoder with each head, at its own smaller rate, and --domain-adversary is the domain-adversarial training
-    (DAT) of arXiv 2203.16104: the encoder is trained to mislead a classifier of the domain (clean
-    or distorted; or clean, m, g, r). Heads are then chosen by the mean of their scores on clean and
+    --distort trains the heads on labelled distorted speech beside clean (kinds as in `speechssl
+    pretrain continue --help`), --finetune trains the encoder with each head, at its own smaller
+    rate, and --domain-adversary is the domain-adversarial training (DAT) of arXiv 2203.16104: the
+    encoder is trained to mislead a classifier of the domain (clean or distorted; or clean, m, g,
+    r). Heads are then chosen by the mean of their scores on clean and
     on distorted dev speech. Results have the encoder's name with +distorted,
     +dat-binary-reversal-1, ... added; OUT/heads/NAME/TASK/seed-0/encoder is the trained encoder.
 
       speechssl superb run exp/superb --encoders people-en --tasks all --data sets
       speechssl superb run exp/superb --encoders mine=exp/mine --tasks ks sid --data fsdd \\
         --unseen kitchen.wav --snr 10 5 0
-      speechssl superb run exp/dat --encoders people-en --tasks ks ic --data sets --finetune --distort m+g+r \\
-        --domain-adversary binary --learning-rates --seen m+g+r
+      speechssl superb run exp/dat --encoders people-en --tasks ks ic --data sets --finetune \\
+        --distort m+g+r --domain-adversary binary --learning-rates --seen m+g+r
     """
 
     out: Path = argument("folder for all output")
@@ -190,7 +191,7 @@ class Superb:
     )
 
     def __post_init__(self) -> None:
-        """Raises InputError for options of the training that need others."""
+        """Raise InputError for options of the training that need others."""
         o, adversary = self.training, self.adversary.domain_adversary
         refuse_ineffective(changed(self), NEEDED)
         if (o.finetune or o.distort) and self.sets.precision == "int8":

@@ -1,5 +1,5 @@
-"""Trains heads: one run at one learning rate up to a step, a sweep of rates into a folder, several
-runs in processes.
+"""Heads are trained here: one run at one learning rate up to a step, a sweep of rates into a
+folder, several runs in processes.
 
 A run is a folder with one file, `state.safetensors`: weights (of the head, and of what is trained
 with it: `tuning`), the optimiser's moments, and the best head so far by the first measure on dev.
@@ -64,7 +64,7 @@ HEADS = {"tuned": "head.safetensors", "default": "default.safetensors"}
 
 @dataclass(frozen=True)
 class Attempt:
-    """How far a learning rate was trained, and its best evaluation on dev."""
+    """An attempt says how far a learning rate was trained, and its best evaluation on dev."""
 
     learning_rate: float
     value: float  # the first measure on dev, percent or dB; NaN before the first evaluation
@@ -76,7 +76,7 @@ class Attempt:
     seconds: float = 0.0  # of training, evaluations included
 
     def beats(self, other: Attempt, metric: str) -> bool:
-        """Whether it is better on dev; False for equals."""
+        """Say whether it is better on dev; False for equals."""
         if math.isnan(self.value) or math.isnan(other.value):
             return math.isnan(other.value) and not math.isnan(self.value)
         sign = -1 if metric in LOWER_IS_BETTER else 1
@@ -85,7 +85,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class HeadRun:
-    """A task's head, trained on the batches of a loader, in a folder. tuning: None for a frozen
+    """A run trains a task's head on the batches of a loader, in a folder. tuning: None for a frozen
     encoder in clean speech."""
 
     task: Task
@@ -98,28 +98,26 @@ class HeadRun:
 
     @property
     def card(self) -> dict[str, Any]:
-        """What decides the head, beside the hidden states."""
-        # a run may be made longer
-        settings = {name: value for name, value in asdict(self.settings).items() if name != "steps"}
-        card = {
+        """Return what decides the head, beside the hidden states."""
+        settings = asdict(self.settings)
+        steps = settings.pop("steps")  # a run may be made longer
+        card: dict[str, Any] = {
             "task": task_card(self.task),
             "settings": settings,
             "seed": self.seed,
             "shape": list(self.loader.shape),
         }
-        # its schedules
-        return card | (
-            {}
-            if self.tuning is None
-            else {"tuning": self.tuning.card, "steps": self.settings.steps}
-        )
+        if self.tuning is not None:
+            card["tuning"] = self.tuning.card
+            card["steps"] = steps  # of its schedules
+        return card
 
     def trainer(self) -> Trainer:
         return Trainer(self) if self.tuning is None else self.tuning.trainer(self)
 
 
 def task_card(task: Task) -> dict[str, Any]:
-    """The task with its data and the sizes of its head, as JSON values."""
+    """Describe the task with its data and the sizes of its head, as JSON values."""
     names: list[str] = [f.name for f in fields(task)] if is_dataclass(task) else []
     sizes = {name: getattr(task, name) for name in names if name not in UNSIZED}
     return {
@@ -131,7 +129,7 @@ def task_card(task: Task) -> dict[str, Any]:
 
 @contextmanager
 def own_generator() -> Iterator[None]:
-    """torch's generator for one thread alone; its state is restored afterwards."""
+    """Give torch's generator to one thread alone; its state is restored afterwards."""
     with _GENERATOR, torch.random.fork_rng(devices=[]):
         yield
 
@@ -149,8 +147,8 @@ def advance(
         return run.trainer().advance(min(until, run.settings.steps), on_step)
 
 
-def best_models(run: HeadRun) -> nn.ModuleDict:
-    """`head` as it was at the best evaluation on dev, and what was trained with it."""
+def load_best(run: HeadRun) -> nn.ModuleDict:
+    """Load `head` as it was at the best evaluation on dev, and what was trained with it."""
     with own_generator():
         trainer = run.trainer()
     trainer.models.load_state_dict(trainer.best)
@@ -158,11 +156,12 @@ def best_models(run: HeadRun) -> nn.ModuleDict:
 
 
 class Trainer:
-    """models: all that is trained, the head first. `tuning.TuningTrainer` replaces build, rates,
-    prepare, loss and dev_loaders."""
+    """Train all `models`, the head first. `tuning.TuningTrainer` replaces build, rates, prepare,
+    loss and dev_loaders."""
 
     def __init__(self, run: HeadRun) -> None:
-        self.run, self.card = run, hash_json(run.card)
+        self.run = run
+        self.card = hash_json(run.card)
         torch.manual_seed(run.seed)
         self.models = self.build().to(run.device)
         self.head = self.models["head"]
@@ -171,45 +170,46 @@ class Trainer:
             {"params": list(self.models[name].parameters()), "lr": rate}
             for name, rate in self.rates().items()
         ]
-        self.optimiser = kinds[run.settings.optimiser](
-            groups, run.settings.learning_rate, fused=True
-        )
+        kind = kinds[run.settings.optimiser]
+        self.optimiser = kind(groups, run.settings.learning_rate, fused=True)
         self.best: dict[str, Tensor] = {}
         self.attempt = Attempt(run.settings.learning_rate, math.nan, 0.0, 0, 0)
         if (run.folder / STATE).is_file():
             self._restore(run.folder / STATE)
 
     def build(self) -> nn.ModuleDict:
-        """New models, on the CPU."""
+        """Make new models, on the CPU."""
         return nn.ModuleDict({"head": self.run.task.build(*self.run.loader.shape)})
 
     def rates(self) -> dict[str, float]:
-        """The learning rate of each model."""
+        """Return the learning rate of each model."""
         return dict.fromkeys(self.models, self.run.settings.learning_rate)
 
     def prepare(self, steps: Iterator[tuple[int, list[Utterance]]]) -> Iterator[tuple[int, Any]]:
-        """(step, input of `loss`). It may read ahead."""
+        """Yield (step, input of `loss`). It may read ahead."""
         return steps
 
     def loss(self, utterances: Any, step: int) -> Tensor:
-        """The loss of this step. Raises InputError where none of the recordings can be read."""
+        """Return the loss of this step. Raises InputError where no recording can be read."""
         batch = self.run.loader.batch(utterances)
         if batch is None:
             names = ", ".join(u.id for u in utterances)
             raise InputError(
                 f"the recordings {names} cannot be read; fix them or remove their lines"
             )
-        return self.run.task.loss(self.head, batch.on(self.run.device))
+        return self.run.task.loss(self.head, batch.to(self.run.device))
 
     def dev_loaders(self) -> list[Loader]:
-        """A head is chosen by its mean score over these."""
+        """Return the loaders over which the mean score chooses a head."""
         return [self.run.loader]
 
     def advance(self, until: int, on_step: Callable[[int], None]) -> Attempt:
         if self.attempt.ended or self.attempt.steps >= until:
             return self.attempt
-        run, splits = self.run, self.run.task.data.splits
-        train, dev = (run.loader.usable(splits[name]) for name in ("train", "dev"))
+        run = self.run
+        splits = run.task.data.splits
+        train = run.loader.usable(splits["train"])
+        dev = run.loader.usable(splits["dev"])
         for name, usable in (("train", train), ("dev", dev)):
             if not usable:
                 path = run.task.data.root / f"{name}.jsonl"
@@ -220,9 +220,8 @@ class Trainer:
             weights = run.task.weights(train)  # type: ignore[attr-defined]
             batches = weighted_batches(train, run.settings.batch, run.seed, weights)
         else:
-            batches = shuffled_batches(
-                train, run.settings.batch, run.seed, run.tuning is not None or not run.task.pooled
-            )
+            by_length = run.tuning is not None or not run.task.pooled
+            batches = shuffled_batches(train, run.settings.batch, run.seed, by_length)
 
         began = time.perf_counter()
         if not self.best:
@@ -238,9 +237,8 @@ class Trainer:
                 self._evaluate(dev, step)
             else:
                 self.attempt = replace(self.attempt, steps=step, ended=True)
-            self.attempt = replace(
-                self.attempt, seconds=self.attempt.seconds + time.perf_counter() - began
-            )
+            seconds = self.attempt.seconds + time.perf_counter() - began
+            self.attempt = replace(self.attempt, seconds=seconds)
             began = time.perf_counter()
             self._save()
             if self.attempt.ended or step >= until:
@@ -248,8 +246,8 @@ class Trainer:
         return self.attempt
 
     def update(self, prepared: Any, step: int) -> bool:
-        """One step of the optimiser. Whether loss and gradient were finite; the weights stay as
-        they are where not."""
+        """Make one step of the optimiser, and say whether loss and gradient were finite; the
+        weights stay as they are where not."""
         # heads of means have nothing random in them
         if self.run.tuning or not self.run.task.pooled:
             # far apart, so that no step of one seed has the draws of a step of another
@@ -269,35 +267,28 @@ class Trainer:
         run, before = self.run, self.attempt
         self.models.eval()
         heads = {"head": (run.task, self.head)}
-        predicted = [
-            predictions(heads, x, dev, run.settings.batch, run.device)["head"]
-            for x in self.dev_loaders()
-        ]
-        evaluations = [run.task.evaluate("dev", each, 0) for each in predicted]
+        evaluations = []
+        for loader in self.dev_loaders():
+            predicted = predict(heads, loader, dev, run.settings.batch, run.device)["head"]
+            evaluations.append(run.task.evaluate("dev", predicted, 0))
         value = mean(x.measures[0].value for x in evaluations)
         tie = mean(float(x.detail.get("loss", 0.0)) for x in evaluations)
         attempt = replace(before, value=value, tie=tie, best=step, steps=step, stale=0)
         if attempt.beats(before, evaluations[0].measures[0].metric):
             self.attempt = attempt
-            self.best = {
-                name: weight.detach().cpu().clone()
-                for name, weight in self.models.state_dict().items()
-            }
+            weights = self.models.state_dict()
+            self.best = {name: weight.detach().cpu().clone() for name, weight in weights.items()}
         else:
             stale = before.stale + 1
-            self.attempt = replace(
-                before, steps=step, stale=stale, ended=0 < run.settings.patience <= stale
-            )
+            ended = 0 < run.settings.patience <= stale
+            self.attempt = replace(before, steps=step, stale=stale, ended=ended)
 
     def _save(self) -> None:
         moments = self.optimiser.state_dict()["state"]
         tensors = {f"now.{name}": weight for name, weight in self.models.state_dict().items()}
         tensors |= {f"best.{name}": weight for name, weight in self.best.items()}
-        tensors |= {
-            f"moments.{i}.{name}": value
-            for i, state in moments.items()
-            for name, value in state.items()
-        }
+        for i, state in moments.items():
+            tensors |= {f"moments.{i}.{name}": value for name, value in state.items()}
         tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
         facts = {"card": self.card, "attempt": json.dumps(asdict(self.attempt))}
         with replacing(self.run.folder / STATE) as temporary:
@@ -321,23 +312,25 @@ class Trainer:
                 "another folder or delete it"
             )
         self.attempt = Attempt(**json.loads(facts["attempt"]))
-        now, self.best = (
-            {n.partition(".")[2]: t for n, t in tensors.items() if n.startswith(p)}
-            for p in ("now.", "best.")
-        )
-        self.models.load_state_dict(now)
+        now: dict[str, Tensor] = {}
+        self.best = {}
         moments: dict[int, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
-            if name.startswith("moments."):
-                _, number, key = name.split(".")
+            kind, _, rest = name.partition(".")
+            if kind == "now":
+                now[rest] = tensor
+            elif kind == "best":
+                self.best[rest] = tensor
+            else:
+                number, _, key = rest.partition(".")
                 moments.setdefault(int(number), {})[key] = tensor
-        self.optimiser.load_state_dict(
-            {"state": moments, "param_groups": self.optimiser.state_dict()["param_groups"]}
-        )
+        self.models.load_state_dict(now)
+        groups = self.optimiser.state_dict()["param_groups"]
+        self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
 
 
 @torch.no_grad()
-def predictions(
+def predict(
     heads: Mapping[str, tuple[Task, nn.Module]],
     loader: Loader,
     utterances: Sequence[Utterance],
@@ -345,8 +338,8 @@ def predictions(
     device: str = "cpu",
     what: str = "",
 ) -> dict[str, dict[str, Any]]:
-    """By head the predictions for all recordings that can be read, by id; every recording is
-    encoded once for all heads.
+    """Predict for all recordings that can be read: by head, then by id; every recording is encoded
+    once for all heads.
 
     Batches are of like lengths, so that little is padding. what: for the progress bar, which there
     is none of without it.
@@ -354,51 +347,47 @@ def predictions(
     ordered = sorted(loader.usable(utterances), key=lambda u: u.seconds)
     by_head: dict[str, dict[str, Any]] = {name: {} for name in heads}
     for at in tqdm(range(0, len(ordered), batch), desc=what, unit="batch", disable=not what):
-        if part := loader.batch(ordered[at : at + batch]):
-            for name, (task, head) in heads.items():
-                predicted = task.predict(head, part.on(device))
-                by_head[name] |= {u.id: x for u, x in zip(part.utterances, predicted, strict=True)}
+        part = loader.batch(ordered[at : at + batch])
+        if part is None:
+            continue
+        names = [u.id for u in part.utterances]
+        for name, (task, head) in heads.items():
+            predicted = task.predict(head, part.to(device))
+            by_head[name].update(zip(names, predicted, strict=True))
     return by_head
 
 
 def weighted_batches(
     utterances: Sequence[Utterance], size: int, seed: int, weights: Tensor
 ) -> Iterator[list[Utterance]]:
-    """Batches without end, drawn with replacement. weights: of each utterance."""
+    """Yield batches without end, drawn with replacement. weights: of each utterance."""
     generator = torch.Generator().manual_seed(seed)
     while True:
-        yield [
-            utterances[i]
-            for i in torch.multinomial(
-                weights, size, replacement=True, generator=generator
-            ).tolist()
-        ]
+        drawn = torch.multinomial(weights, size, replacement=True, generator=generator)
+        yield [utterances[i] for i in drawn.tolist()]
 
 
 def shuffled_batches(
     utterances: Sequence[Utterance], size: int, seed: int, by_length: bool
 ) -> Iterator[list[Utterance]]:
-    """Batches without end: all utterances in a new order, again and again. An incomplete last batch
-    is left out.
+    """Yield batches without end: all utterances in a new order, again and again. An incomplete last
+    batch is left out.
 
     by_length: of every POOL batches those of like length go together.
     """
-    generator, size = torch.Generator().manual_seed(seed), min(size, len(utterances))
+    generator = torch.Generator().manual_seed(seed)
+    size = min(size, len(utterances))
     while True:
         order = torch.randperm(len(utterances), generator=generator).tolist()
-        if not by_length:
-            yield from (
-                [utterances[i] for i in order[at : at + size]]
-                for at in range(0, len(order) - size + 1, size)
-            )
-            continue
         whole = order[: len(order) // size * size]
+        if not by_length:
+            for at in range(0, len(whole), size):
+                yield [utterances[i] for i in whole[at : at + size]]
+            continue
         for at in range(0, len(whole), POOL * size):
             near = sorted(whole[at : at + POOL * size], key=lambda i: utterances[i].seconds)
-            starts = torch.randperm(len(near) // size, generator=generator).tolist()
-            yield from (
-                [utterances[i] for i in near[start * size : (start + 1) * size]] for start in starts
-            )
+            for batch in torch.randperm(len(near) // size, generator=generator).tolist():
+                yield [utterances[i] for i in near[batch * size : (batch + 1) * size]]
 
 
 # ---- processes
@@ -406,10 +395,10 @@ def shuffled_batches(
 _QUEUE: Any = None  # in a worker process: steps done, to the process that started it
 
 
-def one_after_another(
+def train_one_by_one(
     runs: Sequence[HeadRun], steps: int, on_step: Callable[[int], None] = lambda steps: None
 ) -> list[Attempt]:
-    """Trains in this process, on one thread where there is no GPU: no result depends on the number
+    """Train in this process, on one thread where there is no GPU: no result depends on the number
     of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -429,15 +418,16 @@ class Stopped(Exception):
 
 @contextmanager
 def parallel_training(workers: int, what: str) -> Iterator[TrainRuns]:
-    """A function that trains runs to a step, `workers` processes at once, with a bar that counts
-    steps.
+    """Give a function that trains runs to a step, `workers` processes at once, with a bar that
+    counts steps.
 
     Small heads gain nothing from several threads and much from a core each. A process trains one
     run after another; what a run needs is on disk (cached states, its own state). Runs with the
     encoder in the loop or on a GPU are trained in this process, one after another. Leaving the
     block by an exception ends all training that is under way; the next run resumes it.
     """
-    context, ended = multiprocessing.get_context("spawn"), threading.Event()
+    context = multiprocessing.get_context("spawn")
+    ended = threading.Event()
     queue = context.Queue()
     bar = tqdm(desc=what, unit="step", unit_scale=True)
 
@@ -455,20 +445,17 @@ def parallel_training(workers: int, what: str) -> Iterator[TrainRuns]:
         bar.update(steps)
 
     def train_runs(runs: Sequence[HeadRun], steps: int) -> list[Attempt]:
-        if workers == 1 or any(
-            run.device != "cpu" or not hasattr(run.loader, "folder") for run in runs
-        ):
-            return one_after_another(runs, steps, on_step)
+        cached = all(run.device == "cpu" and hasattr(run.loader, "folder") for run in runs)
+        if workers == 1 or not cached:
+            return train_one_by_one(runs, steps, on_step)
         try:
-            return [
-                future.result()
-                for future in [pool.submit(_train_in_worker, run, steps) for run in runs]
-            ]
+            futures = [pool.submit(_train_in_worker, run, steps) for run in runs]
+            return [future.result() for future in futures]
         except BrokenProcessPool as error:
             raise InputError(
                 f"a process that trained {runs[0].folder.parent} was killed, perhaps because "
-                "memory was short; "
-                f"run the same command again, with fewer --workers if memory is short"
+                "memory was short; run the same command again, with fewer --workers if memory "
+                "is short"
             ) from error
 
     try:
@@ -487,12 +474,13 @@ def parallel_training(workers: int, what: str) -> Iterator[TrainRuns]:
 
 def _start_worker(queue: Any) -> None:
     global _QUEUE
-    _QUEUE, parent = queue, os.getppid()
+    _QUEUE = queue
+    parent = os.getppid()
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends its workers
 
     def exit_with_parent() -> None:
-        """A killed parent cannot end its workers; they notice that they are orphans."""
+        """Notice that this is an orphan: a killed parent cannot end its workers."""
         while os.getppid() == parent:
             time.sleep(1)
         os._exit(1)
@@ -510,7 +498,7 @@ def _train_in_worker(run: HeadRun, steps: int) -> Attempt:
 TrainRuns = Callable[[Sequence[HeadRun], int], list[Attempt]]
 
 
-def sweep(
+def sweep_learning_rates(
     run: HeadRun, rates: Sequence[float], metric: str, train_runs: TrainRuns, halving: bool = True
 ) -> tuple[list[Attempt], Attempt, Attempt]:
     """Find the rate that does best on dev by successive halving (Jamieson and Talwalkar, arXiv
@@ -529,32 +517,23 @@ def sweep(
     the task's own does. Ties go to the rate nearest to the task's own.
     """
     own_rate = run.settings.learning_rate
-    runs = {rate: run_at(run, rate) for rate in dict.fromkeys([*rates, own_rate])}
+    runs = {rate: with_rate(run, rate) for rate in dict.fromkeys([*rates, own_rate])}
     attempts: dict[float, Attempt] = {}
     left = list(dict.fromkeys(rates)) or [own_rate]
     for steps in rungs(len(left) if halving else 1, run.settings.steps):
         attempts.update(zip(left, train_runs([runs[rate] for rate in left], steps), strict=True))
-        left = (
-            better_half([attempts[rate] for rate in left], metric, own_rate)
-            if steps < run.settings.steps
-            else left
-        )
+        if steps < run.settings.steps:
+            left = better_half([attempts[rate] for rate in left], metric, own_rate)
     finalists = left if own_rate in left else [*left, own_rate]
-    attempts.update(
-        zip(
-            finalists,
-            train_runs([runs[rate] for rate in finalists], run.settings.steps),
-            strict=True,
-        )
-    )
-    best = better_half(
-        [attempts[rate] for rate in (finalists if len(rates) > 1 else left)], metric, own_rate
-    )[0]
+    trained = train_runs([runs[rate] for rate in finalists], run.settings.steps)
+    attempts.update(zip(finalists, trained, strict=True))
+    candidates = finalists if len(rates) > 1 else left
+    best = better_half([attempts[rate] for rate in candidates], metric, own_rate)[0]
     return [attempts[rate] for rate in runs], attempts[best], attempts[own_rate]
 
 
-def run_at(run: HeadRun, rate: float) -> HeadRun:
-    """The same run at another learning rate, in a folder of its own."""
+def with_rate(run: HeadRun, rate: float) -> HeadRun:
+    """Return the same run at another learning rate, in a folder of its own."""
     return replace(
         run,
         settings=replace(run.settings, learning_rate=rate),
@@ -563,18 +542,18 @@ def run_at(run: HeadRun, rate: float) -> HeadRun:
 
 
 def rungs(rates: int, steps: int) -> list[int]:
-    """The steps after which half of the rates go on: 7 rates and 800 steps give 100 (7 left), 200
-    (4), 400 (2), 800 (1)."""
+    """List the steps after which half of the rates go on: 7 rates and 800 steps give 100 (7 left),
+    200 (4), 400 (2), 800 (1)."""
     count = max(math.ceil(math.log2(max(rates, 1))), 0)
     return [max(steps >> k, 1) for k in range(count, -1, -1)]
 
 
 def better_half(attempts: Sequence[Attempt], metric: str, own_rate: float) -> list[float]:
-    """The rates of the better half (at least one), the best first; of equals those nearest to the
-    task's own."""
+    """Return the rates of the better half (at least one), the best first; of equals those nearest
+    to the task's own."""
 
     def compare(a: Attempt, b: Attempt) -> int:
-        return -1 if a.beats(b, metric) else 1 if b.beats(a, metric) else 0
+        return int(b.beats(a, metric)) - int(a.beats(b, metric))
 
     near = sorted(attempts, key=lambda a: abs(math.log(a.learning_rate / own_rate)))
     ordered = sorted(near, key=cmp_to_key(compare))
@@ -586,7 +565,7 @@ def better_half(attempts: Sequence[Attempt], metric: str, own_rate: float) -> li
 
 @dataclass(frozen=True)
 class TrainedHead:
-    """A head in eval mode with the task it was trained for."""
+    """A trained head is in eval mode, with the task it was trained for."""
 
     task: Task
     head: nn.Module
@@ -597,7 +576,7 @@ class TrainedHead:
 
     @property
     def weights(self) -> str:
-        """Their hash."""
+        """Return the hash of its weights."""
         return str(self.card["weights"][self.which])
 
 
@@ -606,7 +585,7 @@ def train_head(
     encoder: Mapping[str, Any],
     rates: Sequence[float],
     metric: str,
-    train_runs: TrainRuns = one_after_another,
+    train_runs: TrainRuns = train_one_by_one,
     halving: bool = True,
 ) -> TrainedHead:
     """Train (once) and save a head in run.folder. encoder: the card of what gave the states;
@@ -625,15 +604,13 @@ def train_head(
     }
     with stage(run.folder, made_from) as step:
         if not step.done:
-            attempts, best, default = sweep(run, rates, metric, train_runs, halving)
+            attempts, best, default = sweep_learning_rates(run, rates, metric, train_runs, halving)
             runs = {
-                which: run_at(run, a.learning_rate)
-                for which, a in (("tuned", best), ("default", default))
+                "tuned": with_rate(run, best.learning_rate),
+                "default": with_rate(run, default.learning_rate),
             }
-            models, upstreams = (
-                {which: best_models(at_rate) for which, at_rate in runs.items()},
-                dict[str, str](),
-            )
+            models = {which: load_best(one_run) for which, one_run in runs.items()}
+            upstreams: dict[str, str] = {}
             trained = trained_parameters(models["tuned"])  # before `merged` takes some away
             if "upstream" in models["tuned"]:
                 alike = runs["tuned"] == runs["default"]
@@ -643,19 +620,28 @@ def train_head(
                 }
                 for which in ["tuned"] if alike else HEADS:
                     run.tuning.save(models[which], run.folder / upstreams[which], runs[which])
-            for which, name in HEADS.items():
-                weights = models[which]["head"].state_dict()
-                with replacing(run.folder / name) as temporary:
-                    save_file(
-                        {
-                            name: weight.detach().cpu().contiguous()
-                            for name, weight in weights.items()
-                        },
-                        temporary,
-                    )
+            for which, file_name in HEADS.items():
+                state = models[which]["head"].state_dict()
+                weights = {name: x.detach().cpu().contiguous() for name, x in state.items()}
+                with replacing(run.folder / file_name) as temporary:
+                    save_file(weights, temporary)
             states, width = run.loader.shape
             head: Any = models["tuned"]["head"]
-            card = {name: made_from[name] for name in ("task", "encoder", "settings", "seed")} | {
+            tried = []
+            for a in attempts:
+                tried.append(
+                    {
+                        "learning_rate": a.learning_rate,
+                        "value": None if math.isnan(a.value) else a.value,
+                        "best": a.best,
+                        "steps": a.steps,
+                    }
+                )
+            card = {
+                "task": made_from["task"],
+                "encoder": made_from["encoder"],
+                "settings": made_from["settings"],
+                "seed": run.seed,
                 "kind": KIND,
                 "states": states,
                 "width": width,
@@ -664,14 +650,7 @@ def train_head(
                 "default_learning_rate": default.learning_rate,
                 "dev": {metric: best.value, "step": best.best},
                 "default": {metric: default.value, "step": default.best},
-                "sweep": [
-                    {
-                        "learning_rate": a.learning_rate,
-                        "value": None if math.isnan(a.value) else a.value,
-                    }
-                    | {"best": a.best, "steps": a.steps}
-                    for a in attempts
-                ],
+                "sweep": tried,
                 "layer_weights": head.featurizer.shares.tolist(),
                 "upstreams": upstreams,
                 "trained_parameters": trained,
@@ -691,12 +670,13 @@ def train_head(
 def load_head(
     folder: Path | str, task: Task, encoder: Mapping[str, Any], which: str = "tuned"
 ) -> TrainedHead:
-    """which: tuned or default.
+    """Load a head of a folder. which: tuned or default.
 
     Raises InputError where a file is missing or damaged, or head, task and encoder do not belong
     together.
     """
-    path, weights = Path(folder) / "card.json", Path(folder) / HEADS[which]
+    path = Path(folder) / "card.json"
+    weights = Path(folder) / HEADS[which]
     card = read_json(path)
     if not isinstance(card, dict) or card.get("kind") != KIND or not NEEDED <= set(card):
         raise InputError(f"{path} is not the card of a head; give the folder that training wrote")

@@ -1,5 +1,5 @@
-"""Heads trained on labelled distorted speech, with or without their upstream, optionally against a
-domain classifier (DAT).
+"""Heads are trained here on labelled distorted speech, with or without their upstream, optionally
+against a domain classifier (DAT).
 
 Source: arXiv 2203.16104, "Improving Distortion Robustness of Self-supervised Speech Processing
 Tasks with Domain Adaptation".
@@ -61,7 +61,7 @@ ROUND = 4_000  # samples: batches are padded to multiples of it
 
 @dataclass(frozen=True)
 class Tuning:
-    """How heads are trained: the options, with the noise at hand.
+    """Tuning is the options by which heads are trained, with the noise at hand.
 
     source: the encoder, as `load_checkpoint` takes it. distort: what `training.distort` names;
     None: speech is clean. bf16: the upstream computes in bf16 autocast.
@@ -75,18 +75,19 @@ class Tuning:
 
     @property
     def name(self) -> str:
-        """Suffix of the encoder's name, such as "+distorted"."""
-        a, training = self.adversary, self.training
-        if a.domain_adversary:
-            kind = f"{a.domain_adversary}-{a.domain_adversary_mode}"
-            return f"+dat-{kind}-{a.domain_adversary_weight:g}"
+        """Return the suffix of the encoder's name, such as "+distorted"."""
+        adversary = self.adversary
+        training = self.training
+        if adversary.domain_adversary:
+            kind = f"{adversary.domain_adversary}-{adversary.domain_adversary_mode}"
+            return f"+dat-{kind}-{adversary.domain_adversary_weight:g}"
         if self.distort:
             return "+distorted" if training.finetune else "+distorted-head"
         return "+finetuned" if training.trained == "all" else f"+{training.trained}"
 
     @property
     def card(self) -> dict[str, Any]:
-        """What decides the head, in JSON values."""
+        """Return what decides the head, in JSON values."""
         training = self.training
         facts: dict[str, Any] = {
             "upstream_rate": training.upstream_rate if training.finetune else None,
@@ -98,31 +99,34 @@ class Tuning:
             facts["heads"] = hash_files(heads)
         if training.trained != "all":
             facts["trained"] = training.trained
-        return facts | {"precision": "bf16" if self.bf16 else "fp32"}
+        facts["precision"] = "bf16" if self.bf16 else "fp32"
+        return facts
 
     def trainer(self, run: HeadRun) -> Trainer:
         return TuningTrainer(run, self)
 
     def save(self, models: nn.ModuleDict, folder: Path, run: HeadRun) -> None:
-        """The encoder that was trained with a head, as Hugging Face's folder; its card names its
-        start and its training."""
+        """Write the encoder that was trained with a head as a Hugging Face folder; its card names
+        its start and its training."""
         assert isinstance(run.loader, OnlineLoader)
         save_encoder(merged(models["upstream"]), folder, run.loader.encoder.normalise)
-        facts = {
+        options = self.card | {
             "task": run.task.name,
             "learning_rate": run.settings.learning_rate,
             "seed": run.seed,
         }
-        what = {"what": "an encoder trained with a head of SUPERB", "from": run.loader.encoder.hash}
-        write_json(
-            folder / "card.json",
-            what | {"options": self.card | facts, "files": file_hashes(folder)},
-        )
+        card = {
+            "what": "an encoder trained with a head of SUPERB",
+            "from": run.loader.encoder.hash,
+            "options": options,
+            "files": file_hashes(folder),
+        }
+        write_json(folder / "card.json", card)
 
 
-def tuning_of(o: Superb) -> Tuning | None:
-    """What the options say, with all noise at hand; None where heads are trained on clean speech
-    and a frozen encoder."""
+def make_tuning(o: Superb) -> Tuning | None:
+    """Make the tuning that the options name, with all noise at hand; None where heads are trained
+    on clean speech and a frozen encoder."""
     training = o.training
     if not (training.finetune or training.distort):
         return None
@@ -143,7 +147,7 @@ def tuning_of(o: Superb) -> Tuning | None:
 
 @dataclass(frozen=True)
 class Waves:
-    """A batch that is being read: the encoder's input, (N,) float32, and the domain, of every
+    """A batch that is being read has the encoder's input, (N,) float32, and the domain of every
     recording."""
 
     utterances: Sequence[Utterance]
@@ -151,16 +155,20 @@ class Waves:
 
 
 class TuningTrainer(Trainer):
-    """run.loader: an `OnlineLoader`, of which encoder and threads are used."""
+    """Train a head with its upstream. run.loader: an `OnlineLoader`, of which encoder and threads
+    are used."""
 
     def __init__(self, run: HeadRun, tuning: Tuning) -> None:
         assert isinstance(run.loader, OnlineLoader)
-        self.tuning, self.loader = tuning, run.loader
+        self.tuning = tuning
+        self.loader = run.loader
         super().__init__(run)
 
     def build(self) -> nn.ModuleDict:
-        models, tuning = super().build(), self.tuning
-        if start := tuning.training.start:
+        tuning = self.tuning
+        models = super().build()
+        start = tuning.training.start
+        if start:
             path = start / self.run.task.name / f"seed-{self.run.seed}" / "head.safetensors"
             try:
                 models["head"].load_state_dict(load_file(path))
@@ -184,13 +192,14 @@ class TuningTrainer(Trainer):
         return models
 
     def rates(self) -> dict[str, float]:
-        training, rates = self.tuning.training, super().rates()
+        training = self.tuning.training
+        rates = super().rates()
         if training.finetune:
             rates["upstream"] = training.upstream_rate * self.run.settings.learning_rate
         return rates
 
     def prepare(self, steps: Iterator[tuple[int, list[Utterance]]]) -> Iterator[tuple[int, Waves]]:
-        """Recordings are read and distorted by threads, AHEAD batches in advance."""
+        """Read and distort recordings in threads, AHEAD batches in advance."""
         waiting: deque[tuple[int, Waves]] = deque()
         try:
             for step, utterances in steps:
@@ -200,8 +209,9 @@ class TuningTrainer(Trainer):
                 if len(waiting) > AHEAD:
                     yield waiting.popleft()
         finally:
-            for wave in [wave for _, batch in waiting for wave in batch.waves]:
-                wave.cancel()
+            for _, batch in waiting:
+                for wave in batch.waves:
+                    wave.cancel()
 
     def loss(self, waves: Waves, step: int) -> Tensor:
         batch, means = self.encode(waves)
@@ -211,14 +221,13 @@ class TuningTrainer(Trainer):
         domains = torch.tensor([wave.result()[1] for wave in waves.waves], device=self.run.device)
         progress = torch.tensor((step - 1) / self.run.settings.steps)
         facts = {"domains": domains, "progress": progress, "step": torch.tensor(step - 1)}
-        adversarial: Tensor = self.models["adversary"](
-            [self.head.featurizer(means)[:, None]], None, facts
-        )["loss"]
+        features = self.head.featurizer(means)[:, None]
+        adversarial: Tensor = self.models["adversary"]([features], None, facts)["loss"]
         return loss + adversarial
 
     def encode(self, batch: Waves) -> tuple[Batch, Tensor]:
-        """The head's input, and the mean over time of every hidden state, (B, S, D), by the
-        upstream as it is now."""
+        """Encode by the upstream as it is now: the head's input, and the mean over time of every
+        hidden state, (B, S, D)."""
         waves = [wave.result()[0] for wave in batch.waves]
         samples = torch.tensor([len(wave) for wave in waves], device=self.run.device)
         # lengths in steps: oneDNN keeps a program for every length that it meets, gigabytes of them
@@ -235,12 +244,11 @@ class TuningTrainer(Trainer):
         return Batch(tuple(batch.utterances), states, lengths), means
 
     def dev_loaders(self) -> list[Loader]:
-        if self.tuning.distort is None:
-            return [DevLoader(self, None)]
-        return [
-            DevLoader(self, None),
-            DevLoader(self, replace(self.tuning.distort, probability=(1.0, 1.0))),
-        ]
+        loaders: list[Loader] = [DevLoader(self, None)]
+        if self.tuning.distort is not None:
+            always = replace(self.tuning.distort, probability=(1.0, 1.0))
+            loaders.append(DevLoader(self, always))
+        return loaders
 
     def read(
         self,
@@ -249,11 +257,12 @@ class TuningTrainer(Trainer):
         keys: Sequence[Any],
         progress: float,
     ) -> Waves:
-        """In threads. keys: what each distortion depends on, beside its seed."""
+        """Read in threads. keys: what each distortion depends on, beside its seed."""
 
-        def one(utterance: Utterance, key: Any) -> tuple[Tensor, int]:
-            path, domain = self.run.task.data.path(utterance), 0
+        def read_one(utterance: Utterance, key: Any) -> tuple[Tensor, int]:
+            path = self.run.task.data.path(utterance)
             samples = read_audio(path)
+            domain = 0
             if distort:
                 samples, domain = distort.apply(samples, key, progress)
             try:
@@ -263,15 +272,13 @@ class TuningTrainer(Trainer):
                     f"{path} cannot be trained on ({error}); correct it or remove its line"
                 ) from error
 
-        return Waves(
-            utterances,
-            [self.loader.pool.submit(one, u, key) for u, key in zip(utterances, keys, strict=True)],
-        )
+        pairs = zip(utterances, keys, strict=True)
+        return Waves(utterances, [self.loader.pool.submit(read_one, *pair) for pair in pairs])
 
 
 @dataclass(frozen=True)
 class DevLoader:
-    """Recordings encoded by the upstream as it is now, each with a distortion of its own, as at the
+    """Encode recordings by the upstream as it is now, each with a distortion of its own, as at the
     end of training."""
 
     trainer: TuningTrainer
@@ -285,6 +292,7 @@ class DevLoader:
         return list(utterances)
 
     def batch(self, utterances: Sequence[Utterance]) -> Batch:
-        return self.trainer.encode(
-            self.trainer.read(utterances, self.distort, [f"dev {u.id}" for u in utterances], 1.0)
-        )[0]
+        keys = [f"dev {u.id}" for u in utterances]
+        waves = self.trainer.read(utterances, self.distort, keys, progress=1.0)
+        batch, _ = self.trainer.encode(waves)
+        return batch

@@ -26,9 +26,9 @@ from speechssl.superb.data import (
     Featurizer,
     OnlineLoader,
     cache_states,
-    padded,
+    list_recordings,
+    pad_batch,
     random_crops,
-    recordings_of,
 )
 
 from ..files import refused
@@ -47,7 +47,7 @@ def data(labelled):
 
 def cache_of(data, encoder, folder, pooled, precision="float32", waves=False):
     cache_states(
-        encoder, recordings_of(data, ("train", "dev")), folder, CacheOptions(pooled, precision)
+        encoder, list_recordings(data, ("train", "dev")), folder, CacheOptions(pooled, precision)
     )
     return CachedLoader(data, folder, pooled, waves)
 
@@ -100,7 +100,7 @@ def test_unreadable_recordings_are_left_out(data, encoder, tmp_path):
 
 
 def test_padding_is_zero():
-    batch = padded(
+    batch = pad_batch(
         [Utterance("a", "x", 1.0), Utterance("b", "x", 1.0)],
         [torch.ones(5, 2, 3), torch.ones(2, 2, 3)],
         (),

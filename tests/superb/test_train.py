@@ -22,8 +22,8 @@ from speechssl.superb.data import (
     HeadSettings,
     Measure,
     cache_states,
-    padded,
-    recordings_of,
+    list_recordings,
+    pad_batch,
 )
 from speechssl.superb.options import Superb
 from speechssl.superb.tasks.classification import Classification
@@ -33,13 +33,13 @@ from speechssl.superb.train import (
     HeadRun,
     Stopped,
     advance,
-    best_models,
     better_half,
-    one_after_another,
+    load_best,
     parallel_training,
     rungs,
     shuffled_batches,
-    sweep,
+    sweep_learning_rates,
+    train_one_by_one,
     weighted_batches,
 )
 from speechssl.timing import FrameGrid
@@ -104,7 +104,7 @@ class Invented:
                 int(u.id.split("-")[1]) + 100 * (u.id[0] == "d")
             )
             states.append(torch.randn(round(u.seconds * 50), 3, 4, generator=generator))
-        return padded(utterances, states, ())
+        return pad_batch(utterances, states, ())
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def run(tmp_path):
 
 def same(a, b):
     """Whether two runs came to the same weights."""
-    a, b = (best_models(run).state_dict() for run in (a, b))
+    a, b = (load_best(run).state_dict() for run in (a, b))
     return all(torch.equal(value, b[name]) for name, value in a.items())
 
 
@@ -125,7 +125,7 @@ def test_it_learns_and_leaves_the_random_state_alone(run):
     assert (
         last.value < first.value
         and last.steps == 40
-        and best_models(run)["head"].featurizer.shares.argmax() == 1
+        and load_best(run)["head"].featurizer.shares.argmax() == 1
     )
 
 
@@ -172,9 +172,9 @@ def test_a_sweep_keeps_the_best_rate_and_trains_the_own_one(run):
 
     def train_runs(runs, steps):
         rungs_seen.append((len(runs), steps))
-        return one_after_another(runs, steps)
+        return train_one_by_one(runs, steps)
 
-    attempts, best, own = sweep(run, Superb.learning_rates, "per", train_runs)
+    attempts, best, own = sweep_learning_rates(run, Superb.learning_rates, "per", train_runs)
     assert rungs_seen == [(7, 5), (4, 10), (2, 20), (1, 40), (rungs_seen[-1][0], 40)]
     by_rate = {a.learning_rate: a for a in attempts}
     assert own.learning_rate == 1e-2 and own.steps == 40 and by_rate[1e-7].steps == 5
@@ -182,7 +182,9 @@ def test_a_sweep_keeps_the_best_rate_and_trains_the_own_one(run):
 
 
 def test_without_halving_every_rate_gets_all_steps(run):
-    attempts, best, _ = sweep(run, (1e-3, 1e-1), "per", one_after_another, halving=False)
+    attempts, best, _ = sweep_learning_rates(
+        run, (1e-3, 1e-1), "per", train_one_by_one, halving=False
+    )
     assert [a.steps for a in attempts] == [40, 40, 40]  # and the task's own
     assert best.value == min(a.value for a in attempts)
 
@@ -236,7 +238,7 @@ def test_drawn_batches_balance_the_classes():
 @pytest.mark.slow
 def test_side_by_side_is_one_after_another(labelled, encoder, tmp_path):
     data = load_labelled(labelled())
-    cache_states(encoder, recordings_of(data, ("train", "dev")), tmp_path / "features")
+    cache_states(encoder, list_recordings(data, ("train", "dev")), tmp_path / "features")
     loader, task = (
         CachedLoader(data, tmp_path / "features", True, False),
         Classification("ks", data, encoder.grid),

@@ -1,5 +1,4 @@
-"""The tasks by their short names: how their data is read, which head they have, and how it is
-trained.
+"""TASKS has the tasks by their short names, with their heads and how these are trained.
 
 published: sizes and settings of s3prl 0.4.18 (downstream/*/config.yaml; of SE and SS those of the
 second versions, _stft2).
@@ -26,7 +25,7 @@ QBE = "qbe"  # has no head: `spoken_terms`
 
 @dataclass(frozen=True)
 class Entry:
-    """A task with a head. folders: other names that `speechssl prepare` gives its data."""
+    """An entry is a task with a head. folders: other names of its data (`speechssl prepare`)."""
 
     about: str
     metric: str  # the first measure
@@ -53,27 +52,49 @@ _MASKING = HeadSettings(1e-3, 400, 8, 100, "AdamW", patience=3)
 TASKS: dict[str, Entry] = {
     "pr": Entry(
         "phone recognition", "per", Phones,
-        HeadSettings(1e-2, 100_000, 32, 1_000), HeadSettings(1e-2, 1200, 16, 100, patience=5),
+        published=HeadSettings(1e-2, 100_000, 32, 1_000),
+        small=HeadSettings(1e-2, 1200, 16, 100, patience=5),
     ),
-    "asr": Entry("speech recognition", "wer", Speech, _LETTERS, HeadSettings(3e-3, 1600, 16, 200, patience=4), _TEXT),
+    "asr": Entry(
+        "speech recognition", "wer", Speech,
+        published=_LETTERS,
+        small=HeadSettings(3e-3, 1600, 16, 200, patience=4),
+        sizes=_TEXT,
+    ),
     "ks": _classes("ks", "keyword spotting", replace(_CLASSES, balanced=True)),
     "sid": _classes("sid", "speaker identification", _CLASSES),
     "asv": Entry(
         "speaker verification", "eer", Verification,
-        HeadSettings(1e-4, 200_000, 50, 10_000, "AdamW", 1e3), HeadSettings(1e-3, 600, 32, 100, "AdamW", 1e3, 4),
-        {"projection": 128, "last": 384, "crop": 3.0},
+        published=HeadSettings(1e-4, 200_000, 50, 10_000, "AdamW", 1e3),
+        small=HeadSettings(1e-3, 600, 32, 100, "AdamW", 1e3, 4),
+        sizes={"projection": 128, "last": 384, "crop": 3.0},
     ),
     "sd": Entry(
         "speaker diarisation", "der", Diarisation,
-        HeadSettings(1e-4, 30_000, 32, 500), HeadSettings(1e-3, 600, 8, 100, patience=4), {"hidden": 128},
+        published=HeadSettings(1e-4, 30_000, 32, 500),
+        small=HeadSettings(1e-3, 600, 8, 100, patience=4),
+        sizes={"hidden": 128},
     ),
     "ic": _classes("ic", "intent classification", _CLASSES),
-    "sf": Entry("slot filling", "slot_f1", SlotFilling, _LETTERS, HeadSettings(3e-3, 1200, 16, 200, patience=6), _TEXT),
+    "sf": Entry(
+        "slot filling", "slot_f1", SlotFilling,
+        published=_LETTERS,
+        small=HeadSettings(3e-3, 1200, 16, 200, patience=6),
+        sizes=_TEXT,
+    ),
     "er": _classes("er", "emotion recognition", HeadSettings(1e-4, 30_000, 32, 1_000), ("style",)),
     "se": Entry(
-        "speech enhancement", "pesq", Enhancement, HeadSettings(1e-3, 100_000, 8, 1_250, "AdamW"), _MASKING, _MASKS
+        "speech enhancement", "pesq", Enhancement,
+        published=HeadSettings(1e-3, 100_000, 8, 1_250, "AdamW"),
+        small=_MASKING,
+        sizes=_MASKS,
     ),
-    "ss": Entry("source separation", "si_sdri", Separation, HeadSettings(1e-3, 150_000, 8, 2_000, "AdamW"), _MASKING, _MASKS),
+    "ss": Entry(
+        "source separation", "si_sdri", Separation,
+        published=HeadSettings(1e-3, 150_000, 8, 2_000, "AdamW"),
+        small=_MASKING,
+        sizes=_MASKS,
+    ),
 }  # fmt: skip
 ORDER = ("pr", "asr", "ks", QBE, "sid", "asv", "sd", "ic", "sf", "er", "se", "ss")
 ABOUT = {name: "query by example" if name == QBE else TASKS[name].about for name in ORDER}

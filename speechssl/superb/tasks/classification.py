@@ -49,7 +49,8 @@ class UtteranceClassifier(nn.Module):
         return self.output(self.projection(self.featurizer(means)))  # type: ignore[no-any-return]
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the sum of the slots' cross-entropies, in nats. labels: (B, slots) numbers of classes."""
+        """Return the sum of the slots' cross-entropies, in nats. labels: (B, slots) numbers of
+        classes."""
         slots = zip(logits.split(self.classes, 1), labels.T, strict=True)
         return torch.stack(
             [cross_entropy(slot_logits, target) for slot_logits, target in slots]
@@ -117,15 +118,16 @@ class Classification:
         return HeadEvaluation((measure,), detail)
 
     def labels(self, utterances: Sequence[Utterance]) -> Tensor:
-        """Return the numbers of the true classes, (B, slots). Raises ValueError for a label that is no class."""
+        """Return the numbers of the true classes, (B, slots). Raises ValueError for a label that is
+        no class."""
         classes = self.data.classes.items()
         return torch.tensor(
             [[names.index(u.labels[slot]) for slot, names in classes] for u in utterances]
         )
 
     def weights(self, utterances: Sequence[Utterance]) -> Tensor:
-        """Return the sampling weights, (B,), by which all classes come equally often: one over the number with
-        the same labels."""
+        """Return the sampling weights, (B,), by which all classes come equally often: one over the
+        number with the same labels."""
         counts = Counter(tuple(sorted(u.labels.items())) for u in utterances)
         return torch.tensor([1 / counts[tuple(sorted(u.labels.items()))] for u in utterances])
 

@@ -60,9 +60,9 @@ def permutation_free_loss(logits: Tensor, truth: Tensor, lengths: Tensor) -> Ten
     """Return the mean binary cross-entropy of the real frames and outputs, nats, with the best
     assignment of speakers to outputs.
 
-    This is permutation-invariant training (Fujita et al. 2019). The loss is linear in its target, so the
-    cost of every pair of output and speaker is known at once, and the best assignment needs no
-    search through K! permutations. Outputs without a speaker (R < K) are to be silent; of more
+    This is permutation-invariant training (Fujita et al. 2019). The loss is linear in its target,
+    so the cost of every pair of output and speaker is known at once, and the best assignment needs
+    no search through K! permutations. Outputs without a speaker (R < K) are to be silent; of more
     speakers than outputs (R > K) the costliest are left out. truth: (B, T, R) of 0 and 1; lengths:
     (B,) real frames, beyond which nothing matters.
     """
@@ -79,8 +79,8 @@ def permutation_free_loss(logits: Tensor, truth: Tensor, lengths: Tensor) -> Ten
 
 @dataclass(frozen=True)
 class Diarisation:
-    """Diarisation is the task `sd`. Raises InputError where nobody speaks in a split, or a filter has no
-    middle."""
+    """Diarisation is the task `sd`. Raises InputError where nobody speaks in a split, or a filter
+    has no middle."""
 
     data: UtteranceSet
     grid: FrameGrid
@@ -130,7 +130,7 @@ class Diarisation:
 
     @torch.no_grad()
     def predict(self, head: Any, batch: Batch) -> list[np.ndarray]:
-        """Return (T, K) float32 probabilities that a speaker speaks in a frame, of every recording."""
+        """Return (T, K) float32 of every recording: probabilities that a speaker speaks."""
         probabilities = head(batch.states).sigmoid().cpu().numpy()
         return [x[:n].copy() for x, n in zip(probabilities, batch.lengths.tolist(), strict=True)]
 
@@ -212,8 +212,8 @@ def _as_json(turns: Sequence[Turn]) -> list[dict[str, Any]]:
 
 
 def active_frames(turns: Sequence[Turn], grid: FrameGrid, frames: int) -> Tensor:
-    """Mark with 1, in (T, R) of 0 and 1, who speaks in the middle of what a frame owns. Speakers are
-    in the order of their names."""
+    """Mark with 1, in (T, R) of 0 and 1, who speaks in the middle of what a frame owns. Speakers
+    are in the order of their names."""
     middles = np.array([grid.first_sample(frame) for frame in range(frames)]) + grid.hop // 2
     names = sorted({turn.speaker for turn in turns})
     active = np.zeros((frames, len(names)), np.float32)
@@ -282,8 +282,8 @@ class DiarisationErrors:
 def diarisation_errors(
     truth: Sequence[Turn], predicted: Sequence[Turn], collar: float = 0.0
 ) -> DiarisationErrors:
-    """Return the errors of one recording, exactly. Turns of one speaker may touch or overlap: they are
-    merged.
+    """Return the errors of one recording, exactly. Turns of one speaker may touch or overlap: they
+    are merged.
 
     Time is cut at every border of a turn, so that in each piece the same persons speak all the
     while. Of a piece with R true and K predicted speakers, max(R - K, 0) are missed, max(K - R, 0)

@@ -78,8 +78,8 @@ class Stft:
         return spectra.reshape(*waves.shape[:-1], *spectra.shape[1:])
 
     def wave(self, spectrum: Tensor, samples: int) -> Tensor:
-        """Transform complex (M, F, K) back to (M, N). s3prl leaves the last N mod hop samples silent; here they
-        are as the frames have them."""
+        """Transform complex (M, F, K) back to (M, N). s3prl leaves the last N mod hop samples
+        silent; here they are as the frames have them."""
         window = self._hann(spectrum.real)
         return torch.istft(
             spectrum.transpose(1, 2),
@@ -221,7 +221,7 @@ def mean_score(
     worst: float,
     resamples: int,
 ) -> Measure:
-    """Return the mean over all utterances of a split; one without a prediction has the worst value."""
+    """Return the mean over a split; an utterance without a prediction has the worst value."""
     values = []
     for utterance in data.splits[split]:
         if utterance.id not in predicted:
@@ -267,8 +267,8 @@ def _recording(path: Path) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Enhancement:
-    """Enhancement, the task `se`, has one clean source. Raises InputError for an utterance without it, or an encoder whose hop is
-    no multiple of the spectrum's."""
+    """Enhancement, the task `se`, has one clean source. Raises InputError for an utterance without
+    it, or an encoder whose hop is no multiple of the spectrum's."""
 
     data: UtteranceSet
     grid: FrameGrid
@@ -300,8 +300,8 @@ class Enhancement:
     def evaluate(
         self, split: str, predicted: Mapping[str, np.ndarray], resamples: int
     ) -> HeadEvaluation:
-        """Measure PESQ, STOI (percent) and the improvement in SI-SDR (dB); with 0 resamples, to choose
-        heads as s3prl does, PESQ alone.
+        """Measure PESQ, STOI (percent) and the improvement in SI-SDR (dB); with 0 resamples, to
+        choose heads as s3prl does, PESQ alone.
 
         A recording without a prediction has the worst PESQ, STOI 0 and an improvement of SILENT.
         Raises MissingExtra without the libraries.
@@ -320,8 +320,8 @@ class Enhancement:
 
 @dataclass(frozen=True)
 class Separation:
-    """Separation, the task `ss`, has two speakers. The spectrum has the encoder's frames. Raises InputError for an utterance that
-    is no mixture of two."""
+    """Separation, the task `ss`, has two speakers. The spectrum has the encoder's frames. Raises
+    InputError for an utterance that is no mixture of two."""
 
     data: UtteranceSet
     grid: FrameGrid
@@ -436,8 +436,8 @@ def check_installed() -> None:
 
 
 def pesq_wideband(reference: np.ndarray, estimate: np.ndarray) -> float:
-    """Return MOS-LQO of ITU-T P.862.2, 1.0 to 4.64 (package `pesq`, which compiles the ITU's C code when
-    it is installed). Both (N,).
+    """Return MOS-LQO of ITU-T P.862.2, 1.0 to 4.64 (package `pesq`, which compiles the ITU's C code
+    when it is installed). Both (N,).
 
     WORST_PESQ where no utterance is found (silence) or N is below a quarter of a second. Raises
     MissingExtra without the package.

@@ -36,8 +36,8 @@ SEPARATOR = "|"  # between words
 
 @dataclass(frozen=True)
 class SpecAugment:
-    """SpecAugment (arXiv 1904.08779) masks the weighted sum of hidden states; the defaults are those
-    of SUPERB's ASR and SF.
+    """SpecAugment (arXiv 1904.08779) masks the weighted sum of hidden states; the defaults are
+    those of SUPERB's ASR and SF.
 
     s3prl 0.4.18 (`downstream/specaug.py`) draws masks over the frames of the padded batch, so that
     a short recording may get none or vanish, and depends on the rest of the batch. Here each
@@ -115,8 +115,8 @@ class TranscriptionHead(nn.Module):
         return self.ctc(self._features(states, lengths), lengths)
 
     def loss(self, states: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]) -> Tensor:
-        """Return CTC, nats a symbol, the mean over the batch; targets (numbers of symbols) too long for
-        their frames add nothing."""
+        """Return CTC, nats a symbol, the mean over the batch; targets (numbers of symbols) too long
+        for their frames add nothing."""
         return self.ctc.loss(self._features(states, lengths), lengths, targets)["loss"]
 
     def _features(self, states: Tensor, lengths: Tensor) -> Tensor:
@@ -155,7 +155,8 @@ def build_recurrent_head(task: Speech | SlotFilling, states: int, width: int) ->
 
 @dataclass(frozen=True)
 class Phones:
-    """Phone recognition, the task `pr`, has a linear head. Raises InputError where a split has no phones."""
+    """Phone recognition, the task `pr`, has a linear head. Raises InputError where a split has no
+    phones."""
 
     data: UtteranceSet
     grid: FrameGrid
@@ -313,7 +314,8 @@ class SlotFilling:
         ]
 
     def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> HeadEvaluation:
-        """Measure F1 of the slots' types, the mean over utterances, and CER of their values, pooled."""
+        """Measure F1 of the slots' types, the mean over utterances, and CER of their values,
+        pooled."""
         utterances = self.data.splits[split]
         truth = {u.id: marked_text(slot_symbols(u.text, u.slots)) for u in utterances}
         texts = {u.id: predicted.get(u.id, "") for u in utterances}
@@ -377,8 +379,8 @@ _SLOT = re.compile(r"B-(\S+) (.+?) E-\1")
 
 
 def slot_symbols(text: str, slots: Sequence[Slot]) -> list[str]:
-    """List the symbols of a text with its slots. Raises ValueError where the text does not have their
-    values in their order."""
+    """List the symbols of a text with its slots. Raises ValueError where the text does not have
+    their values in their order."""
     words = spelt(text).split()
     pieces: list[list[str]] = []
     at = 0
@@ -426,8 +428,8 @@ def find_slots(marked: str, recognised: bool) -> dict[str, list[str]]:
 
 
 def slot_type_f1(predicted: str, truth: str) -> float:
-    """Return F1 of the types of one utterance's slots, each counted once; 1 where there are none in either
-    (s3prl `slot_filling.py`)."""
+    """Return F1 of the types of one utterance's slots, each counted once; 1 where there are none in
+    either (s3prl `slot_filling.py`)."""
     types = set(find_slots(predicted, True))
     true_types = set(find_slots(truth, False))
     if not types and not true_types:
@@ -436,8 +438,8 @@ def slot_type_f1(predicted: str, truth: str) -> float:
 
 
 def slot_value_errors(predicted: str, truth: str) -> tuple[int, int]:
-    """Count edits and characters of the true slots' values; each is compared with the nearest of its
-    type, or with nothing."""
+    """Count edits and characters of the true slots' values; each is compared with the nearest of
+    its type, or with nothing."""
     recognised = find_slots(predicted, True)
     errors = characters = 0
     for kind, values in find_slots(truth, False).items():

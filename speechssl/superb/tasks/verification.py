@@ -1,5 +1,5 @@
-"""Speaker verification (ASV) asks whether one person speaks in both of two recordings, by the cosine
-of their x-vectors.
+"""Speaker verification (ASV) asks whether one person speaks in both of two recordings, by the
+cosine of their x-vectors.
 
 Heads are trained to tell the speakers of the training data apart, on a random crop of 8 s of a
 recording, and tested on other speakers (VoxCeleb1, s3prl `downstream/sv_voxceleb1`). s3prl
@@ -43,12 +43,13 @@ TARGET = 0.01
 class XVector(nn.Module):
     """X-vectors (Snyder et al. 2018) are trained by additive-margin softmax (Wang et al. 2018).
 
-    The head is weighted sum, projection, five layers over time (TDNN), mean and standard deviation over time,
-    and two layers: as s3prl's `downstream/sv_voxceleb1/model.py` (XVector, SP, UtteranceExtractor,
-    AMSoftmaxLoss) with its `configs/amsoftmax.yaml`, but for three things. Its pooling includes one
-    padded frame where the batch is longer; here padding is never read. Its deviation of
-    a single frame is NaN and recordings within the context of the TDNN make it fail; here a
-    recording of fewer than LEAST frames is repeated up to LEAST. Its softmax overflows for large s; here it does not.
+    The head is weighted sum, projection, five layers over time (TDNN), mean and standard deviation
+    over time, and two layers: as s3prl's `downstream/sv_voxceleb1/model.py` (XVector, SP,
+    UtteranceExtractor, AMSoftmaxLoss) with its `configs/amsoftmax.yaml`, but for three things. Its
+    pooling includes one padded frame where the batch is longer; here padding is never read. Its
+    deviation of a single frame is NaN and recordings within the context of the TDNN make it fail;
+    here a recording of fewer than LEAST frames is repeated up to LEAST. Its softmax overflows for
+    large s; here it does not.
     """
 
     def __init__(
@@ -76,8 +77,8 @@ class XVector(nn.Module):
         self.speakers = nn.Parameter(nn.init.xavier_normal_(torch.empty(projection, speakers)))
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """Return (B, E) embeddings, compared by their cosine. states: (B, S, T, D); lengths: (B,) real
-        frames, at least 1."""
+        """Return (B, E) embeddings, compared by their cosine. states: (B, S, T, D); lengths: (B,)
+        real frames, at least 1."""
         frames = self.projection(self.featurizer(states))
         frames, lengths = repeat_short(frames, lengths.to(states.device), LEAST)
         hidden = frames.transpose(1, 2)
@@ -107,8 +108,8 @@ def repeat_short(frames: Tensor, lengths: Tensor, least: int) -> tuple[Tensor, T
 
 
 def pool_statistics(frames: Tensor, lengths: Tensor) -> Tensor:
-    """Pool (B, E, T) to (B, 2E): means and standard deviations (over T - 1) of the real frames. lengths:
-    (B,), at least 2."""
+    """Pool (B, E, T) to (B, 2E): means and standard deviations (over T - 1) of the real frames.
+    lengths: (B,), at least 2."""
     real = (torch.arange(frames.shape[2], device=frames.device) < lengths[:, None])[:, None]
     frames = frames.masked_fill(~real, 0)
     mean = frames.sum(2) / lengths[:, None]
@@ -119,8 +120,8 @@ def pool_statistics(frames: Tensor, lengths: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Verification:
-    """Verification is the task `asv`. Raises InputError for training data without two speakers, or a split without
-    trials of both kinds."""
+    """Verification is the task `asv`. Raises InputError for training data without two speakers, or
+    a split without trials of both kinds."""
 
     data: UtteranceSet
     grid: FrameGrid
@@ -162,8 +163,8 @@ class Verification:
         )
 
     def loss(self, head: Any, batch: Batch) -> Tensor:
-        """Return the loss of a random crop of every recording, in nats. Raises KeyError for a speaker who is not in
-        the training data."""
+        """Return the loss of a random crop of every recording, in nats. Raises KeyError for a
+        speaker who is not in the training data."""
         batch, _ = random_crops(batch, max(1, self.grid.frames(self.grid.sample(self.crop))))
         numbers = [self._speakers[u.speaker] for u in batch.utterances]
         speakers = torch.tensor(numbers, device=batch.states.device)
@@ -259,8 +260,8 @@ class ErrorCurve:
 
     @property
     def eer(self) -> Any:
-        """Return the equal error rate in [0, 1], interpolated linearly between two points. A float, or
-        (...) of them.
+        """Return the equal error rate in [0, 1], interpolated linearly between two points. A float,
+        or (...) of them.
 
         This is where 1 - FPR crosses the interpolated TPR (s3prl `sv_voxceleb1/utils.py`).
         """
@@ -274,8 +275,8 @@ class ErrorCurve:
 
     @property
     def min_dcf(self) -> Any:
-        """Return the least cost of detection at any threshold, over that of deciding without listening
-        (NIST SRE 2016, section 3).
+        """Return the least cost of detection at any threshold, over that of deciding without
+        listening (NIST SRE 2016, section 3).
 
         The prior probability of one person is TARGET, and both errors cost the same. A float, or
         (...) of them.
@@ -283,8 +284,8 @@ class ErrorCurve:
         return (TARGET * self.misses + (1 - TARGET) * self.false_alarms).min(-1) / TARGET
 
     def thin(self) -> ErrorCurve:
-        """Keep at most DET_POINTS of a curve, spread evenly as a DET plot (normal deviates on both axes)
-        shows them."""
+        """Keep at most DET_POINTS of a curve, spread evenly as a DET plot (normal deviates on both
+        axes) shows them."""
         if len(self.misses) <= DET_POINTS:
             return self
         false_alarms = norm.ppf(self.false_alarms.clip(1e-5, 1 - 1e-5))

@@ -21,7 +21,7 @@ from speechssl.superb.data import (
     HeadSettings,
     cache_states,
     encoder_card,
-    recordings_of,
+    list_recordings,
 )
 from speechssl.superb.export import TASKS
 from speechssl.superb.tasks.classification import Classification, UtteranceClassifier
@@ -35,7 +35,7 @@ def run(labelled, encoder, tmp_path_factory):
     """Of a head on cached means, whose folder is not there yet."""
     folder = tmp_path_factory.mktemp("run")
     data = load_labelled(labelled())
-    cache_states(encoder, recordings_of(data, TRAINING), folder / "features")
+    cache_states(encoder, list_recordings(data, TRAINING), folder / "features")
     task = Classification("ks", data, encoder.grid)
     return HeadRun(
         task,
@@ -53,7 +53,7 @@ def trained(run, folder, encoder, rates=(1e-3, 1e-2)):
 
 
 def evaluated(made, loader, split="dev"):
-    predicted = train.predictions(
+    predicted = train.predict(
         {"it": (made.task, made.head)}, loader, made.task.data.splits[split], 3
     )["it"]
     return predicted, made.task.evaluate(split, predicted, 0)
