@@ -166,8 +166,8 @@ def rename(
         for parametrised, original in WEIGHT_NORM:
             plain_name = plain_name.replace(parametrised, original)
         new = ""
-        for pattern, template in rows:
-            match = pattern.fullmatch(plain_name)
+        for expression, template in rows:
+            match = expression.fullmatch(plain_name)
             if match:
                 new = template.format(**match.groupdict())
                 break

@@ -76,7 +76,7 @@ from speechssl.superb.data import (
     HeadSettings,
     cache_states,
     encoder_card,
-    list_recordings,
+    list_split_recordings,
 )
 from speechssl.superb.tasks.classification import METRIC, Classification
 from speechssl.superb.train import HeadRun, load_head, train_head
@@ -438,7 +438,7 @@ def train_classifier(
     if not (out / "card.json").is_file():
         cache_states(
             encoder,
-            list_recordings(data, TRAINING),
+            list_split_recordings(data, TRAINING),
             folder,
             CacheOptions(pooled=True),
             workers=workers,

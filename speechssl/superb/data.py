@@ -498,7 +498,7 @@ class FeatureCache:
     ) -> FeatureStore:
         """Compute the states where they are not cached. Raises InputError as `cache_states`."""
         folder = self.folder(data, splits, options, reader)
-        recordings = list_recordings(data, splits)
+        recordings = list_split_recordings(data, splits)
         return cache_states(self.encoder, recordings, folder, options, reader, self.workers)
 
     def folder(
@@ -509,7 +509,7 @@ class FeatureCache:
         reader: AudioReader = CLEAN,
     ) -> Path:
         """Name a folder after encoder, recordings and options."""
-        files = [[r.id, str(r.path.resolve())] for r in list_recordings(data, splits)]
+        files = [[r.id, str(r.path.resolve())] for r in list_split_recordings(data, splits)]
         settings = [options.pooled, options.precision, options.shard_mb]
         return self.root / hash_json([files, settings, encoder_card(self.encoder), reader.card])
 
@@ -526,7 +526,7 @@ class FeatureCache:
         folder = self.folder(data, splits, options, reader)
         if (folder / "card.json").is_file():
             return True
-        recordings = list_recordings(data, splits)
+        recordings = list_split_recordings(data, splits)
         needed = estimate_bytes(self.encoder, recordings, options) / 1e9 - _gigabytes(folder)
         self.root.mkdir(parents=True, exist_ok=True)
         free = FREE_SHARE * shutil.disk_usage(self.root).free / 1e9
@@ -544,7 +544,7 @@ class FeatureCache:
         return False
 
 
-def list_recordings(data: UtteranceSet, splits: Sequence[str]) -> list[Recording]:
+def list_split_recordings(data: UtteranceSet, splits: Sequence[str]) -> list[Recording]:
     """List the recordings of these splits. Raises InputError for a set without one of them."""
     recordings = []
     for split in splits:

@@ -26,7 +26,7 @@ from speechssl.superb.data import (
     Featurizer,
     OnlineLoader,
     cache_states,
-    list_recordings,
+    list_split_recordings,
     pad_batch,
     random_crops,
 )
@@ -47,7 +47,10 @@ def data(labelled):
 
 def cache_of(data, encoder, folder, pooled, precision="float32", waves=False):
     cache_states(
-        encoder, list_recordings(data, ("train", "dev")), folder, CacheOptions(pooled, precision)
+        encoder,
+        list_split_recordings(data, ("train", "dev")),
+        folder,
+        CacheOptions(pooled, precision),
     )
     return CachedLoader(data, folder, pooled, waves)
 

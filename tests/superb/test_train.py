@@ -22,7 +22,7 @@ from speechssl.superb.data import (
     HeadSettings,
     Measure,
     cache_states,
-    list_recordings,
+    list_split_recordings,
     pad_batch,
 )
 from speechssl.superb.options import Superb
@@ -238,7 +238,7 @@ def test_drawn_batches_balance_the_classes():
 @pytest.mark.slow
 def test_side_by_side_is_one_after_another(labelled, encoder, tmp_path):
     data = load_labelled(labelled())
-    cache_states(encoder, list_recordings(data, ("train", "dev")), tmp_path / "features")
+    cache_states(encoder, list_split_recordings(data, ("train", "dev")), tmp_path / "features")
     loader, task = (
         CachedLoader(data, tmp_path / "features", True, False),
         Classification("ks", data, encoder.grid),

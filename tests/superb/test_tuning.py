@@ -22,7 +22,7 @@ from speechssl.superb.data import HeadSettings, OnlineLoader, encoder_card
 from speechssl.superb.options import HeadTraining
 from speechssl.superb.tasks.classification import Classification
 from speechssl.superb.tasks.transcription import Phones
-from speechssl.superb.train import HeadRun, advance, best_models, train_head
+from speechssl.superb.train import HeadRun, advance, load_best, train_head
 from speechssl.superb.tuning import Tuning
 
 from ..files import refused
@@ -134,7 +134,7 @@ def test_a_frozen_upstream_stays_and_the_head_learns_on_distorted_speech(run):
     assert set(trainer.models) == {"head"} and found.tuning.name == "+distorted-head"
     attempt = advance(found, 20)
     assert same(before, weights(trainer.upstream)) and attempt.value > 50
-    assert not any(name.startswith("upstream") for name in best_models(found).state_dict())
+    assert not any(name.startswith("upstream") for name in load_best(found).state_dict())
 
 
 @pytest.mark.slow
@@ -205,7 +205,7 @@ def test_a_killed_run_comes_to_the_same_weights(run, kind, monkeypatch):
         advance(killed, 20, on_step)
     found = advance(killed, 20)
     assert (found.value, found.tie, found.best) == (last.value, last.tie, last.best)
-    assert same(weights(best_models(whole)), weights(best_models(killed)))
+    assert same(weights(load_best(whole)), weights(best_models(killed)))
 
 
 def test_lengths_that_the_encoder_computes_are_few(run, phones, monkeypatch):

@@ -21,7 +21,7 @@ from speechssl.superb.data import (
     HeadSettings,
     cache_states,
     encoder_card,
-    list_recordings,
+    list_split_recordings,
 )
 from speechssl.superb.export import TASKS
 from speechssl.superb.tasks.classification import Classification, UtteranceClassifier
@@ -35,7 +35,7 @@ def run(labelled, encoder, tmp_path_factory):
     """Of a head on cached means, whose folder is not there yet."""
     folder = tmp_path_factory.mktemp("run")
     data = load_labelled(labelled())
-    cache_states(encoder, list_recordings(data, TRAINING), folder / "features")
+    cache_states(encoder, list_split_recordings(data, TRAINING), folder / "features")
     task = Classification("ks", data, encoder.grid)
     return HeadRun(
         task,
