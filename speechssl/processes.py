@@ -43,16 +43,16 @@ def is_main() -> bool:
 def main_first() -> Iterator[None]:
     """The first process goes through the block, then the others do, and find what it left. Where it
     fails they exit (1)."""
-    if not is_main() and not agreed(False):
+    if not is_main() and not broadcast_value(False):
         raise SystemExit(1)  # the first has reported why
     try:
         yield
     except BaseException:
         if is_main():
-            agreed(False)
+            broadcast_value(False)
         raise
     if is_main():
-        agreed(True)
+        broadcast_value(True)
 
 
 def peak_memory() -> float:
@@ -75,7 +75,7 @@ def peak_gpu_memory() -> float:
     )
 
 
-def agreed(value: Value) -> Value:
+def broadcast_value(value: Value) -> Value:
     """The value of the first process, whatever the others have."""
     if processes() == 1:
         return value
@@ -99,7 +99,7 @@ def mean_of_processes(value: torch.Tensor) -> torch.Tensor:
     return total / processes()
 
 
-def together() -> None:
+def wait_for_all() -> None:
     """Wait until all are here."""
     if processes() > 1:
         import torch
@@ -107,7 +107,7 @@ def together() -> None:
         torch.distributed.barrier(group=_group())
 
 
-def leave() -> None:
+def wait_before_exit() -> None:
     """Wait for the others, so that none ends while another still needs it."""
     if _group.cache_info().currsize:
         import torch

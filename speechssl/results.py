@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import yaml
 
 from speechssl.errors import InputError
-from speechssl.io import hash_json, locked, parse_json, replacing, write_text
+from speechssl.io import hash_json, lock_folder, parse_json, replacing, write_text
 from speechssl.stats import CROSSED, FEWEST, Interval
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def append_rows(
     path = Path(path)
     new = [Row(**_plain(row)) for row in rows]
     path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(path.parent):
+    with lock_folder(path.parent):
         old = read_rows(path) if path.exists() else ()
         cells = {row.key[:-1]: row.key for row in new} if any_card else {}
         remaining = [

@@ -35,7 +35,7 @@ from speechssl.encoders.training import KEPT, AttentionFunction
 from speechssl.errors import InputError, MissingExtra
 from speechssl.io import (
     checkpoint_folder,
-    found_checkpoint,
+    find_checkpoint,
     hash_bytes,
     hash_files,
     hash_json,
@@ -155,7 +155,7 @@ def licences(
         names["contains"].append("all-MiniLM-L6-v2, Apache-2.0")
     elif text_encoder is not None:
         folder = (
-            Path(text_encoder) if Path(text_encoder).is_dir() else found_checkpoint(text_encoder)
+            Path(text_encoder) if Path(text_encoder).is_dir() else find_checkpoint(text_encoder)
         )
         # the hub's model card, which begins with facts in YAML
         page = folder / "README.md" if folder else None

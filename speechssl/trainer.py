@@ -35,14 +35,14 @@ from speechssl.errors import InputError
 from speechssl.io import parse_json, read_json, write_json, write_lines
 from speechssl.options import EvalOptions, TrainingOptions
 from speechssl.processes import (
-    agreed,
+    broadcast_value,
     is_main,
     mean_of_processes,
     peak_gpu_memory,
     peak_memory,
     processes,
     rank,
-    together,
+    wait_for_all,
 )
 
 Batch = dict[str, torch.Tensor]
@@ -251,7 +251,7 @@ class Watch(TrainerCallback):
     def on_save(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         write_json(checkpoint / f"tally-{rank()}.json", self.tally)
-        together()  # each process writes its random state and its tally
+        wait_for_all()  # each process writes its random state and its tally
 
 
 def _whole_lines(path: Path) -> list[Any]:
@@ -361,7 +361,7 @@ class _Trainer(Trainer):
         self.model.eval()
         # nothing is drawn in evaluation; should a model, training shall not notice
         with torch.random.fork_rng(devices=[]):
-            value = agreed(evaluation.score() if is_main() else None)
+            value = broadcast_value(evaluation.score() if is_main() else None)
         self.model.train()
         metrics: dict[str, Any] = {
             f"eval_{evaluation.metric}": value,
@@ -416,7 +416,7 @@ def fit(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    last = agreed(last_checkpoint(folder))
+    last = broadcast_value(last_checkpoint(folder))
     watch = Watch(folder, options, audio_seconds, evaluation)
     evaluation = watch.evaluation
     if last is not None:
@@ -505,9 +505,11 @@ def _result(
         ),
         None,
     )
-    result = {"steps": state["global_step"], "skipped": watch.skipped, "loss": loss} | agreed(
-        watch.usage()
-    )
+    result = {
+        "steps": state["global_step"],
+        "skipped": watch.skipped,
+        "loss": loss,
+    } | broadcast_value(watch.usage())
     evaluation = watch.evaluation
     if evaluation and (best := evaluation.best(state)):
         step, score = best

@@ -20,7 +20,7 @@ from speechssl.cli import main
 from speechssl.data.records import Passage, Question, Span
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import SharedEncoder
-from speechssl.io import differing, model_folder, read_json, write_json
+from speechssl.io import list_differences, model_folder, read_json, write_json
 from speechssl.options import Parts
 from speechssl.qa import QA
 from speechssl.report.build import evaluated_split
@@ -178,7 +178,7 @@ def test_a_reader_with_other_windows_or_longest_answers_is_another_system(
     card = read_json(models / part / "card.json")
     write_json(models / part / "card.json", card | {"layout": card["layout"] | {"stride": 10}})
     after = load_systems(models, [system])[0].card
-    assert differing(before, after) == ["layout.stride"]
+    assert list_differences(before, after) == ["layout.stride"]
 
 
 def test_recognisers_of_their_own_need_no_encoder(models: Path, monkeypatch: pytest.MonkeyPatch):

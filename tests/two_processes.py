@@ -18,7 +18,7 @@ from torch import nn
 from speechssl.cli import main
 from speechssl.options import TrainingOptions
 from speechssl.pretrain.data import Cropper
-from speechssl.processes import agreed, main_first, mean_of_processes, rank
+from speechssl.processes import broadcast_value, main_first, mean_of_processes, rank
 from speechssl.trainer import fit
 
 BROKEN, KILLED = 2, 4  # steps of the toy and of pre-training
@@ -59,7 +59,7 @@ def toy(folder):
         "weights": model.net.weight.tolist(),
     }
     found |= {
-        "agreed": agreed(f"process {rank()}"),
+        "agreed": broadcast_value(f"process {rank()}"),
         "mean": float(mean_of_processes(torch.tensor(rank()))),
     }
     with main_first():

@@ -50,7 +50,7 @@ from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.options import CONDITION
 from speechssl.eval.run import Encoding, encode_recordings
-from speechssl.io import differing, model_folder
+from speechssl.io import list_differences, model_folder
 from speechssl.options import DEVICE, SNR_OVER, Count, SnrOver, Whole, argument, option
 from speechssl.text import tokens
 
@@ -145,7 +145,7 @@ def fit_recogniser(o: Confusions) -> dict[str, Any]:
         **distorter.card(condition),
     }
     path = o.out / "confusions.json"
-    if path.is_file() and not differing(confusions_card(path), card):
+    if path.is_file() and not list_differences(confusions_card(path), card):
         print(f"{path} is there already")
     else:
         records = {record.id: record for record in every if record.text}

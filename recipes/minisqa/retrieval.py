@@ -54,7 +54,7 @@ from speechssl.eval.spoken_qa import (
     rounds_of,
     table_of_rows,
 )
-from speechssl.io import alone, model_folder
+from speechssl.io import hold_output, model_folder
 from speechssl.options import Whole, option
 from speechssl.results import Row, rows_in
 from speechssl.text import NGRAM, Terms, bm25, ngrams, normalise, tfidf, tokens
@@ -307,7 +307,7 @@ BEST = 10  # passages that predictions list
 def evaluate_retrieval(o: Retrieval) -> list[dict[str, Any]]:
     """Rank the passages, print the table, and return the rows of `o.out`. Raises InputError for
     systems, a corpus or conditions that there are not."""
-    with alone(o.out):
+    with hold_output(o.out):
         conditions = [parse_condition(c) for c in o.conditions]
         folder = model_folder(o.models)
         data = first_passages(load_corpus(o.corpus, o.split), o.passages)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from speechssl.cli import script
 from speechssl.errors import InputError
-from speechssl.io import alone
+from speechssl.io import hold_output
 from speechssl.options import argument
 from speechssl.report.build import made_with
 from speechssl.report.page import write_page
@@ -32,7 +32,7 @@ class Page:
 def write_text_page(o: Page) -> dict[str, str]:
     """Write `o.results`/report.html; its place. Raises InputError where there are no results."""
     page = o.results / "report.html"
-    with alone(o.results):
+    with hold_output(o.results):
         rows = read_rows(o.results / "results.jsonl")
         lectures = read_lectures(o.results, rows)
         if not lectures.rows:

@@ -31,7 +31,7 @@ from speechssl.augment.noise import (
     stand_in,
 )
 from speechssl.errors import InputError, report_set_aside
-from speechssl.io import hash_json, locked, read_json, replacing, write_json
+from speechssl.io import hash_json, lock_folder, read_json, replacing, write_json
 from speechssl.options import DISTORTED, SNR
 
 HOURS = 4.0  # of recordings that are kept (460 MB): of a larger set a part of each file
@@ -172,7 +172,7 @@ def _cached(
     if cache is None:
         return assemble()
     folder = cache / f"{card['set']}-{hash_json(card)[:12]}"
-    with locked(folder):
+    with lock_folder(folder):
         if not (folder / "card.json").exists():
             library = assemble()
             with replacing(folder / "noise.int16") as temporary:

@@ -30,9 +30,9 @@ from speechssl.cli.parser import (
 )
 from speechssl.cli.verbs import GROUPS, VERBS, config_of, function_of
 from speechssl.errors import InputError, one_line, set_aside
-from speechssl.io import CARD, read_json, refusals, unusable, write_json
+from speechssl.io import CARD, describe_refusal, name_refused_file, read_json, write_json
 from speechssl.options import use_device
-from speechssl.processes import is_main, leave, peak_gpu_memory, peak_memory
+from speechssl.processes import is_main, peak_gpu_memory, peak_memory, wait_before_exit
 
 ABOUT = """usage: speechssl VERB [options]
 
@@ -148,7 +148,7 @@ def _attempt(
         config = read()
         if config is not None:
             _run(function, config, manner)
-            leave()
+            wait_before_exit()
     except BrokenPipeError:  # `| head` has read enough
         # what is left in the buffer goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -159,7 +159,7 @@ def _attempt(
             time.sleep(PATIENCE)
         if manner.verbose:
             traceback.print_exc()
-        sentence = str(error) if isinstance(error, InputError) else unusable(error)
+        sentence = str(error) if isinstance(error, InputError) else describe_refusal(error)
         sentence = f"speechssl: {one_line(as_typed(sentence, config))}"
         print(sentence, file=sys.stderr)
         # torchrun prints a traceback of its own, and this at the end of it
@@ -205,7 +205,7 @@ def _run(function: Callable[[Any], Any] | None, config: Any, manner: Manner) -> 
             stack.enter_context(redirect_stderr(Lines(sys.stderr)))
         if manner.json:
             stack.enter_context(redirect_stdout(sys.stderr))
-        with refusals("a file"):
+        with name_refused_file("a file"):
             _check_inputs(config)
             if device := getattr(config, "device", None):
                 use_device(device)

@@ -30,7 +30,7 @@ import yaml
 from speechssl.encoders.load import file_hashes
 from speechssl.encoders.options import ModelsGet, ModelsList
 from speechssl.errors import InputError, first_line
-from speechssl.io import locked, models_root, read_json, refusals, write_json
+from speechssl.io import lock_folder, models_root, name_refused_file, read_json, write_json
 
 TEXTS = ("config.json", "tokenizer.json")
 
@@ -101,8 +101,8 @@ def get(name: str) -> Path:
         return folder
     root.mkdir(parents=True, exist_ok=True)
     with (
-        refusals(folder),
-        locked(root),
+        name_refused_file(folder),
+        lock_folder(root),
         tempfile.TemporaryDirectory(dir=root, prefix=".get-") as scratch,
     ):
         if (folder / "card.json").is_file():  # by another run meanwhile

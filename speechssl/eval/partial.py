@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from speechssl.errors import InputError
-from speechssl.io import refusals
+from speechssl.io import name_refused_file
 
 
 def to_json(value: Any) -> Any:
@@ -99,7 +99,7 @@ class PartialResult:
 
     def add(self, recording: str, features: Any) -> None:
         """Add a recording. Raises InputError where the disk is full."""
-        with refusals(self.path):
+        with name_refused_file(self.path):
             if not self._whole:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             lines = b"".join(

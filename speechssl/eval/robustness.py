@@ -29,7 +29,7 @@ from speechssl.eval.run import (
     name_utterances,
     settings_of,
 )
-from speechssl.io import alone, write_json, write_text
+from speechssl.io import hold_output, write_json, write_text
 from speechssl.options import noise_folders, parse_named
 from speechssl.results import (
     CASCADE,
@@ -75,7 +75,7 @@ def results_folder(o: Robustness) -> Path:
 def evaluate_robustness(o: Robustness) -> list[dict[str, Any]]:
     """Fill the grid, print its tables, and return its rows. Raises InputError as `run_robustness`
     does."""
-    with alone(o.out):
+    with hold_output(o.out):
         print(run_robustness(o))
         return rows_in(results_folder(o))
 

@@ -57,9 +57,9 @@ from speechssl.eval.run import (
 )
 from speechssl.eval.scores import choice_lines, error_type, question_lines, write_lines
 from speechssl.io import (
-    alone,
     hash_files,
     hash_json,
+    hold_output,
     model_folder,
     read_json,
     write_json,
@@ -136,7 +136,7 @@ class Setup:
 def evaluate_qa(o: Qa) -> list[dict[str, Any]]:
     """Evaluate the systems, print the table, and return the rows of `o.out`. Raises InputError for
     systems, a corpus or conditions that there are not."""
-    with alone(o.out):
+    with hold_output(o.out):
         print(run_evaluation(o))
         return rows_in(o.out)
 
@@ -305,7 +305,7 @@ def passages_with_questions(corpus: Corpus) -> list[Passage]:
 def evaluate_choice(o: Choice) -> list[dict[str, Any]]:
     """Evaluate the systems, print the table, and return the rows of `o.out`. Raises InputError for
     systems, a corpus or conditions that there are not."""
-    with alone(o.out):
+    with hold_output(o.out):
         print(run_choice(o))
         return rows_in(o.out)
 
@@ -937,7 +937,7 @@ def by_length(
 def evaluate_predictions(o: Predictions) -> list[dict[str, Any]]:
     """Score the answers, print the table, and return the rows of `o.out`. Raises InputError as
     `import_predictions` does."""
-    with alone(o.out):
+    with hold_output(o.out):
         print(import_predictions(o))
         return rows_in(o.out)
 

@@ -35,7 +35,7 @@ from speechssl.errors import InputError
 from speechssl.eval.compare import Scores, read_results
 from speechssl.eval.scores import answer_type
 from speechssl.eval.spoken_qa import METRICS, by_length, rows_of, score_questions
-from speechssl.io import alone, model_folder, read_json
+from speechssl.io import hold_output, model_folder, read_json
 from speechssl.report.figures import ShownCondition, arrange, decibels
 from speechssl.report.options import Report
 from speechssl.report.page import (
@@ -258,7 +258,7 @@ def evaluated_split(out: Path) -> str:
 def report(o: Report) -> dict[str, str]:
     """Write the page of a folder of results, and return where it is. Raises InputError as
     `write_report` does."""
-    with alone(o.out):
+    with hold_output(o.out):
         write_report(o)
     page = o.out / "report.html"
     print(f"{page}: open it in a browser")

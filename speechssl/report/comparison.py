@@ -30,7 +30,7 @@ from speechssl.eval.compare import (
     reads_reference,
     tables_of,
 )
-from speechssl.io import alone, read_json, write_json, write_text
+from speechssl.io import hold_output, read_json, write_json, write_text
 from speechssl.report.figures import Drawing, Series, arrange, draw_interval, panels_in, svg_of
 from speechssl.report.options import Compare
 from speechssl.report.page import Section, grid_of, write_page
@@ -68,7 +68,7 @@ APART = 8.0  # points of WER between conditions that are both named
 def compare_systems(o: Compare) -> dict[str, Any]:
     """Compare, print the tables, and return what is in compare.json. Raises InputError as
     `run_comparison` does."""
-    with alone(o.out):
+    with hold_output(o.out):
         print(run_comparison(o))
         return read_json(o.out / "compare.json")
 

@@ -33,13 +33,13 @@ from speechssl.data.files import Recording, digest
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, printable
 from speechssl.io import (
-    differing,
     hash_bytes,
     hash_json,
-    locked,
+    list_differences,
+    lock_folder,
     read_json,
     replacing,
-    unlike,
+    say_what_differs,
     write_json,
     write_text,
 )
@@ -288,7 +288,7 @@ def extract_corpus(
         )
     if share is not None:
         number, count = share
-        with locked(out, wait=False, shared=True):
+        with lock_folder(out, wait=False, shared=True):
             finished = FinishedRows.read(out, recordings)
             shards = _plan(maker, recordings, source or {}, finished)
             results = _make_shards(maker, shards[number - 1 :: count], engine)
@@ -296,7 +296,7 @@ def extract_corpus(
             return Extraction({}, {name: why for m in results for name, why in m.failed.items()})
         # the last to end plans again, and both at once are 0.1 GB of a million recordings
         del shards, results
-    with locked(out, wait=share is not None):
+    with lock_folder(out, wait=share is not None):
         return _extract(maker, recordings, engine, source or {})
 
 
@@ -368,12 +368,14 @@ def _check_parts(maker: ShardMaker) -> None:
                 f"{path} was not written by `speechssl units extract`; choose "
                 "another folder for the units"
             )
-        names = differing(card, maker.card)
+        names = list_differences(card, maker.card)
         if names:
             remedy = ANOTHER
             if names == ["shard_size"]:
                 remedy = f"give --shard-size {card.get('shard_size')}"
-            raise InputError(f"{out} holds units made in another way ({unlike(names)}); {remedy}")
+            raise InputError(
+                f"{out} holds units made in another way ({say_what_differs(names)}); {remedy}"
+            )
 
 
 def _check_source(out: Path, source: Mapping[str, Any], finished: FinishedRows) -> None:
@@ -383,7 +385,9 @@ def _check_source(out: Path, source: Mapping[str, Any], finished: FinishedRows) 
         made_from = source
     names = [n for n in ("corpus", "split") if made_from.get(n) != source.get(n)]
     if names:
-        raise InputError(f"{out} holds the units of another source ({unlike(names)}); {ANOTHER}")
+        raise InputError(
+            f"{out} holds the units of another source ({say_what_differs(names)}); {ANOTHER}"
+        )
     if finished.example and not finished.shared:
         raise InputError(
             f"{out} holds the units of other recordings ({finished.example}, ...); {ANOTHER}"

@@ -35,7 +35,7 @@ from speechssl.io import (
     hash_bytes,
     read_json,
     replacing,
-    unlike,
+    say_what_differs,
     write_json,
 )
 from speechssl.units.options import BUDGET, STARTS
@@ -385,7 +385,7 @@ def load_existing(out: Path, facts: dict[str, Any]) -> Codebook | None:
     differing = [k for k, v in facts.items() if codebook.card.get(k) != v]
     if differing:
         raise InputError(
-            f"{out} was made from other inputs ({unlike(differing)}); choose "
+            f"{out} was made from other inputs ({say_what_differs(differing)}); choose "
             "another file or delete it"
         )
     return codebook

@@ -43,7 +43,7 @@ from speechssl.data.files import (
 from speechssl.data.records import Corpus, Passage, load_corpus
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra, report_set_aside
-from speechssl.io import alone, check_inside, read_json, read_lines, write_json
+from speechssl.io import check_inside, hold_output, read_json, read_lines, write_json
 from speechssl.results import INK, RULE, save_figure, styled
 from speechssl.signal import ACTIVE
 from speechssl.synth.minisqa import speak_pairs
@@ -77,7 +77,7 @@ def evaluate_units(o: Evaluate) -> dict[str, Any]:
     manifest as units (the topline, without a codebook). Raises InputError where there is nothing to
     look at.
     """
-    with alone(o.out, file=True):
+    with hold_output(o.out, file=True):
         values = _measure_source(o)
         if o.out:
             write_json(o.out, values)

@@ -20,7 +20,7 @@ from typing import Any
 from speechssl.data.files import Recording
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra
-from speechssl.io import differing, unlike, unusable
+from speechssl.io import describe_refusal, list_differences, say_what_differs
 from speechssl.units.corpus import Report, Shard, ShardMaker, ShardResult
 from speechssl.units.features import UnitExtractor
 
@@ -203,18 +203,18 @@ class _Actor:
         except InputError as error:
             answer = {"error": str(error)}
         except OSError as error:
-            answer = {"error": unusable(error, self.out, f" on {os.uname().nodename}")}
+            answer = {"error": describe_refusal(error, self.out, f" on {os.uname().nodename}")}
         return {"made": [json.dumps(answer)]}
 
     def _prepare(self) -> ShardMaker:
         if self.maker is None:
             os.chdir(self.folder)  # that of the driver: paths may be relative to it
             maker = ShardMaker(self.load(), self.out, self.size)
-            names = differing(maker.card, self.card)
+            names = list_differences(maker.card, self.card)
             if names:
                 raise InputError(
                     f"units made on {os.uname().nodename} are not the driver's "
-                    f"({unlike(names)}); give both the same files and --device"
+                    f"({say_what_differs(names)}); give both the same files and --device"
                 )
             self.maker = maker
         return self.maker

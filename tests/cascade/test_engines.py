@@ -17,7 +17,7 @@ from speechssl.cascade.engines import (
 )
 from speechssl.cascade.system import load_recogniser
 from speechssl.errors import InputError
-from speechssl.io import differing
+from speechssl.io import list_differences
 from speechssl.timing import FrameGrid
 
 from ..files import change_json, refused
@@ -65,7 +65,7 @@ def test_other_weights_in_the_same_folder_are_another_recogniser(ctc_folder, tmp
     with torch.no_grad():
         model.lm_head.bias += 1
     model.save_pretrained(folder)
-    assert before == again and differing(
+    assert before == again and list_differences(
         before, load_recogniser(tmp_path, str(folder), None).card
     ) == ["asr_weights"]
 

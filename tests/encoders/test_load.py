@@ -856,13 +856,8 @@ def test_what_is_no_encoder_says_what_to_give(text_encoder, tmp_path):
         refused(
             f"found no speech encoder at {name}.*give a folder with config.json", load_encoder, name
         )
-    for name in ("nowhere", "mfcc"):  # which cannot be a name of the hub
-        refused(
-            rf"speech encoder at {name}; give a hub id \(OWNER/NAME\), people-en, a .pt "
-            r"file",
-            load_encoder,
-            name,
-        )
+    for name in ("nowhere", "mfcc"):
+        refused(rf"speech encoder at {name}: .*, a .pt file", load_encoder, name)
     refused("at peple-en; did you mean people-en, which ships", load_encoder, "peple-en")
     text_encoder("bert").save_pretrained(tmp_path)
     refused("is a bert model; an encoder must be one of hubert, wav2vec2", load_encoder, tmp_path)

@@ -18,7 +18,7 @@ from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.eval.compare import compare, read_results
 from speechssl.eval.spoken_qa import Setup, choose
-from speechssl.io import differing, model_folder, read_json, write_json
+from speechssl.io import list_differences, model_folder, read_json, write_json
 from speechssl.multiple_choice.system import Baseline, WrittenChoice, load_choice_systems
 from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
@@ -465,7 +465,7 @@ def test_a_spoken_corpus_from_the_command_line(tmp_path, text_encoder, tokenizer
         card, (before,) = models / f"choice-{name}/card.json", load_choice_systems(models, [name])
         made = read_json(card)
         write_json(card, made | {"layout": made["layout"] | {"stride": 7}})
-        assert differing(before.card, load_choice_systems(models, [name])[0].card) == [
+        assert list_differences(before.card, load_choice_systems(models, [name])[0].card) == [
             "layout.stride"
         ]
     card = models / "choice-speechbert/card.json"

@@ -235,9 +235,9 @@ def test_a_full_file_system_is_one_sentence(
 @contextmanager
 def held(place: Path, file: bool = False) -> Iterator[None]:
     """Another process holds a folder or a file in the block, and is killed at its end."""
-    code = "import sys, time; from pathlib import Path; from speechssl.io import alone\n"
+    code = "import sys, time; from pathlib import Path; from speechssl.io import hold_output\n"
     code += (
-        "with alone(Path(sys.argv[1]), sys.argv[2] == 'True'): print('held', flush=True); "
+        "with hold_output(Path(sys.argv[1]), sys.argv[2] == 'True'): print('held', flush=True); "
         "time.sleep(600)"
     )
     with subprocess.Popen(
@@ -312,13 +312,13 @@ def test_who_appends_a_row_is_waited_for(tmp_path: Path) -> None:
     holder.start()
     while not (tmp_path / "row").exists():
         time.sleep(0.01)
-    with files.alone(tmp_path):
+    with files.hold_output(tmp_path):
         assert not (tmp_path / "row").exists()
     holder.join()
 
 
 def appending(folder: Path) -> None:
-    with files.locked(folder):
+    with files.lock_folder(folder):
         (folder / "row").touch()
         time.sleep(0.15)
         (folder / "row").unlink()
