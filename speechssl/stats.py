@@ -56,9 +56,10 @@ _BLOCK = 1 << 21  # drawn indices held at a time: 16 MB
 
 @dataclass(frozen=True)
 class BootstrapUnits:
-    """The units that a bootstrap draws. groups: of every item the group that it belongs to, or all
-    of them (the voices of a conversation).
+    """These units are drawn by a bootstrap.
 
+    groups: of every item the group that it belongs to, or all of them (the voices of a
+    conversation).
     askers: of every item who asks, which is drawn too, by itself; (): they are not drawn.
     about: what there is too little of to be drawn, so that an interval is about these alone ("3
     voices").
@@ -71,13 +72,13 @@ class BootstrapUnits:
 
     @property
     def count(self) -> int:
-        """The number of what is drawn; of two populations the fewer."""
+        """Count the groups that are drawn, of two populations the fewer."""
         names = {group for names in self.groups for group in names}
         return min(len(names), len(set(self.askers))) if self.askers else len(names)
 
     @property
     def text(self) -> str:
-        """The units as results have them: "voice", "voice × asker", "passage (about these 3
+        """Return the units as results have them: "voice", "voice × asker", "passage (about these 3
         voices)"."""
         drawn = f"{self.name}{CROSSED}{ASKER}" if self.askers else self.name
         return f"{drawn} (about {self.about})" if self.about else drawn
@@ -89,7 +90,7 @@ class BootstrapUnits:
 
     @property
     def labels(self) -> list[str]:
-        """The group of every item. Raises ValueError where an item belongs to several."""
+        """Return the group of every item. Raises ValueError where an item belongs to several."""
         if any(len(names) != 1 for names in self.groups):
             raise ValueError("an item belongs to several groups")
         return [names[0] for names in self.groups]
@@ -101,8 +102,8 @@ def choose_units(
     name: str,
     askers: Sequence[str] = (),
 ) -> BootstrapUnits:
-    """The rule: voices are drawn, with all their items, where training knew none of them and there
-    are at least FEWEST.
+    """Choose what is drawn: voices, with all their items, where training knew none of them and
+    there are at least FEWEST.
 
     Where there are fewer, or the speaker of an item is not known, the next larger unit than the
     item is drawn, which is the item itself where there is none. Those who ask are drawn as well, by
@@ -119,28 +120,29 @@ def choose_units(
             f"{len(voices)} voices do not fit {len(larger)} items, or {len(askers)} askers do not"
         )
     spoken = [(v,) if isinstance(v, str) else tuple(dict.fromkeys(v)) for v in voices]
-    known = (
-        {v for names in spoken for v in names}
-        if all(names and all(names) for names in spoken)
-        else set()
-    )
+    known: set[str] = set()
+    if all(names and all(names) for names in spoken):
+        known = {voice for names in spoken for voice in names}
     asking = set(askers) if all(askers) else set()
-    few = [(known, VOICE), (asking, ASKER)]
-    about = " and ".join(
-        (f"{len(who)} {what}{'s' * (len(who) > 1)}") for who, what in few if 0 < len(who) < FEWEST
-    )
-    groups = tuple(spoken) if len(known) >= FEWEST else tuple((group,) for group in larger)
-    return BootstrapUnits(
-        VOICE if len(known) >= FEWEST else name,
-        groups,
-        tuple(askers) if len(asking) >= FEWEST and all(len(names) == 1 for names in groups) else (),
-        about and f"{'this' if about.startswith('1 ') else 'these'} {about}",
-    )
+    few = []
+    for who, what in ((known, VOICE), (asking, ASKER)):
+        if 0 < len(who) < FEWEST:
+            few.append(f"{len(who)} {what}{'s' * (len(who) > 1)}")
+    about = " and ".join(few)
+    if about:
+        about = f"{'this' if about.startswith('1 ') else 'these'} {about}"
+    groups = tuple((group,) for group in larger)
+    if len(known) >= FEWEST:
+        name = VOICE
+        groups = tuple(spoken)
+    one_group = all(len(names) == 1 for names in groups)
+    drawn_askers = tuple(askers) if len(asking) >= FEWEST and one_group else ()
+    return BootstrapUnits(name, groups, drawn_askers, about)
 
 
 def unknown_voice(speaker: str, trained: Collection[str]) -> str:
-    """The speaker where training did not know them, else "". trained: the speakers of the training
-    data."""
+    """Return the speaker where training did not know them, else "". trained: the speakers of the
+    training data."""
     return "" if speaker in trained else speaker
 
 
@@ -166,19 +168,19 @@ class Interval:
 
     @property
     def percent(self) -> Interval:
-        """The same times 100."""
+        """Return the interval times 100."""
         return replace(self, value=100 * self.value, low=100 * self.low, high=100 * self.high)
 
     @property
     def ends(self) -> tuple[float | None, float | None]:
-        """low and high as results have them: None where they were not estimated."""
+        """Return low and high as results have them: None where they were not estimated."""
         return (self.low, self.high) if self.estimated else (None, None)
 
 
 @dataclass(frozen=True)
 class Difference(Interval):
-    """A paired difference (first minus second) with its interval, and the two-sided p-value of
-    there being none."""
+    """A paired difference (first minus second) has an interval, and the two-sided p-value of there
+    being none."""
 
     p_value: float = 1.0
 
@@ -189,13 +191,13 @@ def mean_interval(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Interval:
-    """The mean of S values with its 95 % interval. values: (S,). units: of the items; None: every
-    item is its own.
+    """Return the mean of S values with its 95 % interval. values: (S,). units: of the items; None:
+    every item is its own.
 
     Where all values are from 0 to 1, so is the interval.
     Raises ValueError for no values, values that are not finite, or groups of another length.
     """
-    values = _vector(values)
+    values = _check_scores(values)
     return _estimate(values, np.ones_like(values), units, seed, resamples).interval
 
 
@@ -206,14 +208,17 @@ def ratio_interval(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Interval:
-    """sum(numerators) / sum(denominators), as WER = errors / words. Both (S,), denominators >= 0.
+    """Return sum(numerators) / sum(denominators) with its 95 % interval, as WER = errors / words.
+    Both are (S,), denominators >= 0.
 
     Where no numerator is below 0 the interval is not, and where none is above its denominator it is
     not above 1.
     Raises ValueError as `mean_interval`, for a negative denominator, or when all denominators are
     0.
     """
-    return _estimate(_vector(numerators), _vector(denominators), units, seed, resamples).interval
+    return _estimate(
+        _check_scores(numerators), _check_scores(denominators), units, seed, resamples
+    ).interval
 
 
 def paired_difference(
@@ -223,12 +228,12 @@ def paired_difference(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Difference:
-    """Mean of first - second over the same S items, both drawn together, and the p-value of
-    `Estimate`.
+    """Return the mean of first - second over the same S items, both drawn together, and the p-value
+    of `Estimate`.
 
     Raises ValueError as `mean_interval`.
     """
-    first, second = _vector(first), _vector(second)
+    first, second = _check_scores(first), _check_scores(second)
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} items are not pairs")
     found = _estimate(first - second, np.ones_like(first), units, seed, resamples)
@@ -242,15 +247,15 @@ def interval_ends(
     error: float | None = None,
     within: tuple[float, float] = (-np.inf, np.inf),
 ) -> tuple[float, float]:
-    """The 95 % interval of a value, from its (R,) resampled values, as the head of this module
-    says; NaN is left out.
+    """Return the 95 % interval of a value, from its (R,) resampled values, as the head of this
+    module says; NaN is left out.
 
     groups: how many were drawn. error: its standard error, None: that of the resamples, corrected
     for the groups.
     within: the range of the score, which the interval does not leave. [value, value] for fewer than
     FEWEST groups.
     """
-    scale = widening(drawn, groups, error)
+    scale = interval_scale(drawn, groups, error)
     if scale is None:
         return value, value
     low, high = np.quantile(drawn[np.isfinite(drawn)], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
@@ -258,7 +263,7 @@ def interval_ends(
     return max(within[0], value - scale * below), min(within[1], value + scale * above)
 
 
-def widening(drawn: np.ndarray, groups: int, error: float | None = None) -> float | None:
+def interval_scale(drawn: np.ndarray, groups: int, error: float | None = None) -> float | None:
     """Return how many times as far from the value as those of its resamples the ends of its
     interval are; None where it has none."""
     finite = drawn[np.isfinite(drawn)]
@@ -267,20 +272,21 @@ def widening(drawn: np.ndarray, groups: int, error: float | None = None) -> floa
     low, high = np.quantile(finite, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     from scipy.special import ndtri, stdtrit  # here, for who only answers needs none of it
 
-    half, t = float(high - low) / 2, -float(stdtrit(groups - 1, (1 - LEVEL) / 2))
-    error = (
-        half / -float(ndtri((1 - LEVEL) / 2)) * (groups / (groups - 1)) ** 0.5
-        if error is None
-        else error
-    )
-    return t * error / half if half > 0 else 1.0
+    half = float(high - low) / 2
+    if half <= 0:
+        return 1.0
+    if error is None:
+        error = half / -float(ndtri((1 - LEVEL) / 2)) * (groups / (groups - 1)) ** 0.5
+    t = -float(stdtrit(groups - 1, (1 - LEVEL) / 2))
+    return t * error / half
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values of a family of tests, adjusted so that any error at all in it has the stated
+    """Adjust the p-values of a family of tests so that any error at all in it has the stated
     probability (Holm, 1979)."""
     order = np.argsort(p_values, kind="stable")
-    adjusted, most = [0.0] * len(p_values), 0.0
+    adjusted = [0.0] * len(p_values)
+    most = 0.0
     for rank, index in enumerate(order):
         most = max(most, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = most
@@ -288,8 +294,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 class LeftOut(NamedTuple):
-    """A value without one group at a time. shares: (G,) of the items that a group has, of all;
-    values: (G,)."""
+    """A value is computed without one group at a time.
+
+    shares: (G,) of the items that a group has, of all; values: (G,).
+    """
 
     groups: tuple[str, ...]
     shares: np.ndarray
@@ -313,34 +321,35 @@ class LeftOut(NamedTuple):
         if not np.isfinite(added).all():
             return np.nan
         least = abs(value) * (1 - 1e-9) - 1e-15
-        far = [np.abs(signs @ added) >= least for signs in _signs(len(added))]
+        far = [np.abs(signs @ added) >= least for signs in _sign_blocks(len(added))]
         share = float(np.concatenate(far).mean())
         if len(added) <= EXACT:
             return share
         return max((1 + RESAMPLES * share) / (1 + RESAMPLES), 2.0 ** (1 - len(added)))
 
 
-def _signs(groups: int) -> Iterable[np.ndarray]:
-    """Blocks of (r, G) patterns of signs: all of them up to EXACT groups, RESAMPLES random ones
-    above that."""
-    return [_few_signs(groups)] if groups <= _BLOCK // RESAMPLES else _random_signs(groups)
+def _sign_blocks(groups: int) -> Iterable[np.ndarray]:
+    """Return blocks of (r, G) patterns of signs: all of them up to EXACT groups, RESAMPLES random
+    ones above that."""
+    return [_make_signs(groups)] if groups <= _BLOCK // RESAMPLES else _draw_signs(groups)
 
 
 @lru_cache(64)
-def _few_signs(groups: int) -> np.ndarray:
+def _make_signs(groups: int) -> np.ndarray:
     if groups <= EXACT:
         return np.array(list(product((-1.0, 1.0), repeat=groups)))
-    return np.concatenate(list(_random_signs(groups)))
+    return np.concatenate(list(_draw_signs(groups)))
 
 
-def _random_signs(groups: int) -> Iterator[np.ndarray]:
-    generator, rows = np.random.default_rng(0), max(1, _BLOCK // groups)
+def _draw_signs(groups: int) -> Iterator[np.ndarray]:
+    generator = np.random.default_rng(0)
+    rows = max(1, _BLOCK // groups)
     for start in range(0, RESAMPLES, rows):
         yield 2.0 * generator.integers(0, 2, (min(rows, RESAMPLES - start), groups), np.int8) - 1
 
 
 def _ratios(sums: np.ndarray) -> np.ndarray:
-    """(..., 2) numerators and denominators -> (...); NaN where there is no denominator."""
+    """Divide (..., 2) numerators and denominators; NaN where there is no denominator."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(sums[..., 1] > 0, sums[..., 0] / sums[..., 1], np.nan)
 
@@ -348,16 +357,14 @@ def _ratios(sums: np.ndarray) -> np.ndarray:
 Way = tuple[tuple[str, ...], np.ndarray]  # groups to leave out, and (S,) the place of every item's
 
 
-def ways_of(units: BootstrapUnits) -> list[Way]:
+def list_ways(units: BootstrapUnits) -> list[Way]:
     """List what is left out for `Estimate.left`: a group; with askers, also an asker, and a pair of
     both."""
     names = [f"{units.name} {label}" for label in units.labels]
     ways = [names]
     if units.askers:
-        ways += [
-            list(units.askers),
-            [f"{a}{CROSSED}{b}" for a, b in zip(names, units.askers, strict=True)],
-        ]
+        ways.append(list(units.askers))
+        ways.append([f"{a}{CROSSED}{b}" for a, b in zip(names, units.askers, strict=True)])
     found = []
     for labels in ways:
         index = {group: i for i, group in enumerate(sorted(set(labels)))}
@@ -365,30 +372,29 @@ def ways_of(units: BootstrapUnits) -> list[Way]:
     return found
 
 
-def _left_out(sums: np.ndarray, ways: Sequence[Way]) -> tuple[LeftOut, ...]:
-    """The ratio of sums without one group at a time. sums: (S, 2) as of `_ratios`."""
-    total, left = sums.sum(0), []
+def _leave_out(sums: np.ndarray, ways: Sequence[Way]) -> tuple[LeftOut, ...]:
+    """Return the ratio of sums without one group at a time. sums: (S, 2) as of `_ratios`."""
+    total = sums.sum(0)
+    left = []
     for groups, places in ways:
-        of_group = np.stack(
-            [np.bincount(places, weights=column, minlength=len(groups)) for column in sums.T],
-            axis=1,
-        )
+        columns = [np.bincount(places, column, len(groups)) for column in sums.T]
+        of_group = np.stack(columns, axis=1)
         left.append(LeftOut(groups, of_group[:, 1] / total[1], _ratios(total - of_group)))
     return tuple(left)
 
 
-def _range(above: np.ndarray, below: np.ndarray) -> tuple[float, float]:
+def _find_range(above: np.ndarray, below: np.ndarray) -> tuple[float, float]:
     """Return the range that a ratio of sums cannot leave: a share is from 0 to 1, a rate of errors
     at least 0."""
-    return (0.0 if (above >= 0).all() else -np.inf), (
-        1.0 if (above >= 0).all() and (above <= below).all() else np.inf
-    )
+    if (above < 0).any():
+        return -np.inf, np.inf
+    return 0.0, 1.0 if (above <= below).all() else np.inf
 
 
 def _estimate(
     above: np.ndarray, below: np.ndarray, units: BootstrapUnits | None, seed: int, resamples: int
 ) -> Estimate:
-    """The ratio of sums. above, below: (S,)."""
+    """Estimate the ratio of sums. above, below: (S,) numerators and denominators."""
     if len(above) != len(below) or (below < 0).any() or not below.sum():
         raise ValueError(
             "every numerator needs a denominator of at least 0, and not all of them may be 0"
@@ -397,46 +403,44 @@ def _estimate(
         raise ValueError("resamples must be at least 1")
     if units and len(units.groups) != len(above):
         raise ValueError(f"{len(units.groups)} groups do not fit {len(above)} values")
-    sums, value = np.stack([above, below], axis=1), float(above.sum() / below.sum())
+    sums = np.stack([above, below], axis=1)
+    value = float(above.sum() / below.sum())
     units = units or BootstrapUnits("item", tuple((str(i),) for i in range(len(above))))
     left: tuple[LeftOut, ...] = ()
     if any(len(names) != 1 for names in units.groups):
         order = dict.fromkeys(name for names in units.groups for name in names)
         drawn = np.concatenate(
-            [times @ sums for times in drawn_weights(units.groups, order, seed, resamples)]
+            [times @ sums for times in draw_weights(units.groups, order, seed, resamples)]
         )
-        groups = len(
-            {
-                name
-                for names, size in zip(units.groups, below, strict=True)
-                for name in names
-                if size > 0
-            }
-        )
+        counted: set[str] = set()
+        for names, size in zip(units.groups, below, strict=True):
+            if size > 0:
+                counted.update(names)
+        groups = len(counted)
     else:  # groups in order of appearance, so that equal partitions give equal draws
         order = dict.fromkeys(units.labels)
-        drawn = _drawn_sums(sums, units, order, [seed, seed + 1], resamples)
-        left = _left_out(sums, ways_of(units))
-        groups = _counted(left)
+        drawn = _draw_sums(sums, units, order, [seed, seed + 1], resamples)
+        left = _leave_out(sums, list_ways(units))
+        groups = _count_groups(left)
     return Estimate(
-        value, _ratios(drawn), len(above), groups, units.text, left, _range(above, below)
+        value, _ratios(drawn), len(above), groups, units.text, left, _find_range(above, below)
     )
 
 
-def _counted(left: Sequence[LeftOut]) -> int:
+def _count_groups(left: Sequence[LeftOut]) -> int:
     """Count the groups that have something to count, of two populations the fewer."""
     return min(int((way.shares > 0).sum()) for way in left)
 
 
-def _drawn_sums(
+def _draw_sums(
     sums: np.ndarray,
     units: BootstrapUnits,
     order: Iterable[str],
     seeds: Sequence[int],
     resamples: int,
 ) -> np.ndarray:
-    """(R, C) sums over the groups that are drawn. sums: (S, C); order: of all groups; seeds: for
-    groups and for askers."""
+    """Draw (R, C) sums over groups. sums: (S, C); order: of all groups; seeds: for groups and for
+    askers."""
     index = {group: i for i, group in enumerate(order)}
     asking = {asker: i for i, asker in enumerate(sorted(set(units.askers) or {""}))}
     pairs = zip(units.labels, units.askers or [""] * len(sums), strict=True)
@@ -446,19 +450,21 @@ def _drawn_sums(
         [np.bincount(places, weights=column, minlength=size) for column in sums.T], axis=1
     )
     rows = max(1, _BLOCK // (len(index) + len(asking) * sums.shape[1]))
-    groups = _counts(len(index), seeds[0], resamples, rows)
+    groups = _draw_group_counts(len(index), seeds[0], resamples, rows)
     if not units.askers:
         return np.concatenate([counts @ cells for counts in groups])
-    table, blocks = cells.reshape(len(index), -1), []
-    for counts, askers in zip(groups, _counts(len(asking), seeds[1], resamples, rows), strict=True):
-        blocks.append(
-            np.einsum("rac,ra->rc", (counts @ table).reshape(len(counts), len(asking), -1), askers)
-        )
+    table = cells.reshape(len(index), -1)
+    times_asked = _draw_group_counts(len(asking), seeds[1], resamples, rows)
+    blocks = []
+    for counts, askers in zip(groups, times_asked, strict=True):
+        of_asker = (counts @ table).reshape(len(counts), len(asking), -1)
+        blocks.append(np.einsum("rac,ra->rc", of_asker, askers))
     return np.concatenate(blocks)
 
 
-def _counts(groups: int, seed: int, resamples: int, rows: int) -> Iterator[np.ndarray]:
-    """Blocks of (r, G) how often each group was drawn, with replacement, R resamples in all."""
+def _draw_group_counts(groups: int, seed: int, resamples: int, rows: int) -> Iterator[np.ndarray]:
+    """Yield blocks (r, G) of how often each group is drawn, with replacement, R resamples in
+    all."""
     generator = np.random.default_rng(seed)
     for start in range(0, resamples, rows):
         chosen = generator.integers(0, groups, (min(rows, resamples - start), groups))
@@ -466,37 +472,40 @@ def _counts(groups: int, seed: int, resamples: int, rows: int) -> Iterator[np.nd
         yield np.bincount(flat, minlength=chosen.size).reshape(chosen.shape).astype(np.float64)
 
 
-def drawn_counts(groups: int, numbers: float, seed: int, resamples: int) -> Iterator[np.ndarray]:
-    """Blocks of (r, G) how often each group was drawn, with replacement, R resamples in all.
+def draw_counts(groups: int, numbers: float, seed: int, resamples: int) -> Iterator[np.ndarray]:
+    """Yield blocks (r, G) of how often each group is drawn, with replacement, R resamples in all.
 
     numbers: how many whoever asks holds for every resample, which r depends on.
     """
-    generator, block = np.random.default_rng(seed), max(1, int(_BLOCK // numbers))
+    generator = np.random.default_rng(seed)
+    block = max(1, int(_BLOCK // numbers))
+    shares = np.full(groups, 1 / groups)
     for start in range(0, resamples, block):
-        yield generator.multinomial(
-            groups, np.full(groups, 1 / groups), min(block, resamples - start)
-        )
+        yield generator.multinomial(groups, shares, min(block, resamples - start))
 
 
-def drawn_weights(
+def draw_weights(
     groups: Sequence[Sequence[str]], order: Iterable[str], seed: int, resamples: int
 ) -> Iterator[np.ndarray]:
-    """Blocks of (r, S) how often each item counts whose groups are these: as often as all of them
-    were drawn together, the product of their numbers (the pigeonhole bootstrap; Owen 2007, Annals
-    of Applied Statistics 1(2)). order: of all groups.
+    """Yield blocks (r, S) of how often each item counts: as often as all of its groups were drawn
+    together, the product of their numbers (the pigeonhole bootstrap; Owen 2007, Annals of Applied
+    Statistics 1(2)).
+
+    groups: of every item; order: of all groups.
     """
     index = {name: i for i, name in enumerate(dict.fromkeys(order))}
     # the place of a group that is drawn once in every resample
-    most, always = max(map(len, groups)), [len(index)]
+    most = max(map(len, groups))
+    always = [len(index)]
     places = np.array(
         [[index[name] for name in names] + always * (most - len(names)) for names in groups]
     )
-    for times in drawn_counts(len(index), len(groups), seed, resamples):
+    for times in draw_counts(len(index), len(groups), seed, resamples):
         times = np.concatenate([times, np.ones((len(times), 1), times.dtype)], axis=1)
         yield np.prod([times[:, column] for column in places.T], axis=0)
 
 
-def _vector(values: ArrayLike) -> np.ndarray:
+def _check_scores(values: ArrayLike) -> np.ndarray:
     vector = np.asarray(values, dtype=np.float64)
     if vector.ndim != 1 or not len(vector) or not np.isfinite(vector).all():
         raise ValueError(
@@ -510,7 +519,7 @@ def _vector(values: ArrayLike) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ItemScore:
-    """The part of one item in a score, which is the sum of the numerators over the sum of the
+    """An item has a part in a score, which is the sum of the numerators over the sum of the
     denominators.
 
     group, voice, asker: what `choose_units` chooses from to draw items together.
@@ -526,8 +535,8 @@ class ItemScore:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """A quantity over n items in G groups, with its resampled values, on which arithmetic works;
-    `interval` is taken at the end.
+    """A quantity over n items in G groups is estimated with its resampled values, on which
+    arithmetic works; `interval` is taken at the end.
 
     drawn: (R,) its value in the resamples, NaN in those where it is not defined. unit: what the
     groups are ("voice"); of quantities with different ones all of them, joined by ", ". groups:
@@ -545,38 +554,37 @@ class Estimate:
 
     @property
     def error(self) -> float | None:
-        """The standard error by the jackknife; None where it is not to be had."""
+        """Return the standard error by the jackknife; None where it is not to be had."""
         variances = [way.variance(self.value) for way in self.left]
         if not variances or not np.isfinite(variances).all():
             return None
-        return float(
-            np.sqrt(
-                max(variances[0] + variances[1] - variances[2], *variances[:2])
-                if variances[1:]
-                else variances[0]
-            )
-        )
+        largest = max(variances[:2])
+        if len(variances) > 1:
+            largest = max(largest, variances[0] + variances[1] - variances[2])
+        return float(np.sqrt(largest))
 
     @property
     def interval(self) -> Interval:
-        """The value with its 95 % interval; [value, value], which is not estimated, for too few
-        groups, or where no resample gives it."""
-        estimated = widening(self.drawn, self.groups, self.error) is not None
+        """Return the value with its 95 % interval; [value, value], which is not estimated, for too
+        few groups, or where no resample gives it."""
+        estimated = interval_scale(self.drawn, self.groups, self.error) is not None
         ends = interval_ends(self.value, self.drawn, self.groups, self.error, self.within)
         return Interval(self.value, *ends, self.n, estimated, self.unit, self.groups)
 
     @property
     def widened(self) -> np.ndarray:
-        """(R,) the resampled values as far from the value as those of its interval: what is
-        computed of these has one, too.
-        NaN for too few groups.
+        """Return (R,) resampled values as far from the value as those of its interval: what is
+        computed of these has one, too. NaN for too few groups.
         """
-        scale = widening(self.drawn, self.groups, self.error)
-        return self.value + (np.nan if scale is None else scale) * (self.drawn - self.value)
+        scale = interval_scale(self.drawn, self.groups, self.error)
+        if scale is None:
+            scale = np.nan
+        return self.value + scale * (self.drawn - self.value)
 
     @property
     def p_value(self) -> float:
-        """Two-sided, of its being 0, as the head of this module says; 1 for a single group."""
+        """Return the two-sided p-value of the quantity's being 0, as the head of this module says;
+        1 for a single group."""
         if not np.isfinite(self.value) or self.groups < 2:
             return 1.0
         by_signs = [way.p_value(self.value) for way in self.left[:2]]
@@ -585,125 +593,128 @@ class Estimate:
             return by_signs[0]
         if error is None or not np.isfinite(by_signs).all():
             finite = self.drawn[np.isfinite(self.drawn)]
-            by_signs, error = (
-                [2.0 ** (1 - self.groups)],
-                float(finite.std() * np.sqrt(self.groups / (self.groups - 1))),
-            )
-        far = 0.0 if not self.value else np.inf if not error else abs(self.value) / error
+            by_signs = [2.0 ** (1 - self.groups)]
+            error = float(finite.std() * np.sqrt(self.groups / (self.groups - 1)))
+        far = 0.0
+        if self.value:
+            far = abs(self.value) / error if error else np.inf
         from scipy.special import stdtr
 
         return float(min(1.0, max(*by_signs, 2 * stdtr(self.groups - 1, -far))))
 
 
-def combined(function: Callable[..., np.ndarray], *estimates: Estimate) -> Estimate:
-    """The function of some quantities, resample by resample, and without the same group of all at a
-    time. It takes arrays;
-    dividing by 0 gives what is not defined (NaN).
+def combine_estimates(function: Callable[..., np.ndarray], *estimates: Estimate) -> Estimate:
+    """Apply a function to some quantities, resample by resample, and without the same group of all
+    at a time.
+
+    function: takes arrays; dividing by 0 gives what is not defined (NaN).
     """
 
-    def evaluated(*arrays: Any) -> np.ndarray:
+    def evaluate(*arrays: Any) -> np.ndarray:
         with np.errstate(divide="ignore", invalid="ignore"):
             values = np.asarray(function(*arrays), np.float64)
         return np.where(np.isfinite(values), values, np.nan)
 
-    value, drawn = (
-        float(evaluated(*(np.float64(e.value) for e in estimates))),
-        evaluated(*(e.drawn for e in estimates)),
-    )
-    n, groups = min(e.n for e in estimates), min(e.groups for e in estimates)
+    value = float(evaluate(*(np.float64(e.value) for e in estimates)))
+    drawn = evaluate(*(e.drawn for e in estimates))
+    n = min(e.n for e in estimates)
+    groups = min(e.groups for e in estimates)
     unit = ", ".join(dict.fromkeys(name for e in estimates for name in e.unit.split(", ")))
     ways = max(len(e.left) for e in estimates) if all(e.left for e in estimates) else 0
     left = []
     for way in range(ways):
-        names, shares, values = _aligned(
-            [(e.value, e.left[way] if way < len(e.left) else None) for e in estimates]
-        )
-        left.append(LeftOut(names, shares, evaluated(*values)))
+        lefts = [(e.value, e.left[way] if way < len(e.left) else None) for e in estimates]
+        names, shares, values = _align(lefts)
+        left.append(LeftOut(names, shares, evaluate(*values)))
     return Estimate(value, drawn, n, groups, unit, tuple(left))
 
 
-def _aligned(
+def _align(
     lefts: Sequence[tuple[float, LeftOut | None]],
 ) -> tuple[tuple[str, ...], np.ndarray, list[np.ndarray]]:
-    """The groups of all quantities, their mean shares, and of each quantity its values without
-    these: one that has not a group keeps its value without it. lefts: of every quantity its value,
-    and what it is without a group.
+    """Return the groups of all quantities, their mean shares, and of each quantity its values
+    without these: one that has not a group keeps its value without it.
+
+    lefts: of every quantity its value, and what it is without a group.
     """
     known = [left for _, left in lefts if left is not None]
     if len(known) == len(lefts) and all(left.groups == known[0].groups for left in known):
-        return (
-            known[0].groups,
-            np.mean([left.shares for left in known], axis=0),
-            [left.values for left in known],
-        )
+        mean_shares = np.mean([left.shares for left in known], axis=0)
+        return known[0].groups, mean_shares, [left.values for left in known]
     names = tuple(sorted({group for left in known for group in left.groups}))
     index = {group: i for i, group in enumerate(names)}
-    shares, values = np.zeros(len(names)), []
+    shares = np.zeros(len(names))
+    values = []
     for value, left in lefts:
-        values.append(np.full(len(names), value))
+        without = np.full(len(names), value)
         if left is not None:
             places = [index[group] for group in left.groups]
-            values[-1][places] = left.values
+            without[places] = left.values
             shares[places] += left.shares / len(known)
+        values.append(without)
     return names, shares, values
 
 
-def mean_of(estimates: Sequence[Estimate]) -> Estimate:
-    """Their mean, every one with the same weight. Raises ValueError for none."""
+def mean_estimate(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the mean of quantities, every one with the same weight. Raises ValueError for none."""
     if not estimates:
         raise ValueError("there is nothing to take the mean of")
-    mean = combined(lambda *values: sum(values) / len(values), *estimates)
+    mean = combine_estimates(lambda *values: sum(values) / len(values), *estimates)
     within = min(e.within[0] for e in estimates), max(e.within[1] for e in estimates)
     return replace(mean, n=sum(e.n for e in estimates), within=within)
 
 
-def resampled(
+def resample_cells(
     cells: Mapping[K, Sequence[ItemScore]],
     seed: int = 0,
     resamples: int = RESAMPLES,
     unit: str = "group",
     among: Collection[str] = (),
 ) -> dict[K, Estimate]:
-    """Every cell's sum of numerators over sum of denominators, on the items that all cells have,
-    drawn together.
+    """Estimate every cell's sum of numerators over sum of denominators, on the items that all cells
+    have, drawn together.
 
     What is drawn is what `common_units` says. among: groups of other cells that are drawn together
-    with these (`drawn_together`). Equal sets of groups give equal draws, so that estimates of two
-    calls about the same groups are paired as well.
-    Raises ValueError as `common_units`, and when denominators are all 0.
+    with these (`find_shared_groups`). Equal sets of groups give equal draws, so that estimates of
+    two calls about the same groups are paired as well. Raises ValueError as `common_units`, and
+    when denominators are all 0.
     """
     common, units = common_units(cells, unit)
     order = sorted({*units.labels, *among})
     # one seed for the groups and one for the askers, by their names
-    seeds = [
-        int(hash_json([seed, names]), 16) for names in (order, [ASKER, *sorted(set(units.askers))])
-    ]
+    askers = [ASKER, *sorted(set(units.askers))]
+    seeds = [int(hash_json([seed, names]), 16) for names in (order, askers)]
     sums: dict[K, np.ndarray] = {}  # (S, 2)
-    of_cell: dict[K, BootstrapUnits] = {}
+    units_of: dict[K, BootstrapUnits] = {}
     for key, scored in cells.items():
         by_id = {s.id: s for s in scored}
         items = [by_id[i] for i in common]
         sums[key] = np.array([(s.numerator, s.denominator) for s in items], np.float64)
         unasked = choose_units([s.voice for s in items], [s.group for s in items], unit)
-        of_cell[key] = units if any(s.asker for s in items) else unasked
+        units_of[key] = units if any(s.asker for s in items) else unasked
         if not sums[key][:, 1].sum() > 0:
             raise ValueError("the denominators of a score are all 0")
-    ways = {bool(u.askers): ways_of(u) for u in of_cell.values()}
+    ways = {bool(u.askers): list_ways(u) for u in units_of.values()}
     drawn: dict[K, np.ndarray] = {}
     for crossed in ways:
-        keys = [key for key in cells if bool(of_cell[key].askers) == crossed]
+        keys = [key for key in cells if bool(units_of[key].askers) == crossed]
         table = np.concatenate([sums[key] for key in keys], axis=1)
-        table = _drawn_sums(table, of_cell[keys[0]], order, seeds, resamples)
-        drawn |= {key: _ratios(table[:, 2 * i : 2 * i + 2]) for i, key in enumerate(keys)}
+        table = _draw_sums(table, units_of[keys[0]], order, seeds, resamples)
+        for i, key in enumerate(keys):
+            drawn[key] = _ratios(table[:, 2 * i : 2 * i + 2])
     estimates = {}
-    for key, units in of_cell.items():
+    for key, units in units_of.items():
         above, below = sums[key].T
-        value, left = (
-            float(above.sum() / below.sum()),
-            _left_out(sums[key], ways[bool(units.askers)]),
-        )
+        value = float(above.sum() / below.sum())
+        left = _leave_out(sums[key], ways[bool(units.askers)])
         estimates[key] = Estimate(
-            value, drawn[key], len(common), _counted(left), units.text, left, _range(above, below)
+            value,
+            drawn[key],
+            len(common),
+            _count_groups(left),
+            units.text,
+            left,
+            _find_range(above, below),
         )
     return estimates
 
@@ -711,51 +722,55 @@ def resampled(
 def common_units(
     cells: Mapping[K, Sequence[ItemScore]], unit: str
 ) -> tuple[list[str], BootstrapUnits]:
-    """The ids of the items that all cells have, and what is drawn of them (`choose_units`).
+    """Return the ids of the items that all cells have, and what is drawn of them (`choose_units`).
 
     unit: what `ItemScore.group` is, the next larger unit than the item.
     A cell whose items nobody asks (words of a passage) is drawn by voice alone.
     Raises ValueError when the cells have no item in common, or an item is in other groups or of
     another voice elsewhere.
     """
-    items = [{s.id: s for s in scored} for scored in cells.values()]
-    common = [
-        s for s in (items[0] if items else {}).values() if all(s.id in by_id for by_id in items)
-    ]
+    by_cell = [{s.id: s for s in scored} for scored in cells.values()]
+    first = by_cell[0] if by_cell else {}
+    common = [s for s in first.values() if all(s.id in by_id for by_id in by_cell)]
     if not common:
         raise ValueError("the cells have no items in common")
     for s in common:
         for name in ("group", "voice"):
-            if len(several := sorted({getattr(by_id[s.id], name) for by_id in items})) > 1:
+            several = sorted({getattr(by_id[s.id], name) for by_id in by_cell})
+            if len(several) > 1:
                 raise ValueError(
                     f"the item {s.id} is in the {name}s {', '.join(map(repr, several))}"
                 )
-    asking = next((by_id for by_id in items if any(s.asker for s in by_id.values())), {})
-    askers = [asking[s.id].asker for s in common] if asking else ()
-    return [s.id for s in common], choose_units(
-        [s.voice for s in common], [s.group for s in common], unit, askers
-    )
+    askers: list[str] = []
+    for by_id in by_cell:
+        if not askers and any(s.asker for s in by_id.values()):
+            askers = [by_id[s.id].asker for s in common]
+    voices = [s.voice for s in common]
+    larger = [s.group for s in common]
+    return [s.id for s in common], choose_units(voices, larger, unit, askers)
 
 
-def drawn_together(units: Mapping[K, BootstrapUnits]) -> dict[K, set[str]]:
-    """The groups that every key's are to be drawn with: those of all keys that share one of them,
-    directly or through others.
+def find_shared_groups(units: Mapping[K, BootstrapUnits]) -> dict[K, set[str]]:
+    """Find the groups that every key's are to be drawn with: those of all keys that share one of
+    them, directly or through others.
 
     Tasks that share a voice are paired by this: where it is drawn twice in a resample, it is so in
     all of them.
     """
     components: list[tuple[set[K], set[str]]] = []
     for key, bootstrap in units.items():
-        keys, labels = {key}, {f"{bootstrap.name} {label}" for label in bootstrap.labels}
+        keys = {key}
+        labels = {f"{bootstrap.name} {label}" for label in bootstrap.labels}
         apart = []
-        for other in components:
-            if other[1] & labels:
-                keys, labels = keys | other[0], labels | other[1]
+        for other_keys, other_labels in components:
+            if other_labels & labels:
+                keys |= other_keys
+                labels |= other_labels
             else:
-                apart.append(other)
+                apart.append((other_keys, other_labels))
         components = [*apart, (keys, labels)]
-    return {
-        key: {label.partition(" ")[2] for label in labels}
-        for keys, labels in components
-        for key in keys
-    }
+    shared: dict[K, set[str]] = {}
+    for keys, labels in components:
+        names = {label.partition(" ")[2] for label in labels}
+        shared |= dict.fromkeys(keys, names)
+    return shared

@@ -13,10 +13,10 @@ import pytest
 from speechssl.stats import (
     BootstrapUnits,
     ItemScore,
-    combined,
+    combine_estimates,
     paired_difference,
     ratio_interval,
-    resampled,
+    resample_cells,
 )
 
 VOICE = ASKER = 0.35  # standard deviations of what a voice adds; that of a question by itself is 1
@@ -86,9 +86,9 @@ def test_so_do_those_of_what_is_computed_of_several_scores(groups: int) -> None:
                 ItemScore(str(i), voice, value, 1.0, voice, asker)
                 for i, (value, voice, asker) in enumerate(rows)
             ]
-        drawn = resampled(cells)
+        drawn = resample_cells(cells)
         found, plain = (
-            combined(np.subtract, drawn["one"], drawn["other"]),
+            combine_estimates(np.subtract, drawn["one"], drawn["other"]),
             paired_difference(scores, np.zeros(len(scores)), units),
         )
         assert (

@@ -13,15 +13,15 @@ from speechssl.stats import (
     Estimate,
     Interval,
     ItemScore,
-    combined,
+    combine_estimates,
     common_units,
-    drawn_together,
+    find_shared_groups,
     holm,
+    mean_estimate,
     mean_interval,
-    mean_of,
     paired_difference,
     ratio_interval,
-    resampled,
+    resample_cells,
 )
 
 values = np.random.default_rng(1).normal(0.5, 0.2, 400)
@@ -197,7 +197,7 @@ def test_a_cell_has_the_mean_and_nearly_the_interval_of_the_plain_bootstrap():
         rng.integers(0, 2, 300).astype(float).tolist(),
         [f"g{i % 40}" for i in range(300)],
     )
-    found = resampled({"a": scored(values, groups)}, seed=3)["a"].interval
+    found = resample_cells({"a": scored(values, groups)}, seed=3)["a"].interval
     plain = mean_interval(values, units(groups), seed=3)
     assert found.value == pytest.approx(plain.value) and found.n == 300
     assert (found.low, found.high) == pytest.approx((plain.low, plain.high), abs=0.006)
@@ -207,8 +207,8 @@ def test_differences_are_paired():
     rng = np.random.default_rng(1)
     first = rng.normal(0.5, 0.3, 200)
     second = first - 0.05 + rng.normal(0, 0.02, 200)
-    cells = resampled({"a": scored(first.tolist()), "b": scored(second.tolist())})
-    found = combined(np.subtract, cells["a"], cells["b"])
+    cells = resample_cells({"a": scored(first.tolist()), "b": scored(second.tolist())})
+    found = combine_estimates(np.subtract, cells["a"], cells["b"])
     plain = paired_difference(first, second)
     assert (found.interval.low, found.interval.high) == pytest.approx(
         (plain.low, plain.high), abs=0.001
@@ -220,16 +220,16 @@ def test_differences_are_paired():
 
 def test_two_calls_about_the_same_groups_draw_the_same():
     values = np.random.default_rng(2).normal(size=50).tolist()
-    one = resampled({"a": scored(values)}, seed=1)["a"]
-    backwards = resampled({"x": list(reversed(scored(values))), "y": scored(values[::-1])}, seed=1)[
-        "x"
-    ]
+    one = resample_cells({"a": scored(values)}, seed=1)["a"]
+    backwards = resample_cells(
+        {"x": list(reversed(scored(values))), "y": scored(values[::-1])}, seed=1
+    )["x"]
     assert np.allclose(one.drawn, backwards.drawn)
-    assert not np.allclose(one.drawn, resampled({"a": scored(values)}, seed=2)["a"].drawn)
+    assert not np.allclose(one.drawn, resample_cells({"a": scored(values)}, seed=2)["a"].drawn)
 
 
 def test_only_items_that_all_cells_have_count():
-    found = resampled({"a": scored([1, 1, 0, 0]), "b": scored([1, 1, 0])})
+    found = resample_cells({"a": scored([1, 1, 0, 0]), "b": scored([1, 1, 0])})
     assert found["a"].value == found["b"].value == pytest.approx(2 / 3) and found["a"].n == 3
 
 
@@ -247,13 +247,13 @@ def test_only_items_that_all_cells_have_count():
 )
 def test_cells_that_cannot_be_compared(cells, message):
     with pytest.raises(ValueError, match=message):
-        resampled(cells)
+        resample_cells(cells)
 
 
 def test_one_group_of_several_cells_says_nothing_about_the_spread():
-    found = resampled({"a": scored([1, 0, 1], ["g"] * 3), "b": scored([0, 0, 0], ["g"] * 3)})
+    found = resample_cells({"a": scored([1, 0, 1], ["g"] * 3), "b": scored([0, 0, 0], ["g"] * 3)})
     assert not found["a"].interval.estimated and found["a"].interval.percent.ends == (None, None)
-    assert combined(np.subtract, found["a"], found["b"]).p_value == 1.0
+    assert combine_estimates(np.subtract, found["a"], found["b"]).p_value == 1.0
 
 
 def test_what_is_divided_by_nothing_is_not_defined_and_harms_no_interval():
@@ -261,15 +261,15 @@ def test_what_is_divided_by_nothing_is_not_defined_and_harms_no_interval():
         Estimate(1.0, np.array([1.0, 2.0, 3.0]), 3, 3),
         Estimate(0.5, np.array([0.0, 1.0, 1.0]), 3, 2),
     )
-    found = combined(np.divide, a, b)
+    found = combine_estimates(np.divide, a, b)
     assert np.isnan(found.drawn[0]) and found.value == 2.0
     assert 2.0 <= found.interval.low <= found.interval.high <= 3.0
-    assert np.isnan(combined(np.divide, a, Estimate(0.0, np.zeros(3), 3, 3)).value)
+    assert np.isnan(combine_estimates(np.divide, a, Estimate(0.0, np.zeros(3), 3, 3)).value)
 
 
 def test_a_mean_needs_something():
     with pytest.raises(ValueError, match="nothing"):
-        mean_of([])
+        mean_estimate([])
 
 
 def spoken(values, voices, prefix=""):
@@ -281,8 +281,8 @@ def spoken(values, voices, prefix=""):
 
 def test_voices_are_drawn_where_there_are_enough_and_all_is_recorded():
     values = np.random.default_rng(3).random(20).tolist()
-    by_voice = resampled({"a": spoken(values, "abcde" * 4)}, unit="passage")["a"]
-    by_passage = resampled({"a": spoken(values, "abcd" * 5)}, unit="passage")["a"]
+    by_voice = resample_cells({"a": spoken(values, "abcde" * 4)}, unit="passage")["a"]
+    by_passage = resample_cells({"a": spoken(values, "abcd" * 5)}, unit="passage")["a"]
     assert (by_voice.unit, by_voice.groups, by_voice.interval.drawn, by_voice.interval.groups) == (
         "voice",
         5,
@@ -290,10 +290,10 @@ def test_voices_are_drawn_where_there_are_enough_and_all_is_recorded():
         5,
     )
     assert (by_passage.unit, by_passage.groups) == ("passage (about these 4 voices)", 20)
-    mean = mean_of([by_voice, by_passage, by_voice])
+    mean = mean_estimate([by_voice, by_passage, by_voice])
     assert (mean.unit, mean.groups, mean.n) == ("voice, passage (about these 4 voices)", 5, 60)
     with pytest.raises(ValueError, match="item 0 is in the voices 'a', 'b'"):
-        resampled({"a": spoken([1.0], "a"), "b": spoken([1.0], "b")})
+        resample_cells({"a": spoken([1.0], "a"), "b": spoken([1.0], "b")})
 
 
 def test_tasks_that_share_a_voice_are_drawn_together():
@@ -306,13 +306,13 @@ def test_tasks_that_share_a_voice_are_drawn_together():
         for t, voices in tasks.items()
     }
     drawn_of = {t: common_units({t: scored}, "passage")[1] for t, scored in cells.items()}
-    together = drawn_together(drawn_of)
+    together = find_shared_groups(drawn_of)
     assert together["ks"] == together["ic"] == set("abcdefghi") and together["other"] == set(
         "uvwxy"
     )
     assert together["none"] == {f"p{i}" for i in range(12)} and drawn_of["none"].name == "passage"
     drawn = {
-        t: resampled({t: scored}, 0, 2000, "passage", together[t])[t].drawn
+        t: resample_cells({t: scored}, 0, 2000, "passage", together[t])[t].drawn
         for t, scored in cells.items()
     }
     usual = np.isfinite(drawn["ks"])
@@ -321,10 +321,10 @@ def test_tasks_that_share_a_voice_are_drawn_together():
 
 
 def test_holm_comes_after_the_bound_of_few_voices():
-    cells = resampled(
+    cells = resample_cells(
         {"a": spoken([1.0] * 16, "abcdefgh" * 2), "b": spoken([0.0] * 16, "abcdefgh" * 2)}
     )
-    p = combined(np.subtract, cells["a"], cells["b"]).p_value
+    p = combine_estimates(np.subtract, cells["a"], cells["b"]).p_value
     assert p == 2 / 2**8 and holm([p] * 10)[0] == 10 * p
 
 

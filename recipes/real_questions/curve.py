@@ -24,7 +24,7 @@ from speechssl.eval.compare import read_results
 from speechssl.io import read_json, replacing, write_json
 from speechssl.report.figures import MUTED, Series, panels_in
 from speechssl.results import Table, drawn_sentence, interval_text
-from speechssl.stats import Estimate, ItemScore, combined, resampled
+from speechssl.stats import Estimate, ItemScore, combine_estimates, resample_cells
 
 MORE = (2, 4, 10)  # times the questions; 10: about those of SQuAD's training set, 87,599 to 7,649
 # ARTICLE_PARAGRAPH at the end of a passage's id, whoever reads it
@@ -63,7 +63,9 @@ def weights(xs: np.ndarray, at: float) -> np.ndarray:
 def predicted(xs: np.ndarray, scores: list[Estimate], at: float) -> Estimate:
     """The line's value, with the resamples of the scores it is fitted to. xs: (S,) of S scores."""
     w = weights(xs, at)
-    return combined(lambda *values: sum(a * v for a, v in zip(w, values, strict=True)), *scores)
+    return combine_estimates(
+        lambda *values: sum(a * v for a, v in zip(w, values, strict=True)), *scores
+    )
 
 
 def measured(out: Path, systems: list[str]) -> dict[str, Estimate]:
@@ -84,7 +86,7 @@ def measured(out: Path, systems: list[str]) -> dict[str, Estimate]:
         for scores in read_results([out / "parts", out / "on-dev"], systems)
         if scores.condition == ("clean", None)
     }
-    drawn = resampled(cells, unit="passage")
+    drawn = resample_cells(cells, unit="passage")
     return {system: drawn[system] for system in systems}
 
 
@@ -112,7 +114,9 @@ def fit(out: Path, systems: list[str]) -> None:
     rows += [
         (f"predicted, {more} times all", f"{more * whole:,}", percent(e)) for more, e in at.items()
     ]
-    slope = combined(lambda a, b: a - b, predicted(xs, scores, 1.0), predicted(xs, scores, 0.0))
+    slope = combine_estimates(
+        lambda a, b: a - b, predicted(xs, scores, 1.0), predicted(xs, scores, 0.0)
+    )
     notes = [
         f"{cards[0]['training']['steps']} steps each. Twice the questions: "
         f"{percent(slope, '+')} points."

@@ -35,11 +35,11 @@ from speechssl.results import Table, drawn_sentence, interval_text
 from speechssl.stats import (
     Estimate,
     ItemScore,
-    combined,
+    combine_estimates,
     common_units,
-    drawn_together,
-    mean_of,
-    resampled,
+    find_shared_groups,
+    mean_estimate,
+    resample_cells,
 )
 
 TASKS = ("ks acc", "ic acc", "sid acc", "style acc", "dual ff1")  # of the mean
@@ -101,11 +101,12 @@ def read_scores(exp: Path) -> Scores:
             "tasks in EVAL_TASKS of choose.sh"
         )
     unit = {task: LARGER.get(task, "recording") for task in found}
-    together = drawn_together(
+    together = find_shared_groups(
         {task: common_units(cells, unit[task])[1] for task, cells in found.items()}
     )
     drawn = (
-        resampled(cells, unit=unit[task], among=together[task]) for task, cells in found.items()
+        resample_cells(cells, unit=unit[task], among=together[task])
+        for task, cells in found.items()
     )
     return {key: estimate for estimates in drawn for key, estimate in estimates.items()}
 
@@ -117,11 +118,13 @@ def evaluated(scores: Scores) -> list[str]:
 
 def arm_of(name: str, scores: Scores) -> Arm:
     tasks = evaluated(scores)
-    clean, noisy = (mean_of([scores[name, task, c] for task in tasks]) for c in (CLEAN, NOISY))
+    clean, noisy = (
+        mean_estimate([scores[name, task, c] for task in tasks]) for c in (CLEAN, NOISY)
+    )
     difference = None
     if name != BASE and (BASE, UNITS, NOISY) in scores:
-        base = mean_of([scores[BASE, task, NOISY] for task in tasks])
-        difference = combined(lambda a, b: 100 * (a - b), noisy, base)
+        base = mean_estimate([scores[BASE, task, NOISY] for task in tasks])
+        difference = combine_estimates(lambda a, b: 100 * (a - b), noisy, base)
     cells = {
         task: (100 * scores[name, task, CLEAN].value, 100 * scores[name, task, NOISY].value)
         for task in tasks

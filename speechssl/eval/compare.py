@@ -57,12 +57,12 @@ from speechssl.stats import (
     Estimate,
     Interval,
     ItemScore,
-    combined,
+    combine_estimates,
     common_units,
     holm,
     mean_interval,
     paired_difference,
-    resampled,
+    resample_cells,
 )
 from speechssl.text import error_metric
 
@@ -344,7 +344,7 @@ def _compare_corpus(
         corpus=restricted[0].corpus,
         metric=metric,
         scores=tuple(sorted(restricted, key=order)),
-        estimates=resampled(cells, seed, resamples, PASSAGE),
+        estimates=resample_cells(cells, seed, resamples, PASSAGE),
         drawn=units,
         places={name: place for place, name in enumerate(questions)},
         aside=tuple(dict.fromkeys(s.system for s in results if s not in having)),
@@ -455,7 +455,7 @@ def paired_tests(
                         for name in (first, second)
                     )
                     apart = None not in (one, other) and one != other and is_drawn(*condition)
-                    difference = combined(lambda x, y: 100 * (x - y), a, b)
+                    difference = combine_estimates(lambda x, y: 100 * (x - y), a, b)
                     tests.append(
                         PairedTest(
                             first,
@@ -585,7 +585,7 @@ def crossings(c: Compared) -> list[Crossing]:
             at = None
         low, high, share = at, at, None
         wers = np.stack([p.wer.widened[:DRAWS] for p in points], axis=1)
-        apart = [combined(np.subtract, p.cascade, p.textless) for p in points]
+        apart = [combine_estimates(np.subtract, p.cascade, p.textless) for p in points]
         differences = np.stack([d.widened[:DRAWS] for d in apart], axis=1)
         usable = np.isfinite(wers).all(axis=1) & np.isfinite(differences).all(axis=1)
         if drawn := [zero(x, y) for x, y in zip(wers[usable], differences[usable], strict=True)]:

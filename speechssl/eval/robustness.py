@@ -52,12 +52,12 @@ from speechssl.stats import (
     BootstrapUnits,
     Estimate,
     ItemScore,
-    combined,
+    combine_estimates,
     common_units,
-    drawn_together,
+    find_shared_groups,
     holm,
-    mean_of,
-    resampled,
+    mean_estimate,
+    resample_cells,
 )
 
 Task = tuple[str, str]  # name and metric
@@ -176,12 +176,11 @@ in points, added up over all tasks.
 Relative robustness, for DUAL beside a cascade: 100 s(c) / s(clean), FF1 of a system under a
 condition over its own in clean speech.
 
-Intervals are 95 % paired cluster bootstraps (`stats.resampled`), p-values two-sided, and adjusted
-by Holm over the cells of a task. Every task draws voices where `stats.choose_units` allows it, and
-tasks that share a voice (by its name) draw it together; others are drawn each by itself. The unit
-error compares an encoder with itself, so that one whose units never change loses nothing: units
-stand in no average.
-"""
+Intervals are 95 % paired cluster bootstraps (`stats.resample_cells`), p-values two-sided, and
+adjusted by Holm over the cells of a task. Every task draws voices where `stats.choose_units` allows
+it, and tasks that share a voice (by its name) draw it together; others are drawn each by itself.
+The unit error compares an encoder with itself, so that one whose units never change loses nothing:
+units stand in no average. """
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,10 +270,10 @@ def gather(cells: Sequence[GridCell], seed: int, resamples: int = RESAMPLES) -> 
                 f"the encoders cannot be compared in the task {task[0]} ({error}); "
                 "check its test data"
             ) from error
-    together = drawn_together(units)
+    together = find_shared_groups(units)
     scores: dict[tuple[Task, str, Setting], Estimate] = {}
     for task, task_cells in of_task.items():
-        scores |= resampled(task_cells, seed, resamples, name[task], together[task])
+        scores |= resample_cells(task_cells, seed, resamples, name[task], together[task])
     return Grid({key: scores[key] for key in by_key}, by_key, seed, resamples)
 
 
@@ -299,7 +298,7 @@ def loss(
     """Return the points that the condition costs. reference: the encoder whose clean score counts;
     None: its own."""
     clean = grid.scores[task, reference or encoder, grid.clean]
-    return combined(
+    return combine_estimates(
         lambda a, b: 100 * sign(task) * (a - b), clean, grid.scores[task, encoder, setting]
     )
 
@@ -308,7 +307,7 @@ def relative(grid: Grid, task: Task, encoder: str, setting: Setting) -> Estimate
     """Return the loss in percent of the clean score or error rate; None where that is 0."""
     clean = grid.scores[task, encoder, grid.clean]
     return (
-        combined(lambda a, b: a / b, loss(grid, task, encoder, setting), clean)
+        combine_estimates(lambda a, b: a / b, loss(grid, task, encoder, setting), clean)
         if clean.value
         else None
     )
@@ -316,7 +315,7 @@ def relative(grid: Grid, task: Task, encoder: str, setting: Setting) -> Estimate
 
 def gain(grid: Grid, task: Task, encoder: str, setting: Setting) -> Estimate:
     base = grid.scores[task, grid.baseline, setting]
-    return combined(
+    return combine_estimates(
         lambda a, b: 100 * sign(task) * (a - b), grid.scores[task, encoder, setting], base
     )
 
@@ -327,7 +326,7 @@ def removed(
     """Return `removed`, or with own_clean False `recovered`, in percent; NaN where the baseline
     loses nothing."""
     its_loss = loss(grid, task, encoder, setting, None if own_clean else grid.baseline)
-    return combined(
+    return combine_estimates(
         lambda a, b: 100 * (1 - a / b), its_loss, loss(grid, task, grid.baseline, setting)
     )
 
@@ -416,7 +415,11 @@ def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
         return {"encoder": encoder, "gain": None, "worst": None}
     task, worst = min(gains.items(), key=lambda pair: pair[1].value)
     values = {"task": f"{task[0]} {task[1]}", **tested(worst)}
-    return {"encoder": encoder, "gain": numbers(mean_of(list(gains.values()))), "worst": values}
+    return {
+        "encoder": encoder,
+        "gain": numbers(mean_estimate(list(gains.values()))),
+        "worst": values,
+    }
 
 
 def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, Any]:
@@ -425,15 +428,15 @@ def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, 
     other = encoder != grid.baseline
     unhurt = dict.fromkeys(t for t, s in every if loss(grid, t, grid.baseline, s).value <= 0)
     share = {
-        name: numbers(mean_of([removed(grid, t, encoder, s, own_clean) for t, s in every]))
+        name: numbers(mean_estimate([removed(grid, t, encoder, s, own_clean) for t, s in every]))
         if other and not unhurt
         else None
         for name, own_clean in (("removed", True), ("recovered", False))
     }
     lost, lost_by_baseline = (
-        mean_of([loss(grid, t, e, s) for t, s in every]) for e in (encoder, grid.baseline)
+        mean_estimate([loss(grid, t, e, s) for t, s in every]) for e in (encoder, grid.baseline)
     )
-    pooled = combined(lambda a, b: 100 * (1 - a / b), lost, lost_by_baseline)
+    pooled = combine_estimates(lambda a, b: 100 * (1 - a / b), lost, lost_by_baseline)
     return {
         "encoder": encoder,
         "group": settings[0].group,
@@ -475,13 +478,15 @@ def against_cascade(grid: Grid) -> list[dict[str, Any]]:
             for system in (dual, cascade)
             for s in grid.settings
         }
-        scores = resampled(cells, grid.seed, grid.resamples, grid.cells[*dual, grid.clean].unit)
+        scores = resample_cells(
+            cells, grid.seed, grid.resamples, grid.cells[*dual, grid.clean].unit
+        )
 
         def relative_score(
             system: tuple[Task, str], setting: Setting, scores: Any = scores
         ) -> Estimate:
             """Percent of the system's own clean FF1."""
-            return combined(
+            return combine_estimates(
                 lambda noisy, clean: 100 * noisy / clean,
                 scores[system, setting],
                 scores[system, grid.clean],
@@ -496,8 +501,8 @@ def against_cascade(grid: Grid) -> list[dict[str, Any]]:
             over = [[snr] for snr in snrs]
             if len(settings) > 1:  # and the mean over the SNRs
                 of_dual, of_cascade = (
-                    [*of_dual, mean_of(of_dual)],
-                    [*of_cascade, mean_of(of_cascade)],
+                    [*of_dual, mean_estimate(of_dual)],
+                    [*of_cascade, mean_estimate(of_cascade)],
                 )
                 snrs, over = [*snrs, None], [*over, snrs]
             for snr, mean_over, first, second in zip(snrs, over, of_dual, of_cascade, strict=True):
@@ -512,7 +517,7 @@ def against_cascade(grid: Grid) -> list[dict[str, Any]]:
                         "mean_over": mean_over,
                         "dual_relative": numbers(first),
                         "cascade_relative": numbers(second),
-                        "difference": tested(combined(np.subtract, first, second)),
+                        "difference": tested(combine_estimates(np.subtract, first, second)),
                     }
                 )
     return lines
@@ -600,9 +605,9 @@ def _score_cells(grid: Grid, tasks: Sequence[Task], columns: Columns) -> dict[Pl
     for task, encoder in ((t, e) for t in tasks for e in grid.encoders if grid.has(t, e)):
         for column, settings in columns.items():
             place = (*task, encoder, column)
-            scores[place] = mean_of([grid.scores[task, encoder, s] for s in settings])
+            scores[place] = mean_estimate([grid.scores[task, encoder, s] for s in settings])
             if encoder != grid.baseline and grid.has(task, grid.baseline):
-                tests[place] = mean_of([gain(grid, task, encoder, s) for s in settings])
+                tests[place] = mean_estimate([gain(grid, task, encoder, s) for s in settings])
     p_values = holm([test.p_value for test in tests.values()])
     stars = {place for place, p in zip(tests, p_values, strict=True) if p < 1 - LEVEL}
     return {

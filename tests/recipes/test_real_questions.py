@@ -18,7 +18,7 @@ import pytest
 from speechssl.data.records import Answer, Passage, Question, Span, load_corpus, write_records
 from speechssl.io import read_json, write_json
 from speechssl.results import read_rows
-from speechssl.stats import ItemScore, resampled
+from speechssl.stats import ItemScore, resample_cells
 
 from .shared import ROOT, needs, run, script
 
@@ -228,7 +228,7 @@ def test_the_line_of_the_curve_is_that_of_least_squares_in_every_resample() -> N
         ]
         for x in xs
     }
-    scores = list(resampled(cells, unit="passage").values())
+    scores = list(resample_cells(cells, unit="passage").values())
     found = curve.predicted(xs, scores, 2.0)
     line = np.polyfit(xs, np.array([s.drawn for s in scores]), 1)
     assert found.value == pytest.approx(

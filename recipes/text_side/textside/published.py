@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from speechssl.results import Table, interval_text
-from speechssl.stats import mean_of
+from speechssl.stats import mean_estimate
 from textside.data import dependency
 from textside.runs import DECIMALS, PERPLEXITY, Run, cells_of, estimate, shown
 
@@ -354,7 +354,7 @@ def agreement(runs: Iterable[Run], seed: int = 0) -> list[Table]:
         metric = cells[tasks[0], claim.arm][0].metric
         digits = DECIMALS.get(metric, 1)
         first, second, gain = (
-            shown(mean_of(each).interval, metric)
+            shown(mean_estimate(each).interval, metric)
             for each in (scores, [b for b, _ in compared], [change for _, change in compared])
         )
         ours, arms = interval_text(gain, "+", digits=digits), claim.arm

@@ -34,8 +34,8 @@ from speechssl.stats import (
     LeftOut,
     Way,
     choose_units,
-    drawn_counts,
-    ways_of,
+    draw_counts,
+    list_ways,
 )
 from textside.tasks import ACCURACY, MCC, SPEARMAN
 
@@ -395,7 +395,7 @@ def estimate(
             units,
             about=(f"{units.about} and {seeds} seeds") if units.about else f"these {seeds} seeds",
         )
-    ways = ways_of(units)
+    ways = list_ways(units)
     tables = {id(run): run.only(common).columns for run in every}
 
     def scores(weigh: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -434,7 +434,7 @@ def estimate(
     second = len(ways[1][0]) if units.askers else seeds if seeds >= FEWEST else 0
     size = len(ways[-1][0])
     others = (
-        np.concatenate(list(drawn_counts(second, second, seed, resamples)))
+        np.concatenate(list(draw_counts(second, second, seed, resamples)))
         if second
         else np.ones((resamples, 1))
     )
@@ -444,7 +444,7 @@ def estimate(
     done = 0
     # a resample, or what is left, may be empty
     with np.errstate(divide="ignore", invalid="ignore"):
-        for counts in drawn_counts(len(ways[0][0]), size, seed + 1, resamples):
+        for counts in draw_counts(len(ways[0][0]), size, seed + 1, resamples):
             part = others[done : done + len(counts)].astype(np.float64)
             weights = (
                 counts[:, first_of] * part[:, asker_of]

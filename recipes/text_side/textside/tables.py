@@ -17,7 +17,7 @@ from speechssl.results import (
     drawn_sentence,
     interval_text,
 )
-from speechssl.stats import FEWEST, Estimate, mean_interval, mean_of
+from speechssl.stats import FEWEST, Estimate, mean_estimate, mean_interval
 from textside.published import (
     ALIGNMENT,
     ARTIFICIAL,
@@ -104,7 +104,7 @@ def gains_of(runs: Sequence[Run], baseline: str, seed: int = 0) -> Gains:
     tasks = list(dict.fromkeys(task for task, _ in gains if not has_own_table(task)))
     for arm in dict.fromkeys(arm for _, arm in gains):
         if len(tasks) > 1 and all((task, arm) in gains for task in tasks):
-            gains[MEAN, arm] = mean_of([gains[task, arm] for task in tasks])
+            gains[MEAN, arm] = mean_estimate([gains[task, arm] for task in tasks])
     metrics = {run.task: run.metric for run in runs}
     notes = tuple(dict.fromkeys(run.note for run in runs if run.note and not run.symbols))
     symbols = {run.task: run.note for run in runs if run.symbols}

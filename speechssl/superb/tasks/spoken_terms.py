@@ -29,7 +29,7 @@ from speechssl.stats import (
     FEWEST,
     BootstrapUnits,
     Interval,
-    drawn_counts,
+    draw_counts,
     interval_ends,
     mean_interval,
 )
@@ -315,7 +315,7 @@ def max_term_value(curves: TwvCurves, units: BootstrapUnits, resamples: int) -> 
     of_group[[order[label] for label in units.labels], range(queries)] = 1
     sums = of_group @ curves.values
     sizes = of_group.sum(1)
-    blocks = drawn_counts(len(order), (queries + thresholds) / 2, 0, resamples)
+    blocks = draw_counts(len(order), (queries + thresholds) / 2, 0, resamples)
     resampled = np.concatenate([(counts @ sums).max(1) / (counts @ sizes) for counts in blocks])
     # nothing found is worth 0
     ends = interval_ends(curves.mtwv, resampled, len(order), within=(0.0, 1.0))

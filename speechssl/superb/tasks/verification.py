@@ -27,7 +27,7 @@ from torch.nn.functional import cross_entropy, normalize, relu
 
 from speechssl.data.superb import Trial, UtteranceSet, load_trials, recording_units
 from speechssl.errors import InputError
-from speechssl.stats import FEWEST, Interval, drawn_weights, interval_ends
+from speechssl.stats import FEWEST, Interval, draw_weights, interval_ends
 from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, random_crops
 from speechssl.timing import FrameGrid
 
@@ -307,14 +307,14 @@ def verification_intervals(
 
     scores, same: (N,) as `ErrorCurve.of_scores` takes them. first, second: the speaker of either
     recording, N each. Trials that share a speaker are not independent: speakers are drawn, and
-    trials count as `stats.drawn_weights` says.
+    trials count as `stats.draw_weights` says.
     """
     groups = len({*first, *second})
     order = np.argsort(-scores, kind="stable")
     ranked, right = scores[order], same[order]
     pairs = [tuple(dict.fromkeys((first[i], second[i]))) for i in order]
     measured = [np.zeros((0, 2))]
-    for weights in drawn_weights(pairs, [*first, *second], 0, resamples):
+    for weights in draw_weights(pairs, [*first, *second], 0, resamples):
         # resamples that have trials of both kinds
         weights = weights[(weights * right).any(1) & (weights * ~right).any(1)]
         curve = ErrorCurve.of_scores(ranked, right, weights)
