@@ -152,7 +152,7 @@ def flat(config: Any) -> dict[str, Any]:
     return values
 
 
-def changed(options: Any, default: Any = None) -> dict[str, Any]:
+def changed_options(options: Any, default: Any = None) -> dict[str, Any]:
     """The options of a dataclass and of its groups that are not as by default, by name; default:
     an instance with the defaults."""
     values: dict[str, Any] = {}
@@ -160,7 +160,7 @@ def changed(options: Any, default: Any = None) -> dict[str, Any]:
         value = getattr(options, f.name)
         usual = f.default if default is None else getattr(default, f.name)
         if "title" in f.metadata:
-            values |= changed(value, usual)
+            values |= changed_options(value, usual)
         elif value != usual:
             values[f.name] = value
     return values

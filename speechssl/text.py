@@ -1,6 +1,5 @@
-"""Text as it is scored and searched: normal forms and tokens; forms and readings of
-Chinese characters; numbers.
-And which documents share the rare terms of a query: BM25 and TF-IDF.
+"""Text is scored and searched here: normal forms and tokens; forms and readings of Chinese
+characters; numbers; and BM25 and TF-IDF, by which documents share the rare terms of a query.
 
 `normalise` is for recognition errors (WER, CER); `answer_tokens` are for the text of an answer
 (exact match and F1). Languages are `en` (words) and `zh` (characters); tags are read by
@@ -43,63 +42,57 @@ _APOSTROPHES = str.maketrans("’‘ʼ", "'''")
 
 
 def normalise(text: str, language: str, digits: bool = True) -> str:
-    """The form in which recognised words are compared with the reference. digits: zh: numbers
-    become digits.
+    """Write a text in the form in which recognised words are compared with the reference.
 
     en: Whisper's English normaliser (arXiv 2212.04356, appendix C) after typographic apostrophes
-    are made plain and what is
-    written in signs is written as it is said (`english_digits` says what). It writes contractions
-    out, drops hesitations, and
-    turns number words into digits ("twenty one" and "21" are the same). Apply it to both sides. It
-    joins successive digit words ("two three" becomes "23") but not successive digits ("2 3" stays),
-    so a transcript of digit strings should be spelled out on both sides.
+    are made plain and what is written in signs is written as it is said (`english_digits` says
+    what). It writes contractions out, drops hesitations, and turns number words into digits
+    ("twenty one" and "21" are the same). Apply it to both sides. It joins successive digit words
+    ("two three" becomes "23") but not successive digits ("2 3" stays), so a transcript of digit
+    strings should be spelled out on both sides.
     zh: NFKC (full-width letters and digits are plain ones), lower case, the forms of a character
-    folded to one of them (爲 and 為
-    to 为, 裏 and 裡 to 里, 著 to 着: FORMS), punctuation removed, no white space but between Latin runs,
-    numbers as digits (二十 is
-    20: `chinese_digits`). Not folded: words that differ by region (計程車, 出租车).
+    folded to one of them (爲 and 為 to 为, 裏 and 裡 to 里, 著 to 着: FORMS), punctuation removed, no
+    white space but between Latin runs, and with `digits` numbers as digits (二十 is 20:
+    `chinese_digits`). Words that differ by region (計程車, 出租车) are not folded.
     Raises InputError for another language.
     """
     if language_of(language) == "en":
-        words = (
-            _whisper()(_as_spoken(text.lower().translate(_APOSTROPHES)))
-            .replace(_APART[0], "")
-            .replace(_OVER, "/")
-            .split()
-        )
-        # it leaves the last point of "a ..." behind
-        plain = " ".join(word for word in words if any(map(str.isalnum, word)))
-        # it writes 1 as "one"
-        return _dates().sub(
-            lambda match: f"{match[1]} {'one' if match[2] == '1' else match[2]}", plain
-        )
+        return _normalise_english(text)
     if digits:  # a grouping comma is ASCII, that of a list is not
         text = _GROUPED.sub("", _split_vulgar(text, "又"))
         text = _SPOKEN_ONE.sub("一", text)
     folded = unicodedata.normalize("NFKC", text).lower().translate(FORMS)
     for pattern, new in _CHINESE_SIGNS if digits else ():
         folded = pattern.sub(new, folded)
-    matches = _ZH_TOKEN.findall(_MARK.sub(" ", folded))
-    joined = matches[:1]
+    plain = ""
     # no white space but for one space between two Latin runs, which would merge
-    for left, right in pairwise(matches):
-        joined.append(
-            f" {right}" if re.fullmatch(_RUN, left[-1]) and re.match(_RUN, right) else right
-        )
-    return chinese_digits("".join(joined)) if digits else "".join(joined)
+    for token in _ZH_TOKEN.findall(_MARK.sub(" ", folded)):
+        merges = re.match(_RUN, token) and re.fullmatch(_RUN, plain[-1:])
+        plain += f" {token}" if merges else token
+    return chinese_digits(plain) if digits else plain
+
+
+def _normalise_english(text: str) -> str:
+    """Apply Whisper's normaliser, and mend what it leaves behind."""
+    spoken = _as_spoken(text.lower().translate(_APOSTROPHES))
+    words = _whisper()(spoken).replace(_APART[0], "").replace(_OVER, "/").split()
+    # it leaves the last point of "a ..." behind
+    plain = " ".join(word for word in words if any(map(str.isalnum, word)))
+    # it writes 1 as "one"
+    return _dates().sub(lambda m: f"{m[1]} {'one' if m[2] == '1' else m[2]}", plain)
 
 
 def tokens(text: str, language: str) -> list[str]:
     """Split a text into what WER (en: words) or CER (zh: characters, a Latin run kept as one)
     counts, after `normalise`."""
     plain = normalise(text, language)
-    return _of_language(language, plain.split(), _ZH_TOKEN.findall(plain))
+    return _by_language(language, plain.split(), _ZH_TOKEN.findall(plain))
 
 
 def error_metric(language: str) -> str:
     """Return what errors over `tokens` are called: "wer", or "cer" in Chinese. Raises InputError
     for another language."""
-    return _of_language(language, "wer", "cer")
+    return _by_language(language, "wer", "cer")
 
 
 def pieces(text: str, language: str) -> list[tuple[str, int]]:
@@ -109,35 +102,32 @@ def pieces(text: str, language: str) -> list[tuple[str, int]]:
     Raises InputError for another language.
     """
     return [
-        (m.group(), m.start()) for m in _of_language(language, _PIECE, _ZH_PIECE).finditer(text)
+        (m.group(), m.start()) for m in _by_language(language, _PIECE, _ZH_PIECE).finditer(text)
     ]
 
 
 def joiner(language: str) -> str:
     """Return what stands between words: a space, or nothing (zh). Raises InputError for another
     language."""
-    return _of_language(language, " ", "")
+    return _by_language(language, " ", "")
 
 
-def spelt(text: str) -> str:
-    """English as a recogniser of letters writes it: small letters, digits and plain apostrophes,
-    words between single spaces.
+def spell_letters(text: str) -> str:
+    """Write English as a recogniser of letters does: small letters, digits and plain apostrophes,
+    words between single spaces, "and" for "&".
 
     Nothing is rewritten (numbers, contractions), so that words are counted as the corpora of speech
-    recognition count them.
-    "&" is "and". A word without a letter or a digit is none.
+    recognition count them. A word without a letter or a digit is none.
     """
-    plain = (
-        unicodedata.normalize("NFKC", text.translate(_APOSTROPHES)).lower().replace("&", " and ")
-    )
-    words = "".join(
-        c if c == "'" or unicodedata.category(c)[0] in "LMN" else " " for c in plain
-    ).split()
-    return " ".join(word for word in words if any(map(str.isalnum, word)))
+    plain = unicodedata.normalize("NFKC", text.translate(_APOSTROPHES)).lower()
+    letters = ""
+    for c in plain.replace("&", " and "):
+        letters += c if c == "'" or unicodedata.category(c)[0] in "LMN" else " "
+    return " ".join(word for word in letters.split() if any(map(str.isalnum, word)))
 
 
 def fold_letters(text: str) -> str:
-    """A text without what spellings differ in: case, accents, typographic variants, forms of
+    """Remove from a text what spellings differ in: case, accents, typographic variants, forms of
     Chinese characters."""
     plain = unicodedata.normalize("NFKD", text.translate(_APOSTROPHES)).casefold().translate(FORMS)
     return "".join(c for c in plain if not unicodedata.combining(c))
@@ -148,28 +138,29 @@ def answer_tokens(text: str, language: str, digits: bool = True) -> list[str]:
     (zh).
 
     en: numbers as digits ("nineteen eighty-four" is 1984: `english_digits`), then SQuAD v1.1's
-    evaluation script: lower
-    case, ASCII punctuation and articles removed, white space collapsed. Texts without numbers have
-    the tokens of that script, and with numbers also where they are plain digits, $ and % ("3.5" is
-    35). What differs: a fraction is one token (1/2, not 12), and signs, units and Roman numerals
-    are as `english_digits` has them.
+    evaluation script: lower case, ASCII punctuation and articles removed, white space collapsed.
+    Texts without numbers have the tokens of that script, and with numbers also where they are plain
+    digits, $ and % ("3.5" is 35). A fraction is one token (1/2, not 12), and signs, units and Roman
+    numerals are as `english_digits` has them.
     zh: `tokens`, so that exact match does not see white space. digits: False leaves numbers as they
     are written. Raises InputError for another language.
     """
     if language_of(language) == "zh":
         return _ZH_TOKEN.findall(normalise(text, "zh", digits))
-    text = _english_digits(text.lower()) if digits else text.lower()
+    text = text.lower()
+    if digits:
+        text = _english_digits(text)
     plain = _ARTICLES.sub(" ", "".join(c for c in text if c not in string.punctuation))
     return (plain.replace(_OVER, "/") if digits else plain).split()
 
 
 def language_of(tag: str) -> str:
-    """The language by whose rules a tag is read: "zh" of zh-TW, cmn and cmn-Hant, "en" of en-gb.
-    Raises InputError for another."""
-    return _of_language(tag, "en", "zh")
+    """Return the language by whose rules a tag is read: "zh" of zh-TW, cmn and cmn-Hant, "en" of
+    en-gb. Raises InputError for another."""
+    return _by_language(tag, "en", "zh")
 
 
-def _of_language(language: str, english: T, chinese: T) -> T:
+def _by_language(language: str, english: T, chinese: T) -> T:
     tag = re.split("[-_]", language.lower())[0]
     rules = {"en": english, "zh": chinese, "cmn": chinese}
     if tag not in rules:
@@ -188,27 +179,29 @@ def _whisper() -> Callable[[str], str]:
 
 
 def syllables(text: str) -> str:
-    """Pinyin with the tone as a digit, 5 for the neutral one: 北京 is bei3jing1; what is no Chinese
-    character stays as it is.
+    """Write Chinese as pinyin with the tone as a digit, 5 for the neutral one: 北京 is bei3jing1.
 
-    Of a character with several readings the commonest is taken, whatever stands beside it.
-    Raises MissingExtra without the package.
+    Anything but a Chinese character stays as it is. Of a character with several readings the
+    commonest is taken, whatever stands beside it. Raises MissingExtra without the package.
     """
     return "".join(_pinyin(text, "TONE3", "readings of Chinese"))
 
 
-def parts(text: str) -> list[str]:
-    """Initial, final and tone of each character, as far as it has them: 北 is b-, -ei, 3.
+def syllable_parts(text: str) -> list[str]:
+    """Split each character into its initial, final and tone, as far as it has them: 北 is b-, -ei,
+    3.
 
     Raises MissingExtra without the package.
     """
-    initials, finals = (
-        _pinyin(text, style, "sub-word units of Chinese") for style in ("INITIALS", "FINALS_TONE3")
-    )
-    three = (
-        (f"{i}-", f"-{f.rstrip('12345')}", f[-1:]) for i, f in zip(initials, finals, strict=True)
-    )
-    return [unit for units in three for unit in units if unit.strip("-")]
+    what = "sub-word units of Chinese"
+    initials = _pinyin(text, "INITIALS", what)
+    finals = _pinyin(text, "FINALS_TONE3", what)
+    units = []
+    for initial, final in zip(initials, finals, strict=True):
+        for unit in (f"{initial}-", f"-{final.rstrip('12345')}", final[-1:]):
+            if unit.strip("-"):
+                units.append(unit)
+    return units
 
 
 def _pinyin(text: str, style: str, what: str) -> list[str]:
@@ -240,13 +233,13 @@ _OVER, _APART = "ǀ", "ǁ "
 
 
 def _split_vulgar(text: str, between: str) -> str:
-    """½ as 1/2, and 3½ as 3, between, 1/2."""
-    return _VULGAR.sub(
-        lambda match: (
-            f"{match[1]}{between if match[1] else ''}{unicodedata.normalize('NFKC', match[2]).replace('⁄', '/')}"
-        ),
-        text,
-    )
+    """Write ½ as 1/2, and 3½ as 3, `between`, 1/2."""
+
+    def split(match: re.Match[str]) -> str:
+        fraction = unicodedata.normalize("NFKC", match[2]).replace("⁄", "/")
+        return f"{match[1]}{between}{fraction}" if match[1] else fraction
+
+    return _VULGAR.sub(split, text)
 
 
 _DIGITS = {c: str(i) for i, c in enumerate("零一二三四五六七八九")} | {"〇": "0", "两": "2"}
@@ -304,45 +297,52 @@ def _fraction(match: re.Match[str], written: str) -> str:
 
 
 def chinese_digits(text: str) -> str:
-    """Simplified Chinese with its numbers as digits: 三千零二十四 and 3千零24 are 3024, 三点五 is 3.5, 两 is 2,
-    廿一 21, 贰佰 200.
+    """Write the numbers of simplified Chinese as digits: 三千零二十四 and 3千零24 are 3024, 三点五 is
+    3.5, 两 is 2, 廿一 21, 贰佰 200.
 
     百分之五 is 5 and 百分之百 100: normal forms have no percent sign. 二三十 (20 or 30) and the weight in 三两
-    are no digits.
-
-    一 is a number wherever it stands (一起 is 1起), as it is on the other side of a comparison.
+    are no digits. 一 is a number wherever it stands (一起 is 1起), as it is on the other side of a
+    comparison.
     """
     text = _CHEQUE.sub(lambda match: match.group().translate(_FROM_CHEQUE), text)
     text = _TENS.sub(lambda match: _TEN_TIMES[match.group()], text)
-    return _NUMBER.sub(_chinese, _PERCENT.sub("", _WHOLE.sub("一百", _DECIMAL.sub(".", text))))
+    text = _DECIMAL.sub(".", text)
+    text = _WHOLE.sub("一百", text)
+    text = _PERCENT.sub("", text)
+    return _NUMBER.sub(_rewrite_number, text)
 
 
-def _chinese(match: re.Match[str]) -> str:
+def _rewrite_number(match: re.Match[str]) -> str:
+    """Write a number of `_NUMBER` as digits, apart from the Latin letters beside it."""
     before, number, after = match.groups()
     value = _value(number)
     if value == number:
         return match.group()
-    left, right = (
-        " " if letter and not number[i].isascii() else ""
-        for letter, i in ((before, 0), (after, -1))
-    )
+    left = " " if before and not number[0].isascii() else ""
+    right = " " if after and not number[-1].isascii() else ""
     return before + left + value + right + after
 
 
 def _value(number: str) -> str:
-    approximate = _ABOUT.search(number.split(".")[0])
-    if len(number) > _LONGEST or (
-        approximate and ("两" in approximate.group() or set(number) & set(_UNITS))
-    ):
+    """Return a Chinese number as digits, or as it is where it is none."""
+    if len(number) > _LONGEST:
         return number
-    if not set(number) & set(_UNITS):  # 一九八四
+    has_unit = bool(set(number) & set(_UNITS))
+    approximate = _ABOUT.search(number.split(".")[0])
+    if approximate and (has_unit or "两" in approximate.group()):
+        return number
+    if not has_unit:  # 一九八四
         return number.translate(_TO_DIGITS)
     with localcontext(prec=9 * _LONGEST):  # no digit is rounded
         return _sum(number)
 
 
 def _sum(number: str) -> str:
-    total, section, digits, unit = Decimal(0), Decimal(0), "", 1
+    """Add up a Chinese number: its digits times its units, in sections of 万 and 亿."""
+    total = Decimal(0)
+    section = Decimal(0)
+    digits = ""
+    unit = 1
     for c in number:
         if c not in _UNITS:
             digits += _DIGITS.get(c, c)
@@ -352,9 +352,10 @@ def _sum(number: str) -> str:
             section += unit * Decimal(digits or 1)
         else:  # 一万二千亿 is (10000 + 2000) 亿, 一亿三千万 is 1 亿 + 3000 万
             section += Decimal(digits or 0)
-            total = (
-                total + section * unit if section and total >= unit else (total + section) * unit
-            )
+            if section and total >= unit:
+                total += section * unit
+            else:
+                total = (total + section) * unit
             section = Decimal(0)
         digits = ""
     short = len(digits) == 1 and unit > 10  # 三万五 is 35000
@@ -377,45 +378,46 @@ def spoken_english() -> dict[str, Any]:
 
 
 def _arabic(numeral: str) -> int:
+    """Read a Roman numeral of small letters, up to 89."""
     values = [{"i": 1, "v": 5, "x": 10, "l": 50}[c] for c in numeral]
     return sum(-left if left < right else left for left, right in pairwise([*values, 0]))
 
 
 def _ruler(match: re.Match[str]) -> str:
-    """ "henry viii" is "henry the 8th"."""
+    """Write "henry viii" as "henry the 8th"."""
     number = _arabic(match[2])
-    return (
-        f"{match[1]} the "
-        f"{number}{'th' if number // 10 % 10 == 1 else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
-    )
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    if number // 10 % 10 == 1:
+        ending = "th"
+    return f"{match[1]} the {number}{ending}"
 
 
 def _spoken_fraction(match: re.Match[str]) -> str:
-    """ "three quarters" is 3/4; "three quarter" and "one thirds" are not."""
+    """Write "three quarters" as 3/4; "three quarter" and "one thirds" stay."""
     above = int(match[1]) if match[1].isdigit() else spoken_english()["ones"].index(match[1]) + 1
     below = spoken_english()["below"][match[2]]
-    return (
-        f"{above}{_OVER}{below}"
-        if 0 < above < below and (above == 1) != bool(match[3])
-        else match.group()
-    )
+    number_agrees = (above == 1) != bool(match[3])
+    return f"{above}{_OVER}{below}" if 0 < above < below and number_agrees else match.group()
 
 
 def _quarters(match: re.Match[str]) -> str:
-    """ "2 and 1/2" is "2 point five"."""
+    """Write "2 and 1/2" as "2 point five"."""
     quarters = 4 // int(match[4]) * int(match[3])
     return f"{match[1] or match[2]} point {('', 'two five', 'five', 'seven five')[quarters]}"
 
 
 def _money(match: re.Match[str]) -> str:
-    """£5 million is 5 million pounds. The sign of dollars stays, since SQuAD's script does not see
-    it."""
+    """Write £5 million as 5 million pounds. The sign of dollars stays, since SQuAD's script does
+    not see it."""
     one = match[2] == "1" and not match[3]
     name = spoken_english()["currencies"][match[1]]
-    return f"{match[2]}{match[3] or ''} {name[: -1 if one and match[1] != '¥' else None]}"
+    if one and match[1] != "¥":
+        name = name[:-1]  # without the s
+    return f"{match[2]}{match[3] or ''} {name}"
 
 
 def _measure(match: re.Match[str]) -> str:
+    """Write 5km as 5 kilometers."""
     one, number, unit = match.groups()
     name, *rest = spoken_english()["measures"][unit].split(" ", 1)
     return " ".join((one or number, name if one else f"{name}s", *rest))
@@ -439,26 +441,26 @@ _MADE: dict[str, Callable[[re.Match[str]], str]] = {  # functions of the signs
 
 @lru_cache(1)
 def _signs() -> list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]:
+    """List the patterns of spoken_english.yaml, and what takes the place of each."""
     words = spoken_english()
     patterns = words["patterns"] | {"over": _OVER, "apart": _APART}
 
-    def filled(text: str) -> str:
+    def fill(text: str) -> str:
         """Fill in what names in braces stand for: a pattern, or any of some words."""
         return re.sub(
             r"\{([a-z_]+)\}",
-            lambda match: filled(patterns.get(match[1]) or "|".join(words[match[1]])),
+            lambda match: fill(patterns.get(match[1]) or "|".join(words[match[1]])),
             text,
         )
 
     return [
-        (re.compile(filled(pattern)), _MADE.get(new) or filled(new))
-        for pattern, new in words["signs"]
+        (re.compile(fill(pattern)), _MADE.get(new) or fill(new)) for pattern, new in words["signs"]
     ]
 
 
 @lru_cache(1)
 def _dates() -> re.Pattern[str]:
-    """ "january 7th" and "january the 7th", which are "january 7"."""
+    """Match "january 7th" and "january the 7th", which are "january 7"."""
     return re.compile(
         rf"\b({'|'.join(spoken_english()['months'])})(?: the)? "
         rf"([0-9]{{1,2}})(?:st|nd|rd|th)(?!\w)"
@@ -472,8 +474,8 @@ _CENTS = re.compile(
 
 
 def _as_spoken(text: str) -> str:
-    """Lower-case English in which what stands in signs is written as it is said, or as `_OVER` and
-    `_APART` have it."""
+    """Write what stands in signs in lower-case English as it is said, or as `_OVER` and `_APART`
+    have it."""
     text = _split_vulgar(text.replace(_OVER, " ").replace(_APART[0], " "), " ")
     for pattern, new in _signs():
         text = pattern.sub(new, text)
@@ -481,16 +483,15 @@ def _as_spoken(text: str) -> str:
 
 
 def english_digits(text: str) -> str:
-    """Lower-case English with its numbers as digits: "nineteen eighty-four" is 1984, "20 million"
-    20000000, "third" 3rd, "two and a half" 2.5, "a million and a half" 1500000, "three quarters"
-    3/4, "thirty-one point five percent" 31.5%, "five dollars" $5.
+    """Write the numbers of lower-case English as digits: "nineteen eighty-four" is 1984, "20
+    million" 20000000, "third" 3rd, "two and a half" 2.5, "a million and a half" 1500000, "three
+    quarters" 3/4, "thirty-one point five percent" 31.5%, "five dollars" $5.
 
     Only what spells a number is rewritten, by the rules of Whisper's normaliser (arXiv 2212.04356,
     appendix C): successive digit words are one number ("two three" is 23); "one" is 1. And what is
-    written in signs is written as it is said: ½ and 1/2
-    (below: 2 to 10, 12, 16, 20), $5bn, £5 ("5 pounds"), 50¢, 7:30 (730: "seven thirty"), 7:00 ("7
-    oclock"), 7 p.m., -5, 5km
-    ("5 kilometers"), 20°C, #5 and No. 5 ("number 5"), the day after a month (January 7th is
+    written in signs is written as it is said: ½ and 1/2 (below: 2 to 10, 12, 16, 20), $5bn, £5 ("5
+    pounds"), 50¢, 7:30 (730: "seven thirty"), 7:00 ("7 oclock"), 7 p.m., -5, 5km ("5 kilometers"),
+    20°C, #5 and No. 5 ("number 5"), the day after a month (January 7th is
     "january 7"), and Roman numerals after some forty names of rulers ("Henry VIII" is "henry the
     8th") and words that count ("chapter IV"), but never I.
     """
@@ -500,21 +501,19 @@ def english_digits(text: str) -> str:
 def _english_digits(text: str) -> str:
     """Write numbers as `english_digits` does, with `_OVER` in fractions."""
     pattern, normaliser = _english()
-    digits = pattern.sub(
-        lambda match: " ".join(
-            normaliser.process_words(re.split("[ -]+", match.group().replace(",", "")))
-        ),
-        _as_spoken(text),
-    )
-    digits = _CENTS.sub(lambda match: f"{match[1]}.{match[3]:0>2}{match[2]}", digits).replace(
-        _APART, ""
-    )
-    return _dates().sub(r"\1 \2", digits)
+
+    def write_digits(match: re.Match[str]) -> str:
+        words = re.split("[ -]+", match.group().replace(",", ""))
+        return " ".join(normaliser.process_words(words))
+
+    digits = pattern.sub(write_digits, _as_spoken(text))
+    digits = _CENTS.sub(lambda match: f"{match[1]}.{match[3]:0>2}{match[2]}", digits)
+    return _dates().sub(r"\1 \2", digits.replace(_APART, ""))
 
 
 def whisper_numbers() -> Any:
-    """Whisper's rules for English numbers, which in transformers 5 know "nineth" in the place of
-    "ninth"."""
+    """Return Whisper's rules for English numbers, and mend those of transformers 5, which know
+    "nineth" in the place of "ninth"."""
     # Imported late: transformers takes a second, and Chinese does not need it.
     from transformers.models.whisper.english_normalizer import EnglishNumberNormalizer
 
@@ -560,19 +559,18 @@ Terms = Sequence[Hashable]
 
 
 def ngrams(symbols: Terms, n: int) -> list[Hashable]:
-    """Every n symbols in a row; none where there are fewer."""
+    """List every n symbols in a row; none where there are fewer."""
     return list(zip(*(symbols[i:] for i in range(n)), strict=False))
 
 
 def bm25(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
-    """(Q, P) scores, 0 where no term is shared. A term that a query has twice counts twice."""
+    """Return (Q, P) scores, 0 where no term is shared. A term that a query has twice counts
+    twice."""
     if not any(documents):
         return np.zeros((len(queries), len(documents)))
     query_counts, counts = _count(queries, documents)
-    lengths, frequency = (
-        np.asarray(counts.sum(axis=1)).ravel(),
-        np.bincount(counts.indices, minlength=counts.shape[1]),
-    )
+    lengths = np.asarray(counts.sum(axis=1)).ravel()
+    frequency = np.bincount(counts.indices, minlength=counts.shape[1])
     weights = counts.tocoo().astype(np.float64)
     weights.data /= weights.data + K1 * (1 - B + B * lengths[weights.row] / lengths.mean())
     weights.data *= np.log1p((len(documents) - frequency + 0.5) / (frequency + 0.5))[weights.col]
@@ -580,8 +578,8 @@ def bm25(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
 
 
 def tfidf(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
-    """(Q, P) cosines of term counts times inverse document frequencies (scikit-learn's), 0 where no
-    term is shared."""
+    """Return (Q, P) cosines of term counts times inverse document frequencies (scikit-learn's), 0
+    where no term is shared."""
     from sklearn.feature_extraction.text import TfidfTransformer
 
     if not any(documents):

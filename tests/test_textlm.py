@@ -45,11 +45,11 @@ from speechssl.textlm import (
     licences,
     load_tokenizer,
     plain_words,
+    remove_dropout,
     special_ids,
     subword_units,
     symbol_encoder,
     trained_attention,
-    without_dropout,
     word_pieces,
 )
 
@@ -306,7 +306,7 @@ def test_what_training_attention_cannot_compute_is_pytorchs(kind):
 )
 def test_training_attention_has_the_gradient_of_pytorchs(config, monkeypatch):
     torch.manual_seed(0)
-    model = without_dropout(AutoModel.from_config(config)).train()
+    model = remove_dropout(AutoModel.from_config(config)).train()
     ids, mask = torch.randint(1, 60, (5, 37)), torch.ones(5, 37, dtype=torch.long)
     mask[1, 20:] = mask[3, 1:] = 0
     weigh = torch.randn(5, 37, 64) * mask[..., None]

@@ -33,7 +33,7 @@ from speechssl.textlm import (
     assign_tokens,
     character_tokenizer,
     load_text_encoder,
-    without_dropout,
+    remove_dropout,
 )
 from speechssl.trainer import Batch, fit
 
@@ -158,7 +158,7 @@ def make(o: Make) -> None:
         batches = Masking(
             [[ids for ids in some if len(ids)] for some in coded], tokenizer, o.batch, options.seed
         )
-        result = fit(Guessing(without_dropout(model)), batches, options, out / "checkpoints")
+        result = fit(Guessing(remove_dropout(model)), batches, options, out / "checkpoints")
         model.save_pretrained(out)
         tokenizer.save_pretrained(out)
         write_json(

@@ -19,7 +19,7 @@ from speechssl.io import read_json
 from speechssl.metrics import token_f1
 from speechssl.results import Table
 from speechssl.stats import Interval, paired_difference
-from speechssl.text import spelt
+from speechssl.text import spell_letters
 
 
 def written_for(reference: list[str], recognised: list[str], first: int, last: int) -> list[str]:
@@ -27,7 +27,11 @@ def written_for(reference: list[str], recognised: list[str], first: int, last: i
     of them were missed."""
     (before, owners), (after, written) = (
         zip(
-            *((letters, i) for i, word in enumerate(words) for letters in spelt(word).split()),
+            *(
+                (letters, i)
+                for i, word in enumerate(words)
+                for letters in spell_letters(word).split()
+            ),
             strict=True,
         )
         if words

@@ -25,7 +25,7 @@ from torch import nn
 
 from speechssl.dual.data import collate
 from speechssl.dual.model import SpanModel
-from speechssl.textlm import fast_attention, make_encoder, without_dropout
+from speechssl.textlm import fast_attention, make_encoder, remove_dropout
 
 SDPA = "transformers, SDPA"
 PUBLISHED = "transformers Longformer, padded"
@@ -89,7 +89,7 @@ class Step:
     ):
         self.clock = time.process_time if clock == "cpu" else time.perf_counter
         torch.manual_seed(0)
-        encoder = without_dropout(make_encoder(ENCODERS[name] | shape))
+        encoder = remove_dropout(make_encoder(ENCODERS[name] | shape))
         table = nn.Embedding(UNITS + 3, encoder.config.hidden_size)
         self.model, self.precision, self.device = (
             SpanModel(encoder, table).to(device).train(),

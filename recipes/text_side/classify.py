@@ -43,12 +43,12 @@ from speechssl.options import (
 from speechssl.textlm import (
     ASSIGNMENTS,
     SPECIALS,
+    find_tokens,
     load_text_encoder,
-    rows_named,
+    remove_dropout,
     special_ids,
     special_tokens,
     symbol_encoder,
-    without_dropout,
 )
 from speechssl.trainer import Batch, check_share
 from textside.objectives import check_length
@@ -151,7 +151,7 @@ def train_and_answer(
     train_only(body, o.trained)
     table.requires_grad_(o.trained == "all" or o.assignment != OWN or bool(task.vocabulary))
     if not o.dropout:
-        without_dropout(body)
+        remove_dropout(body)
     torch.manual_seed(o.training.seed)
     model = Classifier(body.train(), table, len(task.classes))
     train, test = ([encode(e) for e in task.splits[split]] for split in ("train", "test"))
@@ -223,7 +223,7 @@ def starts(
             )
         if assignment == OWN:
             chosen = torch.tensor(
-                [*rows_named(tokenizer, task.vocabulary), *special_tokens(tokenizer)]
+                [*find_tokens(tokenizer, task.vocabulary), *special_tokens(tokenizer)]
             )
             body, table = (
                 encoder,

@@ -33,7 +33,7 @@ from speechssl.options import (
     group,
     option,
 )
-from speechssl.textlm import load_text_encoder, without_dropout
+from speechssl.textlm import load_text_encoder, remove_dropout
 from speechssl.trainer import Batch, check_share
 from textside.objectives import check_length
 from textside.options import ARM, RESULTS, Init
@@ -132,7 +132,7 @@ def train(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[Computer, dict[str,
     seed = o.training.seed
     body = begin(body, o.init, seed)
     torch.manual_seed(seed)
-    model = Computer(without_dropout(body.train()), puzzle)
+    model = Computer(remove_dropout(body.train()), puzzle)
     train_only(model.encoder, o.trained)
 
     def batches(step: int) -> Batch:

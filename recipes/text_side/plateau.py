@@ -42,8 +42,8 @@ from speechssl.options import (
 from speechssl.stats import BootstrapUnits
 from speechssl.textlm import (
     fast_attention,
+    remove_dropout,
     special_ids,
-    without_dropout,
 )
 from speechssl.timing import interval_of_units
 from speechssl.trainer import check_share
@@ -156,7 +156,7 @@ def train_and_answer(
     check_positions(model.encoder, layout, qa.text_encoder)
     train_only(model.encoder, qa.trained)
     if not qa.dropout:
-        without_dropout(model.encoder)
+        remove_dropout(model.encoder)
     pairs = [(runs[q.id].units, runs[q.passage].units) for q in questions]
     golds = [
         [(a.start, a.end) for a in q.answers if a.start is not None and a.end is not None]

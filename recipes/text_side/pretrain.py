@@ -44,14 +44,14 @@ from speechssl.textlm import (
     assign_tokens,
     checkpoint_gradients,
     encoder_half,
+    find_tokens,
     load_text_encoder,
     make_encoder,
     reason_of,
-    rows_named,
+    remove_dropout,
     special_tokens,
     text_config,
     why_unfit,
-    without_dropout,
 )
 from speechssl.trainer import Batch, check_share, fit
 from speechssl.units.storage import load_units, units_card
@@ -305,7 +305,7 @@ def _paragraphs(*texts: Text | None) -> list[str]:
 
 def _prepare(encoder: PreTrainedModel, o: PretrainText) -> None:
     if not o.dropout:
-        without_dropout(encoder)
+        remove_dropout(encoder)
     if o.gradient_checkpointing:
         checkpoint_gradients(encoder, "the encoder")
 
@@ -418,7 +418,7 @@ def source_of(
         sequences = [np.array([numbers[s] for s in e.symbols]) for e in symbols.splits["train"]]
         return whole(
             RandomCrops(
-                sequences, np.array(rows_named(tokenizer, symbols.vocabulary), np.int64), o.symbols
+                sequences, np.array(find_tokens(tokenizer, symbols.vocabulary), np.int64), o.symbols
             )
         )
     if imitates(o.data):

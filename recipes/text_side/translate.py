@@ -30,8 +30,8 @@ from speechssl.errors import InputError
 from speechssl.io import checkpoint_folder, stage
 from speechssl.options import DEVICE, Whole, argument, option
 from speechssl.textlm import (
-    changed,
     check_layer,
+    hook_layer,
     load_text_encoder,
     reason_of,
 )
@@ -178,7 +178,7 @@ def translate(o: Translate) -> None:
             for layer in o.layers:
                 vector = torch.from_numpy(means[1][layer] - means[0][layer]).float().to(body.device)
                 for alpha in o.alphas:
-                    with changed(body.encoder, layer, partial(torch.add, alpha * vector)):
+                    with hook_layer(body.encoder, layer, partial(torch.add, alpha * vector)):
                         guesses = predicted(body, predict, pieces, o.batch)
                     converted, precision = {}, {}
                     for n, (tokens, (_, places)) in enumerate(zip(guesses, pieces, strict=True)):

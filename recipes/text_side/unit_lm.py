@@ -30,7 +30,7 @@ from speechssl.processes import is_main, main_first
 from speechssl.textlm import (
     assign_tokens,
     longest_sequence,
-    without_dropout,
+    remove_dropout,
 )
 from speechssl.trainer import check_share
 from speechssl.units.storage import load_units, units_card
@@ -142,7 +142,7 @@ def _train(o: TrainUnitLm, symbols: int) -> dict[str, Any]:
     model = begin(o, symbols)
     check_length(o.length, model, "symbols", "the language model")
     if not o.dropout:
-        without_dropout(model)
+        remove_dropout(model)
     folder = o.units / o.split
     stream = Recordings([runs.units for runs in load_units(folder).values()], symbols, folder)
     trained = CausalModel(model)

@@ -31,7 +31,7 @@ from rapidfuzz.process import cdist
 
 from speechssl.errors import InputError
 from speechssl.io import hash_json, read_json, write_json
-from speechssl.text import language_of, spelt, syllables, tokens
+from speechssl.text import language_of, spell_letters, syllables, tokens
 
 MOST = 0.8  # word error rate that can be asked for
 PRIOR = 5.0  # occurrences that a word's rates are drawn towards those of rare words with
@@ -46,7 +46,7 @@ Edit = tuple[str, int]
 def spell_words(text: str, language: str) -> list[str]:
     """Split a text into what the model counts: en: words as a recogniser of letters spells them;
     zh: characters, a Latin run kept as one."""
-    return tokens(text, language) if language_of(language) == "zh" else spelt(text).split()
+    return tokens(text, language) if language_of(language) == "zh" else spell_letters(text).split()
 
 
 @lru_cache(maxsize=100_000)

@@ -56,9 +56,9 @@ from speechssl.textlm import (
     licences,
     load_text_encoder,
     longest_sequence,
+    remove_dropout,
     special_ids,
     symbol_encoder,
-    without_dropout,
 )
 from speechssl.timing import RunLength
 from speechssl.trainer import Batch, Evaluation, check_share, fit
@@ -268,7 +268,7 @@ def fit_reader(
     check_positions(model.encoder, layout, options.text_encoder)
     train_only(model.encoder, options.trained)
     if not options.dropout:
-        without_dropout(model.encoder)
+        remove_dropout(model.encoder)
     if options.gradient_checkpointing:
         checkpoint_gradients(model.encoder, options.text_encoder)
     with fast_attention(model.encoder):

@@ -31,7 +31,7 @@ from speechssl.options import (
     Weight,
     Whole,
     argument,
-    changed,
+    changed_options,
     flags,
     given_of,
     group,
@@ -251,13 +251,13 @@ class Pretraining:
     adversary: Adversary = group(Adversary(), "distorted speech")
 
     def __post_init__(self) -> None:
-        refuse_ineffective(changed(self), NEEDED)
+        refuse_ineffective(changed_options(self), NEEDED)
 
 
 def _check_targets(targets: Targets, teacher: str | None) -> None:
     """Raise InputError for options that the codebook determines, and for those of an encoder
     where MFCCs are clustered."""
-    given = changed(targets)
+    given = changed_options(targets)
     fitting = ("layer", "smooth", "clusters", "share", "budget", "starts")
     if targets.codebook and (stray := given_of(fitting, given)):
         raise InputError(
@@ -508,7 +508,7 @@ class Spin:
                 "with --size all layers have random weights and must be trained; give "
                 "--trained-layers 0 as well"
             )
-        given = changed(self.labels)
+        given = changed_options(self.labels)
         if self.labels.teacher is None and given:
             raise InputError(
                 f"{flags(given)} would have no effect without a --teacher; name "
@@ -524,4 +524,4 @@ class Spin:
                 f"--label-loss ctc begins after {self.training.warmup_steps} --warmup-steps, and "
                 f"there are {self.training.steps} --steps; give fewer of the former"
             )
-        refuse_ineffective(changed(self), {"distort": ("noise", "noise_cache")})
+        refuse_ineffective(changed_options(self), {"distort": ("noise", "noise_cache")})

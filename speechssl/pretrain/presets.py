@@ -12,7 +12,7 @@ from transformers import HubertConfig, HubertModel, Wav2Vec2Config, Wav2Vec2Mode
 
 from speechssl.encoders.load import load_checkpoint, load_encoder, small_config
 from speechssl.errors import InputError
-from speechssl.options import changed, flags, given_of
+from speechssl.options import changed_options, flags, given_of
 from speechssl.pretrain.model import load_heads
 from speechssl.pretrain.options import Continue, Hubert, Wav2Vec2
 
@@ -95,7 +95,7 @@ def _start_values(o: Continue) -> dict[str, Any]:
     the last layer."""
     model: Any = load_checkpoint(o.start).model
     if isinstance(model, Wav2Vec2Model):
-        targets = changed(o.targets) | changed(o.prediction)
+        targets = changed_options(o.targets) | changed_options(o.prediction)
         _refuse_other_kind(o.start, "wav2vec 2.0", {"teacher": o.teacher} | targets)
         return PRESETS["continue"]["wav2vec2"] | _head_settings(o.start)
     if not isinstance(model, HubertModel):
@@ -103,7 +103,7 @@ def _start_values(o: Continue) -> dict[str, Any]:
             f"{o.start} is a {model.config.model_type} encoder; start this training "
             "from a HuBERT or a wav2vec 2.0"
         )
-    _refuse_other_kind(o.start, "HuBERT", changed(o.contrast))
+    _refuse_other_kind(o.start, "HuBERT", changed_options(o.contrast))
     width = model.config.hidden_size
     nearest = min(PRESETS["hubert"], key=lambda size: abs(hubert_config(size).hidden_size - width))
     projection = PRESETS["hubert"][nearest]["iterations"][0]["projection"]

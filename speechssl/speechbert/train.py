@@ -87,8 +87,8 @@ from speechssl.textlm import (
     licences,
     load_text_encoder,
     load_tokenizer,
+    remove_dropout,
     special_tokens,
-    without_dropout,
 )
 from speechssl.trainer import Evaluation, check_share, fit
 from speechssl.units.features import Features, encoder_features, load_features
@@ -155,7 +155,7 @@ def fit_speechbert(
         if o.stages.spans:
             check_some(examples, data)
         if not o.qa.dropout:
-            without_dropout(text.reader.encoder)
+            remove_dropout(text.reader.encoder)
 
         codec, results = TextCodec(text.tokenizer), dict[str, Any]()
         ids_of = {word: codec.encode([word])[0] for word in set(table.texts)}

@@ -20,7 +20,7 @@ from speechssl.options import (
     SnrOver,
     Whole,
     argument,
-    changed,
+    changed_options,
     group,
     option,
     refuse_ineffective,
@@ -193,7 +193,7 @@ class Superb:
     def __post_init__(self) -> None:
         """Raise InputError for options of the training that need others."""
         o, adversary = self.training, self.adversary.domain_adversary
-        refuse_ineffective(changed(self), NEEDED)
+        refuse_ineffective(changed_options(self), NEEDED)
         if (o.finetune or o.distort) and self.sets.precision == "int8":
             raise InputError("no encoder trains in int8; choose --precision fp32 or bf16")
         if adversary and not o.distort:

@@ -31,8 +31,8 @@ from speechssl.textlm import (
     SubwordUnits,
     checkpoint_gradients,
     longest_sequence,
+    remove_dropout,
     special_ids,
-    without_dropout,
 )
 
 from ..files import change_json, same_files
@@ -303,7 +303,7 @@ def test_a_question_that_loses_its_tail_is_told(span_model):
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_dropout_training_computes_what_reading_does(text_encoder, kind):
     model, embedded = (
-        without_dropout(text_encoder(kind, **DROPPING.get(kind, {}))),
+        remove_dropout(text_encoder(kind, **DROPPING.get(kind, {}))),
         torch.randn(1, 16, 32),
     )
     if kind in ("electra", "albert"):
@@ -337,7 +337,7 @@ def test_a_longformer_reads_to_its_last_position_and_no_further(text_encoder):
         model = SpanModel(text_encoder("longformer", **LONG), nn.Embedding(SYMBOLS + 3, 32))
         if twice:
             checkpoint_gradients(model.encoder, "")
-        without_dropout(model.train().encoder)
+        remove_dropout(model.train().encoder)
         model(**batch)["loss"].backward()
         gradients.append(
             torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])

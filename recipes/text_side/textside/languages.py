@@ -29,10 +29,10 @@ from speechssl.text import joiner
 from speechssl.textlm import (
     assign_tokens,
     layers_of,
-    listening,
     load_text_encoder,
     load_tokenizer,
     longest_sequence,
+    record_layers,
     special_tokens,
 )
 from speechssl.timing import FrameGrid, units_of_interval
@@ -245,7 +245,7 @@ def states_of(body: Body, sequences: Sequence[Sequence_], words: int, batch: int
     order = sorted(range(len(sequences)), key=lambda n: len(sequences[n][0]))
     for start in range(0, len(order), batch):
         pieces = [sequences[n] for n in order[start : start + batch]]
-        with listening(body.encoder) as layers:
+        with record_layers(body.encoder) as layers:
             body(*framed(body, pieces))
             # SqueezeBERT's are passed by where a hook is called
             if len(layers) <= len(layers_of(body.encoder)):

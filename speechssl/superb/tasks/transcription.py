@@ -24,7 +24,7 @@ from speechssl.cascade.model import CtcHead, CtcVocabulary, HeadShape, greedy_de
 from speechssl.data.superb import Slot, Utterance, UtteranceSet
 from speechssl.errors import InputError
 from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, rate_measure
-from speechssl.text import spelt
+from speechssl.text import spell_letters
 from speechssl.timing import FrameGrid
 
 EXAMPLES = 5
@@ -201,8 +201,8 @@ class Phones:
 
 @dataclass(frozen=True)
 class Speech:
-    """Speech recognition, the task `asr`, is by letters, in texts as `spelt` writes them. Raises
-    InputError where a split has no words.
+    """Speech recognition, the task `asr`, is by letters, in texts as `spell_letters` writes them.
+    Raises InputError where a split has no words.
 
     language_model: for decoding beside greedy decoding (`wer_lm`); None for greedy decoding alone,
     which is fast.
@@ -222,10 +222,10 @@ class Speech:
     wants_waves: bool = False
 
     def __post_init__(self) -> None:
-        _check(self.data, "text", lambda u: bool(spelt(u.text)))
+        _check(self.data, "text", lambda u: bool(spell_letters(u.text)))
 
     def symbols(self, utterance: Utterance) -> str:
-        return SEPARATOR.join(spelt(utterance.text).split())
+        return SEPARATOR.join(spell_letters(utterance.text).split())
 
     @cached_property
     def vocabulary(self) -> CtcVocabulary:
@@ -254,7 +254,7 @@ class Speech:
     ) -> HeadEvaluation:
         """Measure WER of the greedy texts and, with a language model, of those decoded with it
         (`wer_lm`), pooled over the split."""
-        truth = {u.id: spelt(u.text) for u in self.data.splits[split]}
+        truth = {u.id: spell_letters(u.text) for u in self.data.splits[split]}
         greedy = {name: predicted.get(name, {}).get("greedy", "") for name in truth}
         errors, lengths = count_edits(truth, greedy)
         measures = [rate_measure("wer", errors, lengths, self.data, split, resamples)]
@@ -332,7 +332,7 @@ class SlotFilling:
 def train_language_model(data: UtteranceSet) -> NgramModel:
     """Count the 4-grams of the training texts of a set, spelt as `Speech` spells them; the model
     has no other words."""
-    return train_ngram((spelt(u.text) for u in data.splits["train"]), 4)
+    return train_ngram((spell_letters(u.text) for u in data.splits["train"]), 4)
 
 
 def _check(data: UtteranceSet, what: str, has: Callable[[Utterance], bool]) -> None:
@@ -381,11 +381,11 @@ _SLOT = re.compile(r"B-(\S+) (.+?) E-\1")
 def slot_symbols(text: str, slots: Sequence[Slot]) -> list[str]:
     """List the symbols of a text with its slots. Raises ValueError where the text does not have
     their values in their order."""
-    words = spelt(text).split()
+    words = spell_letters(text).split()
     pieces: list[list[str]] = []
     at = 0
     for slot in slots:
-        value = spelt(slot.value).split()
+        value = spell_letters(slot.value).split()
         places = range(at, len(words) - len(value) + 1) if value else ()
         first = next((i for i in places if words[i : i + len(value)] == value), None)
         if first is None:
