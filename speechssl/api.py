@@ -46,13 +46,15 @@ Audio = Path | str | np.ndarray
 
 
 class Units:
-    """The units of recordings: the layer of an encoder that a codebook was fitted on, and the
-    codebook."""
+    """Units of recordings are made by the layer of an encoder that a codebook was fitted on, and
+    the codebook."""
 
     def __init__(
         self, encoder: SpeechEncoder | Path | str, codebook: Codebook | Path | str
     ) -> None:
-        """encoder, codebook: loaded, or as `load_encoder` and `load_codebook` take them.
+        """Take the parts.
+
+        encoder, codebook: loaded, or as `load_encoder` and `load_codebook` take them.
 
         Raises InputError where they do not belong together.
         """
@@ -78,8 +80,8 @@ class Units:
         return self.extractor.card
 
     def __call__(self, audio: Audio) -> RunLength:
-        """Run-length units (U,) of a recording of any length. Raises InputError for audio that
-        cannot be used."""
+        """Return the run-length units (U,) of a recording of any length. Raises InputError for
+        audio that cannot be used."""
         samples = read_recording(audio)
         try:
             return self.extractor.units(samples)
@@ -95,11 +97,13 @@ class Units:
 
 
 class Dual:
-    """DUAL (arXiv 2203.04911): a text encoder that finds the span of the answer in the units of the
-    passage."""
+    """DUAL (arXiv 2203.04911) is a text encoder that finds the span of the answer in the units of
+    the passage."""
 
     def __init__(self, units: Units | Path | str, reader: Path | str) -> None:
-        """units: loaded, or as `Units.from_pretrained` takes them. reader: a folder of `train
+        """Load the reader.
+
+        units: loaded, or as `Units.from_pretrained` takes them. reader: a folder of `train
         dual`, a shipped one or OWNER/NAME.
 
         Raises InputError where the reader was trained on other units.
@@ -120,7 +124,7 @@ class Dual:
         return cls(Units.from_pretrained(models), model_folder(models) / "dual")
 
     def answer(self, passage: Audio | RunLength, question: Audio | RunLength) -> TimedAnswer:
-        """Start and end in seconds of the passage, and a confidence in [0, 1]. Either is a
+        """Return start and end in seconds of the passage, and a confidence in [0, 1]. Either is a
         recording, or its units.
 
         Raises InputError as `Units` does, and for a question that is a text.
@@ -139,12 +143,14 @@ class Dual:
 
 
 class Cascade:
-    """Speech recognition, then question answering on the words."""
+    """A cascade recognises speech, then answers questions on the words."""
 
     def __init__(self, recogniser: str, reader: Path | str, language: str = "en") -> None:
-        """recogniser: a CTC or Whisper model of Hugging Face; a CTC head reads its
-        own encoder, for which there is `from_pretrained`. reader: a question-answering model of
-        Hugging Face, or text QA.
+        """Load both.
+
+        recogniser: a CTC or Whisper model of Hugging Face; a CTC head reads its own encoder, for
+        which there is `from_pretrained`. reader: a question-answering model of Hugging Face, or
+        text QA.
 
         Raises InputError where either is missing.
         """
@@ -179,8 +185,8 @@ class Cascade:
         return cascade
 
     def transcribe(self, audio: Audio) -> Transcript:
-        """The words of a recording with their times. Raises InputError for audio that cannot be
-        used."""
+        """Return the words of a recording with their times. Raises InputError for audio that cannot
+        be used."""
         samples = read_recording(audio)
         try:
             return self.system.encode(None, samples)
@@ -190,7 +196,7 @@ class Cascade:
             ) from error
 
     def answer(self, passage: Audio | Transcript, question: Audio | Transcript) -> TimedAnswer:
-        """Start and end in seconds of the passage, a confidence in [0, 1], and the words. A
+        """Return start and end in seconds of the passage, a confidence in [0, 1], and the words. A
         question may be a text.
 
         Raises InputError as `transcribe` does, and for a text without words.

@@ -93,8 +93,8 @@ def read_native(path: Path | str) -> tuple[np.ndarray, int]:
 
 
 def _read_mono(path: Path, sample_rate: int | None = None) -> tuple[np.ndarray, int]:
-    """Float32 mono (N,) at this rate or the file's own, and the rate. Of channels that cancel in
-    their mean, the loudest alone."""
+    """Read float32 mono (N,) at this rate or the file's own, and return the rate too. Of channels
+    that cancel in their mean, the loudest alone is read."""
     loudest = None
     while True:
         with _opened(path) as file:
@@ -121,8 +121,8 @@ def _cancel(power: np.ndarray) -> bool:
 
 
 def as_recording(samples: np.ndarray, sample_rate: int, name: str) -> np.ndarray:
-    """Samples of others as a file of them would be read: float32 (N,) at 16 kHz, full scale 1;
-    always a copy.
+    """Take samples of others as a file of them would be read. Return float32 (N,) at 16 kHz, full
+    scale 1; always a copy.
 
     samples: (N,), (N, C) or (C, N) of up to 8 channels; floats, or integers whose type gives the
     scale. name: for messages.
@@ -171,7 +171,7 @@ def as_recording(samples: np.ndarray, sample_rate: int, name: str) -> np.ndarray
 
 
 def at_full_scale(samples: np.ndarray, name: str) -> np.ndarray:
-    """Floats (N,) with full scale 1: beyond HOT_PEAK they are scaled, and a line on stderr says so.
+    """Scale floats (N,) beyond HOT_PEAK to full scale 1, and say so in a line on stderr.
     name: for the line."""
     extremes = [max(-block.min(), block.max()) for block in in_blocks(samples)]
     peak = float(np.max(extremes, initial=0))
@@ -186,7 +186,8 @@ def at_full_scale(samples: np.ndarray, name: str) -> np.ndarray:
 
 @cache  # once
 def _say(line: str) -> None:
-    """A line on stderr about a file that is read otherwise than its header or its writer says."""
+    """Write a line on stderr about a file that is read otherwise than its header or its writer
+    says."""
     tqdm.write(line, file=sys.stderr)
 
 
@@ -205,7 +206,7 @@ def read_channels(path: Path | str, start: int = 0, frames: int = -1) -> tuple[n
 
 
 def resample(samples: np.ndarray, source_rate: int, target_rate: int) -> np.ndarray:
-    """Band-limited resampling (soxr, high quality). samples: (N,); rates in Hz.
+    """Resample with a band limit (soxr, high quality). samples: (N,); rates in Hz.
 
     Returns float32 (ceil(N * target_rate / source_rate),), exactly.
     """
@@ -213,7 +214,8 @@ def resample(samples: np.ndarray, source_rate: int, target_rate: int) -> np.ndar
 
 
 def duration(path: Path | str) -> float:
-    """Seconds according to the header; nothing is decoded, unless the header knows no length.
+    """Return the seconds according to the header; nothing is decoded, unless the header knows no
+    length.
 
     An MP3 without a count of its frames (NMSQA's are such) is estimated from the bit rate of its
     first frame: for exact
@@ -229,8 +231,8 @@ def duration(path: Path | str) -> float:
 
 
 def length(path: Path | str) -> float:
-    """Seconds of a recording: by its header, or of an MP3, which may count its frames wrongly, by
-    decoding it.
+    """Return the seconds of a recording by its header, or of an MP3, which may count its frames
+    wrongly, by decoding it.
 
     Raises InputError as `duration` does.
     """
@@ -275,8 +277,8 @@ def write_clip(
 
 
 def recode(samples: np.ndarray, container: str, subtype: str, compression: float) -> np.ndarray:
-    """Samples (N,) encoded and decoded again in memory. Returns float32 (N + whatever the codec
-    adds,).
+    """Encode samples (N,), and decode them again, in memory. Returns float32 (N + whatever the
+    codec adds,).
 
     container, subtype, compression: of libsndfile, such as "OGG", "OPUS", 0.9 (1 is the fewest
     bits); MP3 at a constant bit rate.
@@ -299,7 +301,8 @@ def recode(samples: np.ndarray, container: str, subtype: str, compression: float
 
 
 def check_clip(path: Path) -> str:
-    """The container that the suffix names. Raises InputError where `write_clip` cannot write it."""
+    """Return the container that the suffix names. Raises InputError where `write_clip` cannot write
+    it."""
     container = path.suffix[1:].upper()
     if container not in ("WAV", "FLAC", "OGG", "MP3"):
         raise InputError(
@@ -309,8 +312,8 @@ def check_clip(path: Path) -> str:
 
 
 def to_int16(samples: np.ndarray) -> np.ndarray:
-    """int16 (N,) as it is; float (N,) in [-1, 1] rounded and clipped. Raises ValueError for
-    anything else."""
+    """Keep int16 (N,), and round and clip float (N,) in [-1, 1]. Raises ValueError for anything
+    else."""
     samples = np.asarray(samples)
     if (
         samples.ndim != 1
@@ -341,8 +344,8 @@ def _write(path: Path | str, samples: np.ndarray, sample_rate: int, container: s
 
 @contextmanager
 def quiet_decoders() -> Iterator[None]:
-    """Nothing that C libraries write to stderr is seen: libmpg123 has lines for every odd frame.
-    Not while other threads write."""
+    """Hide what C libraries write to stderr: libmpg123 has lines for every odd frame. Not while
+    other threads write."""
     sys.stderr.flush()
     stderr = os.dup(2)
     try:
@@ -364,7 +367,7 @@ class _Forward(soundfile.SoundFile):
 
 @contextmanager
 def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
-    """The file, open for reading. Raises InputError where there is no whole audio file."""
+    """Open a file for reading. Raises InputError where there is no whole audio file."""
     try:
         path.stat()
     except FileNotFoundError:
@@ -459,8 +462,8 @@ def _holds_more(file: soundfile.SoundFile, path: Path) -> bool:
 
 
 def _behind_the_last(file: soundfile.SoundFile, path: Path) -> int:
-    """Bytes of a FLAC that are not read for its last sample; 0 where there is no such sample, which
-    decoding will say."""
+    """Count the bytes of a FLAC that are not read for its last sample; 0 where there is no such
+    sample, which decoding will say."""
     with path.open("rb", buffering=0) as content:
         try:
             with soundfile.SoundFile(content.fileno(), closefd=False) as other:
@@ -638,8 +641,8 @@ def _mono_blocks(
     channel: int | None = None,
     power: np.ndarray | None = None,
 ) -> Iterator[np.ndarray]:
-    """The mean of the channels, or one of them. power: (1 + C,), to which that of the mean and of
-    every channel is added.
+    """Yield blocks of the mean of the channels, or of one of them. power: (1 + C,), to which that
+    of the mean and of every channel is added.
 
     Stops at the first short block: after a hole soundfile would seek on and join what lies on
     either side of it.
@@ -675,7 +678,7 @@ def _mono_blocks(
 def _resampled(
     blocks: Iterable[np.ndarray], source_rate: int, target_rate: int
 ) -> Iterator[np.ndarray]:
-    """Blocks at the target rate, of ceil(N * target / source) samples in all."""
+    """Yield blocks at the target rate, of ceil(N * target / source) samples in all."""
     if source_rate == target_rate:
         yield from blocks
         return
@@ -718,8 +721,8 @@ def collect(blocks: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def in_blocks(samples: np.ndarray) -> Iterator[np.ndarray]:
-    """All of it in order; of an array that `collect` left in a file no more than a block is in
-    memory."""
+    """Yield all of it in order; of an array that `collect` left in a file no more than a block is
+    in memory."""
     for first in range(0, len(samples), BLOCK_FRAMES):
         yield samples[first : first + BLOCK_FRAMES]
         forget(samples)
@@ -735,7 +738,7 @@ def forget(samples: np.ndarray) -> None:
 
 
 def check_audio(samples: np.ndarray, sample_rate: int, path: str) -> None:
-    """Raises InputError for samples that are not (N,), silent, not finite, absurdly loud, or
+    """Refuse, by an InputError, samples that are not (N,), silent, not finite, absurdly loud, or
     shorter than MIN_SECONDS.
 
     path: for the message.

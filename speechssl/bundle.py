@@ -44,8 +44,8 @@ LEFT_OUT = ("checkpoints", "sweep", "made_from.json", ".*")  # of a training fol
 
 
 def folders_of(parts: Parts) -> dict[str, Path]:
-    """Name in a folder of models -> where the part lies. Raises InputError for a part that is
-    missing or something else."""
+    """Map the name in a folder of models to where the part lies. Raises InputError for a part that
+    is missing or something else."""
     folders: dict[str, Path] = {}
     for part, kinds in KINDS.items():
         if (source := getattr(parts, part)) is None:
@@ -109,7 +109,7 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
 
 @contextmanager
 def linked(parts: Parts) -> Iterator[Path]:
-    """A folder of models that links the parts, and is removed at the end. Raises InputError as
+    """Make a folder of models that links the parts, and is removed at the end. Raises InputError as
     `folders_of`."""
     folders = folders_of(parts)
     with tempfile.TemporaryDirectory(prefix="speechssl-models-") as temporary:

@@ -17,8 +17,8 @@ _SET_ASIDE = [0]  # items of this process, which --strict asks for
 
 
 class InputError(Exception):
-    """Bad input. The message is one sentence that names the file or the option and what to do about
-    it."""
+    """The input is bad. The message is one sentence that names the file or the option and what to
+    do about it."""
 
 
 class MissingExtra(InputError):
@@ -45,8 +45,8 @@ def packages_of(extra: str) -> list[str]:
 
 
 def one_line(sentence: str) -> str:
-    """A sentence for the terminal: line breaks in what it quotes are escaped, and the middle is
-    left out where that is too much."""
+    """Escape line breaks in what a sentence for the terminal quotes, and leave out the middle of a
+    long one."""
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in sentence)
     return (
         line
@@ -56,8 +56,7 @@ def one_line(sentence: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Text that can be written as UTF-8: the bytes of a file name that are not are shown as
-    escapes."""
+    """Show the bytes of a file name that are no UTF-8 as escapes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -101,6 +100,6 @@ def report_set_aside(failed: Mapping[str, str], what: str, item: str = "recordin
 
 
 def first_line(error: Exception) -> str:
-    """The first line of others' message, cut to 160 characters; the name of the error where it has
-    none."""
+    """Return the first line of others' message, cut to 160 characters; the name of the error where
+    it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

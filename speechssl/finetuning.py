@@ -90,7 +90,7 @@ def train_only(encoder: nn.Module, trained: str) -> None:
 
 
 def trained_parameters(model: nn.Module) -> int:
-    """Numbers that training changes; a pooler is never read."""
+    """Count the numbers that training changes; a pooler is never read."""
     named = model.named_parameters()
     return sum(
         values.numel()
@@ -146,7 +146,7 @@ def add(encoder: nn.Module, what: dict[str, Any]) -> None:
 
 
 def _check_called(encoder: nn.Module, method: str) -> None:
-    """Raises InputError where what is added to a matrix would never be computed."""
+    """Refuse, by an InputError, an encoder that would never compute what is added to a matrix."""
     if getattr(getattr(encoder, "config", None), "model_type", None) in _READS_WEIGHTS:
         name = type(encoder).__name__
         raise InputError(
@@ -156,7 +156,7 @@ def _check_called(encoder: nn.Module, method: str) -> None:
 
 
 def merged(encoder: nn.Module) -> nn.Module:
-    """The encoder, in whose matrices LoRA's are from now on."""
+    """Merge LoRA's matrices into those of the encoder, and return it."""
     for name, module in list(encoder.named_modules()):
         if hasattr(module, "lora_A"):
             module.merge()
@@ -166,7 +166,7 @@ def merged(encoder: nn.Module) -> nn.Module:
 
 
 class Bottleneck(nn.Module):
-    """x + up(gelu(down(x))), close to x at first."""
+    """A bottleneck gives x + up(gelu(down(x))), close to x at first."""
 
     def __init__(self, width: int, inside: int) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class Bottleneck(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, S, H) -> (B, S, H)."""
+        """Change the output x (B, S, H) of a matrix."""
         return x + self.up(nn.functional.gelu(self.down(x)))
 
 
@@ -207,7 +207,7 @@ def _with_hidden_states(
 
 
 def _weighted_sum(encoder: Any, inputs: Any, output: Any) -> Any:
-    """The weighted sum of L + 1 outputs (B, S, H) in the place of the last."""
+    """Put the weighted sum of L + 1 outputs (B, S, H) in the place of the last."""
     states = torch.stack(
         [state[:, : output.last_hidden_state.shape[1]] for state in output.hidden_states]
     )

@@ -27,9 +27,9 @@ Interval = tuple[float, float]  # start, end in seconds
 
 
 def frame_f1(predicted: Interval | None, gold: Sequence[Interval]) -> float:
-    """FF1: the harmonic mean of overlap / predicted length and overlap / gold length, in seconds.
-    The frame F1 of DUAL (arXiv 2203.04911) without frames: those of a recogniser and of units need
-    not be equally long.
+    """Return FF1, the harmonic mean of overlap / predicted length and overlap / gold length, in
+    seconds: the frame F1 of DUAL (arXiv 2203.04911) without frames, for those of a recogniser and
+    of units need not be equally long.
 
     predicted None: no answer. An empty prediction (start == end) overlaps nothing and scores 0.
     Raises ValueError for a time that is not finite, a prediction that ends before it starts, or an
@@ -39,7 +39,8 @@ def frame_f1(predicted: Interval | None, gold: Sequence[Interval]) -> float:
 
 
 def overlap_score(predicted: Interval | None, gold: Sequence[Interval]) -> float:
-    """AOS: overlap / length of the union. For one pair of intervals FF1 = 2 AOS / (1 + AOS).
+    """Return AOS, the overlap / length of the union. For one pair of intervals FF1 = 2 AOS / (1 +
+    AOS).
 
     The same rules and errors as `frame_f1`.
     """
@@ -51,7 +52,8 @@ def _best_over(
     gold: Sequence[Interval],
     score: Callable[[float, float, float], float],
 ) -> float:
-    """score: of the length shared by two intervals and their own lengths."""
+    """Return the best score over the gold intervals. score: of the length shared by two intervals
+    and their own lengths."""
     for name, interval in (
         *(("gold", g) for g in gold),
         *([("predicted", predicted)] if predicted else []),
@@ -74,7 +76,7 @@ def _best_over(
 
 
 def exact_match(predicted: str | None, gold: Sequence[str], language: str = "en") -> float:
-    """1 if the prediction equals a gold text in `text.answer_tokens` (en: SQuAD's; zh: by
+    """Return 1 if the prediction equals a gold text in `text.answer_tokens` (en: SQuAD's; zh: by
     character), else 0.
 
     As in the script of SQuAD 2.0, gold texts that are empty after normalisation do not count, and a
@@ -87,8 +89,8 @@ def exact_match(predicted: str | None, gold: Sequence[str], language: str = "en"
 
 
 def token_f1(predicted: str | None, gold: Sequence[str], language: str = "en") -> float:
-    """F1 of the bags of words (en) or characters (zh, a Latin run is one). The same rules as
-    `exact_match`."""
+    """Return the F1 of the bags of words (en) or characters (zh, a Latin run is one). The same
+    rules as `exact_match`."""
     words, golds = _answers(predicted, gold, language)
     return max(_bag_f1(words, answer) for answer in golds)
 
@@ -96,7 +98,8 @@ def token_f1(predicted: str | None, gold: Sequence[str], language: str = "en") -
 def _answers(
     predicted: str | None, gold: Sequence[str], language: str
 ) -> tuple[list[str], list[list[str]]]:
-    """Tokens of the prediction and of every gold answer; [[]] where there is no answer."""
+    """Return the tokens of the prediction and of every gold answer; [[]] where there is no
+    answer."""
     golds = [words for answer in gold if (words := answer_tokens(answer, language))]
     return answer_tokens(predicted or "", language), golds or [[]]
 
@@ -110,7 +113,7 @@ def _bag_f1(predicted: list[str], gold: list[str]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class WordErrors:
-    """Recognition errors of S utterances, kept apart so that the rate can be bootstrapped.
+    """Recognition errors of S utterances are kept apart, so that the rate can be bootstrapped.
 
     errors, words: (S,) int64, edits (substitutions + deletions + insertions) and reference words
     (zh: characters).
@@ -125,15 +128,15 @@ class WordErrors:
 
     @property
     def rate(self) -> float:
-        """All errors / all reference words; 0.15 is a WER of 15 %. May exceed 1."""
+        """Return all errors / all reference words; 0.15 is a WER of 15 %. May exceed 1."""
         return float(self.errors.sum() / self.words.sum())
 
 
 def word_error_rate(
     references: Sequence[str], hypotheses: Sequence[str], language: str = "en"
 ) -> WordErrors:
-    """Word errors (zh: character errors, a Latin run is one) after `text.normalise`, by jiwer's
-    alignment.
+    """Count word errors (zh: character errors, a Latin run is one) after `text.normalise`, by
+    jiwer's alignment.
 
     `text.error_metric` has the name of their rate: "wer", or "cer" in Chinese.
 

@@ -24,7 +24,7 @@ from speechssl.errors import InputError, MissingExtra
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`; without `zero` 0 itself is out of range."""
+    """Numbers go from `low` to `high`; without `zero` 0 itself is out of range."""
 
     low: float = 0
     high: float = sys.float_info.max
@@ -105,7 +105,7 @@ BF16 = {"fp32": False, "bf16": True}  # the values of --precision where a switch
 
 
 def argument(help: str, optional: bool = False) -> Any:
-    """A field that is given by position; optional: None where it is not given."""
+    """Make a field that is given by position; optional: None where it is not given."""
     metadata = {"help": help, "positional": True, "nargs": "?" if optional else None}
     return field(metadata=metadata, default=None if optional else MISSING)
 
@@ -120,7 +120,7 @@ def option(
     least: int = 0,
     under: str = "",
 ) -> Any:
-    """A field that is given by name. default: MISSING where it must be given.
+    """Make a field that is given by name. default: MISSING where it must be given.
 
     name: of the option, where it is not the field's; values: what may be written -> what it stands
     for; metavar: what help shows
@@ -138,13 +138,13 @@ def option(
 
 
 def group(default: Any, title: str, without: Sequence[str] = ()) -> Any:
-    """A field whose dataclass brings its own options, under a title in the help; without: the
+    """Make a field whose dataclass brings its own options, under a title in the help; without: the
     fields that are no options here."""
     return field(metadata={"title": title, "without": tuple(without)}, default=default)
 
 
 def flat(config: Any) -> dict[str, Any]:
-    """The names and values of all options of a dataclass and of its groups."""
+    """Return the names and values of all options of a dataclass and of its groups."""
     values: dict[str, Any] = {}
     for f in fields(config):
         value = getattr(config, f.name)
@@ -153,8 +153,8 @@ def flat(config: Any) -> dict[str, Any]:
 
 
 def changed_options(options: Any, default: Any = None) -> dict[str, Any]:
-    """The options of a dataclass and of its groups that are not as by default, by name; default:
-    an instance with the defaults."""
+    """Return the options of a dataclass and of its groups that are not as by default, by name;
+    default: an instance with the defaults."""
     values: dict[str, Any] = {}
     for f in fields(options):
         value = getattr(options, f.name)
@@ -167,8 +167,8 @@ def changed_options(options: Any, default: Any = None) -> dict[str, Any]:
 
 
 def parse_named(pairs: Iterable[str], what: str) -> dict[str, str]:
-    """`name=value` as typed. what: the option, such as "--encoders". Raises InputError for other
-    texts and equal names."""
+    """Parse `name=value` as typed. what: the option, such as "--encoders". Raises InputError for
+    other texts and equal names."""
     by_name: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -183,13 +183,15 @@ def parse_named(pairs: Iterable[str], what: str) -> dict[str, str]:
 
 
 def noise_folders(pairs: Iterable[str]) -> dict[str, Path]:
-    """The folders of --noise NAME=FOLDER ..."""
+    """Return the folders of --noise NAME=FOLDER ..."""
     return {name: Path(folder) for name, folder in parse_named(pairs, "--noise").items()}
 
 
 def refuse_ineffective(given: Mapping[str, Any], rules: Mapping[str, Iterable[str]]) -> None:
-    """rules: an option -> those that mean nothing without it. Raises InputError for the latter
-    alone."""
+    """Refuse, by an InputError, options that mean nothing without another.
+
+    rules: an option -> those that mean nothing without it.
+    """
     for needed, names in rules.items():
         if not given_of((needed,), given) and (stray := given_of(names, given)):
             raise InputError(
@@ -211,7 +213,7 @@ def given_of(names: Iterable[str], given: Mapping[str, Any]) -> list[str]:
 
 
 def flags(names: Iterable[str]) -> str:
-    """Options as they are typed."""
+    """Write options as they are typed."""
     return " and ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
@@ -248,7 +250,7 @@ def use_device(name: str) -> None:
 
 
 def shipped(name: Path | None) -> Path | None:
-    """The folder of something trained: a path, or what ships by its name, such as
+    """Find the folder of something trained: a path, or what ships by its name, such as
     people-en/text-qa."""
     from speechssl.io import SHIPPED
 
@@ -257,7 +259,7 @@ def shipped(name: Path | None) -> Path | None:
 
 @dataclass(frozen=True)
 class Adam:
-    """AdamW's constants, by the names of `TrainingOptions`."""
+    """AdamW's constants have the names of `TrainingOptions`."""
 
     adam_betas: tuple[float, float]
     adam_epsilon: float
@@ -276,7 +278,7 @@ PLAIN = Adam((0.9, 0.999), 1e-8, 0.0)
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """The length and the rate of a training. One step is one optimiser update on one batch, which
+    """A training has a length and a rate. One step is one optimiser update on one batch, which
     the processes share."""
 
     steps: Count = option(
@@ -326,7 +328,7 @@ class TrainingOptions:
     )
 
     def __post_init__(self) -> None:
-        """Raises InputError for betas that AdamW cannot have, MissingExtra for a --report-to that
+        """Raise InputError for betas that AdamW cannot have, MissingExtra for a --report-to that
         is not installed."""
         if not all(0 <= beta < 1 for beta in self.adam_betas):
             raise InputError(
@@ -340,8 +342,8 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class EvalOptions:
-    """Evaluation on held-out items while a model is trained. What is written then is the best
-    checkpoint, not the last."""
+    """A model can be evaluated on held-out items while it is trained. What is written then is the
+    best checkpoint, not the last."""
 
     eval_every: Whole = option(
         0,
@@ -359,7 +361,7 @@ class EvalOptions:
     )
 
     def __post_init__(self) -> None:
-        """Raises InputError for patience without evaluations."""
+        """Raise InputError for patience without evaluations."""
         if self.patience and not self.eval_every:
             raise InputError(
                 f"--patience {self.patience} counts evaluations; give --eval-every "
@@ -369,7 +371,7 @@ class EvalOptions:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a folder of models, by path, hub id or shipped name."""
+    """The parts of a folder of models are named by path, hub id or shipped name."""
 
     encoder: str = option(MISSING, ENCODERS)
     codebook: Path | None = option(
@@ -385,10 +387,10 @@ class Parts:
 
 
 def settings(options: Any) -> dict[str, Any]:
-    """The options that decide what is made, as a stage and a card have them: not where curves are
-    sent, nor how a model would have been evaluated that never was, nor that all weights are
-    trained, nothing is shifted and a start is as it was pre-trained: what was made before there was
-    a choice stays valid.
+    """Return the options that decide what is made, as a stage and a card have them: not where
+    curves are sent, nor how a model would have been evaluated that never was, nor that all weights
+    are trained, nothing is shifted and a start is as it was pre-trained: what was made before there
+    was a choice stays valid.
     """
     usual = {"trained": "all", "shift": None, "init": "pretrained"}
 

@@ -30,7 +30,7 @@ def processes() -> int:
 
 
 def rank() -> int:
-    """The number of this one, from 0."""
+    """Return the number of this process, from 0."""
     return int(os.environ.get("RANK", "0"))
 
 
@@ -41,8 +41,8 @@ def is_main() -> bool:
 
 @contextmanager
 def main_first() -> Iterator[None]:
-    """The first process goes through the block, then the others do, and find what it left. Where it
-    fails they exit (1)."""
+    """Let the first process go through the block, then the others, which find what it left. Where
+    it fails they exit (1)."""
     if not is_main() and not broadcast_value(False):
         raise SystemExit(1)  # the first has reported why
     try:
@@ -76,7 +76,7 @@ def peak_gpu_memory() -> float:
 
 
 def broadcast_value(value: Value) -> Value:
-    """The value of the first process, whatever the others have."""
+    """Return the value of the first process, whatever the others have."""
     if processes() == 1:
         return value
     import torch
@@ -87,8 +87,8 @@ def broadcast_value(value: Value) -> Value:
 
 
 def mean_of_processes(value: torch.Tensor) -> torch.Tensor:
-    """The mean of a tensor over the processes, without gradient; the tensor itself where there is
-    one process."""
+    """Return the mean of a tensor over the processes, without gradient; the tensor itself where
+    there is one process."""
     if processes() == 1:
         return value
     import torch
@@ -117,8 +117,8 @@ def wait_before_exit() -> None:
 
 @cache
 def _group() -> Any:
-    """The processes, for what is not the training itself: on the CPU, and with patience. Started as
-    accelerate wants it."""
+    """Return the group of processes for all but the training itself: on the CPU, with patience, and
+    started as accelerate wants it."""
     import torch
     from accelerate import PartialState
 

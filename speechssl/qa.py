@@ -43,7 +43,7 @@ OWN = {
 
 
 class Detail(NamedTuple):
-    """The answer of one system, and what it read: units (`RunLength`), words with times
+    """A detail is the answer of one system, and what it read: units (`RunLength`), words with times
     (`Transcript`), or vectors of words."""
 
     answer: TimedAnswer
@@ -52,7 +52,7 @@ class Detail(NamedTuple):
 
 
 class QA:
-    """Systems of spoken question answering, loaded once.
+    """Load systems of spoken question answering once, and ask them often.
 
     qa = speechssl.QA(recogniser="openai/whisper-base")
     for answers in qa.answer("lecture.mp3", ["question.wav", "When was the university founded?"]):
@@ -108,7 +108,8 @@ class QA:
     def _choose_systems(
         self, folder: Path, recogniser: str | None, reader: Path | str | None
     ) -> list[str]:
-        """The default systems; stderr says what people's voices need where nothing knows them."""
+        """Choose the default systems, and say on stderr what people's voices need where nothing
+        knows them."""
         if recogniser:
             return [f"cascade-{recogniser}", *["dual"] * (folder / "dual").is_dir()]
         if "(speech by" in trained_on(folder / "encoder"):
@@ -116,7 +117,7 @@ class QA:
         return default_systems(folder)
 
     def _check_languages_of(self, folder: Path, reader: str | None) -> None:
-        """Raises InputError where a part says that it was trained on another language."""
+        """Refuse, by an InputError, a part that says that it was trained on another language."""
         called = {system.name.partition("@")[0] for system in self.systems}
         used = [folder / part for name, part in OWN.items() if name in called]
         if any(isinstance(system, CascadeSystem) for system in self.systems):
@@ -248,7 +249,7 @@ def describe(system: System, folder: Path, reader: str | None) -> str:
 
 
 def languages_of(folder: Path) -> set[str]:
-    """The languages that a model was trained on, as far as its card says them."""
+    """Return the languages that a model was trained on, as far as its card says them."""
     corpus = _card(folder).get("corpus") or {}
     stated = (part.get("settings", {}).get("language") for part in (corpus, *corpus.get("of", ())))
     return {language_of(language) for language in stated if language}
@@ -294,7 +295,7 @@ def check_language(
     language: str,
     name: str,
 ) -> None:
-    """Raises InputError where a recording has no speech, or none in this language, at its
+    """Refuse, by an InputError, a recording that has no speech, or none in this language, at its
     beginning, in its middle and at its end. Where the recogniser knows no other language, and so
     cannot be sure, stderr has a line, but not of a short question.
 

@@ -63,7 +63,7 @@ SEEN = {
 
 
 class HasSnr(Protocol):
-    """A condition, or a row of one."""
+    """A condition has an SNR, and a row of one has it too."""
 
     @property
     def snr_db(self) -> float | None: ...
@@ -75,7 +75,7 @@ Key = tuple[str, str, str, float | None, str, str, int, str]
 
 @dataclass(frozen=True)
 class Row:
-    """One measured value.
+    """A row is one measured value.
 
     value, low, high: percent, or what UNITS has; [low, high] is the confidence interval, None where
     there is none. n: items
@@ -122,7 +122,7 @@ class Row:
         card: str | Mapping[str, Any] = "",
         snr_over: str = "",
     ) -> Row:
-        """A row in percent from an interval of fractions."""
+        """Make a row in percent from an interval of fractions."""
         v, cell = interval.percent, (system, encoder, condition, snr_db, metric)
         return cls(*cell, v.value, *v.ends, v.n, seed, card, v.drawn, v.groups, snr_over)
 
@@ -151,7 +151,7 @@ class Row:
 
 
 def full_condition(condition: str, snr_over: str | None) -> str:
-    """A condition as it is shown: SNRs over the whole signal are other conditions."""
+    """Name a condition as it is shown: SNRs over the whole signal are other conditions."""
     return f"{condition}, over the {snr_over}" if snr_over else condition
 
 
@@ -233,7 +233,7 @@ def append_rows(
 
 
 def _signed(values: dict[str, Any]) -> dict[str, Any]:
-    """A row with the hash of all that it says, by which a changed one is noticed. `snr_over` and
+    """Add to a row the hash of all that it says, by which a changed one is noticed. `snr_over` and
     `seen` stand where they say something.
     """
     values = {
@@ -243,8 +243,8 @@ def _signed(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(row: Row) -> dict[str, Any]:
-    """A row as JSON values, numpy's scalars made Python's. Raises ValueError for what `read_rows`
-    would refuse."""
+    """Return a row as JSON values, numpy's scalars made Python's. Raises ValueError for what
+    `read_rows` would refuse."""
     values = asdict(row) | {"card": row.card if isinstance(row.card, str) else dict(row.card)}
     for name in ("snr_db", "value", "low", "high"):
         values[name] = None if values[name] is None else float(values[name])
@@ -258,8 +258,8 @@ def _plain(row: Row) -> dict[str, Any]:
 
 
 def read_rows(path: Path | str) -> tuple[Row, ...]:
-    """All rows of a results file, in order. Raises InputError naming file and line for a missing or
-    damaged file."""
+    """Read all rows of a results file, in order. Raises InputError naming file and line for a
+    missing or damaged file."""
     try:
         # not splitlines: a JSON string may hold U+2028
         lines = Path(path).read_text(encoding="utf-8").split("\n")
@@ -279,7 +279,8 @@ def read_rows(path: Path | str) -> tuple[Row, ...]:
 
 
 def rows_in(folder: Path) -> list[dict[str, Any]]:
-    """The rows of folder/results.jsonl as JSON has them. Raises InputError as `read_rows` does."""
+    """Read the rows of folder/results.jsonl as JSON has them. Raises InputError as `read_rows`
+    does."""
     return [asdict(row) for row in read_rows(folder / "results.jsonl")]
 
 
@@ -356,8 +357,8 @@ def drawn_sentence(intervals: Iterable[tuple[str, str, int]]) -> str:
 
 
 def interval_note(lead: str, intervals: Iterable[tuple[str, str, int]]) -> str:
-    """ "Grey: 95 % intervals draw 8 voices.": what marks the intervals, and what they draw, as far
-    as it is known."""
+    """Say what marks the intervals, and what they draw, as far as it is known: "Grey: 95 %
+    intervals draw 8 voices."."""
     return f"{lead}: {drawn_sentence(intervals) or '95 % intervals.'}"
 
 
@@ -373,8 +374,8 @@ def seconds_range(low: float, high: float) -> str:
 
 
 def counted_range(sizes: Iterable[int], what: str) -> str:
-    """ "8 voices", "1 passage", "20 to 140 passages", "10 voices or recordings" (of a mean), "8
-    voices × askers" (the fewer)."""
+    """Say how many: "8 voices", "1 passage", "20 to 140 passages", "10 voices or recordings" (of a
+    mean), "8 voices × askers" (the fewer)."""
     low, high = min(sizes), max(sizes)
 
     def plural(text: str) -> str:
@@ -394,7 +395,7 @@ def counted_range(sizes: Iterable[int], what: str) -> str:
 
 
 class Cell(NamedTuple):
-    """A cell of a page that is more than a text. small: below it, its interval or a mark; best: of
+    """A cell of a page can be more than a text. small: below it, its interval or a mark; best: of
     its column; about: shown where it is pointed at; slot: the colour of its system; span: lines
     that it stands for, 0: the one above it stands for this line too.
     """
@@ -409,7 +410,9 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """rows: texts, numbers and cells, as many as columns; None: nothing was measured. Raises
+    """A table has a title, heads of columns, rows and a note.
+
+    rows: texts, numbers and cells, as many as columns; None: nothing was measured. Raises
     InputError for a ragged table.
 
     On pages, groups: what stands above every column, equal neighbours once; labels: how many
@@ -432,8 +435,8 @@ class Table:
 
     @property
     def texts(self) -> list[tuple[str, ...]]:
-        """The rows as they are printed: a column of fractions with three decimals, other decimal
-        numbers with one."""
+        """Return the rows as they are printed: a column of fractions with three decimals, other
+        decimal numbers with one."""
         columns = [[row[i] for row in self.rows] for i in range(len(self.columns))]
         digits = [
             3 if all(abs(v) <= 1 for v in column if isinstance(v, float)) else 1
@@ -454,7 +457,7 @@ class Table:
 
     @property
     def heads(self) -> list[tuple[str, int]]:
-        """The groups, and how many columns each stands above."""
+        """Return the groups, and how many columns each stands above."""
         return [(name, len(list(columns))) for name, columns in groupby(self.groups)]
 
     @property
@@ -468,7 +471,7 @@ class Table:
 
     @property
     def text(self) -> str:
-        """The table for the terminal: columns of equal width, a rule under the head."""
+        """Write the table for the terminal: columns of equal width, a rule under the head."""
         lines = [self.columns, *self.texts]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         pads = [str.ljust if left else str.rjust for left in self.left]
@@ -509,8 +512,8 @@ def markdown(tables: Iterable[Table]) -> str:
 
 
 def results_table(rows: Iterable[Row]) -> str:
-    """Results for the terminal: a table a metric, a line a system, n items, a column a condition,
-    value [low, high].
+    """Write results for the terminal: a table a metric, a line a system, n items, a column a
+    condition, value [low, high].
 
     Where a cell has rows of several seeds, their mean, the number of seeds and the range over the
     intervals are shown. Of rows that differ in their card alone the last one is shown. Systems come
@@ -569,8 +572,8 @@ def interval_text(
     missing: str = "–",
     digits: int = 1,
 ) -> str:
-    """ "61.2 [58.0, 64.5]" of an interval, a row or their JSON; without the interval where none was
-    estimated.
+    """Write "61.2 [58.0, 64.5]" of an interval, a row or their JSON; without the interval where
+    none was estimated.
 
     sign: "+" for differences; missing: for None and for JSON without a value.
     """
@@ -585,8 +588,8 @@ def interval_text(
 
 
 def seeds_text(rows: Sequence[Row]) -> str:
-    """ "61.2 [58.0, 64.5]" of rows of one metric that differ in their seeds: their mean, and the
-    range over their intervals."""
+    """Write "61.2 [58.0, 64.5]" of rows of one metric that differ in their seeds: their mean, and
+    the range over their intervals."""
     if not rows:
         return "-"
     digits = decimals(rows[0].metric)
@@ -599,12 +602,12 @@ def seeds_text(rows: Sequence[Row]) -> str:
 
 
 def condition_name(condition: str, snr_db: float | None) -> str:
-    """ "clean", "pink 10 dB"."""
+    """Name a condition: "clean", "pink 10 dB"."""
     return condition if snr_db is None else f"{condition} {snr_db:g} dB"
 
 
 def listed(parts: Sequence[str]) -> str:
-    """ "a, b and c"."""
+    """Join texts: "a, b and c"."""
     return ", ".join(parts[:-1]) + " and " * (len(parts) > 1) + parts[-1] if parts else ""
 
 
@@ -618,7 +621,8 @@ def nearest_snr(conditions: Iterable[Condition], at: float) -> list[Condition]:
 
 
 def snr_note(over: str) -> str:
-    """A sentence below tables; none where SNRs are over active speech, as they are by default."""
+    """Return the sentence below tables; none where SNRs are over active speech, as they are by
+    default."""
     return "" if over == "active" else "SNRs are over the whole signal, pauses and all."
 
 
@@ -657,8 +661,8 @@ def published_encoders() -> dict[str, dict[tuple[str, str], float]]:
 
 
 def published_choice(corpus: str, split: str) -> str:
-    """A table of what was published on a corpus of multiple choice, to stand below ours; "" where
-    nothing was. split: ours."""
+    """Write a table of what was published on a corpus of multiple choice, to stand below ours; ""
+    where nothing was. split: ours."""
     if "".join(c for c in corpus.lower() if c.isalnum()) != "toeflqa":
         return ""
     ours = "" if split == "test" else f"; ours above are on {split}, which is not theirs"
@@ -672,8 +676,8 @@ def published_choice(corpus: str, split: str) -> str:
 
 
 def published_table(corpora: Sequence[str]) -> Table | None:
-    """Systems on corpora and splits ("nmsqa dev", names as in their cards), in the columns in which
-    any of them has something.
+    """Make a table of published systems on corpora and splits ("nmsqa dev", names as in their
+    cards), in the columns in which any of them has something.
 
     Of a split without any, all of its corpus; None where nothing was published.
     """
@@ -732,8 +736,8 @@ STYLE = {
 
 @contextmanager
 def styled(**more: Any) -> Iterator[type[Figure]]:
-    """Within the block figures look alike, whatever the user's own settings are. more: rcParams,
-    with _ for the dots. Gives the class of figures.
+    """Let figures within the block look alike, whatever the user's own settings are, and give their
+    class. more: rcParams, with _ for the dots.
     """
     import matplotlib  # slow to import
     from matplotlib.figure import Figure

@@ -26,15 +26,15 @@ MARGIN_DB = 15.9
 
 
 def generator(seed: int, *keys: str) -> np.random.Generator:
-    """A random generator that depends on these values only, not on the process or on what was drawn
-    before."""
+    """Make a random generator that depends on these values only, not on the process or on what was
+    drawn before."""
     digest = hashlib.sha256(json.dumps([seed, *keys]).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest, "little"))
 
 
 def active_level(samples: np.ndarray) -> float:
-    """Level of the speech without its pauses, in dB below full scale (RMS 1); -inf for silence.
-    samples: (N,).
+    """Return the level of speech without its pauses, in dB below full scale (RMS 1); -inf for
+    silence. samples: (N,).
 
     A simple form of ITU-T P.56 method B: the mean power A of the 20 ms frames whose power is above
     A - 15.9 dB. It has
@@ -55,18 +55,19 @@ def active_level(samples: np.ndarray) -> float:
 
 
 def decibels(power: float) -> float:
-    """A power in dB; -inf for none."""
+    """Return a power in dB; -inf for none."""
     return 10 * float(np.log10(power)) if power > 0 else -np.inf
 
 
 def rms_level(samples: np.ndarray) -> float:
-    """RMS level in dB below full scale (RMS 1), pauses and all; -inf for silence. samples: (N,)."""
+    """Return the RMS level in dB below full scale (RMS 1), pauses and all; -inf for silence.
+    samples: (N,)."""
     return decibels(float(np.mean(np.square(samples, dtype=np.float64))))
 
 
 def speech_level(samples: np.ndarray, over: str = ACTIVE) -> float:
-    """Level of speech that an SNR is counted from, in dB; -inf for silence. samples: (N,); over:
-    one of SNR_OVER.
+    """Return the level of speech that an SNR is counted from, in dB; -inf for silence. samples:
+    (N,); over: one of SNR_OVER.
 
     "active", the default here: `active_level`, so that pauses do not make the noise quieter.
     "signal": `rms_level` of the whole signal, as in arXiv 2210.07978. Raises ValueError for another
@@ -78,8 +79,8 @@ def speech_level(samples: np.ndarray, over: str = ACTIVE) -> float:
 
 
 def guard(samples: np.ndarray) -> np.ndarray:
-    """samples (N,) as float32, scaled down to full scale where beyond: quieter is harmless, clipped
-    is another distortion."""
+    """Scale samples (N,) down to full scale where they are beyond, as float32: quieter is harmless,
+    clipped is another distortion."""
     return np.asarray(samples / max(1.0, float(np.abs(samples).max(initial=0))), np.float32)
 
 
@@ -90,7 +91,7 @@ def mix(
     rng: np.random.Generator | None = None,
     over: str = ACTIVE,
 ) -> np.ndarray:
-    """Speech plus noise at an SNR in dB: speech level over RMS level of the noise that is added.
+    """Add noise to speech at an SNR in dB: speech level over RMS level of the noise that is added.
 
     speech: (N,); noise: (M,), cropped or repeated by `fit_length`; over: "active" speech or the
     whole "signal", see `speech_level`. Returns float32 (N,), scaled down as a whole where it would
@@ -110,8 +111,8 @@ def mix(
 
 
 def fit_length(noise: np.ndarray, n: int, rng: np.random.Generator | None = None) -> np.ndarray:
-    """Noise (M,) to (n,): cropped at a random offset where longer, repeated with cross-fades where
-    shorter.
+    """Fit noise (M,) to (n,): crop it at a random offset where longer, repeat it with cross-fades
+    where shorter.
 
     rng None: from the beginning. The fades are of equal power, so that the level does not dip at a
     join.
@@ -158,7 +159,7 @@ RT60S, DISTANCES = (0.2, 1.0), (0.3, 1.7)  # seconds and metres of `any_room`
 
 
 def room_impulse(rng: np.random.Generator, rt60: float, distance: float = 1.5) -> np.ndarray:
-    """Impulse response (M,) of a random room of 60 to 170 cubic metres; sample 0 is the direct
+    """Draw the impulse response (M,) of a room of 60 to 170 cubic metres; sample 0 is the direct
     path, of height about 1.
 
     rt60: seconds in which sound falls by 60 dB, in [0.05, 5]; distance of talker and microphone:
@@ -196,15 +197,14 @@ def room_impulse(rng: np.random.Generator, rt60: float, distance: float = 1.5) -
 
 
 def any_room(rng: np.random.Generator) -> np.ndarray:
-    """Impulse response (M,) of a room of which the reverberation time and the distance are drawn
-    too."""
+    """Draw the impulse response (M,) of a room, and its reverberation time and distance too."""
     return room_impulse(rng, rng.uniform(*RT60S), rng.uniform(*DISTANCES))
 
 
 def _images(
     room: np.ndarray, talker: np.ndarray, microphone: np.ndarray, reflection: float, size: int
 ) -> np.ndarray:
-    """(size,) arrivals of all images of the talker, relative to the direct path in time and
+    """Return (size,) arrivals of all images of the talker, relative to the direct path in time and
     height."""
     reach = size / SAMPLE_RATE * SOUND + np.linalg.norm(talker - microphone)
     orders = np.ceil(reach / (2 * room)).astype(int)
@@ -236,13 +236,14 @@ LAME_DELAY = 1105
 
 
 def bit_rates(codec: str) -> tuple[float, float]:
-    """The bit rates of a codec in kbit/s, from and to. KeyError for one that is not in CODECS."""
+    """Return the bit rates of a codec in kbit/s, from and to. KeyError for one that is not in
+    CODECS."""
     return LOWEST[codec], CODECS[codec][3]
 
 
 def through_codec(samples: np.ndarray, codec: str, kbps: float) -> np.ndarray:
-    """Samples (N,) at 16 kHz after "mp3" or "opus" at a nominal bit rate in kbit/s. Returns float32
-    (N,), not delayed.
+    """Send samples (N,) at 16 kHz through "mp3" or "opus" at a nominal bit rate in kbit/s. Returns
+    float32 (N,), not delayed.
 
     Raises ValueError for another codec or a bit rate that it has not.
     """
@@ -260,7 +261,7 @@ def through_codec(samples: np.ndarray, codec: str, kbps: float) -> np.ndarray:
 
 
 def reverberate(speech: np.ndarray, impulse: np.ndarray) -> np.ndarray:
-    """Speech in a room. speech: (N,); impulse: (M,), whose largest sample is the direct path.
+    """Put speech in a room. speech: (N,); impulse: (M,), whose largest sample is the direct path.
     Returns float32 (N,).
 
     The direct path stays where the speech was (no delay), the tail after N is dropped, and the
@@ -316,8 +317,8 @@ EQUALISER = np.geomspace(60, 7600, 10)
 def other_voice(
     samples: np.ndarray, formants: float, pitch: float, pitch_range: float
 ) -> np.ndarray:
-    """Speech as a speaker with another vocal tract would say it: Praat's "Change gender", by
-    parselmouth. About 100 x real time.
+    """Change speech to what a speaker with another vocal tract would say: Praat's "Change gender",
+    by parselmouth. About 100 x real time.
 
     samples: (N,). formants, pitch (its median) and pitch_range are factors. Returns float32 (N,);
     what has no pitch stays as it is. Raises MissingExtra without speechssl[voices].
@@ -359,8 +360,8 @@ def other_voice(
 
 
 def equalise(samples: np.ndarray, decibels: np.ndarray, quality: np.ndarray) -> np.ndarray:
-    """A parametric equaliser: low shelf, eight peaks, high shelf (R. Bristow-Johnson's audio EQ
-    cookbook) at EQUALISER.
+    """Apply a parametric equaliser: low shelf, eight peaks, high shelf (R. Bristow-Johnson's audio
+    EQ cookbook) at EQUALISER.
 
     samples: (N,); decibels, quality: (10,). Returns float32 (N,) of the same active level.
     """

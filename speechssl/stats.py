@@ -151,7 +151,7 @@ def unknown_voice(speaker: str, trained: Collection[str]) -> str:
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its confidence interval [low, high], and the number of items n it is about.
+    """A value has a confidence interval [low, high], and is about n items.
 
     estimated: False for fewer than FEWEST groups, where low and high are the value for want of
     anything better.

@@ -40,8 +40,8 @@ from speechssl.units.kmeans import load_codebook
 
 
 class System(Protocol):
-    """Encodes every recording once, then answers all questions. needs_audio: False where it reads
-    the record's text alone."""
+    """A system encodes every recording once, then answers all questions. needs_audio: False where
+    it reads the record's text alone."""
 
     @property
     def name(self) -> str: ...
@@ -50,7 +50,7 @@ class System(Protocol):
     @property
     def needs_audio(self) -> bool: ...
     def encode(self, record: Passage | Question | None, samples: np.ndarray | None) -> Any:
-        """The system's representation of a recording: units, words, audio words.
+        """Return the system's representation of a recording: units, words, audio words.
 
         record: None for audio that is of no corpus; samples: (N,) float32 at 16 kHz, None where the
         system needs no audio.
@@ -59,7 +59,7 @@ class System(Protocol):
         ...
 
     def answer_all(self, items: Sequence[tuple[Any, Any]]) -> list[TimedAnswer]:
-        """(question, passage) as `encode` gave them -> answers."""
+        """Answer pairs of question and passage as `encode` gave them."""
         ...
 
 
@@ -69,7 +69,7 @@ KINDS = ("dual", SPEECHBERT, ALIGNED, "cascade-ctc", "cascade-MODEL", *TEXT_SYST
 
 @dataclass(frozen=True)
 class SystemName:
-    """The parts of a system's name.
+    """A system's name has a kind, a name and a number of windows.
 
     dual, dual-NAME            a reader of units, in the folder of this name
     cascade-ctc, -ctc-NAME     words of a CTC head in a folder of models, with its n-gram; with
@@ -87,7 +87,7 @@ class SystemName:
 
     @property
     def recogniser(self) -> str:
-        """The recogniser of a cascade, "" of other systems."""
+        """Return the recogniser of a cascade, "" of other systems."""
         return self.name.removeprefix("cascade-") if self.kind == "cascade" else ""
 
     @property
@@ -184,7 +184,8 @@ def load_systems(
 def _load_speechbert(
     folder: Path, encoder: SharedEncoder, recogniser: Recogniser | None, bf16: bool
 ) -> System:
-    """recogniser: finds where words begin and end; None: the manifest has it (a bound)."""
+    """Load SpeechBERT. recogniser: finds where words begin and end; None: the manifest has it (a
+    bound)."""
     # its alignment takes half a second to import
     from speechssl.speechbert.system import load_speechbert
 
@@ -214,7 +215,7 @@ def limit_windows(system: Any, windows: int | None) -> System:
 
 
 def default_systems(models: Path) -> list[str]:
-    """DUAL and the cascade with the CTC head, as far as a folder of models has them. Raises
+    """Name DUAL and the cascade with the CTC head, as far as a folder of models has them. Raises
     InputError where it has neither."""
     names = [
         name

@@ -729,7 +729,8 @@ class SubwordUnits(nn.Module):
     disturbed at first."""
 
     def __init__(self, tokens: torch.Tensor, units: int, width: int, out: int) -> None:
-        """tokens: (V, U) int, numbers of units from 1 to N, 0 where there is none; out: E."""
+        """Draw the weights. tokens: (V, U) int, numbers of units from 1 to N, 0 where there is
+        none; out: E."""
         super().__init__()
         self.register_buffer("tokens", tokens.to(torch.int32))
         self.units = nn.Embedding(units + 1, width, padding_idx=0)

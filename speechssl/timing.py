@@ -17,8 +17,8 @@ import numpy as np
 
 
 def shown_length(seconds: float) -> str:
-    """A length of audio for people: "12.3 s" below two minutes, "3.4 min" below an hour, "2.50
-    h"."""
+    """Write a length of audio for people: "12.3 s" below two minutes, "3.4 min" below an hour,
+    "2.50 h"."""
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.2f} h"
@@ -26,7 +26,7 @@ def shown_length(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class FrameGrid:
-    """Frame arithmetic of a stack of unpadded convolutions.
+    """A grid is the frame arithmetic of a stack of unpadded convolutions.
 
     sample_rate: Hz. hop: samples between frames. receptive: samples a frame sees.
     Raises ValueError for what is no such number.
@@ -48,8 +48,8 @@ class FrameGrid:
     def of_convolutions(
         cls, sample_rate: int, kernels: Sequence[int], strides: Sequence[int]
     ) -> FrameGrid:
-        """The grid of convolutions with these kernels and strides (wav2vec 2.0 section 2: hop 320,
-        receptive field 400)."""
+        """Return the grid of convolutions with these kernels and strides (wav2vec 2.0 section 2:
+        hop 320, receptive field 400)."""
         hop, receptive = 1, 1
         for kernel, stride in zip(kernels, strides, strict=True):
             receptive += (kernel - 1) * hop
@@ -58,47 +58,48 @@ class FrameGrid:
 
     @property
     def frame_rate(self) -> float:
-        """Frames a second (Hz)."""
+        """Return the frames a second (Hz)."""
         return self.sample_rate / self.hop
 
     @property
     def offset(self) -> int:
-        """Samples before the first sample that frame 0 owns as its middle part."""
+        """Return the samples before the first sample that frame 0 owns as its middle part."""
         return (self.receptive - self.hop) // 2
 
     def frames(self, samples: int) -> int:
-        """Number of frames T that N samples give; 0 when there are fewer samples than one receptive
-        field."""
+        """Return the number of frames T that N samples give; 0 when there are fewer samples than
+        one receptive field."""
         return 0 if samples < self.receptive else (samples - self.receptive) // self.hop + 1
 
     def samples_for(self, frames: int) -> int:
-        """The least number of samples that gives this many frames."""
+        """Return the least number of samples that gives this many frames."""
         return 0 if frames <= 0 else (frames - 1) * self.hop + self.receptive
 
     def first_sample(self, frame: int) -> int:
-        """First sample owned by a frame (0 for frame 0); for frame = T, where the last full hop
-        ends."""
+        """Return the first sample owned by a frame (0 for frame 0); for frame = T, where the last
+        full hop ends."""
         return 0 if frame <= 0 else frame * self.hop + self.offset
 
     def frame_at(self, sample: int, frames: int) -> int:
-        """The frame in [0, frames) that owns this sample. Raises ValueError when there is no frame
-        at all."""
+        """Return the frame in [0, frames) that owns this sample. Raises ValueError when there is no
+        frame at all."""
         if frames <= 0:
             raise ValueError("there are no frames")
         return min(max((sample - self.offset) // self.hop, 0), frames - 1)
 
     def seconds(self, frame: int) -> float:
-        """Start of a frame in seconds."""
+        """Return the start of a frame in seconds."""
         return self.first_sample(frame) / self.sample_rate
 
     def sample(self, seconds: float) -> int:
-        """The sample nearest to a time in seconds."""
+        """Return the sample nearest to a time in seconds."""
         return round(seconds * self.sample_rate)
 
 
 @dataclass(frozen=True)
 class RunLength:
-    """Units with consecutive duplicates merged. units: (U,) int; lengths: (U,) int >= 1, in frames.
+    """Consecutive duplicates of units are merged. units: (U,) int; lengths: (U,) int >= 1, in
+    frames.
 
     seconds: of the recording, to whose end the last unit goes; None: not known, the least that
     gives so many frames.
@@ -132,21 +133,21 @@ class RunLength:
 
     @property
     def frames(self) -> int:
-        """Number of frames T."""
+        """Return the number of frames T."""
         return int(self.lengths.sum())
 
     @property
     def borders(self) -> np.ndarray:
-        """(U + 1,) first frame of every unit, and T."""
+        """Return (U + 1,) the first frame of every unit, and T."""
         return np.r_[0, np.cumsum(self.lengths)]
 
     def expand(self) -> np.ndarray:
-        """(T,) the unit of every frame."""
+        """Return (T,) the unit of every frame."""
         return np.repeat(self.units, self.lengths)
 
     def unit_at(self, frame: int) -> int:
-        """Index of the unit that contains this frame; frames beyond either end belong to the first
-        or last unit."""
+        """Return the index of the unit that contains this frame; frames beyond either end belong to
+        the first or last unit."""
         if not len(self):
             raise ValueError("there are no units")
         return int(
@@ -157,8 +158,8 @@ class RunLength:
 def units_of_interval(
     grid: FrameGrid, runs: RunLength, start: float, end: float
 ) -> tuple[int, int]:
-    """The span of units, both ends inclusive, that fits [start, end) seconds best: a label for a
-    span head.
+    """Find the span of units, both ends inclusive, that fits [start, end) seconds best: a label for
+    a span head.
 
     Each border of the interval lies in one unit. The span that contains the interval goes too far
     at both ends by half a unit on average, so at either end the unit is left out where the span
@@ -184,8 +185,8 @@ def units_of_interval(
 
 
 def unit_samples(grid: FrameGrid, runs: RunLength) -> np.ndarray:
-    """(U + 1,) the first sample that every unit owns, and where the last unit ends, which is where
-    the recording does."""
+    """Return (U + 1,) the first sample that every unit owns, and where the last unit ends, which is
+    where the recording does."""
     samples = runs.borders * grid.hop + grid.offset
     samples[0] = 0
     end = grid.samples_for(runs.frames) if runs.seconds is None else grid.sample(runs.seconds)
@@ -197,7 +198,7 @@ def unit_samples(grid: FrameGrid, runs: RunLength) -> np.ndarray:
 def interval_of_units(
     grid: FrameGrid, runs: RunLength, first: int, last: int
 ) -> tuple[float, float]:
-    """Seconds [start, end) owned by units first..last, both inclusive: the inverse of
+    """Return the seconds [start, end) owned by units first..last, both inclusive: the inverse of
     `units_of_interval`."""
     if not 0 <= first <= last < len(runs):
         raise ValueError(f"units {first}..{last} are not among {len(runs)} units")

@@ -51,8 +51,8 @@ PATIENCE = 20  # updates in a row that may be dropped
 
 @dataclass(frozen=True)
 class Evaluation:
-    """An evaluation on held-out items while a module is trained. Without `options.eval_every` it is
-    never asked.
+    """A module is evaluated on held-out items while it is trained; without `options.eval_every`, it
+    is not.
 
     score: of the module as it is, which is in evaluation mode then; by decoding, as in evaluation.
     It is called by the first process alone. metric: its name, such as "ff1"; lower: whether less of
@@ -66,14 +66,14 @@ class Evaluation:
     lower: bool = False
 
     def scores(self, state: Mapping[str, Any]) -> list[tuple[int, float]]:
-        """(step, score) of every evaluation until a checkpoint, whose state this is."""
+        """List (step, score) of every evaluation until a checkpoint, whose state this is."""
         name = f"eval_{self.metric}"
         return [
             (int(line["step"]), float(line[name])) for line in state["log_history"] if name in line
         ]
 
     def best(self, state: Mapping[str, Any]) -> tuple[int, float] | None:
-        """The first of the best."""
+        """Return (step, score) of the best evaluation, of equals the first."""
         return min(self.scores(state), key=lambda x: x[1] if self.lower else -x[1], default=None)
 
     def is_over(self, state: Mapping[str, Any]) -> bool:
@@ -85,8 +85,8 @@ class Evaluation:
 
 
 class Watch(TrainerCallback):
-    """Keeps the books of a run: what the module reports, how fast it goes, which updates were
-    dropped, and where it ends.
+    """A watch keeps the books of a run: what the module reports, how fast it goes, which updates
+    were dropped, and where it ends.
 
     `log.jsonl` gets a line every `log_every` steps with the means of what the module reported
     beside the loss; the seconds that training has taken, before a kill too; and the greatest memory
@@ -103,7 +103,7 @@ class Watch(TrainerCallback):
         audio_seconds: Callable[[int], float] | None = None,
         evaluation: Evaluation | None = None,
     ) -> None:
-        """audio_seconds, evaluation: as of `fit`."""
+        """Begin the books. audio_seconds, evaluation: as of `fit`."""
         self.path, self.skips = folder / "log.jsonl", folder / "skipped.txt"
         self.stop, self.accumulation, self.audio_seconds = (
             options.steps,
@@ -122,12 +122,11 @@ class Watch(TrainerCallback):
 
     @property
     def skipped(self) -> int:
-        """Updates that were dropped, those before a kill among them."""
+        """Count the updates that were dropped, those before a kill among them."""
         return len(set(_whole_lines(self.skips)))
 
     def load(self, checkpoint: Path) -> None:
-        """Training that goes on from a checkpoint has the same next log line as if it had not
-        stopped."""
+        """Go on from a checkpoint, so that the next log line is as if training had not stopped."""
         path = checkpoint / f"tally-{rank()}.json"
         self.tally = read_json(path) if path.is_file() else []
 
@@ -143,8 +142,8 @@ class Watch(TrainerCallback):
         self.current.append(dict(zip(scalars, numbers, strict=True)))
 
     def line(self, step: int) -> dict[str, float]:
-        """Means of what was reported since the last line; and how many seconds of audio went
-        through in a second of time, which saving and waiting for batches take too.
+        """Return the means of what was reported since the last line, and how many seconds of audio
+        went through in a second of time, which saving and waiting for batches take too.
         """
         reported, self.tally = self.tally, []
         names = dict.fromkeys(name for values in reported for name in values)
@@ -160,8 +159,8 @@ class Watch(TrainerCallback):
         return means
 
     def usage(self) -> dict[str, float]:
-        """Seconds of training until the last line of the log, kills and what came before them
-        included, and peaks of memory, in GB: `seconds`, `peak_gb`, and on a GPU `gpu_gb`.
+        """Return the seconds of training until the last line of the log, kills and what came before
+        them included, and peaks of memory, in GB: `seconds`, `peak_gb`, and on a GPU `gpu_gb`.
         """
         lines = _whole_lines(self.path)
         names = dict.fromkeys(
@@ -182,7 +181,8 @@ class Watch(TrainerCallback):
         self.begun, self.before = time.monotonic(), self.usage().get("seconds", 0.0)
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):  # type: ignore[no-untyped-def]
-        """The gradient has been averaged over the processes by then: all decide alike."""
+        """Drop the update of a gradient that is not finite. It has been averaged over the processes
+        by then: all decide alike."""
         gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
         broken = []  # one norm of all is one wait for the device; it may overflow
         if not bool(torch.nn.utils.get_total_norm(list(gradients.values())).isfinite()):
@@ -263,7 +263,7 @@ def _whole_lines(path: Path) -> list[Any]:
 
 
 class TensorBoardLog(TensorBoardCallback):
-    """The log for TensorBoard: one run in one folder, however often it was killed. (Trainer would
+    """TensorBoard's log has one run in one folder, however often it was killed. (Trainer would
     begin another at each start.)"""
 
     def __init__(self, folder: Path) -> None:
@@ -281,8 +281,8 @@ MOST_WORKERS = 16  # that are started without being asked for
 
 
 class StepBatches(Dataset[Batch]):
-    """Gives Trainer one ready batch a step. Of P processes, accelerate gives number p the items p,
-    p + P, ...: its shares."""
+    """The data set gives Trainer one ready batch a step. Of P processes, accelerate gives number p
+    the items p, p + P, ...: its shares."""
 
     def __init__(self, make: Callable[[int], Batch], steps: int) -> None:
         self.make, self.steps, self.processes = make, steps, processes()
@@ -304,7 +304,7 @@ class StepBatches(Dataset[Batch]):
 
 
 def check_share(*batches: int) -> None:
-    """Raises InputError unless the processes can divide batches of these sizes into equal
+    """Refuse, by an InputError, batches of sizes that the processes cannot divide into equal
     shares."""
     for batch in batches:
         if batch % (count := processes()):
@@ -315,7 +315,7 @@ def check_share(*batches: int) -> None:
 
 
 class _Trainer(Trainer):
-    """Trainer that takes ready batches in order and averages what the module reports over a logging
+    """This Trainer takes ready batches in order and averages what the module reports over a logging
     interval."""
 
     def __init__(self, *args: Any, watch: Watch, **kwargs: Any) -> None:
@@ -348,8 +348,8 @@ class _Trainer(Trainer):
         return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Trainer's own sum of losses would never be rid of one that is not finite. It is only read
-        for the summary at the end."""
+        """Return the loss, or 0 where it is not finite, of which Trainer's own sum would never be
+        rid. That sum is only read for the summary at the end."""
         return torch.nan_to_num(super().training_step(*args, **kwargs), 0.0, 0.0, 0.0)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
@@ -525,8 +525,8 @@ def _result(
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The latest whole checkpoint. Trainer writes `trainer_state.json` last: without it, the run
-    was killed while saving."""
+    """Find the latest whole checkpoint. Trainer writes `trainer_state.json` last: without it, the
+    run was killed while saving."""
     whole = [
         p.parent
         for p in folder.glob("checkpoint-*/trainer_state.json")

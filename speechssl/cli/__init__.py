@@ -95,7 +95,7 @@ PACKAGES = (
 
 
 class Lines:
-    """A log file in the place of a terminal. Of a line that is written over again and again (a
+    """A log file takes the place of a terminal. Of a line that is written over again and again (a
     progress bar, by a carriage return) it gets what stands there every EVERY seconds, and the last;
     empty lines, which bars leave where they end, are left out."""
 
@@ -225,7 +225,7 @@ def _run(function: Callable[[Any], Any] | None, config: Any, manner: Manner) -> 
 
 
 def _check_inputs(config: Any) -> None:
-    """Raises InputError for an input that is not there, before torch is loaded, which takes
+    """Refuse, by an InputError, an input that is not there, before torch is loaded, which takes
     seconds; `prepare` needs none, and says what its folders should hold."""
     for option in (
         options_of(type(config), config)
@@ -243,8 +243,8 @@ def _check_inputs(config: Any) -> None:
 
 
 def _made(config: Any) -> Any:
-    """The rows of the results that a verb adds to, or the card of what it made: of a folder, of the
-    encoder in it, or of a file."""
+    """Return the rows of the results that a verb adds to, or the card of what it made: of a folder,
+    of the encoder in it, or of a file."""
     if hasattr(config, "results"):
         from speechssl.results import rows_in  # imports NumPy
 
@@ -287,8 +287,8 @@ def _record(config: Any, seconds: float) -> None:
 
 
 def parse_arguments(arguments: list[str], manner: Manner = Manner()) -> Any:
-    """The options of a call as the dataclass of its verb; None where help or version was printed.
-    Raises InputError."""
+    """Return the options of a call as the dataclass of its verb; None where help or version was
+    printed. Raises InputError."""
     if arguments[:1] == ["help"]:  # `speechssl help units fit`
         arguments = [*arguments[1:], "--help"]
     words = [word.replace("_", "-") for word in arguments[:2]]

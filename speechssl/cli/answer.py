@@ -62,8 +62,8 @@ def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
 
 
 def clips_of(o: AnswerQuestions) -> Sequence[Path]:
-    """The files of --clip, one a question. Raises InputError for what is no name of an audio file,
-    and for one that would overwrite a recording."""
+    """List the files of --clip, one a question. Raises InputError for what is no name of an audio
+    file, and for one that would overwrite a recording."""
     if o.clip is None:
         return []
     check_clip(o.clip)

@@ -29,7 +29,7 @@ NO_OPTIONS = ("help", "config", "stage", "print_config", "json", "quiet", "verbo
 
 
 class Option(NamedTuple):
-    """A field as an option. kind: its type without None; title: of its group."""
+    """An option is a field of a dataclass. kind: its type without None; title: of its group."""
 
     name: str
     metadata: Mapping[str, Any]
@@ -41,7 +41,7 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True)
 class Manner:
-    """The manner in which any verb prints and ends; what a verb does has no part in it."""
+    """Any verb prints and ends in this manner; what a verb does has no part in it."""
 
     json: bool = False
     quiet: bool = False
@@ -70,7 +70,7 @@ def take_manner(arguments: Sequence[str]) -> tuple[Manner, list[str]]:
 def options_of(
     config: type, default: Any = None, title: str = "", without: Sequence[str] = ()
 ) -> Iterator[Option]:
-    """All options of a dataclass and its groups; default: an instance whose values are the
+    """Yield all options of a dataclass and its groups; default: an instance whose values are the
     defaults."""
     hints = get_type_hints(config, include_extras=True)
     for f in fields(config):
@@ -93,8 +93,8 @@ def options_of(
 def build(
     config: type, values: Mapping[str, Any], default: Any = None, without: Sequence[str] = ()
 ) -> Any:
-    """The dataclass of the values that were parsed, by option, and of its groups; default, without:
-    as of `options_of`."""
+    """Make the dataclass, and those of its groups, of the values that were parsed; default,
+    without: as of `options_of`."""
     made, hints = {}, get_type_hints(config)
     for f in fields(config):
         value = f.default if default is None else getattr(default, f.name)
@@ -115,7 +115,7 @@ def build(
 
 
 class Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Shows the default of every option that has one, but for switches."""
+    """The help shows the default of every option that has one, but for switches."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28)
@@ -177,14 +177,14 @@ def parser_of(verb: str, config: type) -> Any:
 
 
 def about(config: type) -> str:
-    """The help of a verb: the docstring of its dataclass."""
+    """Return the help of a verb, the docstring of its dataclass."""
     import inspect
 
     return inspect.cleandoc(config.__doc__ or "") + getattr(config, "FOOTER", "")
 
 
 def first_paragraph(config: type) -> str:
-    """One line about a verb, for the list of all verbs."""
+    """Return one line about a verb, for the list of all verbs."""
     return about(config).split("\n\n")[0].replace("\n", " ")
 
 
@@ -245,7 +245,7 @@ def _add(place: Any, option: Option) -> None:
 
 
 def _reader(kind: Any) -> Callable[[Any], Any]:
-    """Reads a value as it was typed, or as YAML has it."""
+    """Make a function that reads a value as it was typed, or as YAML has it."""
 
     def read(value: Any) -> Any:
         if isinstance(value, (list, dict)):
@@ -267,8 +267,8 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
 
 
 def parse(verb: str, config: type, arguments: Sequence[str]) -> Any:
-    """The dataclass of a call, from what was typed and the file of --config. Raises InputError for
-    what does not fit."""
+    """Return the dataclass of a call, from what was typed and the file of --config. Raises
+    InputError for what does not fit."""
     parser = parser_of(verb, config)
     flags = {
         flag: action
@@ -351,7 +351,7 @@ ELSEWHERE = {  # options of other toolkits and of other verbs -> what they are c
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean ...?", or where to look."""
+    """Return "; did you mean ...?", or where to look."""
     names = {name.lstrip("-"): name for name in sorted(known)}
     bare = word.lstrip("-").lower()
     near = [name for name in names if len(bare) > 1 and name.startswith(bare)] or get_close_matches(
@@ -370,9 +370,9 @@ def meant(word: str, known: Iterable[str]) -> str:
 
 
 def as_typed(sentence: str, config: Any) -> str:
-    """A sentence with the settings of a stage called as the options of a call are:
-    `options.training.learning_rate` is
-    --learning-rate. config: the dataclass of the call; what is none of its options stays."""
+    """Call the settings of a stage in a sentence as the options of a call are called:
+    `options.training.learning_rate` is --learning-rate. config: the dataclass of the call; what is
+    none of its options stays."""
     flags: dict[str, str] = {}
     groups = [config] if is_dataclass(config) else []
     for place in groups:
@@ -389,7 +389,7 @@ def as_typed(sentence: str, config: Any) -> str:
 
 
 def read_section(path: Path, stage: str | None) -> dict[str, Any]:
-    """The options in a YAML file, or in a section of it."""
+    """Read the options in a YAML file, or in a section of it."""
     import yaml
 
     def mapping(loader: Any, node: Any) -> Any:
@@ -468,7 +468,7 @@ def read_section(path: Path, stage: str | None) -> dict[str, Any]:
 def check_section(
     verb: str, config: type, section: Mapping[str, Any], where: str
 ) -> dict[str, Any]:
-    """The options of a file, by their names with underscores. where: the file, for messages.
+    """Return the options of a file, by their names with underscores. where: the file, for messages.
 
     Raises InputError for names that the verb does not have and values that are none of theirs.
     """
@@ -494,7 +494,7 @@ def check_section(
 
 
 def _converted(action: Any, value: Any) -> Any:
-    """A value of a file as one of the option: the type's, one of its choices, as many as it
+    """Convert a value of a file to one of the option: the type's, one of its choices, as many as it
     takes."""
     if action.nargs == 0 or value is None:
         return value

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 
 class Verb(NamedTuple):
-    """A function that takes the dataclass of its options, both as module:name below speechssl."""
+    """A verb is a function that takes the dataclass of its options, both as module:name below
+    speechssl."""
 
     options: str
     function: str
@@ -100,7 +101,8 @@ VERBS = {
 
 
 def config_of(verb: str) -> Any:
-    """The dataclass of a verb's options. Its module imports neither torch nor the function."""
+    """Import the dataclass of a verb's options. Its module imports neither torch nor the
+    function."""
     return _named(VERBS[verb].options)
 
 

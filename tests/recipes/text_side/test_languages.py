@@ -25,12 +25,12 @@ from speechssl.results import read_rows
 from speechssl.synth.minisqa import lexicon, load_language
 from speechssl.textlm import (
     Shift,
-    changed,
+    hook_layer,
     layers_of,
-    listening,
     load_shift,
     load_text_encoder,
     make_encoder,
+    record_layers,
 )
 from speechssl.timing import FrameGrid, RunLength
 from textside.data import Text, load_text, respell
@@ -215,7 +215,7 @@ def test_layers_are_those_that_transformers_gives_and_can_be_changed(
     encoder = load_text_encoder(str(checkpoint(family)))[0].eval()
     ids = torch.tensor([[5, 6, 7, 8]])
     with torch.inference_mode():
-        with listening(encoder) as states:
+        with record_layers(encoder) as states:
             made = encoder(input_ids=ids, output_hidden_states=True)
         expected = made.hidden_states[:-1]  # the last one may have a norm of its own
         assert len(states) == len(layers_of(encoder)) + 1
@@ -223,7 +223,10 @@ def test_layers_are_those_that_transformers_gives_and_can_be_changed(
         by = torch.full((states[0].shape[-1],), 0.5)
         by[0] = -1
         for layer in (0, 1):
-            with changed(encoder, layer, lambda hidden: hidden + by), listening(encoder) as moved:
+            with (
+                hook_layer(encoder, layer, lambda hidden: hidden + by),
+                record_layers(encoder) as moved,
+            ):
                 other = encoder(input_ids=ids).last_hidden_state
             assert torch.allclose(moved[layer], states[layer] + by) and not torch.allclose(
                 other, made.last_hidden_state, atol=1e-3
@@ -432,7 +435,9 @@ def test_heads_of_checkpoints_predict_as_transformers_has_it(family: str, checkp
             .logits
         )
         assert torch.allclose(predict(ids, mask), expected, atol=1e-5)
-        with changed(body.encoder, 1, lambda hidden: hidden + 1 * torch.arange(hidden.shape[-1])):
+        with hook_layer(
+            body.encoder, 1, lambda hidden: hidden + 1 * torch.arange(hidden.shape[-1])
+        ):
             assert not torch.allclose(predict(ids, mask), expected, atol=1e-3)
 
 
