@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from speechssl.io import read_json
 from speechssl.report.figures import MARKERS, PALETTE
-from speechssl.results import save_figure, styled
+from speechssl.results import save_figure, style_figures
 
 # in the order of their colours
 SYSTEMS = ("dual", "cascade-ctc", "speechbert", "cascade-ctc-greedy")
@@ -34,7 +34,7 @@ def scores_of(models: Path) -> Scores:
 def draw(scores: Scores, out: Path) -> None:
     """FF1 by the SNR of pink noise on the left; on the right by the errors of cascade-ctc, or of
     the recogniser's own."""
-    with styled(svg_hashsalt="results", svg_fonttype="path", font_size=10) as figure_class:
+    with style_figures(svg_hashsalt="results", svg_fonttype="path", font_size=10) as figure_class:
         figure = figure_class(figsize=(9, 3.4), facecolor="white", layout="constrained")
         by_snr, by_errors = figure.subplots(1, 2, sharey=True)
         levels = conditions_by_snr(scores)

@@ -29,7 +29,7 @@ def override(config: Path, out: Path, changes: list[str]) -> None:
     from speechssl.cli import VERBS, config_of
 
     # here alone: the settings need nothing of it
-    from speechssl.cli.parser import meant, options_of
+    from speechssl.cli.parser import options_of, suggest_name
 
     sections = yaml.safe_load(config.read_text(encoding="utf-8")) or {}
     known = {option.name for verb in VERBS for option in options_of(config_of(verb))}
@@ -60,9 +60,8 @@ def override(config: Path, out: Path, changes: list[str]) -> None:
                 f"sections are {', '.join(sections)}"
             )
         if name.replace("_", "-") not in known:
-            sys.exit(
-                f"speechssl: no option is called {name!r} (--set {change}){meant(name, known)}"
-            )
+            hint = suggest_name(name, known)
+            sys.exit(f"speechssl: no option is called {name!r} (--set {change}){hint}")
         value = yaml.safe_load(text)
         with suppress(ValueError):
             # YAML takes 1e-5, without a dot, for a text

@@ -35,7 +35,7 @@ from speechssl.encoders.load import SpeechEncoder, load_encoder
 from speechssl.errors import InputError
 from speechssl.eval.options import Qa
 from speechssl.io import DEFAULT, checkpoint_folder, model_folder
-from speechssl.options import shipped
+from speechssl.options import find_shipped
 from speechssl.results import Row, read_rows
 from speechssl.systems import load_systems
 from speechssl.timing import RunLength, interval_of_units
@@ -87,7 +87,7 @@ class Units:
             return self.extractor.units(samples)
         except ValueError as error:
             raise InputError(
-                f"{_called(audio)} has no units ({error}); give a longer recording"
+                f"{_name_of(audio)} has no units ({error}); give a longer recording"
             ) from error
 
     def seconds(self, runs: RunLength, first: int, last: int) -> tuple[float, float]:
@@ -110,7 +110,7 @@ class Dual:
         """
         self.units = units = units if isinstance(units, Units) else Units.from_pretrained(units)
         self.reader = str(reader)
-        folder = shipped(Path(reader)) or Path(reader)
+        folder = find_shipped(Path(reader)) or Path(reader)
         self.system = load_dual(
             folder if folder.is_dir() else checkpoint_folder(reader, "reader"), units.extractor
         )
@@ -136,10 +136,8 @@ class Dual:
                 "file, or samples at 16 kHz) or its "
                 "units, or ask a Cascade, which reads texts"
             )
-        passage, query = (
-            x if isinstance(x, RunLength) else self.units(x) for x in (passage, query)
-        )
-        return self.system.answer_all([(query, passage)])[0]
+        runs = [x if isinstance(x, RunLength) else self.units(x) for x in (passage, query)]
+        return self.system.answer_all([(runs[1], runs[0])])[0]
 
 
 class Cascade:
@@ -161,7 +159,8 @@ class Cascade:
             )
         options = ReaderOptions(str(reader), named=False)
         words = load_recogniser(Path(), recogniser, None, language)
-        self.system, self.language = load_cascade(load_text_qa(Path(), options), words), language
+        self.system = load_cascade(load_text_qa(Path(), options), words)
+        self.language = language
         self.about = f"{recogniser}, {reader}"
 
     def __repr__(self) -> str:
@@ -177,11 +176,9 @@ class Cascade:
         system: Any = load_systems(
             model_folder(models), [f"cascade-{recogniser}"], language=language
         )[0]
-        cascade.system, cascade.language, cascade.about = (
-            system,
-            language,
-            (f"{recogniser} of {models}"),
-        )
+        cascade.system = system
+        cascade.language = language
+        cascade.about = f"{recogniser} of {models}"
         return cascade
 
     def transcribe(self, audio: Audio) -> Transcript:
@@ -192,7 +189,7 @@ class Cascade:
             return self.system.encode(None, samples)
         except ValueError as error:
             raise InputError(
-                f"{_called(audio)} cannot be transcribed ({error}); give a longer recording"
+                f"{_name_of(audio)} cannot be transcribed ({error}); give a longer recording"
             ) from error
 
     def answer(self, passage: Audio | Transcript, question: Audio | Transcript) -> TimedAnswer:
@@ -258,5 +255,5 @@ def evaluate(
     return list(read_rows(plan.out / "results.jsonl"))
 
 
-def _called(audio: Audio) -> str:
+def _name_of(audio: Audio) -> str:
     return "the recording" if isinstance(audio, np.ndarray) else str(audio)

@@ -1,16 +1,13 @@
 """Audio files: the only module that opens a container. Beyond it all audio is float32 mono at 16
 kHz, in an array (N,).
 
-WAV, FLAC, MP3 and OGG through libsndfile, at any rate, stereo averaged; what libsndfile does not
-read, or not to its end (joined MP3s, a WAV that states less than it holds, MP4, WebM), through
-FFmpeg's libraries (PyAV). A file
-is read in blocks that are made mono,
-float32 and 16 kHz at once, so that an hour of it takes no more memory than the result; beyond
-`LONG` samples the result lies in a nameless file, of which only what is being read is in memory. A
-file that is not whole is
-refused, never padded or shortened in silence: times counted in it would be wrong. (An MP3 without a
-count of its frames that was cut exactly between two of them cannot be distinguished from a whole
-one.)
+WAV, FLAC, MP3 and OGG are read by libsndfile, at any rate, stereo averaged; what libsndfile does
+not read, or not to its end (joined MP3s, a WAV that states less than it holds, MP4, WebM), by
+FFmpeg's libraries (PyAV). A file is read in blocks that are made mono, float32 and 16 kHz at once,
+so that an hour of it takes no more memory than the result; beyond `LONG` samples the result lies in
+a nameless file, of which only what is being read is in memory. A file that is not whole is refused,
+never padded or shortened in silence: times counted in it would be wrong. (An MP3 without a count of
+its frames that was cut exactly between two of them cannot be distinguished from a whole one.)
 """
 
 from __future__ import annotations
@@ -70,8 +67,7 @@ def read_audio(path: Path | str, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
     / rate of the file).
 
     Raises InputError for a file that is missing, empty, not audio, cut off or damaged, silent,
-    shorter than
-    MIN_SECONDS, or that has samples that are not finite.
+    shorter than MIN_SECONDS, or that has samples that are not finite.
     """
     path = Path(path)
     samples, _ = _read_mono(path, sample_rate)
@@ -97,18 +93,22 @@ def _read_mono(path: Path, sample_rate: int | None = None) -> tuple[np.ndarray, 
     that cancel in their mean, the loudest alone is read."""
     loudest = None
     while True:
-        with _opened(path) as file:
+        with _open_whole(path) as file:
             power = np.zeros(file.channels + 1)
             target = sample_rate or int(file.samplerate)
             blocks = _mono_blocks(file, path, loudest, power)
-            samples = collect(_resampled(blocks, file.samplerate, target))
+            samples = collect(_resample_blocks(blocks, file.samplerate, target))
         if loudest is not None or not _cancel(power):
             return samples, target
         loudest = int(power[1:].argmax())
-        _say(
-            f"{path}: its channels cancel (one is another, inverted); channel {loudest + 1} "
-            "alone is read"
-        )
+        _say_cancelled(str(path), loudest)
+
+
+def _say_cancelled(name: str, channel: int) -> None:
+    _say(
+        f"{name}: its channels cancel (one is another, inverted); channel {channel + 1} alone is "
+        "read"
+    )
 
 
 def _cancel(power: np.ndarray) -> bool:
@@ -145,29 +145,31 @@ def as_recording(samples: np.ndarray, sample_rate: int, name: str) -> np.ndarray
             f"{name} has the sampling rate {sample_rate}; give that of the recording in Hz"
         )
     if samples.dtype.kind in "iu":
-        # 128 of uint8
-        middle = (int(np.iinfo(samples.dtype).max) + int(np.iinfo(samples.dtype).min) + 1) / 2
-        scale = (int(np.iinfo(samples.dtype).max) - int(np.iinfo(samples.dtype).min) + 1) / 2
-        peak = max(abs(int(samples.min())), abs(int(samples.max())))
-        # of 32 bits; lists of 16 come so, too
-        if samples.dtype.kind == "i" and samples.dtype.itemsize > 2 and peak <= 1 << 31:
-            # of 24 bits, too
-            scale = 1 << (15 if peak <= 1 << 15 else 23 if peak <= 1 << 23 else 31)
-        samples = (samples.astype(np.float64) - middle) / scale
+        samples = _scale_integers(samples)
     if samples.ndim == 2:
         channels = samples if samples.shape[0] > samples.shape[1] else samples.T
         mean = channels.mean(axis=1)
         power = np.array([np.square(x, dtype=np.float64).sum() for x in (mean, *channels.T)])
-        if _cancel(power):
-            mean = channels[:, power[1:].argmax()]
-            _say(
-                f"{name}: its channels cancel (one is another, inverted); channel "
-                f"{power[1:].argmax() + 1} alone is read"
-            )
         samples = mean
+        if _cancel(power):
+            loudest = int(power[1:].argmax())
+            samples = channels[:, loudest]
+            _say_cancelled(name, loudest)
     check_audio(samples, sample_rate, name)
     samples = at_full_scale(samples.astype(np.float32), name)
     return resample(samples, sample_rate, SAMPLE_RATE)
+
+
+def _scale_integers(samples: np.ndarray) -> np.ndarray:
+    """Bring integers to full scale 1, by their type or, of long ones, by their peak: samples of 16
+    and 24 bits come in 32, too."""
+    kind = np.iinfo(samples.dtype)
+    middle = (int(kind.max) + int(kind.min) + 1) / 2  # 128 of uint8
+    scale = (int(kind.max) - int(kind.min) + 1) / 2
+    peak = max(abs(int(samples.min())), abs(int(samples.max())))
+    if samples.dtype.kind == "i" and samples.dtype.itemsize > 2 and peak <= 1 << 31:
+        scale = next(1 << bits for bits in (15, 23, 31) if peak <= 1 << bits)
+    return (samples.astype(np.float64) - middle) / scale
 
 
 def at_full_scale(samples: np.ndarray, name: str) -> np.ndarray:
@@ -199,7 +201,7 @@ def read_channels(path: Path | str, start: int = 0, frames: int = -1) -> tuple[n
     holds is not looked at.
     """
     path = Path(path)
-    with _opened(path) as file:
+    with _open_whole(path) as file:
         file.seek(start)
         frames = file.frames - start if frames < 0 else frames
         return file.read(frames, dtype="float32", always_2d=True).T, int(file.samplerate)
@@ -210,7 +212,7 @@ def resample(samples: np.ndarray, source_rate: int, target_rate: int) -> np.ndar
 
     Returns float32 (ceil(N * target_rate / source_rate),), exactly.
     """
-    return collect(_resampled([np.asarray(samples, np.float32)], source_rate, target_rate))
+    return collect(_resample_blocks([np.asarray(samples, np.float32)], source_rate, target_rate))
 
 
 def duration(path: Path | str) -> float:
@@ -218,13 +220,12 @@ def duration(path: Path | str) -> float:
     length.
 
     An MP3 without a count of its frames (NMSQA's are such) is estimated from the bit rate of its
-    first frame: for exact
-    times take the length of what `read_audio` returns.
+    first frame: for exact times take the length of what `read_audio` returns.
     Raises InputError as `read_audio` does for a file that is missing, empty, not audio, or visibly
     cut off.
     """
     path = Path(path)
-    with _opened(path) as file:
+    with _open_whole(path) as file:
         if file.frames < UNKNOWN_FRAMES:
             return float(file.frames / file.samplerate)
         return _decoded_seconds(file, path)
@@ -237,7 +238,7 @@ def length(path: Path | str) -> float:
     Raises InputError as `duration` does.
     """
     path = Path(path)
-    with _opened(path) as file:
+    with _open_whole(path) as file:
         if file.format != "MP3" and file.frames < UNKNOWN_FRAMES:
             return float(file.frames / file.samplerate)
         return _decoded_seconds(file, path)
@@ -283,7 +284,8 @@ def recode(samples: np.ndarray, container: str, subtype: str, compression: float
     container, subtype, compression: of libsndfile, such as "OGG", "OPUS", 0.9 (1 is the fewest
     bits); MP3 at a constant bit rate.
     """
-    buffer, mode = io.BytesIO(), "CONSTANT" if container == "MP3" else None
+    buffer = io.BytesIO()
+    mode = "CONSTANT" if container == "MP3" else None
     with soundfile.SoundFile(
         buffer,
         "w",
@@ -315,11 +317,8 @@ def to_int16(samples: np.ndarray) -> np.ndarray:
     """Keep int16 (N,), and round and clip float (N,) in [-1, 1]. Raises ValueError for anything
     else."""
     samples = np.asarray(samples)
-    if (
-        samples.ndim != 1
-        or (samples.dtype != np.int16 and samples.dtype.kind != "f")
-        or not np.isfinite(samples).all()
-    ):
+    has_type = samples.dtype == np.int16 or samples.dtype.kind == "f"
+    if samples.ndim != 1 or not has_type or not np.isfinite(samples).all():
         raise ValueError(
             "samples must be finite int16 or float of shape (N,), not "
             f"{samples.dtype} {samples.shape}"
@@ -358,16 +357,15 @@ def quiet_decoders() -> Iterator[None]:
 
 
 class _Forward(soundfile.SoundFile):
-    """Read from front to back. soundfile seeks after every read where it can, and libmpg123 then
-    complains of frames on stderr."""
+    """The file is read from front to back: soundfile seeks after every read where it can, and
+    libmpg123 then complains of frames on stderr."""
 
     def seekable(self) -> bool:
         return False
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
-    """Open a file for reading. Raises InputError where there is no whole audio file."""
+def _check_readable(path: Path) -> None:
+    """Refuse, by an InputError, what is no file with something in it."""
     try:
         path.stat()
     except FileNotFoundError:
@@ -375,11 +373,9 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
             raise InputError(
                 "audio is not read from standard input (-); write it to a file and give its path"
             ) from None
-        remedy = (
-            "download it and give the path"
-            if re.match(r"\w{2,}:/", str(path))
-            else ("check the path")
-        )
+        remedy = "check the path"
+        if re.match(r"\w{2,}:/", str(path)):
+            remedy = "download it and give the path"
         if re.search(r"\s\S+\s", str(path)) and not re.fullmatch(r"\.\w{2,4}", path.suffix):
             remedy = "a recording is wanted here, and no text"
         raise InputError(f"the audio file {path} does not exist; {remedy}") from None
@@ -394,6 +390,12 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
         raise InputError(f"the audio file {path} cannot be read; change its permissions")
     if path.stat().st_size == 0:
         raise InputError(f"the audio file {path} is empty (0 bytes); copy or download it again")
+
+
+@contextmanager
+def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
+    """Open a file for reading. Raises InputError where there is no whole audio file."""
+    _check_readable(path)
     with ExitStack() as stack:
         try:
             # bytes: not every name of a file is text
@@ -409,16 +411,13 @@ def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
         else:
             if _holds_more(file, path):
                 whole = stack.enter_context(_through_ffmpeg(path))
+                stated = f"its header states {file.frames / file.samplerate:.2f} s of sound"
                 if file.subtype in LINEAR and whole.frames <= file.frames:
-                    stated = (
-                        f"its header states {file.frames / file.samplerate:.2f} s of sound "
-                        "and more follows"
-                    )
                     raise InputError(
-                        f"{path}: {stated}; export it again as FLAC from the program that wrote it"
+                        f"{path}: {stated} and more follows; export it again as FLAC from the "
+                        "program that wrote it"
                     )
                 if file.frames and file.subtype in LINEAR:
-                    stated = f"its header states {file.frames / file.samplerate:.2f} s of sound"
                     _say(
                         f"{path}: {stated} and it holds {whole.frames / whole.samplerate:.2f} "
                         "s; all of it is read"
@@ -447,11 +446,8 @@ def _holds_more(file: soundfile.SoundFile, path: Path) -> bool:
         with soundfile.SoundFile(content.fileno(), closefd=False) as other:
             other.seek(0, soundfile.SEEK_END)
         rest = path.stat().st_size - content.tell()
-        second = (
-            file.samplerate
-            * file.channels
-            * ((file.frames and content.tell() // file.frames // file.channels) or 2)
-        )
+        sample = file.frames and content.tell() // file.frames // file.channels
+        second = file.samplerate * file.channels * (sample or 2)  # bytes
         if rest < max(MIN_SECONDS * second, 8):
             return False
         head = content.read(9)
@@ -476,10 +472,8 @@ def _behind_the_last(file: soundfile.SoundFile, path: Path) -> int:
 
 def _lacks_its_end(file: soundfile.SoundFile) -> bool:
     """Return whether the first stream of an Ogg file does not end where the file does."""
-    return (
-        "lacks an end-of-stream bit" in file.extra_info
-        or ("Junk after the last page") in file.extra_info
-    )
+    log = file.extra_info
+    return "lacks an end-of-stream bit" in log or "Junk after the last page" in log
 
 
 def _mp3_seconds(path: Path) -> float:
@@ -507,7 +501,8 @@ def _ends_a_stream(path: Path) -> bool:
         content = file.read()
     at = content.rfind(b"OggS")
     page = content[at:]
-    if at < 0 or len(page) < 27 or not page[5] & 4:
+    is_last = at >= 0 and len(page) >= 27 and page[5] & 4
+    if not is_last:
         return False
     return 27 + page[26] + sum(page[27 : 27 + page[26]]) == len(page)
 
@@ -585,12 +580,8 @@ def _is_cut(file: soundfile.SoundFile, path: Path) -> bool:
             and stated_bytes < UNKNOWN_FRAMES
             and stated_bytes // int(align[1]) > file.frames
         )
-    stated = re.search(
-        r"^(?:data| SSND|  Data Size  ) : (\d+) \(should be "
-        r"\d+\)",
-        file.extra_info,
-        re.MULTILINE,
-    )
+    pattern = r"^(?:data| SSND|  Data Size  ) : (\d+) \(should be \d+\)"
+    stated = re.search(pattern, file.extra_info, re.MULTILINE)
     return stated is not None and 0 < int(stated[1]) < UNKNOWN_BYTES
 
 
@@ -609,19 +600,18 @@ def _ends_within_a_frame(content: bytes) -> bool:
     at = _after_id3(content[:10])
     while at + 4 <= len(content):
         header = int.from_bytes(content[at : at + 4], "big")
-        version, layer, bitrate, rate = (
-            header >> 19 & 3,
-            header >> 17 & 3,
-            header >> 12 & 15,
-            header >> 10 & 3,
-        )
+        version = header >> 19 & 3
+        layer = header >> 17 & 3
+        bitrate = header >> 12 & 15
+        rate = header >> 10 & 3
         if header >> 21 != 0x7FF or version == 1 or layer != 1 or bitrate in (0, 15) or rate == 3:
             return False  # a tag at the end, or something that is not checked here
-        first = version == 3  # MPEG-1, else MPEG-2 or 2.5
         hertz = (44_100, 48_000, 32_000)[rate] // {3: 1, 2: 2, 0: 4}[version]
-        at += (144_000 if first else 72_000) * (MPEG1_KBPS if first else MPEG2_KBPS)[
-            bitrate
-        ] // hertz + (header >> 9 & 1)
+        if version == 3:  # MPEG-1, else MPEG-2 or 2.5
+            size = 144_000 * MPEG1_KBPS[bitrate] // hertz
+        else:
+            size = 72_000 * MPEG2_KBPS[bitrate] // hertz
+        at += size + (header >> 9 & 1)  # padding
     return at > len(content)
 
 
@@ -630,9 +620,10 @@ def _after_id3(head: bytes) -> int:
     bytes."""
     if head[:3] != b"ID3":
         return 0
-    return 10 + sum(
-        (byte & 127) << shift for byte, shift in zip(head[6:10], (21, 14, 7, 0), strict=False)
-    )
+    size = 0
+    for byte in head[6:10]:
+        size = size << 7 | byte & 127
+    return 10 + size
 
 
 def _mono_blocks(
@@ -652,7 +643,8 @@ def _mono_blocks(
         promised = file.frames if file.frames < UNKNOWN_FRAMES else 0
     else:
         promised = file.frames - MP3_SLACK if _has_xing(path) else 0
-    frames, block = 0, np.empty((BLOCK_FRAMES, 1))
+    frames = 0
+    block = np.empty((BLOCK_FRAMES, 1))
     try:
         while len(block) == BLOCK_FRAMES:
             block = file.read(BLOCK_FRAMES, dtype="float32", always_2d=True)
@@ -675,7 +667,7 @@ def _mono_blocks(
         )
 
 
-def _resampled(
+def _resample_blocks(
     blocks: Iterable[np.ndarray], source_rate: int, target_rate: int
 ) -> Iterator[np.ndarray]:
     """Yield blocks at the target rate, of ceil(N * target / source) samples in all."""
@@ -683,7 +675,8 @@ def _resampled(
         yield from blocks
         return
     stream = soxr.ResampleStream(source_rate, target_rate, 1, dtype="float32", quality="HQ")
-    source, target = 0, 0
+    source = 0
+    target = 0
     for block in blocks:
         source += len(block)
         out = stream.resample_chunk(block)
@@ -699,7 +692,8 @@ def collect(blocks: Iterable[np.ndarray]) -> np.ndarray:
     not twice), or beyond `LONG` samples in a nameless file in the folder for temporary files, whose
     array cannot be written to.
     """
-    samples, at = np.empty(0, np.float32), 0
+    samples = np.empty(0, np.float32)
+    at = 0
     with ExitStack() as stack:
         file: Any = None
         for block in blocks:

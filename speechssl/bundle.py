@@ -24,7 +24,7 @@ from speechssl.io import (
     read_json,
     stage,
 )
-from speechssl.options import Parts, shipped
+from speechssl.options import Parts, find_shipped
 from speechssl.systems import load_systems
 from speechssl.units.kmeans import load_codebook
 
@@ -43,17 +43,19 @@ SYSTEMS = {  # system -> parts it needs beside the encoder
 LEFT_OUT = ("checkpoints", "sweep", "made_from.json", ".*")  # of a training folder
 
 
-def folders_of(parts: Parts) -> dict[str, Path]:
+def find_folders(parts: Parts) -> dict[str, Path]:
     """Map the name in a folder of models to where the part lies. Raises InputError for a part that
     is missing or something else."""
     folders: dict[str, Path] = {}
     for part, kinds in KINDS.items():
-        if (source := getattr(parts, part)) is None:
+        source = getattr(parts, part)
+        if source is None:
             continue
-        # which may be a checkpoint of Hugging Face
-        name, text = part.replace("_", "-"), "text QA" in kinds
-        folder = shipped(source) or source
-        folder = checkpoint_folder(folder, "reader") if text else folder
+        name = part.replace("_", "-")
+        text = "text QA" in kinds  # which may be a checkpoint of Hugging Face
+        folder = find_shipped(source) or source
+        if text:
+            folder = checkpoint_folder(folder, "reader")
         if not folder.is_dir():
             raise InputError(
                 f"--{name} {source} is not a folder; give one that `speechssl train` wrote"
@@ -76,7 +78,7 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
     Raises InputError for parts that are missing, of another kind, or not made for each other;
     nothing is left then.
     """
-    folders = folders_of(parts)
+    folders = find_folders(parts)
     if parts.dual is not None and parts.codebook is None:
         raise InputError(
             f"--dual {parts.dual} reads units; give the codebook that made them as "
@@ -88,7 +90,8 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
     for name, folder in folders.items():
         if (folder / "card.json").is_file():
             inputs[name] = hash_json(read_json(folder / "card.json"))
-            if (ngram := folder / NGRAM_FOLDER / "card.json").is_file():
+            ngram = folder / NGRAM_FOLDER / "card.json"
+            if ngram.is_file():
                 inputs["ngram"] = hash_json(read_json(ngram))
         else:  # a reader of Hugging Face, whose config does not say which weights it has
             weights = (path for pattern in WEIGHTS for path in sorted(folder.glob(pattern)))
@@ -97,29 +100,28 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
         if step.done:
             return dict(step.card)
         place(parts, folders, out, copy=True)
-        systems = [
-            n
-            for n, needs in SYSTEMS.items()
-            if {*needs} <= {*folders, *(["units"] if codebook else [])}
-        ]
-        with named_as_given(parts, out):
+        there = {*folders}
+        if codebook:
+            there.add("units")
+        systems = [name for name, needs in SYSTEMS.items() if there.issuperset(needs)]
+        with name_as_given(parts, out):
             load_systems(out, systems)
         return step.finish({"what": "models", "systems": systems, "parts": inputs})
 
 
 @contextmanager
-def linked(parts: Parts) -> Iterator[Path]:
+def link_parts(parts: Parts) -> Iterator[Path]:
     """Make a folder of models that links the parts, and is removed at the end. Raises InputError as
-    `folders_of`."""
-    folders = folders_of(parts)
+    `find_folders`."""
+    folders = find_folders(parts)
     with tempfile.TemporaryDirectory(prefix="speechssl-models-") as temporary:
         place(parts, folders, Path(temporary), copy=False)
-        with named_as_given(parts, Path(temporary)):
+        with name_as_given(parts, Path(temporary)):
             yield Path(temporary)
 
 
 @contextmanager
-def named_as_given(parts: Parts, out: Path) -> Iterator[None]:
+def name_as_given(parts: Parts, out: Path) -> Iterator[None]:
     """Let an InputError name the parts as they were given, not as what they are in a folder of
     models that will be gone."""
     try:
@@ -143,11 +145,8 @@ def place(parts: Parts, folders: dict[str, Path], out: Path, copy: bool) -> None
         convert(parts.encoder, out / "encoder", "huggingface")
     else:
         source = SHIPPED / parts.encoder
-        source = (
-            source
-            if (source / "config.json").is_file()
-            else checkpoint_folder(parts.encoder, "speech encoder")
-        )
+        if not (source / "config.json").is_file():
+            source = checkpoint_folder(parts.encoder, "speech encoder")
         folders = {"encoder": source, **folders}
     for name, folder in folders.items():
         if copy:

@@ -48,14 +48,12 @@ def one_line(sentence: str) -> str:
     """Escape line breaks in what a sentence for the terminal quotes, and leave out the middle of a
     long one."""
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in sentence)
-    return (
-        line
-        if len(line) <= LONGEST
-        else (f"{line[: LONGEST * 2 // 3]} ... {line[-LONGEST // 4 :]}")
-    )
+    if len(line) <= LONGEST:
+        return line
+    return f"{line[: LONGEST * 2 // 3]} ... {line[-LONGEST // 4 :]}"
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """Show the bytes of a file name that are no UTF-8 as escapes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
@@ -65,9 +63,10 @@ def count_set_aside(number: int) -> None:
     _SET_ASIDE[0] += number
 
 
-def set_aside() -> int:
+def pop_set_aside() -> int:
     """Return how many items this process has set aside since this was last asked."""
-    number, _SET_ASIDE[0] = _SET_ASIDE[0], 0
+    number = _SET_ASIDE[0]
+    _SET_ASIDE[0] = 0
     return number
 
 
@@ -102,4 +101,5 @@ def report_set_aside(failed: Mapping[str, str], what: str, item: str = "recordin
 def first_line(error: Exception) -> str:
     """Return the first line of others' message, cut to 160 characters; the name of the error where
     it has none."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+    lines = str(error).strip().splitlines()
+    return lines[0][:160] if lines else type(error).__name__

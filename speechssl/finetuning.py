@@ -1,4 +1,4 @@
-"""Methods of fine-tuning: which weights of an encoder are trained, all or few. What is read in and
+"""Methods of fine-tuning train all or few weights of an encoder. What is read in and
 written out (embeddings of symbols, heads) is always trained; the rows of tokens that an encoder was
 pre-trained with belong to the encoder.
 
@@ -9,14 +9,14 @@ adapters      a bottleneck behind the attention and one behind the feed-forward 
               the layer norms (Houlsby et al., arXiv 1902.00751); they stay in the model that is
               saved
 lora          a low rank added to the matrices of queries and values (arXiv 2106.09685), by peft;
-              `merged` into them for saving
+              `merge_lora` into them for saving
 weighted-sum  no weight, but the shares of the layers' outputs, whose sum takes the place of the
               last one (ELMo, arXiv 1802.05365)
 none          nothing of the encoder
 
 Matrices are found by the names that transformers gives them, in speech encoders as in those of
-text. Letters: B sequences, S
-tokens in a sequence, H width of the encoder, L layers, A width of a bottleneck.
+text. Letters: B sequences, S tokens in a sequence, H width of the encoder, L layers, A width of a
+bottleneck.
 """
 
 from __future__ import annotations
@@ -56,32 +56,32 @@ def train_only(encoder: nn.Module, trained: str) -> None:
     without peft.
     """
     if trained == "adapters":
-        add(encoder, {"adapters": BOTTLENECK})
+        add_modules(encoder, {"adapters": BOTTLENECK})
     elif trained == "weighted-sum":
         if not _layers_of_one_size(encoder):
             raise InputError(
                 f"the layers of {type(encoder).__name__} do not all give outputs of "
                 f"one size; choose {OTHERS}"
             )
-        add(encoder, {"weighted_sum": True})
+        add_modules(encoder, {"weighted_sum": True})
     elif trained == "lora":
         _add_lora(encoder)
     for name, module in encoder.named_modules():
-        norm, leaf = "norm" in type(module).__name__.lower(), name.rpartition(".")[2]
+        norm = "norm" in type(module).__name__.lower()
+        leaf = name.rpartition(".")[2]
         # the last is DeBERTa's
         position = "position" in leaf or "relative_attention" in name or leaf == "rel_embeddings"
         for weight, values in module.named_parameters(recurse=False):
-            values.requires_grad_(
-                {
-                    "all": True,
-                    "frozen": norm or position,
-                    "biases": weight.endswith("bias"),
-                    "adapters": norm or ".adapter." in f"{name}.",
-                    "lora": ".lora_" in name,
-                    "weighted-sum": weight == "layer_shares",
-                    "none": False,
-                }[trained]
-            )
+            is_trained = {
+                "all": True,
+                "frozen": norm or position,
+                "biases": weight.endswith("bias"),
+                "adapters": norm or ".adapter." in f"{name}.",
+                "lora": ".lora_" in name,
+                "weighted-sum": weight == "layer_shares",
+                "none": False,
+            }
+            values.requires_grad_(is_trained[trained])
     if trained == "biases" and not trained_parameters(encoder):  # T5 and ModernBERT have none
         raise InputError(
             f"{type(encoder).__name__} has no biases to train; choose {OTHERS}, or "
@@ -91,58 +91,60 @@ def train_only(encoder: nn.Module, trained: str) -> None:
 
 def trained_parameters(model: nn.Module) -> int:
     """Count the numbers that training changes; a pooler is never read."""
-    named = model.named_parameters()
-    return sum(
-        values.numel()
-        for name, values in named
-        if values.requires_grad and "pooler" not in name.split(".")
-    )
+    count = 0
+    for name, values in model.named_parameters():
+        if values.requires_grad and "pooler" not in name.split("."):
+            count += values.numel()
+    return count
 
 
-def added(encoder: nn.Module) -> dict[str, Any]:
-    """Return the modules that methods have added to an encoder and that stay there, as `add` takes
-    it."""
-    width = next(
-        (m.down.out_features for m in encoder.modules() if isinstance(m, Bottleneck)), None
-    )
-    return ({"adapters": width} if width else {}) | (
-        {"weighted_sum": True} if hasattr(encoder, "layer_shares") else {}
-    )
+def added_modules(encoder: nn.Module) -> dict[str, Any]:
+    """Return the modules that methods have added to an encoder and that stay there, as
+    `add_modules` takes it."""
+    added: dict[str, Any] = {}
+    for module in encoder.modules():
+        if isinstance(module, Bottleneck):
+            added["adapters"] = module.down.out_features
+    if hasattr(encoder, "layer_shares"):
+        added["weighted_sum"] = True
+    return added
 
 
-def add(encoder: nn.Module, what: dict[str, Any]) -> None:
+def add_modules(encoder: nn.Module, what: dict[str, Any]) -> None:
     """Add bottlenecks of this width, and shares of layers, where the encoder has none yet. Raises
     InputError as `train_only`."""
-    present = added(encoder)
-    if (width := what.get("adapters")) and "adapters" not in present:
-        _check_called(encoder, "adapters")
-        matrices = [
-            m
-            for n, m in encoder.named_modules()
-            if isinstance(m, nn.Linear) and _TO_RESIDUAL.search(n)
-        ]
-        config = getattr(encoder, "config", None)
-        # layers that ALBERT repeats
-        groups = getattr(config, "num_hidden_groups", 0) * getattr(config, "inner_group_num", 1)
-        depth: int = groups or getattr(config, "num_hidden_layers", 0)
-        if not matrices or len(matrices) != 2 * depth:
-            places = (
-                (f"{len(matrices)} places, not two in each of {depth} layers,")
-                if matrices
-                else "no place"
-            )
-            raise InputError(
-                f"adapters find {places} in {type(encoder).__name__}; choose "
-                f"{OTHERS}, or try biases or lora"
-            )
-        for matrix in matrices:
-            matrix.adapter = Bottleneck(matrix.out_features, width)
-            matrix.register_forward_hook(_adapt)
+    present = added_modules(encoder)
+    if what.get("adapters") and "adapters" not in present:
+        _add_adapters(encoder, what["adapters"])
     if what.get("weighted_sum") and "weighted_sum" not in present:
         layers: int = encoder.config.num_hidden_layers  # type: ignore[assignment, union-attr]
         encoder.layer_shares = nn.Parameter(torch.zeros(layers + 1))
         encoder.register_forward_pre_hook(_with_hidden_states, with_kwargs=True)
         encoder.register_forward_hook(_weighted_sum)
+
+
+def _add_adapters(encoder: nn.Module, width: int) -> None:
+    """Add a bottleneck behind the attention and one behind the feed-forward of every layer."""
+    _check_called(encoder, "adapters")
+    matrices = []
+    for name, module in encoder.named_modules():
+        if isinstance(module, nn.Linear) and _TO_RESIDUAL.search(name):
+            matrices.append(module)
+    config = getattr(encoder, "config", None)
+    # layers that ALBERT repeats
+    groups = getattr(config, "num_hidden_groups", 0) * getattr(config, "inner_group_num", 1)
+    depth: int = groups or getattr(config, "num_hidden_layers", 0)
+    if not matrices or len(matrices) != 2 * depth:
+        places = "no place"
+        if matrices:
+            places = f"{len(matrices)} places, not two in each of {depth} layers,"
+        raise InputError(
+            f"adapters find {places} in {type(encoder).__name__}; choose "
+            f"{OTHERS}, or try biases or lora"
+        )
+    for matrix in matrices:
+        matrix.adapter = Bottleneck(matrix.out_features, width)
+        matrix.register_forward_hook(_adapt)
 
 
 def _check_called(encoder: nn.Module, method: str) -> None:
@@ -155,7 +157,7 @@ def _check_called(encoder: nn.Module, method: str) -> None:
         )
 
 
-def merged(encoder: nn.Module) -> nn.Module:
+def merge_lora(encoder: nn.Module) -> nn.Module:
     """Merge LoRA's matrices into those of the encoder, and return it."""
     for name, module in list(encoder.named_modules()):
         if hasattr(module, "lora_A"):
@@ -170,7 +172,8 @@ class Bottleneck(nn.Module):
 
     def __init__(self, width: int, inside: int) -> None:
         super().__init__()
-        self.down, self.up = nn.Linear(width, inside), nn.Linear(inside, width)
+        self.down = nn.Linear(width, inside)
+        self.up = nn.Linear(inside, width)
         for layer in (self.down, self.up):
             nn.init.trunc_normal_(layer.weight, std=0.01, a=-0.02, b=0.02)
             nn.init.zeros_(layer.bias)
@@ -194,10 +197,8 @@ def _layers_of_one_size(encoder: Any) -> bool:
     with torch.random.fork_rng(devices=[]):  # of dropout
         zeros = torch.zeros(1, 16, table.embedding_dim, device=table.weight.device)
         states = encoder(inputs_embeds=zeros, output_hidden_states=True).hidden_states
-    return (
-        len(states) == encoder.config.num_hidden_layers + 1
-        and len({state.shape for state in states}) == 1
-    )
+    one_size = len({state.shape for state in states}) == 1
+    return one_size and len(states) == encoder.config.num_hidden_layers + 1
 
 
 def _with_hidden_states(
@@ -208,16 +209,15 @@ def _with_hidden_states(
 
 def _weighted_sum(encoder: Any, inputs: Any, output: Any) -> Any:
     """Put the weighted sum of L + 1 outputs (B, S, H) in the place of the last."""
-    states = torch.stack(
-        [state[:, : output.last_hidden_state.shape[1]] for state in output.hidden_states]
-    )
-    output.last_hidden_state = torch.einsum(
-        "l,lbsh->bsh", encoder.layer_shares.softmax(0).to(states.dtype), states
-    )
+    length = output.last_hidden_state.shape[1]
+    states = torch.stack([state[:, :length] for state in output.hidden_states])
+    shares = encoder.layer_shares.softmax(0).to(states.dtype)
+    output.last_hidden_state = torch.einsum("l,lbsh->bsh", shares, states)
     return output
 
 
 def _add_lora(encoder: nn.Module) -> None:
+    """Add a low rank to the matrices of queries and values, by peft, unless it is there."""
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
@@ -225,9 +225,10 @@ def _add_lora(encoder: nn.Module) -> None:
     _check_called(encoder, "lora")
     if any(hasattr(module, "lora_A") for module in encoder.modules()):
         return
+    targets = rf"(.*\.)?{_QUERY_VALUE}"
     try:
         inject_adapter_in_model(
-            LoraConfig(r=RANK, lora_alpha=SCALE, target_modules=rf"(.*\.)?{_QUERY_VALUE}"), encoder
+            LoraConfig(r=RANK, lora_alpha=SCALE, target_modules=targets), encoder
         )
     except ValueError as error:  # peft's for a pattern that no module has
         raise InputError(

@@ -2,12 +2,9 @@
 errors (WER, CER).
 
 All scores are in [0, 1] (WER may exceed 1). With several gold annotations a score is the best over
-*all* of them. A
-question without gold annotations has no answer: predicting nothing scores 1 and predicting anything
-scores 0 (the rule
-of SQuAD 2.0); predicting nothing for a question that has an answer scores 0. Intervals are
-half-open, [start, end)
-seconds.
+*all* of them. A question without gold annotations has no answer: predicting nothing scores 1 and
+predicting anything scores 0 (the rule of SQuAD 2.0); predicting nothing for a question that has an
+answer scores 0. Intervals are half-open, [start, end) seconds.
 """
 
 from __future__ import annotations
@@ -54,17 +51,13 @@ def _best_over(
 ) -> float:
     """Return the best score over the gold intervals. score: of the length shared by two intervals
     and their own lengths."""
-    for name, interval in (
-        *(("gold", g) for g in gold),
-        *([("predicted", predicted)] if predicted else []),
-    ):
-        start, end = interval
-        if (
-            not (math.isfinite(start) and math.isfinite(end))
-            or end < start
-            or (end == start and name == "gold")
-        ):
-            raise ValueError(f"the {name} times [{start}, {end}) s are not an interval")
+    for start, end in gold:
+        if not (math.isfinite(start) and math.isfinite(end) and start < end):
+            raise ValueError(f"the gold times [{start}, {end}) s are not an interval")
+    if predicted is not None:
+        start, end = predicted
+        if not (math.isfinite(start) and math.isfinite(end) and start <= end):
+            raise ValueError(f"the predicted times [{start}, {end}) s are not an interval")
     if predicted is None:
         return float(not gold)
     best = 0.0
@@ -80,9 +73,8 @@ def exact_match(predicted: str | None, gold: Sequence[str], language: str = "en"
     character), else 0.
 
     As in the script of SQuAD 2.0, gold texts that are empty after normalisation do not count, and a
-    question with none
-    left has no answer. predicted None or a text that normalises to nothing is the prediction of no
-    answer.
+    question with none left has no answer. predicted None or a text that normalises to nothing is
+    the prediction of no answer.
     """
     words, golds = _answers(predicted, gold, language)
     return float(words in golds)
@@ -100,11 +92,13 @@ def _answers(
 ) -> tuple[list[str], list[list[str]]]:
     """Return the tokens of the prediction and of every gold answer; [[]] where there is no
     answer."""
-    golds = [words for answer in gold if (words := answer_tokens(answer, language))]
+    golds = [answer_tokens(answer, language) for answer in gold]
+    golds = [words for words in golds if words]
     return answer_tokens(predicted or "", language), golds or [[]]
 
 
 def _bag_f1(predicted: list[str], gold: list[str]) -> float:
+    """Return the F1 of two bags of tokens."""
     if not predicted or not gold:
         return float(predicted == gold)
     shared = (Counter(predicted) & Counter(gold)).total()
@@ -143,8 +137,7 @@ def word_error_rate(
     An empty hypothesis deletes every word; words recognised where the reference is empty are
     insertions.
     Raises InputError when the lists differ in length or no reference has a word, ValueError by
-    jiwer for what is not
-    text.
+    jiwer for what is not text.
     """
     if len(references) != len(hypotheses):
         raise InputError(
@@ -158,14 +151,14 @@ def word_error_rate(
     result = jiwer.process_words(
         [" ".join(w) for w in reference_words], [" ".join(f) for f in hypothesis_words]
     )
-    edits = []  # a stretch of substitutions has as many reference as hypothesis words
+    edits = []
     for chunks in result.alignments:
-        lengths = [
-            (c.ref_end_idx - c.ref_start_idx, c.hyp_end_idx - c.hyp_start_idx)
-            for c in chunks
-            if c.type != "equal"
-        ]
-        edits.append(sum(map(max, lengths)))
+        count = 0
+        for c in chunks:
+            if c.type != "equal":
+                # a stretch of substitutions has as many reference as hypothesis words
+                count += max(c.ref_end_idx - c.ref_start_idx, c.hyp_end_idx - c.hyp_start_idx)
+        edits.append(count)
     words = np.array([len(w) for w in reference_words], dtype=np.int64)
     return WordErrors(
         np.array(edits, dtype=np.int64),

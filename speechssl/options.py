@@ -35,11 +35,9 @@ class Range:
             raise ArgumentTypeError(f"{value} is out of range; give a number up to {LARGEST}")
         if not self.low <= value <= self.high or (value == 0 and not self.zero):
             below = f"above {self.low:g}" if not self.zero else f"from {self.low:g}"
-            above = (
-                ""
-                if self.high == sys.float_info.max
-                else f"{' to' if self.zero else ' and at most'} {self.high:g}"
-            )
+            above = ""
+            if self.high < sys.float_info.max:
+                above = f"{' to' if self.zero else ' and at most'} {self.high:g}"
             raise ArgumentTypeError(f"{value} is out of range; give a number {below}{above}")
 
 
@@ -65,20 +63,21 @@ SOURCE = (
 # families of text encoders and of Hugging Face's QA models that the tests cover; others may work,
 # and are tried before use
 TEXT_FAMILIES = (
-    *(
-        "ALBERT",
-        "BERT",
-        "BigBird",
-        "ByT5",
-        "DeBERTa",
-        "DeBERTa-v2",
-        "DistilBERT",
-        "ELECTRA",
-        "Longformer",
-        "ModernBERT",
-        "mT5",
-    ),
-    *("RoBERTa", "T5", "UMT5", "XLM-RoBERTa"),
+    "ALBERT",
+    "BERT",
+    "BigBird",
+    "ByT5",
+    "DeBERTa",
+    "DeBERTa-v2",
+    "DistilBERT",
+    "ELECTRA",
+    "Longformer",
+    "ModernBERT",
+    "mT5",
+    "RoBERTa",
+    "T5",
+    "UMT5",
+    "XLM-RoBERTa",
 )
 DEVICE = "cpu, cuda, cuda:N, or auto: a GPU if there is one"
 Trained = Literal["all", "frozen", "biases", "adapters", "lora", "weighted-sum", "none"]
@@ -143,12 +142,16 @@ def group(default: Any, title: str, without: Sequence[str] = ()) -> Any:
     return field(metadata={"title": title, "without": tuple(without)}, default=default)
 
 
-def flat(config: Any) -> dict[str, Any]:
+def flatten_options(config: Any) -> dict[str, Any]:
     """Return the names and values of all options of a dataclass and of its groups."""
     values: dict[str, Any] = {}
     for f in fields(config):
         value = getattr(config, f.name)
-        values |= flat(value) if is_dataclass(value) and "title" in f.metadata else {f.name: value}
+        values |= (
+            flatten_options(value)
+            if is_dataclass(value) and "title" in f.metadata
+            else {f.name: value}
+        )
     return values
 
 
@@ -193,23 +196,23 @@ def refuse_ineffective(given: Mapping[str, Any], rules: Mapping[str, Iterable[st
     rules: an option -> those that mean nothing without it.
     """
     for needed, names in rules.items():
-        if not given_of((needed,), given) and (stray := given_of(names, given)):
+        stray = list_given(names, given)
+        if stray and not list_given((needed,), given):
             raise InputError(
                 f"{flags(stray)} would have no effect without {flags([needed])}; "
                 "give both or neither"
             )
 
 
-def given_of(names: Iterable[str], given: Mapping[str, Any]) -> list[str]:
+def list_given(names: Iterable[str], given: Mapping[str, Any]) -> list[str]:
     """Return the names that were given, as they are typed: not None, nor a switch left alone, which
     is True for a --no-... and else False."""
     off = {"reference": True}
-    chosen = (
-        name
-        for name in names
-        if given.get(name) is not None and given[name] is not off.get(name, False)
-    )
-    return [f"no_{name}" if name in off else name for name in chosen]
+    chosen = []
+    for name in names:
+        if given.get(name) is not None and given[name] is not off.get(name, False):
+            chosen.append(f"no_{name}" if name in off else name)
+    return chosen
 
 
 def flags(names: Iterable[str]) -> str:
@@ -235,12 +238,9 @@ def use_device(name: str) -> None:
         import torch
 
         listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-        seen = (
-            range(torch.cuda.device_count())
-            if listed is None
-            else listed.split(",")[: torch.cuda.device_count()]
-        )
-        gpus = [str(gpu) for gpu in seen][int(number or 0) :][:1]
+        count = torch.cuda.device_count()
+        seen = [str(gpu) for gpu in range(count)] if listed is None else listed.split(",")[:count]
+        gpus = seen[int(number or 0) :][:1]
         if not gpus:
             raise InputError(
                 f"there is no device {name} ({len(seen)} GPUs are visible); leave "
@@ -249,7 +249,7 @@ def use_device(name: str) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
 
 
-def shipped(name: Path | None) -> Path | None:
+def find_shipped(name: Path | None) -> Path | None:
     """Find the folder of something trained: a path, or what ships by its name, such as
     people-en/text-qa."""
     from speechssl.io import SHIPPED

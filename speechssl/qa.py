@@ -112,7 +112,7 @@ class QA:
         knows them."""
         if recogniser:
             return [f"cascade-{recogniser}", *["dual"] * (folder / "dual").is_dir()]
-        if "(speech by" in trained_on(folder / "encoder"):
+        if "(speech by" in describe_training(folder / "encoder"):
             tqdm.write(FOR_PEOPLE.format(READERS[self.language]), file=sys.stderr)
         return default_systems(folder)
 
@@ -167,14 +167,11 @@ class QA:
             raise InputError(
                 "questions come in a list, also one alone: answer(passage, [question])"
             )
-        samples, queries = (
-            read_recording(passage),
-            [read_question(question) for question in questions],
-        )
+        samples = read_recording(passage)
+        queries = [read_question(question) for question in questions]
         name = name or ("the passage" if isinstance(passage, np.ndarray) else str(passage))
-        if any(isinstance(q, str) for q in queries) and not any(
-            isinstance(s, CascadeSystem) for s in self.systems
-        ):
+        cascades = [system for system in self.systems if isinstance(system, CascadeSystem)]
+        if not cascades and any(isinstance(query, str) for query in queries):
             names = ", ".join(system.name for system in self.systems)
             raise InputError(
                 f"{names} can only listen; record the question, or add a cascade "
@@ -186,21 +183,17 @@ class QA:
         for question in queries:
             asked_for = "the question" if len(queries) == 1 else f"question {len(details) + 1}"
             if isinstance(question, str):
-                coded = {
-                    s.name: s.read(question, self.language)
-                    for s in self.systems
-                    if isinstance(s, CascadeSystem)
-                }
+                coded = {s.name: s.read(question, self.language) for s in cascades}
             else:
                 self._check_language(question, asked_for)
                 coded = self._encode(question, asked_for)
-            pairs = [(s, coded[s.name], encoded[s.name]) for s in self.systems if s.name in coded]
-            details.append(
-                {
-                    s.name: Detail(s.answer_all([(its, passage)])[0], passage, its)
-                    for s, its, passage in pairs
-                }
-            )
+            by_system: dict[str, Detail] = {}
+            for system in self.systems:
+                if system.name in coded:
+                    pair = (coded[system.name], encoded[system.name])
+                    answer = system.answer_all([pair])[0]
+                    by_system[system.name] = Detail(answer, encoded[system.name], pair[0])
+            details.append(by_system)
         return details
 
     def _check_language(self, samples: np.ndarray, what: str) -> None:
@@ -236,26 +229,30 @@ def describe(system: System, folder: Path, reader: str | None) -> str:
     name = system.name.partition("@")[0]
     own_head = not isinstance(system, CascadeSystem) or name in OWN
     if own_head:
-        parts = [f"{folder.name}{trained_on(folder / 'encoder')}"]
+        parts = [f"{folder.name}{describe_training(folder / 'encoder')}"]
     elif "asr_weights" in system.card:
         words = str(system.card["asr"])
-        parts = [f"words by {words}{trained_on(None, words)}"]
+        parts = [f"words by {words}{describe_training(None, words)}"]
     else:
         parts = [f"words by {name.removeprefix('cascade-')}"]
     if isinstance(system, CascadeSystem) and (reader or not own_head):
         read = reader or f"{folder.name}/text-qa"
-        parts.append(f"answers by {read}{trained_on(find_reader(folder, reader), read)}")
+        parts.append(f"answers by {read}{describe_training(find_reader(folder, reader), read)}")
     return "; ".join(parts)
 
 
 def languages_of(folder: Path) -> set[str]:
     """Return the languages that a model was trained on, as far as its card says them."""
     corpus = _card(folder).get("corpus") or {}
-    stated = (part.get("settings", {}).get("language") for part in (corpus, *corpus.get("of", ())))
-    return {language_of(language) for language in stated if language}
+    languages = set()
+    for part in (corpus, *corpus.get("of", ())):
+        language = part.get("settings", {}).get("language")
+        if language:
+            languages.add(language_of(language))
+    return languages
 
 
-def trained_on(folder: Path | None, name: str = "") -> str:
+def describe_training(folder: Path | None, name: str = "") -> str:
     """Say what a model was trained on by its card, to follow its name. name: where that must be
     said also of a model that does not say it."""
     card = _card(folder) if folder else {}
@@ -283,7 +280,9 @@ def answer(
     recogniser: str | None = None,
 ) -> dict[str, TimedAnswer]:
     """Ask one question, see `QA`: name of the system -> answer."""
-    samples, query = read_recording(passage), read_question(question)  # before models are loaded
+    # before models are loaded
+    samples = read_recording(passage)
+    query = read_question(question)
     name = None if isinstance(passage, np.ndarray) else str(passage)
     qa = QA(models, systems, reader, language, null_threshold, recogniser)
     return qa.answer(samples, [query], name)[0]
@@ -301,7 +300,8 @@ def check_language(
 
     spoken_languages: of `WhisperCheckpoint`; language: that it should be in.
     """
-    window, half = 30 * SAMPLE_RATE, len(samples) // 2
+    window = 30 * SAMPLE_RATE
+    half = len(samples) // 2
     others: list[Mapping[str, float]] = []
     for first in dict.fromkeys((0, max(half - window // 2, 0), max(len(samples) - window, 0))):
         shares = spoken_languages(samples[first : first + window])

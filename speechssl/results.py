@@ -78,10 +78,9 @@ class Row:
     """A row is one measured value.
 
     value, low, high: percent, or what UNITS has; [low, high] is the confidence interval, None where
-    there is none. n: items
-    it is a mean over. drawn, groups: what the bootstrap drew and of how many ("voice", 8;
-    `stats.choose_units`); "", 0: none.
-    Of two populations drawn together ("voice × asker") the fewer are counted.
+    there is none. n: items it is a mean over. drawn, groups: what the bootstrap drew and of how
+    many ("voice", 8; `stats.choose_units`); "", 0: none. Of two populations drawn together ("voice
+    × asker") the fewer are counted.
     """
 
     # "dual", "cascade-ctc", ...; or a task: "ks", "asr", "units", ...
@@ -123,7 +122,8 @@ class Row:
         snr_over: str = "",
     ) -> Row:
         """Make a row in percent from an interval of fractions."""
-        v, cell = interval.percent, (system, encoder, condition, snr_db, metric)
+        v = interval.percent
+        cell = (system, encoder, condition, snr_db, metric)
         return cls(*cell, v.value, *v.ends, v.n, seed, card, v.drawn, v.groups, snr_over)
 
     @property
@@ -158,13 +158,9 @@ def full_condition(condition: str, snr_over: str | None) -> str:
 def metric_name(metric: str) -> str:
     if metric.endswith(DEFAULT):
         return f"{metric_name(metric.removesuffix(DEFAULT))} at the default learning rate"
-    return (
-        METRICS[metric][0]
-        if metric in METRICS
-        else metric.upper()
-        if len(metric) <= 4
-        else metric.replace("_", " ")
-    )
+    if metric in METRICS:
+        return METRICS[metric][0]
+    return metric.upper() if len(metric) <= 4 else metric.replace("_", " ")
 
 
 def unit(metric: str) -> str:
@@ -176,7 +172,7 @@ def decimals(metric: str) -> int:
     return 1 if unit(metric) in ("%", "dB") else 2
 
 
-def averaged(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+def choose_averaged_tasks(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Choose the tasks (name and metric) that averages over tasks are of: not units, nor systems
     that need a recogniser.
 
@@ -209,7 +205,7 @@ def append_rows(
     the wrong way round.
     """
     path = Path(path)
-    new = [Row(**_plain(row)) for row in rows]
+    new = [Row(**_make_plain(row)) for row in rows]
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock_folder(path.parent):
         old = read_rows(path) if path.exists() else ()
@@ -226,23 +222,24 @@ def append_rows(
         merged = {row.key: row for row in (*remaining, *new)}
         if tuple(merged.values()) != old or not path.exists():
             lines = (
-                json.dumps(_signed(asdict(row)), ensure_ascii=False, allow_nan=False) + "\n"
+                json.dumps(_sign(asdict(row)), ensure_ascii=False, allow_nan=False) + "\n"
                 for row in merged.values()
             )
             write_text(path, "".join(lines))
 
 
-def _signed(values: dict[str, Any]) -> dict[str, Any]:
+def _sign(values: dict[str, Any]) -> dict[str, Any]:
     """Add to a row the hash of all that it says, by which a changed one is noticed. `snr_over` and
     `seen` stand where they say something.
     """
-    values = {
-        name: value for name, value in values.items() if name not in ("snr_over", "seen") or value
-    }
-    return values | {"hash": hash_json(values)}
+    stated = {}
+    for name, value in values.items():
+        if value or name not in ("snr_over", "seen"):
+            stated[name] = value
+    return stated | {"hash": hash_json(stated)}
 
 
-def _plain(row: Row) -> dict[str, Any]:
+def _make_plain(row: Row) -> dict[str, Any]:
     """Return a row as JSON values, numpy's scalars made Python's. Raises ValueError for what
     `read_rows` would refuse."""
     values = asdict(row) | {"card": row.card if isinstance(row.card, str) else dict(row.card)}
@@ -278,37 +275,27 @@ def read_rows(path: Path | str) -> tuple[Row, ...]:
     )
 
 
-def rows_in(folder: Path) -> list[dict[str, Any]]:
+def list_rows(folder: Path) -> list[dict[str, Any]]:
     """Read the rows of folder/results.jsonl as JSON has them. Raises InputError as `read_rows`
     does."""
     return [asdict(row) for row in read_rows(folder / "results.jsonl")]
 
 
 def _parse(line: str, place: str) -> Row:
+    """Make a row of a line. place: file and number of the line, for the InputError."""
     try:
         values = parse_json(line)
     except ValueError as error:
         raise InputError(
             f"{place} is not JSON ({error}); remove the line and run its evaluation again"
         ) from error
-    if (
-        isinstance(values, dict)
-        and "hash" in values
-        and _signed({k: v for k, v in values.items() if k != "hash"}) != values
-    ):
-        raise InputError(
-            f"{place} was changed after it was written; remove the line and run its "
-            "evaluation again"
-        )
-    if isinstance(values, dict):
-        values.pop("hash", None)  # older rows have none
+    if not isinstance(values, dict):
+        values = {}
+    stored = values.pop("hash", None)
     # and whether a line must have it
     names = {field.name: field.default is MISSING for field in fields(Row)}
-    if (
-        not isinstance(values, dict)
-        or set(values) - set(names)
-        or {name for name, must in names.items() if must} - set(values)
-    ):
+    needed = {name for name, must in names.items() if must}
+    if not needed <= values.keys() <= names.keys():
         raise InputError(
             f"{place} is not a result with the fields {', '.join(names)}; remove the line"
         )
@@ -318,16 +305,21 @@ def _parse(line: str, place: str) -> Row:
                 f"{place} has {values[name]!r} for {name}; remove the line and run "
                 "its evaluation again"
             )
+    if _sign(values)["hash"] != stored:
+        raise InputError(
+            f"{place} was changed after it was written; remove the line and run its "
+            "evaluation again"
+        )
     return Row(**values)
 
 
 def _fits(name: str, value: Any) -> bool:
+    """Return whether a value is of the type of a field of `Row`."""
     if name in ("snr_db", "low", "high") and value is None:
         return True
     if name in ("snr_db", "low", "high", "value"):
-        return (
-            isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-        )
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return is_number and math.isfinite(value)
     if name in ("n", "seed", "groups"):
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, (str, dict) if name == "card" else str)
@@ -347,12 +339,11 @@ def drawn_sentence(intervals: Iterable[tuple[str, str, int]]) -> str:
             names.setdefault(drawn, {})[name] = None
             sizes.setdefault(drawn, set()).add(groups)
     # "" where a table does not name what its values are of
-    of = {drawn: ", ".join(filter(None, names[drawn])) for drawn in names}
-    each = [
-        counted_range(sizes[drawn], drawn)
-        + (f" ({of[drawn]})" if len(names) > 1 and of[drawn] else "")
-        for drawn in names
-    ]
+    each = []
+    for drawn in names:
+        of = ", ".join(filter(None, names[drawn]))
+        text = describe_range(sizes[drawn], drawn)
+        each.append(f"{text} ({of})" if len(names) > 1 and of else text)
     return f"95 % intervals draw {' and '.join(each)}." if each else ""
 
 
@@ -364,31 +355,27 @@ def interval_note(lead: str, intervals: Iterable[tuple[str, str, int]]) -> str:
 
 def seconds_range(low: float, high: float) -> str:
     """Name a range of lengths of answers, [low, high) in seconds."""
-    return (
-        f"under {high:g} s"
-        if low == 0
-        else f"{low:g}-{high:g} s"
-        if high < 1e9
-        else (f"over {low:g} s")
-    )
+    if low == 0:
+        return f"under {high:g} s"
+    return f"{low:g}-{high:g} s" if high < 1e9 else f"over {low:g} s"
 
 
-def counted_range(sizes: Iterable[int], what: str) -> str:
+def describe_range(sizes: Iterable[int], what: str) -> str:
     """Say how many: "8 voices", "1 passage", "20 to 140 passages", "10 voices or recordings" (of a
     mean), "8 voices × askers" (the fewer)."""
+    sizes = list(sizes)
     low, high = min(sizes), max(sizes)
+    names = [name if high == 1 else _plural(name) for name in what.split(", ")]
+    return f"{low if low == high else f'{low} to {high}'} {' or '.join(names)}"
 
-    def plural(text: str) -> str:
-        name, mark, about = text.partition(" (")
-        words = [
-            word if high == 1 else f"{word[:-1]}ies" if word[-1] == "y" else f"{word}s"
-            for word in name.split(CROSSED)
-        ]
-        return CROSSED.join(words) + mark + about
 
-    return (
-        f"{low if low == high else f'{low} to {high}'} {' or '.join(map(plural, what.split(', ')))}"
-    )
+def _plural(what: str) -> str:
+    """Return the plural of what is drawn: "passages (about these 3 voices)", "voices × askers"."""
+    name, mark, about = what.partition(" (")
+    words = []
+    for word in name.split(CROSSED):
+        words.append(f"{word[:-1]}ies" if word[-1] == "y" else f"{word}s")
+    return CROSSED.join(words) + mark + about
 
 
 # ---- tables
@@ -437,23 +424,11 @@ class Table:
     def texts(self) -> list[tuple[str, ...]]:
         """Return the rows as they are printed: a column of fractions with three decimals, other
         decimal numbers with one."""
-        columns = [[row[i] for row in self.rows] for i in range(len(self.columns))]
-        digits = [
-            3 if all(abs(v) <= 1 for v in column if isinstance(v, float)) else 1
-            for column in columns
-        ]
-
-        def printed(value: Any, n: int) -> str:
-            value = value.text if isinstance(value, Cell) else value
-            return (
-                "–"
-                if value is None or value != value
-                else f"{value:.{n}f}"
-                if isinstance(value, float)
-                else str(value)
-            )
-
-        return [tuple(map(printed, row, digits)) for row in self.rows]
+        digits = []
+        for i in range(len(self.columns)):
+            numbers = [row[i] for row in self.rows if isinstance(row[i], float)]
+            digits.append(3 if all(abs(number) <= 1 for number in numbers) else 1)
+        return [tuple(map(_print_value, row, digits)) for row in self.rows]
 
     @property
     def heads(self) -> list[tuple[str, int]]:
@@ -496,6 +471,14 @@ class Table:
         return {"title": self.title, "columns": self.columns, "rows": self.rows, "note": self.note}
 
 
+def _print_value(value: Any, digits: int) -> str:
+    if isinstance(value, Cell):
+        value = value.text
+    if value is None or value != value:
+        return "–"
+    return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
+
+
 def table_of(values: Any) -> Table:
     """Make a table from `Table.values`. Raises KeyError or TypeError for what is no table,
     InputError for a ragged one."""
@@ -530,16 +513,15 @@ def results_table(rows: Iterable[Row]) -> str:
         )
         cells: dict[tuple[Any, ...], dict[int, Row]] = {}  # by seed
         for row in of_metric:
-            cells.setdefault((row.system, row.encoder, row.full_condition, row.snr_db), {})[
-                row.seed
-            ] = row
+            place = (row.system, row.encoder, row.full_condition, row.snr_db)
+            cells.setdefault(place, {})[row.seed] = row
         lines = []
         for system in dict.fromkeys((r.system, r.encoder) for r in of_metric):
             by_column = [list(cells.get((*system, *column), {}).values()) for column in columns]
-            texts = [
-                seeds_text(seeds) + ((f" ({len(seeds)} seeds)") if len(seeds) > 1 else "")
-                for seeds in by_column
-            ]
+            texts = []
+            for seeds in by_column:
+                count = f" ({len(seeds)} seeds)" if len(seeds) > 1 else ""
+                texts.append(seeds_text(seeds) + count)
             sizes = sorted({row.n for seeds in by_column for row in seeds})
             items = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]}-{sizes[-1]}"
             lines.append((" ".join(filter(None, system)), items, *texts))
@@ -556,11 +538,13 @@ def results_table(rows: Iterable[Row]) -> str:
 def seen_sentence(systems: Iterable[tuple[str, str]]) -> str:
     """Say which systems have seen what they are evaluated on, "" where none has. systems: their
     names, and what of `SEEN`."""
-    systems = list(systems)
-    names = {
-        seen: dict.fromkeys(name for name, has_seen in systems if has_seen == seen) for seen in SEEN
-    }
-    return " ".join(f"{SEEN[seen]}: {', '.join(of)}." for seen, of in names.items() if of)
+    systems = list(dict.fromkeys(systems))
+    sentences = []
+    for seen, said in SEEN.items():
+        names = [name for name, has_seen in systems if has_seen == seen]
+        if names:
+            sentences.append(f"{said}: {', '.join(names)}.")
+    return " ".join(sentences)
 
 
 # ---- what stands in cells
@@ -594,10 +578,8 @@ def seeds_text(rows: Sequence[Row]) -> str:
         return "-"
     digits = decimals(rows[0].metric)
     text = f"{sum(r.value for r in rows) / len(rows):.{digits}f}"
-    lows, highs = (
-        [r.low for r in rows if r.low is not None],
-        [r.high for r in rows if r.high is not None],
-    )
+    lows = [r.low for r in rows if r.low is not None]
+    highs = [r.high for r in rows if r.high is not None]
     return f"{text} [{min(lows):.{digits}f}, {max(highs):.{digits}f}]" if lows and highs else text
 
 
@@ -606,9 +588,11 @@ def condition_name(condition: str, snr_db: float | None) -> str:
     return condition if snr_db is None else f"{condition} {snr_db:g} dB"
 
 
-def listed(parts: Sequence[str]) -> str:
+def join_words(parts: Sequence[str]) -> str:
     """Join texts: "a, b and c"."""
-    return ", ".join(parts[:-1]) + " and " * (len(parts) > 1) + parts[-1] if parts else ""
+    if len(parts) < 2:
+        return "".join(parts)
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def nearest_snr(conditions: Iterable[Condition], at: float) -> list[Condition]:
@@ -735,7 +719,7 @@ STYLE = {
 
 
 @contextmanager
-def styled(**more: Any) -> Iterator[type[Figure]]:
+def style_figures(**more: Any) -> Iterator[type[Figure]]:
     """Let figures within the block look alike, whatever the user's own settings are, and give their
     class. more: rcParams, with _ for the dots.
     """

@@ -37,18 +37,19 @@ def active_level(samples: np.ndarray) -> float:
     silence. samples: (N,).
 
     A simple form of ITU-T P.56 method B: the mean power A of the 20 ms frames whose power is above
-    A - 15.9 dB. It has
-    no hangover, so pauses of any length count for nothing. Without pauses it is the RMS level.
-    ValueError if N = 0.
+    A - 15.9 dB. It has no hangover, so pauses of any length count for nothing. Without pauses it is
+    the RMS level. Raises ValueError if N = 0.
     """
     if not len(samples):
         raise ValueError("no samples to measure")
     starts = np.arange(0, len(samples), round(LEVEL_FRAME * SAMPLE_RATE))
     energies = np.add.reduceat(np.square(samples, dtype=np.float64), starts)
     counts = np.diff(np.r_[starts, len(samples)])
-    active, before = np.ones(len(starts), bool), 0
+    active = np.ones(len(starts), bool)
+    before = None
     # each round only drops frames below the mean, so this ends
-    while before != (before := int(active.sum())):
+    while before != active.sum():
+        before = active.sum()
         power = energies[active].sum() / counts[active].sum()
         active &= energies >= counts * power * 10 ** (-MARGIN_DB / 10)
     return decibels(float(energies[active].sum() / counts[active].sum()))
@@ -101,7 +102,8 @@ def mix(
     if not np.isfinite(snr_db):
         raise ValueError(f"an SNR of {snr_db} dB is not a number")
     noise = fit_length(noise, len(speech), rng)
-    level, noise_level = speech_level(speech, over), rms_level(noise)
+    level = speech_level(speech, over)
+    noise_level = rms_level(noise)
     if not (np.isfinite(level) and np.isfinite(noise_level)):
         raise ValueError(
             f"no SNR between speech at {level} dB and noise at {noise_level} dB: one is silent"
@@ -155,7 +157,7 @@ EARLY = 0.08  # seconds of separate reflections; later ones are too dense to tel
 LOW_CUT = 100.0
 RT60_RANGE = (0.05, 5.0)  # seconds
 FARTHEST = 1.7  # metres between talker and microphone that fit into every room drawn here
-RT60S, DISTANCES = (0.2, 1.0), (0.3, 1.7)  # seconds and metres of `any_room`
+RT60S, DISTANCES = (0.2, 1.0), (0.3, 1.7)  # seconds and metres of `draw_room`
 
 
 def room_impulse(rng: np.random.Generator, rt60: float, distance: float = 1.5) -> np.ndarray:
@@ -164,10 +166,9 @@ def room_impulse(rng: np.random.Generator, rt60: float, distance: float = 1.5) -
 
     rt60: seconds in which sound falls by 60 dB, in [0.05, 5]; distance of talker and microphone:
     metres, at most 1.7.
-    Reflections of the first 80 ms by the image method for a shoebox (Allen & Berkley, JASA 65(4),
-    1979), walls
-    absorbing by Eyring's formula; then noise decaying at the same rate (Lehmann & Johansson, IEEE
-    TASLP 18(6), 2010).
+    Reflections of the first 80 ms come by the image method for a shoebox (Allen & Berkley, JASA
+    65(4), 1979), whose walls absorb by Eyring's formula; then noise decays at the same rate
+    (Lehmann & Johansson, IEEE TASLP 18(6), 2010).
     Raises ValueError for an rt60 or a distance outside these ranges.
     """
     from scipy import signal  # slow to import
@@ -191,12 +192,11 @@ def room_impulse(rng: np.random.Generator, rt60: float, distance: float = 1.5) -
     half = len(early) // 2
     impulse *= np.sqrt(np.sum(early[half:] ** 2) / np.sum(impulse[half : len(early)] ** 2))
     impulse[: len(early)] = early
-    return np.asarray(
-        signal.sosfilt(signal.butter(2, LOW_CUT, "highpass", fs=SAMPLE_RATE, output="sos"), impulse)
-    )
+    highpass = signal.butter(2, LOW_CUT, "highpass", fs=SAMPLE_RATE, output="sos")
+    return np.asarray(signal.sosfilt(highpass, impulse))
 
 
-def any_room(rng: np.random.Generator) -> np.ndarray:
+def draw_room(rng: np.random.Generator) -> np.ndarray:
     """Draw the impulse response (M,) of a room, and its reverberation time and distance too."""
     return room_impulse(rng, rng.uniform(*RT60S), rng.uniform(*DISTANCES))
 
@@ -208,12 +208,12 @@ def _images(
     height."""
     reach = size / SAMPLE_RATE * SOUND + np.linalg.norm(talker - microphone)
     orders = np.ceil(reach / (2 * room)).astype(int)
-    squares, walls = [], []
+    squares = []
+    walls = []
     for axis in range(3):  # images at 2rL ± x, after |r - q| + |r| walls; q = 1 mirrors the talker
         r, q = np.meshgrid(np.arange(-orders[axis], orders[axis] + 1), [0, 1], indexing="ij")
-        squares.append(
-            (2 * r * room[axis] + (1 - 2 * q) * talker[axis] - microphone[axis]).ravel() ** 2
-        )
+        image = 2 * r * room[axis] + (1 - 2 * q) * talker[axis]
+        squares.append((image - microphone[axis]).ravel() ** 2)
         walls.append((np.abs(r - q) + np.abs(r)).ravel())
     distances = np.sqrt(np.add.outer(np.add.outer(*squares[:2]), squares[2])).ravel()
     bounces = np.add.outer(np.add.outer(*walls[:2]), walls[2]).ravel()
@@ -241,17 +241,15 @@ def bit_rates(codec: str) -> tuple[float, float]:
     return LOWEST[codec], CODECS[codec][3]
 
 
-def through_codec(samples: np.ndarray, codec: str, kbps: float) -> np.ndarray:
+def apply_codec(samples: np.ndarray, codec: str, kbps: float) -> np.ndarray:
     """Send samples (N,) at 16 kHz through "mp3" or "opus" at a nominal bit rate in kbit/s. Returns
     float32 (N,), not delayed.
 
     Raises ValueError for another codec or a bit rate that it has not.
     """
     if codec not in CODECS or not LOWEST[codec] <= kbps <= CODECS[codec][3]:
-        raise ValueError(
-            f"{codec} at {kbps} kbit/s is none of "
-            f"{', '.join(f'{c} {bit_rates(c)}' for c in CODECS)}"
-        )
+        known = ", ".join(f"{c} {bit_rates(c)}" for c in CODECS)
+        raise ValueError(f"{codec} at {kbps} kbit/s is none of {known}")
     container, subtype, low, high = CODECS[codec]
     decoded = recode(guard(samples), container, subtype, (high - kbps) / (high - low))
     extra = len(decoded) - len(samples)
@@ -265,8 +263,7 @@ def reverberate(speech: np.ndarray, impulse: np.ndarray) -> np.ndarray:
     Returns float32 (N,).
 
     The direct path stays where the speech was (no delay), the tail after N is dropped, and the
-    active level is kept.
-    Raises ValueError for an impulse response that is empty or zero.
+    active level is kept. Raises ValueError for an impulse response that is empty or zero.
     """
     from scipy import signal  # slow to import
 
@@ -300,11 +297,8 @@ def band_reject(samples: np.ndarray, low: float, high: float) -> np.ndarray:
     if not 0 < low < high < SAMPLE_RATE / 2:
         raise ValueError(f"[{low}, {high}] Hz is not a band between 0 and {SAMPLE_RATE / 2} Hz")
     filters = signal.butter(4, [low, high], "bandstop", fs=SAMPLE_RATE, output="sos")
-    return guard(
-        signal.sosfiltfilt(
-            filters, samples, padlen=min(3 * (2 * len(filters) + 1), len(samples) - 1)
-        )
-    )
+    padding = min(3 * (2 * len(filters) + 1), len(samples) - 1)
+    return guard(signal.sosfiltfilt(filters, samples, padlen=padding))
 
 
 FLOOR, CEILING = 75.0, 500.0  # Hz, of the voices whose pitch is found
@@ -314,7 +308,7 @@ _PRAAT = threading.Lock()
 EQUALISER = np.geomspace(60, 7600, 10)
 
 
-def other_voice(
+def change_voice(
     samples: np.ndarray, formants: float, pitch: float, pitch_range: float
 ) -> np.ndarray:
     """Change speech to what a speaker with another vocal tract would say: Praat's "Change gender",
@@ -341,11 +335,8 @@ def other_voice(
         # a pitch moves away from the median by pitch_range; where one would fall to nothing or
         # below, Praat never ends
         below = median - pitch * float(voiced.min())
-        pitch_range = (
-            min(pitch_range, (median - LOWEST_PITCH) / below)
-            if median - below * pitch_range < LOWEST_PITCH
-            else pitch_range
-        )
+        if median - below * pitch_range < LOWEST_PITCH:
+            pitch_range = min(pitch_range, (median - LOWEST_PITCH) / below)
         if pitch_range <= 0:  # the median itself is as low
             pitch_range = 1.0
         # it draws numbers where there is no pitch, and one sound is to give one result
@@ -369,7 +360,8 @@ def equalise(samples: np.ndarray, decibels: np.ndarray, quality: np.ndarray) -> 
 
     a = 10 ** (np.asarray(decibels) / 40)
     omega = 2 * np.pi * EQUALISER / SAMPLE_RATE
-    cos, alpha = np.cos(omega), np.sin(omega) / (2 * np.asarray(quality))
+    cos = np.cos(omega)
+    alpha = np.sin(omega) / (2 * np.asarray(quality))
     peaks = np.stack(
         [1 + alpha * a, -2 * cos, 1 - alpha * a, 1 + alpha / a, -2 * cos, 1 - alpha / a], axis=1
     )

@@ -131,7 +131,7 @@ def choose_units(
     about = " and ".join(few)
     if about:
         about = f"{'this' if about.startswith('1 ') else 'these'} {about}"
-    groups = tuple((group,) for group in larger)
+    groups: tuple[tuple[str, ...], ...] = tuple((group,) for group in larger)
     if len(known) >= FEWEST:
         name = VOICE
         groups = tuple(spoken)

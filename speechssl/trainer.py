@@ -74,11 +74,13 @@ class Evaluation:
 
     def best(self, state: Mapping[str, Any]) -> tuple[int, float] | None:
         """Return (step, score) of the best evaluation, of equals the first."""
-        return min(self.scores(state), key=lambda x: x[1] if self.lower else -x[1], default=None)
+        sign = 1 if self.lower else -1
+        return min(self.scores(state), key=lambda x: sign * x[1], default=None)
 
     def is_over(self, state: Mapping[str, Any]) -> bool:
         """Return whether there were as many evaluations without a better score as patience has."""
-        scores, best = self.scores(state), self.best(state)
+        scores = self.scores(state)
+        best = self.best(state)
         if not self.options.patience or best is None:
             return False
         return len(scores) - 1 - scores.index(best) >= self.options.patience
@@ -104,16 +106,18 @@ class Watch(TrainerCallback):
         evaluation: Evaluation | None = None,
     ) -> None:
         """Begin the books. audio_seconds, evaluation: as of `fit`."""
-        self.path, self.skips = folder / "log.jsonl", folder / "skipped.txt"
-        self.stop, self.accumulation, self.audio_seconds = (
-            options.steps,
-            options.accumulation,
-            audio_seconds,
-        )
+        self.path = folder / "log.jsonl"
+        self.skips = folder / "skipped.txt"
+        self.stop = options.steps
+        self.accumulation = options.accumulation
+        self.audio_seconds = audio_seconds
         self.evaluation = evaluation if evaluation and evaluation.options.eval_every else None
         # when this process began to train; seconds that others had trained
-        self.begun, self.before = time.monotonic(), 0.0
-        self.since, self.step = time.perf_counter(), 0  # of the last log line
+        self.begun = time.monotonic()
+        self.before = 0.0
+        # of the last log line
+        self.since = time.perf_counter()
+        self.step = 0
         self.in_a_row = 0  # updates that were dropped
         # what was reported of the batches of the update that is being made
         self.current: list[dict[str, float]] = []
@@ -145,15 +149,17 @@ class Watch(TrainerCallback):
         """Return the means of what was reported since the last line, and how many seconds of audio
         went through in a second of time, which saving and waiting for batches take too.
         """
-        reported, self.tally = self.tally, []
-        names = dict.fromkeys(name for values in reported for name in values)
-        by_name = {name: [values[name] for values in reported if name in values] for name in names}
+        by_name: dict[str, list[float]] = {}
+        for reported in self.tally:
+            for name, value in reported.items():
+                by_name.setdefault(name, []).append(value)
+        self.tally = []
         means = {name: math.fsum(values) / len(values) for name, values in by_name.items()}
-        now, batches = (
-            time.perf_counter(),
-            range(self.step * self.accumulation, step * self.accumulation),
-        )
-        passed, self.since, self.step = now - self.since, now, step
+        batches = range(self.step * self.accumulation, step * self.accumulation)
+        now = time.perf_counter()
+        passed = now - self.since
+        self.since = now
+        self.step = step
         if self.audio_seconds and batches:
             means["times_real_time"] = math.fsum(map(self.audio_seconds, batches)) / passed
         return means
@@ -162,23 +168,24 @@ class Watch(TrainerCallback):
         """Return the seconds of training until the last line of the log, kills and what came before
         them included, and peaks of memory, in GB: `seconds`, `peak_gb`, and on a GPU `gpu_gb`.
         """
-        lines = _whole_lines(self.path)
-        names = dict.fromkeys(
-            n for line in lines for n in ("seconds", "peak_gb", "gpu_gb") if line.get(n) is not None
-        )
-        return {
-            name: max(line[name] for line in lines if line.get(name) is not None) for name in names
-        }
+        usage: dict[str, float] = {}
+        for line in _whole_lines(self.path):
+            for name in ("seconds", "peak_gb", "gpu_gb"):
+                if line.get(name) is not None:
+                    usage[name] = max(line[name], usage.get(name, 0.0))
+        return usage
 
     def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        self.since, self.step = time.perf_counter(), state.global_step
-        # in this folder, wherever it was when it was saved
-        if self.evaluation and (best := self.evaluation.best(vars(state))):
+        self.since = time.perf_counter()
+        self.step = state.global_step
+        best = self.evaluation.best(vars(state)) if self.evaluation else None
+        if best:  # in this folder, wherever it was when it was saved
             state.best_model_checkpoint = str(Path(args.output_dir) / f"checkpoint-{best[0]}")
         if state.is_world_process_zero and self.path.is_file():
             lines = _whole_lines(self.path)
             write_lines(self.path, [line for line in lines if line["step"] <= state.global_step])
-        self.begun, self.before = time.monotonic(), self.usage().get("seconds", 0.0)
+        self.begun = time.monotonic()
+        self.before = self.usage().get("seconds", 0.0)
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):  # type: ignore[no-untyped-def]
         """Drop the update of a gradient that is not finite. It has been averaged over the processes
@@ -191,7 +198,8 @@ class Watch(TrainerCallback):
                 for name, gradient in gradients.items()
                 if not bool(torch.isfinite(gradient).all())
             ]
-        batches, self.current = self.current, []
+        batches = self.current
+        self.current = []
         self.in_a_row = self.in_a_row + 1 if broken else 0
         if not broken:
             self.tally += batches
@@ -201,9 +209,9 @@ class Watch(TrainerCallback):
             with self.skips.open("a") as file:
                 file.write(f"{step}\n")
             losses = ", ".join(f"{values.get('loss', math.nan):.4g}" for values in batches)
-            where = broken[0].removeprefix("module.") + (
-                (f" and {len(broken) - 1} more") if len(broken) > 1 else ""
-            )
+            where = broken[0].removeprefix("module.")
+            if len(broken) > 1:
+                where += f" and {len(broken) - 1} more"
             tqdm.write(
                 f"step {step}: dropped, its gradient is not finite in {where} (loss {losses})",
                 file=sys.stderr,
@@ -235,18 +243,17 @@ class Watch(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs):  # type: ignore[no-untyped-def]
         if state.is_world_process_zero and logs:
-            # NaN is not JSON
-            values = {
-                k: v if not isinstance(v, float) or math.isfinite(v) else None
-                for k, v in logs.items()
-            }
-            values |= {
-                "seconds": round(self.before + time.monotonic() - self.begun, 2),
-                "peak_gb": round(peak_memory(), 3),
-            }
-            values |= {"gpu_gb": round(gpu, 3)} if (gpu := peak_gpu_memory()) else {}
+            values = {"step": state.global_step} | logs
+            for name, value in values.items():
+                if isinstance(value, float) and not math.isfinite(value):
+                    values[name] = None  # NaN is not JSON
+            values["seconds"] = round(self.before + time.monotonic() - self.begun, 2)
+            values["peak_gb"] = round(peak_memory(), 3)
+            gpu = peak_gpu_memory()
+            if gpu:
+                values["gpu_gb"] = round(gpu, 3)
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": state.global_step} | values) + "\n")
+                file.write(json.dumps(values) + "\n")
 
     def on_save(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
@@ -285,7 +292,9 @@ class StepBatches(Dataset[Batch]):
     the items p, p + P, ...: its shares."""
 
     def __init__(self, make: Callable[[int], Batch], steps: int) -> None:
-        self.make, self.steps, self.processes = make, steps, processes()
+        self.make = make
+        self.steps = steps
+        self.processes = processes()
 
     def __len__(self) -> int:
         return self.steps * self.processes
@@ -306,8 +315,9 @@ class StepBatches(Dataset[Batch]):
 def check_share(*batches: int) -> None:
     """Refuse, by an InputError, batches of sizes that the processes cannot divide into equal
     shares."""
+    count = processes()
     for batch in batches:
-        if batch % (count := processes()):
+        if batch % count:
             raise InputError(
                 f"{count} processes cannot share a batch of {batch}; give a batch "
                 f"that is a multiple of {count}"
@@ -376,21 +386,16 @@ class _Trainer(Trainer):
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:  # else it is the summary at the end
             averages = self.watch.line(self.state.global_step)
-            pace = {
-                name: round(averages.pop(name), 2)
-                for name in ("times_real_time",)
-                if name in averages
-            }
+            pace = averages.pop("times_real_time", None)
             # means of all processes; no loss where all updates were dropped
             means = mean_of_processes(
                 torch.tensor(list(averages.values()), dtype=torch.float64, device=self.args.device)
             )
-            pairs = zip(averages, means, strict=True)
-            logs |= (
-                {"loss": math.nan}
-                | {name: float(x) if name == "loss" else round(float(x), 5) for name, x in pairs}
-                | pace
-            )
+            logs["loss"] = math.nan
+            for name, mean in zip(averages, means.tolist(), strict=True):
+                logs[name] = mean if name == "loss" else round(mean, 5)
+            if pace is not None:
+                logs["times_real_time"] = round(pace, 2)
         logs.pop("train_samples_per_second", None)  # a batch would count as one sample
         super().log(logs, *args, **kwargs)
 
@@ -463,19 +468,15 @@ def fit(
         use_cpu=not on_gpu,
         disable_tqdm=False,
     )
+    callbacks: list[TrainerCallback] = [watch]
+    if "tensorboard" in options.report_to:
+        callbacks.append(TensorBoardLog(folder / "tensorboard"))
     trainer = _Trainer(
         model=model,
         args=arguments,
         train_dataset=StepBatches(batch, arguments.max_steps * options.accumulation),
         data_collator=lambda batches: batches[0],
-        callbacks=[
-            watch,
-            *(
-                [TensorBoardLog(folder / "tensorboard")]
-                if "tensorboard" in options.report_to
-                else []
-            ),
-        ],
+        callbacks=callbacks,
         watch=watch,
     )
     if processes() > 1:  # Trainer has given all the same seed, and with it the same dropout
@@ -496,31 +497,25 @@ def _result(
 ) -> dict[str, Any]:
     """Return what `fit` returns. With an evaluation, the model gets the weights of its best
     checkpoint."""
-    # of the last logging interval in which a batch was not dropped
-    loss = next(
-        (
-            x["loss"]
-            for x in reversed(state["log_history"])
-            if math.isfinite(x.get("loss", math.nan))
-        ),
-        None,
-    )
-    result = {
-        "steps": state["global_step"],
-        "skipped": watch.skipped,
-        "loss": loss,
-    } | broadcast_value(watch.usage())
+    loss = None  # of the last logging interval in which a batch was not dropped
+    for line in state["log_history"]:
+        if math.isfinite(line.get("loss", math.nan)):
+            loss = line["loss"]
+    result = {"steps": state["global_step"], "skipped": watch.skipped, "loss": loss}
+    result |= broadcast_value(watch.usage())
     evaluation = watch.evaluation
-    if evaluation and (best := evaluation.best(state)):
+    best = evaluation.best(state) if evaluation else None
+    if evaluation and best:
         step, score = best
         checkpoint = folder / f"checkpoint-{step}"
         model.load_state_dict(load_file(checkpoint / "model.safetensors"))
-        tested_on = {"split": evaluation.options.eval_split, "items": evaluation.items}
         result["best"] = {
             "step": step,
             "metric": evaluation.metric,
             "score": round(score, 5),
-        } | tested_on
+            "split": evaluation.options.eval_split,
+            "items": evaluation.items,
+        }
     return result
 
 

@@ -30,9 +30,9 @@ from speechssl.finetuning import (
     METHODS,
     RANK,
     Bottleneck,
-    add,
-    added,
-    merged,
+    add_modules,
+    added_modules,
+    merge_lora,
     train_only,
     trained_parameters,
 )
@@ -154,7 +154,7 @@ def test_every_family_has_two_bottlenecks_a_layer_and_a_sum_of_its_layers(
     train_only(model.encoder, "weighted-sum")
     assert model.encoder.layer_shares.shape == (model.encoder.config.num_hidden_layers + 1,)
     assert own < {name for name, _ in model.encoder.named_parameters()}
-    assert added(model.encoder) == {"adapters": BOTTLENECK, "weighted_sum": True}
+    assert added_modules(model.encoder) == {"adapters": BOTTLENECK, "weighted_sum": True}
     model.logits(SHOWN).sum().backward()
     assert (
         model.encoder.layer_shares.grad is not None
@@ -203,7 +203,9 @@ def test_attention_that_does_not_call_its_matrices_is_refused(device: str) -> No
         model,
         device,
     )
-    assert not added(model) and not any(hasattr(module, "lora_A") for module in model.modules())
+    assert not added_modules(model) and not any(
+        hasattr(module, "lora_A") for module in model.modules()
+    )
 
 
 @pytest.mark.parametrize(
@@ -230,7 +232,7 @@ def test_all_shares_on_the_last_layer_give_its_output(checkpoint: Any) -> None:
     model = computer("BERT", checkpoint)
     with torch.no_grad():
         plain = model.logits(SHOWN)
-        add(model.encoder, {"weighted_sum": True})
+        add_modules(model.encoder, {"weighted_sum": True})
         assert not torch.allclose(model.logits(SHOWN), plain, atol=1e-4)
         model.encoder.layer_shares[-1] = 1e4
         assert torch.allclose(model.logits(SHOWN), plain, atol=1e-5)
@@ -252,7 +254,7 @@ def test_lora_merges_into_the_encoder(family: str, device: str, checkpoint: Any)
         for weight in learnt.values():
             weight.normal_(std=0.5)
         changed = model.logits(SHOWN)
-        merged(model.encoder)
+        merge_lora(model.encoder)
         assert set(model.state_dict()) == names
         assert not torch.allclose(changed, before, atol=1e-3) and torch.allclose(
             model.logits(SHOWN), changed, atol=1e-4
@@ -268,7 +270,7 @@ def test_what_a_device_does_not_fit_is_one_sentence(monkeypatch: pytest.MonkeyPa
     )
     many = f"adapters find 12 places, not two in each of 2 layers, in MobileBertModel; {advice}"
     refused(many, train_only, mobile, "adapters")
-    assert not added(mobile)
+    assert not added_modules(mobile)
     sizes = {"d_model": 8, "n_head": 1, "d_head": 8, "d_inner": 8, "vocab_size": 9}
     blocks = {
         "architectures": ["FunnelModel"],

@@ -17,7 +17,7 @@ from speechssl.results import (
     Row,
     Table,
     append_rows,
-    counted_range,
+    describe_range,
     drawn_sentence,
     read_rows,
     results_table,
@@ -235,21 +235,13 @@ def test_tables_say_what_is_drawn() -> None:
     assert drawn_sentence([("a", "passage", 4)]) == ""  # fewer than five have no interval
     about = drawn_sentence([("", "passage (about these 3 voices)", 24), ("", "voice × asker", 8)])
     assert about == "95 % intervals draw 24 passages (about these 3 voices) and 8 voices × askers."
-    assert [counted_range({n}, "query") for n in (1, 2)] == ["1 query", "2 queries"]
-    assert counted_range({4, 8}, "voice, recording") == "4 to 8 voices or recordings"
+    assert [describe_range({n}, "query") for n in (1, 2)] == ["1 query", "2 queries"]
+    assert describe_range({4, 8}, "voice, recording") == "4 to 8 voices or recordings"
     drawn = replace(ROW, drawn="voice", groups=8)
     assert results_table([drawn, replace(drawn, metric="WER")]).endswith(
         "\n\n95 % intervals draw 8 voices."
     )
     assert not results_table([ROW]).endswith(".")
-
-
-def test_results_of_before_can_be_read_and_replaced(path: Path) -> None:
-    old = {name: value for name, value in asdict(ROW).items() if name not in ("drawn", "groups")}
-    path.parent.mkdir()
-    path.write_text(json.dumps(old) + "\n")
-    append_rows(path, [replace(ROW, drawn="voice", groups=8)])
-    assert read_rows(path) == (replace(ROW, drawn="voice", groups=8),)
 
 
 def test_numbers_stand_flush_right_and_names_flush_left() -> None:

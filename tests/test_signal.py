@@ -12,17 +12,17 @@ from speechssl.audio import SAMPLE_RATE
 from speechssl.signal import (
     EQUALISER,
     active_level,
+    apply_codec,
     band_reject,
     bit_rates,
+    change_voice,
     equalise,
     fit_length,
     generator,
     mix,
-    other_voice,
     pitch_shift,
     reverberate,
     room_impulse,
-    through_codec,
 )
 
 SEEDS = st.integers(0, 2**32)
@@ -205,7 +205,7 @@ def lag(one: np.ndarray, two: np.ndarray) -> int:
 @pytest.mark.parametrize("n", [3000, 8001, 48_000])
 def test_timing_is_kept_to_a_millisecond(codec: str, kbps: float, n: int) -> None:
     samples = speechlike(n)
-    decoded = through_codec(samples, codec, kbps)
+    decoded = apply_codec(samples, codec, kbps)
     assert decoded.shape == (n,) and decoded.dtype == np.float32
     assert abs(lag(decoded, samples)) < 0.001 * SAMPLE_RATE
     assert not np.array_equal(decoded, samples)
@@ -216,7 +216,7 @@ def test_more_bits_are_closer(codec: str) -> None:
     samples = speechlike(2 * SAMPLE_RATE)
     low, high = bit_rates(codec)
     errors = [
-        float(np.mean((through_codec(samples, codec, k) - samples) ** 2)) for k in (low, 32, high)
+        float(np.mean((apply_codec(samples, codec, k) - samples) ** 2)) for k in (low, 32, high)
     ]
     assert errors[0] > errors[1] > errors[2]
 
@@ -224,7 +224,7 @@ def test_more_bits_are_closer(codec: str) -> None:
 @settings(max_examples=15)
 @given(n=st.integers(1, 4000), codec=st.sampled_from(["mp3", "opus"]), level=st.floats(1e-3, 5))
 def test_any_length_and_level(n: int, codec: str, level: float) -> None:
-    decoded = through_codec(level * speechlike(n), codec, 24)
+    decoded = apply_codec(level * speechlike(n), codec, 24)
     assert (
         decoded.shape == (n,) and np.isfinite(decoded).all() and np.abs(decoded).max(initial=0) <= 1
     )
@@ -235,7 +235,7 @@ def test_any_length_and_level(n: int, codec: str, level: float) -> None:
 )
 def test_no_such_codec(codec: str, kbps: float) -> None:
     with pytest.raises(ValueError, match="is none of"):
-        through_codec(speechlike(1000), codec, kbps)
+        apply_codec(speechlike(1000), codec, kbps)
 
 
 def test_pitch_moves_and_time_does_not() -> None:
@@ -288,13 +288,13 @@ def first_formant(x: np.ndarray) -> float:
 def test_another_voice_has_other_formants_and_another_pitch_at_the_same_times() -> None:
     pytest.importorskip("parselmouth", reason="needs speechssl[voices]")
     speech = np.concatenate([np.zeros(8000, np.float32), vowel(120), np.zeros(8000, np.float32)])
-    higher = other_voice(speech, 1.0, 1.5, 1.0)
+    higher = change_voice(speech, 1.0, 1.5, 1.0)
     assert higher.shape == speech.shape and higher.dtype == np.float32
     assert pitch_of(higher[8000:-8000]) == pytest.approx(180, rel=0.05)
     assert first_formant(higher[8000:-8000]) == pytest.approx(
         first_formant(speech[8000:-8000]), rel=0.1
     )
-    smaller = other_voice(speech, 1.25, 1.0, 1.0)
+    smaller = change_voice(speech, 1.25, 1.0, 1.0)
     assert pitch_of(smaller[8000:-8000]) == pytest.approx(120, rel=0.05)
     assert first_formant(smaller[8000:-8000]) == pytest.approx(
         1.25 * first_formant(speech[8000:-8000]), rel=0.1
@@ -307,7 +307,7 @@ def test_another_voice_is_the_same_every_time() -> None:
     pytest.importorskip("parselmouth", reason="needs speechssl[voices]")
     hiss = np.random.default_rng(3).normal(0, 0.03, 6_000).astype(np.float32)
     speech = np.concatenate([vowel(120), hiss, vowel(130)])
-    first, second = (other_voice(speech, 1.1, 1.2, 1.1) for _ in range(2))
+    first, second = (change_voice(speech, 1.1, 1.2, 1.1) for _ in range(2))
     np.testing.assert_array_equal(first, second)
     assert not np.array_equal(first, speech)
 
@@ -315,7 +315,7 @@ def test_another_voice_is_the_same_every_time() -> None:
 def test_what_has_no_pitch_keeps_its_voice() -> None:
     pytest.importorskip("parselmouth", reason="needs speechssl[voices]")
     for samples in (np.zeros(8000, np.float32), speechlike(50), steady(400, level=0.1)):
-        np.testing.assert_array_equal(other_voice(samples, 1.2, 1.5, 1.2), samples)
+        np.testing.assert_array_equal(change_voice(samples, 1.2, 1.5, 1.2), samples)
 
 
 def test_the_equaliser_has_its_gains_where_it_should() -> None:
@@ -355,7 +355,7 @@ def test_a_changed_pitch_never_falls_to_nothing(monkeypatch: pytest.MonkeyPatch)
     phase = 2 * np.pi * np.cumsum(hertz) / 16_000
     speech = np.float32(0.2) * sum(np.sin(k * phase) / k for k in range(1, 8)).astype(np.float32)
     for pitch, pitch_range in ((0.77, 1.46), (0.5, 1.5), (2.0, 1.5), (0.1, 1.5), (1.0, 1.0)):
-        assert len(other_voice(speech, 0.9, pitch, pitch_range)) == len(speech)
+        assert len(change_voice(speech, 0.9, pitch, pitch_range)) == len(speech)
         frequencies, _, median, used, _ = asked[-1]
         voiced = frequencies[frequencies > 0]
         lowest = median - (np.median(voiced) - voiced.min()) * pitch * used

@@ -14,7 +14,7 @@ import torch
 
 from speechssl import systems
 from speechssl.audio import SAMPLE_RATE
-from speechssl.bundle import bundle, linked
+from speechssl.bundle import bundle, link_parts
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.cli import main
 from speechssl.data.records import Passage, Question, Span
@@ -343,7 +343,7 @@ def test_parts_that_do_not_belong_together_leave_nothing(
 
 
 def test_links_are_removed() -> None:
-    with linked(parts(dual="people-en/dual", text_qa="people-en/text-qa")) as folder:
+    with link_parts(parts(dual="people-en/dual", text_qa="people-en/text-qa")) as folder:
         assert sorted(p.name for p in folder.iterdir()) == [
             "dual",
             "encoder",

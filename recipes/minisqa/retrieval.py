@@ -56,7 +56,7 @@ from speechssl.eval.spoken_qa import (
 )
 from speechssl.io import hold_output, model_folder
 from speechssl.options import Whole, option
-from speechssl.results import Row, rows_in
+from speechssl.results import Row, list_rows
 from speechssl.text import NGRAM, Terms, bm25, ngrams, normalise, tfidf, tokens
 from speechssl.textlm import MINILM, load_text_encoder, longest_sequence, special_tokens
 from speechssl.timing import RunLength
@@ -315,7 +315,7 @@ def evaluate_retrieval(o: Retrieval) -> list[dict[str, Any]]:
         setup = Setup.of(o, models_name(folder), folder)
         append_results(o.out, retrieve(loaded, data, conditions, setup))
         print(table_of_rows(o, conditions))
-        return rows_in(o.out)
+        return list_rows(o.out)
 
 
 def retrieve(

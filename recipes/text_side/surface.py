@@ -42,7 +42,7 @@ from speechssl.dual.model import SpanModel, load_reader, without_pooler
 from speechssl.dual.options import QaOptions
 from speechssl.dual.train import unit_encoder
 from speechssl.errors import InputError
-from speechssl.finetuning import add, added
+from speechssl.finetuning import add_modules, added_modules
 from speechssl.io import (
     MADE_FROM,
     hash_of_weights,
@@ -272,7 +272,7 @@ def start_of(
             f"the reader {reader} began as {encoder}, which cannot be used "
             f"({error}); give it with --start"
         ) from error
-    add(began.encoder, added(model.encoder))
+    add_modules(began.encoder, added_modules(model.encoder))
     weights, expected = without_pooler(began.state_dict()), model.state_dict()
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in expected.items()}:
         raise InputError(

@@ -315,7 +315,7 @@ class Distorter:
         if step.name == "reverb":
             return DrawnNoise(signal.room_impulse(rng("reverb", utterance_id), step.rt60 or RT60))
         if step.name == "rooms":
-            return DrawnNoise(signal.any_room(rng("rooms", utterance_id)))
+            return DrawnNoise(signal.draw_room(rng("rooms", utterance_id)))
         if step.name == "rir":
             files = self._files(step)
             file = files[int(rng("rir", utterance_id).integers(len(files)))]
@@ -375,7 +375,7 @@ def perform(
         case "band":
             return signal.band_reject(samples, *(step.band or (0, 0)))
         case "codec":
-            return signal.through_codec(samples, step.kind, step.kbps or 0.0)
+            return signal.apply_codec(samples, step.kind, step.kbps or 0.0)
     raise ValueError(f"no condition is named {step.name!r}")
 
 

@@ -239,7 +239,7 @@ def band(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def codec(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Apply MP3 or Opus at a bit rate that is low enough to be audible."""
     name = ("mp3", "opus")[int(rng.integers(2))]
-    return signal.through_codec(
+    return signal.apply_codec(
         samples, name, max(float(np.exp(rng.uniform(*np.log(KBPS)))), signal.bit_rates(name)[0])
     )
 
@@ -252,7 +252,7 @@ def voice(samples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     )
     quality = 2 * 2.5 ** rng.random(10)  # 2 to 5
     return signal.equalise(
-        signal.other_voice(samples, formants, pitch, pitch_range),
+        signal.change_voice(samples, formants, pitch, pitch_range),
         rng.uniform(-DECIBELS, DECIBELS, 10),
         quality,
     )
@@ -411,7 +411,7 @@ def parse_distortions(
         if "rir" not in sources:
             pool = [
                 np.asarray(
-                    signal.any_room(signal.generator(seed, "training rooms", str(i))), np.float32
+                    signal.draw_room(signal.generator(seed, "training rooms", str(i))), np.float32
                 )
                 for i in range(ROOMS)
             ]

@@ -36,7 +36,7 @@ from speechssl.dual.system import (
 from speechssl.encoders.hubert import for_inference
 from speechssl.errors import InputError
 from speechssl.io import FILES, WEIGHTS, checkpoint_folder, hash_files, read_json
-from speechssl.options import TEXT_FAMILIES, shipped
+from speechssl.options import TEXT_FAMILIES, find_shipped
 from speechssl.textlm import (
     SHIFT,
     TextCodec,
@@ -134,7 +134,7 @@ def find_reader(models: Path, name: str | None) -> Path:
     """Find a reader. name: a folder, a hub id, or what ships; None: text-qa/ of the models. Raises
     InputError where there is none."""
     if name is not None:
-        return checkpoint_folder(shipped(Path(name)) or name, "reader")
+        return checkpoint_folder(find_shipped(Path(name)) or name, "reader")
     if not (models / "text-qa").is_dir():
         raise InputError(
             f"{models} has no text-qa/; train one (speechssl train text-qa), or name a "

@@ -68,7 +68,7 @@ from speechssl.encoders.store import FeatureStore, store_features
 from speechssl.errors import InputError, report_set_aside
 from speechssl.io import hash_files, hash_json, stage
 from speechssl.metrics import word_error_rate
-from speechssl.options import EvalOptions, settings, shipped
+from speechssl.options import EvalOptions, find_shipped, settings
 from speechssl.processes import is_main, main_first
 from speechssl.text import error_metric, language_of
 from speechssl.textlm import (
@@ -418,7 +418,7 @@ def train_text_qa(o: TrainTextQa) -> None:
         sweep_learning_rates(o, train_text_qa)
         return
     check_share(o.qa.batch, o.qa.short_batch)
-    o = replace(o, start=shipped(o.start))
+    o = replace(o, start=find_shipped(o.start))
     added, shifted = load_shift(o.shift) if o.shift else (None, {})
     made_from = hash_inputs(o, o.qa.split) | {
         "passages": o.passages,

@@ -21,15 +21,15 @@ from typing import Any
 from speechssl import __version__
 from speechssl.cli.parser import (
     Manner,
-    as_typed,
     first_paragraph,
-    meant,
+    name_as_typed,
     options_of,
     parse,
+    suggest_name,
     take_manner,
 )
 from speechssl.cli.verbs import GROUPS, VERBS, config_of, function_of
-from speechssl.errors import InputError, one_line, set_aside
+from speechssl.errors import InputError, one_line, pop_set_aside
 from speechssl.io import CARD, describe_refusal, name_refused_file, read_json, write_json
 from speechssl.options import use_device
 from speechssl.processes import is_main, peak_gpu_memory, peak_memory, wait_before_exit
@@ -102,7 +102,9 @@ class Lines:
     EVERY = 30.0
 
     def __init__(self, file: Any) -> None:
-        self.file, self.line, self.written = file, "", time.monotonic()
+        self.file = file
+        self.line = ""
+        self.written = time.monotonic()
 
     def write(self, text: str) -> int:
         for part in re.split(r"([\r\n])", text):
@@ -160,7 +162,7 @@ def _attempt(
         if manner.verbose:
             traceback.print_exc()
         sentence = str(error) if isinstance(error, InputError) else describe_refusal(error)
-        sentence = f"speechssl: {one_line(as_typed(sentence, config))}"
+        sentence = f"speechssl: {one_line(name_as_typed(sentence, config))}"
         print(sentence, file=sys.stderr)
         # torchrun prints a traceback of its own, and this at the end of it
         if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
@@ -177,7 +179,7 @@ def _attempt(
             file=sys.stderr,
         )
         return 130
-    if manner.strict and (number := set_aside()):
+    if manner.strict and (number := pop_set_aside()):
         print(
             f"speechssl: {number} {'items were' if number > 1 else 'item was'} set aside "
             "(--strict)",
@@ -190,8 +192,8 @@ def _attempt(
 def _run(function: Callable[[Any], Any] | None, config: Any, manner: Manner) -> None:
     """Run a verb, and print what it says, or with --json what it returns; where that is nothing,
     what it made."""
-    set_aside()  # of a call before, in one process
-    _quiet(manner.verbose)
+    pop_set_aside()  # of a call before, in one process
+    _quiet_libraries(manner.verbose)
     started, out = time.monotonic(), sys.stdout
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
@@ -210,12 +212,14 @@ def _run(function: Callable[[Any], Any] | None, config: Any, manner: Manner) -> 
             if device := getattr(config, "device", None):
                 use_device(device)
             # imported no sooner, for most import torch, which takes seconds
-            result = (function or function_of(config))(config)
+            if function is None:
+                function = function_of(config)
+            result = function(config)
     if os.environ.get(USAGE) and is_main():
-        _record(config, time.monotonic() - started)
+        _record_usage(config, time.monotonic() - started)
     if manner.json:
         if result is None:
-            result = _made(config)
+            result = _read_product(config)
         print(json.dumps(result, ensure_ascii=False, indent=1, default=str), file=out)
     if manner.verbose:
         print(
@@ -227,38 +231,34 @@ def _run(function: Callable[[Any], Any] | None, config: Any, manner: Manner) -> 
 def _check_inputs(config: Any) -> None:
     """Refuse, by an InputError, an input that is not there, before torch is loaded, which takes
     seconds; `prepare` needs none, and says what its folders should hold."""
-    for option in (
-        options_of(type(config), config)
-        if not config.__module__.startswith("speechssl.data")
-        else ()
-    ):
+    if config.__module__.startswith("speechssl.data"):
+        return
+    for option in options_of(type(config), config):
+        if option.name not in INPUTS:
+            continue
+        flag = f"--{option.name.replace('_', '-')}"
+        name = option.name if option.metadata.get("positional") else flag
         for path in option.default if isinstance(option.default, tuple) else (option.default,):
-            if option.name in INPUTS and isinstance(path, Path) and not path.exists():
-                name = (
-                    option.name
-                    if option.metadata.get("positional")
-                    else f"--{option.name.replace('_', '-')}"
-                )
+            if isinstance(path, Path) and not path.exists():
                 raise InputError(f"{path} does not exist; check {name} ({option.metadata['help']})")
 
 
-def _made(config: Any) -> Any:
+def _read_product(config: Any) -> Any:
     """Return the rows of the results that a verb adds to, or the card of what it made: of a folder,
     of the encoder in it, or of a file."""
     if hasattr(config, "results"):
-        from speechssl.results import rows_in  # imports NumPy
+        from speechssl.results import list_rows  # imports NumPy
 
-        return rows_in(config.results)
+        return list_rows(config.results)
     out = Path(config.out)
-    cards = [
-        path
-        for path in (out / CARD, out / "encoder" / CARD, out.with_suffix(f".{CARD}"))
-        if path.is_file()
-    ]
-    return {"out": str(out)} | ({"card": read_json(cards[0])} if cards else {})
+    product: dict[str, Any] = {"out": str(out)}
+    for path in (out / CARD, out / "encoder" / CARD, out.with_suffix(f".{CARD}")):
+        if path.is_file():
+            return product | {"card": read_json(path)}
+    return product
 
 
-def _record(config: Any, seconds: float) -> None:
+def _record_usage(config: Any, seconds: float) -> None:
     """Add a line to the file that $SPEECHSSL_USAGE names, in the folder of a recipe's run: what a
     verb took, by its stage."""
     file = Path(os.environ[USAGE])
@@ -270,13 +270,10 @@ def _record(config: Any, seconds: float) -> None:
                 found = os.lstat(os.path.join(folder, name))
                 disk += found.st_size / 2**30 if stat.S_ISREG(found.st_mode) else 0
     places = [str(getattr(config, name)) for name in ("corpus", "out") if hasattr(config, name)]
-    command = " ".join([type(config).__name__, *places])
     line = {
         "stage": os.environ.get("SPEECHSSL_STAGE", ""),
-        "command": command,
+        "command": " ".join([type(config).__name__, *places]),
         "seconds": round(seconds, 1),
-    }
-    line |= {
         "peak_gb": round(peak_memory(), 3),
         "gpu_gb": round(peak_gpu_memory(), 3),
         "disk_gb": round(disk, 3),
@@ -309,7 +306,9 @@ def parse_arguments(arguments: list[str], manner: Manner = Manner()) -> Any:
     typed, known = (words[1], inside) if group else (words[0], first)
     # `speechssl extract` for `speechssl units extract`
     second = [verb for verb in VERBS if verb.endswith(f" {typed}")]
-    hint = f"; did you mean {' or '.join(second)}?" if second and not group else meant(typed, known)
+    hint = suggest_name(typed, known)
+    if second and not group:
+        hint = f"; did you mean {' or '.join(second)}?"
     what = "option" if typed.startswith("-") else "verb"
     raise InputError(f"`speechssl{' ' * bool(group)}{group}` has no {what} {typed}{hint}")
 
@@ -332,22 +331,23 @@ def versions() -> str:
 
 
 def overview(group: str) -> str:
-    verbs = sorted(
-        (verb for verb in VERBS if not group or verb.startswith(f"{group} ")),
-        key=lambda verb: " " in verb,
-    )
+    """List the verbs of a group, or with "" all, the shortest first, and a line about each."""
+    verbs = [verb for verb in VERBS if not group or verb.startswith(f"{group} ")]
+    verbs.sort(key=lambda verb: " " in verb)
     width = max(map(len, verbs)) + 2
     lines = [f"usage: speechssl {group} VERB [options]\n\n{GROUPS[group]}" if group else ABOUT]
     heading = None
     for verb in verbs:
         first, _, more = verb.partition(" ")
-        if heading != (heading := first if more else ""):
+        before = heading
+        heading = first if more else ""
+        if heading != before:
             lines.append("\nverbs:" if group or not more else f"\n{GROUPS[first]}:")
         lines.append(f"  {verb:<{width}}{first_paragraph(config_of(verb))}")
     return "\n".join(lines)
 
 
-def _quiet(verbose: bool) -> None:
+def _quiet_libraries(verbose: bool) -> None:
     """Keep what libraries say of themselves off the terminal, but for verbose."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if not is_main():  # the first process prints for all

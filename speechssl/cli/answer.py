@@ -25,7 +25,7 @@ LISTENS = "can only listen; record the question"
 def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
     """Print the answers of every system to every question, write those that --clip asks for, and
     return all of them. Raises InputError as `QA` does, and for a clip that cannot be written."""
-    clips = clips_of(o)
+    clips = name_clips(o)
     language_of(o.language)
     with quiet_decoders():
         passage = read_recording(o.passage)
@@ -61,7 +61,7 @@ def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
     }
 
 
-def clips_of(o: AnswerQuestions) -> Sequence[Path]:
+def name_clips(o: AnswerQuestions) -> Sequence[Path]:
     """List the files of --clip, one a question. Raises InputError for what is no name of an audio
     file, and for one that would overwrite a recording."""
     if o.clip is None:

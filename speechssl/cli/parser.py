@@ -2,9 +2,8 @@
 (`speechssl.options`).
 
 Every option can also stand in a YAML file under its name: `--config FILE` takes the defaults of a
-call from the file,
-`--config FILE --stage SECTION` from a section of it, and `--print_config` prints what would run.
-What is typed wins.
+call from the file, `--config FILE --stage SECTION` from a section of it, and `--print_config`
+prints what would run. What is typed wins.
 """
 
 from __future__ import annotations
@@ -80,14 +79,17 @@ def options_of(
         if "title" in f.metadata:
             yield from options_of(type(value), value, f.metadata["title"], f.metadata["without"])
         elif "help" in f.metadata:
-            kinds = [k for k in get_args(hints[f.name]) if k is not type(None)]
-            optional = get_origin(hints[f.name]) in (typing.Union, types.UnionType) and len(
-                kinds
-            ) < len(get_args(hints[f.name]))
-            kind = kinds[0] if optional else hints[f.name]
+            kind = hints[f.name]
+            optional = _is_optional(kind)
+            if optional:
+                kind = next(k for k in get_args(kind) if k is not type(None))
             name = f.metadata.get("name") or f.name
             under = f.metadata.get("under") or ("computing" if name in COMPUTING else title)
             yield Option(name, f.metadata, kind, value, under, optional)
+
+
+def _is_optional(kind: Any) -> bool:
+    return get_origin(kind) in (typing.Union, types.UnionType) and type(None) in get_args(kind)
 
 
 def build(
@@ -95,7 +97,8 @@ def build(
 ) -> Any:
     """Make the dataclass, and those of its groups, of the values that were parsed; default,
     without: as of `options_of`."""
-    made, hints = {}, get_type_hints(config)
+    made = {}
+    hints = get_type_hints(config)
     for f in fields(config):
         value = f.default if default is None else getattr(default, f.name)
         if f.name in without:
@@ -121,30 +124,26 @@ class Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFo
         super().__init__(prog, max_help_position=28)
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        if (
-            action.default in (None, "", [], argparse.SUPPRESS)
-            or action.required
-            or action.nargs == 0
-        ):
+        has_none = action.default in (None, "", [], argparse.SUPPRESS)
+        if has_none or action.required or action.nargs == 0:
             return action.help
         values = action.default if isinstance(action.default, list) else [action.default]
-        return (
-            f"{action.help} (default: "
-            f"{' '.join(f'{v:g}' if isinstance(v, float) else str(v) for v in values)})"
-        )
+        texts = [f"{v:g}" if isinstance(v, float) else str(v) for v in values]
+        return f"{action.help} (default: {' '.join(texts)})"
 
 
-def called(verb: str) -> str:
+def typed_name(verb: str) -> str:
     """Return what is typed for a verb, or for a recipe's script, whose name is typed as it is."""
     return verb if verb.startswith("python ") else f"speechssl {verb}"
 
 
-def parser_of(verb: str, config: type) -> Any:
+def make_parser(verb: str, config: type) -> Any:
+    """Make the parser of a verb from the dataclass of its options."""
     from jsonargparse import ArgumentParser
 
     parser = ArgumentParser(
-        prog=called(verb),
-        description=about(config),
+        prog=typed_name(verb),
+        description=describe_verb(config),
         formatter_class=Help,
         exit_on_error=False,
     )
@@ -152,7 +151,7 @@ def parser_of(verb: str, config: type) -> Any:
     for option in options_of(config):
         if option.title not in groups:
             groups[option.title] = parser.add_argument_group(option.title)
-        _add(groups[option.title], option)
+        _add_option(groups[option.title], option)
     parser.add_argument(
         "--config",
         metavar="FILE",
@@ -169,14 +168,12 @@ def parser_of(verb: str, config: type) -> Any:
     for names, help in MANNER.items():
         output.add_argument(*names, action="store_true", default=argparse.SUPPRESS, help=help)
     printing = next(action for action in parser._actions if action.dest == "print_config")
-    printing.help, printing.metavar = (
-        ("print the options of this call as YAML, which --config takes, and exit"),
-        "",
-    )
+    printing.help = "print the options of this call as YAML, which --config takes, and exit"
+    printing.metavar = ""
     return parser
 
 
-def about(config: type) -> str:
+def describe_verb(config: type) -> str:
     """Return the help of a verb, the docstring of its dataclass."""
     import inspect
 
@@ -185,30 +182,19 @@ def about(config: type) -> str:
 
 def first_paragraph(config: type) -> str:
     """Return one line about a verb, for the list of all verbs."""
-    return about(config).split("\n\n")[0].replace("\n", " ")
+    return describe_verb(config).split("\n\n")[0].replace("\n", " ")
 
 
-def _add(place: Any, option: Option) -> None:
-    name, metadata, default, help = (
-        option.name,
-        option.metadata,
-        option.default,
-        option.metadata["help"],
-    )
+def _add_option(place: Any, option: Option) -> None:
+    """Add an option to the parser or to a group of it."""
+    name = option.name
+    metadata = option.metadata
+    default = option.default
     if metadata.get("positional"):
-        many = get_origin(option.kind) is tuple
-        kind, nargs = (get_args(option.kind)[0], "+") if many else (option.kind, metadata["nargs"])
-        # named as in the sentences about it; the help lists the choices
-        few = (
-            {"choices": list(get_args(kind)), "metavar": name}
-            if get_origin(kind) is Literal
-            else {}
-        )
-        place.add_argument(
-            name, type=_reader(kind), help=help, **few, **({"nargs": nargs} if nargs else {})
-        )
+        _add_positional(place, option)
         return
-    flag, more = f"--{name.replace('_', '-')}", {"help": help, "dest": name}
+    flag = f"--{name.replace('_', '-')}"
+    more = {"help": metadata["help"], "dest": name}
     if metadata["values"]:
         shown = next((text for text, value in metadata["values"].items() if value == default), None)
         place.add_argument(flag, choices=list(metadata["values"]), default=shown, **more)
@@ -228,23 +214,42 @@ def _add(place: Any, option: Option) -> None:
         kind = option.kind
         if get_origin(kind) is tuple:
             kinds = get_args(kind)
-            more["nargs"] = (
-                len(kinds) if kinds[-1] is not ... else "+" if metadata["least"] else "*"
-            )
-            kind, default = kinds[0], list(default) if isinstance(default, tuple) else default
+            if kinds[-1] is not ...:
+                more["nargs"] = len(kinds)
+            else:
+                more["nargs"] = "+" if metadata["least"] else "*"
+            kind = kinds[0]
+            default = list(default) if isinstance(default, tuple) else default
         if get_origin(kind) is Literal:
             more["choices"] = list(get_args(kind))
         if metadata["metavar"]:
             more["metavar"] = metadata["metavar"]
-        shown = (
-            None if default is MISSING else str(default) if isinstance(default, Path) else default
-        )
+        required = default is MISSING
+        if required:
+            default = None
+        elif isinstance(default, Path):
+            default = str(default)
         place.add_argument(
-            flag, type=_reader(kind), default=shown, required=default is MISSING, **more
+            flag, type=_make_reader(kind), default=default, required=required, **more
         )
 
 
-def _reader(kind: Any) -> Callable[[Any], Any]:
+def _add_positional(place: Any, option: Option) -> None:
+    kind = option.kind
+    nargs = option.metadata["nargs"]
+    if get_origin(kind) is tuple:
+        kind = get_args(kind)[0]
+        nargs = "+"
+    more: dict[str, Any] = {"help": option.metadata["help"]}
+    if get_origin(kind) is Literal:
+        # named as in the sentences about it; the help lists the choices
+        more |= {"choices": list(get_args(kind)), "metavar": option.name}
+    if nargs:
+        more["nargs"] = nargs
+    place.add_argument(option.name, type=_make_reader(kind), **more)
+
+
+def _make_reader(kind: Any) -> Callable[[Any], Any]:
     """Make a function that reads a value as it was typed, or as YAML has it."""
 
     def read(value: Any) -> Any:
@@ -269,7 +274,7 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
 def parse(verb: str, config: type, arguments: Sequence[str]) -> Any:
     """Return the dataclass of a call, from what was typed and the file of --config. Raises
     InputError for what does not fit."""
-    parser = parser_of(verb, config)
+    parser = make_parser(verb, config)
     flags = {
         flag: action
         for action in parser._actions
@@ -277,7 +282,7 @@ def parse(verb: str, config: type, arguments: Sequence[str]) -> Any:
         if flag.startswith("--")
     }
     flags["--print-config"] = flags["--print_config"]
-    typed, file, stage = _spelt(list(arguments), flags, verb)
+    typed, file, stage = _take_config(list(arguments), flags, verb)
     if stage is not None and file is None:
         raise InputError(
             f"--stage {stage} names a section of a file; give the file with "
@@ -287,23 +292,22 @@ def parse(verb: str, config: type, arguments: Sequence[str]) -> Any:
         import yaml
 
         section = read_section(Path(file), stage)
-        checked = check_section(
-            verb, config, section, file if stage is None else (f"{file}: the section {stage}")
-        )
+        where = file if stage is None else f"{file}: the section {stage}"
+        checked = check_section(verb, config, section, where)
         typed = [f"--config={yaml.safe_dump(checked)}", *typed]  # first: what is typed wins
     try:
         parsed = parser.parse_args(typed)
     except (argparse.ArgumentError, argparse.ArgumentTypeError, TypeError, ValueError) as error:
         required = [a.option_strings[0] for a in parser._actions if a.required and a.option_strings]
-        raise InputError(_sentence(str(error), verb, required)) from error
+        raise InputError(_explain(str(error), verb, required)) from error
     return build(config, vars(parsed))
 
 
-def _spelt(
+def _take_config(
     arguments: list[str], flags: Mapping[str, Any], verb: str
 ) -> tuple[list[str], str | None, str | None]:
-    """Arguments with options as they are spelt here, and the values of --config and --stage apart
-    from them."""
+    """Return the arguments with options as they are spelt here, and the values of --config and
+    --stage apart from them."""
     typed: list[str] = []
     apart: dict[str, str | None] = {"--config": None, "--stage": None}
     words = iter(arguments)
@@ -316,22 +320,23 @@ def _spelt(
         name, equals, value = word.partition("=")
         name = name.replace("_", "-")
         if name not in flags:
-            hint = meant(name, flags)
+            hint = suggest_name(name, flags)
             if name.startswith("--out") and "--out" not in flags:  # --output-dir of other toolkits
                 hint = (
                     "; what it writes is given without a name, such as OUT: see `"
-                    f"{called(verb)} --help`"
+                    f"{typed_name(verb)} --help`"
                 )
-            raise InputError(f"`{called(verb)}` has no option {name}{hint}")
+            raise InputError(f"`{typed_name(verb)}` has no option {name}{hint}")
         if name in apart:
             found = value if equals else next(words, None)
             if found is None:
                 raise InputError(
-                    f"{name} of `{called(verb)}` needs a value; see `{called(verb)} --help`"
+                    f"{name} of `{typed_name(verb)}` needs a value; see `{typed_name(verb)} --help`"
                 )
             apart[name] = found
         else:
-            typed.append(("--print_config" if name == "--print-config" else name) + equals + value)
+            spelt = "--print_config" if name == "--print-config" else name
+            typed.append(spelt + equals + value)
     return typed, apart["--config"], apart["--stage"]
 
 
@@ -350,7 +355,7 @@ ELSEWHERE = {  # options of other toolkits and of other verbs -> what they are c
 }
 
 
-def meant(word: str, known: Iterable[str]) -> str:
+def suggest_name(word: str, known: Iterable[str]) -> str:
     """Return "; did you mean ...?", or where to look."""
     names = {name.lstrip("-"): name for name in sorted(known)}
     bare = word.lstrip("-").lower()
@@ -362,14 +367,12 @@ def meant(word: str, known: Iterable[str]) -> str:
         bare, [name for name in names if parts & set(re.split("[-_]", name))], 1, 0
     )
     near = [name for name in [ELSEWHERE.get(bare)] if name in names] or near
-    return (
-        (f"; did you mean {' or '.join(names[name] for name in near[:2])}?")
-        if near
-        else "; see --help"
-    )
+    if not near:
+        return "; see --help"
+    return f"; did you mean {' or '.join(names[name] for name in near[:2])}?"
 
 
-def as_typed(sentence: str, config: Any) -> str:
+def name_as_typed(sentence: str, config: Any) -> str:
     """Call the settings of a stage in a sentence as the options of a call are called:
     `options.training.learning_rate` is --learning-rate. config: the dataclass of the call; what is
     none of its options stays."""
@@ -393,7 +396,7 @@ def read_section(path: Path, stage: str | None) -> dict[str, Any]:
     import yaml
 
     def mapping(loader: Any, node: Any) -> Any:
-        """YAML's own, where no name is given twice, of which the first would be lost in silence."""
+        """Make a mapping, in which no name is given twice: the first would be lost in silence."""
         names: set[str] = set()
         for key, _ in node.value:
             if isinstance(key.value, str) and key.value in names:
@@ -404,7 +407,7 @@ def read_section(path: Path, stage: str | None) -> dict[str, Any]:
         return loader.construct_yaml_map(node)
 
     def integer(loader: Any, node: Any) -> int:
-        """Decimal: to YAML, 010 is eight and 1:30 is ninety."""
+        """Read a decimal number: to YAML, 010 is eight and 1:30 is ninety."""
         if not re.fullmatch(r"[-+]?(0|[1-9][0-9_]*)", node.value):
             raise yaml.MarkedYAMLError(
                 problem=(f"{node.value} is no decimal number"), problem_mark=node.start_mark
@@ -436,7 +439,8 @@ def read_section(path: Path, stage: str | None) -> dict[str, Any]:
             f"cannot read the config {path} (it is not UTF-8); save it as UTF-8"
         ) from error
     except (ValueError, yaml.YAMLError) as error:  # ValueError: a date that there is not
-        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None)
         where = f" in line {mark.line + 1}" if mark else ""
         reason = problem or str(error).splitlines()[0]
         raise InputError(
@@ -444,19 +448,14 @@ def read_section(path: Path, stage: str | None) -> dict[str, Any]:
             "value`, one a line"
         ) from error
     if stage is not None:
-        if not isinstance(content, dict) or stage not in content:
-            known = (
-                [str(name) for name, value in content.items() if isinstance(value, dict)]
-                if isinstance(content, dict)
-                else []
-            )
-            remedy = (
-                (f"its sections are {', '.join(known)}; name one with --stage")
-                if known
-                else "it has none; leave out --stage"
-            )
+        sections = content if isinstance(content, dict) else {}
+        if stage not in sections:
+            known = [str(name) for name, value in sections.items() if isinstance(value, dict)]
+            remedy = "it has none; leave out --stage"
+            if known:
+                remedy = f"its sections are {', '.join(known)}; name one with --stage"
             raise InputError(f"{path} has no section {stage!r}; {remedy}")
-        content = content[stage]
+        content = sections[stage]
     if not isinstance(content or {}, dict):
         where = f"the section {stage}" if stage is not None else "it"
         raise InputError(
@@ -472,28 +471,29 @@ def check_section(
 
     Raises InputError for names that the verb does not have and values that are none of theirs.
     """
-    actions = {a.dest: a for a in parser_of(verb, config)._actions if a.dest not in NO_OPTIONS}
+    actions = {a.dest: a for a in make_parser(verb, config)._actions if a.dest not in NO_OPTIONS}
     checked = {}
     for written, value in section.items():
         name = str(written).replace("-", "_")
         if name not in actions:
-            hint = meant(name, actions)
+            hint = suggest_name(name, actions)
             if isinstance(value, dict):
                 hint = f"; name one of its sections with --stage: {', '.join(map(str, section))}"
-            raise InputError(f"{where} has {written!r}, which `{called(verb)}` does not take{hint}")
+            raise InputError(
+                f"{where} has {written!r}, which `{typed_name(verb)}` does not take{hint}"
+            )
         action = actions[name]
-        if action.nargs == 0 and not (
-            isinstance(value, bool) or (value is None and action.default is None)
-        ):
+        may_be_none = value is None and action.default is None
+        if action.nargs == 0 and not isinstance(value, bool) and not may_be_none:
             raise InputError(f"{where} has {value!r} for {name}; write true or false")
         try:
-            checked[name] = _converted(action, value)
+            checked[name] = _convert(action, value)
         except argparse.ArgumentTypeError as error:
             raise InputError(f"{where} has {value!r} for {name} ({error}); correct it") from error
     return checked
 
 
-def _converted(action: Any, value: Any) -> Any:
+def _convert(action: Any, value: Any) -> Any:
     """Convert a value of a file to one of the option: the type's, one of its choices, as many as it
     takes."""
     if action.nargs == 0 or value is None:
@@ -507,23 +507,24 @@ def _converted(action: Any, value: Any) -> Any:
         raise argparse.ArgumentTypeError(
             "to YAML, yes, no, on and off are true and false; put a word in quotes"
         )
-    made = [_reader(str)(v) if action.type is None else action.type(v) for v in values]
+    made = [_make_reader(str)(v) if action.type is None else action.type(v) for v in values]
     for v in made:
         if action.choices is not None and v not in action.choices:
             raise argparse.ArgumentTypeError(f"choose from {', '.join(action.choices)}")
     return made[0] if action.nargs in (None, "?") else made
 
 
-def _sentence(message: str, verb: str, required: Sequence[str] = ()) -> str:
-    """Make a sentence of what argparse or jsonargparse says. required: options that must be given,
-    for who typed their values bare."""
+def _explain(message: str, verb: str, required: Sequence[str] = ()) -> str:
+    """Say what argparse or jsonargparse says in a sentence of ours. required: options that must be
+    given, for who typed their values bare."""
     message = " ".join(message.split())
+    see_help = f"see `{typed_name(verb)} --help`"
     if found := re.fullmatch("the following arguments are required: (.*)", message):
         lacking = [
             f"--{name}" if f"--{name}" in required else name
             for name in found[1].replace("_", "-").split(", ")
         ]
-        return f"`{called(verb)}` needs {', '.join(lacking)}; see `{called(verb)} --help`"
+        return f"`{typed_name(verb)}` needs {', '.join(lacking)}; {see_help}"
     if found := re.fullmatch("unrecognized arguments: (.*)", message):
         named = f"; it needs {' and '.join(required)}" if required else ""
         short = [
@@ -532,10 +533,11 @@ def _sentence(message: str, verb: str, required: Sequence[str] = ()) -> str:
             for name in required
             if flags[0] == name[1:3]
         ]  # -q for --question
-        named += f" ({', '.join(short)})" if short else ""
-        return f"`{called(verb)}` has no argument {found[1]}{named}; see `{called(verb)} --help`"
+        if short:
+            named += f" ({', '.join(short)})"
+        return f"`{typed_name(verb)}` has no argument {found[1]}{named}; {see_help}"
     message = re.sub(r"^argument (--)?", lambda m: m[1] or "", message)
     if found := re.search(r"invalid choice: '([^']*)' \(choose from (.*?)\)", message):
         near = get_close_matches(found[1], re.findall(r"[\w.-]+", found[2]), 1)
         message += "".join(f"; did you mean {name}?" for name in near)
-    return f"{message} (`{called(verb)}`)"
+    return f"{message} (`{typed_name(verb)}`)"

@@ -44,7 +44,7 @@ from speechssl.audio import (
     write_flac,
 )
 from speechssl.data.records import data_hash, first_passages, load_corpus
-from speechssl.errors import InputError, first_line, printable
+from speechssl.errors import InputError, first_line, make_printable
 from speechssl.io import (
     check_inside,
     hash_bytes,
@@ -122,7 +122,7 @@ def list_recordings(
     elif source.suffix.lower() in MANIFESTS:
         recordings = list(read_manifest(source))
     elif source.suffix.lower() in (*SUFFIXES, *UNREAD):
-        recordings = [Recording(printable(source.stem), source)]
+        recordings = [Recording(make_printable(source.stem), source)]
     else:
         suffixes = ", ".join((*MANIFESTS, *SUFFIXES))
         raise InputError(
@@ -222,7 +222,7 @@ def source_card(source: Path, split: str | None, passages: int | None) -> dict[s
 def audio_id(name: str) -> str:
     """Make the id of a recording that has none: its path without the suffix of audio."""
     suffix = Path(name).suffix
-    return printable(name.removesuffix(suffix) if suffix.lower() in SUFFIXES else name)
+    return make_printable(name.removesuffix(suffix) if suffix.lower() in SUFFIXES else name)
 
 
 def _list_folder(folder: Path) -> list[Recording]:
@@ -265,7 +265,7 @@ def _list_folder(folder: Path) -> list[Recording]:
             file=sys.stderr,
         )
     stems = Counter(map(audio_id, names))
-    ids = [audio_id(name) if stems[audio_id(name)] == 1 else printable(name) for name in names]
+    ids = [audio_id(name) if stems[audio_id(name)] == 1 else make_printable(name) for name in names]
     recordings = [Recording(i, folder / name) for i, name in zip(ids, names, strict=True)]
     return sorted(recordings, key=lambda r: r.id)
 
@@ -309,7 +309,7 @@ def _read_fields(path: Path, lines: Iterable[tuple[int, dict[str, Any]]]) -> Ite
         length = None
         if isinstance(seconds, (int, float)) and 0 < seconds < math.inf:
             length = float(seconds)
-        yield Recording(printable(str(name)), os.path.join(path.parent, audio), length, number)
+        yield Recording(make_printable(str(name)), os.path.join(path.parent, audio), length, number)
     _warn_outside(path, outside, total)
 
 
@@ -490,7 +490,7 @@ def _quoted_rows(path: Path, delimiter: str) -> list[list[str]]:
                 if swallowed:
                     raise InputError(
                         f"{path}, row {len(table)} has a cell in quotation marks that goes on "
-                        f"over the line {printable(swallowed)!r}, which looks like a row; "
+                        f"over the line {make_printable(swallowed)!r}, which looks like a row; "
                         "double a quotation mark that is text"
                     )
                 table.append(row)

@@ -26,7 +26,7 @@ from torch.nn import functional
 from speechssl.dual.data import Layout, window_mask
 from speechssl.encoders.hubert import Unset
 from speechssl.errors import InputError
-from speechssl.finetuning import add, added
+from speechssl.finetuning import add_modules, added_modules
 from speechssl.io import dequantise, hash_files, quantise, read_json, replacing, write_json
 from speechssl.textlm import SubwordUnits, make_encoder
 
@@ -240,7 +240,7 @@ def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) 
     config = model.encoder.config.to_dict() | {"symbols": list(model.embedding.weight.shape)}
     if (subwords := getattr(model, "subwords", None)) is not None:
         config["subwords"] = subwords.shape
-    if device := added(model.encoder):
+    if device := added_modules(model.encoder):
         config["added"] = device
     config.pop("_name_or_path", None)  # a path of the machine it was trained on
     write_json(folder / "config.json", config)
@@ -312,7 +312,7 @@ def load_model(
                 encoder = make_encoder(config)
                 if getattr(encoder, "pooler", None) is not None:
                     encoder.pooler = None  # which no reader reads
-                add(encoder, device)
+                add_modules(encoder, device)
                 model = build(encoder, nn.Embedding(rows, width), subwords, card)
         layout = Layout(**card["layout"])
     except Exception as error:

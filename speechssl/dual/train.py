@@ -45,10 +45,10 @@ from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.dual.options import QaOptions, TrainDual
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader, answer_units
 from speechssl.errors import InputError, report_set_aside
-from speechssl.finetuning import merged, train_only, trained_parameters
+from speechssl.finetuning import merge_lora, train_only, trained_parameters
 from speechssl.io import CARD, MADE_FROM, hash_of_weights, read_json, stage, write_json
 from speechssl.metrics import frame_f1, token_f1
-from speechssl.options import EvalOptions, settings, shipped
+from speechssl.options import EvalOptions, find_shipped, settings
 from speechssl.processes import is_main, main_first
 from speechssl.textlm import (
     checkpoint_gradients,
@@ -80,7 +80,7 @@ def train_dual(o: TrainDual) -> None:
         sweep_learning_rates(o, train_dual)
         return
     check_share(o.qa.batch, o.qa.short_batch)
-    o = replace(o, start=shipped(o.start))
+    o = replace(o, start=find_shipped(o.start))
     source = read_unit_source(o.units / o.qa.split, o.corpus)
     made_from = hash_inputs(o, o.qa.split) | {
         "units": source.made_from,
@@ -292,7 +292,7 @@ def save_trained(out: Path, model: Any, layout: Layout, card: dict[str, Any]) ->
     """Save a reader with its card. Of several processes, the first does."""
     with main_first():
         if is_main():
-            merged(model.encoder)
+            merge_lora(model.encoder)
             save_reader(out, model, layout, card)
 
 

@@ -34,7 +34,7 @@ from speechssl.encoders.load import (
 )
 from speechssl.encoders.options import Convert
 from speechssl.errors import InputError
-from speechssl.finetuning import added
+from speechssl.finetuning import added_modules
 from speechssl.io import hash_json, read_json, write_json
 
 TOLERANCE = 1e-5
@@ -89,7 +89,7 @@ def convert(
     checkpoint = load_checkpoint(source, overrides)
     config: Any = checkpoint.model.config
     if not huggingface:
-        if not is_known(config) or added(checkpoint.model):
+        if not is_known(config) or added_modules(checkpoint.model):
             what = f"{checkpoint.name} is not a plain HuBERT or wav2vec 2.0"
             raise InputError(f"{what}, and is not written for {kind}; convert to huggingface")
         if config.layer_norm_eps != 1e-5 or not getattr(config, "feat_proj_layer_norm", True):

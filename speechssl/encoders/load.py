@@ -52,7 +52,7 @@ from speechssl.encoders.hubert import (
     nothing,
 )
 from speechssl.errors import InputError, first_line
-from speechssl.finetuning import add, added
+from speechssl.finetuning import add_modules, added_modules
 from speechssl.io import (
     SHIPPED,
     checkpoint_folder,
@@ -682,7 +682,7 @@ def load_checkpoint(
 def save_encoder(encoder: Any, folder: Path, normalise: bool = True, bf16: bool = False) -> None:
     """Write config, one safetensors and feature extractor; the config names adapters. bf16: half
     the bytes, weights rounded."""
-    adapters = added(encoder)
+    adapters = added_modules(encoder)
     if adapters:
         encoder.config.added = adapters
     encoder.to(torch.bfloat16 if bf16 else torch.float32)
@@ -881,7 +881,7 @@ def _add_adapters(model: nn.Module, what: Any, weights: dict[str, torch.Tensor])
     )
     if what != {"adapters": len(down)} or not len(down):
         raise ValueError("its config states other adapters than there are")
-    add(model, what)
+    add_modules(model, what)
     loaded = model.load_state_dict(adapters, strict=False)
     missing = [name for name in loaded.missing_keys if ".adapter." in name]
     if missing:

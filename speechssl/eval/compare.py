@@ -41,9 +41,9 @@ from speechssl.results import (
     UNITS_FROM,
     Table,
     condition_name,
-    counted_range,
+    describe_range,
     interval_text,
-    listed,
+    join_words,
     metric_name,
     seconds_range,
     seen_sentence,
@@ -864,7 +864,9 @@ def crossing_text(x: Crossing) -> str:
             [f"{100 * p.wer.value:.1f}" for p in x.points if p.difference * sign > 0]
             for sign in (1, -1)
         )
-        some = f"the cascade is ahead at {listed(first)} %, {x.textless} at {listed(second)} %"
+        some = (
+            f"the cascade is ahead at {join_words(first)} %, {x.textless} at {join_words(second)} %"
+        )
         return f"they do not cross once and for all: {some}{share}"
     if x.ahead == "neither":
         return f"{NEVER}: they are equal throughout{share}"
@@ -920,12 +922,12 @@ def _drawn(compared: Compared, metric: str = "") -> str:
     of_metric = [
         e for (_, _, name), e in compared.estimates.items() if name == (metric or compared.metric)
     ]
-    return counted_range([of_metric[0].groups], of_metric[0].unit) if of_metric else ""
+    return describe_range([of_metric[0].groups], of_metric[0].unit) if of_metric else ""
 
 
 def _without_interval(compared: Compared, intervals: Iterable[Interval]) -> str:
     """Write a sentence where one has no interval."""
-    fewest = counted_range([FEWEST_GROUPS], compared.drawn.text)
+    fewest = describe_range([FEWEST_GROUPS], compared.drawn.text)
     return (
         ""
         if all(interval.estimated for interval in intervals)

@@ -37,13 +37,13 @@ from speechssl.results import (
     Row,
     Table,
     append_rows,
-    averaged,
+    choose_averaged_tasks,
     condition_name,
     drawn_sentence,
     interval_text,
+    list_rows,
     markdown,
     nearest_snr,
-    rows_in,
     snr_note,
 )
 from speechssl.stats import (
@@ -77,7 +77,7 @@ def evaluate_robustness(o: Robustness) -> list[dict[str, Any]]:
     does."""
     with hold_output(o.out):
         print(run_robustness(o))
-        return rows_in(results_folder(o))
+        return list_rows(results_folder(o))
 
 
 def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
@@ -199,7 +199,7 @@ class Grid:
 
     @property
     def averaged(self) -> list[Task]:
-        return averaged(self.tasks)
+        return choose_averaged_tasks(self.tasks)
 
     @cached_property
     def encoders(self) -> list[str]:

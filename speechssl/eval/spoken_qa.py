@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.bundle import linked
+from speechssl.bundle import link_parts
 from speechssl.cascade.confusions import confusions_card
 from speechssl.cascade.data import Transcript
 from speechssl.cascade.readers import find_reader, reader_suffix
@@ -85,10 +85,10 @@ from speechssl.results import (
     SEEN,
     Row,
     append_rows,
+    list_rows,
     published_choice,
     read_rows,
     results_table,
-    rows_in,
     seconds_range,
     snr_note,
 )
@@ -138,7 +138,7 @@ def evaluate_qa(o: Qa) -> list[dict[str, Any]]:
     systems, a corpus or conditions that there are not."""
     with hold_output(o.out):
         print(run_evaluation(o))
-        return rows_in(o.out)
+        return list_rows(o.out)
 
 
 def run_evaluation(o: Qa) -> str:
@@ -146,7 +146,7 @@ def run_evaluation(o: Qa) -> str:
     if o.parts.dual is None:
         return _evaluate_models(o, model_folder(o.models))
     label = o.label or "/".join(o.parts.dual.parts[-2:])  # two readers may have one encoder
-    with linked(o.parts) as folder:
+    with link_parts(o.parts) as folder:
         return _evaluate_models(replace(o, label=label), folder)
 
 
@@ -307,7 +307,7 @@ def evaluate_choice(o: Choice) -> list[dict[str, Any]]:
     systems, a corpus or conditions that there are not."""
     with hold_output(o.out):
         print(run_choice(o))
-        return rows_in(o.out)
+        return list_rows(o.out)
 
 
 def run_choice(o: Choice) -> str:
@@ -939,7 +939,7 @@ def evaluate_predictions(o: Predictions) -> list[dict[str, Any]]:
     `import_predictions` does."""
     with hold_output(o.out):
         print(import_predictions(o))
-        return rows_in(o.out)
+        return list_rows(o.out)
 
 
 def import_predictions(o: Predictions) -> str:

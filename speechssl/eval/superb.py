@@ -61,9 +61,9 @@ from speechssl.results import (
     append_rows,
     decimals,
     drawn_sentence,
+    list_rows,
     nearest_snr,
     read_rows,
-    rows_in,
     seeds_text,
     snr_note,
     unit,
@@ -219,7 +219,7 @@ def evaluate_superb(o: Superb) -> list[dict[str, Any]]:
     """Run SUPERB, print the tables, and return the rows of `o.out`, of which --train-only has
     none. Raises InputError as `run_superb` does."""
     print(run_superb(o))
-    return rows_in(o.out) if (o.out / "results.jsonl").is_file() else []
+    return list_rows(o.out) if (o.out / "results.jsonl").is_file() else []
 
 
 def run_superb(o: Superb) -> str:
@@ -952,7 +952,7 @@ def time_superb(o: SuperbSpeed) -> list[dict[str, Any]]:
     """Time the tasks, print the table, and return the rows of `o.out`. Raises InputError as
     `compare_cached` does."""
     print(compare_cached(Superb(out=o.out, encoders=(o.encoder,), sets=o.sets), o.turns))
-    return rows_in(o.out)
+    return list_rows(o.out)
 
 
 def compare_cached(o: Superb, turns: int) -> str:

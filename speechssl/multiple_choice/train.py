@@ -47,7 +47,7 @@ from speechssl.multiple_choice.data import (
 )
 from speechssl.multiple_choice.model import ChoiceModel, ChoiceReader, choose_options, load_choice
 from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
-from speechssl.options import settings, shipped
+from speechssl.options import find_shipped, settings
 from speechssl.processes import is_main
 from speechssl.speechbert.data import CLS, PAD, SEP
 from speechssl.speechbert.model import CodeEmbedding
@@ -78,7 +78,12 @@ def train_choice(o: TrainChoice) -> None:
         sweep_learning_rates(o, train_choice)
         return
     check_share(o.qa.batch)
-    o = replace(o, start=shipped(o.start), speechbert=shipped(o.speechbert), ctc=shipped(o.ctc))
+    o = replace(
+        o,
+        start=find_shipped(o.start),
+        speechbert=find_shipped(o.speechbert),
+        ctc=find_shipped(o.ctc),
+    )
     symbols: Symbols = AudioWords(o) if o.speechbert else Units(o) if o.units else Words(o)
     with stage(o.out, symbols.made_from, settings(o.qa), grows=STEPS) as step:
         if not step.done:

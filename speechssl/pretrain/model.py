@@ -45,7 +45,7 @@ from speechssl.encoders.checkpoints import brief
 from speechssl.encoders.load import Checkpoint, load_checkpoint, save_extractor
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
-from speechssl.finetuning import added
+from speechssl.finetuning import added_modules
 from speechssl.io import SHIPPED, checkpoint_folder, replacing
 from speechssl.pretrain.data import equalise_masks
 from speechssl.pretrain.options import Adversary, Contrast, Convolutions, Prediction, Pretraining
@@ -512,7 +512,7 @@ def load_pretraining(
             f"{source} is a {kind.model_type} encoder; start contrastive "
             "pre-training from a plain wav2vec 2.0"
         )
-    if added(encoder):
+    if added_modules(encoder):
         raise InputError(
             f"{source} has adapters, which contrastive pre-training does not keep; "
             "start from one without"

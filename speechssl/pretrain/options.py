@@ -33,8 +33,8 @@ from speechssl.options import (
     argument,
     changed_options,
     flags,
-    given_of,
     group,
+    list_given,
     option,
     refuse_ineffective,
 )
@@ -259,12 +259,12 @@ def _check_targets(targets: Targets, teacher: str | None) -> None:
     where MFCCs are clustered."""
     given = changed_options(targets)
     fitting = ("layer", "smooth", "clusters", "share", "budget", "starts")
-    if targets.codebook and (stray := given_of(fitting, given)):
+    if targets.codebook and (stray := list_given(fitting, given)):
         raise InputError(
             f"{flags(stray)} would have no effect, since the codebook "
             f"{targets.codebook} determines it; leave it out"
         )
-    if teacher == "mfcc" and (stray := given_of(("layer", "smooth", "teacher_precision"), given)):
+    if teacher == "mfcc" and (stray := list_given(("layer", "smooth", "teacher_precision"), given)):
         raise InputError(
             f"{flags(stray)} would have no effect with MFCCs; give an encoder "
             "with --teacher, or leave it out"
@@ -514,7 +514,7 @@ class Spin:
                 f"{flags(given)} would have no effect without a --teacher; name "
                 "one, or leave it out"
             )
-        if self.labels.codebook and (stray := given_of(("clusters", "teacher_layer"), given)):
+        if self.labels.codebook and (stray := list_given(("clusters", "teacher_layer"), given)):
             raise InputError(
                 f"{flags(stray)} would have no effect, since the codebook "
                 "determines it; leave it out"

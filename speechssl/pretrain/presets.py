@@ -12,7 +12,7 @@ from transformers import HubertConfig, HubertModel, Wav2Vec2Config, Wav2Vec2Mode
 
 from speechssl.encoders.load import load_checkpoint, load_encoder, small_config
 from speechssl.errors import InputError
-from speechssl.options import changed_options, flags, given_of
+from speechssl.options import changed_options, flags, list_given
 from speechssl.pretrain.model import load_heads
 from speechssl.pretrain.options import Continue, Hubert, Wav2Vec2
 
@@ -119,7 +119,7 @@ def _start_values(o: Continue) -> dict[str, Any]:
 
 def _refuse_other_kind(start: str, kind: str, given: Mapping[str, Any]) -> None:
     """Raise InputError where options of the other kind of encoder are given."""
-    stray = given_of(given, given)
+    stray = list_given(given, given)
     if stray:
         raise InputError(
             f"{flags(stray)} would have no effect, since {start} is a {kind}; leave "

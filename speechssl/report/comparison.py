@@ -39,7 +39,7 @@ from speechssl.results import (
     MUTED,
     Row,
     condition_name,
-    counted_range,
+    describe_range,
     markdown,
     metric_name,
     published_table,
@@ -104,7 +104,7 @@ def run_comparison(o: Compare) -> str:
             next(iter(c.estimates.values())).n,
             len({line["passage"] for line in c.scores[0].lines.values()}),
         )
-        size = f"{counted_range([n], 'question')} about {counted_range([passages], 'passage')}"
+        size = f"{describe_range([n], 'question')} about {describe_range([passages], 'passage')}"
         details[f"Corpus {c.corpus}"] = (
             f"{size}, {c.card.get('data')}; "
             f"{c.card.get('synthetic') or 'speech or text as the corpus has it'}"

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from speechssl.results import INK, METRICS, MUTED, PAPER, RULE, Row, styled
+from speechssl.results import INK, METRICS, MUTED, PAPER, RULE, Row, style_figures
 from speechssl.stats import Interval
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ class Drawing:
 def blank(height: float) -> Iterator[Figure]:
     """An empty figure of the width of a page, with the look of all, whatever the user's own
     settings are. height: inches."""
-    with styled() as figure:
+    with style_figures() as figure:
         yield figure(figsize=(INCHES, height))
 
 

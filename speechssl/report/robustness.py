@@ -39,10 +39,10 @@ from speechssl.results import (
     LOWER_IS_BETTER,
     MUTED,
     Row,
-    averaged,
+    choose_averaged_tasks,
     decimals,
     interval_note,
-    listed,
+    join_words,
     metric_name,
     nearest_snr,
     unit,
@@ -176,9 +176,10 @@ def summarise_grid(panels: Sequence[Panel]) -> str:
     """Say what unseen (else seen) noise costs every encoder, averaged over the tasks that all of
     them did. Empty without any.
 
-    Units and tasks that need a recogniser (a cascade, SpeechBERT) do not count (`averaged`).
+    Units and tasks that need a recogniser (a cascade, SpeechBERT) do not count
+    (`choose_averaged_tasks`).
     """
-    counted = averaged((p.task, p.metric) for p in panels)
+    counted = choose_averaged_tasks((p.task, p.metric) for p in panels)
     tasks = [p for p in panels if (p.task, p.metric) in counted]
     encoders = [
         e for e in (tasks[0].encoders if tasks else ()) if all(e in p.encoders for p in tasks)
@@ -203,7 +204,7 @@ def summarise_grid(panels: Sequence[Panel]) -> str:
     count = f"Averaged over {len(tasks)} tasks, " if len(tasks) > 1 else ""
     group, snr = level[0].name.split("-")[0], level[0].snr_db
     noise = f"{group} noise{'' if snr is None else f' at {decibels(snr)}'}"
-    sentence = f"{count}{noise} costs {listed(parts)} points against clean speech."
+    sentence = f"{count}{noise} costs {join_words(parts)} points against clean speech."
     return sentence[0].upper() + sentence[1:]
 
 

@@ -52,10 +52,10 @@ from speechssl.results import (
     RULE,
     UNITS_FROM,
     Table,
-    counted_range,
+    describe_range,
     full_condition,
     interval_note,
-    listed,
+    join_words,
     metric_name,
 )
 from speechssl.stats import FEWEST
@@ -160,7 +160,7 @@ def qa_section(
         remedy = "tick the box above the tables" if common else "compare them by the table"
         crossing += (
             f" Of the {max(counts.values())} questions some systems answered fewer: "
-            f"{listed(fewer)}; {remedy}."
+            f"{join_words(fewer)}; {remedy}."
         )
     on_snr, on_errors, by_length = (
         score_against_snr(results),
@@ -233,7 +233,7 @@ def summarise(results: Results) -> str:
             parts.append(f"{series.label} {reaches}{cell.value:.1f}{interval}{fewer}")
         more = f" ({len(scored) - MOST} more in the table)" if len(scored) > MOST else ""
         where = _where(condition)
-        return f"{where[0].upper()}{where[1:]} {listed(parts)}{more}."
+        return f"{where[0].upper()}{where[1:]} {join_words(parts)}{more}."
 
     easy = conditions[0]
     if len(conditions) == 1:
@@ -251,7 +251,7 @@ def summarise(results: Results) -> str:
             overlap = a.low <= b.high and b.low <= a.high
         sure = f", though {_where(hard)} the intervals of the first two overlap" if overlap else ""
         if any(cell.drawn and cell.groups < FEWEST for cell in (a, b)):
-            sure = f", though {counted_range([a.groups], a.drawn)} are too few to tell"
+            sure = f", though {describe_range([a.groups], a.drawn)} are too few to tell"
         first = before[0][0]
         if leader == first:
             sentences.append(f"{leader.label} leads at both ends{sure}.")
@@ -267,7 +267,7 @@ def summarise(results: Results) -> str:
         (f"from {a.value:.1f} to {b.value:.1f} % for {s.label}") for s, a, b in pairs if a and b
     ]:
         sentences.append(
-            f"The {METRICS[errors][1].removesuffix(' of the transcript')} goes {listed(parts)}."
+            f"The {METRICS[errors][1].removesuffix(' of the transcript')} goes {join_words(parts)}."
         )
     return " ".join(sentences)
 
@@ -610,7 +610,7 @@ def bars(
         for bucket in buckets:
             sizes = {cell.n for (other, _), cell in cells.items() if other == bucket and cell.n}
             labels.append(
-                bucket if len(sizes) != 1 else f"{bucket}\n{counted_range(sizes, 'question')}"
+                bucket if len(sizes) != 1 else f"{bucket}\n{describe_range(sizes, 'question')}"
             )
         ax.set_xticks(range(len(buckets)), labels)
         ax.tick_params(axis="x", length=0)

@@ -54,9 +54,9 @@ from speechssl.dual.train import (
 )
 from speechssl.encoders.load import SharedEncoder, SpeechEncoder, load_encoder
 from speechssl.errors import InputError, report_set_aside
-from speechssl.finetuning import merged, train_only, trained_parameters
+from speechssl.finetuning import merge_lora, train_only, trained_parameters
 from speechssl.io import hash_bytes, hash_json, read_json, stage
-from speechssl.options import EvalOptions, settings, shipped
+from speechssl.options import EvalOptions, find_shipped, settings
 from speechssl.processes import is_main, main_first
 from speechssl.speechbert.data import (
     SPECIAL_IDS,
@@ -103,7 +103,7 @@ def train_speechbert(o: TrainSpeechBert) -> None:
         sweep_learning_rates(o, train_speechbert)
         return
     features, recogniser = load_hearing(o)
-    fit_speechbert(replace(o, start=shipped(o.start)), features, recogniser)
+    fit_speechbert(replace(o, start=find_shipped(o.start)), features, recogniser)
     print(f"{o.out}: SpeechBERT{describe_best(o.out)}")
 
 
@@ -114,7 +114,7 @@ def load_hearing(o: TrainSpeechBert) -> tuple[Features, CtcRecogniser | None]:
     # features and recogniser read the same layers of one recording
     encoder: Any = SharedEncoder(load_encoder(o.encoder))
     features = encoder_features(encoder, o.layer, 1)
-    ctc = shipped(o.ctc)
+    ctc = find_shipped(o.ctc)
     return features, None if ctc is None else CtcRecogniser.load(ctc, encoder)
 
 
@@ -186,7 +186,7 @@ def fit_speechbert(
         card |= licences(o.corpus, o.qa.text_encoder, o.start) | data_facts(made_from, o.start)
         with main_first():
             if is_main():
-                merged(text.reader.encoder)
+                merge_lora(text.reader.encoder)
                 save_speechbert(o.out, encoder, text.reader, layout, card)
                 shutil.rmtree(o.out / "features")
 
@@ -398,7 +398,7 @@ def fit_transfer(
     fit each other, or no word has times.
     """
     check_share(o.options.batch)
-    folder = shipped(o.speechbert) or o.speechbert
+    folder = find_shipped(o.speechbert) or o.speechbert
     words, reader, layout, card = load_weights(folder)
     before = speechbert_features(folder, encoder, card)
     if before.encoder == "mfcc":

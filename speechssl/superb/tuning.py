@@ -45,7 +45,7 @@ from speechssl.encoders.hubert import before_end, check_known, frames_of_samples
 from speechssl.encoders.load import file_hashes, load_checkpoint, save_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
-from speechssl.finetuning import merged, train_only
+from speechssl.finetuning import merge_lora, train_only
 from speechssl.io import hash_files, write_json
 from speechssl.options import noise_folders
 from speechssl.pretrain.model import DomainAdversary
@@ -109,7 +109,7 @@ class Tuning:
         """Write the encoder that was trained with a head as a Hugging Face folder; its card names
         its start and its training."""
         assert isinstance(run.loader, OnlineLoader)
-        save_encoder(merged(models["upstream"]), folder, run.loader.encoder.normalise)
+        save_encoder(merge_lora(models["upstream"]), folder, run.loader.encoder.normalise)
         options = self.card | {
             "task": run.task.name,
             "learning_rate": run.settings.learning_rate,

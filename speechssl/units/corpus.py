@@ -31,7 +31,7 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE, duration, read_audio
 from speechssl.data.files import Recording, digest
 from speechssl.encoders.load import single_threaded
-from speechssl.errors import InputError, printable
+from speechssl.errors import InputError, make_printable
 from speechssl.io import (
     hash_bytes,
     hash_json,
@@ -199,7 +199,7 @@ class ShardMaker:
                 return ExtractionResult(samples=samples, audio=audio)
             result = _result(recording, samples, audio, self.extractor.units(samples))
         except InputError as error:
-            result = ExtractionResult(why=printable(str(error)))
+            result = ExtractionResult(why=make_printable(str(error)))
         except ValueError as error:
             result = _result(recording, np.zeros(0), audio, error)
         report(recording, True)
@@ -211,7 +211,7 @@ def _result(
 ) -> ExtractionResult:
     if isinstance(units, ValueError):
         return ExtractionResult(
-            why=printable(f"{recording.path} gives no units ({units}); listen to it")
+            why=make_printable(f"{recording.path} gives no units ({units}); listen to it")
         )
     return ExtractionResult(UtteranceUnits(recording.id, len(samples) / SAMPLE_RATE, units, audio))
 

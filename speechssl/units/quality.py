@@ -44,7 +44,7 @@ from speechssl.data.records import Corpus, Passage, load_corpus
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra, report_set_aside
 from speechssl.io import check_inside, hold_output, read_json, read_lines, write_json
-from speechssl.results import INK, RULE, save_figure, styled
+from speechssl.results import INK, RULE, save_figure, style_figures
 from speechssl.signal import ACTIVE
 from speechssl.synth.minisqa import speak_pairs
 from speechssl.timing import (
@@ -284,7 +284,7 @@ def _measure_list(
 def draw_violins(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Draw a pair of violins for each row of `same_text`: the distances of pairs of recordings of
     the same text, beside those of other texts."""
-    with styled(svg_hashsalt="units") as Figure:
+    with style_figures(svg_hashsalt="units") as Figure:
         # at least as wide as the title
         figure = Figure(figsize=(max(4.8, 1.5 + 1.6 * len(rows)), 3.6), layout="constrained")
         ax = figure.subplots()
@@ -1045,7 +1045,7 @@ def draw_units(
     # matplotlib warns of those it lacks
     fonts = ["DejaVu Sans", *(name for name in FONTS if name in set(get_font_names()))]
     look = {"font_family": fonts, "font_size": 8, "axes_grid": False, "svg_hashsalt": "units"}
-    with styled(**look) as Figure, warnings.catch_warnings():
+    with style_figures(**look) as Figure, warnings.catch_warnings():
         # a box stands for it, and the file is no worse for that
         warnings.filterwarnings("ignore", r"Glyph .* missing from")
         heights = HEIGHTS[: 1 + len(strips)]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from speechssl.cli import PATIENCE, main, parse_arguments, versions
-from speechssl.cli.parser import Manner, as_typed, take_manner
+from speechssl.cli.parser import Manner, name_as_typed, take_manner
 from speechssl.errors import InputError, report_set_aside
 from speechssl.io import write_json
 from speechssl.options import option
@@ -170,7 +170,7 @@ def test_a_setting_that_differs_is_called_as_it_was_typed(call: Any, tmp_path: P
         "options.training.learning_rate, options.training.bf16, options.training.clip, "
         "options.random_units, data, options.other"
     )
-    assert as_typed(written, config) == (
+    assert name_as_typed(written, config) == (
         "--learning-rate, --precision, --clip-norm, --random-units, data, options.other"
     )
 

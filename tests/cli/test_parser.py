@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from speechssl.cli import main, parse_arguments
-from speechssl.cli.parser import parse, parser_of
+from speechssl.cli.parser import make_parser, parse
 from speechssl.options import (
     Amount,
     Count,
@@ -254,7 +254,7 @@ def test_the_printed_config_is_the_call(
 
 
 def test_help_has_text_defaults_and_groups() -> None:
-    text = parser_of("example", Example).format_help()
+    text = make_parser("example", Example).format_help()
     assert "do something" in text and "\nspeechssl example a b\n" in text
     assert (
         "a group:" in text

@@ -17,7 +17,7 @@ import soundfile
 from tqdm import tqdm
 
 from speechssl.cli import GROUPS, VERBS, Lines, config_of, main, overview, parse_arguments
-from speechssl.cli.parser import options_of, parser_of
+from speechssl.cli.parser import make_parser, options_of
 from speechssl.cli.verbs import function_of
 from speechssl.io import model_folder, read_json, write_json
 from speechssl.options import BERT, HUBERT, PLAIN, Adam, TrainingOptions
@@ -34,7 +34,7 @@ def any_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help_for_every_option(verb: str) -> None:
-    parser = parser_of(verb, config_of(verb))
+    parser = make_parser(verb, config_of(verb))
     text = parser.format_help()
     assert not [a.dest for a in parser._actions if not a.help] and "None" not in text
     assert f"speechssl {verb}" in config_of(verb).__doc__ or verb.startswith("prepare ")
@@ -148,10 +148,10 @@ def test_neither_help_nor_the_report_imports_torch() -> None:
         "'--help'])\n"
     )
     code += (
-        "from speechssl.cli import VERBS, config_of\nfrom speechssl.cli.parser import parser_of\n"
+        "from speechssl.cli import VERBS, config_of\nfrom speechssl.cli.parser import make_parser\n"
     )
     code += (
-        "for verb in VERBS: parser_of(verb, config_of(verb)).format_help()\nimport "
+        "for verb in VERBS: make_parser(verb, config_of(verb)).format_help()\nimport "
         "speechssl.report.spoken_qa\n"
     )
     code += "sys.exit(bool({'torch', 'transformers.modeling_utils'} & set(sys.modules)))"
@@ -331,7 +331,7 @@ SETS = [
 
 @pytest.mark.parametrize("verb", [*QA, *SETS])
 def test_help_of_a_corpus_shows_its_layout_and_source(verb: str) -> None:
-    text = parser_of(verb, config_of(verb)).format_help()
+    text = make_parser(verb, config_of(verb)).format_help()
     assert "SOURCE/" in text if verb in QA else ".wav" in text or ".flac" in text
     assert verb not in QA or any(
         place in text for place in ("github.com/", "github.io/", "huggingface.co/")

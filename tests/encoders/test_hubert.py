@@ -13,7 +13,7 @@ from speechssl.encoders import hubert
 from speechssl.encoders.hubert import BLOCK, FastEngine, is_known
 from speechssl.encoders.load import TransformersEngine, load_encoder
 from speechssl.errors import InputError
-from speechssl.finetuning import add
+from speechssl.finetuning import add_modules
 from speechssl.timing import FrameGrid
 
 SIZES = {
@@ -68,7 +68,7 @@ def network(kind="Hubert", adapters=None, **changes):
     model = getattr(transformers, f"{kind}Model")(
         getattr(transformers, f"{kind}Config")(**SIZES | FRONT | changes)
     ).eval()
-    add(model, {"adapters": adapters})
+    add_modules(model, {"adapters": adapters})
     for name, parameter in model.named_parameters():
         if "norm" in name:
             torch.nn.init.normal_(parameter, mean=0.5 if name.endswith("weight") else 0.0, std=0.3)

@@ -40,7 +40,7 @@ from speechssl.encoders.load import (
     save_encoder,
 )
 from speechssl.errors import InputError
-from speechssl.finetuning import add
+from speechssl.finetuning import add_modules
 from speechssl.io import SHIPPED
 
 from ..files import refused
@@ -528,7 +528,7 @@ def test_weights_beyond_the_config_are_named(base, tmp_path):
 
 def test_adapters_come_back_with_the_encoder_and_other_ones_are_refused(base, tmp_path):
     adapted = deepcopy(base)
-    add(adapted, {"adapters": 10})
+    add_modules(adapted, {"adapters": 10})
     for name, values in adapted.named_parameters():
         if "adapter" in name:
             torch.nn.init.normal_(values, std=0.3)
@@ -571,7 +571,7 @@ def test_adapters_come_back_with_the_encoder_and_other_ones_are_refused(base, tm
 
 def test_adapters_lie_in_one_file_with_all_weights(base, tmp_path, monkeypatch):
     adapted = deepcopy(base)
-    add(adapted, {"adapters": 10})
+    add_modules(adapted, {"adapters": 10})
     save = PreTrainedModel.save_pretrained
     monkeypatch.setattr(
         PreTrainedModel, "save_pretrained", partialmethod(save, max_shard_size="50KB")

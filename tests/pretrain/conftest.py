@@ -5,7 +5,7 @@ import torch
 from transformers import HubertModel, Wav2Vec2Config, Wav2Vec2Model
 
 from speechssl.encoders.load import load_checkpoint, save_encoder
-from speechssl.finetuning import add
+from speechssl.finetuning import add_modules
 from speechssl.pretrain.model import Wav2Vec2Pretraining, save_pretraining
 from speechssl.pretrain.options import Contrast, Convolutions
 from speechssl.pretrain.presets import PRESETS, fill_in
@@ -65,7 +65,7 @@ def adapted(tmp_path):
 
     def make(start):
         model = load_checkpoint(start).model
-        add(model, {"adapters": 4})
+        add_modules(model, {"adapters": 4})
         save_encoder(model, tmp_path / "adapted")
         return str(tmp_path / "adapted")
 

@@ -14,7 +14,7 @@ from transformers import HubertModel, Wav2Vec2ForPreTraining
 from speechssl.data.records import data_hash
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.errors import InputError
-from speechssl.finetuning import added
+from speechssl.finetuning import added_modules
 from speechssl.options import TrainingOptions
 from speechssl.pretrain import run as iteration
 from speechssl.pretrain.data import Cropper
@@ -494,7 +494,7 @@ def test_a_start_that_cannot_be_trained_is_refused_before_targets_are_made(
 
 def test_adapters_of_a_hubert_stay_in_it(mini_corpus, hubert, adapted, tmp_path):
     pretrain(hubert_options(mini_corpus(), tmp_path / "out", adapted(hubert), **BOTH))
-    assert added(load_checkpoint(tmp_path / "out/encoder").model) == {"adapters": 4}
+    assert added_modules(load_checkpoint(tmp_path / "out/encoder").model) == {"adapters": 4}
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from speechssl.cli import main
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
-from speechssl.finetuning import added
+from speechssl.finetuning import added_modules
 from speechssl.options import TrainingOptions
 from speechssl.pretrain.options import (
     LEAST_EPSILON,
@@ -416,4 +416,4 @@ def test_random_weights_are_trained_as_a_whole_with_a_teacher(mini_corpus, tmp_p
 
 def test_adapters_stay_in_the_encoder(mini_corpus, hubert_folder, adapted, tmp_path):
     spin(options(adapted(hubert_folder("layer")), mini_corpus(), tmp_path / "out"))
-    assert added(load_checkpoint(tmp_path / "out/encoder").model) == {"adapters": 4}
+    assert added_modules(load_checkpoint(tmp_path / "out/encoder").model) == {"adapters": 4}

@@ -163,5 +163,5 @@ def test_what_a_verb_sets_in_the_tests_process_keeps_no_command_from_being_forke
         {name: value for name, value in os.environ.items() if name not in preloaded.SET},
     )
     before = preloaded.early(os.environ)
-    cli._quiet(verbose=False)
+    cli._quiet_libraries(verbose=False)
     assert preloaded.early(os.environ) == before

@@ -15,7 +15,7 @@ from speechssl.augment.training import parse_distortions
 from speechssl.data.superb import load_labelled, load_set
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.errors import InputError
-from speechssl.finetuning import BOTTLENECK, added
+from speechssl.finetuning import BOTTLENECK, added_modules
 from speechssl.pretrain.options import Adversary
 from speechssl.superb import tuning
 from speechssl.superb.data import HeadSettings, OnlineLoader, encoder_card
@@ -301,7 +301,7 @@ def test_few_weights_of_an_encoder_are_trained_and_saved_with_it(run):
         )
         counts[trained] = head.card["trained_parameters"]
         assert load_encoder(head.upstream).hash != start.hash
-        assert added(load_checkpoint(head.upstream).model) == (
+        assert added_modules(load_checkpoint(head.upstream).model) == (
             {"adapters": BOTTLENECK} if trained == "adapters" else {}
         )
         assert tuned.tuning.name == ("+finetuned" if trained == "all" else f"+{trained}")

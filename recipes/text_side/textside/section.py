@@ -29,7 +29,7 @@ from speechssl.report.figures import (
     svg_of,
 )
 from speechssl.report.page import Section
-from speechssl.results import INK, MUTED, Row, Table, interval_text, listed, table_of
+from speechssl.results import INK, MUTED, Row, Table, interval_text, join_words, table_of
 from textside.data import dependency
 from textside.options import Objective
 from textside.published import (
@@ -361,7 +361,7 @@ def summary(lectures: Lectures, tasks: Sequence[str]) -> str:
     where = "in the mean of the tasks" if tasks[0] == MEAN else f"on {tasks[0]}"
     if not sure:
         return f"No start gains over scratch {where} by more than its interval."
-    starts = listed([f"{arm} {interval_text(gains[arm], '+')}" for arm in sure])
+    starts = join_words([f"{arm} {interval_text(gains[arm], '+')}" for arm in sure])
     return f"Gain over scratch, {where}: {starts} points."
 
 
