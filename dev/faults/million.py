@@ -87,7 +87,7 @@ def one(path: Path, out: str, share: str) -> None:
     found: dict[str, Any] = {"lines": len(recordings)}
     if out == "plan":
         found |= {
-            "shards": len(plan(recordings, SIZE)),
+            "shards": len(plan_shards(recordings, SIZE)),
             "hours": sum(r.seconds or 0 for r in recordings) / 3_600,
         }
     else:
