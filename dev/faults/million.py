@@ -29,7 +29,7 @@ from speechssl.data.files import list_recordings
 from speechssl.encoders.load import SMALL_KERNELS, SMALL_STRIDES
 from speechssl.io import write_text
 from speechssl.timing import FrameGrid
-from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus, plan
+from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus, plan_shards
 from speechssl.units.features import Features, UnitExtractor
 from speechssl.units.kmeans import Codebook
 from speechssl.units.storage import iterate_units, part_columns
@@ -87,7 +87,7 @@ def one(path: Path, out: str, share: str) -> None:
     found: dict[str, Any] = {"lines": len(recordings)}
     if out == "plan":
         found |= {
-            "shards": len(plan(recordings, SIZE)),
+            "shards": len(plan_shards(recordings, SIZE)),
             "hours": sum(r.seconds or 0 for r in recordings) / 3_600,
         }
     else:
@@ -162,7 +162,7 @@ def main(exp: Path, lines: int) -> None:
 
     tell("planned", ended(start(manifest(exp, lines), "plan")))
     path = manifest(exp, lines)
-    shards = len(plan(list_recordings(path), SIZE))
+    shards = len(plan_shards(list_recordings(path), SIZE))
     whole, shared = exp / f"whole-{lines}", exp / f"shared-{lines}"
     for out in (whole, shared):
         shutil.rmtree(out, ignore_errors=True)

@@ -56,7 +56,9 @@ if __name__ == "__main__":
         for recording in recordings[: options.recordings]:
             own.append(clusters(recording.path))
             reference = clusters(recording.audio)
-            targets.append(reference[recording.frames(features.grid, len(own[-1]), len(reference))])
+            targets.append(
+                reference[recording.align_frames(features.grid, len(own[-1]), len(reference))]
+            )
         ours, theirs = np.concatenate(own), np.concatenate(targets)
         bits = mutual_information(ours, theirs, codebook.size)
         print(
