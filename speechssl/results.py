@@ -439,26 +439,32 @@ class Table:
     def left(self) -> list[bool]:
         """Say which columns are flush left: the first, and those with names; numbers are flush
         right."""
-        columns = list(zip(*self.texts, strict=True)) or [()] * len(self.columns)
-        return [
-            not i or any(text[:1].isalpha() for text in column) for i, column in enumerate(columns)
-        ]
+        texts = self.texts
+        left = []
+        for i in range(len(self.columns)):
+            has_names = any(line[i][:1].isalpha() for line in texts)
+            left.append(i == 0 or has_names)
+        return left
 
     @property
     def text(self) -> str:
         """Write the table for the terminal: columns of equal width, a rule under the head."""
         lines = [self.columns, *self.texts]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        pads = [str.ljust if left else str.rjust for left in self.left]
-        head, *body = (
-            "  ".join(pad(x, n) for pad, x, n in zip(pads, line, widths, strict=True)).rstrip()
-            for line in lines
-        )
+        flush_left = self.left
+        printed = []
+        for line in lines:
+            cells = []
+            for text, width, left in zip(line, widths, flush_left, strict=True):
+                cells.append(text.ljust(width) if left else text.rjust(width))
+            printed.append("  ".join(cells).rstrip())
+        head, *body = printed
         rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
         return "\n".join(filter(None, [self.title, head, rule, *body, self.note]))
 
     @property
     def markdown(self) -> str:
+        """Write the table in Markdown, under its title."""
         lines = [self.columns, tuple("---" if left else "---:" for left in self.left), *self.texts]
         cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
         body = "\n".join("| " + " | ".join(line) + " |" for line in cells)
@@ -561,9 +567,9 @@ def interval_text(
 
     sign: "+" for differences; missing: for None and for JSON without a value.
     """
-    values: Mapping[str, Any] = (
-        (interval if isinstance(interval, Mapping) else vars(interval)) if interval else {}
-    )
+    values: Mapping[str, Any] = {}
+    if interval:
+        values = interval if isinstance(interval, Mapping) else vars(interval)
     if "value" not in values:
         return missing
     low, high = interval.ends if isinstance(interval, Interval) else (values["low"], values["high"])
@@ -671,23 +677,24 @@ def published_table(corpora: Sequence[str]) -> Table | None:
         row | {"corpus": "toefl-qa test", "source": (f"{row['source']}; {transcripts}")}
         for row in published()["toefl_qa"]
     ]
-    every = [
-        tuple(row.get(column) for column in PUBLISHED_COLUMNS)
-        for row in (*published()["spoken_qa"], *choice)
-    ]
+    every = []
+    for row in (*published()["spoken_qa"], *choice):
+        every.append(tuple(row.get(column) for column in PUBLISHED_COLUMNS))
     rows: dict[tuple[Any, ...], None] = {}  # in their order, each once
     for corpus in corpora:
         # as the file writes it
         name = corpus.lower().replace("_", "-").replace("slue-sqa5", "slue-sqa-5")
-        exact = [row for row in every if row[0] == name]
-        rows |= dict.fromkeys(
-            exact or [row for row in every if row[0].rsplit(" ", 1)[0] == name.rsplit(" ", 1)[0]]
-        )
+        found = [row for row in every if row[0] == name]
+        if not found:  # of another split
+            corpus_name = name.rsplit(" ", 1)[0]
+            found = [row for row in every if row[0].rsplit(" ", 1)[0] == corpus_name]
+        rows |= dict.fromkeys(found)
     if not rows:
         return None
     filled = [i for i in range(len(PUBLISHED_COLUMNS)) if any(row[i] is not None for row in rows)]
-    columns, *lines = (tuple(line[i] for i in filled) for line in (PUBLISHED_COLUMNS, *rows))
-    return Table("Published, for orientation", columns, tuple(lines), PUBLISHED_QA)
+    columns = tuple(PUBLISHED_COLUMNS[i] for i in filled)
+    lines = tuple(tuple(row[i] for i in filled) for row in rows)
+    return Table("Published, for orientation", columns, lines, PUBLISHED_QA)
 
 
 # ---- the look of all figures

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from decimal import Decimal, localcontext
 from functools import lru_cache
 from itertools import pairwise
@@ -523,6 +523,11 @@ def whisper_numbers() -> Any:
     return normaliser
 
 
+def _any_of(words: Iterable[str]) -> str:
+    """Return a pattern of any of some words, the longest first."""
+    return "|".join(sorted(words, key=len, reverse=True))
+
+
 @lru_cache(1)
 def _english() -> tuple[re.Pattern[str], Any]:
     """Return what spells a number, and Whisper's rules."""
@@ -530,10 +535,10 @@ def _english() -> tuple[re.Pattern[str], Any]:
     plain = {*rules.ones, *rules.tens, *rules.multipliers, "zero"}
     # an ordinal or a plural ends the number
     last = {*rules.ones_suffixed, *rules.tens_suffixed, *rules.multipliers_suffixed}
-    listed = (plain, last, rules.multipliers, {*rules.ones, *rules.tens, "zero", "oh"})
-    plains, lasts, units, decimals = (
-        "|".join(sorted(words, key=len, reverse=True)) for words in listed
-    )
+    plains = _any_of(plain)
+    lasts = _any_of(last)
+    units = _any_of(rules.multipliers)
+    decimals = _any_of({*rules.ones, *rules.tens, "zero", "oh"})
     digits = r"\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d+)?"
     sign = r"percent|per +cent|dollars?"
     point = rf"point +(?=(?:{decimals})\b)"

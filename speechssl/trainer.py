@@ -435,12 +435,41 @@ def fit(
     if "wandb" in options.report_to or "mlflow" in options.report_to:
         os.environ.setdefault("WANDB_PROJECT", "speechssl")
         os.environ.setdefault("MLFLOW_EXPERIMENT_NAME", "speechssl")
+    arguments = _arguments(options, folder, evaluation)
+    callbacks: list[TrainerCallback] = [watch]
+    if "tensorboard" in options.report_to:
+        callbacks.append(TensorBoardLog(folder / "tensorboard"))
+    trainer = _Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=StepBatches(batch, arguments.max_steps * options.accumulation),
+        data_collator=lambda batches: batches[0],
+        callbacks=callbacks,
+        watch=watch,
+    )
+    if processes() > 1:  # Trainer has given all the same seed, and with it the same dropout
+        torch.manual_seed(options.seed * processes() + rank())
+    # Trainer prints its log, which is progress and no result
+    with redirect_stdout(sys.stderr if is_main() else sys.stdout):
+        trainer.train(resume_from_checkpoint=str(last) if last else None)
+    if "wandb" in options.report_to and is_main():
+        import wandb
+
+        # the next training of this process, such as that of a sweep, is a run of its own
+        wandb.finish()
+    return _result(model, vars(trainer.state), watch, folder)
+
+
+def _arguments(
+    options: TrainingOptions, folder: Path, evaluation: Evaluation | None
+) -> TrainingArguments:
+    """Return the options of a training as Trainer takes them."""
     on_gpu = torch.cuda.is_available()
     workers = options.workers
     if workers is None:
         shared = (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
         workers = min(max(shared - 1, 0), MOST_WORKERS) if on_gpu else 0
-    arguments = TrainingArguments(
+    return TrainingArguments(
         output_dir=str(folder),
         run_name="/".join(part for part in folder.parts[-3:] if part != "checkpoints"),
         max_steps=options.horizon or options.steps,
@@ -468,28 +497,6 @@ def fit(
         use_cpu=not on_gpu,
         disable_tqdm=False,
     )
-    callbacks: list[TrainerCallback] = [watch]
-    if "tensorboard" in options.report_to:
-        callbacks.append(TensorBoardLog(folder / "tensorboard"))
-    trainer = _Trainer(
-        model=model,
-        args=arguments,
-        train_dataset=StepBatches(batch, arguments.max_steps * options.accumulation),
-        data_collator=lambda batches: batches[0],
-        callbacks=callbacks,
-        watch=watch,
-    )
-    if processes() > 1:  # Trainer has given all the same seed, and with it the same dropout
-        torch.manual_seed(options.seed * processes() + rank())
-    # Trainer prints its log, which is progress and no result
-    with redirect_stdout(sys.stderr if is_main() else sys.stdout):
-        trainer.train(resume_from_checkpoint=str(last) if last else None)
-    if "wandb" in options.report_to and is_main():
-        import wandb
-
-        # the next training of this process, such as that of a sweep, is a run of its own
-        wandb.finish()
-    return _result(model, vars(trainer.state), watch, folder)
 
 
 def _result(
