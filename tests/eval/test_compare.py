@@ -290,8 +290,7 @@ def test_a_crossing_is_given_where_points_were_measured_within_15_points_on_both
             f"and {right}.0 %"
         )
     assert x["text"].startswith(text) and all(text in where for where in (printed, tables))
-    assert page.count(text) == 3  # the summary, the table, and the words of the figure
-    assert (f">{(left + right) / 2:.1f} %, 100 % of resamples<" in page) == given
+    assert page.count(text) == 2  # the summary and the table
 
 
 @pytest.mark.parametrize(
