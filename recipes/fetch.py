@@ -33,9 +33,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from speechssl.artifacts import write_json
+from speechssl.checkpoints import models_root
 from speechssl.encoders.load import file_hashes
 from speechssl.errors import InputError, first_line
-from speechssl.io import models_root, write_json
 
 TEXTS = ("config.json", "tokenizer.json")
 
