@@ -41,9 +41,6 @@ FILES = {
     ),
 }
 
-# those of encoders/packages.py
-IN_PACKAGES = ("openai/whisper-tiny.en", "openai/whisper-base", "intfloat/multilingual-e5-small")
-
 
 def models_root(make: bool = False) -> Path:
     """Return the models folder: $SPEECHSSL_MODELS, else one in the user's cache, which need not
@@ -83,12 +80,7 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
         return _hub_snapshot(name)
     except LookupError as reason:
         place = models_root() / name
-        package = next((hub for hub in IN_PACKAGES if name in (hub, hub.split("/")[1])), None)
-        if package:
-            short = package.split("/")[1]
-            get = f"fetch it from PyPI (`speechssl models get {short}`), and call it {package}"
-        else:
-            get = f"download it where there is a network (`hf download {name} --local-dir {place}`)"
+        get = f"download it where there is a network (`hf download {name} --local-dir {place}`)"
         raise InputError(
             f"found no {what} at {name}: there is no such folder, nor {place}, and {reason}; "
             f"{get}, or {give_folder}"

@@ -24,8 +24,8 @@ from speechssl.text import language_of
 
 FOR_PEOPLE = (
     "These models know synthesised speech alone. For recordings of people name a recogniser "
-    "(--recogniser openai/whisper-base, after `speechssl models get whisper-base`) and a reader of "
-    "real questions (--reader {}, or that of recipes/real_questions)."
+    "(--recogniser openai/whisper-base) and a reader of real questions (--reader {}, or that of "
+    "recipes/real_questions)."
 )
 READERS = {"en": "deepset/minilm-uncased-squad2", "zh": "deepset/xlm-roberta-base-squad2"}
 # Least share that Whisper gives the language of the models. On generated speech (11 other languages
@@ -319,8 +319,8 @@ def check_language(
         )
     if {*others[-1]} == {language}:
         remedy = (
-            "see if it is in another one; a multilingual Whisper can (`speechssl models get "
-            "whisper-base`)"
+            "see if it is in another one; a multilingual Whisper can "
+            "(--recogniser openai/whisper-base)"
         )
         if len(samples) >= 5 * SAMPLE_RATE:  # in less, one word that is not understood decides
             tqdm.write(

