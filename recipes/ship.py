@@ -27,11 +27,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from speechssl.artifacts import hash_files, read_json, replacing, write_json
+from speechssl.checkpoints import dequantise, quantise
 from speechssl.data.records import load_corpus
 from speechssl.dual.data import Layout
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import file_hashes, load_encoder
-from speechssl.io import dequantise, hash_files, quantise, read_json, replacing, write_json
 from speechssl.results import read_rows
 
 LIMIT = 45.0  # MB

@@ -7,8 +7,8 @@ python recipes/whispers.py openai/whisper-tiny.en openai/whisper-base
 
 import sys
 
+from speechssl.checkpoints import find_checkpoint
 from speechssl.errors import InputError
-from speechssl.io import find_checkpoint
 
 if __name__ == "__main__":
     try:

@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from speechssl.artifacts import read_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.options import ReaderOptions
 from speechssl.cascade.readers import find_reader
 from speechssl.cascade.system import SIMULATED, TEXT_SYSTEMS, CascadeSystem
+from speechssl.checkpoints import DEFAULT, model_folder
 from speechssl.data.asked import read_question, read_recording
 from speechssl.dual.system import DualSystem, TimedAnswer
 from speechssl.errors import InputError
-from speechssl.io import DEFAULT, model_folder, read_json
 from speechssl.systems import System, default_systems, load_systems
 from speechssl.text import language_of
 

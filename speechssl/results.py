@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import yaml
 
+from speechssl.artifacts import hash_json, lock_folder, parse_json, replacing, write_text
 from speechssl.errors import InputError
-from speechssl.io import hash_json, lock_folder, parse_json, replacing, write_text
 from speechssl.stats import CROSSED, FEWEST, Interval
 
 if TYPE_CHECKING:

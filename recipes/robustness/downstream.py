@@ -19,8 +19,8 @@ from statistics import fmean
 
 from tables import Scores
 
+from speechssl.artifacts import read_json, write_json, write_text
 from speechssl.data.superb import SPLITS
-from speechssl.io import read_json, write_json, write_text
 from speechssl.results import LOWER_IS_BETTER, Table, drawn_sentence
 
 COLUMNS = {  # how the folder of an arm begins -> what it is

@@ -17,7 +17,7 @@ import torch
 import yaml
 from transformers import AutoModel, HubertConfig, HubertModel, Wav2Vec2FeatureExtractor
 
-from speechssl import io as artefacts
+from speechssl import checkpoints
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.load import SpeechEncoder, load_checkpoint, load_encoder
 from speechssl.results import Row, append_rows
@@ -47,7 +47,7 @@ SHAPES = {
     "tiny": TINY | {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4},
 }
 SHIPPED, CODEBOOK = "people-en/encoder", "people-en/units.safetensors"
-MODELS = Path(artefacts.__file__).parent / "models"
+MODELS = checkpoints.SHIPPED
 
 
 @dataclass(frozen=True)

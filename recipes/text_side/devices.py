@@ -8,10 +8,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from speechssl.artifacts import read_json, write_json
 from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.finetuning import METHODS
-from speechssl.io import read_json, write_json
 from speechssl.options import Whole, argument, option
 from speechssl.results import (
     DEFAULT,

@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from speechssl.artifacts import write_json
 from speechssl.cli import script
-from speechssl.io import write_json
 from speechssl.options import Whole, argument, option
 from speechssl.results import Row, Table, append_rows
 from textside.options import RESULTS

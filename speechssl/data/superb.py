@@ -21,10 +21,10 @@ from typing import Annotated, Any
 from msgspec import Meta
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_files, read_json
 from speechssl.audio import duration
-from speechssl.data.records import Seconds
+from speechssl.data.records import Seconds, check_inside, read_lines
 from speechssl.errors import InputError
-from speechssl.io import check_inside, hash_files, read_json, read_lines
 from speechssl.schema import convert
 from speechssl.stats import BootstrapUnits, choose_units
 

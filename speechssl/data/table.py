@@ -24,13 +24,22 @@ from typing import Any
 
 import numpy as np
 
+from speechssl.artifacts import hash_files, parse_json, stage
 from speechssl.audio import SAMPLE_RATE, as_recording, length, write_flac
 from speechssl.data.files import decode_cell, read_csv, read_parquet, safe_name
 from speechssl.data.options import TableCorpus
 from speechssl.data.prepare import UNUSABLE, PrepareReport, SplitRecords, make_once, write_corpus
-from speechssl.data.records import Answer, Passage, Question, Seconds, Span, check_question
+from speechssl.data.records import (
+    Answer,
+    Passage,
+    Question,
+    Seconds,
+    Span,
+    check_inside,
+    check_question,
+    read_lines,
+)
 from speechssl.errors import InputError
-from speechssl.io import check_inside, hash_files, parse_json, read_lines, stage
 from speechssl.schema import convert
 from speechssl.text import language_of
 

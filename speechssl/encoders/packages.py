@@ -27,10 +27,11 @@ import numpy as np
 import torch
 import yaml
 
+from speechssl.artifacts import lock_folder, name_refused_file, read_json, write_json
+from speechssl.checkpoints import models_root
 from speechssl.encoders.load import file_hashes
 from speechssl.encoders.options import ModelsGet, ModelsList
 from speechssl.errors import InputError, first_line
-from speechssl.io import lock_folder, models_root, name_refused_file, read_json, write_json
 
 TEXTS = ("config.json", "tokenizer.json")
 

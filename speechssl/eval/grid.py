@@ -18,10 +18,12 @@ import torch
 from rapidfuzz.distance import Levenshtein
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_json, read_json
 from speechssl.audio import read_audio
 from speechssl.cascade.model import CtcRecogniser, greedy_decode
 from speechssl.cascade.options import CtcOptions, ReaderOptions, TrainCtc
 from speechssl.cascade.train import fit_ctc
+from speechssl.checkpoints import SHIPPED
 from speechssl.data.files import list_recordings, source_card
 from speechssl.data.records import (
     Corpus,
@@ -64,7 +66,6 @@ from speechssl.eval.spoken_qa import (
     score_questions,
     word_errors,
 )
-from speechssl.io import SHIPPED, hash_json, read_json
 from speechssl.metrics import word_error_rate
 from speechssl.options import PLAIN, TrainingOptions
 from speechssl.stats import ItemScore, unknown_voice

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from speechssl.artifacts import hold_output, write_json, write_text
 from speechssl.augment import Distorter
 from speechssl.data.records import synthetic_note
 from speechssl.errors import InputError
@@ -29,7 +30,6 @@ from speechssl.eval.run import (
     name_utterances,
     settings_of,
 )
-from speechssl.io import hold_output, write_json, write_text
 from speechssl.options import noise_folders, parse_named
 from speechssl.results import (
     CASCADE,

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_files, hash_json, hold_output, read_json, write_json
 from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.bundle import link_parts
@@ -30,6 +31,7 @@ from speechssl.cascade.confusions import confusions_card
 from speechssl.cascade.data import Transcript
 from speechssl.cascade.readers import find_reader, reader_suffix
 from speechssl.cascade.system import SIMULATED, CascadeSystem
+from speechssl.checkpoints import model_folder
 from speechssl.data.files import load_json
 from speechssl.data.records import (
     TOLERANCE,
@@ -56,14 +58,6 @@ from speechssl.eval.run import (
     evaluate_files,
 )
 from speechssl.eval.scores import choice_lines, error_type, question_lines, write_lines
-from speechssl.io import (
-    hash_files,
-    hash_json,
-    hold_output,
-    model_folder,
-    read_json,
-    write_json,
-)
 from speechssl.metrics import (
     WordErrors,
     exact_match,

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_bytes, hash_json, read_json, write_json, write_text
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter
 from speechssl.cascade.decode import read_arpa
@@ -51,7 +52,6 @@ from speechssl.eval.run import (
     settings_of,
     trained_noises,
 )
-from speechssl.io import hash_bytes, hash_json, read_json, write_json, write_text
 from speechssl.options import noise_folders
 from speechssl.results import (
     DEFAULT,

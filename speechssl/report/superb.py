@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from speechssl.artifacts import read_json
 from speechssl.data.superb import Turn
 from speechssl.errors import InputError
-from speechssl.io import read_json
 from speechssl.report.figures import (
     CLEAN,
     INCHES,

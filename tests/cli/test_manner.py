@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from speechssl.artifacts import write_json
 from speechssl.cli import PATIENCE, main, parse_arguments, versions
 from speechssl.cli.parser import Manner, name_as_typed, take_manner
 from speechssl.errors import InputError, report_set_aside
-from speechssl.io import write_json
 from speechssl.options import option
 from speechssl.results import Row, append_rows
 from speechssl.timing import shown_length

@@ -16,10 +16,11 @@ import pytest
 import soundfile
 from tqdm import tqdm
 
+from speechssl.artifacts import read_json, write_json
+from speechssl.checkpoints import model_folder
 from speechssl.cli import GROUPS, VERBS, Lines, config_of, main, overview, parse_arguments
 from speechssl.cli.parser import make_parser, options_of
 from speechssl.cli.verbs import function_of
-from speechssl.io import model_folder, read_json, write_json
 from speechssl.options import BERT, HUBERT, PLAIN, Adam, TrainingOptions
 
 ROOT = Path(__file__).parents[2]

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl import stats as bootstrap
+from speechssl.artifacts import read_json
 from speechssl.augment import parse_condition
 from speechssl.cascade.options import ReaderOptions
 from speechssl.errors import InputError
@@ -37,7 +38,6 @@ from speechssl.eval.robustness import (
     score_tables,
 )
 from speechssl.eval.run import Setting, settings_of
-from speechssl.io import read_json
 from speechssl.options import parse_named
 from speechssl.report.build import write_report
 from speechssl.report.options import Report

@@ -15,6 +15,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from speechssl import stats as bootstrap
+from speechssl.artifacts import read_json, write_json
 from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
@@ -46,7 +47,6 @@ from speechssl.eval.spoken_qa import (
     run_evaluation,
     score_questions,
 )
-from speechssl.io import read_json, write_json
 from speechssl.options import TrainingOptions
 from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from speechssl.artifacts import read_json
 from speechssl.cli import main
 from speechssl.encoders import store
 from speechssl.encoders.load import load_encoder
@@ -24,7 +25,6 @@ from speechssl.eval.superb import (
     run_superb,
     superb_tables,
 )
-from speechssl.io import read_json
 from speechssl.pretrain.options import Adversary
 from speechssl.results import read_rows
 from speechssl.superb import data as features

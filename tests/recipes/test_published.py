@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from speechssl.artifacts import read_json
 from speechssl.cascade.engines import HuggingFaceRecogniser
+from speechssl.checkpoints import model_folder
 from speechssl.encoders.load import load_encoder
-from speechssl.io import model_folder, read_json
 from speechssl.results import read_rows
 from speechssl.textlm import load_text_encoder, longest_sequence
 

@@ -9,8 +9,8 @@ from typing import get_args
 
 import pytest
 
+from speechssl.artifacts import read_json
 from speechssl.finetuning import METHODS
-from speechssl.io import read_json
 from speechssl.results import read_rows
 from symbols import SOURCES
 from textside.data import make_stream

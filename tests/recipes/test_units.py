@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from speechssl.artifacts import read_json
+from speechssl.checkpoints import model_folder
 from speechssl.encoders.load import load_encoder
-from speechssl.io import model_folder, read_json
 from speechssl.results import read_rows
 from speechssl.units.kmeans import load_codebook
 

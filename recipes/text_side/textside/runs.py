@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
+from speechssl.artifacts import hash_json, read_json, write_json
+from speechssl.checkpoints import hash_of_weights
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
-from speechssl.io import hash_json, hash_of_weights, read_json, write_json
 from speechssl.options import TrainingOptions, settings
 from speechssl.results import Row, append_rows
 from speechssl.stats import (

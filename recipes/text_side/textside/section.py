@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
+from speechssl.artifacts import CARD, MADE_FROM, read_json
 from speechssl.errors import InputError
-from speechssl.io import CARD, MADE_FROM, read_json
 from speechssl.report.figures import (
     Drawing,
     Series,

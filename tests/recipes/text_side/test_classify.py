@@ -12,8 +12,8 @@ import torch
 
 from classify import Classify, TaskBatches, classify, starts
 from pretrain import PretrainText, pretrain_text
+from speechssl.artifacts import read_json, write_json
 from speechssl.errors import InputError
-from speechssl.io import read_json, write_json
 from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.textlm import load_text_encoder, special_tokens

@@ -17,9 +17,9 @@ import translate as program
 from align import Align, align, chance, reciprocal_ranks
 from gains import Gains, gains_tables
 from pretrain import PretrainText, pretrain_text
+from speechssl.artifacts import read_json
 from speechssl.data.records import data_hash
 from speechssl.errors import InputError
-from speechssl.io import read_json
 from speechssl.options import TEXT_FAMILIES, TrainingOptions
 from speechssl.results import read_rows
 from speechssl.synth.minisqa import lexicon, load_language

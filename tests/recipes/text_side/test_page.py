@@ -9,8 +9,8 @@ import pytest
 
 from gains import Gains, print_gains
 from page import Page, write_text_page
+from speechssl.artifacts import write_json
 from speechssl.errors import InputError
-from speechssl.io import write_json
 from speechssl.results import Row, Table, append_rows, read_rows
 from textside.published import GAIN, MEAN
 from textside.runs import CONDITION

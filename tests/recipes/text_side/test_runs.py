@@ -14,8 +14,8 @@ from sklearn.metrics import matthews_corrcoef
 
 from devices import Devices, device_table
 from gains import Gains, gains_tables
+from speechssl.artifacts import read_json, write_json
 from speechssl.errors import InputError
-from speechssl.io import read_json, write_json
 from speechssl.results import Row, append_rows, read_rows, table_of
 from speechssl.stats import BootstrapUnits, paired_difference
 from textside.published import MEAN

@@ -15,9 +15,9 @@ import torch
 from continuations import Continue, continue_recordings
 from gains import Gains, gains_tables
 from probe import Probe, few_shot, probe, same_different, spot_the_word
+from speechssl.artifacts import hash_bytes, read_json, write_json
 from speechssl.audio import read_audio
 from speechssl.errors import InputError
-from speechssl.io import hash_bytes, read_json, write_json
 from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.synth.synthesisers import pronounce

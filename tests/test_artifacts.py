@@ -24,30 +24,32 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.torch import save_file
 
-from speechssl.errors import InputError
-from speechssl.io import (
-    IN_PACKAGES,
-    MODELS,
-    SCALE,
-    SHIPPED,
-    checkpoint_folder,
-    dequantise,
+from speechssl.artifacts import (
     describe_refusal,
-    find_checkpoint,
     hash_bytes,
     hash_files,
     hash_json,
     hold_output,
-    load_quantised,
     lock_folder,
     name_refused_file,
-    quantise,
     read_json,
     replacing,
     stage,
     write_json,
     write_text,
 )
+from speechssl.checkpoints import (
+    IN_PACKAGES,
+    MODELS,
+    SCALE,
+    SHIPPED,
+    checkpoint_folder,
+    dequantise,
+    find_checkpoint,
+    load_quantised,
+    quantise,
+)
+from speechssl.errors import InputError
 
 from .files import refused
 
@@ -76,7 +78,7 @@ def test_a_failure_keeps_the_old_file_and_leaves_nothing_behind(tmp_path, error)
 
 def test_a_killed_process_leaves_no_file_under_the_name(tmp_path):
     code = (
-        "import os, sys; from speechssl.io import replacing\nwith replacing(sys.argv[1]) as "
+        "import os, sys; from speechssl.artifacts import replacing\nwith replacing(sys.argv[1]) as "
         "t: t.write_text('half'); os._exit(9)"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -185,7 +187,7 @@ def test_a_file_that_cannot_be_written_is_called_by_its_own_name(tmp_path, monke
             *args[1:],
         )
 
-    monkeypatch.setattr(f"speechssl.io.{at}", refuse)
+    monkeypatch.setattr(f"speechssl.artifacts.{at}", refuse)
     with pytest.raises(PermissionError) as error:
         write_text(tmp_path / "report.html", "x")
     assert describe_refusal(error.value).startswith(
@@ -314,7 +316,7 @@ def test_a_stage_is_done_when_its_card_is_there(tmp_path):
 def test_one_run_at_a_time_has_a_folder(tmp_path):
     code = (
         "import sys\nfrom pathlib import Path\nfrom speechssl.errors import InputError\nfrom "
-        "speechssl.io import stage\n"
+        "speechssl.artifacts import stage\n"
         "try:\n    with stage(Path(sys.argv[1]), {}): pass\nexcept InputError as error: "
         "sys.exit(str(error))"
     )
@@ -561,7 +563,7 @@ def hub(tmp_path: Path) -> Iterator[tuple[Ask, ThreadingHTTPServer]]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     program = (
-        "import sys; from speechssl.io import checkpoint_folder; "
+        "import sys; from speechssl.checkpoints import checkpoint_folder; "
         "print(checkpoint_folder(sys.argv[1], 'text encoder'))"
     )
 
