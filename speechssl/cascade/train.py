@@ -164,7 +164,7 @@ def spell_words(records: Mapping[str, Record], language: str) -> dict[str, tuple
     left_out = re.compile("[^a-z']" if language_of(language) == "en" else r"[\W_]")
     spelt = {}
     for name, record in records.items():
-        words = [replace(w, text=left_out.sub("", w.text.lower())) for w in record.words]
+        words = [w._replace(text=left_out.sub("", w.text.lower())) for w in record.words]
         spelt[name] = tuple(w for w in words if w.text.strip("'"))
     return spelt
 

@@ -287,7 +287,7 @@ def write_report(o: Report) -> None:
     """
     out, split = o.out, o.split or evaluated_split(o.out)
     rows = read_rows(out / "results.jsonl")
-    seen = seen_sentence((row.system, row.seen) for row in rows)
+    seen = seen_sentence((row.name, row.seen) for row in rows)
     artefacts, tables = read_artefacts(out, rows), stored_tables(o)
     details = made_with()
     if o.corpus:

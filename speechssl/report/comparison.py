@@ -173,8 +173,9 @@ def corpus_section(c: Compilation, number: int) -> Section:
 def rows_of(c: Compared) -> list[Row]:
     over = {s.condition: str(s.card.get("snr_over", "")) for s in c.scores}
     return [
-        Row.of(
+        Row.from_interval(
             e.interval,
+            "qa",
             system,
             "",
             *where,

@@ -243,7 +243,7 @@ def check_downstream(out: Path, log: str) -> None:
 def check_grid(exp: Path, tasks: set[tuple[str, str]]) -> None:
     """Every cell once."""
     rows = read_rows(exp / "results.jsonl")
-    cells = [(r.system, r.metric, r.encoder, r.condition, r.snr_db) for r in rows]
+    cells = [(r.name, r.metric, r.encoder, r.condition, r.snr_db) for r in rows]
     assert len(cells) == len(set(cells))
     assert set(cells) == {
         (*task, encoder, *condition)

@@ -168,7 +168,8 @@ def test_the_data_cannot_end_the_script_that_holds_it(folder, tmp_path):
 
 def rows(values):
     return [
-        Row("dual", "", c, snr, "ff1", v, None, None, 9, 0, "") for (c, snr), v in values.items()
+        Row("qa", "dual", "", c, snr, "ff1", v, None, None, 9, 0, "")
+        for (c, snr), v in values.items()
     ]
 
 

@@ -100,7 +100,7 @@ def test_a_run_leaves_what_every_item_got_and_is_not_repeated(
     assert len(scores["items"]) == 20 and [point["step"] for point in scores["curve"]] == [2, 4]
     right = np.mean([gold == guess for gold, guess in scores["items"].values()])
     (row,) = read_rows(results / "results.jsonl")
-    assert (row.system, row.encoder, row.metric, row.n) == ("same", "bert", "accuracy", 20)
+    assert (row.task, row.encoder, row.metric, row.n) == ("same", "bert", "accuracy", 20)
     assert row.value == pytest.approx(100 * right) and scores["curve"][-1][
         "score"
     ] == pytest.approx(right)

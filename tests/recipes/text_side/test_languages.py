@@ -342,7 +342,7 @@ def test_alignment_leaves_rows_of_every_layer_and_a_table(
         and len(card["layers"]) == 3
         and card["chance"] == pytest.approx(chance(5))
     )
-    rows = {row.system: row for row in read_rows(tmp_path / "results.jsonl")}
+    rows = {row.task: row for row in read_rows(tmp_path / "results.jsonl")}
     assert set(rows) == {f"alignment-{n}{less}" for n in range(3) for less in ("", "-zero-mean")}
     assert (
         rows["alignment-2"].value == pytest.approx(100 * card["layers"][2][""])

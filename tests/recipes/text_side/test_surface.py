@@ -177,7 +177,7 @@ def test_points_leave_rows_figures_and_are_not_taken_twice(
     o = Surface(**places, results=results, arm="random", **SMALL)
     windows = windows_of("train", model, layout, card, o)
     assert end == pytest.approx([float(model(**w)["loss"]) for w in windows], abs=1e-4)
-    rows = {(r.system, r.encoder): r for r in read_rows(results / "results.jsonl")}
+    rows = {(r.task, r.encoder): r for r in read_rows(results / "results.jsonl")}
     assert (
         rows["dual-loss-train", "random"].value == pytest.approx(end.mean())
         and rows["dual-hill", "random"].metric == "nats"
