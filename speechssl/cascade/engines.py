@@ -44,11 +44,6 @@ WHISPER_LONGEST = 30.0  # seconds: the window Whisper was trained on (arXiv 2212
 # refuse people: base gives 2 of 102 interviews (VoxCeleb) 0.6 and more, one of them plain English,
 # and 10 of 51 single digits (FSDD). A throbbing tone, music and claps have -1.1 and less.
 NO_SPEECH, UNLIKELY = 0.6, -1.0
-# Compression ratio of a transcript above which, as below UNLIKELY, transcribe() takes it for wrong.
-# By either rule tiny.en doubts all of 8 recordings in 7 other languages (espeak-ng) and none of 22
-# in English (three synthesisers). Of 16 interviews (VoxCeleb) it doubts the 9 that base takes for
-# another language with 0.56 and more, and not one that base takes for Tagalog with 0.50.
-REPEATED = 2.4
 # Words that fail these thresholds are drawn again at the next temperature (arXiv 2212.04356,
 # section 4.5). The values are those of transcribe() in openai/whisper, but for the ratio, which in
 # transformers is that of tokens, not of text; its documentation gives 1.35.
