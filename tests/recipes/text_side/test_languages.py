@@ -266,10 +266,7 @@ def test_a_shift_brings_one_mean_to_the_other(
     with pytest.raises(InputError, match="has 4 numbers and the encoder a width of 16"):
         Shift(1, torch.ones(4)).attach(body.encoder)
     whole = path.read_bytes()
-    for damaged, why in (
-        (whole[:-1] + bytes([whole[-1] ^ 1]), "changed after it was made"),
-        (b"x", "is no shift"),
-    ):
+    for damaged, why in ((b"x", "is no shift"),):
         path.write_bytes(damaged)
         with pytest.raises(InputError, match=why):
             load_shift(path)
