@@ -492,7 +492,7 @@ def test_a_finished_reader_is_trained_further_where_nothing_else_changes(dev, tm
         ),
     ):
         dual(dev, tmp_path, "more", training=replace(same, seed=1))
-    with pytest.raises(InputError, match=r"was made with \d+ steps, and \d+ is fewer"):
+    with pytest.raises(InputError, match="training.steps differs"):
         dual(dev, tmp_path, "more", training=replace(same, steps=2))
     assert (more / "model.safetensors").read_bytes() == short and load_reader(more)[2]["training"][
         "steps"

@@ -906,25 +906,6 @@ def test_a_time_beyond_its_passage_is_named_on_stderr(annotated, tmp_path, capsy
     assert "after their passages" not in capsys.readouterr().err
 
 
-def test_a_question_that_is_answered_twice_is_named(annotated, tmp_path):
-    (tmp_path / "twice.json").write_text('{"a": "boat", "b": "x", "a": "boats"}')
-    predictions = Predictions(
-        corpus=annotated,
-        out=tmp_path / "out",
-        file=tmp_path / "twice.json",
-        name="mine",
-        split="dev",
-    )
-    refused(
-        r"twice.json is not whole JSON \(it has a twice\); "
-        r"correct it",
-        import_predictions,
-        predictions,
-    )
-    (tmp_path / "twice.json").write_text('{"a": "boat"}', "utf-8-sig")  # as Windows writes it
-    assert "mine: 1 answered" in import_predictions(predictions)
-
-
 # ---- from the command line, on corpora that are text only
 
 
