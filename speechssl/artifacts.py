@@ -100,13 +100,19 @@ def read_text(path: Path, remedy: str, what: str = "") -> str:
         raise InputError(f"cannot read {what}{what and ' '}{path} ({error}); {remedy}") from error
 
 
+class MissingEntry(InputError, KeyError):
+    """A card does not say what it is asked for."""
+
+    __str__ = Exception.__str__
+
+
 class Card(dict[str, Any]):
-    """A card is a dictionary that raises InputError for a name that it lacks."""
+    """A card is a dictionary that raises MissingEntry for a name that it lacks."""
 
     path: Path
 
     def __missing__(self, name: str) -> Any:
-        raise InputError(
+        raise MissingEntry(
             f"{self.path} does not say {name}; make it again with the command that wrote it"
         )
 
