@@ -302,7 +302,8 @@ def stage(
     inputs and settings (as "options") are written to the file `record` first; the file `card` says
     that the stage is done. A folder with another record is refused by an InputError.
     grows: the dotted name of a number that may be greater than before, such as
-    "options.training.steps": the stage is not done then, and goes on.
+    "options.training.steps": the stage is not done then, and goes on; where that ends in InputError,
+    the folder is as it was before.
     wait: for another run that holds the folder; else InputError is raised. A folder that is begun
     here is removed again on InputError, lest it refuse the mended command, unless something in it
     matches a pattern of `lasting`. Under torchrun the first process writes.
@@ -316,6 +317,8 @@ def stage(
     with lock_folder(folder, wait) if is_main() else nullcontext():
         with main_first():
             begun = is_main() and not (folder / record).is_file()
+            places = [folder / record, folder / card] if is_main() else []
+            before = {path: path.read_text("utf-8") for path in places if path.is_file()}
             if begun:
                 _begin(folder, made_from, record)
             elif is_main():
@@ -325,6 +328,8 @@ def stage(
         except InputError:
             if begun and not any(any(folder.glob(pattern)) for pattern in lasting):
                 _remove(folder, new)
+            for path, text in before.items():
+                write_text(path, text)
             raise
 
 
