@@ -302,8 +302,8 @@ def stage(
     inputs and settings (as "options") are written to the file `record` first; the file `card` says
     that the stage is done. A folder with another record is refused by an InputError.
     grows: the dotted name of a number that may be greater than before, such as
-    "options.training.steps": the stage is not done then, and goes on; where that ends in InputError,
-    the folder is as it was before.
+    "options.training.steps": the stage is not done then, and goes on; on InputError the folder is
+    as it was before.
     wait: for another run that holds the folder; else InputError is raised. A folder that is begun
     here is removed again on InputError, lest it refuse the mended command, unless something in it
     matches a pattern of `lasting`. Under torchrun the first process writes.

@@ -706,8 +706,8 @@ def test_bytes_get_units_as_words_do(checkpoint, assignment):
         ("GPT2", "reads from left to right only"),
         ("Bart", "has a decoder as well, and the encoder half is taken of T5 and its kin alone"),
         ("FNet", "reads padding"),
-        ("ViT", "has no table of token embeddings, as models of images"),
-        ("HuBERT", "has no table of token embeddings, as models of images or of audio"),
+        ("ViT", "does not read vectors in the place of tokens"),
+        ("HuBERT", "does not read vectors in the place of tokens"),
         ("no tokenizer", r"has no tokeniser \(tokenizer\.json, or the vocabulary"),
     ],
 )
