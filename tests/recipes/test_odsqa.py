@@ -35,8 +35,8 @@ def odsqa(folder: Path) -> Path:
     return folder
 
 
-def test_smoke_run_leaves_results_and_pages_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
-    shown = run(RUN, "recipes/odsqa/smoke.yaml", str(tmp_path), PATH=quick).stdout
+def test_smoke_run_leaves_results_and_pages_and_repeats_nothing(tmp_path: Path) -> None:
+    shown = run(RUN, "recipes/odsqa/smoke.yaml", str(tmp_path)).stdout
     found = {
         reader: read_rows(tmp_path / "test" / reader / "results.jsonl")
         for reader in ("plain", "pinyin", "zero-shot")
@@ -65,7 +65,7 @@ def test_smoke_run_leaves_results_and_pages_and_repeats_nothing(tmp_path: Path, 
     made = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")}
     assert len(made) > 8
     shown = run(
-        RUN, "recipes/odsqa/smoke.yaml", str(tmp_path), str(odsqa(tmp_path / "source")), PATH=quick
+        RUN, "recipes/odsqa/smoke.yaml", str(tmp_path), str(odsqa(tmp_path / "source"))
     ).stdout
     assert shown.count("\n| text |") == 6 and "evaluated across corpora" in shown
     rows = read_rows(tmp_path / "test-textq/plain/results.jsonl")

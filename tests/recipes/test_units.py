@@ -23,10 +23,10 @@ from .shared import ROOT, needs, run, write_digits
 pytestmark = needs("espeakng_loader", "parselmouth")
 
 
-def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str) -> None:
+def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path) -> None:
     digits = write_digits(tmp_path / "fsdd", range(2), (0, 5, 10))
     arguments = ("units/run.sh", "recipes/units/smoke.yaml", str(tmp_path / "exp"))
-    table = run(*arguments, PATH=quick, FSDD=str(digits)).stdout
+    table = run(*arguments, FSDD=str(digits)).stdout
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]
         for line in table.splitlines()
@@ -70,7 +70,7 @@ def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str
         p: p.stat().st_mtime_ns
         for p in [*exp.glob("quality/*.json"), *exp.rglob("*.safetensors"), *answers]
     }
-    again = run(*arguments, PATH=quick, FSDD=str(digits)).stdout
+    again = run(*arguments, FSDD=str(digits)).stdout
     assert sorted(exp.glob("quality/*.json")) == sorted(
         p for p in made if p.parent.name == "quality"
     )
@@ -80,7 +80,7 @@ def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str
     given = [exp / "speech.txt", "people-en/encoder", exp / "teacher.safetensors"]
     command, there = (
         ["python", "recipes/units/alignment.py", *map(str, given)],
-        os.environ | {"PATH": quick},
+        os.environ,
     )
     shares = subprocess.run(
         command, cwd=ROOT, env=there, capture_output=True, text=True, check=True
@@ -95,7 +95,7 @@ def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str
         assert float(share) > 15
 
     arguments = ("units/readers.sh", *arguments[1:])
-    first = run(*arguments, PATH=quick).stdout
+    first = run(*arguments).stdout
     models = exp / "people-en"
     assert (
         read_json(models / "dual-1/card.json")["start"]
@@ -128,7 +128,7 @@ def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str
         p: p.stat().st_mtime_ns
         for p in [*models.rglob("*.safetensors"), *exp.glob("measure/**/results.jsonl")]
     }
-    assert run(*arguments, PATH=quick).stdout.count("\ndual ") == first.count("\ndual ") > 0
+    assert run(*arguments).stdout.count("\ndual ") == first.count("\ndual ") > 0
     assert {p: p.stat().st_mtime_ns for p in made} == made
 
 
