@@ -18,6 +18,7 @@ while [ $# -gt 0 ]; do
 done
 CONFIG=${ARGUMENTS[0]:-$CONFIG} EXP=${ARGUMENTS[1]:-$EXP} SOURCE=${ARGUMENTS[2]:-}
 [ -f "$CONFIG" ] || refuse "there is no configuration $CONFIG; give one of $(echo "$(dirname "$0")"/*.yaml)"
+SETTINGS=$(python recipes/settings.py "$CONFIG")
 export SPEECHSSL_USAGE=$EXP/usage.jsonl SPEECHSSL_STAGE=
 
 stage() { # N "what it does": whether it is to run
@@ -25,7 +26,7 @@ stage() { # N "what it does": whether it is to run
   SPEECHSSL_STAGE="$1 $2"
   echo "== $1 $2"
 }
-setting() { python recipes/settings.py "$CONFIG" "$1"; } # NAME: its values in the section `recipe`; nothing where it is not set
+setting() { sed -n "s/^$1 //p" <<< "$SETTINGS"; } # NAME: its values in the section `recipe`; nothing where it is not set
 published() { # NAME: SOURCE is the published corpus, or an invented miniature where the configuration has one
   [ -z "$SOURCE" ] || return 0
   grep -q "^miniature:" "$CONFIG" || refuse "$CONFIG needs the published corpus; give its folder as the third argument \

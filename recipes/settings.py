@@ -1,6 +1,7 @@
-"""A setting of a recipe, for its run.sh: the values of a name in the section `recipe`, on one line.
+"""What a run.sh itself reads of its configuration: the section `recipe`, a line for each setting, its
+name and its values.
 
-python recipes/settings.py CONFIG NAME
+python recipes/settings.py CONFIG
 """
 
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 import yaml
 
 if __name__ == "__main__":
-    section = yaml.safe_load(Path(sys.argv[1]).read_text(encoding="utf-8")).get("recipe", {})
-    value = section.get(sys.argv[2])
-    if value is not None:
-        print(*(value if isinstance(value, list) else [value]))
+    content = yaml.safe_load(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    for name, value in content.get("recipe", {}).items():
+        if value is not None:
+            print(name, *(value if isinstance(value, list) else [value]))

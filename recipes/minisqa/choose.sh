@@ -17,7 +17,8 @@ EXP=$1
 MODELS=${MODELS:-$EXP/models}
 CONFIG=${CONFIG:-recipes/minisqa/choose.yaml}
 OUT=$EXP/choose
-setting() { python recipes/settings.py "$CONFIG" "$1"; }
+SETTINGS=$(python recipes/settings.py "$CONFIG")
+setting() { sed -n "s/^$1 //p" <<< "$SETTINGS"; }
 
 arms() { # in an order in which every arm comes after the one it starts from
   local short noise kind

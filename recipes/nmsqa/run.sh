@@ -49,6 +49,7 @@ if stage 4 "the cascade's text QA, on the words of the training set"; then
   if [ -n "$SHIPPED" ]; then
     borrow "$SHIPPED" "$MODELS/cascade"
   else
+    mkdir -p "$MODELS/cascade"
     $LAUNCH speechssl train text-qa "$EXP/corpus" "$MODELS/cascade/text-qa" --config "$CONFIG" --stage text-qa
     [ -e "$MODELS/cascade/encoder" ] || ln -s "$(realpath "$EXP/encoder")" "$MODELS/cascade/encoder"
   fi

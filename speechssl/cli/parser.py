@@ -98,9 +98,11 @@ def build(
     made = {}
     for f in fields(config):
         value = f.default if default is None else getattr(default, f.name)
-        if "title" in f.metadata:
+        if f.name in without:
+            pass
+        elif "title" in f.metadata:
             value = build(type(value), values, value, f.metadata["without"])
-        elif "help" in f.metadata and f.name not in without:
+        elif "help" in f.metadata:
             value = values[f.metadata.get("name") or f.name]
             if f.metadata.get("values"):
                 value = f.metadata["values"].get(value)
