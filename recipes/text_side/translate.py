@@ -25,16 +25,13 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModelForMaskedLM
 
+from speechssl.artifacts import stage
+from speechssl.checkpoints import checkpoint_folder
 from speechssl.cli import script
 from speechssl.errors import InputError
-from speechssl.io import checkpoint_folder, stage
 from speechssl.options import DEVICE, Whole, argument, option
-from speechssl.textlm import (
-    check_layer,
-    hook_layer,
-    load_text_encoder,
-    reason_of,
-)
+from speechssl.textlm.encoders import load_text_encoder, reason_of
+from speechssl.textlm.layers import check_layer, hook_layer
 from textside.languages import (
     Body,
     Sequence_,

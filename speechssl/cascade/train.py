@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from speechssl.artifacts import hash_files, hash_json, stage
 from speechssl.audio import read_audio
 from speechssl.cascade.data import Record, text_examples
 from speechssl.cascade.decode import (
@@ -66,22 +67,14 @@ from speechssl.dual.train import (
 from speechssl.encoders.load import SpeechEncoder, load_encoder
 from speechssl.encoders.store import FeatureStore, store_features
 from speechssl.errors import InputError, report_set_aside
-from speechssl.io import hash_files, hash_json, stage
 from speechssl.metrics import word_error_rate
 from speechssl.options import EvalOptions, find_shipped, settings
 from speechssl.processes import is_main, main_first
 from speechssl.text import error_metric, language_of
-from speechssl.textlm import (
-    SHIFT,
-    TextCodec,
-    character_encoder,
-    licences,
-    load_shift,
-    load_text_encoder,
-    load_tokenizer,
-    special_tokens,
-    subword_units,
-)
+from speechssl.textlm.encoders import licences, load_text_encoder
+from speechssl.textlm.layers import SHIFT, load_shift
+from speechssl.textlm.symbols import character_encoder, subword_units
+from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch, Evaluation, check_share, fit
 
@@ -164,7 +157,7 @@ def spell_words(records: Mapping[str, Record], language: str) -> dict[str, tuple
     left_out = re.compile("[^a-z']" if language_of(language) == "en" else r"[\W_]")
     spelt = {}
     for name, record in records.items():
-        words = [replace(w, text=left_out.sub("", w.text.lower())) for w in record.words]
+        words = [w._replace(text=left_out.sub("", w.text.lower())) for w in record.words]
         spelt[name] = tuple(w for w in words if w.text.strip("'"))
     return spelt
 

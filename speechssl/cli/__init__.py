@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from speechssl import __version__
+from speechssl.artifacts import CARD, describe_refusal, name_refused_file, read_json
 from speechssl.cli.parser import describe_verb, options_of, parse, suggest_name
 from speechssl.cli.verbs import GROUPS, VERBS, config_of, function_of
 from speechssl.errors import InputError, one_line, pop_set_aside
-from speechssl.io import CARD, describe_refusal, name_refused_file, read_json
 from speechssl.options import use_device
 from speechssl.processes import is_main, peak_gpu_memory, peak_memory, wait_before_exit
 

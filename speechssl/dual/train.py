@@ -21,6 +21,8 @@ from torch import nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
+from speechssl.artifacts import CARD, MADE_FROM, read_json, stage, write_json
+from speechssl.checkpoints import hash_of_weights
 from speechssl.data.records import (
     Corpus,
     Question,
@@ -46,20 +48,18 @@ from speechssl.dual.options import QaOptions, TrainDual
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader, answer_units
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import merge_lora, train_only, trained_parameters
-from speechssl.io import CARD, MADE_FROM, hash_of_weights, read_json, stage, write_json
 from speechssl.metrics import frame_f1, token_f1
 from speechssl.options import EvalOptions, find_shipped, settings
 from speechssl.processes import is_main, main_first
-from speechssl.textlm import (
+from speechssl.textlm.attention import fast_attention
+from speechssl.textlm.encoders import (
     checkpoint_gradients,
-    fast_attention,
     licences,
     load_text_encoder,
     longest_sequence,
     remove_dropout,
-    special_ids,
-    symbol_encoder,
 )
+from speechssl.textlm.symbols import special_ids, symbol_encoder
 from speechssl.timing import RunLength
 from speechssl.trainer import Batch, Evaluation, check_share, fit
 from speechssl.units.storage import load_units

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from speechssl.artifacts import CARD, read_json, stage
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import Corpus, corpus_card, data_facts, load_corpus
 from speechssl.dual.data import Layout, read_unit_source
@@ -35,7 +36,6 @@ from speechssl.dual.train import (
 )
 from speechssl.encoders.load import SharedEncoder, load_encoder
 from speechssl.errors import InputError, report_set_aside
-from speechssl.io import CARD, read_json, stage
 from speechssl.multiple_choice.data import (
     ChoiceBatches,
     ChoiceExample,
@@ -52,14 +52,9 @@ from speechssl.processes import is_main
 from speechssl.speechbert.data import CLS, PAD, SEP
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import SpeechBertSystem, load_speechbert
-from speechssl.textlm import (
-    TextCodec,
-    licences,
-    load_text_encoder,
-    load_tokenizer,
-    special_ids,
-    special_tokens,
-)
+from speechssl.textlm.encoders import licences, load_text_encoder
+from speechssl.textlm.symbols import special_ids
+from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
 from speechssl.trainer import Evaluation, check_share
 
 SPLIT = "train"

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from speechssl.artifacts import hash_bytes, hash_json, read_json, stage
 from speechssl.audio import read_audio
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import (
@@ -55,7 +56,6 @@ from speechssl.dual.train import (
 from speechssl.encoders.load import SharedEncoder, SpeechEncoder, load_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import merge_lora, train_only, trained_parameters
-from speechssl.io import hash_bytes, hash_json, read_json, stage
 from speechssl.options import EvalOptions, find_shipped, settings
 from speechssl.processes import is_main, main_first
 from speechssl.speechbert.data import (
@@ -81,15 +81,9 @@ from speechssl.speechbert.model import (
 from speechssl.speechbert.options import TrainSpeechBert, TransferSpeechBert
 from speechssl.speechbert.system import SpeechBertSystem, answer_codes, speechbert_features
 from speechssl.text import pieces
-from speechssl.textlm import (
-    TextCodec,
-    fast_attention,
-    licences,
-    load_text_encoder,
-    load_tokenizer,
-    remove_dropout,
-    special_tokens,
-)
+from speechssl.textlm.attention import fast_attention
+from speechssl.textlm.encoders import licences, load_text_encoder, remove_dropout
+from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
 from speechssl.trainer import Evaluation, check_share, fit
 from speechssl.units.features import Features, encoder_features, load_features
 

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import soundfile
 
+from speechssl.artifacts import read_json
+from speechssl.checkpoints import model_folder
 from speechssl.cli import GROUPS, VERBS, config_of, main, overview, parse_arguments
 from speechssl.cli.parser import make_parser, options_of
 from speechssl.cli.verbs import function_of
-from speechssl.io import model_folder, read_json
 from speechssl.options import BERT, HUBERT, PLAIN, Adam, TrainingOptions
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +78,7 @@ def test_help_is_a_word_too(word: str, usual: str, capsys: Any) -> None:
 
 
 def test_every_verb_that_runs_a_model_takes_a_device() -> None:
-    without = ("prepare", "models", "convert", "compare", "report", "bundle", "units import")
+    without = ("prepare", "convert", "compare", "report", "bundle", "units import")
     without += ("evaluate predictions", "superb export")
     named = {v for v in VERBS if any(o.name == "device" for o in options_of(config_of(v)))}
     assert named == {verb for verb in VERBS if not verb.startswith(without)}

@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 import torch
 
+from speechssl.artifacts import write_json
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual import train as reader_train
 from speechssl.dual.model import SpanModel, save_reader
 from speechssl.dual.train import describe_best
 from speechssl.errors import InputError
-from speechssl.io import write_json
 from speechssl.multiple_choice import train as choice_train
 from speechssl.multiple_choice.data import text_examples
 from speechssl.multiple_choice.model import ChoiceReader, choose_options, load_choice
 from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
 from speechssl.multiple_choice.train import train_choice
 from speechssl.options import EvalOptions, TrainingOptions
-from speechssl.textlm import TextCodec, load_tokenizer
+from speechssl.textlm.tokenizers import TextCodec, load_tokenizer
 from speechssl.timing import RunLength
 
 from ..files import change_lines, read_lines, same_files, untouched, write_lines

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from speechssl.checkpoints import model_folder
 from speechssl.cli import parse_arguments
 from speechssl.cli.parser import parse
-from speechssl.io import model_folder
 
 from .shared import ROOT, program_options
 

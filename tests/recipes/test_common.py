@@ -13,9 +13,6 @@ from pathlib import Path
 import pytest
 from torch.distributed.run import get_args_parser
 
-from speechssl.cli import main
-
-from ..files import read_lines
 from .shared import ROOT, run, script
 
 RUNS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("recipes/*/run.sh"))
@@ -125,16 +122,14 @@ def test_no_recipe_sets_a_variable_of_the_stages(path: str) -> None:
     assert not {"FIRST", "LAST", "LAUNCH", "ARGUMENTS"} & {*assigned}
 
 
-def test_what_commands_took_becomes_a_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SPEECHSSL_USAGE", str(tmp_path / "usage.jsonl"))
-    for stage in ("1 shells", "1 shells", "2 again"):
-        monkeypatch.setenv("SPEECHSSL_STAGE", stage)
-        assert main(["models", "list"]) == 0
-    rows = read_lines(tmp_path / "usage.jsonl")
-    assert [row["stage"] for row in rows] == ["1 shells", "1 shells", "2 again"]
-    rows[1] |= {"seconds": 600.0, "peak_gb": 2.0, "gpu_gb": 1.5, "disk_gb": 0.25}
+def test_what_commands_took_becomes_a_table() -> None:
+    row = {"command": "Fit a", "seconds": 5.0, "peak_gb": 2.0, "gpu_gb": 1.5, "disk_gb": 0.1}
+    rows = [
+        row | {"stage": "1 shells"},
+        row | {"stage": "1 shells", "command": "Fit b", "seconds": 600.0, "disk_gb": 0.25},
+        row | {"stage": "1 shells", "seconds": 60.0},  # again: the last run counts
+        row | {"stage": "2 again", "gpu_gb": 0.0},
+    ]
     lines = script("usage.py").table(rows).splitlines()
     assert len(lines) == 4
-    assert lines[2] == "| 1 shells | 10 min | 2.0 GB | 1.5 GB | 0.25 GB |"
+    assert lines[2] == "| 1 shells | 11 min | 2.0 GB | 1.5 GB | 0.25 GB |"

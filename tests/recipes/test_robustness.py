@@ -11,9 +11,10 @@ import torch
 import yaml
 from transformers import AutoTokenizer
 
+from speechssl.artifacts import read_json, write_json
+from speechssl.checkpoints import model_folder
 from speechssl.data.records import Passage, Question, write_records
 from speechssl.dual.model import load_reader
-from speechssl.io import model_folder, read_json, write_json
 
 from .shared import ROOT, script
 

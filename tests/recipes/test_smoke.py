@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import soundfile
 
+from speechssl.artifacts import read_json
+from speechssl.checkpoints import model_folder
 from speechssl.encoders.load import load_encoder
-from speechssl.io import model_folder, read_json
 from speechssl.results import read_rows
 from speechssl.superb.tasks import ORDER
 from speechssl.units.kmeans import load_codebook
@@ -30,7 +31,7 @@ def smoke(recipe: str, exp: Path, *more: str, script: str = "run.sh", **environm
 
 
 def systems(results: Path) -> set[str]:
-    return {row.system for row in read_rows(results)}
+    return {row.name for row in read_rows(results)}
 
 
 def written(exp: Path) -> dict[Path, int]:
@@ -64,8 +65,7 @@ def test_minisqa(tmp_path: Path) -> None:
 def test_nmsqa(tmp_path: Path) -> None:
     smoke("nmsqa", tmp_path)
     rows = {
-        (r.system, r.metric, r.condition): r.value
-        for r in read_rows(tmp_path / "dev/results.jsonl")
+        (r.name, r.metric, r.condition): r.value for r in read_rows(tmp_path / "dev/results.jsonl")
     }
     for system in ("dual-50", "cascade-ctc", "speechbert"):
         assert {(system, "ff1", condition) for condition in ("clean", "pink")} <= set(rows)
@@ -85,7 +85,7 @@ def test_spoken_squad_repeats_nothing_and_what_ships_reads_where_there_is_no_tra
     tmp_path: Path,
 ) -> None:
     printed = smoke("spoken_squad", tmp_path / "exp")
-    found = {(r.system, r.metric): r.value for r in read_rows(tmp_path / "exp/test/results.jsonl")}
+    found = {(r.name, r.metric): r.value for r in read_rows(tmp_path / "exp/test/results.jsonl")}
     assert found["text", "wer"] == 0 < found["cascade-given", "wer"]
     lines = [line.split(" | ") for line in printed.splitlines() if "| cascade-given |" in line]
     assert [line[2] for line in lines] == ["22.7", "54.8"]
@@ -108,7 +108,7 @@ def test_spoken_squad_repeats_nothing_and_what_ships_reads_where_there_is_no_tra
 
 def test_toefl_qa(tmp_path: Path) -> None:
     smoke("toefl_qa", tmp_path)
-    rows = {(r.system, r.metric): r.value for r in read_rows(tmp_path / "dev/results.jsonl")}
+    rows = {(r.name, r.metric): r.value for r in read_rows(tmp_path / "dev/results.jsonl")}
     heads = {"cascade-ctc", "cascade-ctc-stories", "cascade-ctc-stories-greedy"}
     chosen = {"units", "speechbert", *heads, "text", "chance", "longest-option"}
     assert {(system, "set_accuracy") for system in chosen} <= set(rows)
@@ -168,7 +168,7 @@ def test_superb_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     kept = {p: p.stat().st_mtime_ns for p in exp.glob(shards)}
     run(*arguments, **given)
     assert all(p.stat().st_mtime_ns == at for p, at in kept.items())
-    rows = {(r.system, r.encoder, r.condition) for r in read_rows(exp / "results.jsonl")}
+    rows = {(r.name, r.encoder, r.condition) for r in read_rows(exp / "results.jsonl")}
     for condition in ("clean", "seen-m+g+r", "unseen-held-out", "unseen-street"):
         assert {(task, "robust", condition) for task in ORDER} <= rows
     assert systems(exp / "fsdd/results.jsonl") == {"ks", "sid"}
@@ -202,7 +202,7 @@ def test_robustness_goes_on_where_it_was_killed_and_fills_its_grids(tmp_path: Pa
     tasks |= {("asr", "wer"), ("units", "unit_error"), *((name, "wer") for name in CASCADES)}
     tasks |= {(system, "ff1") for system in ("dual", "speechbert", *CASCADES)}
     rows = read_rows(exp / "results.jsonl")
-    cells = [(r.system, r.metric, r.encoder, r.condition, r.snr_db) for r in rows]
+    cells = [(r.name, r.metric, r.encoder, r.condition, r.snr_db) for r in rows]
     assert len(cells) == len(set(cells))
     assert set(cells) == {
         (*task, encoder, *condition)
@@ -254,11 +254,11 @@ def test_units_and_their_readers(tmp_path: Path) -> None:
 def test_text_side(tmp_path: Path) -> None:
     printed = smoke("text_side", tmp_path, PARTS="1 3")
     rows = read_rows(tmp_path / "results.jsonl")
-    gains = {(r.system, r.encoder) for r in rows if r.metric == "gain"}
+    gains = {(r.name, r.encoder) for r in rows if r.metric == "gain"}
     tasks = ("order", "overlap", "topic", "text-qa", "dual")
     assert gains >= {(task, "shuffle-4") for task in tasks}
     arms = {"frozen", "statistics", "default", "full", "majority"}
-    assert {r.encoder for r in rows if r.system == "bit-xor"} == arms
+    assert {r.encoder for r in rows if r.name == "bit-xor"} == arms
     assert "Gain over scratch, in points" in printed
     assert "Gain over scratch" in (tmp_path / "report.html").read_text()
 
@@ -277,7 +277,7 @@ def test_the_demo(tmp_path: Path) -> None:
 def test_speed(tmp_path: Path) -> None:
     printed = run("speed/run.sh", "recipes/speed/smoke.yaml", str(tmp_path)).stdout
     rows = read_rows(tmp_path / "results.jsonl")
-    errors = {r.system: r.value for r in rows if r.metric == "relative_error"}
+    errors = {r.name: r.value for r in rows if r.metric == "relative_error"}
     fp32 = {f"{name} fp32" for name in ("transformers", "torchaudio", "s3prl", "speechssl")}
     assert fp32 <= set(errors)
     assert max(error for system, error in errors.items() if system.endswith("fp32")) < 1e-5

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from speechssl.io import model_folder, read_json
+from speechssl.artifacts import read_json
+from speechssl.checkpoints import model_folder
 
 from .shared import ROOT
 

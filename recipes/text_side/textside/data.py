@@ -30,11 +30,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from speechssl.artifacts import hash_json, read_text
+from speechssl.checkpoints import checkpoint_folder
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
-from speechssl.io import checkpoint_folder, hash_json, read_text
 from speechssl.text import syllables
-from speechssl.textlm import read_tokenizer, special_tokens
+from speechssl.textlm.tokenizers import read_tokenizer, special_tokens
 
 if TYPE_CHECKING:  # here and below: it takes seconds to import
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast

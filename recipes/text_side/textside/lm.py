@@ -15,14 +15,9 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from speechssl.artifacts import read_json
 from speechssl.errors import InputError
-from speechssl.io import (
-    read_json,
-)
-from speechssl.textlm import (
-    longest_sequence,
-    reason_of,
-)
+from speechssl.textlm.encoders import longest_sequence, reason_of
 from speechssl.units.storage import UtteranceUnits, iterate_units, units_card
 from textside.objectives import CausalModel, padded
 from textside.runs import encoder_named
