@@ -121,7 +121,7 @@ def make_grid(
     styler = styler.format_index(escape="html", axis="columns")
     if heads:
         styler.relabel_index([str(escape(head)) for head in heads], axis="columns")
-    words = [{"selector": "", "props": "text-align: left; white-space: normal; font-size: .9rem"}]
+    words = [{"selector": "", "props": "text-align: left; white-space: pre-line"}]
     left = {}
     for number, column in enumerate(frame.columns):
         if number == 0 or any(str(text)[:1].isalpha() for text in frame[column].dropna()):

@@ -14,7 +14,6 @@ from speechssl.report.scores import (
     SYSTEMS,
     condition_label,
     conditions_of,
-    decibels,
     describe_scores,
     print_value,
     sort_conditions,
@@ -93,6 +92,15 @@ def robustness_section(
     return Section(title, summarise_losses(scores[of_summary]), grids, drawings)
 
 
+def choose_nearest(noisy: pd.DataFrame) -> pd.DataFrame:
+    """Choose the scores at the SNR nearest to AT (of two as near, the quieter noise); all where
+    none has an SNR."""
+    ratios = noisy.snr_db.dropna().unique()
+    if not len(ratios):
+        return noisy
+    return noisy[noisy.snr_db == min(ratios, key=lambda snr: (abs(snr - AT), -snr))]
+
+
 def summarise_losses(scores: pd.DataFrame) -> str:
     """Say what unseen (else seen) noise near 5 dB costs every encoder, averaged over the tasks that
     are measured in percent and that all of them did. Empty without any.
@@ -112,10 +120,7 @@ def summarise_losses(scores: pd.DataFrame) -> str:
     noisy = noisy[noisy.loss.notna()]
     if not len(noisy):
         return ""
-    ratios = noisy.snr_db.dropna().unique()
-    nearest = min(ratios, key=lambda snr: (abs(snr - AT), -snr), default=None)
-    if nearest is not None:
-        noisy = noisy[noisy.snr_db == nearest]
+    noisy = choose_nearest(noisy)
     cells = noisy[["system", "metric", "condition"]].drop_duplicates()
     parts = []
     for label, losses in noisy.groupby("label", sort=False).loss:
@@ -124,7 +129,7 @@ def summarise_losses(scores: pd.DataFrame) -> str:
     if not parts:
         return ""
     group = noisy.condition.iloc[0].split("-")[0]
-    snr = "" if nearest is None else f" at {decibels(nearest)}"
+    snr = f" at {noisy.level.iloc[0]}" if noisy.level.iloc[0] else ""
     tasks = cells.system.nunique()
     count = f"Averaged over {tasks} tasks, {group}" if tasks > 1 else group.capitalize()
     return f"{count} noise{snr} costs {join_words(parts)} points against clean speech."

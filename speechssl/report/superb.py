@@ -24,13 +24,12 @@ from speechssl.report.figures import (
     shade,
     shorten,
 )
-from speechssl.report.page import Grid, Section, make_grid, pivot_scores, text_grid
-from speechssl.report.robustness import AT, GROUPS
+from speechssl.report.page import Grid, Section, pivot_scores, text_grid
+from speechssl.report.robustness import GROUPS, choose_nearest
 from speechssl.report.scores import (
     SYSTEMS,
     arrange,
     assign_slots,
-    decibels,
     describe_scores,
     print_value,
 )
@@ -324,69 +323,53 @@ def _clean_grid(title: str, scores: pd.DataFrame) -> Grid | None:
 
 def _published_grid(scores: pd.DataFrame) -> Grid | None:
     """Make the table of published scores in the columns that were measured here."""
-    encoders = published_encoders()
-    columns = scores[["aspect", "head", "system", "metric"]].drop_duplicates()
-    theirs = [
-        any((c.system, c.metric) in e for e in encoders.values()) for c in columns.itertuples()
-    ]
-    columns = columns[theirs]
-    if not len(columns):
-        return None
     checked = published()["superb"]["checked"]
-    frame = pd.DataFrame({("", "Encoder"): list(encoders)})
-    for c in columns.itertuples():
-        mark = "" if c.system in checked else " †"
-        values = [values.get((c.system, c.metric)) for values in encoders.values()]
-        texts = [None if v is None else f"{v:.2f}{mark}" for v in values]
-        frame[c.aspect, c.head] = texts
+    lines = []
+    for column in scores.drop_duplicates("head").itertuples():
+        mark = "" if column.system in checked else " †"
+        for encoder, values in published_encoders().items():
+            if (column.system, column.metric) in values:
+                text = f"{values[column.system, column.metric]:.2f}{mark}"
+                lines.append((encoder, column.aspect, column.head, text, False))
+    if not lines:
+        return None
+    frame = pd.DataFrame(lines, columns=["label", "aspect", "head", "text", "best"])
     note = f"{PUBLISHED_SUPERB} † Not verified against the leaderboard."
-    return make_grid("Published encoders, on the published sets", frame, note)
+    title = "Published encoders, on the published sets"
+    return pivot_scores(title, frame, ["aspect", "head"], "Encoder", note)
 
 
 def _noise_grid(title: str, scores: pd.DataFrame) -> Grid | None:
     """Make the lecture's table: clean above seen above unseen, a column a task; below each score,
-    what the noise changes. Noise counts at the SNR nearest to that of the robustness grid; a mean
-    over noises is given where all of them were measured."""
+    what the noise changes. A mean over noises is given where all of them were measured."""
     keys = ["label", "aspect", "head"]
-    clean = scores[scores.condition == "clean"].set_index(keys).value
-    lines, over = [], []
+    clean = scores[scores.condition == "clean"]
+    before = clean.set_index(keys).value.rename("before")
+    parts, over = [clean.assign(text=clean.text.str.split("\n").str[0], where="clean")], []
     for group in GROUPS:
-        noisy = scores[scores.condition.str.startswith(group)]
-        where = group.rstrip("-")
-        ratios = noisy.snr_db.dropna().unique()
-        if len(ratios):
-            nearest = min(ratios, key=lambda snr: (abs(snr - AT), -snr))
-            noisy = noisy[noisy.snr_db == nearest]
-            where += f", {decibels(nearest)}"
+        noisy = choose_nearest(scores[scores.condition.str.startswith(group)])
+        if not len(noisy):
+            continue
         noises = [name.removeprefix(group) for name in noisy.condition.unique()]
-        if noises:
-            over.append(f"{where}: {'mean of ' * (len(noises) > 1)}{', '.join(noises)}")
-        for key, line in noisy.groupby([*keys, "metric"], sort=False):
-            if len(line) == len(noises):
-                metric, value = line.metric.iloc[0], line.value.mean()
-                change = value - clean.get(key[:3], np.nan)
-                text = print_value(metric, value)
-                if not np.isnan(change):
-                    text += f"\n{print_value(metric, change, '+')}"
-                lines.append((*key[:3], where, text))
-    if not lines:
+        where = ", ".join(filter(None, (group.rstrip("-"), noisy.level.iloc[0])))
+        over.append(f"{where}: {'mean of ' * (len(noises) > 1)}{', '.join(noises)}")
+        means = noisy.groupby([*keys, "metric"], sort=False).value.agg(["mean", "size"])
+        means = means[means["size"] == len(noises)].reset_index().join(before, on=keys)
+        texts = []
+        for mean in means.itertuples():
+            change = print_value(mean.metric, mean.mean - mean.before, "+")
+            texts.append(f"{print_value(mean.metric, mean.mean)}\n{change}")
+        parts.append(means.assign(text=texts, where=where))
+    found = pd.concat(parts)
+    noisy = found[found["where"] != "clean"]
+    if not len(noisy):
         return None
-    found = pd.DataFrame(lines, columns=[*keys, "where", "text"])
-    here = scores[scores.condition == "clean"].assign(where="clean")
-    here["text"] = here.text.str.split("\n").str[0]
-    measured = zip(here.label, here["head"], strict=True)
-    pairs = [label in set(found.label) and head in set(found["head"]) for label, head in measured]
-    found = pd.concat([here[pairs], found])
-    columns = pd.MultiIndex.from_frame(
-        scores[["aspect", "head"]][scores["head"].isin(found["head"])].drop_duplicates()
-    )
-    frame = found.pivot(index=["label", "where"], columns=["aspect", "head"], values="text")
-    order = [(label, where) for label in found.label.unique() for where in found["where"].unique()]
-    frame = frame.reindex(columns=columns).loc[[place for place in order if place in frame.index]]
-    frame.insert(0, ("", "Encoder"), [label for label, _ in frame.index])
-    frame.insert(1, ("", "speech"), [where for _, where in frame.index])
+    found = found[found.label.isin(noisy.label) & found["head"].isin(noisy["head"])]
+    order = {label: place for place, label in enumerate(scores.label.unique())}
+    found = found.sort_values("label", key=lambda labels: labels.map(order), kind="stable")
+    found = found.assign(label=found.label + "\n" + found["where"], best=False)
     note = f"{'; '.join(over)}. Below: the change from the same encoder's clean speech."
-    return make_grid(title, frame.reset_index(drop=True), note)
+    return pivot_scores(title, found, ["aspect", "head"], "Encoder", note)
 
 
 def _tuned_grid(scores: pd.DataFrame, default: pd.DataFrame, artefacts: Artefacts) -> Grid | None:
@@ -394,23 +377,23 @@ def _tuned_grid(scores: pd.DataFrame, default: pd.DataFrame, artefacts: Artefact
     with the default one."""
     keys = ["label", "system", "metric"]
     metrics = default.metric.str.removesuffix(DEFAULT)
-    plain = default.assign(metric=metrics).set_index(keys).text.rename("default")
-    both = scores[scores.condition == "clean"].join(plain, on=keys, how="inner")
+    untuned = default.assign(metric=metrics).set_index(keys).text.rename("untuned")
+    both = scores[scores.condition == "clean"].join(untuned, on=keys, how="inner")
     if not len(both):
         return None
-    rates: dict[tuple[str, str], float | None] = {}
+    rates: dict[tuple[str, str], str] = {}
     for head in sorted(artefacts.heads, key=lambda head: -head.seed):  # that of the first seed
-        rates[head.encoder, head.task] = head.learning_rate
-    heads = both["head"].unique()
-    frame = pd.DataFrame({("", "Task"): heads})
-    for label, line in both.groupby("label", sort=False):
-        of_label = line.set_index("head").reindex(heads)
-        chosen = [rates.get((label, task)) for task in of_label.system]
-        frame[label, "lr"] = [f"{rate:g}" if rate else None for rate in chosen]
-        frame[label, "tuned"] = of_label.text.to_list()
-        frame[label, "default lr"] = of_label.default.to_list()
+        if head.learning_rate:
+            rates[head.encoder, head.task] = f"{head.learning_rate:g}"
+    lines = []
+    for label, of_label in both.groupby("label", sort=False):
+        for s in of_label.itertuples():
+            texts = {"lr": rates.get((label, s.system)), "tuned": s.text, "default lr": s.untuned}
+            lines += [(s.head, label, kind, text, False) for kind, text in texts.items()]
+    frame = pd.DataFrame(lines, columns=["label", "encoder", "kind", "text", "best"])
     note = "Clean speech, test. tuned: with the learning rate that dev chose; default lr: without."
-    return make_grid("Tuned and default learning rate", frame, note)
+    title = "Tuned and default learning rate"
+    return pivot_scores(title, frame, ["encoder", "kind"], "Task", note)
 
 
 # ---- figures
