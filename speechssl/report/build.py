@@ -45,8 +45,10 @@ from speechssl.report.listening import (
     Strip,
     encode_audio,
     envelope,
+    error_table,
     explorer_of,
     lanes_of,
+    list_predictions,
     predictions_path,
 )
 from speechssl.report.options import Report
@@ -60,9 +62,8 @@ from speechssl.report.scores import (
     family_name,
     find_label,
 )
-from speechssl.report.spoken_qa import error_table, qa_section
+from speechssl.report.spoken_qa import qa_section
 from speechssl.report.superb import (
-    MAIN,
     Artefacts,
     arrange_superb,
     is_shown,
@@ -71,6 +72,7 @@ from speechssl.report.superb import (
     superb_section,
 )
 from speechssl.results import (
+    DEFAULT,
     Row,
     Table,
     full_condition,
@@ -133,11 +135,11 @@ def build_report(out: Path | str, results: Results) -> None:
     shown = [row for row in rows if of_superb and is_shown(row)]
     grid, others = split_grid(row for row in rows if not (of_superb and is_shown(row)))
     sections = superb_sections(shown, results.artefacts) if of_superb else []
-    sections += qa_sections(others, results)
+    answering, *listening = qa_sections(others, results)
     scores = arrange(grid, by="encoder")
-    sections.append(robustness_section(scores, assign_slots(scores.label), ROBUSTNESS))
-    sections.append(Section("Further tables", grids=[text_grid(t) for t in results.tables]))
-    sections += listening_sections(others, questions)
+    noise = robustness_section(scores, assign_slots(scores.label), ROBUSTNESS)
+    further = Section("Further tables", grids=[text_grid(t) for t in results.tables])
+    sections += [answering, noise, further, *listening]
     title = TITLE
     if not others and (of_superb or grid):
         title = SUPERB if of_superb else ROBUSTNESS
@@ -152,56 +154,36 @@ def build_report(out: Path | str, results: Results) -> None:
 
 def superb_sections(rows: Sequence[Row], artefacts: Artefacts) -> list[Section]:
     """Make the section of SUPERB, and one of its tasks in noise."""
-    noisy, _ = split_grid(row for row in rows if "_default" not in row.metric)
+    noisy, _ = split_grid(row for row in rows if not row.metric.endswith(DEFAULT))
     slots = assign_slots(arrange_superb(rows).label)
-    title = "In noise, task by task"
-    noise = robustness_section(arrange_superb(noisy), slots, title, MAIN.items())
+    noise = robustness_section(arrange_superb(noisy), slots, "In noise, task by task")
     return [superb_section(rows, artefacts), noise]
 
 
 def qa_sections(rows: Sequence[Row], results: Results) -> list[Section]:
-    """Make the section of question answering, with the tables of the common questions."""
-    questions = results.questions
+    """Make the sections of question answering: scores, questions to listen to, predictions."""
+    questions, synthetic = results.questions, results.synthetic
     scores = arrange(rows)
-    count = f", the {len(questions.common):,} questions that all systems answered"
-    common = []
-    if questions.common_rows:
-        common = metric_grids(arrange(questions.common_rows), results.synthetic, count)
-    if questions.scored:
-        table = error_table([s for s, _ in questions.scored], scores, results.synthetic)
-        common += [text_grid(table)] if table else []
-    slots = slots_of(scores, questions)
-    return [qa_section(scores, slots, questions.breakdowns, results.synthetic, common)]
-
-
-def slots_of(scores: Any, questions: Questions) -> dict[str, int]:
-    """Give a colour to every system that has rows, predictions or bars."""
     systems = [score.system for score, _ in questions.scored]
     systems += [p.system for example in questions.examples for p in example.predictions]
-    systems += [bar["system"] for bar in questions.breakdowns]
-    return assign_slots([*scores.label, *(find_label(scores, system) for system in systems)])
-
-
-def listening_sections(rows: Sequence[Row], questions: Questions) -> list[Section]:
-    """Make the questions to listen to, and the table of all predictions."""
-    scores = arrange(rows)
-    slots = slots_of(scores, questions)
-    examples = [(example, lanes_of(example, scores, slots)) for example in questions.examples]
+    slots = assign_slots([*scores.label, *(find_label(scores, system) for system in systems)])
+    grids = []
+    if questions.common_rows:
+        count = f", the {len(questions.common):,} questions that all systems answered"
+        grids = metric_grids(arrange(questions.common_rows), synthetic, count)
     anchors = {}
     for number, example in enumerate(questions.examples, 1):
         anchors[example.id, example.condition] = f"example-{number}"
     explorer = None
     if questions.scored:
-        explorer = explorer_of(
-            [score for score, _ in questions.scored],
-            {score.path: answers for score, answers in questions.scored},
-            scores,
-            slots,
-            questions.corpus,
-            questions.common if questions.common_rows else None,
-            anchors,
-        )
+        common = questions.common if questions.common_rows else ()
+        lines = list_predictions(questions.scored, scores, questions.corpus, common, anchors)
+        explorer = explorer_of(lines, scores, slots)
+        errors = error_table(lines, synthetic)
+        grids += [text_grid(errors)] if errors else []
+    examples = [(example, lanes_of(example, scores, slots)) for example in questions.examples]
     return [
+        qa_section(scores, slots, questions.breakdowns, synthetic, grids),
         Section("Listen", examples=examples, listening=questions.listening),
         Section("All predictions", explorer=explorer),
     ]

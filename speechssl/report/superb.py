@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
 from speechssl.artifacts import read_json
 from speechssl.data.superb import Turn
@@ -242,7 +242,7 @@ def superb_section(rows: Sequence[Row], artefacts: Artefacts) -> Section:
     slots = assign_slots([*scores.label, *encoders])
     return Section(
         "SUPERB",
-        summarise_superb(scores),
+        "",
         superb_grids(scores, artefacts),
         [
             draw_layers(artefacts, slots),
@@ -252,19 +252,6 @@ def superb_section(rows: Sequence[Row], artefacts: Artefacts) -> Section:
             draw_sweeps(artefacts, slots),
         ],
     )
-
-
-def summarise_superb(scores: pd.DataFrame) -> str:
-    """Say who is best in how many tasks in clean speech, of those that all encoders did."""
-    main = [MAIN.get(task) == m for task, m in zip(scores.system, scores.metric, strict=True)]
-    clean = scores[np.array(main, bool) & (scores.condition == "clean")]
-    count = clean.label.nunique()
-    common = clean[clean.groupby("system").label.transform("size") == count]
-    if count < 2 or not len(common):
-        return ""
-    wins = common[common.best].label.value_counts()
-    leaders = ", ".join(f"{name} in {n}" for name, n in wins.items())
-    return f"Best in clean speech, of {common.system.nunique()} tasks that all did: {leaders}."
 
 
 # ---- tables
@@ -278,18 +265,16 @@ def superb_grids(scores: pd.DataFrame, artefacts: Artefacts) -> list[Grid]:
     measured = scores[(scores.metric != RATIO) & ~default]
     extension = measured.system.isin(("se", "ss"))
     beside = measured.metric.isin(BESIDE)
-    ten = measured[~extension & ~beside]
-    other = "Clean speech, other measures of the same tasks"
-    more = "Clean speech, the extension: enhancement and separation"
-    grids = [
-        _clean_grid("Clean speech", ten),
-        _published_grid(ten),
-        _clean_grid(other, measured[beside]),
-        _clean_grid(more, measured[extension]),
-        _noise_grid("Clean, seen and unseen noise", ten),
-        _noise_grid("Clean, seen and unseen noise, the extension", measured[extension]),
-        _tuned_grid(measured, scores[default], artefacts),
-    ]
+    grids = []
+    for more, part in (
+        ("", measured[~extension & ~beside]),
+        (", the extension", measured[extension]),
+    ):
+        grids.append(_clean_grid(f"Clean speech{more}", part))
+        grids.append(_published_grid(part))
+        grids.append(_noise_grid(f"Clean, seen and unseen noise{more}", part))
+    grids.append(_clean_grid("Clean speech, other measures of the same tasks", measured[beside]))
+    grids.append(_tuned_grid(measured, scores[default], artefacts))
     faster = [
         (SYSTEMS.get(s.system, s.system), s.encoder, f"{s.value:.2f} ×")
         for s in ratios.itertuples()
@@ -488,27 +473,26 @@ def confusion_shares(confusion: Confusion) -> pd.DataFrame:
 
 
 def draw_det(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
-    """Draw misses against false alarms on normal-deviate axes, with the equal error rate of each
-    encoder marked; None without any."""
+    """Draw misses against false alarms on normal-deviate axes, on which scores that are normal for
+    both kinds of trial give a straight line; None without any."""
     curves = {d.encoder: d.detail.det for d in artefacts.of_task("asv") if d.detail.det}
     if not curves:
         return None
     with new_axes(1, 1, 4.6) as (figure, ((ax,),)):
         for encoder, errors in curves.items():
-            points = sorted(zip(errors.false_alarms, errors.misses, strict=True), key=_by_threshold)
-            inner = [(deviate(a), deviate(m)) for a, m in points if 0 < a < 1 and 0 < m < 1]
-            rate = equal_error(points)
+            curve = error_curve(errors)
             style = line_style(slots[encoder])
-            name = f"{shorten(encoder)}: EER {100 * rate:.1f} %"
-            ax.plot([x for x, _ in inner], [y for _, y in inner], color=style["color"])
-            ax.plot(deviate(rate), deviate(rate), linestyle="none", label=name, **style)
-        low, high = deviate(0.001), deviate(0.8)
-        ax.plot([low, high], [low, high], color=MUTED, linewidth=0.9, linestyle=":")
-        ticks = [deviate(percent / 100) for percent in DET_TICKS]
+            ax.plot(curve.false_alarms, curve.misses, color=style["color"])
+            name = f"{shorten(encoder)}: EER {100 * curve.eer:.1f} %"
+            ax.plot(curve.eer, curve.eer, linestyle="none", label=name, **style)
+        ax.axline((0.1, 0.1), (0.2, 0.2), color=MUTED, linewidth=0.9, linestyle=":")
+        ticks = [percent / 100 for percent in DET_TICKS]
         labels = [f"{percent:g}" for percent in DET_TICKS]
+        ax.set_xscale("function", functions=(deviate, norm.cdf))
+        ax.set_yscale("function", functions=(deviate, norm.cdf))
         ax.set_xticks(ticks, labels)
         ax.set_yticks(ticks, labels)
-        ax.set(xlim=(low, high), ylim=(low, high), aspect="equal")
+        ax.set(xlim=(0.001, 0.8), ylim=(0.001, 0.8), box_aspect=1)
         ax.set_xlabel("False alarms: impostors let in (%)")
         ax.set_ylabel("Misses: speakers turned away (%)")
         figure.legend(loc="outside right upper")
@@ -517,21 +501,17 @@ def draw_det(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
     return Drawing("Speaker verification: misses against false alarms", svg, caption)
 
 
-def _by_threshold(point: tuple[float, float]) -> tuple[float, float]:
-    return point[0], -point[1]
-
-
-def equal_error(points: Sequence[tuple[float, float]]) -> float:
-    """Return the share at which misses equal false alarms. points: (false alarms, misses), from
-    the threshold that rejects most."""
+def error_curve(errors: Errors) -> ErrorCurve:
+    """Sort the points from the threshold that rejects most, between the two ends of any curve."""
+    pairs = zip(errors.false_alarms, errors.misses, strict=True)
+    points = sorted(pairs, key=lambda point: (point[0], -point[1]))
     alarms, misses = np.array([(0.0, 1.0), *points, (1.0, 0.0)]).T
-    return float(ErrorCurve(alarms, misses).eer)
+    return ErrorCurve(alarms, misses)
 
 
-def deviate(share: float) -> float:
-    """Return the quantile of the normal distribution: a score that is normal for both kinds of
-    trial gives a straight line."""
-    return NormalDist().inv_cdf(min(max(share, 1e-5), 1 - 1e-5))
+def deviate(shares: np.ndarray) -> np.ndarray:
+    """Return quantiles of the normal distribution, finite for shares of 0 and 1 too."""
+    return np.asarray(norm.ppf(np.clip(shares, 1e-5, 1 - 1e-5)))
 
 
 def draw_timelines(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
