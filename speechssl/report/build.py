@@ -143,12 +143,8 @@ def build_report(out: Path | str, results: Results) -> None:
     title = TITLE
     if not others and (of_superb or grid):
         title = SUPERB if of_superb else ROBUSTNESS
-    facts = {  # the `encoder` of question answering is a folder of models
-        "Models": ", ".join(dict.fromkeys(row.encoder for row in others if row.encoder)),
-        "Encoders": ", ".join(dict.fromkeys(row.encoder for row in (*shown, *grid) if row.encoder)),
-        "Seeds": ", ".join(map(str, sorted({row.seed for row in rows}))),
-    }
-    facts = {name: value for name, value in facts.items() if value}
+    models = dict.fromkeys(row.encoder for row in rows if row.encoder)
+    facts = {"Models and encoders": ", ".join(models)} if models else {}
     write_page(out, title, sections, {**results.provenance, **facts}, results.synthetic, rows)
 
 
@@ -260,14 +256,11 @@ def made_with() -> dict[str, str]:
 
 def describe_data(card: Mapping[str, Any], split: str) -> dict[str, str]:
     """Say what corpus, split and manifests a page is of. card: of the corpus."""
-    hashes = card.get("manifests") or ""
-    if isinstance(hashes, dict):
-        hashes = ", ".join(f"{name} {value}" for name, value in hashes.items())
     spoken = card.get("synthetic", "speech or text as the corpus has it")
-    facts = {"Data": f"{card.get('corpus')} {hashes} ({spoken})", "Split": split}
-    if card.get("made_by"):
-        facts["Made by"] = str(card["made_by"])
-    return facts
+    facts = {"Data": f"{card.get('corpus')} ({spoken})", "Split": split}
+    facts["Manifests"] = str(card.get("manifests") or "")
+    facts["Made by"] = str(card.get("made_by") or "")
+    return {name: value for name, value in facts.items() if value}
 
 
 def stored_tables(o: Report) -> list[Table]:
@@ -345,21 +338,15 @@ def read_questions(o: Report, corpus: Path, split: str, rows: Sequence[Row]) -> 
 def same_noise(o: Report, by_condition: Mapping[Condition, Mapping[str, Answers]]) -> Distorter:
     """Return what makes the noise of these answers again. Raises InputError where there were
     several, or recordings are missing."""
-    seeds, over = set(), set()
+    made = set()
     for condition, some in by_condition.items():
-        for answers in some.values():
-            seeds.add(answers["seed"])
-            if condition.noisy:
-                over.add(answers.get("snr_over", ACTIVE))
-    if len(seeds) > 1:
-        raise InputError(
-            f"{o.out} has noise of several seeds ({sorted(seeds)}); evaluate again with one"
-        )
-    if len(over) > 1:
-        raise InputError(
-            f"{o.out} has SNRs over {' and over '.join(sorted(over))}; evaluate again with one"
-        )
-    distorter = Distorter(seeds.pop(), tuple(o.voices), snr_over=over.pop() if over else ACTIVE)
+        if condition.noisy:
+            made |= {(a["seed"], a.get("snr_over", ACTIVE)) for a in some.values()}
+    if len(made) > 1:
+        noises = " and ".join(f"seed {seed}, SNRs over {over}" for seed, over in sorted(made))
+        raise InputError(f"{o.out} has answers in two noises ({noises}); evaluate again in one")
+    seed, over = made.pop() if made else (0, ACTIVE)
+    distorter = Distorter(seed, tuple(o.voices), snr_over=over)
     for condition in by_condition:
         distorter.check(condition)
     return distorter

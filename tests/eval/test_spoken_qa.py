@@ -728,7 +728,7 @@ def test_predictions_say_what_their_snrs_are_over_where_it_is_the_whole_signal(c
     )
     other = Oracle(name="other")
     evaluate([other], load_corpus(corpus, "test"), conditions, Setup(out, Distorter(0)))
-    refused("has SNRs over active and over signal; evaluate again with one", write_report, report)
+    refused("seed 0, SNRs over active and seed 0, SNRs over signal", write_report, report)
 
 
 # ---- answers of other systems are scored as ours, and refused where they are not of the questions
