@@ -175,7 +175,7 @@ def qa_sections(rows: Sequence[Row], results: Results) -> list[Section]:
         common = questions.common if questions.common_rows else ()
         lines = list_predictions(questions.scored, scores, questions.corpus, common, anchors)
         explorer = explorer_of(lines, scores, slots)
-        errors = error_table(lines, synthetic)
+        errors = error_table(explorer, synthetic)
         grids += [text_grid(errors)] if errors else []
     examples = [(example, lanes_of(example, scores, slots)) for example in questions.examples]
     return [

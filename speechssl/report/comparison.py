@@ -148,9 +148,8 @@ def corpus_sections(c: Compilation) -> list[Section]:
         for score in compared.scores:
             path = predictions_path(score)
             scored.append((score, read_json(path) if path.is_file() else {}))
-        predictions = list_predictions(scored, scores)
-        explorer = explorer_of(predictions, scores, slots)
-        mistakes = error_table(predictions, compared.synthetic)
+        explorer = explorer_of(list_predictions(scored, scores), scores, slots)
+        mistakes = error_table(explorer, compared.synthetic)
         tables += [mistakes] if mistakes else []
     grids = [*metric_grids(scores, more), *map(text_grid, tables)]
     return [

@@ -283,19 +283,19 @@ def explorer_of(
     }
 
 
-def error_table(rows: Sequence[Mapping[str, Any]], note: str = "") -> Table | None:
+def error_table(explorer: Mapping[str, Any], note: str = "") -> Table | None:
     """Say how the answers of a system err in a condition, in percent of its questions; None where
     no score says so."""
-    frame = pd.DataFrame(rows)
+    frame = pd.DataFrame(explorer["rows"], columns=explorer["fields"])
     frame = frame[frame.error != ""]
     if not len(frame):
         return None
     lines = []
-    for place, errors in frame.groupby(["system", "condition"], sort=False).error:
+    for place, errors in frame.groupby(["condition", "system"], sort=False).error:
         shares = errors.value_counts(normalize=True)
         percent = (round(100 * shares.get(error, 0.0)) for error in ERRORS)
         lines.append((*place, len(errors), *percent))
-    columns = ("system", "condition", "n", *ERRORS)
+    columns = ("condition", "system", "n", *ERRORS)
     notes = f"Percent of the questions. {KINDS} {note}".strip()
     return Table("How answers err", columns, tuple(lines), notes)
 

@@ -18,7 +18,7 @@ const linesOf = (table) => {
     return { text: text === "–" ? "" : text, small, best: cell.classList.contains("best") };
   }));
   const heads = [...names.cells].map((cell, i) => {
-    const name = cell.textContent.trim(), group = above[i] || "";
+    const name = cell.textContent.trim().replace("\n", " "), group = above[i] || "";
     const number = lines.every((line) => /^[-−+]?[\d.,]*( %)?$/.test(line[i].text));
     return { group: name ? group : "", name: name || group, number };
   });

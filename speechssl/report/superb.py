@@ -228,7 +228,7 @@ def arrange_superb(rows: Iterable[Row]) -> pd.DataFrame:
         rank.append((TASKS.index(task) if task in TASKS else len(TASKS), place, metric))
         arrow = "↓" if metric in LOWER_IS_BETTER else "↑"
         name = "QbE" if task == "qbe" else task.upper()
-        heads.append(f"{name} {SHORT.get(metric, metric_name(metric))}\u00a0{arrow}")
+        heads.append(f"{name}\n{SHORT.get(metric, metric_name(metric))}\u00a0{arrow}")
     scores = scores.assign(head=heads, aspect=scores.system.map(ASPECT))
     order = sorted(range(len(scores)), key=rank.__getitem__)
     return scores.iloc[order].reset_index(drop=True)
