@@ -179,24 +179,22 @@ class Answerer:
         """Raises InputError as `QA` does."""
         self.o, self.timeout = o, o.limits.timeout
         self.lock = threading.Lock()
-        self.pool = self._start()
-        try:
-            self.about: dict[str, dict[str, str]] = self.pool.apply(_describe, (o,))
-        except InputError:
-            self.close()
-            raise
+        self.pool: Any = None
+        self.about: dict[str, dict[str, str]] = {}
+        self._start()
 
     def ask(self, *question: Any) -> str:
         """Return `answered` by the models whose name comes first. Raises InputError as it does, and
         where it takes too long or breaks."""
         with self.lock:
+            if self.pool is None:
+                self._start()
             try:
                 return self.pool.apply_async(_answer, (self.o, *question)).get(self.timeout)
             except InputError:
                 raise
             except multiprocessing.TimeoutError:
                 self.close()
-                self.pool = self._start()
                 raise InputError(
                     f"the answer took longer than {self.timeout:g} s; give a shorter passage, or "
                     "raise --timeout"
@@ -209,13 +207,21 @@ class Answerer:
                 ) from error
 
     def close(self) -> None:
-        self.pool.terminate()
-        self.pool.join()
+        if self.pool is not None:
+            self.pool.terminate()
+            self.pool.join()
+            self.pool = None
 
-    def _start(self) -> Any:
+    def _start(self) -> None:
+        """Start the process and load the models."""
         context = multiprocessing.get_context("spawn")  # torch's threads do not outlive a fork
         # Ctrl-C is for the page's process, which ends this one
-        return context.Pool(1, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+        self.pool = context.Pool(1, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+        try:
+            self.about = self.pool.apply(_describe, (self.o,))
+        except InputError:
+            self.close()
+            raise
 
 
 @cache
