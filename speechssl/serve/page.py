@@ -38,7 +38,7 @@ from speechssl.report.figures import PALETTE
 from speechssl.report.page import WIDTH, data_uri, encode_audio, envelope, outline, region, ticks
 from speechssl.serve.options import Limits, Serve
 from speechssl.timing import RunLength
-from speechssl.units.quality import unit_blocks
+from speechssl.units.picture import unit_blocks
 
 CLEAN = "clean"
 PARTS = ("passage", "question")
