@@ -45,7 +45,7 @@ MODULES = (
     "speechssl.eval.superb",
     "speechssl.pretrain.run",
     "speechssl.report.build",
-    "speechssl.trainer",
+    "speechssl.training",
     "jsonargparse",
     "librosa.effects",
     "matplotlib.pyplot",

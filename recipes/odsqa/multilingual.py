@@ -35,7 +35,7 @@ from speechssl.textlm import (
     load_text_encoder,
     remove_dropout,
 )
-from speechssl.trainer import Batch, fit
+from speechssl.training import Batch, fit
 
 MASKED = 0.15
 

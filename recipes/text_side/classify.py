@@ -50,7 +50,7 @@ from speechssl.textlm import (
     special_tokens,
     symbol_encoder,
 )
-from speechssl.trainer import Batch, check_share
+from speechssl.training import Batch, check_share
 from textside.objectives import check_length
 from textside.options import ARM, RESULTS
 from textside.runs import (

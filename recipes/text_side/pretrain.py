@@ -53,7 +53,7 @@ from speechssl.textlm import (
     text_config,
     why_unfit,
 )
-from speechssl.trainer import Batch, check_share, fit
+from speechssl.training import Batch, check_share, fit
 from speechssl.units.storage import load_units, units_card
 from textside.data import (
     Text,

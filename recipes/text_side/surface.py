@@ -60,7 +60,7 @@ from speechssl.textlm import (
     load_shift,
     load_tokenizer,
 )
-from speechssl.trainer import Batch
+from speechssl.training import Batch
 from speechssl.units.storage import load_units
 from textside.options import ARM, RESULTS
 from textside.published import END_DEV, END_TRAIN, HILL, RISE, SURFACE

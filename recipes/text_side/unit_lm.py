@@ -32,7 +32,7 @@ from speechssl.textlm import (
     longest_sequence,
     remove_dropout,
 )
-from speechssl.trainer import check_share
+from speechssl.training import check_share
 from speechssl.units.storage import load_units, units_card
 from textside.data import load_vocabulary
 from textside.lm import WHAT, UnitLm, check_same

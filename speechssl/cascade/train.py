@@ -83,7 +83,7 @@ from speechssl.textlm import (
     subword_units,
 )
 from speechssl.timing import FrameGrid
-from speechssl.trainer import Batch, Evaluation, check_share, fit
+from speechssl.training import Batch, Evaluation, check_share, fit
 
 MARGIN = 0.1  # seconds of context left around a crop
 

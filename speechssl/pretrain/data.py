@@ -37,7 +37,7 @@ from speechssl.io import (
 from speechssl.pretrain.options import Batches, Masks, Targets
 from speechssl.processes import is_main, processes
 from speechssl.timing import FrameGrid
-from speechssl.trainer import Batch
+from speechssl.training import Batch
 from speechssl.units.features import Features, stream_frames
 from speechssl.units.kmeans import Codebook, fit_kmeans
 

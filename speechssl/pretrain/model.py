@@ -50,7 +50,7 @@ from speechssl.io import SHIPPED, checkpoint_folder, replacing
 from speechssl.pretrain.data import equalise_masks
 from speechssl.pretrain.options import Adversary, Contrast, Convolutions, Prediction, Pretraining
 from speechssl.processes import is_main, mean_of_processes, processes
-from speechssl.trainer import Batch
+from speechssl.training import Batch
 
 LABEL_HEAD = "label_head.safetensors"  # one file more in the encoder's Hugging Face folder
 

@@ -57,7 +57,7 @@ from speechssl.pretrain.options import (
 from speechssl.pretrain.presets import PRESETS, apply_size, hubert_config, wav2vec2_config
 from speechssl.processes import is_main, main_first
 from speechssl.timing import FrameGrid
-from speechssl.trainer import check_share, fit
+from speechssl.training import check_share, fit
 from speechssl.units.features import Features, features_of, load_features, spectral_stream
 from speechssl.units.kmeans import Codebook, load_codebook
 

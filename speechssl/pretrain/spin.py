@@ -52,7 +52,7 @@ from speechssl.pretrain.run import (
 )
 from speechssl.processes import is_main, main_first, mean_of_processes, processes
 from speechssl.timing import FrameGrid
-from speechssl.trainer import Batch, check_share, fit
+from speechssl.training import Batch, check_share, fit
 from speechssl.units.kmeans import PADDING, Codebook
 
 

@@ -34,7 +34,7 @@ from speechssl.timing import FrameGrid
 from speechssl.units.features import Features
 
 if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
-    from speechssl.trainer import Batch
+    from speechssl.training import Batch
 
 SAME = 0.5  # least intersection over union of two words that are taken for one
 LONGEST = 150  # rows of a word that are looked at (3 s at 50 Hz); what is longer is no word

@@ -32,7 +32,7 @@ from speechssl.io import dequantise, hash_files, quantise, read_json, replacing
 from speechssl.speechbert.data import NONE, WordTable, pad_words
 
 if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
-    from speechssl.trainer import Batch
+    from speechssl.training import Batch
 
 WORDS = "words.safetensors"
 WHAT = "SpeechBERT"

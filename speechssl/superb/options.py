@@ -132,8 +132,8 @@ class Superb:
     one task: train.jsonl, dev.jsonl and test.jsonl with lines such as {"audio": "yes/1.wav",
     "labels": {"keyword": "yes"}}.
 
-    Hidden states are computed once and cached in OUT/features. Learning rates are compared on dev
-    by successive halving, and the task's own is always trained to the end. With --seen and --unseen
+    Hidden states are computed once and cached in OUT/features. A head is trained with every
+    learning rate, and with the task's own, and the best on dev is tested. With --seen and --unseen
     the heads, trained on clean speech, are evaluated in noise as well. Writes OUT/results.jsonl and
     superb.md; `speechssl report OUT` draws them. A killed run resumes.
 

@@ -28,7 +28,7 @@ from speechssl.pretrain.options import (
     Spin,
 )
 from speechssl.pretrain.spin import SpinPretraining, order_loss, sinkhorn, spin
-from speechssl.trainer import last_checkpoint
+from speechssl.training import last_checkpoint
 from speechssl.units.kmeans import Codebook, load_codebook
 
 from ..files import read_lines

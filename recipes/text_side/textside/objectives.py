@@ -40,7 +40,7 @@ from speechssl.dual.model import EncoderInputs
 from speechssl.errors import InputError
 from speechssl.io import checkpoint_folder
 from speechssl.textlm import longest_sequence, make_encoder, reason_of
-from speechssl.trainer import Batch
+from speechssl.training import Batch
 from textside.data import Stream
 
 CAUSAL = "causal"

@@ -14,7 +14,7 @@ from torch import nn
 from speechssl.dual.options import QaOptions
 from speechssl.errors import MissingExtra
 from speechssl.options import EvalOptions, TrainingOptions, settings
-from speechssl.trainer import Evaluation, fit
+from speechssl.training import Evaluation, fit
 
 from .files import read_lines, refused
 
@@ -239,7 +239,7 @@ def test_the_log_and_tensorboard_of_a_killed_run_have_every_step_once(tmp_path, 
 def test_every_line_says_how_fast_the_audio_goes_through(tmp_path, monkeypatch, accumulation):
     clock = iter(np.arange(0, 1_000, 8.0))  # one look a line, and one as training starts
     monkeypatch.setattr(
-        "speechssl.trainer.time",
+        "speechssl.training.time",
         SimpleNamespace(perf_counter=lambda: next(clock), monotonic=time.monotonic),
     )
     fit(
