@@ -10,21 +10,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from speechssl.artifacts import read_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.options import ReaderOptions
 from speechssl.cascade.readers import find_reader
 from speechssl.cascade.system import SIMULATED, TEXT_SYSTEMS, CascadeSystem
+from speechssl.checkpoints import DEFAULT, model_folder
 from speechssl.data.asked import read_question, read_recording
 from speechssl.dual.system import DualSystem, TimedAnswer
 from speechssl.errors import InputError
-from speechssl.io import DEFAULT, model_folder, read_json
 from speechssl.systems import System, default_systems, load_systems
 from speechssl.text import language_of
 
 FOR_PEOPLE = (
     "These models know synthesised speech alone. For recordings of people name a recogniser "
-    "(--recogniser openai/whisper-base, after `speechssl models get whisper-base`) and a reader of "
-    "real questions (--reader {}, or that of recipes/real_questions)."
+    "(--recogniser openai/whisper-base) and a reader of real questions (--reader {}, or that of "
+    "recipes/real_questions)."
 )
 READERS = {"en": "deepset/minilm-uncased-squad2", "zh": "deepset/xlm-roberta-base-squad2"}
 # Least share that Whisper gives the language of the models. On generated speech (11 other languages
@@ -318,8 +319,8 @@ def check_language(
         )
     if {*others[-1]} == {language}:
         remedy = (
-            "see if it is in another one; a multilingual Whisper can (`speechssl models get "
-            "whisper-base`)"
+            "see if it is in another one; a multilingual Whisper can "
+            "(--recogniser openai/whisper-base)"
         )
         if len(samples) >= 5 * SAMPLE_RATE:  # in less, one word that is not understood decides
             tqdm.write(

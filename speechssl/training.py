@@ -30,8 +30,8 @@ from tqdm import tqdm
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import TensorBoardCallback
 
+from speechssl.artifacts import read_json, write_lines
 from speechssl.errors import InputError
-from speechssl.io import read_json, write_lines
 from speechssl.options import EvalOptions, TrainingOptions
 from speechssl.processes import (
     broadcast_value,
@@ -100,24 +100,16 @@ class Watch(TrainerCallback):
     """
 
     def __init__(
-        self,
-        folder: Path,
-        options: TrainingOptions,
-        audio_seconds: Callable[[int], float] | None = None,
-        evaluation: Evaluation | None = None,
+        self, folder: Path, options: TrainingOptions, evaluation: Evaluation | None = None
     ) -> None:
-        """Begin the books. audio_seconds, evaluation: as of `fit`."""
+        """Begin the books. evaluation: as of `fit`."""
         self.path = folder / "log.jsonl"
         self.skips = folder / "skipped.txt"
         self.options = options
-        self.audio_seconds = audio_seconds
         self.evaluation = evaluation
         # when this process began to train; seconds that others had trained
         self.begun = time.monotonic()
         self.before = 0.0
-        # of the last log line
-        self.since = time.perf_counter()
-        self.step = 0
         self.in_a_row = 0  # updates that were dropped
         # what was reported of the batches of the update that is being made
         self.current: list[dict[str, float]] = []
@@ -139,22 +131,12 @@ class Watch(TrainerCallback):
         numbers = torch.stack(list(scalars.values())).tolist()  # one wait for a GPU
         self.current.append(dict(zip(scalars, numbers, strict=True)))
 
-    def line(self, step: int) -> dict[str, float]:
-        """Return the means of what was reported since the last line, and how many seconds of audio
-        went through in a second of time, which saving and waiting for batches take too.
-        """
+    def means(self) -> dict[str, float]:
+        """Return the means of what was reported since they were asked for last."""
         means = {}
         for name in self.tally[0] if self.tally else ():
             means[name] = math.fsum(values[name] for values in self.tally) / len(self.tally)
         self.tally = []
-        accumulation = self.options.accumulation
-        batches = range(self.step * accumulation, step * accumulation)
-        now = time.perf_counter()
-        if self.audio_seconds and batches:
-            seconds = math.fsum(map(self.audio_seconds, batches))
-            means["times_real_time"] = seconds / (now - self.since)
-        self.since = now
-        self.step = step
         return means
 
     def usage(self) -> dict[str, float]:
@@ -168,8 +150,6 @@ class Watch(TrainerCallback):
         return usage
 
     def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        self.since = time.perf_counter()
-        self.step = state.global_step
         best = self.evaluation.best(vars(state)) if self.evaluation else None
         if best:  # in this folder, wherever it was when it was saved
             state.best_model_checkpoint = str(Path(args.output_dir) / f"checkpoint-{best[0]}")
@@ -353,8 +333,7 @@ class _Trainer(Trainer):
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:  # else it is the summary at the end
-            averages = self.watch.line(self.state.global_step)
-            pace = averages.pop("times_real_time", None)
+            averages = self.watch.means()
             # means of all processes; no loss where all updates were dropped
             means = mean_of_processes(
                 torch.tensor(list(averages.values()), dtype=torch.float64, device=self.args.device)
@@ -362,8 +341,6 @@ class _Trainer(Trainer):
             logs["loss"] = math.nan
             for name, mean in zip(averages, means.tolist(), strict=True):
                 logs[name] = mean if name == "loss" else round(mean, 5)
-            if pace is not None:
-                logs["times_real_time"] = round(pace, 2)
         logs.pop("train_samples_per_second", None)  # a batch would count as one sample
         super().log(logs, *args, **kwargs)
 
@@ -373,15 +350,12 @@ def fit(
     batch: Callable[[int], Batch],
     options: TrainingOptions,
     folder: Path | str,
-    audio_seconds: Callable[[int], float] | None = None,
     evaluation: Evaluation | None = None,
 ) -> dict[str, Any]:
     """Train `model` in place, and return the metrics of the training; checkpoints and `log.jsonl`
     go to `folder`. Resumes from the last checkpoint there, also that of a run that had fewer steps.
 
-    batch: step number (0-based) -> keyword arguments of the model. audio_seconds: step number ->
-    those in its batch, which all processes share; given, every log line says how many times faster
-    than real time training is, as `times_real_time`.
+    batch: step number (0-based) -> keyword arguments of the model.
     evaluation: what decides which weights the model has at the end: those of the best checkpoint,
     else of the last.
     Returns {"steps", "skipped", "loss"}, what `Watch.usage` has, and with an evaluation "best", as
@@ -391,7 +365,7 @@ def fit(
     folder.mkdir(parents=True, exist_ok=True)
     if evaluation and not evaluation.options.eval_every:
         evaluation = None
-    watch = Watch(folder, options, audio_seconds, evaluation)
+    watch = Watch(folder, options, evaluation)
     last = broadcast_value(last_checkpoint(folder))
     state: dict[str, Any] = {"global_step": 0}
     is_over = False

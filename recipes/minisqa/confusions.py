@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
+from speechssl.artifacts import list_differences
 from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.confusions import (
@@ -37,6 +38,7 @@ from speechssl.cascade.confusions import (
 )
 from speechssl.cascade.data import Recogniser
 from speechssl.cascade.system import load_recogniser
+from speechssl.checkpoints import model_folder
 from speechssl.cli import script
 from speechssl.data.records import (
     Corpus,
@@ -50,7 +52,6 @@ from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.options import CONDITION
 from speechssl.eval.run import Encoding, encode_recordings
-from speechssl.io import list_differences, model_folder
 from speechssl.options import DEVICE, SNR_OVER, Count, SnrOver, Whole, argument, option
 from speechssl.text import tokens
 

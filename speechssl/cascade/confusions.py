@@ -29,8 +29,8 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import cdist
 
+from speechssl.artifacts import hash_json, read_json, write_json
 from speechssl.errors import InputError
-from speechssl.io import hash_json, read_json, write_json
 from speechssl.text import language_of, spell_letters, syllables, tokens
 
 MOST = 0.8  # word error rate that can be asked for

@@ -30,9 +30,9 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from speechssl.artifacts import read_json, replacing
 from speechssl.cascade.model import BLANK, CtcVocabulary
 from speechssl.errors import InputError
-from speechssl.io import read_json, replacing
 
 # ---- n-gram models
 

@@ -28,12 +28,13 @@ from transformers import (
     pipeline,
 )
 
+from speechssl.artifacts import hash_files
 from speechssl.cascade.data import TimedWord, Transcript, check_samples, transcribe_pieces
 from speechssl.cascade.model import greedy_spans, timed_words
+from speechssl.checkpoints import WEIGHTS, checkpoint_folder
 from speechssl.dual.system import choose_device
 from speechssl.encoders.hubert import for_inference
 from speechssl.errors import InputError
-from speechssl.io import WEIGHTS, checkpoint_folder, hash_files
 from speechssl.timing import FrameGrid
 
 SAMPLE_RATE = 16_000  # Hz, of the checkpoints

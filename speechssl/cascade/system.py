@@ -13,6 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_files, read_json
 from speechssl.cascade.confusions import MOST, ConfusionModel, Edit, read_confusions, spell_words
 from speechssl.cascade.data import Recogniser, Record, TimedWord, Transcript
 from speechssl.cascade.decode import NGRAM_FILE, NGRAM_FOLDER, BeamDecoder
@@ -21,7 +22,6 @@ from speechssl.cascade.readers import TextQa
 from speechssl.data.records import Span
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json
 from speechssl.text import joiner, language_of, pieces
 
 TEXT_SYSTEMS = ("text", "cascade-given")

@@ -34,6 +34,15 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from tqdm import tqdm
 
+from speechssl.artifacts import (
+    hash_bytes,
+    hash_json,
+    parse_json,
+    read_json,
+    read_text,
+    replacing,
+    write_json,
+)
 from speechssl.audio import (
     SAMPLE_RATE,
     UNREAD,
@@ -43,19 +52,8 @@ from speechssl.audio import (
     resample,
     write_flac,
 )
-from speechssl.data.records import data_hash, first_passages, load_corpus
+from speechssl.data.records import check_inside, data_hash, first_passages, load_corpus, read_lines
 from speechssl.errors import InputError, first_line, make_printable
-from speechssl.io import (
-    check_inside,
-    hash_bytes,
-    hash_json,
-    parse_json,
-    read_json,
-    read_lines,
-    read_text,
-    replacing,
-    write_json,
-)
 from speechssl.processes import is_main
 
 COMMON = (".wav", ".flac", ".mp3", ".ogg")  # of recordings in published corpora and of noise

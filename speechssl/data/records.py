@@ -13,6 +13,7 @@ times.
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -22,9 +23,9 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_files, parse_json, read_json, write_lines
 from speechssl.audio import length
 from speechssl.errors import InputError
-from speechssl.io import check_inside, hash_files, read_json, read_lines, write_lines
 from speechssl.processes import is_main
 from speechssl.stats import BootstrapUnits, choose_units, unknown_voice
 
@@ -589,3 +590,55 @@ def passage_units(
     passage_voices = [voices[p] for p in passages]
     question_voices = [voices[q] for q in questions]
     return choose_units(passage_voices, passages, "passage", question_voices)
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (number, object) of every line that is not empty, one in memory at a time.
+
+    Raises InputError for what is no text and, naming it, for a line that is not a JSON object.
+    """
+    try:
+        # not splitlines: a text may hold U+0085 or U+2028
+        with path.open(encoding="utf-8-sig", newline="\n") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield number, _parse_record(line.removesuffix("\n"), f"{path}:{number}")
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
+
+
+def _parse_record(line: str, place: str) -> dict[str, Any]:
+    """Parse a line of a manifest. place: file and number of the line, for the InputError."""
+    try:
+        record = parse_json(line)
+    except ValueError as error:
+        raise InputError(f"{place} is not JSON ({error}); correct or remove the line") from error
+    if not isinstance(record, dict):
+        raise InputError(f"{place} is not a JSON object; every line of a manifest is one record")
+    return record
+
+
+def check_inside(root: Path, audio: str, place: str) -> bool:
+    """Return whether a path leads out of the root all the same: absolute, or through a folder that
+    is a link.
+
+    Raises InputError for a relative path that leads out by `..`: of a list that came from elsewhere
+    it could be any file of this machine. Who means such a file writes its absolute path.
+    """
+    # an absolute path has no such beginning
+    if ".." in audio and os.path.normpath(audio).split(os.sep)[0] == "..":
+        raise InputError(
+            f"{place} names {audio}, which leads out of {root}; move the file "
+            "there, or give its absolute path"
+        )
+    folder = os.path.dirname(os.path.join(root, audio))
+    return not _real_path(folder).startswith(_real_path(str(root)))
+
+
+@lru_cache(10_000)  # a list names few folders
+def _real_path(folder: str) -> str:
+    """Resolve the links of a folder, and end it with a slash."""
+    try:
+        return os.path.join(os.path.realpath(folder), "")
+    except ValueError:  # a name with a null byte, which no file has
+        return folder

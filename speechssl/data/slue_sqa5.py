@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from speechssl.artifacts import read_text, write_json
 from speechssl.audio import SAMPLE_RATE, duration, write_flac
 from speechssl.data import prepare
 from speechssl.data.files import (
@@ -44,7 +45,6 @@ from speechssl.data.options import SlueSqa5
 from speechssl.data.prepare import Done, PrepareReport, SplitRecords
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.errors import InputError
-from speechssl.io import read_text, write_json
 
 PUBLISHED = {
     "train": {"questions": 46_186},

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from speechssl.artifacts import parse_json
 from speechssl.data.files import audio_files, enter, load_json, number_of, truth_of
 from speechssl.data.options import Drcd, Squad
 from speechssl.data.prepare import (
@@ -30,7 +31,6 @@ from speechssl.data.prepare import (
 )
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.errors import InputError
-from speechssl.io import parse_json
 from speechssl.text import language_of
 
 SHAPE = (

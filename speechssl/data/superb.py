@@ -21,9 +21,10 @@ from typing import Any
 
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_files, read_json
 from speechssl.audio import duration
+from speechssl.data.records import check_inside, read_lines
 from speechssl.errors import InputError
-from speechssl.io import check_inside, hash_files, read_json, read_lines
 from speechssl.stats import BootstrapUnits, choose_units
 
 SPLITS = ("train", "dev", "test")

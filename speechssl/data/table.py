@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from speechssl.artifacts import hash_files, parse_json, stage
 from speechssl.audio import SAMPLE_RATE, as_recording, length, write_flac
 from speechssl.data.files import check_columns, decode_cell, read_csv, read_parquet, safe_name
 from speechssl.data.options import TableCorpus
@@ -31,9 +32,17 @@ from speechssl.data.prepare import (
     make_once,
     write_corpus,
 )
-from speechssl.data.records import Answer, Passage, Question, Span, check_question, make_span
+from speechssl.data.records import (
+    Answer,
+    Passage,
+    Question,
+    Span,
+    check_inside,
+    check_question,
+    make_span,
+    read_lines,
+)
 from speechssl.errors import InputError
-from speechssl.io import check_inside, hash_files, parse_json, read_lines, stage
 from speechssl.text import language_of
 
 # "": a folder of `datasets.Dataset.save_to_disk`

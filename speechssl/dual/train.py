@@ -21,6 +21,8 @@ from torch import nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
+from speechssl.artifacts import CARD, MADE_FROM, read_json, stage, write_json
+from speechssl.checkpoints import hash_of_weights
 from speechssl.data.records import (
     Corpus,
     Question,
@@ -45,7 +47,6 @@ from speechssl.dual.options import QaOptions, TrainDual
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader, answer_units
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import merge_lora, train_only, trained_parameters
-from speechssl.io import CARD, MADE_FROM, hash_of_weights, read_json, stage, write_json
 from speechssl.metrics import frame_f1, token_f1
 from speechssl.options import EvalOptions, find_shipped, settings
 from speechssl.processes import is_main
@@ -238,7 +239,8 @@ def fit_spans(
         )
     batches = example_batches(examples, layout, options)
     counts = {"examples": len(examples), "cut_questions": cut}
-    return counts | fit_reader(model, batches, layout, options, out, evaluation)
+    folder = out / "checkpoints"
+    return counts | fit_reader(model, batches, layout, options, folder, evaluation)
 
 
 def fit_reader(
@@ -246,15 +248,15 @@ def fit_reader(
     batches: Callable[[int], Batch],
     layout: Layout,
     options: Any,
-    out: Path,
+    folder: Path,
     evaluation: Evaluation | None = None,
 ) -> dict[str, Any]:
     """Fit a reader of any kind; return what its card says of that. It has the weights of the best
     checkpoint where it is evaluated, else of the last.
 
-    options: `QaOptions`, or those of multiple choice. Raises InputError for windows that do not fit
-    the encoder, or an encoder without gradient checkpointing where that is asked for, or as
-    `train_only` does.
+    options: `QaOptions`, or those of multiple choice; folder: of checkpoints. Raises InputError for
+    windows that do not fit the encoder, or an encoder without gradient checkpointing where that is
+    asked for, or as `train_only` does.
     """
     check_positions(model.encoder, layout, options.text_encoder)
     train_only(model.encoder, options.trained)
@@ -263,7 +265,7 @@ def fit_reader(
     if options.gradient_checkpointing:
         checkpoint_gradients(model.encoder, options.text_encoder)
     with fast_attention(model.encoder):
-        result = fit(model, batches, options.training, out / "checkpoints", evaluation=evaluation)
+        result = fit(model, batches, options.training, folder, evaluation)
     return {"training": result, "trained_parameters": trained_parameters(model)}
 
 

@@ -22,12 +22,11 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from speechssl.artifacts import hash_json
 from speechssl.audio import read_audio
 from speechssl.data.records import Corpus, Passage, Question
 from speechssl.dual.data import Layout, Window, collate, draw_batch, replace_tokens, windows
 from speechssl.encoders.store import store_features
-from speechssl.errors import InputError
-from speechssl.io import hash_json
 from speechssl.multiple_choice.options import ChoiceOptions
 from speechssl.speechbert.data import SPECIALS, stack_codes
 from speechssl.text import ngrams, pieces
@@ -219,22 +218,14 @@ def code_examples(
 
 
 def choice_recordings(data: Corpus) -> dict[str, Path]:
-    """Find the files, by id, of the multiple-choice questions, their options and their passages.
-
-    Raises InputError where not one question has all of its recordings.
-    """
-    spoken = [q for q in data.choices if q.option_audio]
-    if not any(q.audio and data.passages[q.passage].audio for q in spoken):
-        raise InputError(
-            f"{data.root / data.split} has no multiple-choice question with recordings of all its "
-            "parts; prepare it with --speak"
-        )
+    """Find the files, by id, of the multiple-choice questions, their options and their
+    passages."""
     asked = {q.passage for q in data.choices}
     passages = [p for p in data.passages.values() if p.id in asked]
     records: list[Passage | Question] = [*passages, *data.choices]
     files = {record.id: record.audio for record in records if record.audio}
-    for q in spoken:
-        files.update(zip(q.option_ids, q.option_audio, strict=True))
+    for q in data.choices:
+        files.update(zip(q.option_ids, q.option_audio, strict=False))
     return {name: data.root / audio for name, audio in files.items()}
 
 

@@ -30,10 +30,9 @@ from speechssl.options import (
     Whole,
     argument,
     changed_options,
-    flags,
     group,
-    list_given,
     option,
+    refuse_given,
     refuse_ineffective,
 )
 
@@ -116,12 +115,7 @@ class TrainChoice:
             refuse_ineffective(given, {"speechbert": ("encoder", "ctc")})
         else:
             of_others = ("units", "random_units", "start", "text_encoder", "read", "assignment")
-            stray = list_given(of_others, given)
-            if stray:
-                raise InputError(
-                    f"{flags(stray)} would have no effect on audio words; leave it out, or leave "
-                    "out --speechbert"
-                )
+            refuse_given(of_others, given, "on audio words")
             if not (self.encoder and self.ctc):
                 raise InputError(
                     "--speechbert needs the --encoder it was trained on and a --ctc "

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from speechssl.artifacts import CARD, read_json, stage
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import Corpus, corpus_card, data_facts, load_corpus
 from speechssl.dual.data import Layout, read_unit_source
@@ -35,7 +36,6 @@ from speechssl.dual.train import (
 )
 from speechssl.encoders.load import SharedEncoder, load_encoder
 from speechssl.errors import InputError, report_set_aside
-from speechssl.io import CARD, read_json, stage
 from speechssl.multiple_choice.data import (
     ChoiceBatches,
     ChoiceExample,
@@ -116,7 +116,7 @@ def fit_choice(o: TrainChoice, symbols: Symbols) -> tuple[ChoiceModel, Layout, d
         model.embedding.codes = codes
     evaluation = choice_evaluation(o, symbols, model, layout)
     batches = ChoiceBatches(examples, layout, o.qa)
-    metrics = fit_reader(model, batches, layout, o.qa, o.out, evaluation)
+    metrics = fit_reader(model, batches, layout, o.qa, o.out / "checkpoints", evaluation)
     return model, layout, metrics | {"examples": len(examples), "left_out": len(left_out)}
 
 

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from speechssl.artifacts import hash_bytes, hash_json, read_json, stage
 from speechssl.audio import read_audio
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import (
@@ -34,7 +35,7 @@ from speechssl.data.records import (
     first_passages,
     load_corpus,
 )
-from speechssl.dual.data import Example, Layout, answer_times
+from speechssl.dual.data import Layout, answer_times
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
@@ -45,6 +46,7 @@ from speechssl.dual.train import (
     data_inputs,
     describe_best,
     example_batches,
+    fit_reader,
     load_held_out,
     make_layout,
     mean_ff1,
@@ -54,8 +56,7 @@ from speechssl.dual.train import (
 )
 from speechssl.encoders.load import SharedEncoder, SpeechEncoder, load_encoder
 from speechssl.errors import InputError, report_set_aside
-from speechssl.finetuning import merge_lora, train_only, trained_parameters
-from speechssl.io import hash_bytes, hash_json, read_json, stage
+from speechssl.finetuning import merge_lora, train_only
 from speechssl.options import EvalOptions, find_shipped, settings
 from speechssl.speechbert.data import (
     SPECIAL_IDS,
@@ -183,10 +184,15 @@ def fit_stages(
         if dev is not None:
             system = SpeechBertSystem(features, encoder, Reader(reader, layout), recogniser, {})
             evaluation = spoken_evaluation(system, dev, o.qa.evaluation)
-        results["spans"] = fit_spans(o, examples, layout, reader, codes, evaluation)
+        reader.embedding.codes = codes
+        torch.manual_seed(o.qa.training.seed)  # of what is added, in a run that was killed as well
+        batches = example_batches(examples, layout, o.qa)
+        folder = o.out / "checkpoints/spans"
+        fitted = fit_reader(reader, batches, layout, o.qa, folder, evaluation)
+        results["spans"] = fitted["training"]
         metrics["examples"] = len(examples)
         metrics["left_out"] = len(left_out)
-        metrics["trained_parameters"] = trained_parameters(reader)
+        metrics["trained_parameters"] = fitted["trained_parameters"]
     return encoder, reader, layout, metrics
 
 
@@ -252,14 +258,9 @@ def fit_words(
     """Train the autoencoder of the words whose text the tokeniser knows; return how that went.
 
     word_pieces: of every word of the table; a word of several is drawn to the mean of their
-    embeddings (V, E). Raises InputError where it knows none.
+    embeddings (V, E).
     """
     numbers = np.flatnonzero([len(ids) > 0 for ids in word_pieces])
-    if not len(numbers):
-        raise InputError(
-            "the tokeniser knows no text of an audio word of the corpus; check "
-            "the language of the text encoder"
-        )
     torch.manual_seed(o.words.seed)
     encoder = WordEncoder(table.features.shape[1], embeddings.shape[1], o.stages.word_width)
     encoder.fit_scale(table)
@@ -309,24 +310,6 @@ def fit_masked(
     )
     with fast_attention(text.reader.encoder):
         return fit(model, batches, o.masked, o.out / "checkpoints/masked")
-
-
-def fit_spans(
-    o: TrainSpeechBert,
-    examples: Sequence[Example],
-    layout: Layout,
-    reader: SpanModel,
-    codes: Tensor,
-    evaluation: Evaluation | None,
-) -> dict[str, Any]:
-    """Train the reader to find answers in audio words; return how that went. codes: (N, E)."""
-    torch.manual_seed(o.qa.training.seed)  # of what is added, in a run that was killed as well
-    train_only(reader.encoder, o.qa.trained)
-    reader.embedding.codes = codes
-    batches = example_batches(examples, layout, o.qa)
-    folder = o.out / "checkpoints/spans"
-    with fast_attention(reader.encoder):
-        return fit(reader, batches, o.qa.training, folder, evaluation=evaluation)
 
 
 def spoken_evaluation(system: SpeechBertSystem, data: Corpus, options: EvalOptions) -> Evaluation:
@@ -388,8 +371,6 @@ def fit_transfer(
     folder = find_shipped(o.speechbert) or o.speechbert
     words, reader, layout, card = load_weights(folder)
     before = speechbert_features(folder, encoder, card)
-    if before.encoder == "mfcc":
-        raise InputError(f"{folder} reads MFCCs and needs no transfer; use it as it is")
     if before.grid != other.grid or words.features != other.width or before.layer > other.layers:
         raise InputError(
             f"{other.name} has other frames than {encoder.name}, or no layer {before.layer} of "

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from speechssl.artifacts import hold_output
 from speechssl.audio import read_audio
 from speechssl.augment.training import parse_distortions
 from speechssl.data.files import Recording, draw, hash_contents, recordings_of
@@ -25,7 +26,6 @@ from speechssl.data.records import data_hash
 from speechssl.encoders.load import load_encoder, single_threaded
 from speechssl.encoders.unpickle import read_centroids
 from speechssl.errors import InputError, report_set_aside
-from speechssl.io import hold_output
 from speechssl.units.features import (
     SPECTRAL,
     encoder_features,

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from speechssl.artifacts import list_differences
 from speechssl.cascade.data import Recogniser
 from speechssl.cascade.engines import (
     FALLBACK,
@@ -17,7 +18,6 @@ from speechssl.cascade.engines import (
 )
 from speechssl.cascade.system import load_recogniser
 from speechssl.errors import InputError
-from speechssl.io import list_differences
 from speechssl.timing import FrameGrid
 
 from ..files import change_json, refused

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedTokenizerFast
 
+from speechssl.artifacts import hash_files, read_json
 from speechssl.cascade.options import ReaderOptions, TrainTextQa
 from speechssl.cascade.readers import (
     cut_at_words,
@@ -27,6 +28,7 @@ from speechssl.cascade.readers import (
     written_words,
 )
 from speechssl.cascade.train import train_text_qa
+from speechssl.checkpoints import MODELS, model_folder
 from speechssl.cli import main
 from speechssl.data.records import (
     Answer,
@@ -41,7 +43,6 @@ from speechssl.dual.options import QaOptions
 from speechssl.errors import InputError
 from speechssl.eval.options import Qa
 from speechssl.eval.spoken_qa import run_evaluation
-from speechssl.io import MODELS, hash_files, model_folder, read_json
 from speechssl.options import TEXT_FAMILIES, TrainingOptions
 from speechssl.results import read_rows
 from speechssl.systems import load_systems

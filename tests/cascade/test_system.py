@@ -22,12 +22,12 @@ from speechssl.cascade.system import (
     simulated_words,
     timed_edits,
 )
+from speechssl.checkpoints import model_folder
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel
 from speechssl.dual.system import AnswerSpan, Reader, TimedAnswer
 from speechssl.errors import InputError
-from speechssl.io import model_folder
 from speechssl.systems import load_systems
 from speechssl.textlm import TextCodec
 

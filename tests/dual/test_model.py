@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import BertTokenizer
 
+from speechssl.checkpoints import dequantise, quantise
 from speechssl.dual.data import (
     Example,
     ExampleBatches,
@@ -24,12 +25,7 @@ from speechssl.dual.data import (
 )
 from speechssl.dual.model import IGNORED, Bert, SpanModel, load_reader, save_reader, without_pooler
 from speechssl.dual.system import Reader, retrieve_windows
-from speechssl.io import dequantise, quantise
-from speechssl.textlm import (
-    SubwordUnits,
-    longest_sequence,
-    remove_dropout,
-)
+from speechssl.textlm import SubwordUnits, longest_sequence, remove_dropout
 
 from ..files import refused, same_files
 from .conftest import KINDS, LAYOUT

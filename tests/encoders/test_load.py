@@ -21,6 +21,7 @@ from transformers import (
     WhisperFeatureExtractor,
 )
 
+from speechssl.checkpoints import SHIPPED
 from speechssl.encoders import load as loading
 from speechssl.encoders.checkpoints import (
     Architecture,
@@ -41,7 +42,6 @@ from speechssl.encoders.load import (
 )
 from speechssl.errors import InputError
 from speechssl.finetuning import add_modules
-from speechssl.io import SHIPPED
 
 from ..files import refused
 from .conftest import noise

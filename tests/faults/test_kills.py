@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from speechssl import io as files
+from speechssl import artifacts as files
 from speechssl.cli import main
 
 from .conftest import CASES, Stages, check_refusal, command
@@ -235,7 +235,9 @@ def test_a_full_file_system_is_one_sentence(
 @contextmanager
 def held(place: Path, file: bool = False) -> Iterator[None]:
     """Another process holds a folder or a file in the block, and is killed at its end."""
-    code = "import sys, time; from pathlib import Path; from speechssl.io import hold_output\n"
+    code = (
+        "import sys, time; from pathlib import Path; from speechssl.artifacts import hold_output\n"
+    )
     code += (
         "with hold_output(Path(sys.argv[1]), sys.argv[2] == 'True'): print('held', flush=True); "
         "time.sleep(600)"

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from speechssl.artifacts import Stage
 from speechssl.data.superb import load_labelled
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
-from speechssl.io import Stage
 from speechssl.superb import train
 from speechssl.superb.data import (
     TRAINING,
@@ -128,9 +128,7 @@ def test_other_inputs_and_damage_are_refused(run, encoder, hubert_folder, tmp_pa
     short = replace(run, settings=replace(run.settings, steps=2))
     made = trained(short, tmp_path / "head", encoder, (1e-3,))
     other = load_encoder(hubert_folder("group"))
-    refused(
-        "trained on another encoder", load_head, tmp_path / "head", made.task, encoder_card(other)
-    )
+    refused("for another encoder", load_head, tmp_path / "head", made.task, encoder_card(other))
     refused("encoder", trained, short, tmp_path / "head", other, (1e-3,))
     with pytest.raises(InputError, match="task.data"):
         trained(
@@ -142,9 +140,7 @@ def test_other_inputs_and_damage_are_refused(run, encoder, hubert_folder, tmp_pa
     (tmp_path / "head/head.safetensors").write_bytes(b"damaged")
     refused("cannot read the head", load_head, tmp_path / "head", made.task, encoder_card(encoder))
     (tmp_path / "head/card.json").write_text("{}")
-    refused(
-        "not the card of a head", load_head, tmp_path / "head", made.task, encoder_card(encoder)
-    )
+    refused("is of no head", load_head, tmp_path / "head", made.task, encoder_card(encoder))
 
 
 def test_a_split_of_which_nothing_can_be_read_is_refused(run, encoder, tmp_path):

