@@ -25,7 +25,8 @@ from speechssl.dual.data import (
 )
 from speechssl.dual.model import IGNORED, Bert, SpanModel, load_reader, save_reader, without_pooler
 from speechssl.dual.system import Reader, retrieve_windows
-from speechssl.textlm import SubwordUnits, longest_sequence, remove_dropout
+from speechssl.textlm.encoders import longest_sequence, remove_dropout
+from speechssl.textlm.symbols import SubwordUnits
 
 from ..files import refused, same_files
 from .conftest import KINDS, LAYOUT

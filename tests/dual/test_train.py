@@ -26,7 +26,8 @@ from speechssl.dual.train import describe_best, train_dual
 from speechssl.errors import InputError
 from speechssl.eval.spoken_qa import score_questions
 from speechssl.options import TEXT_FAMILIES, EvalOptions, TrainingOptions
-from speechssl.textlm import load_text_encoder, symbol_encoder
+from speechssl.textlm.encoders import load_text_encoder
+from speechssl.textlm.symbols import symbol_encoder
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.storage import load_units
 
@@ -366,7 +367,7 @@ def test_a_finished_reader_is_trained_further_where_nothing_else_changes(dev, tm
         ),
     ):
         dual(dev, tmp_path, "more", training=replace(same, seed=1))
-    with pytest.raises(InputError, match=r"was made with \d+ steps, and \d+ is fewer"):
+    with pytest.raises(InputError, match="training.steps differs"):
         dual(dev, tmp_path, "more", training=replace(same, steps=2))
     assert (more / "model.safetensors").read_bytes() == short and load_reader(more)[2]["training"][
         "steps"
