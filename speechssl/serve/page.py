@@ -34,7 +34,15 @@ from speechssl.cascade.data import Transcript
 from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.pipelines import QA, Detail
 from speechssl.report.figures import PALETTE
-from speechssl.report.page import WIDTH, data_uri, encode_audio, envelope, outline, region, ticks
+from speechssl.report.listening import (
+    WIDTH,
+    data_uri,
+    encode_audio,
+    envelope,
+    outline,
+    region,
+    ticks,
+)
 from speechssl.serve.options import Limits, Serve
 from speechssl.timing import RunLength
 from speechssl.units.quality import unit_blocks
