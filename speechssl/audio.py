@@ -61,6 +61,13 @@ MPEG2_KBPS = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
 MP3_SLACK = 1152
 # frames: what an encoder may add before and after the sound, which decoding takes away again
 MP3_PADDING = 5 * MP3_SLACK
+LONGEST_QUESTION = 60.0  # seconds: what is longer was probably meant as the passage
+# question.m4a, but not 3.14; https://...; recordings/who
+_FILE_NAME = re.compile(
+    r"\S+\.(?!\d+$)[A-Za-z0-9]{2,4}|\w+://\S*|[^\s?\u3400-\u9fff]*[/\\][^\s?\u3400-\u9fff]*"
+    r"|.*\.(?:wav|flac|mp3|ogg|opus|m4a|webm)",
+    re.IGNORECASE,
+)
 
 
 def read_audio(path: Path | str, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
@@ -74,6 +81,46 @@ def read_audio(path: Path | str, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
     samples, _ = _read_mono(path, sample_rate)
     check_audio(samples, sample_rate, str(path))
     return at_full_scale(samples, str(path))
+
+
+def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
+    """Return samples (N,) float32 at 16 kHz of a file, or of an array at that rate. Raises
+    InputError for a file that is no audio, or silent."""
+    if isinstance(source, str | Path):
+        return read_audio(source)
+    if not isinstance(source, np.ndarray):
+        raise InputError(
+            f"{source!r} is no recording; give the path of a file, or samples in an array"
+        )
+    # a copy: the encoder remembers the array that it had last, whatever is in it now
+    return as_recording(source, SAMPLE_RATE, "the array given")
+
+
+def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
+    """Read a question: a text as it is, a recording as samples.
+
+    A string is a text unless a file has that name, or it looks like one ("question.m4a"). Raises
+    InputError as `read_recording` does, for a text without words, and for a recording longer than
+    LONGEST_QUESTION.
+    """
+    if isinstance(source, str) and _is_text(source):
+        if not any(map(str.isalnum, source)):
+            raise InputError(f"the question {source!r} has no words; give a text, or a recording")
+        return source
+    samples = read_recording(source)
+    seconds = len(samples) / SAMPLE_RATE
+    if seconds > LONGEST_QUESTION:
+        name = "the question" if isinstance(source, np.ndarray) else source
+        raise InputError(
+            f"{name} lasts {seconds:.0f} s, and a question at most {LONGEST_QUESTION:.0f} s; "
+            "give the question, or the part of the recording that has it"
+        )
+    return samples
+
+
+def _is_text(source: str) -> bool:
+    """Tell a text from the name of a file, whether there is one or not."""
+    return not _FILE_NAME.fullmatch(source) and not (source and os.path.exists(source))
 
 
 def read_native(path: Path | str) -> tuple[np.ndarray, int]:

@@ -19,6 +19,7 @@ from speechssl.audio import (
     read_audio,
     read_channels,
     read_native,
+    read_question,
     resample,
     to_int16,
     write_clip,
@@ -494,3 +495,21 @@ def test_arrays_of_every_scale_and_shape(samples: np.ndarray) -> None:
 @pytest.mark.parametrize("samples", [np.zeros((9, 9)), np.zeros(9, bool), np.zeros(9, complex)])
 def test_arrays_that_are_no_samples(samples: np.ndarray) -> None:
     refused("it is .* of the shape", as_recording, samples, SAMPLE_RATE, "it")
+
+
+# ---- questions
+
+
+@pytest.mark.parametrize("question", ["speech.wav", "my question.MP3", "rec/who", "https://a.b/q"])
+def test_a_name_of_a_file_is_no_text(question: str) -> None:
+    refused("does not exist", read_question, question)
+
+
+@pytest.mark.parametrize("question", ["km/h?", "Where is St. Paul.", "他是谁", "3.14", "x" * 5000])
+def test_texts_are_read_as_they_are(question: str) -> None:
+    assert read_question(question) == question
+
+
+def test_a_question_without_words_is_refused() -> None:
+    refused("has no words", read_question, "?!")
+    refused("has no words", read_question, "")
