@@ -39,8 +39,8 @@ from speechssl.data.files import (
     load_json,
     manifest_path,
     number_of,
-    open_csv,
     read_csv,
+    read_header,
     read_parquet,
     read_tiers,
     safe_name,
@@ -110,6 +110,7 @@ GUESSED = (
     "given to the text that stands nearest",
 )
 UNKNOWN_WORDS = ("answer times whose words are not known", "kept with an empty text")
+REPEATED = ("answers that repeat another of their question", "kept once")
 OFFSET = ("answers whose offset does not match the context", "kept without an offset")
 UNEVEN = (
     "questions with another number of times than of texts",
@@ -325,7 +326,7 @@ def csv_rows(files: Files, meta: Mapping[str, Meta]) -> Iterator[NmsqaRow]:
     squad: dict[str, tuple[str, SquadQa]] = {}
     for path in files.squad:
         for paragraph in read_squad(path):
-            squad |= {q.id: (paragraph.context, q) for q in paragraph.questions}
+            squad |= {q.id: (paragraph.context, q) for q in paragraph.qas}
     annotations: dict[str, list[Cells]] = {}
     for path in files.spans:
         for cells in read_csv(path):
@@ -344,8 +345,8 @@ def csv_rows(files: Files, meta: Mapping[str, Meta]) -> Iterator[NmsqaRow]:
         }
         if name in squad:
             context, squad_question = squad[name]
-            question = squad_question.text
-            texts = [(gold.text, gold.char_start) for gold in squad_question.golds]
+            question = squad_question.question
+            texts = [(gold.text, gold.offset) for gold in squad_question.answers]
         else:
             context = " ".join(filter(None, sentences.values()))
             if not context and passage in meta:
@@ -472,8 +473,7 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
             elif kind == ".textgrid":
                 files.grids.setdefault(path.stem, path)
             elif kind == ".csv":
-                with open_csv(path) as rows:
-                    names = {name.strip() for name in next(rows, [])}
+                names = set(read_header(path))
                 if names & set(HASH) and names & set(START):
                     files.spans.append(path)
                 elif names & set(NAME) and names & set(DESCRIBED):
@@ -610,7 +610,7 @@ def written_answers(row: NmsqaRow, remark: Callable[[Done], None]) -> tuple[Answ
         if not text.strip():
             remark(prepare.EMPTY)
         elif (text, offset) in answers:
-            remark(prepare.REPEATED)
+            remark(REPEATED)
         else:
             fits = (
                 offset is not None
@@ -785,8 +785,7 @@ def read_split(
         report.count(name, "questions")
         row = replace(row, id=row.id or row.recording)
         if row.id in rows and row != rows[row.id]:
-            row = replace(row, id=prepare.unique_id(row.id, rows))
-            split.remark(prepare.RENAMED)
+            row = replace(row, id=report.unique_id(name, row.id, rows))
         if not row.id:
             split.aside("questions", row.id, NAMELESS, question=row.question)
         elif row.id in rows:
@@ -1080,7 +1079,6 @@ def prepare_nmsqa(o: Nmsqa) -> dict[str, Any]:
         alone = len(tables) == 1
         splits = [read_split(n, files, roots, report, alone) for n, files in tables.items()]
         records = {split.name: split_records(split, o) for split in splits}
-        prepare.check_used(records, report, source)
         return records
 
     settings = {"made_from": stamp(root, ".parquet", ".csv", ".json", *ARCHIVES)}

@@ -33,8 +33,8 @@ from speechssl.data.files import (
     list_of,
     manifest_path,
     number_of,
-    open_csv,
     open_parquet,
+    read_header,
     read_parquet,
     safe_name,
     stamp,
@@ -68,6 +68,7 @@ SLACK = 0.1  # seconds by which an answer may end after its document, which it t
 NEAR = 0.006
 
 OUTSIDE = ("answers without a usable time in the document", "scored by their text only")
+REPEATED = ("answers that repeat another of their question", "kept once")
 OFFSET = ("answers that are not where their words stand in the text", "kept without an offset")
 UNALIGNED = ("documents without an alignment (word2time)", "kept without words")
 NAMELESS = "it has no id or no document"
@@ -137,12 +138,8 @@ def find_tables(roots: Iterable[Path], only: Path | None = None) -> dict[str, li
     for _, path in files_below(roots, ".parquet", ".tsv"):
         split = split_of(path.parent.name if path.stem.isdecimal() else path.stem)
         if split and (only is None or path == only):
-            if path.suffix == ".parquet":
-                columns = column_names(path)
-            else:
-                with open_csv(path, delimiter="\t") as lines:
-                    columns = next(lines, [])
-            if set(NEEDED) <= {name.strip() for name in columns}:
+            read_columns = column_names if path.suffix == ".parquet" else read_header
+            if set(NEEDED) <= set(read_columns(path)):
                 tables.setdefault(split, []).append(path)
     for split, paths in tables.items():
         paths[:] = [path for path in paths if "blind" not in path.stem] or paths
@@ -396,7 +393,6 @@ def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
                 split.name, tables[split.name], keys, index, out, o.workers
             )
             records[split.name] = _records(split, index, out)
-        prepare.check_used(records, report, source)
         return records
 
     made_from = {"bytes": root.stat().st_size}
@@ -413,8 +409,7 @@ def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) 
             report.set_aside(name, "questions", f"{path.name}:{row}", BROKEN)
             continue
         if row.id in rows and row != rows[row.id]:
-            row = replace(row, id=prepare.unique_id(row.id, rows))
-            split.remark(prepare.RENAMED)
+            row = replace(row, id=report.unique_id(name, row.id, rows))
         if row.document in split.documents:
             row = replace(row, words=None)  # every row of Parquet has those of its document
         reason = ""
@@ -536,7 +531,7 @@ def _answers(row: SlueRow, passage: Passage, remark: Callable[[Done], None]) -> 
             else:
                 remark(OUTSIDE)
         if answer in answers:
-            remark(prepare.REPEATED)
+            remark(REPEATED)
         answers[answer] = None
     return tuple(answers)
 
