@@ -459,14 +459,14 @@ def check_columns(names: Sequence[str], path: Path) -> None:
             raise InputError(f"{path} has two columns called {name}; rename or remove one of them")
 
 
-def load_json(path: Path, halves: bool = False) -> Any:
-    """Load a JSON file of others. halves: as of `parse_json`.
+def load_json(path: Path) -> Any:
+    """Load a JSON file of others.
 
     Raises InputError for one that is not there or not whole.
     """
     text = read_text(path, "check the path, or download it again")
     try:
-        return parse_json(text, halves)
+        return parse_json(text)
     except ValueError as error:
         raise InputError(
             f"{path} is not whole JSON ({error}); correct it, or copy or download it again"

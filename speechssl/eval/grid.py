@@ -68,6 +68,7 @@ from speechssl.eval.spoken_qa import (
 )
 from speechssl.metrics import word_error_rate
 from speechssl.options import PLAIN, TrainingOptions
+from speechssl.results import CASCADE, HEAD
 from speechssl.stats import ItemScore, unknown_voice
 from speechssl.superb.data import (
     TRAINING,
@@ -520,6 +521,14 @@ class GridCell:
     card: str
     failed: Mapping[str, str]  # id of a recording that could not be encoded -> why
     unit: str = "recording"  # what the groups of its scores are (`GridTask.unit`)
+
+    @property
+    def method(self) -> tuple[str, str]:
+        """Return the task and the system, as rows have them: systems of spoken question answering
+        are columns of the grid, as tasks are."""
+        if self.metric == "ff1" or self.task.startswith(CASCADE):
+            return "qa", self.task
+        return self.task, "units" if self.task == "units" else HEAD
 
 
 def run_grid(

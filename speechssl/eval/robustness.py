@@ -284,8 +284,8 @@ def rows_of(grid: Grid, distorter: Distorter = Distorter()) -> list[Row]:
             grid.cells[task, encoder, setting],
             distorter.card(setting.condition).get("snr_over", ""),
         )
-        cell_key = (task[0], encoder, setting.name, setting.snr_db, task[1])
-        rows.append(Row.of(score.interval, *cell_key, cell.seed, cell.card, over))
+        cell_key = (*cell.method, encoder, setting.name, setting.snr_db, task[1])
+        rows.append(Row.from_interval(score.interval, *cell_key, cell.seed, cell.card, over))
     return rows
 
 
