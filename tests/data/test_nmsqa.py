@@ -643,7 +643,7 @@ def test_the_original_release(tmp_path, packed):
 
 def test_the_original_release_without_texts_takes_words_from_the_alignment(tmp_path):
     original(tmp_path / "original", texts=False)
-    facts, corpus, _ = prepared(tmp_path / "original", tmp_path)
+    _, corpus, _ = prepared(tmp_path / "original", tmp_path)
     by_id = {q.id: q for q in corpus.questions}
     assert [a.text for a in by_id["h2"].answers] == ["nine coins"] and timed(corpus, by_id["h2"])
     assert [a.text for a in by_id["h0"].answers] == [""]
