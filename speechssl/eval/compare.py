@@ -31,12 +31,12 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from speechssl.artifacts import hash_bytes, read_json
 from speechssl.augment.conditions import is_drawn
 from speechssl.data.records import synthetic_sentence
 from speechssl.errors import InputError
 from speechssl.eval.options import Metric
-from speechssl.eval.scores import TYPES, read_lines
+from speechssl.eval.predict import read_items
+from speechssl.eval.score import TYPES
 from speechssl.results import (
     UNITS_FROM,
     Table,
@@ -126,9 +126,9 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
             raise InputError(
                 f"there is no folder {folder}; give one that `speechssl evaluate` wrote to"
             )
-        paths = sorted(folder.glob("scores/*/*.jsonl"))
+        paths = sorted(folder.glob("scores/*/*.parquet"))
         if not paths and (
-            below := sorted({p.parents[2] for p in folder.glob("**/scores/*/*.jsonl")})
+            below := sorted({p.parents[2] for p in folder.glob("**/scores/*/*.parquet")})
         ):
             names = " ".join(map(str, below))
             raise InputError(
@@ -164,33 +164,10 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
 
 
 def _read_scores(path: Path) -> Scores:
-    lines, card = read_lines(path), read_json(path.with_suffix(".card.json"))
-    fields = ("corpus", "split", "data", "condition")
-    if not isinstance(card, dict) or any(not isinstance(card.get(name), str) for name in fields):
-        raise InputError(
-            f"{path.with_suffix('.card.json')} does not record what was scored "
-            f"({', '.join(fields)}); evaluate again"
-        )
-    if card.get("lines") not in (None, hash_bytes(path.read_bytes())):
-        raise InputError(f"{path} was changed after it was written; evaluate again")
-    for line in lines:
-        scores = [value for metric in METRICS if (value := line.get(metric)) is not None]
-        if not isinstance(line.get("passage"), str) or any(
-            not isinstance(v, (int, float)) or not 0 <= v <= 1 for v in scores
-        ):
-            raise InputError(
-                f"{path} has no passage or no score in [0, 1] for the question "
-                f"{line['id']}; evaluate again"
-            )
-    snr = card.get("snr_db")
+    lines, card = read_items(path)
+    snr = card["snr_db"]
     where = (card["condition"], None if snr is None else float(snr))
-    return Scores(
-        str(card.get("system", path.parent.name)),
-        where,
-        {line["id"]: line for line in lines},
-        card,
-        path,
-    )
+    return Scores(card["system"], where, {line["id"]: line for line in lines}, card, path)
 
 
 # ---- comparing

@@ -21,15 +21,15 @@ from speechssl.artifacts import hold_output, write_json, write_text
 from speechssl.augment import Distorter
 from speechssl.data.records import synthetic_note
 from speechssl.errors import InputError
-from speechssl.eval.grid import MAKERS, GridCell, GridTask, Maker, load_tested, run_grid
-from speechssl.eval.options import TEST, Robustness
-from speechssl.eval.run import (
+from speechssl.eval.conditions import (
     Setting,
     check_conditions,
     freeze_mixtures,
     name_utterances,
     settings_of,
 )
+from speechssl.eval.grid import MAKERS, GridCell, GridTask, Maker, load_tested, run_grid
+from speechssl.eval.options import TEST, Robustness
 from speechssl.options import noise_folders, parse_named
 from speechssl.results import (
     CASCADE,

@@ -36,15 +36,12 @@ from speechssl.cascade.decode import read_arpa
 from speechssl.data.superb import DOCUMENTS, UtteranceSet, load_labelled, load_set
 from speechssl.encoders.load import SpeechEncoder, load_encoder, single_threaded
 from speechssl.errors import InputError, report_set_aside
-from speechssl.eval.run import (
-    Encoded,
+from speechssl.eval.conditions import (
     FrozenMixtures,
     Item,
-    ResultFile,
     Setting,
     check_conditions,
     check_unseen,
-    evaluate_files,
     file_size,
     freeze_mixtures,
     name_utterances,
@@ -52,6 +49,7 @@ from speechssl.eval.run import (
     settings_of,
     trained_noises,
 )
+from speechssl.eval.encode import Encoded
 from speechssl.options import noise_folders
 from speechssl.results import (
     DEFAULT,
@@ -69,6 +67,7 @@ from speechssl.results import (
     snr_note,
     unit,
 )
+from speechssl.schema import convert
 from speechssl.stats import FEWEST
 from speechssl.superb.data import (
     CLEAN,
@@ -531,55 +530,47 @@ def evaluate_heads(
     where each has an encoder of its own. Recordings that cannot be read are set aside, reported,
     and count as wrong.
     """
-    what, cache = f"{encoder.name}, {part.label}, {audio.setting.label}", encoder.cache
-    samples = audio.card([part.data.path(u) for u in part.data.splits["test"]])
-    groups = (
-        [[name] for name in heads]
-        if any(head.upstream for head in heads.values())
-        else [list(heads)]
-    )
+    groups = [heads]
+    if any(head.upstream for head in heads.values()):
+        groups = [{name: head} for name, head in heads.items()]
     evaluations: dict[str, HeadEvaluation] = {}
     for group in groups:
-        speech_encoder = encoder.encoder_of(heads[group[0]], plan)
-        files = []
-        for name in group:
-            # with its task as it is evaluated: its language model, and the threshold that dev chose
-            head = heads[name]
-            decoding = {
-                field: str(getattr(head.task, field, None))
-                for field in ("beam", "threshold", "median")
-            }
-            about_task = [task_card(head.task), head.task.data.hash]
-            facts = [
-                head.weights,
-                *about_task,
-                samples,
-                encoder_card(speech_encoder),
-                decoding,
-                words_of(head.task),
-            ]
-            path = result_path(plan.options.out, encoder.name, part.label, name, audio.setting)
-            files.append(ResultFile(name, path, hash_json([*facts, RESAMPLES, DRAWN]), what))
-
-        def encode(
-            missing: Sequence[ResultFile], with_encoder: SpeechEncoder = speech_encoder
-        ) -> dict[str, Encoded[str]]:
-            chosen = {file.system: heads[file.system] for file in missing}
-            loader: Loader | None = None
-            if audio.setting.group == "clean" and with_encoder is cache.encoder:
-                loader = cache.loader(heads[missing[0].system].task, ("test",))
-            return predict_test(
-                chosen, audio, with_encoder, loader, cache.workers, encoder.device, what
-            )
-
-        def score(file: ResultFile, predicted: Mapping[str, Any]) -> dict[str, Any]:
-            return as_json(heads[file.system].task.evaluate("test", predicted, RESAMPLES))
-
-        contents = evaluate_files(files, encode, score)
-        evaluations |= {
-            file.system: from_json(values) for file, values in zip(files, contents, strict=True)
-        }
+        evaluations |= _evaluate_together(encoder, part, group, audio, plan)
     return evaluations
+
+
+def _evaluate_together(
+    encoder: Benchmarked,
+    part: TaskPart,
+    heads: Mapping[str, TrainedHead],
+    audio: ConditionAudio,
+    plan: Plan,
+) -> dict[str, HeadEvaluation]:
+    """Evaluate heads on one encoder."""
+    what, cache = f"{encoder.name}, {part.label}, {audio.setting.label}", encoder.cache
+    samples = audio.card([part.data.path(u) for u in part.data.splits["test"]])
+    speech_encoder = encoder.encoder_of(next(iter(heads.values())), plan)
+    files = {}
+    for name, head in heads.items():
+        # with its task as it is evaluated: its language model, and the threshold that dev chose
+        decoding = {x: str(getattr(head.task, x, None)) for x in ("beam", "threshold", "median")}
+        facts = [head.weights, task_card(head.task), head.task.data.hash, samples]
+        facts += [encoder_card(speech_encoder), decoding, words_of(head.task), RESAMPLES, DRAWN]
+        path = result_path(plan.options.out, encoder.name, part.label, name, audio.setting)
+        files[name] = EvaluationFile(path, hash_json(facts))
+    missing = {name: head for name, head in heads.items() if not files[name].is_current}
+    if missing:
+        loader: Loader | None = None
+        if audio.setting.group == "clean" and speech_encoder is cache.encoder:
+            loader = cache.loader(next(iter(missing.values())).task, ("test",))
+        encoded = predict_test(
+            missing, audio, speech_encoder, loader, cache.workers, encoder.device, what
+        )
+        for name, of_head in encoded.items():
+            of_head.check(what)
+            evaluation = heads[name].task.evaluate("test", of_head.features, RESAMPLES)
+            files[name].write(evaluation, of_head.failed)
+    return {name: file.read() for name, file in files.items()}
 
 
 def predict_test(
@@ -590,7 +581,7 @@ def predict_test(
     workers: int,
     device: str,
     what: str,
-) -> dict[str, Encoded[str]]:
+) -> dict[str, Encoded]:
     """Return the predictions of every head for the test split, by the recording's id, and why there
     are none of some.
 
@@ -610,19 +601,40 @@ def predict_test(
     failed = dict(loader.failed if isinstance(loader, OnlineLoader) else online.failed)
     failed |= {u.id: "it could not be cached" for u in utterances if u.id not in usable}
     report_set_aside(failed, what)
-    return {name: Encoded(outputs, failed) for name, outputs in predicted.items()}
+    return {name: Encoded(dict(outputs), failed) for name, outputs in predicted.items()}
 
 
 def result_path(out: Path, encoder: str, part: str, head: str, setting: Setting) -> Path:
-    return out / "scores" / encoder / part / head / setting.file
+    return out / "scores" / encoder / part / head / f"{setting.file}.json"
 
 
-def as_json(evaluation: HeadEvaluation) -> dict[str, Any]:
-    return {"measures": [asdict(m) for m in evaluation.measures], "detail": dict(evaluation.detail)}
+@dataclass(frozen=True)
+class EvaluationFile:
+    """This is the evaluation of a head in a condition, on disk. made_from: hash of all that decides
+    it."""
 
+    path: Path
+    made_from: str
 
-def from_json(values: Mapping[str, Any]) -> HeadEvaluation:
-    return HeadEvaluation(tuple(Measure(**m) for m in values["measures"]), dict(values["detail"]))
+    @property
+    def is_current(self) -> bool:
+        """Tell whether it need not be made (again). A damaged file is reported."""
+        if not self.path.is_file():
+            return False
+        try:
+            contents = read_json(self.path)
+        except InputError as error:
+            tqdm.write(f"{error}; it is made again", file=sys.stderr)
+            return False
+        return contents["made_from"] == self.made_from and not contents["failed"]
+
+    def write(self, evaluation: HeadEvaluation, failed: Mapping[str, str] | None = None) -> None:
+        """Write it. failed: id of a recording -> why it could not be encoded."""
+        facts = {"made_from": self.made_from, "failed": dict(failed or {})}
+        write_json(self.path, asdict(evaluation) | facts)
+
+    def read(self) -> HeadEvaluation:
+        return convert(read_json(self.path), HeadEvaluation, self.path, "delete it and run again")
 
 
 def combine_folds(folds: Sequence[HeadEvaluation]) -> HeadEvaluation:
@@ -667,21 +679,16 @@ def evaluate_terms(
     terms, cache, data, out = SpokenTerms(part.data), encoder.cache, part.data, plan.options.out
     layer, layers = choose_layer(terms, cache, out / "heads" / encoder.name / QBE / "card.json")
     recordings = [data.path(u) for split in (DOCUMENTS, "test") for u in data.splits[split]]
-    made_from = hash_json(
-        [data.hash, audio.card(recordings), encoder_card(cache.encoder), layer, RESAMPLES, DRAWN]
-    )
+    facts = [data.hash, audio.card(recordings), encoder_card(cache.encoder), layer]
     path = result_path(out, encoder.name, part.label, "seed-0", audio.setting)
-    file = ResultFile(QBE, path, made_from, f"{encoder.name}, {part.label}, {audio.setting.label}")
-
-    def score(file: ResultFile, features: Mapping[str, Any]) -> dict[str, Any]:
+    file = EvaluationFile(path, hash_json([*facts, RESAMPLES, DRAWN]))
+    if not file.is_current:
         states_of, folder = term_states(cache, data, (DOCUMENTS, "test"), audio)
         evaluation = terms.evaluate(states_of, "test", layer, RESAMPLES, cache.workers)
         if folder:  # distorted states are not needed again
             shutil.rmtree(folder, ignore_errors=True)
-        return as_json(replace(evaluation, detail={**evaluation.detail, "layers": layers}))
-
-    # The states are read by the search itself, again and again, from the cache.
-    return from_json(evaluate_files([file], lambda missing: {}, score)[0])
+        file.write(replace(evaluation, detail={**evaluation.detail, "layers": layers}))
+    return file.read()
 
 
 def choose_layer(terms: SpokenTerms, cache: FeatureCache, path: Path) -> tuple[int, list[float]]:

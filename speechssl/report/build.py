@@ -12,7 +12,6 @@ from datetime import date
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -35,8 +34,14 @@ from speechssl.data.records import (
 from speechssl.encoders.load import load_encoder, single_threaded
 from speechssl.errors import InputError
 from speechssl.eval.compare import Scores, read_results
-from speechssl.eval.scores import answer_type
-from speechssl.eval.spoken_qa import METRICS, by_length, rows_of, score_questions
+from speechssl.eval.predict import prediction_path, read_card, read_predictions
+from speechssl.eval.score import (
+    METRICS,
+    answer_type,
+    by_length,
+    measure_scores,
+    score_questions,
+)
 from speechssl.report.figures import ShownCondition, arrange, decibels
 from speechssl.report.options import Report
 from speechssl.report.page import (
@@ -216,7 +221,7 @@ def read_predicted(out: Path, corpus: Corpus) -> Predicted:
             f"{other.path} was not made on {corpus.root / corpus.split}; name the corpus and "
             "split of `speechssl evaluate`"
         )
-    answers: dict[Path, Answers] = {f.path: read_json(predictions_path(f)) for f in scores}
+    answers: dict[Path, Answers] = {f.path: read_predictions(predictions_path(f)) for f in scores}
     scores = [f for f in scores if "answers" in answers[f.path]]  # retrieval may lie beside them
     common = frozenset.intersection(
         *(frozenset(f.lines.keys() & answers[f.path]["answers"].keys()) for f in scores)
@@ -225,21 +230,13 @@ def read_predicted(out: Path, corpus: Corpus) -> Predicted:
     rows, breakdowns = list[Row](), list[Breakdown]()
     for f in scores if common and common != evaluated else ():
         scored = [s for s in score_questions(answers[f.path], corpus) if s.id in common]
-        system, seed = SimpleNamespace(name=f.system, card={}), int(f.card.get("seed", 0))
-        # what rows have of `augment.Condition`
-        condition: Any = SimpleNamespace(short=f.condition[0], snr_db=f.condition[1])
+        seed = int(f.card.get("seed", 0))
         encoder, over = (str(f.card.get(name, "")) for name in ("encoder", "snr_over"))
-        rows += rows_of(
-            scored,
-            METRICS,
-            answers[f.path]["transcripts"],
-            corpus,
-            condition,
-            system,
-            seed,
-            encoder,
-            over,
-        )
+        transcripts = answers[f.path]["transcripts"]
+        measured = measure_scores(scored, METRICS, transcripts, corpus, seed)
+        for metric, value in measured.items():
+            cell = ("qa", f.system, encoder, *f.condition, metric)
+            rows.append(Row.from_interval(value, *cell, seed, snr_over=over))
         if f.condition == ("clean", None):
             breakdowns += cast(list[Breakdown], by_length(scored, corpus, f.system, seed))
     return Predicted(
@@ -252,7 +249,7 @@ def read_predicted(out: Path, corpus: Corpus) -> Predicted:
 
 def evaluated_split(out: Path) -> str:
     """The split that the scores in a folder are of; test where they are of several, or none."""
-    splits = {read_json(path).get("split") for path in out.glob("scores/*/*.card.json")}
+    splits = {read_card(path).get("split") for path in out.glob("scores/*/*.parquet")}
     return str(splits.pop()) if len(splits) == 1 else "test"
 
 
@@ -309,9 +306,8 @@ def write_report(o: Report) -> None:
         )
         tables += [table] if (table := published_table([f"{card.get('corpus')} {split}"])) else []
 
-    predictions = [read_json(path) for path in out.glob("predictions/*/*.json")]
-    # options and ranks have no place in a passage
-    placed = not predictions or any("answers" in p for p in predictions)
+    tasks = {read_card(path)["task"] for path in out.glob("predictions/*/*.parquet")}
+    placed = not tasks or "qa" in tasks  # options and ranks have no place in a passage
     if o.corpus is None and placed and not of_grid(rows)[0] and not of_superb(rows, artefacts):
         raise InputError(
             f"{out / 'results.jsonl'} has neither SUPERB nor a robustness grid; give the corpus "
@@ -375,8 +371,8 @@ def read_questions(o: Report, corpus: Path, split: str, rows: Sequence[Row]) -> 
     # the predictions of each of the conditions that were evaluated
     by_condition: dict[Condition, Answered] = {}
     for condition in conditions:
-        paths = sorted(folder.glob(f"*/{condition.label.replace(' ', '-')}.json"))
-        predictions = {path.parent.name: read_json(path) for path in paths}
+        paths = sorted(folder.glob(f"*/{prediction_path(o.out, '', condition).name}"))
+        predictions = {path.parent.name: read_predictions(path) for path in paths}
         if answers := {system: p for system, p in predictions.items() if "answers" in p}:
             by_condition[condition] = answers
     if not by_condition:

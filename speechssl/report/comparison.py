@@ -31,6 +31,7 @@ from speechssl.eval.compare import (
     reads_reference,
     tables_of,
 )
+from speechssl.eval.predict import read_predictions
 from speechssl.report.figures import Drawing, Series, arrange, draw_interval, panels_in, svg_of
 from speechssl.report.options import Compare
 from speechssl.report.page import Section, grid_of, write_page
@@ -152,7 +153,7 @@ def corpus_section(c: Compilation, number: int) -> Section:
     explorers = []
     if metric in SPOKEN:
         paths = {f.path: predictions_path(f) for f in c.compared.scores}
-        answers = {scores: read_json(path) for scores, path in paths.items() if path.is_file()}
+        answers = {f: read_predictions(path) for f, path in paths.items() if path.is_file()}
         explorers = [
             explorer_of(c.compared.scores, answers, results, title=(f"All predictions, {corpus}"))
         ]

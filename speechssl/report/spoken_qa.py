@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from speechssl.data.records import Corpus
 from speechssl.eval.compare import NEAR, Scores
-from speechssl.eval.scores import ERRORS, TYPES
+from speechssl.eval.score import ERRORS, TYPES
 from speechssl.report.figures import (
     CLEAN,
     INCHES,
@@ -628,12 +628,7 @@ def bars(
 
 
 def predictions_path(scores: Scores) -> Path:
-    return (
-        scores.path.parents[2]
-        / "predictions"
-        / scores.path.parent.name
-        / f"{scores.path.stem}.json"
-    )
+    return scores.path.parents[2] / "predictions" / scores.path.parent.name / scores.path.name
 
 
 def shown_condition(scores: Scores, results: Results) -> ShownCondition:

@@ -19,6 +19,7 @@ from speechssl.data.options import ToeflQa
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.eval.compare import compare, read_results
+from speechssl.eval.predict import read_items
 from speechssl.eval.spoken_qa import Setup, choose
 from speechssl.multiple_choice.system import Baseline, WrittenChoice, load_choice_systems
 from speechssl.report.build import write_report
@@ -27,7 +28,7 @@ from speechssl.report.options import Compare, Report
 from speechssl.results import append_rows, published_choice, read_rows
 from speechssl.textlm import TextCodec
 
-from ..files import read_lines, refused, write_corpus, write_lines
+from ..files import refused, write_corpus, write_lines
 
 CORRECT = [[0], [2], [1, 3], [3]]
 OPTIONS = ["a", "bb", "ccc", "dddd"]
@@ -138,9 +139,7 @@ def test_baselines_are_exact_and_sets_and_single_answers_are_counted_apart(corpu
 
 def test_a_line_a_question_is_left_beside_the_predictions(corpus, tmp_path):
     run([Listener(), Baseline("chance")], corpus, tmp_path / "out", ("pink@5",))
-    (path,) = (tmp_path / "out/scores/listener").glob("*.jsonl")
-    lines = read_lines(path)
-    assert path.stem == next((tmp_path / "out/predictions/listener").glob("*.json")).stem
+    lines, _ = read_items(tmp_path / "out/scores/listener/pink-5-dB.parquet")
     two = {
         "id": "q2",
         "passage": "p1",
@@ -157,8 +156,8 @@ def test_a_line_a_question_is_left_beside_the_predictions(corpus, tmp_path):
         "passage_words": None,
     }
     assert lines[2] == two | {"options": 4, "correct": [1, 3], "chosen": [0, 1]}
-    chance = read_lines(tmp_path / "out/scores/chance/clean.jsonl")[2]
-    assert chance == two | {
+    chance, _ = read_items(tmp_path / "out/scores/chance/clean.parquet")
+    assert chance[2] == two | {
         "set_accuracy": pytest.approx(1 / 6),
         "options": 4,
         "correct": [1, 3],
@@ -219,20 +218,10 @@ def test_what_cannot_be_encoded_is_reported_scores_nothing_and_is_tried_again(
     ] == (25, 4)
 
 
-def test_answers_that_are_spans_are_not_overwritten(corpus, tmp_path):
-    write_json(tmp_path / "out/predictions/listener/clean.json", {"answers": {}})
-    refused(
-        "choose another folder for multiple choice", run, [Listener()], corpus, tmp_path / "out"
-    )
-
-
 def test_another_system_of_the_same_name_is_refused(corpus, tmp_path):
     run([Listener(facts={"choice_units": "a"})], corpus, tmp_path / "out")
     other = Listener(facts={"choice_units": "b"})
-    message = (
-        r"made by listener \(choice_units a\), which is not listener of enc \(choice_units "
-        r"b\); evaluate"
-    )
+    message = r"made by another listener, with another choice_units \(a\); evaluate"
     refused(message, run, [other], corpus, tmp_path / "out", ["pink@5"])
     assert not other.encoded
 

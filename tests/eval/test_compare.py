@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechssl.artifacts import hash_bytes
 from speechssl.data.records import Answer, Passage, Question, write_records
 from speechssl.eval.compare import (
     WER,
@@ -22,13 +21,14 @@ from speechssl.eval.compare import (
     reads_reference,
     zero,
 )
+from speechssl.eval.imported import import_predictions
 from speechssl.eval.options import Predictions
-from speechssl.eval.spoken_qa import import_predictions
+from speechssl.eval.predict import read_items, write_items
 from speechssl.report.comparison import run_comparison
 from speechssl.report.options import Compare
 from speechssl.results import read_rows
 
-from ..files import change_lines, read_lines, refused, write_lines
+from ..files import refused
 
 CLEAN = ("clean", None)
 QUESTIONS, A_PASSAGE = 60, 3
@@ -59,8 +59,7 @@ def line(i, score, errors=None, metric="ff1", **changes):
 def write(folder, system, lines, condition=CLEAN, **changes):
     """As `evaluate qa` leaves them."""
     name, snr = condition
-    path = folder / "scores" / system / f"{name}{'' if snr is None else f'-{snr:g}-dB'}.jsonl"
-    write_lines(path, lines)
+    path = folder / "scores" / system / f"{name}{'' if snr is None else f'-{snr:g}-dB'}.parquet"
     card = {
         "corpus": "mini",
         "split": "test",
@@ -70,8 +69,7 @@ def write(folder, system, lines, condition=CLEAN, **changes):
         "system": system,
         "synthetic": "",
     }
-    card |= {"lines": hash_bytes(path.read_bytes())} | changes
-    path.with_name(f"{path.stem}.card.json").write_text(json.dumps(card))
+    write_items(path, lines, card | changes)
     return path
 
 
@@ -472,31 +470,9 @@ def test_folders_without_scores_are_named(tmp_path):
     refused("itself; give its subfolders that have: .*dev", read_results, [tmp_path])
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda p: p.write_text(p.read_text() + "{"), "cannot read the scores"),
-        (
-            lambda p: p.write_text(p.read_text().replace("person", "place")),
-            "was changed after it was written",
-        ),
-        (lambda p: p.with_name("clean.card.json").unlink(), r"clean\.card\.json as JSON"),
-        (
-            lambda p: p.with_name("clean.card.json").write_text('{"corpus": "x"}'),
-            "does not record what was scored",
-        ),
-        (lambda p: p.with_name("clean.card.json").write_text("[]"), "is not a JSON object"),
-        (
-            lambda p: write(p.parents[2], "a", [line(0, 1.5)]),
-            r"no score in \[0, 1\] for the "
-            r"question q0",
-        ),
-        (lambda p: write(p.parents[2], "a", [{"id": "q0", "ff1": 1}]), "has no passage"),
-    ],
-)
-def test_damaged_scores_are_named(tmp_path, damage, message):
-    damage(write(tmp_path, "a", scored(0.5, 0)))
-    refused(message, read_results, [tmp_path])
+def test_damaged_scores_are_named(tmp_path):
+    write(tmp_path, "a", scored(0.5, 0)).write_bytes(b"no table")
+    refused(r"cannot read .*clean\.parquet .*evaluate again", read_results, [tmp_path])
 
 
 def test_pairs_and_systems_that_are_not_there_are_named(tmp_path):
@@ -655,7 +631,7 @@ def test_answers_from_elsewhere_and_their_comparison(voiced, tmp_path):
     assert "95 % intervals draw 6 voices × askers." in answered(voiced, out, "good", 20)
     answered(voiced, out, "bad", 8)
     assert drawn(out) == {("voice × asker", 6)}
-    lines = read_lines(out / "scores/good/clean.jsonl")
+    lines, _ = read_items(out / "scores/good/clean.parquet")
     assert [x["voice"] for x in lines[:5]] == ["v0"] * 4 + ["v1"] and [
         x["asker"] for x in lines[:3]
     ] == ["v0", "v1", "v2"]
@@ -688,12 +664,11 @@ def test_lines_without_a_voice_draw_passages_and_others_of_the_same_data_tell_it
     answered(voiced, out, "good", 20)
     answered(voiced, out, "bad", 8)
     for name, unit in (("good", "6 voices × askers"), ("bad", "6 passages × askers")):
-        path = out / f"scores/{name}/clean.jsonl"
-        change_lines(path, lambda line: {k: v for k, v in line.items() if k != "voice"})
-        card = path.with_name("clean.card.json")
-        card.write_text(
-            json.dumps({k: v for k, v in json.loads(card.read_text()).items() if k != "lines"})
-        )
+        path = out / f"scores/{name}/clean.parquet"
+        lines, card = read_items(path)
+        for line in lines:
+            del line["voice"]
+        write_items(path, lines, card)
         assert f"which draw {unit}" in comparison(tmp_path / "compared", out, metric="em")[0]
 
 

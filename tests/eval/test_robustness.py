@@ -20,8 +20,10 @@ from speechssl.artifacts import read_json
 from speechssl.augment import parse_condition
 from speechssl.cascade.options import ReaderOptions
 from speechssl.errors import InputError
+from speechssl.eval.conditions import Setting, settings_of
 from speechssl.eval.grid import MAKERS, GridCell
 from speechssl.eval.options import Robustness
+from speechssl.eval.predict import read_card
 from speechssl.eval.robustness import (
     against_cascade,
     clean_gain,
@@ -37,7 +39,6 @@ from speechssl.eval.robustness import (
     run_robustness,
     score_tables,
 )
-from speechssl.eval.run import Setting, settings_of
 from speechssl.options import parse_named
 from speechssl.report.build import write_report
 from speechssl.report.options import Report
@@ -199,14 +200,16 @@ def test_tables_name_the_tasks_of_synthetic_speech(base, plan, run):
 @pytest.mark.slow
 def test_snrs_over_the_whole_signal_are_another_grid_and_the_tables_say_so(base, plan, run):
     assert "whole signal" not in base.text
-    before = {path: read_json(path)["made_from"] for path in (plan.out / "scores").rglob("*.json")}
+    before = {
+        path: read_card(path)["made_from"] for path in (plan.out / "scores").rglob("*.parquet")
+    }
     text = run(**noise(plan, snr_over="signal"))
     assert (
         "SNRs are over the whole signal" in text
         and ("SNRs are over the whole signal") in (plan.out / "tables.md").read_text()
     )
     changed = {
-        path for path, made_from in before.items() if read_json(path)["made_from"] != made_from
+        path for path, made_from in before.items() if read_card(path)["made_from"] != made_from
     }
     assert changed == {path for path in before if "clean" not in path.name} and len(changed) < len(
         before
@@ -226,10 +229,10 @@ def test_a_head_that_was_made_again_leaves_no_row_of_the_old_one(tmp_path, base,
 
 @pytest.mark.slow
 def test_another_condition_leaves_the_cells_that_are_there(plan, run):
-    before = {p: p.stat().st_mtime_ns for p in (plan.out / "scores").rglob("*.json")}
+    before = {p: p.stat().st_mtime_ns for p in (plan.out / "scores").rglob("*.parquet")}
     run(**noise(plan, unseen=("gaussian", "reverb")))
     assert {p: p.stat().st_mtime_ns for p in before} == before
-    assert len(list((plan.out / "scores").rglob("*.json"))) == len(before) + 4
+    assert len(list((plan.out / "scores").rglob("*.parquet"))) == len(before) + 4
 
 
 @pytest.mark.slow

@@ -197,8 +197,8 @@ def test_smoke_run_survives_kills_fills_the_grids_and_repeats_nothing(
     prepared = files("card.json")
     assert {path.parent.name for path in prepared} >= {"corpus", "ks", "ic", "sid", "style"}
     # the grid before it is done
-    run_until(lambda: any(exp.glob("fsdd/scores/*/*/*.json")), log, *arguments, **given)
-    made = files("*.safetensors") | files("scores/*/*/*.json")
+    run_until(lambda: any(exp.glob("fsdd/scores/*/*/*.parquet")), log, *arguments, **given)
+    made = files("*.safetensors") | files("scores/*/*/*.parquet")
     written = {
         p: p.read_bytes()
         for p in map(
@@ -207,7 +207,7 @@ def test_smoke_run_survives_kills_fills_the_grids_and_repeats_nothing(
     }
     assert prepared.items() <= files("card.json").items()
     printed = (done := run(*arguments, **given)).stdout + done.stderr
-    assert made.items() <= (files("*.safetensors") | files("scores/*/*/*.json")).items()
+    assert made.items() <= (files("*.safetensors") | files("scores/*/*/*.parquet")).items()
     assert {p: p.read_bytes() for p in written} == written
     check_grid(exp, TASKS)
     check_grid(exp / "fsdd", {("ks", "acc"), ("sid", "acc")})

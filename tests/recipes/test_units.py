@@ -60,7 +60,7 @@ def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str
         (exp / f"distances-{book}.svg").read_text().count("people: digits") == 1
         for book in ("units", "words")
     )
-    answers = list(exp.glob("answers*/*/predictions/dual/*.json"))  # of DUAL on every encoder
+    answers = list(exp.glob("answers*/*/predictions/dual/*.parquet"))  # of DUAL on every encoder
     assert {path.parents[2].name for path in answers} == {
         "start",
         "hubert-synthesisers",

@@ -8,9 +8,9 @@ import pytest
 from speechssl.checkpoints import model_folder
 from speechssl.data.records import load_corpus
 from speechssl.eval.compare import read_results
+from speechssl.eval.imported import import_predictions
 from speechssl.eval.options import Predictions
-from speechssl.eval.scores import ERRORS
-from speechssl.eval.spoken_qa import import_predictions
+from speechssl.eval.score import ERRORS
 from speechssl.report.build import audible_conditions, build_report, read_predicted, units_of
 from speechssl.report.figures import arrange
 from speechssl.report.page import grid_of
@@ -85,9 +85,9 @@ def test_without_a_difference_or_a_common_question_there_is_nothing_to_switch(fo
     assert not found.rows and found.switch == (
         "All systems answered the same 3 questions in all their conditions."
     )
-    for path in (tmp_path / "one").glob("predictions/*/*.json"):
+    for path in (tmp_path / "one").glob("predictions/*/*.parquet"):
         path.unlink()
-    refused("there is no such file", read_predicted, tmp_path / "one", load_corpus(corpus, "test"))
+    refused("cannot read .*parquet", read_predicted, tmp_path / "one", load_corpus(corpus, "test"))
 
 
 def test_a_line_says_how_its_answer_errs_and_what_is_said_there(folder):
