@@ -17,7 +17,7 @@ if __name__ == "__main__":
         print(f"speechssl: {error}", file=sys.stderr)
         sys.exit(2)
     for name in (name for name, folder in there.items() if folder is None):
-        remedy = f"`speechssl models get {name.removeprefix('openai/')}`"
+        remedy = f"`python recipes/fetch.py {name.removeprefix('openai/')}`"
         print(
             f"left out: cascade-{name}, whose checkpoint is not on this machine ({remedy})",
             file=sys.stderr,

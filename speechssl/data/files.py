@@ -535,13 +535,13 @@ def check_columns(names: Sequence[str], path: Path) -> None:
             raise InputError(f"{path} has two columns called {name}; rename or remove one of them")
 
 
-def load_json(path: Path, halves: bool = False) -> Any:
-    """Load a JSON file of others. halves: as of `parse_json`.
+def load_json(path: Path) -> Any:
+    """Load a JSON file of others.
 
     Raises InputError for one that is not there or not whole.
     """
     try:
-        return parse_json(path.read_bytes().decode("utf-8-sig"), halves)
+        return parse_json(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise InputError(f"cannot read {path} ({error.strerror}); check the path") from error
     except ValueError as error:

@@ -465,7 +465,7 @@ def _records(split: SlueSplit, index: FileIndex, out: Path) -> SplitRecords:
             if not words:
                 split.remark(UNALIGNED)
             words = tuple(
-                replace(w, end=min(w.end, seconds)) for w in words or () if w.start < seconds
+                w._replace(end=min(w.end, seconds)) for w in words or () if w.start < seconds
             )
             audio = manifest_path(split.recordings["document", name][0], out)
             passages[name] = Passage(name, audio, seconds, row.text, row.reader, "en", words)

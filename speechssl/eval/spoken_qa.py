@@ -20,7 +20,6 @@ from tqdm import tqdm
 
 from speechssl.artifacts import hash_json, hold_output
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.bundle import link_parts
 from speechssl.cascade.confusions import confusions_card
 from speechssl.cascade.readers import find_reader
 from speechssl.cascade.system import SIMULATED, CascadeSystem
@@ -77,7 +76,7 @@ from speechssl.results import (
     results_table,
     snr_note,
 )
-from speechssl.systems import System, default_systems, load_systems
+from speechssl.systems import System, default_systems, link_parts, load_systems
 
 CHOICE_BATCH = 16  # questions whose options are scored together
 CLEAN = parse_condition("clean")

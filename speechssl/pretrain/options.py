@@ -73,7 +73,9 @@ class Targets:
         "precision of the teacher; bf16 is faster and changes one label in a hundred; "
         "default: fp32, or the codebook's",
     )
-    reference: bool = option(True, "do not use the corpus's reference recordings for the targets")
+    reference: bool = option(
+        True, "use the corpus's reference recordings, where there are any, for the targets"
+    )
     save_bf16: bool = option(False, "round the weights of the finished encoder to bf16")
 
 

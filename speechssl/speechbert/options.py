@@ -39,7 +39,9 @@ class SpeechBertOptions:
     mask_learning_rate: Amount = option(1e-4, "peak learning rate on masked words")
     mask_batch: Count = option(16, "sequences per step, half text, half speech")
     mask_window: Count = option(100, "words per sequence")
-    spans: bool = option(True, "skip the third stage, for a model that `train choice` starts from")
+    spans: bool = option(
+        True, "train the third stage; without it `train choice` starts from the model"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

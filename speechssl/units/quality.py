@@ -28,7 +28,7 @@ import torch
 from rapidfuzz.distance import Levenshtein
 from tqdm import tqdm
 
-from speechssl.artifacts import hold_output, read_json, write_json
+from speechssl.artifacts import read_json, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.data.files import (
@@ -77,10 +77,9 @@ def evaluate_units(o: Evaluate) -> dict[str, Any]:
     manifest as units (the topline, without a codebook). Raises InputError where there is nothing to
     look at.
     """
-    with hold_output(o.out, file=True):
-        values = _measure_source(o)
-        if o.out:
-            write_json(o.out, values)
+    values = _measure_source(o)
+    if o.out:
+        write_json(o.out, values)
     print("\n".join(format_measures(values)))
     return values
 

