@@ -22,10 +22,9 @@ from speechssl.eval.compare import compare, read_results
 from speechssl.eval.predict import read_items
 from speechssl.eval.spoken_qa import Setup, choose
 from speechssl.multiple_choice.system import Baseline, WrittenChoice, load_choice_systems
-from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
-from speechssl.report.options import Compare, Report
-from speechssl.results import append_rows, published_choice, read_rows
+from speechssl.report.options import Compare
+from speechssl.results import read_rows
 from speechssl.textlm.tokenizers import TextCodec
 
 from ..files import refused, write_corpus, write_lines
@@ -283,53 +282,6 @@ def test_a_corpus_without_options_and_unknown_systems_are_one_sentence(mini_corp
         ),
     ):
         load_choice_systems("people-en", ["text"])
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--units", "u"], "u/train has no finished units"),
-        (["--encoder", "e"], "--encoder is for audio words; give --speechbert"),
-        (["--random-units", "0.1"], "--random-units is for units; give --units"),
-        (["--speechbert", "s", "--text-encoder", "bert"], "the text encoder is SpeechBERT's"),
-        (["--speechbert", "s"], "needs the --encoder it was trained on and a --ctc"),
-        (["--speechbert", "s", "--units", "u"], "do not apply to audio words"),
-        (["--ctc", "r"], "segments the words of SpeechBERT; give --speechbert"),
-    ],
-)
-def test_flags_that_belong_together_are_asked_for(
-    corpus, tmp_path, monkeypatch, capsys, flags, message
-):
-    monkeypatch.chdir(tmp_path)
-    for name in ("u", "e", "s", "r"):
-        Path(name).mkdir()
-    assert main(["train", "choice", str(corpus), str(tmp_path / "out"), *flags]) == 2
-    assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
-
-
-def test_what_was_published_stands_beside_its_own_corpus_alone():
-    for name in ("toefl-qa", "TOEFL-QA", "toefl_qa"):
-        table = published_choice(name, "dev")
-        wanted = (
-            "56.1",
-            "1711.05345",
-            "test",
-            "ours above are on dev",
-            "probably manual transcripts",
-            "beside the system text",
-        )
-        assert all(text in table for text in wanted)
-    assert "ours above" not in published_choice("toefl-qa", "test")
-    assert published_choice("minisqa", "dev") == ""
-
-
-def test_what_was_published_stands_in_the_report(corpus, tmp_path):
-    out = tmp_path / "out"
-    append_rows(out / "results.jsonl", run([Baseline("chance")], corpus, out))
-    for name, there in (("toy", False), ("toefl-qa", True)):
-        write_json(corpus / "card.json", {"corpus": name})
-        write_report(Report(out=out, corpus=corpus, split="dev", examples=2, conditions=("clean",)))
-        assert ("QACNN" in (out / "report.html").read_text()) is there
 
 
 # ---- the real questions

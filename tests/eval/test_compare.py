@@ -18,7 +18,6 @@ from speechssl.eval.compare import (
     crossings,
     paired_tests,
     read_results,
-    reads_reference,
     zero,
 )
 from speechssl.eval.imported import import_predictions
@@ -120,13 +119,6 @@ def test_swapping_two_systems_turns_the_sign(tmp_path):
     assert (v.low, v.high) == (pytest.approx(-w.high), pytest.approx(-w.low)) and v.low > 0
 
 
-def test_systems_that_are_the_same_have_p_1(tmp_path):
-    for name in ("a", "b"):
-        write(tmp_path, name, scored(0.6, 0))
-    ((test,),) = paired_tests(compare(read_results([tmp_path])))
-    assert (test.difference.value, test.difference.p_value, test.p_holm) == (0, 1, 1)
-
-
 @settings(deadline=None, max_examples=10)
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=12), st.integers(0, 5))
 def test_differences_lie_in_their_intervals(tmp_path_factory, values, seed):
@@ -165,12 +157,6 @@ def test_without_pairs_what_has_no_transcript_is_tested_against_the_others(sweep
         ("dual", other) for other in others
     ]
     assert c.textless == ["dual"] and c.recognisers == []
-
-
-def test_what_reads_the_reference_does_so_with_any_reader():
-    with_reference = ("text", "text+minilm-uncased-squad2", "cascade-simulated@30+x", "text (dev)")
-    assert all(map(reads_reference, with_reference))
-    assert not any(map(reads_reference, ("cascade-ctc+x", "textual", "cascade-given")))
 
 
 @pytest.mark.slow
@@ -458,16 +444,9 @@ def test_folders_of_one_name_are_reported_apart_and_a_folder_counts_once(tmp_pat
 
 
 def test_folders_without_scores_are_named(tmp_path):
-    refused(
-        "there is no folder .*nowhere; give one that `speechssl evaluate` wrote to",
-        read_results,
-        [tmp_path / "nowhere"],
-    )
-    refused(
-        "has no scores of questions; run the evaluation into it again", read_results, [tmp_path]
-    )
+    refused("nowhere has no scores of questions", read_results, [tmp_path / "nowhere"])
     write(tmp_path / "dev", "dual", scored(0.5, 0))
-    refused("itself; give its subfolders that have: .*dev", read_results, [tmp_path])
+    refused("`speechssl evaluate` wrote to: .*dev", read_results, [tmp_path])
 
 
 def test_damaged_scores_are_named(tmp_path):
@@ -545,48 +524,6 @@ def test_one_passage_has_no_interval_anywhere(tmp_path):
     of_errors = [v for a in corpus["errors"] for b in a["buckets"] for v in b["scores"].values()]
     found = [*corpus["cells"], *corpus["tests"], crossing, *of_bins, *of_errors]
     assert of_bins and of_errors and all((x["low"], x["high"]) == (None, None) for x in found)
-
-
-@pytest.mark.slow
-def test_errors_in_chinese_are_of_characters(tmp_path):
-    write_sweep(tmp_path, languages=["zh"])
-    write(
-        tmp_path, "cascade-ctc", scored(0.5, 7, 30)[:30] + scored(0.5, 7, 50)[30:], languages=["zh"]
-    )
-    _, tables, page, (corpus,) = comparison(tmp_path / "out", tmp_path)
-    written = tables.split("## Published")[0]
-    assert (
-        "mini test: CER" in written
-        and ("CER of the answer's sentence") in written
-        and ("characters of the answer") in written
-    )
-    assert "WER" not in written and "word error" not in written + page.split("Published")[0]
-    assert "CER of the cascade's recogniser" in page
-    assert corpus["error_rate"] == "CER"
-
-
-@pytest.mark.parametrize(
-    ("corpus", "split", "reported", "left_out"),
-    [
-        ("toefl-qa", "dev", "QACNN", "DUAL"),
-        ("toefl-qa", "test", "probably on manual transcripts: beside text", "DUAL"),
-        ("nmsqa", "dev", "54.2", "56.0"),
-        ("slue_sqa5", "verified_test", "62.3", "HuBERT-128"),
-        ("mini", "test", "HuBERT-128", "QACNN"),  # nothing was published on it
-    ],
-)
-def test_what_was_published_on_the_corpus_stands_at_the_end(
-    tmp_path, corpus, split, reported, left_out
-):
-    write(tmp_path, "dual", scored(0.5, 0), corpus=corpus, split=split)
-    published = comparison(tmp_path / "out", tmp_path)[1].split("## Published")[1]
-    assert reported in published and left_out not in published
-
-
-def test_names_cannot_break_the_page(tmp_path):
-    write(tmp_path, "<b>|", scored(0.5, 0), corpus="<script>")
-    _, tables, page, _ = comparison(tmp_path / "out", tmp_path)
-    assert "<script>:" not in page and "<b>\\|" in tables
 
 
 # ---- what intervals draw, as far as an evaluation tells it

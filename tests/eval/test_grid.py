@@ -16,7 +16,7 @@ import pytest
 from speechssl.audio import read_audio, write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
-from speechssl.cascade.options import CtcOptions, ReaderOptions, TrainCtc
+from speechssl.cascade.options import CtcOptions, TrainCtc
 from speechssl.cascade.train import fit_ctc
 from speechssl.data.records import load_corpus
 from speechssl.data.superb import load_labelled
@@ -148,15 +148,6 @@ def test_tasks_share_what_they_encode_and_every_recording_is_encoded_once_a_cond
     assert all(a is b for a, b in zip(first.encoded[:3], second.encoded[:3], strict=True))
 
 
-def test_encoders_encode_the_same_mixtures_on_any_number_of_workers(tmp_path):
-    paths = recordings(tmp_path / "a")
-    one, other = Roughness(paths), Roughness(paths)
-    run({"a": [one]}, tmp_path / "x", workers=1)
-    run({"b": [other]}, tmp_path / "y", workers=3)
-    sums = [sorted(float(np.sum(x)) for x in task.encoded) for task in (one, other)]
-    assert sums[0] == sums[1]
-
-
 def test_nothing_is_encoded_again_unless_something_changed(tmp_path):
     paths, out = recordings(tmp_path / "a"), tmp_path / "out"
     run({"e": [Roughness(paths)]}, out)
@@ -243,18 +234,6 @@ def test_names_of_recordings(tmp_path):
     assert set(first_items(items[:40], 10, 0)) & set(found)
 
 
-def test_numbers_of_numpy_can_be_written(tmp_path):
-    class Numpy(Roughness):
-        def score(self, encoded):
-            return [
-                type(s)(s.id, s.group, np.float32(s.numerator), np.int64(1))
-                for s in super().score(encoded)
-            ]
-
-    cells = run({"e": [Numpy(recordings(tmp_path / "a"))]}, tmp_path / "out")
-    assert cells[0].scored[0].denominator == 1.0
-
-
 # ---- frozen mixtures
 
 
@@ -291,16 +270,6 @@ def test_what_was_encoded_stays_valid_when_the_manifest_grows(tmp_path, named):
     before = freeze_mixtures(Distorter(), some, [PINK], path).made_from(PINK, ["u0"])
     grown = freeze_mixtures(Distorter(), named, [PINK, parse_condition("gaussian@5")], path)
     assert grown.made_from(PINK, ["u0"]) == before != grown.made_from(PINK, ["u0", "u1"])
-
-
-def test_noise_that_has_changed_since_is_another_noise(tmp_path, named):
-    noise = tmp_path / "hum.flac"
-    write_flac(noise, np.random.default_rng(0).normal(0, 0.1, 20_000))
-    condition = parse_condition(f"{noise}@5")
-    before = freeze_mixtures(Distorter(), named, [condition], tmp_path / "noise.jsonl")
-    write_flac(noise, np.random.default_rng(1).normal(0, 0.1, 30_000))
-    after = freeze_mixtures(Distorter(), named, [condition], tmp_path / "noise.jsonl")
-    assert before.made_from(condition, ["u0"]) != after.made_from(condition, ["u0"])
 
 
 def test_unreadable_recordings_are_left_out_and_all_of_them_are_an_error(tmp_path, named):
@@ -411,36 +380,6 @@ def test_a_recogniser_among_the_models_is_evaluated_and_none_is_trained(
         len(MAKERS["asr"](subject, corpus, tmp_path / "own", replace(SETUP, recordings=1))[0].items)
         == 1
     )
-
-
-def test_a_split_that_a_set_does_not_have_is_refused_before_a_head_is_trained(
-    models, labelled, tmp_path
-):
-    with pytest.raises(InputError, match="no split 'sqa5'; choose from train, dev, test"):
-        MAKERS["ks"](
-            load_tested("a", str(models)), labelled(), tmp_path / "ks", replace(SETUP, split="sqa5")
-        )
-    assert not (tmp_path / "ks").exists()
-
-
-@pytest.mark.slow
-def test_an_encoder_without_a_recogniser_gets_one_of_the_seed(
-    models, corpus, tmp_path, monkeypatch
-):
-    one_step = replace(grid.RECOGNISER.training, steps=1)
-    monkeypatch.setattr(grid, "RECOGNISER", replace(grid.RECOGNISER, training=one_step, passages=2))
-    for name, seed in (("alone", 0), ("models", 3)):
-        subject = load_tested(name, str(models if name == "models" else models / "encoder"))
-        (task,) = MAKERS["asr"](
-            subject, corpus, tmp_path / f"asr-{name}", replace(SETUP, seed=seed)
-        )
-        assert (
-            json.loads((tmp_path / f"asr-{name}/made_from.json").read_text())["options"][
-                "training"
-            ]["seed"]
-            == seed
-        )
-        assert task.card["encoder"] == subject.encoder.hash and not (models / "ctc").exists()
 
 
 def test_a_recogniser_of_another_encoder_is_refused(models, corpus, tmp_path, hubert_folder):
@@ -579,12 +518,6 @@ def test_units_of_clean_speech_are_kept_and_some_recordings_are_drawn(tmp_path, 
     assert make().card == first.card and part.stat().st_mtime_ns == before and len(first.items) == 3
 
 
-def test_unreadable_recordings_give_no_reference_and_are_reported(tmp_path, extractor, capsys):
-    recordings(tmp_path / "a", 3)[1].write_bytes(b"no audio")
-    task = units_task(extractor, tmp_path / "a", tmp_path / "units", None)
-    assert [i.id for i in task.items] == ["u0", "u2"] and "set aside u1" in capsys.readouterr().err
-
-
 def test_questions_are_scored_by_passage_as_evaluate_does(questions):  # noqa: F811
     data = load_corpus(questions, "test")
     refused(
@@ -631,19 +564,3 @@ def test_transcripts_by_other_weights_under_one_name_are_other_transcripts(quest
         )
         cards.append([task.card for task in qa_tasks(system, data)])
     assert all(a != b for a, b in zip(*cards, strict=True)) and len(cards[0]) == 2
-
-
-def test_a_reader_by_name_reads_in_the_cascade_alone(models, questions, tmp_path, monkeypatch):  # noqa: F811
-    seen = {}
-    monkeypatch.setattr(
-        grid,
-        "load_systems",
-        lambda *given, reading, **_: seen.update({given[1][0]: reading.reader}) or [None],
-    )
-    monkeypatch.setattr(grid, "qa_tasks", lambda *_: [])
-    tasks = (f"cascade-ctc={questions}", f"dual={questions}")
-    reading = ReaderOptions("someone/reader")
-    o = Robustness(out=tmp_path, encoders=(), tasks=tasks, reading=reading)
-    for task in ("cascade-ctc", "dual"):
-        MAKERS[task](load_tested("a", str(models)), questions, tmp_path, o)
-    assert seen == {"cascade-ctc": "someone/reader", "dual": None}

@@ -4,24 +4,19 @@ killed run goes on."""
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from transformers import BertConfig, BertModel
 
 from speechssl import stats as bootstrap
 from speechssl.artifacts import write_json
 from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
-from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.readers import TextQa, WordSpan
 from speechssl.cascade.system import CascadeSystem
-from speechssl.cascade.train import train_text_qa
 from speechssl.data.records import (
     Answer,
     Passage,
@@ -31,22 +26,18 @@ from speechssl.data.records import (
     load_corpus,
     write_records,
 )
-from speechssl.dual.options import QaOptions
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
-from speechssl.eval import spoken_qa
 from speechssl.eval.imported import import_predictions
 from speechssl.eval.options import Predictions, Qa
 from speechssl.eval.predict import find_difference, read_card, read_predictions, write_items
 from speechssl.eval.score import by_length, score_questions
 from speechssl.eval.spoken_qa import Setup, append_results, evaluate, run_evaluation
-from speechssl.options import TrainingOptions
 from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
 from speechssl.report.figures import arrange
 from speechssl.report.options import Compare, Report
 from speechssl.results import Row, append_rows, read_rows, results_table
-from speechssl.textlm.tokenizers import character_tokenizer
 
 from ..files import change_lines, contents, read_lines, refused, write_corpus, write_lines
 
@@ -123,14 +114,6 @@ def test_the_best_annotation_counts_and_text_only_answers_have_no_ff1(corpus, tm
         ("oracle", "clean", None, "aos"): (100, 2),
     }
     assert len(system.encoded) == 6  # nor is their passage encoded
-
-
-@pytest.mark.parametrize(("listens", "doing"), [(True, "encoding"), (False, "reading")])
-def test_the_bar_says_whether_recordings_are_encoded_or_texts_are_read(
-    corpus, tmp_path, capsys, listens, doing
-):
-    run([Oracle(text=True, name="cascade-x", needs_audio=listens)], corpus, tmp_path / "out")
-    assert re.findall(r"(\w+), clean: 100%.*6/6", capsys.readouterr().err) == [doing]
 
 
 def test_that_no_answer_has_times_is_said(corpus, tmp_path, capsys):
@@ -443,18 +426,6 @@ def test_other_audio_under_a_noises_name_is_encoded_anew(corpus, tmp_path):
     )
 
 
-def test_breakdown_by_length_puts_every_timed_answer_into_one_bucket(corpus):
-    answers = {q: {"start": s, "end": e, "text": None} for q, (s, e) in Oracle().spans.items()}
-    data = load_corpus(corpus, "test")
-    found = by_length(
-        score_questions({"answers": answers, "transcripts": {}}, data), data, "oracle", 0
-    )
-    assert [(b["bucket"], b["n"], b["value"]) for b in found] == [
-        ("under 0.5 s", 1, 100),
-        ("0.5-1 s", 1, 100),
-    ]
-
-
 def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_path):
     out, one = tmp_path / "out", first_passages(load_corpus(corpus, "test"), 1)
     rows = evaluate([Oracle(text=True)], one, [CLEAN], Setup(out, Distorter(0)))
@@ -599,63 +570,6 @@ def test_seeds_of_simulated_errors_are_of_one_system():
     assert find_difference({"errors": "a", "seed": 0}, {"errors": "b", "seed": 0}) == "errors"
     assert find_difference({"dual": "a"}, {"dual": "a", "bf16": True}) == find_difference(
         {"dual": "a", "bf16": True}, {"dual": "a"}
-    )
-
-
-def test_a_report_on_another_corpus_is_refused(corpus, tmp_path):
-    report = Report(out=tmp_path / "out", corpus=corpus, examples=2, conditions=("clean",))
-    append_rows(tmp_path / "out/results.jsonl", run([Oracle()], corpus, tmp_path / "out"))
-    write_report(report)
-    assert "Synthetic speech" not in (tmp_path / "out/report.html").read_text()
-    (corpus / "card.json").write_text('{"synthetic": "3 of 3 questions spoken by espeak-ng"}')
-    write_report(report)
-    assert (tmp_path / "out/report.html").read_text().count(
-        "Synthetic speech: 3 of 3 questions spoken by espeak-ng."
-    ) > 1
-    manifest = corpus / "test/questions.jsonl"
-    manifest.write_text(manifest.read_text().replace("two cats", "two dogs"))
-    refused("were not made on .*test; name the corpus and split", write_report, report)
-
-
-def test_predictions_say_what_their_snrs_are_over_where_it_is_the_whole_signal(corpus, tmp_path):
-    conditions, out, found = [CLEAN, parse_condition("pink@5")], tmp_path / "out", {}
-    for over in ("active", "signal"):
-        reader = Oracle()
-        evaluate(
-            [reader],
-            load_corpus(corpus, "test"),
-            conditions,
-            Setup(out, Distorter(0, snr_over=over)),
-        )
-        found[over] = {
-            name: read_predictions(out / f"predictions/oracle/{name}.parquet")
-            for name in ("clean", "pink-5-dB")
-        }
-        found[over]["encoded"] = len(reader.encoded)
-    assert (
-        found["active"]["clean"] == found["signal"]["clean"]
-        and found["active"]["encoded"] == 2 * found["signal"]["encoded"] > 0
-    )
-    assert found["active"]["pink-5-dB"]["made_from"] != found["signal"]["pink-5-dB"]["made_from"]
-    assert (
-        "snr_over" not in found["active"]["pink-5-dB"]
-        and found["signal"]["pink-5-dB"]["snr_over"] == "signal"
-    )
-    over_signal = Distorter(0, snr_over="signal")
-    report = Report(out=out, corpus=corpus, examples=2, conditions=("clean", "pink@5"))
-    append_rows(
-        out / "results.jsonl",
-        evaluate([Oracle()], load_corpus(corpus, "test"), conditions, Setup(out, over_signal)),
-    )
-    write_report(report)
-    assert (
-        "Pink, over the signal" in (page := (out / "report.html").read_text())
-        and "Pink noise" not in page
-    )
-    other = Oracle(name="other")
-    evaluate([other], load_corpus(corpus, "test"), conditions, Setup(out, Distorter(0)))
-    refused(
-        "have SNRs over active and over signal; evaluate them again with one", write_report, report
     )
 
 
@@ -870,26 +784,6 @@ def test_transcripts_of_the_corpus_are_read_with_written_questions(
     assert rows["f1"].value > 0 and rows["f1"].n == 1
 
 
-@pytest.mark.slow
-def test_the_table_says_where_snrs_are_over_the_whole_signal(
-    given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row = Row("qa", "dual", "", "pink", 5.0, "ff1", 1.0, None, None, 1, 0, "")
-    monkeypatch.setattr(spoken_qa, "evaluate", lambda *_: [row])
-    for condition in ("clean", "pink@5"):
-        for over in ("active", "signal"):
-            printed = answer(
-                given,
-                tmp_path / f"{condition}-{over}",
-                ("cascade-given",),
-                conditions=(condition,),
-                snr_over=over,
-            )
-            assert ("SNRs are over the whole signal" in printed) == (
-                (condition, over) == ("pink@5", "signal")
-            )
-
-
 def test_a_corpus_without_transcripts_is_one_sentence(given: Path, tmp_path: Path) -> None:
     write_passage(given, Passage("p", "", 0.0, "anna lost a silver lantern", "", "en"))
     refused(
@@ -930,54 +824,3 @@ def test_errors_that_were_fitted_on_what_is_evaluated_are_refused(
             given, tmp_path / "out", ("cascade-simulated@30",), errors=tmp_path / "confusions.json"
         )
     assert not (tmp_path / "out").exists()
-
-
-def write_split(
-    root: Path, split: str, language: str, passage: str, question: str, answer: str
-) -> Path:
-    (root / split).mkdir(parents=True)
-    answers = (Answer(answer, char_start=passage.index(answer)),)
-    write_records(root / split / "passages.jsonl", [Passage("p", "", 0.0, passage, "", language)])
-    write_records(
-        root / split / "questions.jsonl",
-        [Question("q", "p", "", 0.0, question, "", language, answers=answers)],
-    )
-    (root / "card.json").write_text("{}")
-    return root
-
-
-def test_an_english_reader_answers_a_chinese_corpus(tmp_path):
-    english = write_split(
-        tmp_path / "en",
-        "train",
-        "en",
-        "anna lost a silver lantern",
-        "what did anna lose",
-        "silver lantern",
-    )
-    chinese = write_split(
-        tmp_path / "zh", "test", "zh", "安娜丢了一個銀灯笼。", "安娜丢了什么？", "銀灯笼"
-    )
-    tokenizer = character_tokenizer(
-        ["anna lost a silver lantern what did lose", "安娜丢了一個銀灯笼什么"]
-    )
-    tokenizer.save_pretrained(tmp_path / "multilingual")
-    torch.manual_seed(0)
-    sizes = {
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-    }
-    BertModel(
-        BertConfig(vocab_size=len(tokenizer), max_position_embeddings=192, **sizes)
-    ).save_pretrained(tmp_path / "multilingual")
-    training = TrainingOptions(
-        steps=2, learning_rate=1e-3, warmup_steps=1, save_every=2, bf16=False
-    )
-    options = QaOptions(training, str(tmp_path / "multilingual"), 2, window=32, stride=16, answer=4)
-    out = tmp_path / "models/zero/text-qa"
-    train_text_qa(TrainTextQa(corpus=english, out=out, qa=options))
-    answer(chinese, tmp_path / "out", ("text",), models=str(tmp_path / "models/zero"))
-    found = {r.metric: r.value for r in read_rows(tmp_path / "out/results.jsonl")}
-    assert set(found) == {"em", "f1", "cer"} and found["cer"] == 0 and 0 <= found["f1"] <= 100
