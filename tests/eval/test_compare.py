@@ -274,8 +274,7 @@ def test_a_crossing_is_given_where_points_were_measured_within_15_points_on_both
             f"and {right}.0 %"
         )
     assert x["text"].startswith(text) and all(text in where for where in (printed, tables))
-    assert page.count(text) == 3  # the summary, the table, and the words of the figure
-    assert (f">{(left + right) / 2:.1f} %, 100 % of resamples<" in page) == given
+    assert page.count(text) == 2  # the summary and the table
 
 
 @pytest.mark.parametrize(
@@ -493,9 +492,7 @@ def test_everything_is_written(sweep, tmp_path):
         for block in tables.split("\n## ")
     ]
     assert all(len(some) == 1 for some in widths)
-    assert page.count("<svg viewBox") == 1 and "://" not in page.replace(
-        "https://arxiv.org/abs/", ""
-    )
+    assert page.count('src="data:image/svg+xml') == 1 and "://" not in page
     assert comparison(tmp_path / "again", sweep, pairs=("dual,text",))[2] == page
 
 

@@ -35,8 +35,8 @@ from speechssl.eval.score import by_length, score_questions
 from speechssl.eval.spoken_qa import Setup, append_results, evaluate, run_evaluation
 from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
-from speechssl.report.figures import arrange
 from speechssl.report.options import Compare, Report
+from speechssl.report.scores import arrange
 from speechssl.results import Row, append_rows, read_rows, results_table
 
 from ..files import change_lines, contents, read_lines, refused, write_corpus, write_lines
@@ -297,10 +297,8 @@ def test_seeds_of_one_model_are_averaged_and_those_of_another_of_its_name_are_no
 
     def found(**changes):
         append_results(tmp_path, [replace(row, **changes), replace(simulated, **changes)])
-        cells = {
-            series.system: cell for (series, _, _), cell in arrange(read_rows(path)).cells.items()
-        }
-        return [cells[r.system].value for r in (row, simulated)]
+        values = arrange(read_rows(path)).set_index("system").value
+        return [values[r.system] for r in (row, simulated)]
 
     assert found() == [40, 40] and found(value=60.0, seed=1) == [50, 50]
     # whose card depends on the seed
@@ -435,7 +433,7 @@ def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_pat
     ) == tuple(rows)
     assert all((r.low, r.high) == (None, None) for r in rows) and "[" not in results_table(rows)
     write_report(Report(out=out, corpus=corpus, examples=1, conditions=("clean",)))
-    assert "Grey: 95 % intervals" not in (out / "report.html").read_text()
+    assert "In brackets: 95 % intervals" not in (out / "report.html").read_text()
     (bar,) = by_length(
         score_questions(read_predictions(out / "predictions/oracle/clean.parquet"), one),
         one,

@@ -11,7 +11,7 @@ import pytest
 
 from speechssl.cascade.engines import HuggingFaceRecogniser
 from speechssl.encoders.load import load_encoder
-from speechssl.textlm import load_text_encoder, longest_sequence
+from speechssl.textlm.encoders import load_text_encoder, longest_sequence
 
 from . import shared
 from .stand_ins import fill

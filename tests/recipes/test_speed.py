@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from speechssl.textlm import load_text_encoder
+from speechssl.textlm.encoders import load_text_encoder
 
 from .shared import needs, script
 
