@@ -231,12 +231,12 @@ def add_scores(out: Path, folders: list[str]) -> None:
             rows.append((row, condition))
     for part, wanted in MEASURED_BY.items():
         reached = {
-            f"{row.system} {row.metric}, {condition}": {
+            f"{row.name} {row.metric}, {condition}": {
                 name: getattr(row, name)
                 for name in ("value", "low", "high", "n", "drawn", "groups")
             }
             for row, condition in rows
-            if (row.system, row.metric) in wanted
+            if (row.name, row.metric) in wanted
         }
         card = read_json(card_of(out, part))
         write_json(card_of(out, part), card | {"scores": card["scores"] | reached})

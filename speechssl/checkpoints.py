@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,18 +43,16 @@ FILES = {
 
 def models_root(make: bool = False) -> Path:
     """Return the models folder: $SPEECHSSL_MODELS, else one in the user's cache, which need not
-    exist.
-
-    Raises InputError for a variable that names no folder, unless whoever asks will make it (`make`)
-    and there is nothing yet.
-    """
+    exist. Raises InputError for a variable that names no folder, unless it is to be made."""
     root = os.environ.get(MODELS)
-    if root and not Path(root).is_dir() and not (make and not Path(root).exists()):
+    if not root:
+        return Path.home() / ".cache/speechssl/models"
+    if not make and not Path(root).is_dir():
         raise InputError(
             f"the variable {MODELS} names {root}, which is not a folder; make it, "
             "or correct or unset the variable"
         )
-    return Path(root) if root else Path.home() / ".cache/speechssl/models"
+    return Path(root)
 
 
 def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
@@ -74,36 +71,20 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
         raise InputError(f"found no {what} at {name}; {give_folder}, or a hub id (OWNER/NAME)")
     if folder := _find_in_models(name):
         return folder
-    if near := _nearest_shipped(name, what):
-        raise InputError(f"found no {what} at {name}; did you mean {near}, which ships?")
     try:
         return _hub_snapshot(name)
     except LookupError as reason:
         place = models_root() / name
-        get = f"download it where there is a network (`hf download {name} --local-dir {place}`)"
         raise InputError(
             f"found no {what} at {name}: there is no such folder, nor {place}, and {reason}; "
-            f"{get}, or {give_folder}"
+            f"download it where there is a network (`hf download {name} --local-dir {place}`), "
+            f"or {give_folder}"
         ) from reason
 
 
 def _is_hub_name(name: str) -> bool:
     """Return whether the hub could have a checkpoint of this name."""
     return _NAME.fullmatch(name) is not None and ".." not in name
-
-
-def _nearest_shipped(name: str, what: str) -> str | None:
-    """Return the shipped name that a mistyped one is near to; None where there is none, or it is no
-    mistake. what: a key of FILES."""
-    if what == "codebook":
-        places = list(SHIPPED.glob("*/*.safetensors"))
-    else:
-        places = [path.parent for path in SHIPPED.glob("*/*/config.json")]
-    if what == "speech encoder":
-        places += [path.parent for path in SHIPPED.glob("*/encoder")]  # a set stands for its own
-    names = [path.relative_to(SHIPPED).as_posix() for path in places]
-    near = get_close_matches(name, [*names], 1, 0.8)
-    return near[0] if near and name not in names else None
 
 
 def find_checkpoint(name: str) -> Path | None:

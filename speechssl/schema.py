@@ -8,6 +8,8 @@ what a field may hold (`Annotated[float, msgspec.Meta(ge=0)]`), and a ValueError
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,17 +31,29 @@ _KINDS = {
 _FIELD = re.compile(r" - at `(?:\$\.?)?(.*)`$", re.DOTALL)
 
 
-def convert(value: Any, kind: type[T], place: Path | str, remedy: str = "correct the record") -> T:
-    """Convert what a JSON or YAML reader returned into a `kind`; names that `kind` does not have
-    are ignored.
+def convert(
+    value: Any,
+    kind: type[T],
+    place: Path | str,
+    remedy: str = "correct the record",
+    only: bool = False,
+    strict: bool = True,
+) -> T:
+    """Convert what a JSON or YAML reader returned into a `kind`. Names that `kind` does not have
+    are ignored, or, with `only`, refused.
 
     kind: a schema, or any other type that msgspec knows, such as list[str]. place: the file, or
     the file and its line ("FILE:12"). An integer is taken for a number, and nothing else for what
-    it is not. Raises InputError, which names the place and the field: "FILE:12: `answers[0].start`
-    is a string, a number or null is expected; correct the record".
+    it is not; without `strict` a text is taken for the number in it, as in cells of a CSV.
+    Raises InputError, which names the place and the field: "FILE:12: `answers[0].start` is a
+    string, a number or null is expected; correct the record".
     """
+    if only and isinstance(value, Mapping):
+        names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        for name in value.keys() - set(names):
+            raise InputError(f"{place}: there is no `{name}`; the fields are {', '.join(names)}")
     try:
-        return msgspec.convert(value, type=kind)
+        return msgspec.convert(value, type=kind, strict=strict)
     except msgspec.ValidationError as error:
         raise InputError(f"{place}: {describe(error)}; {remedy}") from error
 

@@ -3,7 +3,9 @@
   python tests/answers.py record FOLDER
       runs a tiny chain (a quarter of an hour of a core) and keeps its answers
   python tests/answers.py compare A B
-      numbers to 1e-6, everything else exactly; exit code 1 if something differs
+      numbers to 1e-6, everything else exactly; exit code 1 if something differs. Rows are compared
+      by what `Row.name` says, so that recordings of before rows had a task can be compared: their
+      system is the task of a head
 
 The chain: MiniSQA, two iterations of HuBERT, units in each precision; DUAL, the cascade and
 SpeechBERT, trained and evaluated
@@ -134,6 +136,8 @@ def values(w: Path) -> dict[str, Any]:
     """All that a recorded folder answers: name -> number or text."""
     import pyarrow.parquet as pq
 
+    from speechssl.eval.predict import read_predictions
+
     found: dict[str, Any] = {}
     for folder in ("units-fp32", "units-bf16", "units-int8", "units"):
         for part in sorted((w / folder).rglob("*.parquet")):
@@ -141,24 +145,26 @@ def values(w: Path) -> dict[str, Any]:
                 found[f"{folder}/{row['id']}"] = hashlib.sha256(
                     json.dumps([row["units"], row["lengths"]]).encode()
                 ).hexdigest()
-    for path in sorted((w / "qa/predictions").rglob("*.json")):
-        predictions = json.loads(path.read_text())
+    for path in sorted((w / "qa/predictions").rglob("*.*")):
+        if path.suffix == ".json":  # of recordings before predictions were Parquet
+            predictions = json.loads(path.read_text())
+        else:
+            predictions = read_predictions(path)
         name = f"{path.parent.name}/{path.stem}"
         for question, answer in predictions["answers"].items():
-            found |= {f"qa/{name}/{question}/{key}": value for key, value in answer.items()}
-        found |= {
-            f"qa/{name}/{item}/transcript": text
-            for item, text in predictions["transcripts"].items()
-        }
+            for key in ("text", "start", "end", "confidence"):
+                found[f"qa/{name}/{question}/{key}"] = answer[key]
+        for item, text in predictions["transcripts"].items():
+            found[f"qa/{name}/{item}/transcript"] = text
     for folder in ("qa", "grid", "superb"):
         for line in (w / folder / "results.jsonl").read_text().splitlines():
             row = json.loads(line)
             if row["metric"].startswith(("seconds", "x_", "ratio")):  # how long it took
                 continue
             row["encoder"] = str(row["encoder"]).removeprefix(f"{w.name}/")
-            about = "/".join(
-                str(row[key]) for key in ("system", "encoder", "condition", "snr_db", "metric")
-            )
+            name = row["task"] if row["system"] == "head" else row["system"]
+            where = [row[key] for key in ("encoder", "condition", "snr_db", "metric")]
+            about = "/".join(map(str, (name, *where)))
             found |= {
                 f"{folder}/{about}/{key}": row[key]
                 for key in ("value", "low", "high", "n", "drawn", "groups")

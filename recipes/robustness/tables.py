@@ -40,7 +40,7 @@ class Scores:
         snr = nearest({r.snr_db for r in rows})
         return cls(
             {
-                (f"{r.system} {r.metric}", r.condition, r.encoder): r
+                (f"{r.name} {r.metric}", r.condition, r.encoder): r
                 for r in rows
                 if r.snr_db in (None, snr)
             },

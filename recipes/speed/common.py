@@ -153,7 +153,9 @@ def row(
 ) -> Row:
     """spread: least and greatest of the repeats."""
     low, high = spread or (None, None)
-    return Row(system, shape, condition, None, metric, float(value), low, high, n, 0, machine())
+    return Row(
+        "speed", system, shape, condition, None, metric, float(value), low, high, n, 0, machine()
+    )
 
 
 def save(exp: Path, rows: list[Row]) -> None:

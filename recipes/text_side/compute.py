@@ -33,8 +33,8 @@ from speechssl.options import (
     group,
     option,
 )
-from speechssl.textlm import load_text_encoder, remove_dropout
-from speechssl.trainer import Batch, check_share
+from speechssl.textlm.encoders import load_text_encoder, remove_dropout
+from speechssl.training import Batch, check_share
 from textside.objectives import check_length
 from textside.options import ARM, RESULTS, Init
 from textside.published import MAJORITY

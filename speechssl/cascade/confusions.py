@@ -26,8 +26,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from rapidfuzz.distance import Levenshtein
-from rapidfuzz.process import cdist
 
 from speechssl.artifacts import hash_json, read_json, write_json
 from speechssl.errors import InputError
@@ -216,6 +214,9 @@ class ConfusionModel:
         if first < trusted:
             return self._sample_word(word, confusions.taken_for, first / trusted)
         if ("far", word) not in self.cache:
+            from rapidfuzz.distance import Levenshtein  # every cascade imports this file
+            from rapidfuzz.process import cdist
+
             others = [w for w in self.vocabulary if w != word]
             spelling = [letters_of(w, self.language) for w in others]
             distances = cdist(

@@ -7,11 +7,10 @@ come as the model spells them, with its case and punctuation.
 
 from __future__ import annotations
 
-import copy
 import logging
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,11 +44,6 @@ WHISPER_LONGEST = 30.0  # seconds: the window Whisper was trained on (arXiv 2212
 # refuse people: base gives 2 of 102 interviews (VoxCeleb) 0.6 and more, one of them plain English,
 # and 10 of 51 single digits (FSDD). A throbbing tone, music and claps have -1.1 and less.
 NO_SPEECH, UNLIKELY = 0.6, -1.0
-# Compression ratio of a transcript above which, as below UNLIKELY, transcribe() takes it for wrong.
-# By either rule tiny.en doubts all of 8 recordings in 7 other languages (espeak-ng) and none of 22
-# in English (three synthesisers). Of 16 interviews (VoxCeleb) it doubts the 9 that base takes for
-# another language with 0.56 and more, and not one that base takes for Tagalog with 0.50.
-REPEATED = 2.4
 # Words that fail these thresholds are drawn again at the next temperature (arXiv 2212.04356,
 # section 4.5). The values are those of transcribe() in openai/whisper, but for the ratio, which in
 # transformers is that of tokens, not of text; its documentation gives 1.35.
@@ -114,11 +108,6 @@ class HuggingFaceRecogniser:
         self.card: Mapping[str, Any] = {"asr": typed, "asr_weights": weights}
         if isinstance(self.engine, WhisperCheckpoint):
             self.card = {**self.card, "decoding": "fallback"}
-
-    @property
-    def spoken_languages(self) -> Callable[[np.ndarray], dict[str, float]] | None:
-        """Return `spoken_languages` of Whisper; None for a CTC model."""
-        return self.engine.spoken_languages if isinstance(self.engine, WhisperCheckpoint) else None
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
         """Recognise a recording. samples: (N,) float32 at 16 kHz. Long audio is decoded in pieces
@@ -249,59 +238,6 @@ class WhisperCheckpoint:
         self.multilingual = bool(getattr(model.generation_config, "is_multilingual", False))
         if self.multilingual:  # without a task, transformers repeats words endlessly
             self._options = {"task": "transcribe"} | ({"language": language} if language else {})
-
-    @torch.inference_mode()
-    def spoken_languages(self, samples: np.ndarray) -> dict[str, float]:
-        """Guess the language of the first half minute of samples (N,): code (en, zh) -> share,
-        which sum to 1; empty where there is no speech (arXiv 2212.04356, section 2.3). One that
-        knows English alone has 0 for it where its own words are unlikely or repeated, as they are
-        in other languages.
-        """
-        features = self.extractor(
-            samples[: int(WHISPER_LONGEST * SAMPLE_RATE)],
-            sampling_rate=SAMPLE_RATE,
-            return_tensors="pt",
-        )
-        device, settings = self.model.device, self.model.generation_config
-        spectrum = features.input_features.to(device)
-        # after which the language comes
-        start = torch.tensor([[settings.decoder_start_token_id]], device=device)
-        logits = self.model(input_features=spectrum, decoder_input_ids=start).logits[0, -1]
-        # <|nospeech|>, which has other names as well, is the one before
-        marker = getattr(settings, "no_timestamps_token_id", None)
-        silent = float(logits.float().softmax(-1)[marker - 1]) if marker else 0.0
-        if silent >= NO_SPEECH or not self.multilingual:
-            # tokens: a loop over the same words need not end
-            longest = min(128, self.model.config.max_target_positions // 2)
-            # beside the model's own transformers warns of them
-            scored, first = copy.deepcopy(settings), 2 + 2 * self.multilingual
-            scored.update(
-                num_beams=1,
-                max_length=first + longest,
-                return_dict_in_generate=True,
-                output_scores=True,
-            )
-            generated = self.model.generate(
-                input_features=spectrum, generation_config=scored, **self._options
-            )
-            words = self.model.compute_transition_scores(
-                generated.sequences, generated.scores, normalize_logits=True
-            )
-            unlikely = float(words.mean()) <= UNLIKELY
-            if unlikely and silent >= NO_SPEECH:
-                return {}
-            if not self.multilingual:
-                text = self.tokenizer.decode(
-                    generated.sequences[0], skip_special_tokens=True
-                ).encode()
-                return {
-                    "en": float(not unlikely and len(text) < REPEATED * len(zlib.compress(text)))
-                }
-        shares = logits[list(settings.lang_to_id.values())].float().softmax(-1).tolist()
-        return {
-            code.strip("<|>"): share
-            for code, share in zip(settings.lang_to_id, shares, strict=True)
-        }
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:
         """Decode at most `longest` seconds with `FALLBACK`. samples: (N,), which seed what is

@@ -39,8 +39,6 @@ class CascadeSystem:
     qa: TextQa
     card: Mapping[str, Any]
     needs_audio: bool = True
-    # `spoken_languages` of Whisper
-    spoken_languages: Callable[[Any], Mapping[str, float]] | None = None
 
     def read(self, text: str, language: str) -> Transcript:
         """Read a written text in the place of a recording; its words have no times."""
@@ -202,12 +200,9 @@ def load_recogniser(
 
 def load_cascade(qa: TextQa, recogniser: Recogniser) -> CascadeSystem:
     """Load the cascade that reads the words of a recogniser."""
-    name, detect = (
-        f"cascade-{recogniser.name}{qa.suffix}",
-        getattr(recogniser, "spoken_languages", None),
-    )
+    name = f"cascade-{recogniser.name}{qa.suffix}"
     words = lambda _, samples: recogniser.transcribe(samples)  # noqa: E731
-    return CascadeSystem(name, words, qa, {**recogniser.card, **qa.card}, spoken_languages=detect)
+    return CascadeSystem(name, words, qa, {**recogniser.card, **qa.card})
 
 
 def load_text(qa: TextQa, name: str) -> CascadeSystem:

@@ -71,19 +71,12 @@ from speechssl.metrics import word_error_rate
 from speechssl.options import EvalOptions, find_shipped, settings
 from speechssl.processes import is_main, main_first
 from speechssl.text import error_metric, language_of
-from speechssl.textlm import (
-    SHIFT,
-    TextCodec,
-    character_encoder,
-    licences,
-    load_shift,
-    load_text_encoder,
-    load_tokenizer,
-    special_tokens,
-    subword_units,
-)
+from speechssl.textlm.encoders import licences, load_text_encoder
+from speechssl.textlm.layers import SHIFT, load_shift
+from speechssl.textlm.symbols import character_encoder, subword_units
+from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
 from speechssl.timing import FrameGrid
-from speechssl.trainer import Batch, Evaluation, check_share, fit
+from speechssl.training import Batch, Evaluation, check_share, fit
 
 MARGIN = 0.1  # seconds of context left around a crop
 
@@ -164,7 +157,7 @@ def spell_words(records: Mapping[str, Record], language: str) -> dict[str, tuple
     left_out = re.compile("[^a-z']" if language_of(language) == "en" else r"[\W_]")
     spelt = {}
     for name, record in records.items():
-        words = [replace(w, text=left_out.sub("", w.text.lower())) for w in record.words]
+        words = [w._replace(text=left_out.sub("", w.text.lower())) for w in record.words]
         spelt[name] = tuple(w for w in words if w.text.strip("'"))
     return spelt
 

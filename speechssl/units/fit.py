@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from speechssl.artifacts import hold_output
 from speechssl.audio import read_audio
 from speechssl.augment.training import parse_distortions
 from speechssl.data.files import Recording, draw, hash_contents, recordings_of
@@ -114,8 +113,7 @@ def transfer_codebook(o: Transfer) -> None:
     given by a linear head, and said so on stderr. Raises InputError where the encoders' frames do
     not fit each other, or a unit has no mean because it never occurs.
     """
-    with hold_output(o.out, file=True):
-        book = _transfer(o)
+    book = _transfer(o)
     print(
         f"{o.out}: K = {book.size}, {book.hash}; {book.card['agreement']:.1%} of clean "
         "frames keep their unit"

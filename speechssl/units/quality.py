@@ -23,7 +23,7 @@ import torch
 from rapidfuzz.distance import Levenshtein
 from tqdm import tqdm
 
-from speechssl.artifacts import hold_output, read_json, write_json
+from speechssl.artifacts import read_json, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.data.files import (
@@ -32,8 +32,8 @@ from speechssl.data.files import (
     detect_delimiter,
     list_recordings,
     number_of,
-    open_csv,
     read_csv,
+    read_header,
 )
 from speechssl.data.records import Corpus, Passage, check_inside, load_corpus
 from speechssl.encoders.load import single_threaded
@@ -74,10 +74,9 @@ def evaluate_units(o: Evaluate) -> dict[str, Any]:
     manifest as units (the topline, without a codebook). Raises InputError where there is nothing to
     look at.
     """
-    with hold_output(o.out, file=True):
-        values = _measure_source(o)
-        if o.out:
-            write_json(o.out, values)
+    values = _measure_source(o)
+    if o.out:
+        write_json(o.out, values)
     print("\n".join(format_measures(values)))
     return values
 
@@ -159,8 +158,7 @@ def _is_labelled(path: Path) -> bool:
     kind = path.suffix.lower()
     if kind not in (".csv", ".tsv") or not path.is_file():
         return False
-    with open_csv(path, delimiter=detect_delimiter(path)) as rows:
-        names = {name.strip().lower() for name in next(rows, [])}
+    names = {name.lower() for name in read_header(path)}
     return names >= COLUMNS if kind == ".tsv" else bool(names & {"text", "speaker"})
 
 

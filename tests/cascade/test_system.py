@@ -29,7 +29,7 @@ from speechssl.dual.model import SpanModel
 from speechssl.dual.system import AnswerSpan, Reader, TimedAnswer
 from speechssl.errors import InputError
 from speechssl.systems import load_systems
-from speechssl.textlm import TextCodec
+from speechssl.textlm.tokenizers import TextCodec
 
 from ..files import refused
 from .conftest import transcript

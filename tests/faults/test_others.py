@@ -222,11 +222,7 @@ def test_a_page_shows_names_and_texts_as_text(workshop: Path, tmp_path: Path, te
     )
     assert said.code == 0, said
     rows = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
-    evil = [
-        {k: v for k, v in row.items() if k != "hash"}
-        | dict.fromkeys(("system", "encoder", "condition"), EVIL)
-        for row in rows
-    ]
+    evil = [row | dict.fromkeys(("system", "encoder", "condition"), EVIL) for row in rows]
     (out / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (*rows, *evil)))
     said = command("report", out, corpus)
     assert said.code == 0, said
@@ -387,7 +383,7 @@ def test_a_file_in_a_folder_without_permission_is_called_by_its_own_name(worksho
         finally:
             os.seteuid(0)
     check_refusal(
-        said, f"cannot use {root / 'own.safetensors'} (Permission denied); change its permissions"
+        said, f"cannot use {root / 'own.safetensors'} (Permission denied); check its path"
     )
 
 

@@ -24,7 +24,7 @@ from speechssl.checkpoints import hash_of_weights
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
 from speechssl.options import TrainingOptions, settings
-from speechssl.results import Row, append_rows
+from speechssl.results import HEAD, Row, append_rows
 from speechssl.stats import (
     CROSSED,
     FEWEST,
@@ -41,7 +41,7 @@ from speechssl.stats import (
 from textside.tasks import ACCURACY, MCC, SPEARMAN
 
 if TYPE_CHECKING:  # it takes long to import, and who only reads what runs left needs it not
-    from speechssl.trainer import Batch
+    from speechssl.training import Batch
 
 _QA = re.compile(r"(?:dual|text\+text)-([^~]+)-(\d+)(~.+)?")  # what stands behind ~ is a shift
 CONDITION = "text side"  # of the rows of this room
@@ -142,7 +142,7 @@ def fit_and_score(
     and a curve of steps, training loss and score, which lies in `folder` too (`read_curve`). The
     schedule is that of the whole training. A killed run goes on.
     """
-    from speechssl.trainer import fit
+    from speechssl.training import fit
 
     steps = training.steps
     curve = read_curve(folder)
@@ -208,8 +208,9 @@ def write_scores(
     write_json(run_folder(results, task, arm, seed) / "scores.json", card | written)
     # which says how long it took
     decisive = {name: value for name, value in card.items() if name != "training"}
-    v, about_row = shown(estimate([run]).interval, metric), (task, arm, CONDITION, None, metric)
-    row = Row(*about_row, v.value, *v.ends, v.n, seed, hash_json(decisive), v.drawn, v.groups)
+    v = shown(estimate([run]).interval, metric)
+    cell = (task, HEAD, arm, CONDITION, None, metric)
+    row = Row(*cell, v.value, *v.ends, v.n, seed, hash_json(decisive), v.drawn, v.groups)
     append_rows(results / "results.jsonl", [row], any_card=True)
     return card | {"value": row.value}
 

@@ -23,15 +23,8 @@ from speechssl.errors import InputError
 from speechssl.options import TEXT_FAMILIES, TrainingOptions
 from speechssl.results import read_rows
 from speechssl.synth.minisqa import lexicon, load_language
-from speechssl.textlm import (
-    Shift,
-    hook_layer,
-    layers_of,
-    load_shift,
-    load_text_encoder,
-    make_encoder,
-    record_layers,
-)
+from speechssl.textlm.encoders import load_text_encoder, make_encoder
+from speechssl.textlm.layers import Shift, hook_layer, layers_of, load_shift, record_layers
 from speechssl.timing import FrameGrid, RunLength
 from textside.data import Text, load_text, respell
 from textside.languages import (
@@ -272,14 +265,9 @@ def test_a_shift_brings_one_mean_to_the_other(
         write_vector(Vector(out=tmp_path / "far.safetensors", layer=3, **two))
     with pytest.raises(InputError, match="has 4 numbers and the encoder a width of 16"):
         Shift(1, torch.ones(4)).attach(body.encoder)
-    whole = path.read_bytes()
-    for damaged, why in (
-        (whole[:-1] + bytes([whole[-1] ^ 1]), "changed after it was made"),
-        (b"x", "is no shift"),
-    ):
-        path.write_bytes(damaged)
-        with pytest.raises(InputError, match=why):
-            load_shift(path)
+    path.write_bytes(b"x")
+    with pytest.raises(InputError, match="is no shift"):
+        load_shift(path)
 
 
 def test_layers_that_are_one_are_refused(checkpoint: Any) -> None:
@@ -342,7 +330,7 @@ def test_alignment_leaves_rows_of_every_layer_and_a_table(
         and len(card["layers"]) == 3
         and card["chance"] == pytest.approx(chance(5))
     )
-    rows = {row.system: row for row in read_rows(tmp_path / "results.jsonl")}
+    rows = {row.task: row for row in read_rows(tmp_path / "results.jsonl")}
     assert set(rows) == {f"alignment-{n}{less}" for n in range(3) for less in ("", "-zero-mean")}
     assert (
         rows["alignment-2"].value == pytest.approx(100 * card["layers"][2][""])
