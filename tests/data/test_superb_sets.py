@@ -43,7 +43,6 @@ from speechssl.data.superb import (
     load_trials,
     speakers_of,
 )
-from speechssl.data.superb_sets import measure_utterances
 from speechssl.data.voicebank_demand import COUNTS as VOICEBANK_COUNTS
 from speechssl.data.voicebank_demand import prepare_voicebank_demand
 from speechssl.data.voxceleb1 import dev_trials, prepare_voxceleb1
@@ -121,21 +120,6 @@ def test_a_set_is_written_and_left_alone(source, tmp_path, monkeypatch):
     )
 
 
-def test_a_folder_that_holds_something_else_is_refused_before_reading(
-    source, tmp_path, monkeypatch
-):
-    (tmp_path / "out/se").mkdir(parents=True)
-    (tmp_path / "out/se/thesis.txt").write_text("mine")
-    monkeypatch.setattr(
-        "speechssl.data.superb_sets.measure_utterances", lambda *_: pytest.fail("this is in vain")
-    )
-    refused(
-        "holds other files; choose another folder$",
-        prepare_voicebank_demand,
-        VoiceBankDemand(source=source, out=tmp_path / "out"),
-    )
-
-
 def test_dev_is_two_speakers_and_every_noisy_recording_knows_its_clean_one(source, tmp_path):
     assert (
         VOICEBANK_COUNTS["train"] + VOICEBANK_COUNTS["dev"] == 11_572
@@ -157,18 +141,6 @@ def test_dev_is_two_speakers_and_every_noisy_recording_knows_its_clean_one(sourc
         and one.seconds == 0.1
     )
     assert one.sources == (str(source / "clean_testset_wav_16k/p232_001.wav"),)
-
-
-def test_measuring_keeps_the_order(tmp_path):
-    drafts = [
-        Utterance(str(i), str(write(tmp_path / f"{i}.wav", 0.1 + i / 100)), 0.0) for i in range(40)
-    ]
-    drafts.insert(7, Utterance("gone", str(tmp_path / "gone.wav"), 0.0))
-    found, missing = measure_utterances(drafts, "x")
-    assert [u.id for u in found] == [str(i) for i in range(40)] and missing == [
-        str(tmp_path / "gone.wav")
-    ]
-    assert [u.seconds for u in found] == pytest.approx([0.1 + i / 100 for i in range(40)])
 
 
 # ---- LibriSpeech
@@ -218,31 +190,6 @@ def test_text_and_phones(librispeech, lexicons, tmp_path):
         cards["pr"]["sizes"] == {"train": 2, "dev": 1, "test": 1} and "lexicons" not in cards["asr"]
     )
     assert len(PHONES) == 71 and read_lexicons(lexicons)["A"] == "AH0"  # as SUPERB has them
-
-
-def test_asr_needs_no_lexicon_and_pr_can_come_later(librispeech, lexicons, tmp_path):
-    first = prepare_librispeech(
-        LibriSpeech(source=librispeech, out=tmp_path / "out", tasks=["asr"])
-    )
-    assert set(first) == {"asr"} and not (tmp_path / "out/pr").exists()
-    assert (
-        prepare_librispeech(
-            LibriSpeech(source=librispeech, out=tmp_path / "out", lexicon=lexicons)
-        )["asr"]
-        == first["asr"]
-    )
-    refused(
-        "made from other inputs",
-        prepare_librispeech,
-        LibriSpeech(source=librispeech, out=tmp_path / "out", lexicon=lexicons[::-1]),
-    )
-
-
-def test_pr_needs_a_lexicon_and_sd_needs_turns(tmp_path):
-    refused(
-        "pr needs the phones of words; give --lexicon", LibriSpeech, source=tmp_path, out=tmp_path
-    )
-    refused("sd needs the turns; give --diarization", Libri2Mix, source=tmp_path, out=tmp_path)
 
 
 # ---- Speech Commands
@@ -359,29 +306,6 @@ def test_both_tasks_share_the_audio_and_the_customary_split(fsdd, tmp_path, monk
         prepare_fsdd,
         Fsdd(source=fsdd, out=tmp_path / "out"),
     )
-
-
-def test_what_is_not_fsdd_is_one_sentence(fsdd, tmp_path, unmade, monkeypatch):
-    for folder in (tmp_path / "nowhere", tmp_path):
-        refused(
-            "has no recordings like 7_jackson_32.wav", prepare_fsdd, Fsdd(source=folder, out=unmade)
-        )
-    last = fsdd / "recordings/7_theo_9.wav"
-    sound = last.read_bytes()
-    last.write_bytes(b"nothing")
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            "speechssl.data.fsdd.write_flac", lambda *_: pytest.fail("not all have been read")
-        )
-        refused("7_theo_9.wav", prepare_fsdd, Fsdd(source=fsdd, out=tmp_path / "other"))
-    last.write_bytes(sound)
-    assert set(prepare_fsdd(Fsdd(source=fsdd, out=tmp_path / "other"))) == {
-        "ks",
-        "sid",
-    }  # the mended command
-    for path in (fsdd / "recordings").glob("*_[5-9].wav"):
-        path.unlink()
-    refused("has no recordings for dev", prepare_fsdd, Fsdd(source=fsdd, out=unmade))
 
 
 # ---- QUESST 2014
@@ -745,24 +669,6 @@ def test_diarisation(libri2mix, kaldi, tmp_path, kind):
         one.turns == (Turn("4", 0.1, 1.5), Turn("1", 0.25, 0.5), Turn("1", 0.75, 1.5))
         and one.seconds == 2.0
     )
-
-
-def test_turns_are_those_of_the_rttm_where_segments_share_a_name(libri2mix, kaldi, tmp_path):
-    """In the published recipe two speakers from and to the same moment have one name, and utt2spk
-    knows the last of them."""
-    say(kaldi / "dev/segments", "m_0_1 8-2-3_9-5-6 0 1", "m_0_1 8-2-3_9-5-6 0 1")
-    say(kaldi / "dev/utt2spk", "m_0_1 8", "m_0_1 9")
-    say(
-        kaldi / "dev/rttm",
-        *((f"SPEAKER 8-2-3_9-5-6 1 0 1 <NA> <NA> {speaker} <NA>") for speaker in (8, 9)),
-    )
-    prepare_libri2mix(
-        Libri2Mix(source=libri2mix, out=tmp_path / "out", diarization=kaldi, tasks=["sd"])
-    )
-    assert {turn.speaker for turn in load_set(tmp_path / "out/sd").splits["dev"][0].turns} == {
-        "8",
-        "9",
-    }
 
 
 def test_dev_of_separation_is_the_draw_of_s3prl():
