@@ -320,13 +320,16 @@ def test_one_model_as_parts_and_as_a_folder_is_one_row(mini_corpus, tmp_path, ca
     named += ["--codebook", "people-en/units.safetensors"]
     assert evaluate(*named) == 0
     assert labels() == {("dual", "people-en/dual")}
-    made = (out / "predictions/dual/clean.json").stat().st_mtime_ns
+    made = (out / "predictions/dual/clean.parquet").stat().st_mtime_ns
     assert evaluate("--systems", "dual", "--label", "mine") == 0
     assert labels() == {("dual", "mine")}
     # the same model: nothing was computed again
-    assert (out / "predictions/dual/clean.json").stat().st_mtime_ns == made
+    assert (out / "predictions/dual/clean.parquet").stat().st_mtime_ns == made
     assert evaluated_split(out) == "train"
     assert evaluate("--encoder", "people-en/encoder") == 2
-    assert "--encoder, --codebook and --dual" in capsys.readouterr().err
+    assert (
+        "--encoder, --codebook and --dual (the reader of units) go together"
+        in capsys.readouterr().err
+    )
     assert evaluate(*named, "--models", "mine") == 2
-    assert "--models mine names all parts at once" in capsys.readouterr().err
+    assert "go together, in the place of --models" in capsys.readouterr().err
