@@ -186,6 +186,13 @@ def refuse_ineffective(given: Mapping[str, Any], rules: Mapping[str, Iterable[st
             )
 
 
+def refuse_given(names: Iterable[str], given: Mapping[str, Any], why: str) -> None:
+    """Refuse, by an InputError, options that decide nothing here. why: such as "with mfcc"."""
+    stray = list_given(names, given)
+    if stray:
+        raise InputError(f"{flags(stray)} would have no effect {why}; leave it out")
+
+
 def list_given(names: Iterable[str], given: Mapping[str, Any]) -> list[str]:
     """Return the names that were given, as they are typed: not None, nor a switch left alone, which
     is True for a --no-... and else False."""

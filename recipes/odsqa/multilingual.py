@@ -30,7 +30,7 @@ from speechssl.text import pieces
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
 from speechssl.textlm.symbols import assign_tokens
 from speechssl.textlm.tokenizers import TextCodec, character_tokenizer
-from speechssl.trainer import Batch, fit
+from speechssl.training import Batch, fit
 
 MASKED = 0.15
 

@@ -21,7 +21,6 @@ import pandas as pd
 from speechssl.audio import SAMPLE_RATE
 from speechssl.data.records import Corpus
 from speechssl.eval.compare import Scores
-from speechssl.eval.scores import ERRORS, TYPES
 from speechssl.report.figures import PALETTE
 from speechssl.report.scores import condition_label, conditions_of, find_label
 from speechssl.results import full_condition
@@ -245,43 +244,46 @@ def explorer_of(
     systems = in_order([label for label, _ in places.values()], list(slots))
     conditions = in_order([where for _, where in places.values()], conditions_of(scores))
     by_path = {score.path: answers.get(score.path, {}).get("answers", {}) for score in scored}
-    reading = set()  # systems that answer in words; of the others those of the span are shown
+    by_id = {q.id: q for q in corpus.questions} if corpus else {}
     lines: dict[str, Mapping[str, Any]] = {}  # of a question the first that there is
     for score in scored:
         lines = dict(score.lines) | lines
+    order = {name: place for place, name in enumerate(lines)}
+    reading = set()  # systems that answer in words; of the others those of the span are shown
+    for score in scored:
         if any(answer.get("text") for answer in by_path[score.path].values()):
             reading.add(places[score.path][0])
-
-    by_id = {q.id: q for q in corpus.questions} if corpus else {}
-    questions: list[list[Any]] = []
-    for name, line in lines.items():
-        question, seconds = by_id.get(name), line.get("answer_seconds")
-        written = question.written if question else ""
-        gold = question.answers[0].text if question and question.answers else ""
-        kind = TYPES.index(line["type"]) if line.get("type") in TYPES else -1
-        length = None if seconds is None else round(seconds, 2)
-        questions.append([name, written, gold, kind, length, int(not common or name in common)])
-
-    number = {name: i for i, name in enumerate(lines)}
-    rows: list[list[Any]] = []
+    rows = []
     for score in scored:
         label, where = places[score.path]
         for name, line in score.lines.items():
+            question, about = by_id.get(name), lines[name]
             answer = by_path[score.path].get(name) or {}
             start, end = answer.get("start") or 0.0, answer.get("end") or 0.0
-            timed = end > start
             text = answer.get("text") or ""
-            if timed and label not in reading and corpus:
+            if end > start and label not in reading and corpus:
                 words = corpus.passages[line["passage"]].words
                 text = " ".join(w.text for w in words if start <= (w.start + w.end) / 2 < end)
-            row: list[Any] = [number[name], systems.index(label), conditions.index(where)]
-            row += [_round(line.get("ff1"), 100), _round(line.get("f1"), 100)]
-            row += [ERRORS.index(line["error"]) if line.get("error") in ERRORS else -1]
-            row += [_round(start), _round(end)] if timed else [None, None]
-            row += [text, (examples or {}).get((name, where), "")]
+            row = {
+                "order": order[name],
+                "id": name,
+                "question": question.written if question else "",
+                "gold": question.answers[0].text if question and question.answers else "",
+                "type": about.get("type") or "",
+                "seconds": _round(about.get("answer_seconds")),
+                "common": not common or name in common,
+                "s": systems.index(label),
+                "c": conditions.index(where),
+                "ff1": _round(line.get("ff1"), 100),
+                "f1": _round(line.get("f1"), 100),
+                "error": line.get("error") or "",
+                "start": _round(start) if end > start else None,
+                "end": _round(end) if end > start else None,
+                "text": text,
+                "example": (examples or {}).get((name, where), ""),
+            }
             rows.append(row)
-    rows.sort(key=lambda row: (row[2], row[0], row[1]))
-
+    rows.sort(key=lambda row: (row["c"], row["order"], row["s"]))
     named = []
     for label in systems:
         slot = slots.get(label, UNKNOWN)
@@ -289,14 +291,11 @@ def explorer_of(
     data = {
         "systems": named,
         "conditions": conditions,
-        "types": TYPES,
-        "errors": ERRORS,
-        "questions": questions,
-        "rows": rows,
+        "fields": list(rows[0]),
+        "rows": [list(row.values()) for row in rows],
     }
-    spoken = corpus and len(reading) < len(systems)
     note = "In italics: what is said in the time that a system without words answers."
-    return Explorer(data, note if spoken else "")
+    return Explorer(data, note if corpus and len(reading) < len(systems) else "")
 
 
 def _round(value: float | None, times: int = 1) -> float | None:

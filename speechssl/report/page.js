@@ -88,9 +88,9 @@ document.querySelectorAll(".predictions").forEach((section) => {
   const STEP = 100;
   const data = JSON.parse(section.querySelector('script[type="application/json"]').textContent);
   const [form, status, table, more] = ["form", ".status", "table", ".more"].map((name) => section.querySelector(name));
-  const all = data.rows.map(([q, s, c, ff1, f1, error, start, end, text, example]) => {
-    const [id, question, gold, type, seconds, common] = data.questions[q];
-    return { id, question, gold, type, seconds, common, s, c, ff1, f1, error, start, end, text, example, order: q, words: [id, question, gold, text].join("\n").toLowerCase() };
+  const all = data.rows.map((values) => {
+    const row = Object.fromEntries(data.fields.map((name, i) => [name, values[i]]));
+    return { ...row, words: [row.id, row.question, row.gold, row.text].join("\n").toLowerCase() };
   });
   const number = (value, digits) => (value === null ? "" : value.toFixed(digits));
   const span = (row) => (row.start === null ? "" : `${row.start.toFixed(2)}–${row.end.toFixed(2)} s`);
@@ -103,16 +103,16 @@ document.querySelectorAll(".predictions").forEach((section) => {
     { name: "Gold answer", key: (row) => row.gold || null, text: (row) => row.gold, from: 1, wide: true },
     { name: "FF1", key: (row) => row.ff1, text: (row) => number(row.ff1, 1), from: -1, numeric: true },
     { name: "F1", key: (row) => row.f1, text: (row) => number(row.f1, 1), from: -1, numeric: true },
-    { name: "Error", key: (row) => (row.error < 0 ? null : row.error), text: (row) => data.errors[row.error] || "", from: 1 },
-    { name: "Type", key: (row) => (row.type < 0 ? null : row.type), text: (row) => data.types[row.type] || "", from: 1 },
+    { name: "Error", key: (row) => row.error || null, text: (row) => row.error, from: 1 },
+    { name: "Type", key: (row) => row.type || null, text: (row) => row.type, from: 1 },
     { name: "Length (s)", key: (row) => row.seconds, text: (row) => number(row.seconds, 2), from: 1, numeric: true },
   ].filter((column) => all.some((row) => column.text(row) !== "" || (column.small && column.small(row))));
   let sorted = null, shown = all, count = STEP;
 
-  const choices = { condition: ["c", data.conditions], system: ["s", data.systems.map((system) => system.label)], error: ["error", data.errors], type: ["type", data.types] };
-  Object.entries(choices).forEach(([name, [field, labels]]) => {
-    const found = labels.map((label, i) => [label, i]).filter(([, i]) => all.some((row) => row[field] === i));
-    found.forEach(([label, i]) => form.elements[name].add(new Option(label, i)));
+  const choices = { condition: (row) => data.conditions[row.c], system: (row) => data.systems[row.s].label, error: (row) => row.error, type: (row) => row.type };
+  Object.entries(choices).forEach(([name, label]) => {
+    const found = [...new Set(all.map(label))].filter(Boolean);
+    found.forEach((text) => form.elements[name].add(new Option(text, text)));
     if (found.length < 2) form.elements[name].closest("label").hidden = true;
   });
 
@@ -158,7 +158,7 @@ document.querySelectorAll(".predictions").forEach((section) => {
       const least = bound(name + "-least", null), most = bound(name + "-most", null);
       return (least === null && most === null) || (x !== null && (least === null || x >= least) && (most === null || x <= most));
     };
-    shown = all.filter((row) => Object.entries(choices).every(([name, [field]]) => value(name) === "" || row[field] === Number(value(name)))
+    shown = all.filter((row) => Object.entries(choices).every(([name, label]) => value(name) === "" || label(row) === value(name))
       && within(row.ff1, "ff1") && within(row.seconds, "length") && row.words.includes(words) && (!only || row.common));
     if (sorted) {
       const { column: { key }, way } = sorted;

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from speechssl.eval.compare import NEAR, Scores
+from speechssl.eval.compare import Scores
 from speechssl.eval.scores import ERRORS
 from speechssl.report.figures import (
     Drawing,
@@ -36,7 +35,6 @@ from speechssl.report.scores import (
     sort_conditions,
 )
 from speechssl.results import (
-    INK,
     LOWER_IS_BETTER,
     UNITS_FROM,
     Table,
@@ -49,8 +47,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST = 4  # systems in one sentence
-ABREAST = 2  # panels of the crossing figure
-SIMULATED = "cascade-simulated"
 KINDS = (
     "Right: an FF1 of 50 or more (of an answer without times, the F1 of its words). Below that: "
     "too long, where it holds half of the gold answer or more; too short, where half of it or more "
@@ -121,10 +117,10 @@ def summarise(scores: pd.DataFrame) -> str:
 
 def draw_against_errors(scores: pd.DataFrame, slots: Mapping[str, int]) -> Drawing | None:
     """Draw the crossing figure of DUAL (arXiv 2203.04911): a panel for each cascade, its WER along,
-    everybody's FF1 up; first, where there are several, one of all recognisers in clean speech.
+    everybody's FF1 up.
 
-    None where no cascade has both WER and FF1 in two conditions, nor two have them in clean speech,
-    or where no system without a transcript is there to compare.
+    None where no cascade has both in two conditions, or where no system without a transcript is
+    there to compare. `speechssl compare` draws several recognisers against each other.
     """
     errors = error_metric_of(scores)
     keys = ["label", "condition", "snr_db"]
@@ -134,31 +130,18 @@ def draw_against_errors(scores: pd.DataFrame, slots: Mapping[str, int]) -> Drawi
     both = both[both.rate.notna()]
     others = ff1[~ff1.label.isin(scores.label[scores.metric == errors])]
     panels = [label for label, line in both.groupby("label", sort=False) if len(line) > 1]
-    clean = clean_of(both)
-    recognisers = clean[~clean.system.str.startswith(SIMULATED)].sort_values("rate")
-    several = len(recognisers) > 1
-    count = len(panels) + several
-    if not count or not len(others):
+    if not panels or not len(others):
         return None
-    shown = pd.concat([others, both])
-    top = score_limit([*shown.value, *shown.high])
-    columns = min(count, ABREAST)
-    rows = -(-count // columns)
-    name = metric_name(errors)
-    with new_axes(rows, columns, 3.3, sharey="all") as (figure, axes):
-        places = list(axes.ravel())
-        for ax in places[count:]:
+    columns = min(len(panels), 2)
+    with new_axes(-(-len(panels) // columns), columns, 3.3, sharey="all") as (figure, axes):
+        for ax in axes.ravel()[len(panels) :]:
             ax.remove()
-        if several:
-            ax = places.pop(0)
-            _plot_recognisers(ax, recognisers, clean_of(others), slots)
-            ax.set_xlabel(f"{name} of the recognisers,\nclean speech (%)")
-        for label, ax in zip(panels, places, strict=False):
+        for label, ax in zip(panels, axes.ravel(), strict=False):
             _plot_cascade(ax, sort_conditions(both[both.label == label]), others, slots)
-            ax.set_xlabel(f"{name} of {label} (%)")
+            ax.set_xlabel(f"{metric_name(errors)} of {label} (%)")
         for line in axes:
             line[0].set_ylabel("FF1 (%)")
-            line[0].set_ylim(0, top)
+        axes[0, 0].set_ylim(0, score_limit([*ff1.value, *ff1.high]))
         add_legend(figure)
         svg = save_svg(figure)
     caption = (
@@ -173,23 +156,6 @@ def draw_against_errors(scores: pd.DataFrame, slots: Mapping[str, int]) -> Drawi
             "compare them by the tables."
         )
     return Drawing("FF1 against the recognition errors of the cascade", svg, caption)
-
-
-def _plot_recognisers(
-    ax: Axes, recognisers: pd.DataFrame, others: pd.DataFrame, slots: Mapping[str, int]
-) -> None:
-    """Plot every cascade where its WER is, neighbours joined; the others level."""
-    points = list(recognisers.itertuples())
-    for left, right in pairwise(points):
-        # farther apart, a line would show scores where nothing was measured
-        if right.rate - left.rate <= 200 * NEAR:
-            ax.plot([left.rate, right.rate], [left.value, right.value], color=INK, linewidth=0.8)
-    for label, score in recognisers.groupby("label", sort=False):
-        plot_scores(ax, score.rate, score, slots[label], label)
-    for score in others.itertuples():
-        colour = line_style(slots[score.label])["color"]
-        ax.axhline(score.value, color=colour, label=score.label)
-        ax.axhspan(score.low, score.high, color=colour, alpha=0.12, linewidth=0)
 
 
 def _plot_cascade(

@@ -28,10 +28,9 @@ from typing import Any, NamedTuple
 import jinja2
 import numpy as np
 
-from speechssl.audio import SAMPLE_RATE, length
+from speechssl.audio import LONGEST_QUESTION, SAMPLE_RATE, length, read_recording
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.data import Transcript
-from speechssl.data.asked import LONGEST_QUESTION, read_recording
 from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.pipelines import QA, Detail
 from speechssl.report.figures import PALETTE

@@ -12,6 +12,7 @@ import torch
 from recipes.minisqa.retrieval import (
     Embedder,
     Retrieval,
+    bm25,
     evaluate_retrieval,
     load_retrievers,
     load_word_embedder,
@@ -269,3 +270,12 @@ def test_what_reads_text_needs_no_models_and_no_audio(tmp_path):
     assert loaded[0].encode(record(text="a red boat"), None).text == "a red boat"
     with pytest.raises(ValueError, match="no reference text"):
         loaded[0].encode(record(), None)
+
+
+def test_bm25_is_that_of_bm25s():
+    documents = ["the red boat sails".split(), "the boat the boat".split(), "two cats".split(), []]
+    found = bm25([["red", "boat"], ["boat", "boat"], ["dog"]], documents)
+    # 0.3.16, "lucene", k1 1.2, b 0.75
+    given = [[0.6923796, 0.37066695, 0, 0], [0.5059469, 0.7413339, 0, 0], [0, 0, 0, 0]]
+    assert found == pytest.approx(np.array(given), abs=1e-6)
+    assert not bm25([["a"]], [[], []]).any()

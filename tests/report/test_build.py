@@ -91,22 +91,24 @@ def test_a_line_says_how_its_answer_errs_and_what_is_said_there(folder):
     ).data
     assert [s["label"] for s in data["systems"]] == ["dual", "cascade-x"]
     assert [s["words"] for s in data["systems"]] == [False, True]
-    other = data["types"].index("other")
-    assert data["questions"][0] == ["q0", "what sails", "red boat", other, 1.0, 0]
-    lines = {}
-    for q, s, _, *rest in data["rows"]:
-        lines[data["questions"][q][0], data["systems"][s]["label"]] = rest
-    errors = {key: ERRORS[error] for key, (_, _, error, *_) in lines.items()}
+    rows = [dict(zip(data["fields"], row, strict=True)) for row in data["rows"]]
+    lines = {(row["id"], data["systems"][row["s"]]["label"]): row for row in rows}
+    first, second = lines["q0", "dual"], lines["q1", "dual"]
+    assert (first["question"], first["gold"], first["type"]) == ("what sails", "red boat", "other")
+    assert (first["seconds"], first["common"], second["common"]) == (1.0, False, True)
+    errors = {key: row["error"] for key, row in lines.items()}
     assert [errors[f"q{i}", "dual"] for i in range(3)] == ["right", "too long", "no overlap"]
     assert [errors[f"q{i}", "cascade-x"] for i in range(3)] == ["no answer", "right", "right"]
-    assert lines["q1", "dual"][3:] == [0.0, 4.0, "a red boat sails", "e"]
-    assert lines["q0", "dual"][5] == "red boat"
-    assert lines["q1", "cascade-x"][5] == "red"
-    assert lines["q0", "cascade-x"][3:6] == [None, None, ""]
+    spans = {key: (row["start"], row["end"], row["text"]) for key, row in lines.items()}
+    assert spans["q1", "dual"] == (0.0, 4.0, "a red boat sails")
+    assert spans["q0", "dual"] == (1.0, 2.0, "red boat")
+    assert spans["q1", "cascade-x"] == (1.0, 1.5, "red")
+    assert spans["q0", "cascade-x"] == (None, None, "")
+    assert second["example"] == "e"
     # a comparison has no corpus
     bare = explorer_of(read_results([out]), {}, scores, slots).data
-    assert bare["questions"][0][:3] == ["q0", "", ""]
-    assert {row[8] for row in bare["rows"]} == {""}
+    rows = [dict(zip(bare["fields"], row, strict=True)) for row in bare["rows"]]
+    assert {(row["question"], row["gold"], row["text"]) for row in rows} == {("", "", "")}
     table = error_table(read_results([out]), scores)
     assert table.columns == ("system", "condition", "n", *ERRORS)
     assert table.rows == (
