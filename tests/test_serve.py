@@ -21,9 +21,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechssl.audio import read_audio
+from speechssl.audio import LONGEST_QUESTION, read_audio
 from speechssl.cli import main
-from speechssl.data.asked import LONGEST_QUESTION
 from speechssl.errors import InputError
 from speechssl.pipelines import QA
 from speechssl.serve import page

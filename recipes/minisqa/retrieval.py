@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,28 +43,32 @@ from speechssl.dual.model import load_reader
 from speechssl.dual.system import check_units_of, choose_device, run_model
 from speechssl.encoders.load import hash_weights, remember_last, shared_encoder
 from speechssl.errors import InputError
+from speechssl.eval.encode import Recording
 from speechssl.eval.options import Conditions
-from speechssl.eval.run import Encoding
-from speechssl.eval.scores import question_lines
+from speechssl.eval.predict import describe_question
+from speechssl.eval.score import question_lines
 from speechssl.eval.spoken_qa import (
     Scored,
     Setup,
+    Task,
     append_results,
-    evaluate_systems,
+    evaluate_task,
     find_recordings,
-    models_name,
-    rounds_of,
+    list_rounds,
+    make_setup,
+    name_models,
     table_of_rows,
 )
 from speechssl.options import Whole, option
 from speechssl.results import Row, list_rows
-from speechssl.text import NGRAM, Terms, bm25, ngrams, normalise, tfidf, tokens
+from speechssl.text import NGRAM, Terms, count_terms, ngrams, normalise, tfidf, tokens
 from speechssl.textlm.encoders import MINILM, load_text_encoder, longest_sequence
 from speechssl.textlm.tokenizers import special_tokens
 from speechssl.timing import RunLength
 from speechssl.units.features import UnitExtractor, extractor_of
 from speechssl.units.kmeans import load_codebook
 
+K1, B = 1.2, 0.75  # of BM25
 METHODS = ("bm25", "tfidf", "embeddings")
 # sources in the corpus, and the system of question answering that reads them
 WRITTEN = {"text": "text", "given": "cascade-given"}
@@ -106,7 +110,7 @@ Item = tuple[Record, Content]
 
 @dataclass(frozen=True)
 class Retriever:
-    """Encodes every recording once, then scores every passage for every question."""
+    """A retriever encodes every recording once, then scores every passage for every question."""
 
     name: str
     # record, samples (N,) float32 at 16 kHz; raises ValueError for what cannot be encoded
@@ -119,7 +123,7 @@ class Retriever:
 
 @dataclass(frozen=True, eq=False)
 class Embedder:
-    """Vectors of questions and of windows of passages.
+    """An embedder gives vectors of questions and of windows of passages.
 
     run: ids and mask (B, S) -> (B, E) of length 1. tokens: ids of what was found, (S,). longest:
     tokens of a sequence, None: any number.
@@ -133,8 +137,8 @@ class Embedder:
     bf16: bool = False
 
     def score(self, window: int, questions: Sequence[Item], passages: Sequence[Item]) -> np.ndarray:
-        """(Q, P) cosines of question and best window. What has no tokens is one empty window.
-        window: tokens."""
+        """Return the cosines (Q, P) of question and best window. What has no tokens is one empty
+        window. window: tokens."""
         cut: list[np.ndarray] = []
         first = []
         for _, content in passages:
@@ -162,13 +166,13 @@ class Embedder:
         ).numpy()
 
 
-def embedder_of_words(name: str, bf16: bool) -> Embedder:
-    """name: of a text encoder. Raises InputError where it cannot be loaded."""
+def load_word_embedder(name: str, bf16: bool) -> Embedder:
+    """Load the embedder of a text encoder. Raises InputError where it cannot be loaded."""
     model, tokenizer = load_text_encoder(name)
     model.to(choose_device("auto"))
 
     def run(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return mean_pooled(model(input_ids=ids, attention_mask=mask).last_hidden_state, mask)
+        return pool_means(model(input_ids=ids, attention_mask=mask).last_hidden_state, mask)
 
     def encode(transcript: Transcript) -> np.ndarray:
         return np.array(tokenizer(transcript.text, add_special_tokens=False)["input_ids"], np.int64)
@@ -177,33 +181,47 @@ def embedder_of_words(name: str, bf16: bool) -> Embedder:
     return Embedder(run, encode, special_tokens(tokenizer), card, longest_sequence(model), bf16)
 
 
-def embedder_of_units(models: Path, extractor: UnitExtractor) -> Embedder:
-    """By the table of the DUAL in a model folder. Raises InputError where it is missing or of other
-    units."""
+def load_unit_embedder(models: Path, extractor: UnitExtractor) -> Embedder:
+    """Make an embedder by the table of the DUAL in a model folder. Raises InputError where it is
+    missing or of other units."""
     model, layout, card = load_reader(models / "dual")
     check_units_of(models / "dual", card, extractor)
     table = model.embedding.to(choose_device("auto"))
     specials = layout.cls, layout.sep, layout.pad
     return Embedder(
-        lambda ids, mask: mean_pooled(table(ids), mask),
+        lambda ids, mask: pool_means(table(ids), mask),
         lambda runs: runs.units,
         specials,
         {"dual": card["weights"]},
     )
 
 
-def mean_pooled(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """(B, S, E) and (B, S) -> (B, E), of length 1."""
+def pool_means(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the means (B, E), of length 1, of (B, S, E) where the mask (B, S) is set."""
     return functional.normalize(
         (hidden.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=1
     )
 
 
-def shared_terms(
+def bm25(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
+    """Return (Q, P) scores, 0 where no term is shared: BM25 (Robertson and Zaragoza, 2009,
+    Foundations and Trends in Information Retrieval 3(4), section 3.4.2) as Lucene has it."""
+    if not any(documents):
+        return np.zeros((len(queries), len(documents)))
+    query_counts, counts = count_terms(queries, documents)
+    lengths = np.asarray(counts.sum(axis=1)).ravel()
+    frequency = np.bincount(counts.indices, minlength=counts.shape[1])
+    weights = counts.tocoo().astype(np.float64)
+    weights.data /= weights.data + K1 * (1 - B + B * lengths[weights.row] / lengths.mean())
+    weights.data *= np.log1p((len(documents) - frequency + 0.5) / (frequency + 0.5))[weights.col]
+    return (query_counts @ weights.T).toarray()
+
+
+def score_shared_terms(
     method: str, n: int | None, questions: Sequence[Item], passages: Sequence[Item]
 ) -> np.ndarray:
-    """(Q, P) by `bm25` or `tfidf`. n: letters or units of a term; None: words, or of units
-    `NGRAM`."""
+    """Score passages for questions, (Q, P), by `bm25` or `tfidf`. n: letters or units of a term;
+    None: words, or of units `NGRAM`."""
 
     def terms(record: Record, content: Content) -> Terms:
         if isinstance(content, RunLength):
@@ -228,8 +246,8 @@ def load_retrievers(
     bf16: bool = False,
     language: str | None = None,
 ) -> list[Retriever]:
-    """names: METHOD-SOURCE or METHOD-SOURCE@N. text_encoder: for embeddings of words; bf16: it
-    reads under autocast.
+    """Load systems by their names, METHOD-SOURCE or METHOD-SOURCE@N. text_encoder: for embeddings
+    of words; bf16: it reads under autocast.
 
     language: of the speech, for Whisper. Raises InputError for a system that there is not, and for
     parts that are missing
@@ -253,7 +271,7 @@ def load_retrievers(
     )
 
     def load_source(source: str) -> tuple[str, Callable[[Record, Any], Content], Mapping[str, Any]]:
-        """What it is called, how it encodes, and its card."""
+        """Return what it is called, how it encodes, and its card."""
         if source in WRITTEN:
             return source, lambda record, _: given_words(WRITTEN[source], record), {"reads": source}
         if source == UNITS:
@@ -276,13 +294,13 @@ def load_retrievers(
         name, encode, card = sources[source]
         n, of_units = int(number) if number else None, source == UNITS
         card = {"method": method, "n": n, **card}
-        score = partial(shared_terms, method, n)
+        score = partial(score_shared_terms, method, n)
         if method == "embeddings":
             if of_units not in embedders:
                 embedders[of_units] = (
-                    embedder_of_units(models, extractor)
+                    load_unit_embedder(models, extractor)
                     if of_units
-                    else embedder_of_words(text_encoder, bf16)
+                    else load_word_embedder(text_encoder, bf16)
                 )
             embedder, window = embedders[of_units], n or LONGEST
             if embedder.longest is not None and max(window, LONGEST) + 2 > embedder.longest:
@@ -314,7 +332,7 @@ def evaluate_retrieval(o: Retrieval) -> list[dict[str, Any]]:
         folder = model_folder(o.models)
         data = first_passages(load_corpus(o.corpus, o.split), o.passages)
         loaded = load_retrievers(folder, o.systems, o.text_encoder, o.bf16, data.language)
-        setup = Setup.of(o, models_name(folder), folder)
+        setup = make_setup(o, name_models(folder), folder)
         append_results(o.out, retrieve(loaded, data, conditions, setup))
         print(table_of_rows(o, conditions))
         return list_rows(o.out)
@@ -328,62 +346,63 @@ def retrieve(
 ) -> list[Row]:
     """Fill in the rankings that are missing and return the rows of all of them. Raises InputError
     without questions."""
-    items: list[Passage | Question] = [*corpus.passages.values(), *corpus.answerable]
-    records = {r.id: r for r in items}
-
-    def score(system: Retriever, predictions: Mapping[str, Any]) -> Scored:
-        scored, transcripts = score_ranks(predictions["ranks"], corpus), predictions["transcripts"]
-        return Scored(
-            scored,
-            transcripts,
-            question_lines(scored, corpus, transcripts, METRICS),
-            {"encoder": setup.models},
-        )
-
-    return evaluate_systems(
-        rounds_of(systems, corpus, conditions, setup.distorter),
-        corpus,
-        setup,
-        questions=list(records),
-        recordings=find_recordings(corpus, items),
-        encoding=lambda s: Encoding(
-            lambda i, samples: s.encode(records[i], samples), s.needs_audio
-        ),
-        answer=lambda s, features, _: rank(s, corpus, features),
-        score=score,
-        metrics=METRICS,
-        kind={"what": "retrieval"},
-    )
+    rounds = list_rounds(systems, corpus, conditions, setup.distorter)
+    return evaluate_task(RetrievalTask(corpus), rounds, setup)
 
 
-def rank(system: Retriever, corpus: Corpus, features: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the passage of every question stands, and which are the best.
+class RetrievalTask(Task):
+    """Every question ranks all passages of the split."""
 
-    features: of recordings, by id. ranks: passages with a greater score, and passages with the same
-    (itself among them).
-    """
-    questions = [q for q in corpus.answerable if q.id in features and q.passage in features]
-    passages = [p for p in corpus.passages.values() if p.id in features]
-    ranks, best = {}, {}
-    if questions:
-        scores = system.score(
-            [(q, features[q.id]) for q in questions], [(p, features[p.id]) for p in passages]
-        )
+    name = "retrieval"
+    metrics = METRICS
+
+    def __init__(self, corpus: Corpus) -> None:
+        super().__init__(corpus)
+        self.records: list[Passage | Question] = [*corpus.passages.values(), *corpus.answerable]
+        self.questions = [record.id for record in self.records]
+
+    def list_recordings(self) -> list[Recording]:
+        return find_recordings(self.corpus, self.records)
+
+    def choose_recordings(self, system: Retriever) -> Collection[str]:
+        return self.questions
+
+    def predict(
+        self, system: Retriever, features: Mapping[str, Any], where: str
+    ) -> list[dict[str, Any]]:
+        """Say where the passage of every question stands, and which are the best: `above` passages
+        have a greater score, and `equal` the same (itself among them)."""
+        corpus = self.corpus
+        asked = [q for q in corpus.answerable if q.id in features and q.passage in features]
+        passages = [p for p in corpus.passages.values() if p.id in features]
+        scores: dict[str, np.ndarray] = {}
+        if asked:
+            queries = [(q, features[q.id]) for q in asked]
+            table = system.score(queries, [(p, features[p.id]) for p in passages])
+            scores = dict(zip([q.id for q in asked], table, strict=True))
         place = {p.id: i for i, p in enumerate(passages)}
-        for question, row in zip(questions, scores, strict=True):
-            gold = row[place[question.passage]]
-            ranks[question.id] = [int((row > gold).sum()), int((row == gold).sum())]
-            best[question.id] = [passages[i].id for i in np.argsort(-row, kind="stable")[:BEST]]
-    return {
-        "ranks": ranks,
-        "best": best,
-        "transcripts": {i: x.text for i, x in features.items() if isinstance(x, Transcript)},
-    }
+        rows = []
+        for question in corpus.answerable:
+            row = describe_question(question, features) | {"answered": question.id in scores}
+            row |= {"above": None, "equal": None, "best": []}
+            if question.id in scores:
+                found = scores[question.id]
+                gold = found[place[question.passage]]
+                row["above"], row["equal"] = int((found > gold).sum()), int((found == gold).sum())
+                best = np.argsort(-found, kind="stable")[:BEST]
+                row["best"] = [passages[i].id for i in best]
+            rows.append(row)
+        return rows
+
+    def score(self, system: Retriever, predictions: Mapping[str, Any]) -> Scored:
+        scored, transcripts = score_ranks(predictions["rows"]), predictions["transcripts"]
+        lines = question_lines(scored, self.corpus, transcripts, METRICS)
+        return scored, lines, transcripts
 
 
 @dataclass(frozen=True)
 class RankScore:
-    """One question's scores, 0 to 1: whether its passage is the first, whether it is among the
+    """A question has scores, 0 to 1: whether its passage is the first, whether it is among the
     first ten, and 1 / rank."""
 
     id: str
@@ -393,16 +412,15 @@ class RankScore:
     mrr: float
 
 
-def score_ranks(ranks: Mapping[str, Sequence[int]], corpus: Corpus) -> list[RankScore]:
-    """ranks: of `rank`. A question that could not be asked scores 0."""
+def score_ranks(rows: Sequence[Mapping[str, Any]]) -> list[RankScore]:
+    """Score the rows of predictions. A question that could not be asked scores 0."""
     scored = []
-    for question in corpus.answerable:
+    for row in rows:
         values = [0.0, 0.0, 0.0]
-        if question.id in ranks:
-            above, equal = ranks[question.id]
-            places = np.arange(above + 1, above + equal + 1)  # all equally likely
+        if row["answered"]:
+            places = np.arange(row["above"] + 1, row["above"] + row["equal"] + 1)  # equally likely
             values = [(places == 1).mean(), (places <= 10).mean(), (1 / places).mean()]
-        scored.append(RankScore(question.id, question.passage, *map(float, values)))
+        scored.append(RankScore(row["id"], row["passage"], *map(float, values)))
     return scored
 
 

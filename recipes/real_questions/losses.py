@@ -14,17 +14,17 @@ from pathlib import Path
 
 from rapidfuzz.distance import Levenshtein
 
-from speechssl.artifacts import read_json
 from speechssl.data.records import Corpus, load_corpus, passage_units
+from speechssl.eval.predict import read_predictions
 from speechssl.metrics import token_f1
 from speechssl.results import Table
 from speechssl.stats import Interval, paired_difference
 from speechssl.text import spell_letters
 
 
-def written_for(reference: list[str], recognised: list[str], first: int, last: int) -> list[str]:
-    """The recognised words in the place of the words first..last of the reference; none where all
-    of them were missed."""
+def find_written(reference: list[str], recognised: list[str], first: int, last: int) -> list[str]:
+    """Return the recognised words in the place of the words first..last of the reference; none
+    where all of them were missed."""
     (before, owners), (after, written) = (
         zip(
             *(
@@ -55,7 +55,7 @@ def shown(loss: Interval) -> str:
 
 
 def row(name: str, condition: str, corpus: Corpus, known: dict, cascade: dict) -> tuple[str, ...]:
-    """known, cascade: predictions of `text` and of a cascade."""
+    """Make a row of the table. known, cascade: predictions of `text` and of a cascade."""
     written, respelt, read, passages = [], [], [], []
     for question in corpus.answerable:
         answer, passage = known["answers"][question.id], corpus.passages[question.passage]
@@ -66,7 +66,7 @@ def row(name: str, condition: str, corpus: Corpus, known: dict, cascade: dict) -
         ]
         words, gold = [w.text for w in passage.words], [a.text for a in question.answers]
         spelling = (
-            written_for(
+            find_written(
                 words, cascade["transcripts"].get(passage.id, "").split(), inside[0], inside[-1]
             )
             if inside
@@ -90,13 +90,14 @@ def row(name: str, condition: str, corpus: Corpus, known: dict, cascade: dict) -
 
 
 def main(results: Path, corpus: Path) -> None:
-    data, known = load_corpus(corpus, "test"), read_json(results / "predictions/text/clean.json")
+    data = load_corpus(corpus, "test")
+    known = read_predictions(results / "predictions/text/clean.parquet")
     if not any(p.words for p in data.passages.values()):
         print(f"left out: where cascades lose, since the words of {corpus} have no times")
         return
     rows = [
-        row(path.parent.name, path.stem, data, known, read_json(path))
-        for path in sorted(results.glob("predictions/cascade-*/*.json"))
+        row(path.parent.name, path.stem, data, known, read_predictions(path))
+        for path in sorted(results.glob("predictions/cascade-*/*.parquet"))
     ]
     columns = (
         "system",

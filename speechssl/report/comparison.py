@@ -29,6 +29,7 @@ from speechssl.eval.compare import (
     reads_reference,
     tables_of,
 )
+from speechssl.eval.predict import read_predictions
 from speechssl.report.figures import (
     Drawing,
     add_legend,
@@ -147,7 +148,7 @@ def corpus_sections(c: Compilation) -> list[Section]:
         scored = []
         for score in compared.scores:
             path = predictions_path(score)
-            scored.append((score, read_json(path) if path.is_file() else {}))
+            scored.append((score, read_predictions(path) if path.is_file() else {}))
         explorer = explorer_of(list_predictions(scored, scores), scores, slots)
         mistakes = error_table(explorer, compared.synthetic)
         tables += [mistakes] if mistakes else []

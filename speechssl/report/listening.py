@@ -21,7 +21,7 @@ import pandas as pd
 from speechssl.audio import SAMPLE_RATE
 from speechssl.data.records import Corpus
 from speechssl.eval.compare import Scores
-from speechssl.eval.scores import ERRORS
+from speechssl.eval.score import ERRORS
 from speechssl.report.figures import PALETTE
 from speechssl.report.scores import condition_label, conditions_of, find_label
 from speechssl.results import Table, full_condition
@@ -207,7 +207,7 @@ KINDS = (
 def predictions_path(score: Scores) -> Path:
     """Return where the answers lie that were scored."""
     folder = score.path.parents[2] / "predictions" / score.path.parent.name
-    return folder / f"{score.path.stem}.json"
+    return folder / score.path.name
 
 
 def list_predictions(

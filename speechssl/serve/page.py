@@ -28,10 +28,9 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from speechssl.audio import SAMPLE_RATE, length
+from speechssl.audio import LONGEST_QUESTION, SAMPLE_RATE, length, read_recording
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.data import Transcript
-from speechssl.data.asked import LONGEST_QUESTION, read_recording
 from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.pipelines import QA, Detail
 from speechssl.report.figures import PALETTE
@@ -46,7 +45,7 @@ from speechssl.report.listening import (
 )
 from speechssl.serve.options import Limits, Serve
 from speechssl.timing import RunLength
-from speechssl.units.quality import unit_blocks
+from speechssl.units.picture import unit_blocks
 
 CLEAN = "clean"
 PARTS = ("passage", "question")

@@ -200,7 +200,7 @@ def test_a_split_without_text_cannot_be_evaluated_on(corpus, encoder, tmp_path):
         InputError, match=("dev has no recording with a text to evaluate on while training")
     ):
         train_head(corpus, encoder, tmp_path / "ctc", options(evaluation=EvalOptions(1)))
-    with pytest.raises(InputError, match="has no split test to evaluate on while training"):
+    with pytest.raises(InputError, match="is not a split of a prepared corpus"):
         train_head(corpus, encoder, tmp_path / "ctc", options(evaluation=EvalOptions(1, "test")))
     assert not (tmp_path / "ctc").exists()
 

@@ -15,6 +15,7 @@ import pytest
 
 from speechssl.artifacts import read_json, write_json
 from speechssl.data.records import Answer, Passage, Question, Span, load_corpus, write_records
+from speechssl.eval.predict import write_items
 from speechssl.stats import ItemScore, resample_cells
 
 from .shared import ROOT, script
@@ -78,8 +79,10 @@ def test_lost_by_spelling_is_what_the_words_in_the_same_place_lose(
     words = "It was led by Maxime Faget, in-house, in 1961.".split()
     recognised = "it was led by Maxim Fagit in house in 1961 and".split()
     places = {(4, 5): "Maxim Fagit", (6, 6): "in house", (8, 8): "1961", (0, 3): "it was led by"}
-    assert {at: " ".join(losses.written_for(words, recognised, *at)) for at in places} == places
-    assert losses.written_for(words, ["it", "was"], 4, 5) == losses.written_for([], [], 0, 0) == []
+    assert {at: " ".join(losses.find_written(words, recognised, *at)) for at in places} == places
+    assert (
+        losses.find_written(words, ["it", "was"], 4, 5) == losses.find_written([], [], 0, 0) == []
+    )
 
     spans = tuple(Span(w, i, i + 1) for i, w in enumerate(words))
     write_records(
@@ -92,17 +95,21 @@ def test_lost_by_spelling_is_what_the_words_in_the_same_place_lose(
     ]
     write_records(tmp_path / "corpus/test/questions.jsonl", asked)
     write_json(tmp_path / "corpus/card.json", {})
-    known = {
-        "who": {"text": "Maxime Faget,", "start": 4, "end": 6},
-        "when": {"text": "1961.", "start": 8, "end": 9},
-    }
-    write_json(tmp_path / "out/predictions/text/clean.json", {"answers": known})
-    # the other failed
-    cascade = {
-        "answers": {"who": {"text": "Maxim Fagit"}},
-        "transcripts": {"p": " ".join(recognised)},
-    }
-    write_json(tmp_path / "out/predictions/cascade-ctc/clean.json", cascade)
+    known = [
+        {"id": "who", "text": "Maxime Faget,", "start": 4, "end": 6},
+        {"id": "when", "text": "1961.", "start": 8, "end": 9},
+    ]
+    heard = {"passage_transcript": " ".join(recognised)}
+    cascade = [
+        {"id": "who", "text": "Maxim Fagit", "answered": True},
+        {"id": "when", "text": None, "answered": False},  # it failed
+    ]
+    for name, rows in (
+        ("text", [row | {"answered": True} for row in known]),
+        ("cascade-ctc", [row | heard for row in cascade]),
+    ):
+        path = tmp_path / f"out/predictions/{name}/clean.parquet"
+        write_items(path, [{"passage": "p"} | row for row in rows], {"task": "qa"})
     losses.main(tmp_path / "out", tmp_path / "corpus")
     assert "| cascade-ctc | clean | 100.0 | 50.0 | 0.0 | -50.0 | -50.0 |" in capsys.readouterr().out
 
@@ -157,7 +164,7 @@ def test_parts_of_the_data_are_whole_articles_with_all_their_readings_and_nested
     card = read_json(tmp_path / "train/card.json")
     assert card["licence"] == "CC0" and card["synthetic"] == "spoken by one; spoken by two"
     curve = script("real_questions/curve.py")
-    ends = curve.articles(tmp_path)
+    ends = curve.count_articles(tmp_path)
     assert len(ends) == 12 and ends[-1] == (48, 48)  # of 96 recorded questions, each by two voices
     order = [name.split("-")[1].split("_")[0] for name in data.passages]
     assert all(order[a] != order[a - 1] for a, _ in ends[:-1]) and order != sorted(order, key=int)
@@ -177,7 +184,7 @@ def test_the_line_of_the_curve_is_that_of_least_squares_in_every_resample() -> N
         for x in xs
     }
     scores = list(resample_cells(cells, unit="passage").values())
-    found = curve.predicted(xs, scores, 2.0)
+    found = curve.predict_score(xs, scores, 2.0)
     line = np.polyfit(xs, np.array([s.drawn for s in scores]), 1)
     assert found.value == pytest.approx(
         np.polyval(np.polyfit(xs, [s.value for s in scores], 1), 2.0)

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from speechssl.cascade.data import TimedWord
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
-from speechssl.dual.data import ExampleBatches, Layout
+from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel
 from speechssl.dual.system import Reader
 from speechssl.speechbert.data import (
@@ -19,7 +18,6 @@ from speechssl.speechbert.data import (
     SEP,
     SPECIALS,
     attach_texts,
-    sort_spans,
     span_examples,
     word_rows,
     word_table,
@@ -83,14 +81,6 @@ def test_every_way_of_cutting_gives_an_example():
     assert not set(found[0].passage) & set(found[1].passage)
 
 
-def test_what_cannot_be_learnt_from_is_told():
-    answers = ((Answer("c"),), (Answer("c", 2.9, 3.0),), (Answer("a", 0.0, 1.0),))
-    found, left_out = span_examples(corpus(*answers), table_of(questions=2))
-    assert not found
-    assert left_out["q0"] == "no answer has times"
-    assert all("has no audio word" in left_out[name] for name in ("q1", "q2"))
-
-
 def test_an_answer_lasts_from_its_first_word_to_its_last(reader):
     question, passage = audio_words(2), audio_words(15, 1)
     (answer,) = answer_codes(reader, [(question, passage)])
@@ -136,39 +126,11 @@ def test_an_id_is_a_special_or_a_code_and_codes_are_neither_trained_nor_saved():
     )
 
 
-@pytest.mark.slow
-def test_a_question_finds_its_own_word_in_the_passage(reader):
-    """Eight questions are learnt by heart."""
-    model = reader.model.train().requires_grad_(True)
-    model.embedding.codes = torch.randn(40, 32, generator=torch.Generator().manual_seed(0))
-    words = corpus(*[(Answer("x", float(i % 3), i % 3 + 1.0),) for i in range(8)])
-    found, _ = span_examples(words, table_of(questions=8))
-    batches = ExampleBatches(found, LAYOUT, size=8, empty=0.0)
-    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
-    losses = []
-    for step in range(120):
-        result = model(**batches(step))
-        optimiser.zero_grad()
-        result["loss"].backward()
-        optimiser.step()
-        losses.append(float(result["loss"].detach()))
-    assert losses[-1] < 0.2 * losses[0] and float(result["exact"]) == 1.0
-
-
 # ---- cutting recordings into words: borders, what a word of a recogniser is taken for, rows of
 # features
 
 
 GRID = FrameGrid(16_000, 320, 400)
-
-
-def test_words_come_in_order_of_time_and_none_is_empty():
-    recognised = [
-        TimedWord("b", 0.5, 0.9, 1.0),
-        TimedWord("", 0.2, 0.2, 1.0),
-        TimedWord("a", 0.1, 0.4, 0.5),
-    ]
-    assert sort_spans(recognised) == (Span("a", 0.1, 0.4), Span("b", 0.5, 0.9))
 
 
 def test_a_word_is_taken_for_the_one_it_covers_by_half():
