@@ -20,6 +20,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -178,7 +179,7 @@ class Answerer:
         """Raises InputError as `QA` does."""
         self.o, self.timeout = o, o.limits.timeout
         self.lock = threading.Lock()
-        self.pool: Any = None
+        self.pool: ProcessPoolExecutor | None = None
         self.about: dict[str, dict[str, str]] = {}
         self._start()
 
@@ -186,13 +187,12 @@ class Answerer:
         """Return `answered` by the models whose name comes first. Raises InputError as it does, and
         where it takes too long or breaks."""
         with self.lock:
-            if self.pool is None:
-                self._start()
+            pool = self.pool or self._start()
             try:
-                return self.pool.apply_async(_answer, (self.o, *question)).get(self.timeout)
+                return pool.submit(_answer, self.o, *question).result(self.timeout)
             except InputError:
                 raise
-            except multiprocessing.TimeoutError:
+            except TimeoutError:
                 self.close()
                 raise InputError(
                     f"the answer took longer than {self.timeout:g} s; give a shorter passage, or "
@@ -200,27 +200,33 @@ class Answerer:
                 ) from None
             except Exception as error:
                 traceback.print_exc()
+                if isinstance(error, BrokenExecutor):
+                    self.close()
                 raise InputError(
                     f"no answer could be made ({first_line(error)}); the terminal of the server "
                     "has more"
                 ) from error
 
     def close(self) -> None:
+        """End the process, whatever it is doing."""
         if self.pool is not None:
-            self.pool.terminate()
-            self.pool.join()
+            for child in multiprocessing.active_children():
+                child.kill()
+            self.pool.shutdown()
             self.pool = None
 
-    def _start(self) -> None:
+    def _start(self) -> ProcessPoolExecutor:
         """Start the process and load the models."""
         context = multiprocessing.get_context("spawn")  # torch's threads do not outlive a fork
         # Ctrl-C is for the page's process, which ends this one
-        self.pool = context.Pool(1, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+        ignore = (signal.SIGINT, signal.SIG_IGN)
+        self.pool = ProcessPoolExecutor(1, context, signal.signal, ignore)
         try:
-            self.about = self.pool.apply(_describe, (self.o,))
+            self.about = self.pool.submit(_describe, self.o).result()
         except InputError:
             self.close()
             raise
+        return self.pool
 
 
 @cache
