@@ -343,11 +343,6 @@ def test_a_folder_without_tables_says_what_was_expected(tmp_path, unmade):
         prepare_slue_sqa5,
         SlueSqa5(source=tmp_path, out=unmade, workers=1),
     )
-    refused(
-        r"gone does not exist; give",
-        prepare_slue_sqa5,
-        SlueSqa5(source=tmp_path / "gone", out=unmade, workers=1),
-    )
 
 
 def test_of_a_slice_only_its_recordings_are_written(hub, tmp_path):
