@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
-from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.options import ReaderOptions
 from speechssl.cascade.readers import find_reader
 from speechssl.cascade.system import SIMULATED, TEXT_SYSTEMS, CascadeSystem
@@ -27,12 +26,6 @@ FOR_PEOPLE = (
     "real questions (--reader {}, or that of recipes/real_questions)."
 )
 READERS = {"en": "deepset/minilm-uncased-squad2", "zh": "deepset/xlm-roberta-base-squad2"}
-# Least share that Whisper gives the language of the models. On generated speech (11 other languages
-# by espeak-ng, English by espeak-ng and flite; clean, and in pink noise at 10 dB) Whisper base
-# gives English 0.45 and more in English, and less than 0.1 in seven languages; Dutch, Hindi,
-# Portuguese and Swedish have up to 0.37. It is low, since refusing accented English is worse than
-# reading Dutch.
-LEAST_SHARE = 0.1
 # system -> its part in a folder of models
 OWN = {
     "dual": "dual",
@@ -147,9 +140,8 @@ class QA:
         passage: a recording of any length, as an audio file or samples (N,) float32 at 16 kHz;
         questions: recordings, or texts, which cascades alone can read: answers to a text have no
         other systems. name: of the passage in messages. Raises InputError for audio that cannot be
-        used or holds no speech, for what a Whisper of many languages takes for another language,
-        for a text without words, for one that none of the systems reads, and for a question that is
-        not in a list.
+        used, for a text without words, for one that none of the systems reads, and for a question
+        that is not in a list.
         """
         return [
             {s: detail.answer for s, detail in by_system.items()}
@@ -177,7 +169,6 @@ class QA:
                 f"{names} can only listen; record the question, or add a cascade "
                 "that reads it (cascade-ctc)"
             )
-        self._check_language(samples, name)
         encoded = self._encode(samples, name)
         details: list[dict[str, Detail]] = []
         for question in queries:
@@ -185,7 +176,6 @@ class QA:
             if isinstance(question, str):
                 coded = {s.name: s.read(question, self.language) for s in cascades}
             else:
-                self._check_language(question, asked_for)
                 coded = self._encode(question, asked_for)
             by_system: dict[str, Detail] = {}
             for system in self.systems:
@@ -195,11 +185,6 @@ class QA:
                     by_system[system.name] = Detail(answer, encoded[system.name], pair[0])
             details.append(by_system)
         return details
-
-    def _check_language(self, samples: np.ndarray, what: str) -> None:
-        for system in self.systems:
-            if isinstance(system, CascadeSystem) and system.spoken_languages:
-                check_language(system.spoken_languages, samples, self.language, what)
 
     def _encode(self, samples: np.ndarray, what: str) -> dict[str, Any]:
         """Encode a recording by every system, whose names are the keys. what: the recording, in
@@ -286,52 +271,3 @@ def answer(
     name = None if isinstance(passage, np.ndarray) else str(passage)
     qa = QA(models, systems, reader, language, null_threshold, recogniser)
     return qa.answer(samples, [query], name)[0]
-
-
-def check_language(
-    spoken_languages: Callable[[np.ndarray], Mapping[str, float]],
-    samples: np.ndarray,
-    language: str,
-    name: str,
-) -> None:
-    """Refuse, by an InputError, a recording that has no speech, or none in this language, at its
-    beginning, in its middle and at its end. Where the recogniser knows no other language, and so
-    cannot be sure, stderr has a line, but not of a short question.
-
-    spoken_languages: of `WhisperCheckpoint`; language: that it should be in.
-    """
-    window = 30 * SAMPLE_RATE
-    half = len(samples) // 2
-    others: list[Mapping[str, float]] = []
-    for first in dict.fromkeys((0, max(half - window // 2, 0), max(len(samples) - window, 0))):
-        shares = spoken_languages(samples[first : first + window])
-        if not shares:  # no speech
-            continue
-        if shares.get(language, 0.0) >= LEAST_SHARE:
-            return
-        others.append(shares)
-    if not others:
-        raise InputError(
-            f"{name} holds no speech that the recogniser finds (noise or music alone, or speech "
-            "that is hardly audible or in a "
-            "language it does not know); check the recording"
-        )
-    if {*others[-1]} == {language}:
-        remedy = (
-            "see if it is in another one; a multilingual Whisper can (`speechssl models get "
-            "whisper-base`)"
-        )
-        if len(samples) >= 5 * SAMPLE_RATE:  # in less, one word that is not understood decides
-            tqdm.write(
-                f"{name} is hardly understood by a recogniser that knows {language!r} "
-                f"alone; {remedy}",
-                file=sys.stderr,
-            )
-        return
-    likeliest = max(others[-1], key=lambda code: others[-1][code])
-    raise InputError(
-        f"{name} sounds like the language {likeliest!r}, and the models are for {language!r}; "
-        "give a recording in "
-        "it, or, if it is in it after all, a recogniser that knows no other "
-        "(openai/whisper-tiny.en)"
-    )

@@ -128,7 +128,6 @@ def load_systems(
     bf16: bool = False,
     encoder: SharedEncoder | None = None,
     errors: Path | None = None,
-    seed: int = 0,
     reading: ReaderOptions = ReaderOptions(),
     language: str | None = None,
 ) -> list[System]:
@@ -136,7 +135,7 @@ def load_systems(
 
     bf16: the text encoders read under autocast: several times faster on a CPU with AVX512-BF16 or
     AMX, slower on one without. encoder: of these models, where it has been loaded already. errors:
-    a confusions.json; None: that of the models; seed: of simulated errors. reading: what
+    texts with simulated errors, see `load_simulated`. reading: what
     reads in the systems that read words, which are called after it where it is not that of the
     models: `cascade-ctc+minilm-uncased-squad2`. language: of the speech, for Whisper.
     Raises InputError for a system that there is not, for parts that are missing or do not fit each
@@ -171,8 +170,7 @@ def load_systems(
         if system.kind == "cascade":
             return load_cascade(text_qa(), recogniser(system.recogniser))
         if system.kind == SIMULATED:
-            fitted = errors or models / "confusions.json"
-            return load_simulated(text_qa(), fitted, system.name, seed)
+            return load_simulated(text_qa(), errors, system.name)
         if system.kind in TEXT_SYSTEMS:
             return load_text(text_qa(), system.name)
         bounds = recogniser("ctc-greedy") if system.kind == SPEECHBERT else None

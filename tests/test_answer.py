@@ -11,12 +11,10 @@ import pytest
 import soundfile
 
 import speechssl
-from speechssl.cascade.data import Transcript
-from speechssl.cascade.system import CascadeSystem
 from speechssl.cli import main
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
-from speechssl.qa import Detail, check_language
+from speechssl.qa import Detail
 
 from .files import refused, write_checkpoint
 
@@ -123,53 +121,6 @@ def test_of_a_broken_mp3_the_decoder_says_nothing_of_its_own(tmp_path: Path, cap
     assert main(["answer", "--passage", str(path), "--question", "Who?"]) == 2
     message = capfd.readouterr().err
     assert message.startswith("speechssl: ") and str(path) in message and message.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("spoken", "message"),
-    [({"de": 0.9}, "the question sounds like the language 'de'"), ({}, "no speech")],
-)
-def test_a_spoken_question_is_checked_like_the_passage(
-    spoken: dict[str, float], message: str
-) -> None:
-    passage, question = np.random.default_rng(0).normal(0, 0.1, (2, 32_000)).astype(np.float32)
-    qa = object.__new__(speechssl.QA)
-    shares = lambda samples: {"en": 0.9} if samples[0] == passage[0] else spoken  # noqa: E731
-    qa.systems = [
-        CascadeSystem("cascade-x", lambda *_: Transcript(()), None, {}, spoken_languages=shares)
-    ]  # type: ignore[arg-type]
-    qa.language = "en"
-    with pytest.raises(InputError, match=message):
-        qa.answer(passage, [question])
-
-
-def test_a_passage_in_another_language_is_refused_and_one_that_only_begins_in_it_is_not(
-    capsys,
-) -> None:
-    shares = {"de": 0.2, "en": 0.05}
-    with pytest.raises(
-        InputError,
-        match=(
-            "x.mp3 sounds like the language 'de', and the models are for 'en'; give a recording"
-        ),
-    ):
-        check_language(lambda _: shares, np.ones(16_000 * 100), "en", "x.mp3")
-    with pytest.raises(InputError, match="x.mp3 holds no speech that the recogniser finds"):
-        check_language(lambda _: {}, np.ones(16_000 * 100), "en", "x.mp3")
-    # English is all that the recogniser knows
-    check_language(lambda _: {"en": 0.0}, np.ones(16_000), "en", "short")
-    check_language(lambda _: {"en": 0.0}, np.ones(80_000), "en", "x.mp3")
-    assert capsys.readouterr().err.startswith(
-        "x.mp3 is hardly understood by a recogniser that knows 'en' alone; see"
-    )
-    parts: list[int] = []
-
-    def only_at_the_end(samples: np.ndarray) -> dict[str, float]:
-        parts.append(int(samples[0]))
-        return {"en": 0.9} if samples[0] == 70 else shares
-
-    check_language(only_at_the_end, np.repeat(np.arange(100), 16_000), "en", "x.mp3")
-    assert parts == [0, 35, 70]
 
 
 @pytest.mark.parametrize(
@@ -352,8 +303,8 @@ def test_nothing_is_searched_and_what_people_need_is_said(
     assert "name a recogniser (--recogniser openai/whisper-base" in said
     assert "--reader deepset/minilm-uncased-squad2" in said
     named = "openai/whisper-tiny.en"
-    refused("cannot load the weights", speechssl.QA, recogniser=named)
-    refused("cannot load the weights", speechssl.QA, systems=[f"cascade-{named}"])
+    refused("cannot load", speechssl.QA, recogniser=named)
+    refused("cannot load", speechssl.QA, systems=[f"cascade-{named}"])
     refused("dual was trained on the language en, not on zh", speechssl.QA, language="zh")
 
 

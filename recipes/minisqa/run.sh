@@ -66,7 +66,7 @@ speechssl train ngram "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc-small" $(with
 speechssl train ctc "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc-tiny" $(with ctc-tiny)
 speechssl train ngram "$EXP/corpus" "$MODELS/encoder" "$MODELS/ctc-tiny" $(with ngram)
 python recipes/minisqa/confusions.py "$EXP/corpus" "$EXP/errors" --models "$MODELS" $(with confusions)
-speechssl evaluate qa "$EXP/corpus" "$EXP/sweep" --models "$MODELS" --errors "$EXP/errors/confusions.json" $(with sweep)
+speechssl evaluate qa "$EXP/corpus" "$EXP/sweep" --models "$MODELS" --errors "$EXP/errors/simulated.jsonl" $(with sweep)
 speechssl compare "$EXP" "$EXP/sweep" --out "$EXP/compare" $(with compare)
 # the same with Whisper, on the questions that it was asked
 [ -z "$WHISPERS" ] || speechssl compare "$EXP" "$EXP/sweep" --out "$EXP/compare-whisper" --common \

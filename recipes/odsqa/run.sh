@@ -138,7 +138,7 @@ stage "8 what pinyin is worth: the errors of the CTC head, simulated at several 
 if [ -n "$(setting simulated)" ]; then
   python recipes/minisqa/confusions.py "$EXP/corpus" "$EXP/errors" --models "$EXP/models/plain" $(with confusions)
   for reader in plain pinyin; do
-    speechssl evaluate qa "$EXP/corpus" "$EXP/errors/$reader" --models "$EXP/models/$reader" --errors "$EXP/errors/confusions.json" \
+    speechssl evaluate qa "$EXP/corpus" "$EXP/errors/$reader" --models "$EXP/models/$reader" --errors "$EXP/errors/simulated.jsonl" \
       --systems $(setting simulated) $(with simulated)
   done
   speechssl compare "$EXP/errors/plain" "$EXP/errors/pinyin" --out "$EXP/errors/compare" $(with compare)

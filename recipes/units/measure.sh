@@ -49,7 +49,7 @@ for name in ${WHISPERS:+"${SETS[@]}"}; do evaluate "$name" whisper --systems $WH
 
 stage "4 simulated errors, as many as wanted: where text QA falls below DUAL"
 python recipes/minisqa/confusions.py "$EXP/espeak" "$EXP/errors" --models "$MODELS" $(with confusions)
-speechssl evaluate qa "$EXP/espeak" "$EXP/sweep" --models "$MODELS" --errors "$EXP/errors/confusions.json" $(with sweep)
+speechssl evaluate qa "$EXP/espeak" "$EXP/sweep" --models "$MODELS" --errors "$EXP/errors/simulated.jsonl" $(with sweep)
 
 stage "5 comparisons: paired differences, and where the lines cross"
 speechssl compare "$EXP/test-espeak" "$EXP/sweep" --out "$EXP/compare-espeak" $(with compare)

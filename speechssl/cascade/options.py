@@ -205,9 +205,6 @@ class Align:
     Confidence says how likely the text is relative to what the recogniser would write itself (per
     symbol, 0 to 1). A recording below --confidence is set aside, with its questions; an answer
     whose surroundings are below it gets no times.
-    A CTC recogniser also tells where a recording says more than its text has (a warning;
-    OUT/says_more.jsonl has the places, in seconds): words there may have wrong times, and answers
-    there get none.
     OUT/data_report.json has the counts (kept + set aside = read), OUT/set_aside.jsonl the reasons.
     A killed run resumes with the same command.
 

@@ -172,7 +172,7 @@ def spell_words(records: Mapping[str, Record], language: str) -> dict[str, tuple
 def vocabulary_of(words: Mapping[str, tuple[Span, ...]], language: str) -> CtcVocabulary:
     if language_of(language) == "en":
         return CtcVocabulary.english()
-    return CtcVocabulary.from_characters(w.text for timed in words.values() for w in timed)
+    return CtcVocabulary.from_symbols(w.text for timed in words.values() for w in timed)
 
 
 def layer_features(

@@ -49,7 +49,7 @@ class Conditions:
     voices: tuple[Path, ...] = option(
         (), "recordings of other people, from which babble is mixed", name="babble", under="noise"
     )
-    seed: Whole = option(0, "seed of noise, simulated errors and bootstrap")
+    seed: Whole = option(0, "seed of noise and bootstrap")
     bf16: bool = option(False, READERS, name="precision", values=BF16)
     device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
@@ -110,7 +110,7 @@ class Qa(Conditions):
         least=1,
     )
     errors: Path | None = option(
-        None, "confusions.json of simulated errors; default: that in --models"
+        None, "simulated.jsonl of recipes/minisqa/confusions.py, for cascade-simulated"
     )
     reading: ReaderOptions = group(ReaderOptions(), "reader of words")
 

@@ -6,14 +6,12 @@ import math
 import re
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedTokenizerFast
 
@@ -24,10 +22,8 @@ from speechssl.cascade.readers import (
     load_huggingface,
     load_text_qa,
     word_bounds,
-    written_words,
 )
 from speechssl.cascade.train import train_text_qa
-from speechssl.cli import main
 from speechssl.data.records import (
     Answer,
     Passage,
@@ -47,7 +43,7 @@ from speechssl.results import read_rows
 from speechssl.systems import load_systems
 from speechssl.textlm import Shift
 
-from ..files import change_json, refused, same_files
+from ..files import refused, same_files
 from .conftest import transcript
 
 QA = "AutoModelForQuestionAnswering"
@@ -164,10 +160,6 @@ def test_an_answer_is_cut_at_words(start, end, text):
     assert cut_at_words("(Anna) Anna's 1990s 90s Zürich 3.5", start, end, " ") == text
 
 
-def test_chinese_is_cut_at_characters():
-    assert cut_at_words("北京大学", 1, 3, "") == "京大"
-
-
 def test_a_tokeniser_in_python_joins_as_it_does_and_answers_with_whole_words(checkpoint):
     folder, story = checkpoint("ByT5", QA), transcript(STORY)
     reader = load_huggingface(folder, ReaderOptions(max_seq_length=1000))
@@ -258,12 +250,6 @@ def test_a_t5_that_does_not_say_what_its_decoder_begins_with_begins_with_its_pad
         load_huggingface(f, ReaderOptions()).read([item]) for f in (folder, checkpoint("T5", QA))
     )
     assert found == expected
-
-
-def test_capitals_that_say_nothing_are_small_letters():
-    assert written_words(transcript("WHO LOST IT")) == ["who", "lost", "it"]
-    for text in ("Who LOST it", "誰 lost", "北京", "3 4"):
-        assert written_words(transcript(text)) == text.split()
 
 
 # ---- as systems
@@ -371,118 +357,38 @@ def test_nothing_is_the_answer_where_it_is_worth_more_than_the_best_span_by_the_
             assert all(value == 0 for (_, metric), value in rows.items() if metric != "wer")
 
 
-@pytest.mark.slow
-def test_a_reader_trained_here_answers_nothing_too_and_has_its_own_lengths(corpus, tmp_path):
-    always = evaluated(corpus, tmp_path / "always", null_threshold=-1e9)
-    assert always["text", "f1"] == always["text", "ff1"] == 0
-    assert evaluated(corpus, tmp_path / "never", null_threshold=1e9) == evaluated(
-        corpus, tmp_path / "out"
-    )
-    rows = evaluated(corpus, tmp_path / "named", reader="people-en/text-qa")
-    assert {system for system, _ in rows} == {"text+text-qa"}
-    refused(
-        "lengths are in its card; leave out --max-seq-length",
-        load_text_qa,
-        model_folder(),
-        ReaderOptions(max_seq_length=100),
-    )
-
-
 # ---- refusals
 
 
-def no_reader(folder, reason):
-    """The folder is refused for this reason, in one sentence that names every family that is
-    read."""
-    message = refused(reason, load_huggingface, folder, ReaderOptions())
-    assert all(name in message for name in TEXT_FAMILIES) and ". " not in message
-
-
 @pytest.mark.parametrize(
-    ("family", "kind"),
-    [(f, "AutoModel") for f in ("BERT", "T5", "GPT2", "Bart", "BigBird", "ModernBERT")]
-    + [(f, "AutoModelForMaskedLM") for f in ("BERT", "BigBird", "ModernBERT")],
+    ("kind", "file", "reason"),
+    [
+        ("AutoModel", "", "lacks 2 weights, such as qa_outputs.bias, which only fine-tuning makes"),
+        (QA, "tokenizer*", "has no tokeniser"),
+        (QA, "model.safetensors", "cannot load the reader"),
+    ],
 )
-def test_a_checkpoint_without_a_head_is_refused(checkpoint, family, kind):
-    no_reader(
-        checkpoint(family, kind),
-        r"\w+\) was not fine-tuned for question answering; give "
-        r"one that was fine-tuned",
-    )
-
-
-@pytest.mark.parametrize("name", ["bert.embeddings.word_embeddings.weight", "qa_outputs.bias"])
-def test_a_checkpoint_that_lacks_other_weights_has_another_message(checkpoint, tmp_path, name):
-    folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "a")
-    weights = load_file(folder / "model.safetensors")
-    save_file(
-        {n: w for n, w in weights.items() if n != name},
-        folder / "model.safetensors",
-        {"format": "pt"},
-    )
-    no_reader(folder, rf"lacks 1 weights \({name}\)")
-
-
-@pytest.mark.slow
-def test_what_answers_no_questions_is_refused(checkpoint, hubert_folder, tmp_path):
-    no_reader(
-        hubert_folder("layer"),
-        r"the reader .* \(Hubert\) was not fine-tuned for question "
-        r"answering; give one",
-    )
-    folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "a")
-    change_json(folder / "config.json", id2label={"0": "a", "1": "b", "2": "c"}, num_labels=3)
-    no_reader(folder, "cannot load the reader|cannot read text|lacks")
-    folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "b")
-    for path in folder.glob("tokenizer*"):
+def test_what_answers_no_questions_is_refused(checkpoint, tmp_path, kind, file, reason):
+    folder = shutil.copytree(checkpoint("BERT", kind), tmp_path / "a")
+    for path in folder.glob(file) if file else ():
         path.unlink()
-    no_reader(folder, "has no tokeniser")
-    folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "c")
-    (folder / "tokenizer.json").unlink()
-    no_reader(
-        folder,
-        r"c has no tokeniser \(tokenizer\.json, or .*\); give one that was "
-        r"fine-tuned",
-    )
-    folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "d")
-    (folder / "model.safetensors").write_bytes(b"cut")
-    no_reader(folder, "cannot load the reader")
-
-
-def test_a_reader_of_units_is_called_so():
-    with pytest.raises(
-        InputError, match=("is a DUAL reader, of units and not of words; give its --encoder")
-    ):
-        load_text_qa(Path("nowhere"), ReaderOptions("people-en/dual"))
-
-
-def test_a_folder_without_a_config_is_no_reader(tmp_path):
-    with pytest.raises(
-        InputError,
-        match=(
-            f"{tmp_path} has no config.json, so it is no reader; give a folder with config.json"
-        ),
-    ):
-        load_text_qa(tmp_path, ReaderOptions(str(tmp_path)))
+    message = refused(reason, load_huggingface, folder, ReaderOptions())
+    assert all(name in message for name in TEXT_FAMILIES)
 
 
 def test_a_reader_that_is_not_there_or_not_wanted_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv(MODELS, str(tmp_path))
-    with pytest.raises(
-        InputError, match=("found no reader at deepset/minilm-uncased-squad2: .*hf download")
+    named = ReaderOptions(reader="deepset/minilm-uncased-squad2")
+    for message, folder, reading in (
+        ("found no reader at deepset/minilm-uncased-squad2", model_folder(), named),
+        ("has no text-qa/; train one", tmp_path, ReaderOptions()),
+        ("is a DUAL reader, of units", model_folder(), ReaderOptions("people-en/dual")),
+        ("lengths are in its card", model_folder(), ReaderOptions(max_seq_length=100)),
     ):
-        load_systems(
-            model_folder(), ["text"], reading=ReaderOptions(reader="deepset/minilm-uncased-squad2")
-        )
-    with pytest.raises(InputError, match="no words are read by dual; leave out --reader"):
-        load_systems(
-            model_folder(), ["dual"], reading=ReaderOptions(reader="deepset/minilm-uncased-squad2")
-        )
+        refused(message, load_text_qa, folder, reading)
     refused(
-        "has no text-qa/; train one .* or name a question-answering model .* with --reader",
-        load_systems,
-        tmp_path,
-        ["text"],
+        "no words are read by dual",
+        lambda: load_systems(model_folder(), ["dual"], reading=named),
     )
 
 
@@ -550,40 +456,6 @@ def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_giv
     )
     with pytest.raises(InputError, match=r"made from other inputs \(shift differ"):
         train_text_qa(replace(made, shift=tmp_path / "zh.safetensors"))
-
-
-def test_text_qa_of_the_first_passages_alone(checkpoint, corpus, tmp_path):
-    sizes = [
-        "--steps",
-        "1",
-        "--warmup-steps",
-        "0",
-        "--batch",
-        "1",
-        "--window",
-        "40",
-        "--stride",
-        "20",
-        "--answer",
-        "6",
-        "--max-question",
-        "20",
-    ]
-    call = [
-        "train",
-        "text-qa",
-        str(corpus),
-        str(tmp_path / "out"),
-        "--text-encoder",
-        str(checkpoint("BERT")),
-        "--split",
-        "test",
-    ]
-    assert (
-        main([*call, *sizes, "--passages", "1"]) == 0
-        and read_json(tmp_path / "out/card.json")["passages"] == 1
-    )
-    assert main([*call, *sizes]) == 2  # of another part of the corpus
 
 
 @pytest.mark.parametrize(
