@@ -5,8 +5,8 @@ python recipes/models.py people-en
 
 import sys
 
+from speechssl.checkpoints import model_folder
 from speechssl.errors import InputError
-from speechssl.io import model_folder
 
 if __name__ == "__main__":
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from speechssl.io import read_json
+from speechssl.artifacts import read_json
 from speechssl.report.figures import MARKERS, PALETTE
 from speechssl.results import save_figure, style_figures
 

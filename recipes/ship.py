@@ -27,11 +27,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from speechssl.artifacts import hash_files, read_json, replacing, write_json
+from speechssl.checkpoints import dequantise, quantise
 from speechssl.data.records import load_corpus
 from speechssl.dual.data import Layout
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import file_hashes, load_encoder
-from speechssl.io import dequantise, hash_files, quantise, read_json, replacing, write_json
 from speechssl.results import read_rows
 
 LIMIT = 45.0  # MB
@@ -230,12 +231,12 @@ def add_scores(out: Path, folders: list[str]) -> None:
             rows.append((row, condition))
     for part, wanted in MEASURED_BY.items():
         reached = {
-            f"{row.system} {row.metric}, {condition}": {
+            f"{row.name} {row.metric}, {condition}": {
                 name: getattr(row, name)
                 for name in ("value", "low", "high", "n", "drawn", "groups")
             }
             for row, condition in rows
-            if (row.system, row.metric) in wanted
+            if (row.name, row.metric) in wanted
         }
         card = read_json(card_of(out, part))
         write_json(card_of(out, part), card | {"scores": card["scores"] | reached})

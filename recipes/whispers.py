@@ -7,8 +7,8 @@ python recipes/whispers.py openai/whisper-tiny.en openai/whisper-base
 
 import sys
 
+from speechssl.checkpoints import find_checkpoint
 from speechssl.errors import InputError
-from speechssl.io import find_checkpoint
 
 if __name__ == "__main__":
     try:
@@ -17,7 +17,7 @@ if __name__ == "__main__":
         print(f"speechssl: {error}", file=sys.stderr)
         sys.exit(2)
     for name in (name for name, folder in there.items() if folder is None):
-        remedy = f"`speechssl models get {name.removeprefix('openai/')}`"
+        remedy = f"`python recipes/fetch.py {name.removeprefix('openai/')}`"
         print(
             f"left out: cascade-{name}, whose checkpoint is not on this machine ({remedy})",
             file=sys.stderr,

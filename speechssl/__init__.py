@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from speechssl.api import Cascade, Dual, Units, evaluate
     from speechssl.audio import read_audio
+    from speechssl.checkpoints import push_to_hub
     from speechssl.data.table import make_corpus
     from speechssl.encoders.load import load_encoder
     from speechssl.errors import InputError
-    from speechssl.io import push_to_hub
     from speechssl.qa import QA, answer
     from speechssl.units.kmeans import load_codebook
 
@@ -36,7 +36,7 @@ _HOMES = {
     "load_codebook": "speechssl.units.kmeans",
     "load_encoder": "speechssl.encoders.load",
     "make_corpus": "speechssl.data.table",
-    "push_to_hub": "speechssl.io",
+    "push_to_hub": "speechssl.checkpoints",
     "read_audio": "speechssl.audio",
 }
 __all__ = [

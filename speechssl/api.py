@@ -29,12 +29,12 @@ from speechssl.cascade.data import Transcript
 from speechssl.cascade.options import ReaderOptions
 from speechssl.cascade.readers import load_text_qa
 from speechssl.cascade.system import is_ctc_head, load_cascade, load_recogniser
+from speechssl.checkpoints import DEFAULT, checkpoint_folder, model_folder
 from speechssl.data.asked import read_question, read_recording
 from speechssl.dual.system import TimedAnswer, load_dual
 from speechssl.encoders.load import SpeechEncoder, load_encoder
 from speechssl.errors import InputError
 from speechssl.eval.options import Qa
-from speechssl.io import DEFAULT, checkpoint_folder, model_folder
 from speechssl.options import find_shipped
 from speechssl.results import Row, read_rows
 from speechssl.systems import load_systems

@@ -29,8 +29,8 @@ import soundfile
 import soxr
 from tqdm import tqdm
 
+from speechssl.artifacts import replacing
 from speechssl.errors import InputError
-from speechssl.io import replacing
 
 # Hz; what HuBERT and wav2vec 2.0 were trained on (arXiv 2106.07447, section IV)
 SAMPLE_RATE = 16_000

@@ -10,20 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from speechssl.artifacts import hash_files, hash_json, read_json, stage
 from speechssl.cascade.decode import NGRAM_FOLDER
+from speechssl.checkpoints import SHIPPED, WEIGHTS, checkpoint_folder
 from speechssl.encoders.checkpoints import BUNDLE
 from speechssl.encoders.export import convert
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
-from speechssl.io import (
-    SHIPPED,
-    WEIGHTS,
-    checkpoint_folder,
-    hash_files,
-    hash_json,
-    read_json,
-    stage,
-)
 from speechssl.options import Parts, find_shipped
 from speechssl.systems import load_systems
 from speechssl.units.kmeans import load_codebook

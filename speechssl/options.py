@@ -252,7 +252,7 @@ def use_device(name: str) -> None:
 def find_shipped(name: Path | None) -> Path | None:
     """Find the folder of something trained: a path, or what ships by its name, such as
     people-en/text-qa."""
-    from speechssl.io import SHIPPED
+    from speechssl.checkpoints import SHIPPED
 
     return SHIPPED / name if name is not None and (SHIPPED / name / "card.json").is_file() else name
 

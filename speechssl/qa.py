@@ -10,20 +10,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from speechssl.artifacts import read_json
 from speechssl.cascade.options import ReaderOptions
 from speechssl.cascade.readers import find_reader
 from speechssl.cascade.system import SIMULATED, TEXT_SYSTEMS, CascadeSystem
+from speechssl.checkpoints import DEFAULT, model_folder
 from speechssl.data.asked import read_question, read_recording
 from speechssl.dual.system import DualSystem, TimedAnswer
 from speechssl.errors import InputError
-from speechssl.io import DEFAULT, model_folder, read_json
 from speechssl.systems import System, default_systems, load_systems
 from speechssl.text import language_of
 
 FOR_PEOPLE = (
     "These models know synthesised speech alone. For recordings of people name a recogniser "
-    "(--recogniser openai/whisper-base, after `speechssl models get whisper-base`) and a reader of "
-    "real questions (--reader {}, or that of recipes/real_questions)."
+    "(--recogniser openai/whisper-base) and a reader of real questions (--reader {}, or that of "
+    "recipes/real_questions)."
 )
 READERS = {"en": "deepset/minilm-uncased-squad2", "zh": "deepset/xlm-roberta-base-squad2"}
 # system -> its part in a folder of models

@@ -6,23 +6,24 @@ reports, beside what others published; figures have one look.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+import msgspec
 import yaml
 
+from speechssl.artifacts import lock_folder, replacing, write_text
 from speechssl.errors import InputError
-from speechssl.io import hash_json, lock_folder, parse_json, replacing, write_text
 from speechssl.stats import CROSSED, FEWEST, Interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 # ends the name of a metric: the same at the default learning rate, not at the one chosen on dev
 DEFAULT = "_default"
@@ -70,7 +71,8 @@ class HasSnr(Protocol):
 
 
 Condition = TypeVar("Condition", bound=HasSnr)
-Key = tuple[str, str, str, float | None, str, str, int, str]
+Key = tuple[Any, ...]
+HEAD = "head"  # the system of a task for which an encoder has one head: known by the task
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,9 @@ class Row:
     × asker") the fewer are counted.
     """
 
-    # "dual", "cascade-ctc", ...; or a task: "ks", "asr", "units", ...
-    system: str
-    encoder: str
+    task: str  # "qa", "choice", "retrieval", "ks", "asr", "units", ...
+    system: str  # the method: "dual", "cascade-ctc", ...; "units"; or HEAD
+    encoder: str  # or the folder of models that has it; "": the system has none
     # "clean", "pink", "babble", ...; of the robustness grid "seen-m+g+r", "unseen-kitchen", ...
     condition: str
     snr_db: float | None  # None where the condition has no signal-to-noise ratio
@@ -109,9 +111,10 @@ class Row:
     seen: str = ""
 
     @classmethod
-    def of(
+    def from_interval(
         cls,
         interval: Interval,
+        task: str,
         system: str,
         encoder: str,
         condition: str,
@@ -123,23 +126,25 @@ class Row:
     ) -> Row:
         """Make a row in percent from an interval of fractions."""
         v = interval.percent
-        cell = (system, encoder, condition, snr_db, metric)
+        cell = (task, system, encoder, condition, snr_db, metric)
         return cls(*cell, v.value, *v.ends, v.n, seed, card, v.drawn, v.groups, snr_over)
 
     @property
+    def cell(self) -> Key:
+        """Return what a row is about, whatever made it: its place in a table, and its seed."""
+        where = (self.condition, self.snr_db, self.snr_over)
+        return (self.task, self.system, self.encoder, *where, self.metric, self.seed)
+
+    @property
     def key(self) -> Key:
-        """Return what a row is about: of two rows with one key the one written last counts."""
-        snr = None if self.snr_db is None else float(self.snr_db)
-        return (
-            self.system,
-            self.encoder,
-            self.condition,
-            snr,
-            self.snr_over,
-            self.metric,
-            int(self.seed),
-            self.card_text,
-        )
+        """Return the cell and what made it: of two rows with one key the one written last
+        counts."""
+        return (*self.cell, self.card_text)
+
+    @property
+    def name(self) -> str:
+        """Return the system; of a head the task."""
+        return self.task if self.system == HEAD else self.system
 
     @property
     def full_condition(self) -> str:
@@ -173,8 +178,8 @@ def decimals(metric: str) -> int:
 
 
 def choose_averaged_tasks(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Choose the tasks (name and metric) that averages over tasks are of: not units, nor systems
-    that need a recogniser.
+    """Choose the tasks (`Row.name` and metric) that averages over tasks are of: not units, nor
+    systems that need a recogniser.
 
     Where there are no others, the latter. Units compare an encoder with itself, so that one whose
     units never change would win.
@@ -201,57 +206,38 @@ def append_rows(
     outdated: older rows that these would not compare with, which go.
     The file is whole at any time (written beside and renamed); processes that append at the same
     time wait in turn.
-    Raises InputError for a damaged file, ValueError for a value that is not finite or an interval
-    the wrong way round.
+    Raises InputError for a damaged file, ValueError for a value that is not finite.
     """
     path = Path(path)
-    new = [Row(**_make_plain(row)) for row in rows]
+    new = list(rows)
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock_folder(path.parent):
-        old = read_rows(path) if path.exists() else ()
-        cells = {row.key[:-1]: row.key for row in new} if any_card else {}
-        remaining = [
-            row for row in old if cells.get(row.key[:-1], row.key) == row.key and not outdated(row)
-        ]
+        old = list(read_rows(path)) if path.exists() else []
+        if any_card:
+            cells = {row.cell for row in new}
+            old = [row for row in old if row.cell not in cells]
+        old = [row for row in old if not outdated(row)]
         if by_content:
             names = {(row.system, row.card_text): row.encoder for row in new}
-            remaining = [
+            old = [
                 replace(row, encoder=names.get((row.system, row.card_text), row.encoder))
-                for row in remaining
+                for row in old
             ]
-        merged = {row.key: row for row in (*remaining, *new)}
-        if tuple(merged.values()) != old or not path.exists():
-            lines = (
-                json.dumps(_sign(asdict(row)), ensure_ascii=False, allow_nan=False) + "\n"
-                for row in merged.values()
-            )
-            write_text(path, "".join(lines))
+        merged = {row.key: row for row in (*old, *new)}
+        text = "".join(map(_format_line, merged.values()))
+        if not path.exists() or path.read_text("utf-8") != text:
+            write_text(path, text)
 
 
-def _sign(values: dict[str, Any]) -> dict[str, Any]:
-    """Add to a row the hash of all that it says, by which a changed one is noticed. `snr_over` and
-    `seen` stand where they say something.
-    """
-    stated = {}
-    for name, value in values.items():
-        if value or name not in ("snr_over", "seen"):
-            stated[name] = value
-    return stated | {"hash": hash_json(stated)}
-
-
-def _make_plain(row: Row) -> dict[str, Any]:
-    """Return a row as JSON values, numpy's scalars made Python's. Raises ValueError for what
-    `read_rows` would refuse."""
-    values = asdict(row) | {"card": row.card if isinstance(row.card, str) else dict(row.card)}
-    for name in ("snr_db", "value", "low", "high"):
-        values[name] = None if values[name] is None else float(values[name])
-    values |= {"n": int(row.n), "seed": int(row.seed), "groups": int(row.groups)}
-    for name, value in values.items():
-        if not _fits(name, value):
-            raise ValueError(f"the {row.metric} of {row.system} has {value!r} for {name}")
-    if row.low is not None and row.high is not None and row.low > row.high:
-        raise ValueError(f"the interval [{row.low}, {row.high}] is the wrong way round")
-    return values
+def _format_line(row: Row) -> str:
+    """Write a row as JSON; numpy's scalars become Python's. `snr_over` and `seen` stand where they
+    say something."""
+    values = asdict(row)
+    for name in ("snr_over", "seen"):
+        if not values[name]:
+            del values[name]
+    text = json.dumps(values, ensure_ascii=False, allow_nan=False, default=lambda x: x.item())
+    return f"{text}\n"
 
 
 def read_rows(path: Path | str) -> tuple[Row, ...]:
@@ -266,13 +252,20 @@ def read_rows(path: Path | str) -> tuple[Row, ...]:
             "the folder it is given"
         ) from error
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
         raise InputError(
-            f"cannot read the results {path} ({why}); run the evaluation that writes them"
+            f"cannot read the results {path} ({error}); run the evaluation that writes them"
         ) from error
-    return tuple(
-        _parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()
-    )
+    rows = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                rows.append(msgspec.json.decode(line, type=Row))
+            except msgspec.DecodeError as error:
+                raise InputError(
+                    f"{path}:{number} is not a result ({error}); remove the line and run its "
+                    "evaluation again"
+                ) from error
+    return tuple(rows)
 
 
 def list_rows(folder: Path) -> list[dict[str, Any]]:
@@ -281,48 +274,18 @@ def list_rows(folder: Path) -> list[dict[str, Any]]:
     return [asdict(row) for row in read_rows(folder / "results.jsonl")]
 
 
-def _parse(line: str, place: str) -> Row:
-    """Make a row of a line. place: file and number of the line, for the InputError."""
-    try:
-        values = parse_json(line)
-    except ValueError as error:
-        raise InputError(
-            f"{place} is not JSON ({error}); remove the line and run its evaluation again"
-        ) from error
-    if not isinstance(values, dict):
-        values = {}
-    stored = values.pop("hash", None)
-    # and whether a line must have it
-    names = {field.name: field.default is MISSING for field in fields(Row)}
-    needed = {name for name, must in names.items() if must}
-    if not needed <= values.keys() <= names.keys():
-        raise InputError(
-            f"{place} is not a result with the fields {', '.join(names)}; remove the line"
-        )
-    for name in values:
-        if not _fits(name, values[name]):
-            raise InputError(
-                f"{place} has {values[name]!r} for {name}; remove the line and run "
-                "its evaluation again"
-            )
-    if _sign(values)["hash"] != stored:
-        raise InputError(
-            f"{place} was changed after it was written; remove the line and run its "
-            "evaluation again"
-        )
-    return Row(**values)
+def read_table(source: Path | str | Iterable[Row]) -> DataFrame:
+    """Return results as a long table, a line a row and a column a field of `Row`, of which every
+    table is a pivot.
 
+    source: the folder of results.jsonl, or rows. Raises InputError as `read_rows` does.
+    """
+    import pandas  # slow to import
 
-def _fits(name: str, value: Any) -> bool:
-    """Return whether a value is of the type of a field of `Row`."""
-    if name in ("snr_db", "low", "high") and value is None:
-        return True
-    if name in ("snr_db", "low", "high", "value"):
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return is_number and math.isfinite(value)
-    if name in ("n", "seed", "groups"):
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, (str, dict) if name == "card" else str)
+    if isinstance(source, (str, Path)):
+        source = read_rows(Path(source) / "results.jsonl")
+    records = [asdict(row) for row in source]
+    return pandas.DataFrame(records, columns=[field.name for field in fields(Row)])
 
 
 def drawn_sentence(intervals: Iterable[tuple[str, str, int]]) -> str:
@@ -509,36 +472,44 @@ def results_table(rows: Iterable[Row]) -> str:
     in order of appearance; conditions without a signal-to-noise ratio first, then by name and from
     the quietest noise to the loudest.
     """
-    rows = list(rows)
-    tables = []
-    for metric in dict.fromkeys(row.metric for row in rows):
-        of_metric = [r for r in rows if r.metric == metric]
-        columns = sorted(
-            {(r.full_condition, r.snr_db) for r in of_metric},
-            key=lambda c: (c[1] is not None, c[0], -(c[1] or 0.0)),
-        )
-        cells: dict[tuple[Any, ...], dict[int, Row]] = {}  # by seed
-        for row in of_metric:
-            place = (row.system, row.encoder, row.full_condition, row.snr_db)
-            cells.setdefault(place, {})[row.seed] = row
+    import pandas
+
+    rows = list({row.cell: row for row in rows}.values())
+    columns = {condition_name(row.full_condition, row.snr_db): row for row in rows}
+    order = sorted(columns, key=lambda name: _place(columns[name]))
+    table = pandas.DataFrame(
+        {
+            "metric": [row.metric for row in rows],
+            "system": [" ".join(filter(None, (row.name, row.encoder))) for row in rows],
+            "condition": [condition_name(row.full_condition, row.snr_db) for row in rows],
+            "row": rows,
+        }
+    )
+    texts = []
+    for metric, measured in table.groupby("metric", sort=False):
+        cells = measured.pivot_table("row", "system", "condition", _count_seeds, "-", sort=False)
+        cells = cells[[name for name in order if name in cells]]
         lines = []
-        for system in dict.fromkeys((r.system, r.encoder) for r in of_metric):
-            by_column = [list(cells.get((*system, *column), {}).values()) for column in columns]
-            texts = []
-            for seeds in by_column:
-                count = f" ({len(seeds)} seeds)" if len(seeds) > 1 else ""
-                texts.append(seeds_text(seeds) + count)
-            sizes = sorted({row.n for seeds in by_column for row in seeds})
+        for system, *line in cells.itertuples():
+            sizes = sorted({row.n for row in measured["row"][measured["system"] == system]})
             items = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]}-{sizes[-1]}"
-            lines.append((" ".join(filter(None, system)), items, *texts))
+            lines.append((system, items, *line))
         head = f"{metric} ({unit(metric)})" if unit(metric) else metric
-        tables.append(
-            Table("", (head, "n", *(condition_name(*c) for c in columns)), tuple(lines)).text
-        )
+        texts.append(Table("", (head, "n", *cells.columns), tuple(lines)).text)
     drawn = drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)
     return "\n\n".join(
-        filter(None, [*tables, drawn, seen_sentence((row.system, row.seen) for row in rows)])
+        filter(None, [*texts, drawn, seen_sentence((row.name, row.seen) for row in rows)])
     )
+
+
+def _place(row: Row) -> tuple[bool, str, float]:
+    """Return the place of a row's condition among the columns."""
+    return row.snr_db is not None, row.full_condition, -(row.snr_db or 0.0)
+
+
+def _count_seeds(rows: Iterable[Row]) -> str:
+    rows = list(rows)
+    return seeds_text(rows) + (f" ({len(rows)} seeds)" if len(rows) > 1 else "")
 
 
 def seen_sentence(systems: Iterable[tuple[str, str]]) -> str:

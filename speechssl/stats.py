@@ -38,7 +38,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from speechssl.io import hash_json
+from speechssl.artifacts import hash_json
 
 K = TypeVar("K", bound=Hashable)
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from speechssl.artifacts import read_json
 from speechssl.cascade.data import Recogniser
 from speechssl.cascade.options import ReaderOptions
 from speechssl.cascade.readers import TextQa, load_text_qa
@@ -33,7 +34,6 @@ from speechssl.data.records import Passage, Question
 from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
 from speechssl.encoders.load import SharedEncoder, remember_last, shared_encoder
 from speechssl.errors import InputError
-from speechssl.io import read_json
 from speechssl.text import NGRAM
 from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import load_codebook

@@ -31,17 +31,10 @@ from safetensors.torch import save_file
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import nn
 
+from speechssl.artifacts import hash_bytes, hash_files, hash_json, read_json, replacing
+from speechssl.checkpoints import checkpoint_folder, find_checkpoint
 from speechssl.encoders.training import KEPT, AttentionFunction
 from speechssl.errors import InputError, MissingExtra
-from speechssl.io import (
-    checkpoint_folder,
-    find_checkpoint,
-    hash_bytes,
-    hash_files,
-    hash_json,
-    read_json,
-    replacing,
-)
 from speechssl.options import TEXT_FAMILIES
 from speechssl.synth.synthesisers import pronounce
 from speechssl.text import syllable_parts

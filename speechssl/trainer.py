@@ -31,8 +31,8 @@ from tqdm import tqdm
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import TensorBoardCallback
 
+from speechssl.artifacts import parse_json, read_json, write_json, write_lines
 from speechssl.errors import InputError
-from speechssl.io import parse_json, read_json, write_json, write_lines
 from speechssl.options import EvalOptions, TrainingOptions
 from speechssl.processes import (
     broadcast_value,

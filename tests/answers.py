@@ -3,7 +3,9 @@
   python tests/answers.py record FOLDER
       runs a tiny chain (a quarter of an hour of a core) and keeps its answers
   python tests/answers.py compare A B
-      numbers to 1e-6, everything else exactly; exit code 1 if something differs
+      numbers to 1e-6, everything else exactly; exit code 1 if something differs. Rows are compared
+      by what `Row.name` says, so that recordings of before rows had a task can be compared: their
+      system is the task of a head
 
 The chain: MiniSQA, two iterations of HuBERT, units in each precision; DUAL, the cascade and
 SpeechBERT, trained and evaluated
@@ -156,9 +158,9 @@ def values(w: Path) -> dict[str, Any]:
             if row["metric"].startswith(("seconds", "x_", "ratio")):  # how long it took
                 continue
             row["encoder"] = str(row["encoder"]).removeprefix(f"{w.name}/")
-            about = "/".join(
-                str(row[key]) for key in ("system", "encoder", "condition", "snr_db", "metric")
-            )
+            name = row["task"] if row["system"] == "head" else row["system"]
+            where = [row[key] for key in ("encoder", "condition", "snr_db", "metric")]
+            about = "/".join(map(str, (name, *where)))
             found |= {
                 f"{folder}/{about}/{key}": row[key]
                 for key in ("value", "low", "high", "n", "drawn", "groups")

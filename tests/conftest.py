@@ -147,7 +147,7 @@ def mini_corpus(tmp_path):
 def save_units(tmp_path):
     """A function (units of recordings, what made them) -> writes them to `units/train` as `units
     extract` does, 6 in number."""
-    from speechssl.io import hash_bytes, write_json
+    from speechssl.artifacts import hash_bytes, write_json
     from speechssl.units.storage import Part, UtteranceUnits, encode, part_name
 
     def make(units, made):

@@ -15,8 +15,8 @@ import pytest
 import speechssl
 from speechssl import api
 from speechssl.audio import write_clip
+from speechssl.checkpoints import SHIPPED, model_folder, push_to_hub
 from speechssl.errors import InputError
-from speechssl.io import SHIPPED, model_folder, push_to_hub
 from speechssl.units.kmeans import load_codebook
 
 from .files import refused

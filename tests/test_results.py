@@ -25,11 +25,12 @@ from speechssl.results import (
 
 from .files import refused
 
-ROW = Row("dual", "hubert", "babble", 10.0, "FF1", 51.25, 49.0, 53.5, 400, 0, "3f2a")
+ROW = Row("qa", "dual", "hubert", "babble", 10.0, "FF1", 51.25, 49.0, 53.5, 400, 0, "3f2a")
 
 finite = st.floats(-1e6, 1e6)
 rows = st.builds(
     Row,
+    task=st.sampled_from(["qa", "ks"]),
     system=st.text(max_size=4),
     encoder=st.sampled_from(["", "hubert"]),
     condition=st.text(max_size=3),
@@ -130,15 +131,12 @@ def test_scalars_of_numpy(path: Path) -> None:
     [
         {"value": float("nan")},
         {"snr_db": float("inf")},
-        {"value": None},
-        {"low": 99.0},
-        {"system": 3},
     ],
 )
 def test_values_that_are_refused_leave_the_file_alone(path: Path, wrong: dict[str, object]) -> None:
     append_rows(path, [ROW])
     before = path.read_bytes()
-    with pytest.raises(ValueError, match=r"dual|3 has|wrong way round"):
+    with pytest.raises(ValueError, match="not JSON compliant"):
         append_rows(path, [replace(ROW, **wrong)])  # type: ignore[arg-type]
     assert path.read_bytes() == before
 
@@ -146,14 +144,13 @@ def test_values_that_are_refused_leave_the_file_alone(path: Path, wrong: dict[st
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ("{", "is not JSON"),
-        ("[1]", "is not a result with the fields"),
-        (json.dumps({"system": "dual"}), "is not a result with the fields"),
-        (json.dumps(asdict(ROW) | {"extra": 1}), "is not a result with the fields"),
-        (json.dumps(asdict(ROW) | {"value": "51"}), "has '51' for value"),
-        (json.dumps(asdict(ROW) | {"value": float("nan")}), "has nan for value"),
-        (json.dumps(asdict(ROW) | {"seed": 0.5}), "has 0.5 for seed"),
-        (json.dumps(asdict(ROW) | {"card": None}), "has None for card"),
+        ("{", "truncated"),
+        ("[1]", "Expected `object`"),
+        (json.dumps({"system": "dual"}), "`task`"),
+        (json.dumps(asdict(ROW) | {"value": "51"}), r"$.value"),
+        (json.dumps(asdict(ROW) | {"value": float("nan")}), "malformed"),
+        (json.dumps(asdict(ROW) | {"seed": 0.5}), r"$.seed"),
+        (json.dumps(asdict(ROW) | {"card": None}), r"$.card"),
     ],
 )
 def test_damage_is_named_with_file_and_line(path: Path, line: str, what: str) -> None:
@@ -167,14 +164,14 @@ def test_damage_is_named_with_file_and_line(path: Path, line: str, what: str) ->
 def test_a_missing_file(path: Path) -> None:
     refused("there are no results in .*; `speechssl evaluate` writes them", read_rows, path)
     path.mkdir(parents=True)
-    refused("cannot read the results .*Is a directory.; run the evaluation", read_rows, path)
+    refused("cannot read the results .*Is a directory", read_rows, path)
 
 
 @pytest.mark.slow
 def test_processes_that_append_at_once_lose_nothing(path: Path) -> None:
     program = (
         "import sys; from dataclasses import replace; from speechssl.results import *\n"
-        "for i in range(10): append_rows(sys.argv[1], [Row(sys.argv[2], '', '', None, 'FF1', 1, "
+        "for i in range(10): append_rows(sys.argv[1], [Row('qa', sys.argv[2], '', '', None, 'FF1', 1, "
         "None, None, 1, i, '')])"
     )
     workers = [subprocess.Popen([sys.executable, "-c", program, str(path), name]) for name in "abc"]

@@ -13,14 +13,15 @@ import pytest
 import torch
 
 from speechssl import systems
+from speechssl.artifacts import list_differences, read_json, write_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.bundle import bundle, link_parts
 from speechssl.cascade.model import CtcRecogniser
+from speechssl.checkpoints import model_folder
 from speechssl.cli import main
 from speechssl.data.records import Passage, Question, Span
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import SharedEncoder
-from speechssl.io import list_differences, model_folder, read_json, write_json
 from speechssl.options import Parts
 from speechssl.qa import QA
 from speechssl.report.build import evaluated_split

@@ -25,13 +25,13 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from speechssl.cascade.data import text_examples
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train import train_text_qa
+from speechssl.checkpoints import SHIPPED
 from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
 from speechssl.dual.model import load_reader
 from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
 from speechssl.encoders.training import AttentionFunction
 from speechssl.errors import InputError
-from speechssl.io import SHIPPED
 from speechssl.options import TrainingOptions
 from speechssl.textlm import (
     ASSIGNMENTS,

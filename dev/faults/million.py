@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from speechssl.artifacts import write_text
 from speechssl.audio import write_flac
 from speechssl.data.files import list_recordings
 from speechssl.encoders.load import SMALL_KERNELS, SMALL_STRIDES
-from speechssl.io import write_text
 from speechssl.timing import FrameGrid
 from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus, plan_shards
 from speechssl.units.features import Features, UnitExtractor

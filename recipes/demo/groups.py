@@ -10,7 +10,7 @@ Prints the table and writes EXP/groups.json, for `speechssl report --tables`.
 import sys
 from pathlib import Path
 
-from speechssl.io import read_json, write_json
+from speechssl.artifacts import read_json, write_json
 from speechssl.results import Table, interval_text, markdown, read_rows
 
 

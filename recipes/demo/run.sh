@@ -42,7 +42,7 @@ speechssl evaluate qa "$EXP/corpus" "$EXP" --systems $SYSTEMS $FAST
 speechssl prepare minisqa "$EXP/held-out/corpus" --held-out --test-passages "${HELD_OUT_PASSAGES:-10}" --seed "$SEED"
 speechssl evaluate qa "$EXP/held-out/corpus" "$EXP/held-out" --systems $SYSTEMS $FAST --conditions clean
 
-# recognisers of real speech, where they are on this machine (`speechssl models get whisper-base`); they take seconds a recording
+# recognisers of real speech, where they are on this machine (`python recipes/fetch.py whisper-base`); they take seconds a recording
 WHISPERS=$(python "$(dirname "$0")/../whispers.py" openai/whisper-tiny.en openai/whisper-base)
 [ -z "$WHISPERS" ] || speechssl evaluate qa "$EXP/corpus" "$EXP" --systems $WHISPERS $FAST --conditions clean pink@5 reverb \
   --passages "${WHISPER_PASSAGES:-2}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tables import drawn
 
-from speechssl.io import read_json
+from speechssl.artifacts import read_json
 from speechssl.results import Table, condition_name, drawn_sentence, interval_text, read_rows
 
 

@@ -33,10 +33,12 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import cdist
 
+from speechssl.artifacts import hash_json, list_differences, read_json, write_json, write_lines
 from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.data import Recogniser
 from speechssl.cascade.system import load_recogniser
+from speechssl.checkpoints import model_folder
 from speechssl.cli import script
 from speechssl.data.records import (
     Corpus,
@@ -51,14 +53,6 @@ from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.options import CONDITION
 from speechssl.eval.run import Encoding, encode_recordings
-from speechssl.io import (
-    hash_json,
-    list_differences,
-    model_folder,
-    read_json,
-    write_json,
-    write_lines,
-)
 from speechssl.options import DEVICE, SNR_OVER, Amount, Count, SnrOver, Whole, argument, option
 from speechssl.text import language_of, spell_letters, syllables, tokens
 

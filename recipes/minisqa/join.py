@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from speechssl.artifacts import read_json, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 from speechssl.data.records import Answer, Passage, Span, load_corpus, write_records
-from speechssl.io import read_json, write_json
 
 SPLIT = "test"
 

@@ -31,9 +31,11 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from speechssl.artifacts import hold_output
 from speechssl.augment import Condition, parse_condition
 from speechssl.cascade.data import Record, Transcript
 from speechssl.cascade.system import given_words, load_recogniser
+from speechssl.checkpoints import model_folder
 from speechssl.cli import script
 from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
 from speechssl.dual.data import collate, windows
@@ -54,7 +56,6 @@ from speechssl.eval.spoken_qa import (
     rounds_of,
     table_of_rows,
 )
-from speechssl.io import hold_output, model_folder
 from speechssl.options import Whole, option
 from speechssl.results import Row, list_rows
 from speechssl.text import NGRAM, Terms, bm25, ngrams, normalise, tfidf, tokens

@@ -8,7 +8,7 @@ python recipes/minisqa/tables.py EXP      reads EXP/quality/*.json, EXP/results.
 import sys
 from pathlib import Path
 
-from speechssl.io import read_json, write_json
+from speechssl.artifacts import read_json, write_json
 from speechssl.results import Row, Table, condition_name, drawn_sentence, interval_text, read_rows
 
 UNITS = {

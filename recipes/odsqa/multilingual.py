@@ -22,10 +22,10 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from speechssl.artifacts import stage, write_json
 from speechssl.cli.parser import parse
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.errors import InputError
-from speechssl.io import stage, write_json
 from speechssl.options import BERT, Count, TrainingOptions, argument, group, option
 from speechssl.text import pieces
 from speechssl.textlm import (

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from speechssl.io import read_json, write_json
+from speechssl.artifacts import read_json, write_json
 from speechssl.results import Row, Table, condition_name, drawn_sentence, interval_text, read_rows
 
 METRICS = ("ff1", "aos", "em", "f1", "cer")

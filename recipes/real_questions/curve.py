@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
+from speechssl.artifacts import read_json, replacing, write_json
 from speechssl.data.records import load_corpus, synthetic_note
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
-from speechssl.io import read_json, replacing, write_json
 from speechssl.report.figures import MUTED, Series, panels_in
 from speechssl.results import Table, drawn_sentence, interval_text
 from speechssl.stats import Estimate, ItemScore, combine_estimates, resample_cells

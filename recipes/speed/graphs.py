@@ -21,8 +21,8 @@ import torch
 from common import model, sentences
 from torch.nn.utils import parametrize
 
+from speechssl.artifacts import read_json, write_json
 from speechssl.audio import SAMPLE_RATE
-from speechssl.io import read_json, write_json
 
 FLOAT = 3  # convolutions that int8 leaves in float
 CALIBRATION, SECONDS = 16, 4.0  # recordings that give the scales, and how long each is

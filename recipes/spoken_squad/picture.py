@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tables import WER
 
-from speechssl.io import read_json, replacing
+from speechssl.artifacts import read_json, replacing
 from speechssl.report.figures import PALETTE, blank
 from speechssl.results import Row, read_rows
 

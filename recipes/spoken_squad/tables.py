@@ -8,7 +8,7 @@ python recipes/spoken_squad/tables.py EXP SPLIT ...
 import sys
 from pathlib import Path
 
-from speechssl.io import read_json
+from speechssl.artifacts import read_json
 from speechssl.results import Table, drawn_sentence, interval_text, read_rows
 
 # % as published; where the text is known it is measured

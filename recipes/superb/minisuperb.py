@@ -30,6 +30,15 @@ import numpy as np
 import yaml
 from scipy import signal
 
+from speechssl.artifacts import (
+    CORPUS_RECORD,
+    hash_files,
+    read_json,
+    stage,
+    write_json,
+    write_lines,
+    write_text,
+)
 from speechssl.audio import SAMPLE_RATE, duration, resample, to_int16, write_flac
 from speechssl.augment import NoiseBank
 from speechssl.cli import script
@@ -49,15 +58,6 @@ from speechssl.data.superb import (
 )
 from speechssl.data.superb_sets import KEYWORDS
 from speechssl.errors import InputError
-from speechssl.io import (
-    CORPUS_RECORD,
-    hash_files,
-    read_json,
-    stage,
-    write_json,
-    write_lines,
-    write_text,
-)
 from speechssl.options import Count, Share, Whole, argument, option
 from speechssl.signal import active_level, rms_level
 from speechssl.synth.minisqa import (

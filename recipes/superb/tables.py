@@ -23,7 +23,7 @@ def main(exp: Path) -> None:
             encoders = list(dict.fromkeys(row.encoder for row in rows))
             print(f"\n## {folder}\n")
             ratios = tuple(
-                (row.system, row.encoder, f"{row.value:.1f}")
+                (row.task, row.encoder, f"{row.value:.1f}")
                 for row in rows
                 if row.metric == "ratio_cached"
             )

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from speechssl.artifacts import stage
 from speechssl.cli import script
 from speechssl.errors import InputError
-from speechssl.io import stage
 from speechssl.options import DEVICE, argument, option
 from speechssl.stats import BootstrapUnits
 from textside.languages import (

@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from speechssl.artifacts import stage
 from speechssl.cli import script
 from speechssl.dual.data import collate, draw_batch
 from speechssl.dual.model import EncoderInputs
@@ -27,7 +28,6 @@ from speechssl.dual.options import BATCH, DROPOUT, TEXT_ENCODER
 from speechssl.dual.system import run_model
 from speechssl.errors import InputError
 from speechssl.finetuning import train_only, trained_parameters
-from speechssl.io import stage
 from speechssl.options import (
     BERT,
     DEVICE,

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from speechssl.artifacts import hash_bytes, stage
 from speechssl.cli import script
 from speechssl.dual.options import BATCH, TEXT_ENCODER
 from speechssl.finetuning import train_only, trained_parameters
-from speechssl.io import hash_bytes, stage
 from speechssl.options import (
     DEVICE,
     PLAIN,

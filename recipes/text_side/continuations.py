@@ -19,11 +19,9 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from speechssl.artifacts import write_json
 from speechssl.cli import script
 from speechssl.errors import InputError
-from speechssl.io import (
-    write_json,
-)
 from speechssl.options import DEVICE, Amount, Count, Weight, Whole, argument, option
 from speechssl.text import ngrams
 from speechssl.timing import FrameGrid

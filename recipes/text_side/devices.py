@@ -8,13 +8,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from speechssl.artifacts import read_json, write_json
 from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.finetuning import METHODS
-from speechssl.io import read_json, write_json
 from speechssl.options import Whole, argument, option
 from speechssl.results import (
     DEFAULT,
+    HEAD,
     Row,
     Table,
     append_rows,
@@ -84,9 +85,10 @@ def device_table(o: Devices) -> Table:
         for (task, device), e in scored.scores.items():
             metric = scored.metrics[task]
             rows.append(
-                Row.of(
+                Row.from_interval(
                     e.interval,
                     f"{task}, devices",
+                    HEAD,
                     device,
                     CONDITION,
                     None,
@@ -126,15 +128,15 @@ def device_table(o: Devices) -> Table:
     measured: dict[tuple[str, str], list[Row]] = {}  # of every seed
     for row in read_rows(superb) if superb.is_file() else ():
         tuned = TUNED.get(row.encoder.rpartition("+")[2]) if "+" in row.encoder else "weighted-sum"
-        heads = sorted(folder.glob(f"superb/heads/{row.encoder}/{row.system}/seed-*/card.json"))
+        heads = sorted(folder.glob(f"superb/heads/{row.encoder}/{row.task}/seed-*/card.json"))
         if tuned is None or row.condition != "clean" or row.metric.endswith(DEFAULT) or not heads:
             continue
-        same = measured.setdefault((row.system, tuned), [])
+        same = measured.setdefault((row.task, tuned), [])
         if same and (row.encoder, row.metric) != (same[0].encoder, same[0].metric):
             continue  # a task's first metric is what it is judged by
         same.append(row)
         spent = [_spent(path) for path in heads]
-        costs[row.system, tuned] = Cost(
+        costs[row.task, tuned] = Cost(
             {row.metric: seeds_text(same)}, spent[0][0], tuple(seconds for _, seconds in spent)
         )
     if measured:

@@ -6,10 +6,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from speechssl.artifacts import write_json
 from speechssl.cli import script
-from speechssl.io import write_json
 from speechssl.options import Whole, argument, option
-from speechssl.results import Row, Table, append_rows
+from speechssl.results import HEAD, Row, Table, append_rows
 from textside.options import RESULTS
 from textside.published import GAIN, agreement, has_own_table, of_languages
 from textside.runs import CONDITION, DECIMALS, read_answers, read_runs
@@ -60,7 +60,9 @@ def gains_tables(o: Gains) -> list[Table]:
     runs = [run for run in every if not of_languages(run.task)]
     scored = gains_of(runs, o.baseline, o.seed)
     rows = [
-        Row.of(e.interval, task, arm, CONDITION, None, GAIN, o.seed, f"over {o.baseline}")
+        Row.from_interval(
+            e.interval, task, HEAD, arm, CONDITION, None, GAIN, o.seed, f"over {o.baseline}"
+        )
         for (task, arm), e in scored.gains.items()
         if scored.metrics.get(task) not in DECIMALS
     ]

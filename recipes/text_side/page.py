@@ -6,9 +6,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from speechssl.artifacts import hold_output
 from speechssl.cli import script
 from speechssl.errors import InputError
-from speechssl.io import hold_output
 from speechssl.options import argument
 from speechssl.report.build import made_with
 from speechssl.report.page import write_page

@@ -13,6 +13,7 @@ from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from speechssl.artifacts import stage
 from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus, passage_units, synthetic_note
 from speechssl.dual.data import (
@@ -26,9 +27,6 @@ from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader
 from speechssl.dual.train import check_positions, example_batches, make_layout, unit_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import train_only, trained_parameters
-from speechssl.io import (
-    stage,
-)
 from speechssl.metrics import frame_f1
 from speechssl.options import (
     DEVICE,

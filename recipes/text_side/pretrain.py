@@ -25,10 +25,11 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoConfig, BertConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from speechssl.artifacts import replacing, stage
+from speechssl.checkpoints import checkpoint_folder
 from speechssl.cli import script
 from speechssl.dual.options import ASSIGNMENT, BATCH, CHECKPOINTING, DROPOUT
 from speechssl.errors import InputError
-from speechssl.io import checkpoint_folder, replacing, stage
 from speechssl.options import (
     BERT,
     DEVICE,

@@ -194,7 +194,7 @@ if part 4; then
     python $HERE/translate.py "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "bilingual-$seed")" "$EXP" --arm bilingual --seed "$seed" $(with translate)
   done
   for name in $(setting multilingual); do
-    case $name in intfloat/multilingual-e5-small) speechssl models get "${name#*/}" ;; esac
+    case $name in intfloat/multilingual-e5-small) python recipes/fetch.py "${name#*/}" ;; esac
     python $HERE/align.py "$EXP/corpus" "$EXP/corpus-zh" "$name" "$EXP" --arm "${name##*/}" $(with align)
   done
 

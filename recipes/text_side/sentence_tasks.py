@@ -12,13 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from speechssl.artifacts import stage, write_json, write_text
 from speechssl.cli import script
 from speechssl.errors import InputError
-from speechssl.io import (
-    stage,
-    write_json,
-    write_text,
-)
 from speechssl.options import Count, Whole, argument, option
 from textside.data import Text, load_text, sentences
 from textside.runs import decisive

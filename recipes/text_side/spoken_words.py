@@ -21,14 +21,11 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from speechssl.artifacts import stage, write_text
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.errors import InputError
-from speechssl.io import (
-    stage,
-    write_text,
-)
 from speechssl.options import Count, argument, option
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.synthesisers import Voice, pronounce, speak_phones, trimmed

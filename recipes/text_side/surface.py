@@ -27,8 +27,10 @@ import torch
 from torch.nn import functional
 from tqdm import tqdm
 
+from speechssl.artifacts import MADE_FROM, read_json, replacing, stage, write_json, write_text
 from speechssl.cascade.data import text_examples
 from speechssl.cascade.train import begin_text
+from speechssl.checkpoints import hash_of_weights
 from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.data import (
@@ -43,15 +45,6 @@ from speechssl.dual.options import QaOptions
 from speechssl.dual.train import unit_encoder
 from speechssl.errors import InputError
 from speechssl.finetuning import add_modules, added_modules
-from speechssl.io import (
-    MADE_FROM,
-    hash_of_weights,
-    read_json,
-    replacing,
-    stage,
-    write_json,
-    write_text,
-)
 from speechssl.options import DEVICE, Amount, Count, Weight, Whole, argument, option
 from speechssl.stats import BootstrapUnits
 from speechssl.textlm import (

@@ -15,15 +15,9 @@ from typing import Any, Literal
 import numpy as np
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_files, parse_json, stage, write_json, write_text
 from speechssl.cli import script
 from speechssl.errors import InputError, MissingExtra, first_line, report_set_aside
-from speechssl.io import (
-    hash_files,
-    parse_json,
-    stage,
-    write_json,
-    write_text,
-)
 from speechssl.options import Count, Whole, argument, option
 from textside.runs import decisive
 from textside.tasks import ACCURACY, SPEARMAN, SPLITS

@@ -25,9 +25,10 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModelForMaskedLM
 
+from speechssl.artifacts import stage
+from speechssl.checkpoints import checkpoint_folder
 from speechssl.cli import script
 from speechssl.errors import InputError
-from speechssl.io import checkpoint_folder, stage
 from speechssl.options import DEVICE, Whole, argument, option
 from speechssl.textlm import (
     check_layer,

@@ -19,12 +19,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from speechssl.artifacts import read_json, stage
 from speechssl.cli import script
 from speechssl.dual.options import BATCH
-from speechssl.io import (
-    read_json,
-    stage,
-)
 from speechssl.options import BERT, DEVICE, Count, TrainingOptions, Whole, argument, group, option
 from speechssl.processes import is_main, main_first
 from speechssl.textlm import (

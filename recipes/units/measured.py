@@ -31,7 +31,7 @@ def tables(folders: list[str]) -> list[Table]:
         name, _, path = folder.rpartition("=")
         for row in read_rows(Path(path) / "results.jsonl"):
             if row.metric in cells:
-                cells[row.metric][row.system, column(name, row)] = row
+                cells[row.metric][row.name, column(name, row)] = row
     made = []
     for metric, rows in cells.items():
         systems = dict.fromkeys(system for system, _ in rows)

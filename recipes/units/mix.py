@@ -20,11 +20,11 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from speechssl.artifacts import read_json, write_json
 from speechssl.audio import read_audio, write_flac
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.data.prepare import run_parallel
 from speechssl.data.records import Corpus, Passage, Question, data_hash, load_corpus, write_records
-from speechssl.io import read_json, write_json
 
 Job = tuple[Path, Path, str, argparse.Namespace]
 

@@ -50,7 +50,7 @@ fi
 if [ -n "${FSDD:-}${PRECISE:-}" ] && [ ! -f "$EXP/people.txt" ]; then
   python recipes/units/pack.py "$EXP/people.txt" ${FSDD:+"$FSDD"} ${PRECISE:+"$PRECISE/amelia" "$PRECISE/athena"} --skip '_[0-9]\.wav$' --copies 2
 fi
-case $TEACHER in openai/*) speechssl models get "${TEACHER#openai/}" ;; esac
+case $TEACHER in openai/*) python recipes/fetch.py "${TEACHER#openai/}" ;; esac
 dtw=$(setting dtw-layer) # of the teacher, by which the times of two readings of a text are matched
 list() { # NAME CORPUS...
   [ -f "$EXP/$1.txt" ] || python recipes/units/lists.py speech "$EXP/$1.txt" "${@:2}" --passages "$(setting passages)"
@@ -134,7 +134,7 @@ for arm in $ARMS; do
       speechssl units fit "$EXP/speech.txt" "$arm" "$EXP/$arm.safetensors" $(with "$arm")
       measure "$arm" "$arm" "$EXP/$arm.safetensors" ;;
     whisper-base)
-      speechssl models get "$arm"
+      python recipes/fetch.py "$arm"
       speechssl units fit "$EXP/speech.txt" "openai/$arm" "$EXP/$arm.safetensors" $(with "$arm")
       measure "$arm" "openai/$arm" "$EXP/$arm.safetensors" ;;
     teacher) measure teacher "$TEACHER" "$EXP/teacher.safetensors" ;;

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
+from speechssl.artifacts import read_json, replacing, write_json
+from speechssl.checkpoints import dequantise, quantise
 from speechssl.encoders.load import file_hashes, load_encoder
-from speechssl.io import dequantise, quantise, read_json, replacing, write_json
 from speechssl.units.kmeans import load_codebook
 
 exp, arm, read, out, file = (

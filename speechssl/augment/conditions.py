@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from speechssl import signal
+from speechssl.artifacts import write_lines
 from speechssl.audio import SAMPLE_RATE, duration, to_int16
 from speechssl.augment.noise import (
     SHARES,
@@ -32,8 +33,8 @@ from speechssl.augment.noise import (
     replay,
 )
 from speechssl.data.files import digest
+from speechssl.data.records import read_lines
 from speechssl.errors import InputError
-from speechssl.io import read_lines, write_lines
 
 RT60 = 0.5  # seconds; the middle room of the REVERB challenge (Kinoshita et al., WASPAA 2013)
 SLOPES = (-24.0, 24.0)  # dB an octave, of coloured noise

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from speechssl import signal
+from speechssl.artifacts import hash_json, lock_folder, read_json, replacing, write_json
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, duration, read_audio, to_int16
 from speechssl.augment.noise import (
     CLIPS,
@@ -31,7 +32,6 @@ from speechssl.augment.noise import (
     stand_in,
 )
 from speechssl.errors import InputError, report_set_aside
-from speechssl.io import hash_json, lock_folder, read_json, replacing, write_json
 from speechssl.options import DISTORTED, SNR
 
 HOURS = 4.0  # of recordings that are kept (460 MB): of a larger set a part of each file

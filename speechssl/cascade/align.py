@@ -25,11 +25,13 @@ from rapidfuzz.distance import Levenshtein
 from torch import Tensor
 from tqdm import tqdm
 
+from speechssl.artifacts import CARD, read_json, stage, write_json, write_lines
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.cascade.data import check_samples, show_pieces, split_at_pauses
 from speechssl.cascade.model import BLANK, CtcRecogniser, TokenSpan, align_spans
 from speechssl.cascade.options import Align
 from speechssl.cascade.system import is_ctc_head, load_recogniser
+from speechssl.checkpoints import model_folder
 from speechssl.data.files import safe_name
 from speechssl.data.prepare import (
     PARTS,
@@ -53,11 +55,11 @@ from speechssl.data.records import (
     data_hash,
     load_corpus,
     locate,
+    read_lines,
 )
 from speechssl.data.squad import places, touched_words
 from speechssl.encoders.load import hash_weights, shared_encoder, single_threaded
 from speechssl.errors import InputError, count_set_aside
-from speechssl.io import CARD, model_folder, read_json, read_lines, stage, write_json, write_lines
 from speechssl.text import fold_letters, joiner, language_of, pieces
 from speechssl.timing import FrameGrid
 

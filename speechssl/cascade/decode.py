@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from speechssl.artifacts import read_json, replacing
 from speechssl.cascade.model import BLANK, CtcVocabulary
 from speechssl.errors import InputError, first_line
-from speechssl.io import read_json, replacing
 
 # ---- n-gram models
 

@@ -26,6 +26,7 @@ from transformers import (
     pipeline,
 )
 
+from speechssl.artifacts import hash_files
 from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.data import (
     TimedWord,
@@ -35,10 +36,10 @@ from speechssl.cascade.data import (
     split_at_pauses,
 )
 from speechssl.cascade.model import greedy_spans, timed_words
+from speechssl.checkpoints import WEIGHTS, checkpoint_folder
 from speechssl.dual.system import choose_device
 from speechssl.encoders.hubert import for_inference
 from speechssl.errors import InputError, first_line
-from speechssl.io import WEIGHTS, checkpoint_folder, hash_files
 from speechssl.timing import FrameGrid
 
 CTC_LONGEST = 20.0  # seconds at once: attention costs the square of the length

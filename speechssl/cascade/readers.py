@@ -22,8 +22,10 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from speechssl.artifacts import hash_files, read_json
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cascade.options import ReaderOptions
+from speechssl.checkpoints import WEIGHTS, checkpoint_folder
 from speechssl.dual.data import Window
 from speechssl.dual.model import load_reader
 from speechssl.dual.system import (
@@ -35,7 +37,6 @@ from speechssl.dual.system import (
 )
 from speechssl.encoders.hubert import for_inference
 from speechssl.errors import InputError
-from speechssl.io import WEIGHTS, checkpoint_folder, hash_files, read_json
 from speechssl.options import TEXT_FAMILIES, find_shipped
 from speechssl.textlm import (
     SHIFT,

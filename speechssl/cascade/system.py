@@ -12,13 +12,14 @@ from typing import Any
 
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_files, read_json
 from speechssl.cascade.data import Recogniser, Record, TimedWord, Transcript
 from speechssl.cascade.decode import NGRAM_FILE, NGRAM_FOLDER, BeamDecoder
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.cascade.readers import TextQa
+from speechssl.data.records import read_lines
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json, read_lines
 from speechssl.text import joiner, language_of, pieces
 
 TEXT_SYSTEMS = ("text", "cascade-given")

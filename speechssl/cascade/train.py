@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from speechssl.artifacts import hash_files, hash_json, stage
 from speechssl.audio import read_audio
 from speechssl.cascade.data import Record, text_examples
 from speechssl.cascade.decode import (
@@ -66,7 +67,6 @@ from speechssl.dual.train import (
 from speechssl.encoders.load import SpeechEncoder, load_encoder
 from speechssl.encoders.store import FeatureStore, store_features
 from speechssl.errors import InputError, report_set_aside
-from speechssl.io import hash_files, hash_json, stage
 from speechssl.metrics import word_error_rate
 from speechssl.options import EvalOptions, find_shipped, settings
 from speechssl.processes import is_main, main_first
@@ -164,7 +164,7 @@ def spell_words(records: Mapping[str, Record], language: str) -> dict[str, tuple
     left_out = re.compile("[^a-z']" if language_of(language) == "en" else r"[\W_]")
     spelt = {}
     for name, record in records.items():
-        words = [replace(w, text=left_out.sub("", w.text.lower())) for w in record.words]
+        words = [w._replace(text=left_out.sub("", w.text.lower())) for w in record.words]
         spelt[name] = tuple(w for w in words if w.text.strip("'"))
     return spelt
 

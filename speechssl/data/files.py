@@ -34,6 +34,15 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from tqdm import tqdm
 
+from speechssl.artifacts import (
+    hash_bytes,
+    hash_json,
+    parse_json,
+    read_json,
+    read_text,
+    replacing,
+    write_json,
+)
 from speechssl.audio import (
     SAMPLE_RATE,
     UNREAD,
@@ -43,19 +52,8 @@ from speechssl.audio import (
     resample,
     write_flac,
 )
-from speechssl.data.records import data_hash, first_passages, load_corpus
+from speechssl.data.records import check_inside, data_hash, first_passages, load_corpus, read_lines
 from speechssl.errors import InputError, first_line, make_printable
-from speechssl.io import (
-    check_inside,
-    hash_bytes,
-    hash_json,
-    parse_json,
-    read_json,
-    read_lines,
-    read_text,
-    replacing,
-    write_json,
-)
 from speechssl.processes import is_main
 
 COMMON = (".wav", ".flac", ".mp3", ".ogg")  # of recordings in published corpora and of noise
@@ -537,13 +535,13 @@ def check_columns(names: Sequence[str], path: Path) -> None:
             raise InputError(f"{path} has two columns called {name}; rename or remove one of them")
 
 
-def load_json(path: Path, halves: bool = False) -> Any:
-    """Load a JSON file of others. halves: as of `parse_json`.
+def load_json(path: Path) -> Any:
+    """Load a JSON file of others.
 
     Raises InputError for one that is not there or not whole.
     """
     try:
-        return parse_json(path.read_bytes().decode("utf-8-sig"), halves)
+        return parse_json(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise InputError(f"cannot read {path} ({error.strerror}); check the path") from error
     except ValueError as error:

@@ -23,6 +23,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from speechssl.artifacts import hash_bytes, write_json
 from speechssl.audio import SAMPLE_RATE, duration
 from speechssl.data import prepare
 from speechssl.data.files import (
@@ -53,7 +54,6 @@ from speechssl.data.prepare import Done, PrepareReport, SplitRecords
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.data.squad import SquadQa, read_squad
 from speechssl.errors import InputError
-from speechssl.io import hash_bytes, write_json
 
 # train is all of SQuAD 1.1 (87.6k rows at Hugging Face); passages of dev as its segment_id.json has
 # them

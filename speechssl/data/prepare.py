@@ -23,6 +23,7 @@ from typing import Any, Literal, TypeVar
 
 from tqdm import tqdm
 
+from speechssl.artifacts import CORPUS_RECORD, hash_files, read_json, stage, write_json, write_lines
 from speechssl.audio import SAMPLE_RATE, duration
 from speechssl.data.files import safe_name, write_joined
 from speechssl.data.options import SpokenQA
@@ -36,7 +37,6 @@ from speechssl.data.records import (
     write_records,
 )
 from speechssl.errors import InputError, count_set_aside
-from speechssl.io import CORPUS_RECORD, hash_files, read_json, stage, write_json, write_lines
 from speechssl.text import answer_tokens, language_of
 from speechssl.timing import shown_length
 

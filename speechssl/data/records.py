@@ -2,9 +2,10 @@
 
 A corpus is a folder: for every split `<split>/passages.jsonl` and `<split>/questions.jsonl`, one
 record a line, and mostly a `card.json`. Audio paths are absolute, or relative to the manifest or
-else to the corpus folder. A line may leave out the fields of `DEFAULTS`, and `seconds`, which the
-recording itself says. All times are seconds from the beginning of the record's own audio; those of
-an answer from the beginning of its passage's audio. Half-open intervals [start, end).
+else to the corpus folder. A line may leave out all but `id` and, of a question, `passage`; seconds
+that it leaves out are read from the recording. All times are seconds from the beginning of the
+record's own audio; those of an answer from the beginning of its passage's audio. Half-open
+intervals [start, end).
 
 A corpus may be text only: its records then have no audio (""), no length (0 s), and its answers no
 times.
@@ -12,20 +13,19 @@ times.
 
 from __future__ import annotations
 
-import math
-import sys
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from tqdm import tqdm
+from msgspec import Meta
 
+from speechssl.artifacts import hash_files, parse_json, read_json, write_lines
 from speechssl.audio import length
 from speechssl.errors import InputError
-from speechssl.io import check_inside, hash_files, read_json, read_lines, write_lines
-from speechssl.processes import is_main
+from speechssl.schema import convert
 from speechssl.stats import BootstrapUnits, choose_units, unknown_voice
 
 R = TypeVar("R", "Passage", "Question")
@@ -33,18 +33,16 @@ R = TypeVar("R", "Passage", "Question")
 INVENTED = "an invented miniature"
 # fields that are written only where they are not empty
 RARE = ("transcript", "synthetic", "option_audio")
-# of fields that a line may leave out
-DEFAULTS = {"audio": "", "text": "", "speaker": "", "language": "en"}
 TOLERANCE = 0.05  # seconds that a stated time may lie beyond the end of the audio
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A span is a word or a phone with its time in seconds."""
 
     text: str
-    start: float
-    end: float
+    start: Seconds
+    end: Seconds
 
 
 @dataclass(frozen=True)
@@ -53,10 +51,14 @@ class Answer:
     text is known."""
 
     text: str
-    start: float | None = None
-    end: float | None = None
+    start: Seconds | None = None
+    end: Seconds | None = None
     # offset in what is `written` of the passage, None where that does not hold the answer
-    char_start: int | None = None
+    char_start: Annotated[int, Meta(ge=0)] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.start is None) != (self.end is None):
+            raise ValueError("it has only one of start and end")
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,11 @@ class Passage:
     """A passage is a recording to ask about; a line of passages.jsonl."""
 
     id: str
-    audio: str  # path below the corpus, "" where there is only text
-    seconds: float
-    text: str  # of what is spoken, "" where that is not known
-    speaker: str
-    language: str
+    audio: str = ""  # path below the corpus, "" where there is only text
+    seconds: Seconds = 0.0
+    text: str = ""  # of what is spoken, "" where that is not known
+    speaker: str = ""
+    language: str = "en"
     words: tuple[Span, ...] = ()
     phones: tuple[Span, ...] = ()
     transcript: str = ""  # what a recogniser made of it, where the corpus has that
@@ -86,11 +88,11 @@ class Question:
 
     id: str
     passage: str  # id of the passage it is about
-    audio: str
-    seconds: float
-    text: str
-    speaker: str
-    language: str
+    audio: str = ""
+    seconds: Seconds = 0.0
+    text: str = ""
+    speaker: str = ""
+    language: str = "en"
     answers: tuple[Answer, ...] = ()  # empty: the passage does not answer it
     options: tuple[str, ...] = ()  # multiple choice
     correct: tuple[int, ...] = ()  # indices of the right options, in order
@@ -193,161 +195,60 @@ def write_records(path: Path, records: Iterable[Passage | Question]) -> None:
 
 
 def compact(record: dict[str, Any]) -> dict[str, Any]:
-    """Write word and phone times as [text, start, end] triples, a third of the bytes, and a single
-    right option as its index."""
+    """Round word and phone times, write a single right option as its index, and leave out empty
+    fields that are rare."""
     for name in ("words", "phones"):
-        record[name] = [[s["text"], round(s["start"], 5), round(s["end"], 5)] for s in record[name]]
+        record[name] = [[w.text, round(w.start, 5), round(w.end, 5)] for w in record[name]]
     right = record.get("correct")
     if right is not None and len(right) < 2:
         record["correct"] = right[0] if right else None
     return {name: value for name, value in record.items() if value or name not in RARE}
 
 
-def read_records(path: Path, kind: type[R], root: Path | None = None) -> Iterator[tuple[int, R]]:
-    """Yield (number of its line, record) for every line of a manifest. kind: Passage or Question.
+def read_records(root: Path, path: Path, kind: type[R]) -> Iterator[tuple[str, R]]:
+    """Yield (file and line, record) for every line of a manifest of a corpus. kind: Passage or
+    Question.
 
-    root: of the corpus, which audio paths are made relative to, and whose recordings say how long
-    they are where a line does not; None: lines are taken as they are. Raises InputError naming file
-    and line for a line that is not such a record.
+    Raises InputError naming file and line for a line that is not such a record, an id that occurs
+    twice, and a recording that does not exist.
     """
-    names = {f.name for f in fields(kind)}
-    needed = ("id", "passage") if kind is Question else ("id",)
+    ids: set[str] = set()
     for number, values in read_lines(path):
         place = f"{path}:{number}"
-        lacking = [name for name in needed if name not in values]
-        if lacking:
-            raise InputError(
-                f"{place} lacks {' and '.join(lacking)}; a {kind.__name__.lower()} needs that"
-            )
-        if "audio" not in values and not (values.get("text") or values.get("transcript")):
-            raise InputError(
-                f"{place} is missing both audio and text; give the "
-                f"{kind.__name__.lower()} a recording"
-            )
-        values = DEFAULTS | values
-        audio = values["audio"]
-        if root is not None and isinstance(audio, str):
-            # it may be relative to the manifest
-            if audio and not Path(audio).is_absolute() and (path.parent / audio).is_file():
-                values["audio"] = (path.parent.relative_to(root) / audio).as_posix()
-            check_inside(root, values["audio"], place)
-        if values.get("seconds") is None:
-            values["seconds"] = _seconds(values["audio"], root, place)
-        if kind is Question:
-            _parse_question(values, place)
-            if root is not None:
-                for audio in values["option_audio"]:
-                    check_inside(root, audio, place)
-        unknown = sorted(set(values) - names)
-        if unknown:
-            raise InputError(
-                f"{place} has the unknown field {unknown[0]!r}; the fields "
-                f"are {', '.join(sorted(names))}"
-            )
-        try:
-            for name in ("words", "phones"):
-                values[name] = tuple(make_span(*entry) for entry in values.get(name, ()))
-            record = kind(**values)
-            _check_fields(record)
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"{place} is not a {kind.__name__} record ({error}); correct the line"
-            ) from error
-        yield number, record
+        correct = values.get("correct")  # none, one, or a list
+        if "correct" in values and not isinstance(correct, list):
+            values["correct"] = [] if correct is None else [correct]
+        seconds = values.get("seconds")
+        if seconds is None:
+            values["seconds"] = 0.0
+        record = convert(values, kind, place, only=True)
+        if record.id in ids:
+            raise InputError(f"{place}: the id {record.id} occurs twice; make ids unique")
+        ids.add(record.id)
+        if "audio" not in values and not record.written:
+            raise InputError(f"{place} has neither audio nor text; give it a recording")
+        record = replace(record, audio=_find_audio(root, path, record.audio, place))
+        if record.audio and seconds is None:
+            record = replace(record, seconds=length(root / record.audio))
+        for option in getattr(record, "option_audio", ()):
+            _find_audio(root, path, option, place)
+        yield place, record
 
 
-TEXTS = ("id", "audio", "text", "speaker", "language", "passage", "relation", "transcript")
-
-
-def _check_fields(record: Passage | Question) -> None:
-    """Raise TypeError for a field that is not text, ValueError for seconds that are no length."""
-    for name in TEXTS:
-        if not isinstance(getattr(record, name, ""), str):
-            raise TypeError(f"{name} is {getattr(record, name)!r}, which is not text")
-    seconds = record.seconds
-    if not math.isfinite(seconds) or seconds < 0 or (record.audio and seconds == 0):
-        raise ValueError(f"seconds is {seconds}")
-
-
-def _parse_question(values: dict[str, Any], place: str) -> None:
-    """Parse the answers and options of the line of a question, in place. Raises InputError."""
-    answers = values.get("answers", [])
-    if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
+def _find_audio(root: Path, manifest: Path, audio: str, place: str) -> str:
+    """Return the path of a recording from the corpus on; a line may have that from the manifest
+    on. Raises InputError for a path out of the corpus, and where there is no such file."""
+    if not audio:
+        return ""
+    if not Path(audio).is_absolute() and (manifest.parent / audio).is_file():
+        audio = (manifest.parent.relative_to(root) / audio).as_posix()
+    check_inside(root, audio, place)
+    if not (root / audio).is_file():
         raise InputError(
-            f"{place}: the answers of this question are {answers!r}; write a list such as "
-            '[{"text": "in 1904", "start": 61.2, "end": 62.1}]'
+            f"{place} names {audio}, which does not exist in {root} or beside the manifest; "
+            "restore it or remove the line"
         )
-    try:
-        values["answers"] = tuple(_answer(**answer) for answer in answers)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"{place}: an answer of this question is malformed ({error}); correct it"
-        ) from error
-    for name in ("options", "option_audio"):
-        texts = values.get(name, [])
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise InputError(
-                f"{place}: the {name} of this question are not a list of texts; correct the line"
-            )
-        values[name] = tuple(texts)
-    right = values.get("correct")  # none, one, or a list
-    if right is None:
-        right = []
-    values["correct"] = tuple(right) if isinstance(right, list) else (right,)
-
-
-def make_span(text: Any, start: Any, end: Any) -> Span:
-    """Make a word or phone of an entry of a manifest. Raises TypeError or ValueError for times that
-    are no interval."""
-    span = Span(str(text), float(start), float(end))
-    if not -math.inf < span.start <= span.end < math.inf:
-        raise ValueError(f"{span.text!r} lasts from {span.start} to {span.end} s")
-    return span
-
-
-def _absent(audio: str, root: Path | None, place: str) -> InputError:
-    """Return the error for a recording that neither of the two readings of a relative path
-    finds."""
-    where = ""
-    if root is not None and not Path(audio).is_absolute():
-        where = f" in {root} or beside the manifest"
-    return InputError(
-        f"{place} names {audio}, which does not exist{where}; restore it or remove the line"
-    )
-
-
-def _seconds(audio: Any, root: Path | None, place: str) -> float:
-    """Return the seconds of a recording; 0 where there is none. Raises InputError where it cannot
-    be read."""
-    if not isinstance(audio, str) or not audio:
-        return 0.0
-    path = (root or Path()) / audio
-    if not path.is_file():
-        raise _absent(audio, root, place)
-    try:
-        return length(path)
-    except InputError as error:
-        raise InputError(f"{place}: {error}") from error
-
-
-def _answer(**values: Any) -> Answer:
-    """Make an answer of its fields. Raises TypeError or ValueError for fields that are none."""
-    if not {"text"} <= set(values) <= {f.name for f in fields(Answer)}:
-        raise TypeError(
-            f"its fields are {', '.join(values) or 'none'}; it needs text, and may "
-            "have start and end, and char_start"
-        )
-    answer = Answer(**values)
-    if not isinstance(answer.text, str):
-        raise TypeError(f"its text is {answer.text!r}")
-    offset, start, end = answer.char_start, answer.start, answer.end
-    if offset is not None and not (isinstance(offset, int) and offset >= 0):
-        raise TypeError(f"its char_start is {offset!r}; leave it out where it is not known")
-    if (start is None) != (end is None):
-        raise ValueError("it has only one of start and end")
-    if start is not None and end is not None and not math.isfinite(start + end):
-        raise ValueError(f"its times are {start} and {end}")
-    return answer
+    return audio
 
 
 def data_hash(root: Path | str, split: str) -> str:
@@ -413,8 +314,8 @@ def load_corpus(root: Path | str, split: str) -> Corpus:
     """Read and check one split.
 
     Raises InputError (one sentence, naming file and line) for a missing manifest, a line that is
-    not JSON or lacks a field, a duplicate id, a missing audio file, an unknown passage, or an
-    answer outside its passage.
+    not a record, a duplicate id, a missing audio file, an unknown passage, or an answer outside its
+    passage.
     """
     root = Path(root)
     folder = root / split
@@ -426,80 +327,45 @@ def load_corpus(root: Path | str, split: str) -> Corpus:
         raise InputError(
             f"{folder} is not a split of a prepared corpus (no passages.jsonl); {remedy}"
         )
-    warn_changed(root, split)
-    passages: dict[str, Passage] = {}
-    for place, passage in _read_manifest(root, folder / "passages.jsonl", Passage):
-        _check_files(root, [passage.audio], place)
-        passages[passage.id] = passage
+    passages = {p.id: p for _, p in read_records(root, folder / "passages.jsonl", Passage)}
     questions: list[Question] = []
-    for place, question in _read_manifest(root, folder / "questions.jsonl", Question):
-        _check_files(root, [question.audio, *question.option_audio], place)
+    for place, question in read_records(root, folder / "questions.jsonl", Question):
         check_question(question, passages, place)
         questions.append(question)
     return Corpus(root, split, passages, tuple(questions))
-
-
-def _read_manifest(root: Path, path: Path, kind: type[R]) -> Iterator[tuple[str, R]]:
-    """Yield (file and line, record). Raises InputError for an id that occurs twice."""
-    ids: set[str] = set()
-    for number, record in read_records(path, kind, root):
-        place = f"{path}:{number}"
-        if record.id in ids:
-            raise InputError(f"{place}: the id {record.id} occurs twice; make ids unique")
-        ids.add(record.id)
-        yield place, record
-
-
-def _check_files(root: Path, audio: Iterable[str], place: str) -> None:
-    """Raise InputError for a recording that does not exist."""
-    for name in audio:
-        if name and not (root / name).is_file():
-            raise _absent(name, root, place)
 
 
 def check_question(question: Question, passages: Mapping[str, Passage], place: str) -> None:
     """Raise InputError for a question about a passage that is not there, and for options or times
     of answers that are none."""
     passage = passages.get(question.passage)
+    options, right = len(question.options), question.correct
+    problem = ""
     if passage is None:
-        raise InputError(
-            f"{place} refers to the passage {question.passage}, which is not in "
-            "passages.jsonl; correct the line"
-        )
-    options = len(question.options)
-    right = question.correct
-    valid = all(type(i) is int and 0 <= i < options for i in right)
-    if not valid or len(set(right)) < len(right):
-        shown = right[0] if len(right) == 1 else list(right)
-        raise InputError(
-            f"{place}: correct is {shown!r}, but there are {options} options; correct the line"
-        )
-    if question.option_audio and len(question.option_audio) != options:
-        raise InputError(
-            f"{place} has {len(question.option_audio)} option_audio for {options} "
-            "options; correct the line"
-        )
-    for answer in question.answers:
-        if answer.start is None or answer.end is None:
-            continue
-        if answer.end <= answer.start:
-            what = "is reversed" if answer.end < answer.start else "has no length"
-            raise InputError(
-                f"{place}: the answer [{answer.start}, {answer.end}) s {what}; start comes "
-                "before end: correct the times"
-            )
-        if not passage.audio and not passage.seconds:
-            raise InputError(
-                f"{place}: the answer has times, but its passage {passage.id} no "
-                "recording; leave out start and end"
-            )
-        if not 0 <= answer.start < answer.end <= passage.seconds + TOLERANCE:
-            unit = guess_unit([(answer.end, passage.seconds)])
-            looks = f", which look like {unit}" if unit else ""
-            raise InputError(
-                f"{place}: the answer [{answer.start}, {answer.end}) s lies outside its passage "
-                f"{passage.id} ([0, {passage.seconds:.2f}) s); correct the times{looks}"
-            )
+        problem = f"the passage {question.passage} is not in passages.jsonl"
+    elif len(set(right) & set(range(options))) < len(right):
+        problem = f"correct is {', '.join(map(str, right))}, but there are {options} options"
+    elif question.option_audio and len(question.option_audio) != options:
+        problem = f"there are {len(question.option_audio)} option_audio for {options} options"
+    else:
+        for answer in question.answers:
+            problem = problem or _why_outside(answer, passage)
+    if problem:
+        raise InputError(f"{place}: {problem}; correct it")
+
+
+def _why_outside(answer: Answer, passage: Passage) -> str:
+    """Say why the times of an answer are none of its passage; "" where they are, or it has none."""
+    if answer.start is None or answer.end is None:
+        return ""
+    if 0 <= answer.start < answer.end <= passage.seconds + TOLERANCE:
+        return ""
+    unit = guess_unit([(answer.end, passage.seconds)])
+    looks = f", and its times look like {unit}" if unit else ""
+    return (
+        f"the answer [{answer.start}, {answer.end}) s does not lie in its passage "
+        f"{passage.id} ([0, {passage.seconds:.2f}) s){looks}"
+    )
 
 
 # name -> how many a second
@@ -519,21 +385,6 @@ def guess_unit(ends: Iterable[tuple[float, float]]) -> str:
         if all(end / a_second <= seconds + TOLERANCE for end, seconds in ends):
             return unit
     return ""
-
-
-def warn_changed(root: Path, split: str) -> None:
-    """Say on stderr where the manifests of a split are not those that the card of the corpus names:
-    edited, or damaged."""
-    card = root / "card.json"
-    manifests = read_json(card).get("manifests") if card.is_file() else None
-    if not isinstance(manifests, dict) or split not in manifests:
-        return
-    if manifests[split] != data_hash(root, split) and is_main():
-        tqdm.write(
-            f"{root / split}: the manifests were changed after the corpus was prepared; "
-            "prepare it again where that was not meant",
-            file=sys.stderr,
-        )
 
 
 def first_passages(corpus: Corpus, count: int | None) -> Corpus:
@@ -589,3 +440,55 @@ def passage_units(
     passage_voices = [voices[p] for p in passages]
     question_voices = [voices[q] for q in questions]
     return choose_units(passage_voices, passages, "passage", question_voices)
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (number, object) of every line that is not empty, one in memory at a time.
+
+    Raises InputError for what is no text and, naming it, for a line that is not a JSON object.
+    """
+    try:
+        # not splitlines: a text may hold U+0085 or U+2028
+        with path.open(encoding="utf-8-sig", newline="\n") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield number, _parse_record(line.removesuffix("\n"), f"{path}:{number}")
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
+
+
+def _parse_record(line: str, place: str) -> dict[str, Any]:
+    """Parse a line of a manifest. place: file and number of the line, for the InputError."""
+    try:
+        record = parse_json(line)
+    except ValueError as error:
+        raise InputError(f"{place} is not JSON ({error}); correct or remove the line") from error
+    if not isinstance(record, dict):
+        raise InputError(f"{place} is not a JSON object; every line of a manifest is one record")
+    return record
+
+
+def check_inside(root: Path, audio: str, place: str) -> bool:
+    """Return whether a path leads out of the root all the same: absolute, or through a folder that
+    is a link.
+
+    Raises InputError for a relative path that leads out by `..`: of a list that came from elsewhere
+    it could be any file of this machine. Who means such a file writes its absolute path.
+    """
+    # an absolute path has no such beginning
+    if ".." in audio and os.path.normpath(audio).split(os.sep)[0] == "..":
+        raise InputError(
+            f"{place} names {audio}, which leads out of {root}; move the file "
+            "there, or give its absolute path"
+        )
+    folder = os.path.dirname(os.path.join(root, audio))
+    return not _real_path(folder).startswith(_real_path(str(root)))
+
+
+@lru_cache(10_000)  # a list names few folders
+def _real_path(folder: str) -> str:
+    """Resolve the links of a folder, and end it with a slash."""
+    try:
+        return os.path.join(os.path.realpath(folder), "")
+    except ValueError:  # a name with a null byte, which no file has
+        return folder

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from speechssl.artifacts import read_text, write_json
 from speechssl.audio import SAMPLE_RATE, duration, write_flac
 from speechssl.data import prepare
 from speechssl.data.files import (
@@ -44,7 +45,6 @@ from speechssl.data.options import SlueSqa5
 from speechssl.data.prepare import Done, PrepareReport, SplitRecords
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.errors import InputError
-from speechssl.io import read_text, write_json
 
 PUBLISHED = {
     "train": {"questions": 46_186},
@@ -465,7 +465,7 @@ def _records(split: SlueSplit, index: FileIndex, out: Path) -> SplitRecords:
             if not words:
                 split.remark(UNALIGNED)
             words = tuple(
-                replace(w, end=min(w.end, seconds)) for w in words or () if w.start < seconds
+                w._replace(end=min(w.end, seconds)) for w in words or () if w.start < seconds
             )
             audio = manifest_path(split.recordings["document", name][0], out)
             passages[name] = Passage(name, audio, seconds, row.text, row.reader, "en", words)

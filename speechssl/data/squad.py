@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from speechssl.artifacts import parse_json
 from speechssl.data.files import audio_files, enter, load_json, number_of, truth_of
 from speechssl.data.options import Drcd, Squad
 from speechssl.data.prepare import (
@@ -30,7 +31,6 @@ from speechssl.data.prepare import (
 )
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.errors import InputError
-from speechssl.io import parse_json
 from speechssl.text import language_of
 
 SHAPE = (
@@ -70,7 +70,7 @@ def read_squad(path: Path) -> list[Paragraph]:
     JSON, or is of another schema.
     """
 
-    content = load_json(path, halves=True)
+    content = load_json(path)
     paragraphs = []
     try:
         for i, article in enumerate(_list_in(content, "data", "it")):
@@ -119,7 +119,7 @@ def is_squad(path: Path) -> bool:
     """Tell whether a JSON file begins as one of the family does; a file that is not whole JSON is
     for `read_squad` to refuse."""
     try:
-        content = load_json(path, halves=True)
+        content = load_json(path)
     except InputError as error:
         return isinstance(error.__cause__, ValueError | RecursionError)
     return isinstance(content, dict) and isinstance(content.get("data"), list)
@@ -437,7 +437,7 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
         about = {"title": f"JSON in the layout of {about['title'].split()[0]}"}
         licences: set[str] = set()
         for path in files.values():
-            values = load_json(path, halves=True)
+            values = load_json(path)
             if isinstance(values, dict) and values.get("licence"):
                 licences.add(str(values["licence"]))
         if licences:

@@ -12,18 +12,20 @@ Two tasks need more: asv has `dev.trials.jsonl` and `test.trials.jsonl` (`Trial`
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_files, read_json
 from speechssl.audio import duration
+from speechssl.data.records import Seconds, check_inside, read_lines
 from speechssl.errors import InputError
-from speechssl.io import check_inside, hash_files, read_json, read_lines
+from speechssl.schema import convert
 from speechssl.stats import BootstrapUnits, choose_units
 
 SPLITS = ("train", "dev", "test")
@@ -54,8 +56,12 @@ class Turn:
     """A turn is a stretch of time in which somebody speaks (SD). Turns may overlap."""
 
     speaker: str
-    start: float  # seconds
-    end: float
+    start: Seconds
+    end: Seconds
+
+    def __post_init__(self) -> None:
+        if self.end <= self.start:
+            raise ValueError(f"a turn of {self.speaker} ends at {self.end} s, before it starts")
 
 
 @dataclass(frozen=True)
@@ -63,9 +69,9 @@ class Utterance:
     """An utterance is one recording; a line of a manifest. Fields that a task does not ask for are
     left out of the line."""
 
-    id: str
-    audio: str  # path below the folder
-    seconds: float
+    id: Annotated[str, Meta(min_length=1)]
+    audio: Annotated[str, Meta(min_length=1)]  # path below the folder
+    seconds: Annotated[float, Meta(gt=0, le=1e9)]
     speaker: str = ""  # of a mixture of two voices both, joined by TOGETHER
     labels: Mapping[str, str] = field(default_factory=dict)  # slot -> class (KS, SID, IC, ER)
     text: str = ""  # normalised (ASR, SF)
@@ -117,40 +123,32 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
     not an utterance, an id that occurs twice, or a missing recording.
     """
     root, card = Path(root), Path(root) / "card.json"
+    name = task
     if card.is_file():
-        values = read_json(card)
-        if not isinstance(values, dict) or not isinstance(values.get("task"), str):
-            raise InputError(f'{card} does not state the task of the set; add it as "task"')
-        name = str(values["task"])
-        if task not in (None, name):
-            raise InputError(
-                f"{root} is a set of the task {name}, not of {task}; give a set of {task}"
-            )
-    elif task is None or not root.is_dir():
+        name = convert(read_json(card).get("task"), str, f"{card}, task", 'add {"task": "ks"}')
+    if name is None or not root.is_dir():
         raise InputError(
             f"{root} is not a labelled set (no card.json); give a folder that "
             "`speechssl prepare` made"
         )
-    else:
-        name = task
+    if task not in (None, name):
+        raise InputError(f"{root} is a set of the task {name}, not of {task}; give a set of {task}")
     manifests = {split: root / f"{split}.jsonl" for split in SPLITS_OF.get(name, SPLITS)}
     without_dev = name not in WITH_DEV and "train" in manifests and not manifests["dev"].is_file()
     if without_dev:
         del manifests["dev"]
-    seen: dict[str, str] = {}  # id -> where it was read
+    seen: set[str] = set()
     splits: dict[str, tuple[Utterance, ...]] = {}
     for split, path in manifests.items():
         utterances = []
         for number, values in read_lines(path):
-            place = f"{path}:{number}"
-            utterance = _utterance(root, values, place)
+            utterance = _make_utterance(root, values, f"{path}:{number}")
             if utterance.id in seen:
-                raise InputError(
-                    f"{place}: the id {utterance.id} is also that of "
-                    f"{seen[utterance.id]}; make ids unique"
-                )
-            seen[utterance.id] = place
+                raise InputError(f"{path}:{number}: the id {utterance.id} occurs twice; rename it")
+            seen.add(utterance.id)
             utterances.append(utterance)
+        if not utterances:
+            raise InputError(f"{path} has no utterance; prepare the set with some")
         splits[split] = tuple(utterances)
     if without_dev:
         train = splits["train"]
@@ -162,9 +160,6 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
         )
         splits["train"] = tuple(u for u in train if u.id not in dev)
         splits["dev"] = tuple(u for u in train if u.id in dev)
-    for split, of_split in splits.items():
-        if not of_split:
-            raise InputError(f"{root / split}.jsonl has no utterance; prepare the set with some")
     files = [*manifests.values(), *sorted(root.glob("*.trials.jsonl"))]
     return UtteranceSet(root, name, splits, hash_files(files))
 
@@ -202,12 +197,12 @@ def load_labelled(root: Path | str, task: str | None = None) -> LabelledSet:
 
 
 def _check_labels(u: Utterance, classes: Mapping[str, tuple[str, ...]], place: str) -> None:
-    if not u.labels:
-        raise InputError(f"{place} has no label; give every line at least one")
-    if set(u.labels) != set(classes):
+    """Raise InputError for an utterance without the labels of the others, or with a label that no
+    training utterance has."""
+    if not u.labels or set(u.labels) != set(classes):
         raise InputError(
-            f"{place} has labels for {', '.join(u.labels)}; give every line "
-            f"labels for {', '.join(classes)}"
+            f"{place} has labels for {', '.join(u.labels) or 'nothing'}; give every line labels "
+            f"for {', '.join(classes) or 'something'}"
         )
     for slot, label in u.labels.items():
         if label not in classes[slot]:
@@ -223,18 +218,13 @@ def load_trials(data: UtteranceSet, split: str) -> tuple[Trial, ...]:
     path, ids = data.root / f"{split}.trials.jsonl", {u.id for u in data.splits[split]}
     trials = []
     for number, values in read_lines(path):
-        if set(values) != {"first", "second", "same"} or not isinstance(values["same"], bool):
-            raise InputError(
-                f'{path}:{number} is not a trial ({{"first": id, "second": id, '
-                f'"same": true}}); correct the line'
-            )
-        unknown = [values[key] for key in ("first", "second") if values[key] not in ids]
-        if unknown:
-            raise InputError(
-                f"{path}:{number} names {unknown[0]!r}, which is not in "
-                f"{split}.jsonl; correct the id"
-            )
-        trials.append(Trial(**values))
+        trial = convert(values, Trial, f"{path}:{number}")
+        for name in (trial.first, trial.second):
+            if name not in ids:
+                raise InputError(
+                    f"{path}:{number} names {name}, which is not in {split}.jsonl; correct the id"
+                )
+        trials.append(trial)
     if {t.same for t in trials} != {True, False}:
         raise InputError(f"{path} needs trials of one speaker and of two; add some of both")
     return tuple(trials)
@@ -249,62 +239,23 @@ def to_record(utterance: Utterance) -> dict[str, Any]:
     }
 
 
-def _utterance(root: Path, values: dict[str, Any], place: str) -> Utterance:
+def _make_utterance(root: Path, values: dict[str, Any], place: str) -> Utterance:
     """Make the utterance of a line. Raises InputError, saying what is wrong with it."""
-    field_names = [f.name for f in fields(Utterance)]
-    unknown = sorted(set(values) - set(field_names))
-    if unknown:
-        raise InputError(
-            f"{place} has the unknown field {unknown[0]!r}; the fields are {', '.join(field_names)}"
-        )
-    try:
-        for path in (values["audio"], *values.get("sources", ())):
-            if not isinstance(path, str):
-                raise TypeError("a path is not text")
-            # neighbours may share their audio
-            check_inside(root.parent, str(root.absolute().name / PurePath(path)), place)
-            if not (root / path).is_file():
-                raise InputError(
-                    f"{place} names {root / path}, which does not exist; restore it "
-                    "or remove the line"
-                )
-        values = {"id": str(PurePath(values["audio"]).with_suffix(""))} | values
-        for name, kind, parts in (
-            ("slots", Slot, ("type", "value")),
-            ("turns", Turn, ("speaker", "start", "end")),
-        ):
-            for part in values.get(name, ()):
-                if not isinstance(part, dict) or set(part) != set(parts):
-                    raise ValueError(
-                        f"{part!r} is not a {kind.__name__.lower()}, which has "
-                        f"{' and '.join(parts)}"
-                    )
-            values[name] = tuple(kind(**part) for part in values.get(name, ()))
-        if "seconds" not in values:
-            values["seconds"] = duration(root / values["audio"])
-        for name in ("sources", "matches"):
-            values[name] = tuple(values.get(name, ()))
-        u = Utterance(**values)
-        for name in ("id", "audio", "speaker", "text", "phones"):
-            if not isinstance(getattr(u, name), str):
-                raise TypeError(f"{name} is {getattr(u, name)!r}, which is not text")
-        if not u.id or not isinstance(u.labels, dict):
-            raise ValueError("it needs an id, and labels by slot")
-        texts = [*u.labels.values(), *u.matches]
-        for slot in u.slots:
-            texts += [slot.type, slot.value]
-        if not all(isinstance(text, str) for text in texts):
-            raise TypeError("a label is not text")
-        if not math.isfinite(u.seconds) or u.seconds <= 0:
-            raise ValueError(f"seconds is {u.seconds}")
-        for turn in u.turns:
-            if not isinstance(turn.speaker, str) or not 0 <= turn.start < turn.end:
-                raise ValueError(
-                    f"a turn of {turn.speaker!r} lasts from {turn.start} to {turn.end} s"
-                )
-    except (TypeError, ValueError, KeyError) as error:
-        raise InputError(f"{place} is not an utterance ({error}); correct the line") from error
-    return u
+    measured = "seconds" in values
+    audio = values.get("audio")
+    if isinstance(audio, str):
+        values = {"id": str(PurePath(audio).with_suffix("")), "seconds": 1.0} | values
+    utterance = convert(values, Utterance, place, only=True)
+    for path in (utterance.audio, *utterance.sources):
+        # neighbours may share their audio
+        check_inside(root.parent, str(root.absolute().name / PurePath(path)), place)
+        if not (root / path).is_file():
+            raise InputError(
+                f"{place} names {root / path}, which does not exist; restore it or remove the line"
+            )
+    if measured:
+        return utterance
+    return replace(utterance, seconds=duration(root / utterance.audio))
 
 
 # ---- which voices training knew, and so what intervals draw (`stats.choose_units`): a head knows

@@ -21,6 +21,16 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from speechssl.artifacts import (
+    CARD,
+    CORPUS_RECORD,
+    hash_files,
+    read_json,
+    read_text,
+    stage,
+    write_json,
+    write_lines,
+)
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, duration, read_audio, write_flac
 from speechssl.data.files import read_csv
 from speechssl.data.options import Fsdd, Libri2Mix, LibriSpeech, SuperbSet, VoxCeleb1
@@ -37,16 +47,6 @@ from speechssl.data.superb import (
     to_record,
 )
 from speechssl.errors import InputError
-from speechssl.io import (
-    CARD,
-    CORPUS_RECORD,
-    hash_files,
-    read_json,
-    read_text,
-    stage,
-    write_json,
-    write_lines,
-)
 
 VERSION = 1  # of what is written; part of the card
 THREADS = 32  # headers at a time: opening a file is waiting, most of all on a network

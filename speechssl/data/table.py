@@ -17,47 +17,65 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from speechssl.artifacts import hash_files, parse_json, stage
 from speechssl.audio import SAMPLE_RATE, as_recording, length, write_flac
-from speechssl.data.files import check_columns, decode_cell, read_csv, read_parquet, safe_name
+from speechssl.data.files import decode_cell, read_csv, read_parquet, safe_name
 from speechssl.data.options import TableCorpus
-from speechssl.data.prepare import (
-    UNUSABLE,
-    PrepareReport,
-    SplitRecords,
-    make_once,
-    write_corpus,
+from speechssl.data.prepare import UNUSABLE, PrepareReport, SplitRecords, make_once, write_corpus
+from speechssl.data.records import (
+    Answer,
+    Passage,
+    Question,
+    Seconds,
+    Span,
+    check_inside,
+    check_question,
+    read_lines,
 )
-from speechssl.data.records import Answer, Passage, Question, Span, check_question, make_span
 from speechssl.errors import InputError
-from speechssl.io import check_inside, hash_files, parse_json, read_lines, stage
+from speechssl.schema import convert
 from speechssl.text import language_of
 
 # "": a folder of `datasets.Dataset.save_to_disk`
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", "")
-TIMES = ("start", "end")
-# of tables -> the columns that are read, of which each row of passages has one of the first, each
-# question the first
-KINDS = {
-    "passages": ("audio", "text", "context", "transcript", "id", "speaker", "language", "words"),
-    "questions": (
-        "passage",
-        "audio",
-        "text",
-        "question",
-        "id",
-        "speaker",
-        "language",
-        "answers",
-        "answer",
-        *TIMES,
-        "char_start",
-    ),
-}
+KINDS = ("passages", "questions")
+# columns of which a table needs one
+NEEDED = {"passages": ("audio", "text", "context", "transcript"), "questions": ("passage",)}
+NUMBERS = ("start", "end", "char_start")
+WORDS = ("text", "context", "transcript", "question", "answer")  # that are somebody's words
+# written where there is nothing; of a number also these, which may be words elsewhere
+NOTHING = ("", "nan", "<na>")
+NO_NUMBER = (*NOTHING, "none", "null", "na", "n/a", "#n/a", "nat", "-", "–", "?")
+ITS_PASSAGE = "its passage is set aside"
 Rows = Iterable[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """The cells of a row of either kind, those that are empty left out."""
+
+    id: str = ""
+    passage: str = ""
+    audio: Any = None
+    text: str = ""
+    context: str = ""
+    question: str = ""
+    transcript: str = ""
+    speaker: str = ""
+    language: str = ""
+    words: tuple[Span, ...] = ()
+    answers: Any = None
+    answer: str | None = None
+    start: Seconds | None = None
+    end: Seconds | None = None
+    char_start: int | None = None
 
 
 def prepare_table(o: TableCorpus) -> dict[str, Any]:
@@ -67,15 +85,14 @@ def prepare_table(o: TableCorpus) -> dict[str, Any]:
     not a passage or a question.
     """
     source, language = o.source, language_of(o.language)
-    if source.is_file():
-        raise InputError(
-            f"{source} is a file; give the folder that holds passages.csv and questions.csv"
-        )
-    tables = {split: _find_tables(folder) for split, folder in _list_splits(source)}
+    folders = {"test": source}
+    if not _find_tables(source):
+        folders = {f.name: f for f in sorted(source.glob("*/")) if not f.name.startswith(".")}
+    tables = {split: _find_tables(folder) for split, folder in folders.items()}
     tables = {split: by_kind for split, by_kind in tables.items() if by_kind}
     if not tables:
         raise InputError(
-            f"{source} has no table called passages; put passages.csv and "
+            f"{source} is no folder with a table called passages; put passages.csv and "
             "questions.csv there, or into split folders"
         )
     files: list[Path] = []
@@ -95,13 +112,11 @@ def prepare_table(o: TableCorpus) -> dict[str, Any]:
         report = PrepareReport(source.resolve().name)
         records = {}
         for split, by_kind in tables.items():
-            rows = {
-                kind: _read_rows(by_kind[kind], kind) if kind in by_kind else [] for kind in KINDS
-            }
-            places = {kind: str(by_kind.get(kind, source)) for kind in KINDS}
-            records[split] = _Split(split, o.out, language, report, source).records(
-                rows, places, next(iter(by_kind.values())).parent
-            )
+            rows = {kind: _read_rows(table, kind) for kind, table in by_kind.items()}
+            places = {kind: str(table) for kind, table in by_kind.items()}
+            base = by_kind["passages"].parent
+            maker = RecordMaker(split, o.out, language, base, report, source)
+            records[split] = maker.make_records(rows, places)
         return write_corpus(o.out, records, report, {})
 
     return make_once(o.out, made_from, make)
@@ -115,42 +130,24 @@ def make_corpus(
 
     splits: name, such as "train" -> (rows of passages, rows of questions), with the columns that
     the module names; relative paths are relative to the folder one is in. language: of rows that do
-    not say. Raises InputError for splits of another shape, a row that is not a passage or a
-    question, and a folder that is not empty.
+    not say. Raises InputError for a row that is not a passage or a question, and a folder that is
+    not empty.
     """
     out = Path(out)
-    if not isinstance(splits, Mapping) or not all(
-        isinstance(pair, tuple | list) and len(pair) == 2 for pair in splits.values()
-    ):
-        raise InputError(
-            "splits are a dict of pairs, rows of passages and rows of questions: "
-            '{"test": (passages, questions)}'
-        )
     with stage(out, {"what": "corpus of rows in memory"}) as step:
         if step.done:
             raise InputError(f"{out} holds a corpus already; choose another folder or delete it")
         report = PrepareReport(out.resolve().name)
         records = {}
         for split, (passages, questions) in splits.items():
-            rows = {
-                "passages": list(_undecoded(passages)),
-                "questions": list(_undecoded(questions)),
-            }
+            rows = {"passages": _keep_encoded(passages), "questions": _keep_encoded(questions)}
             places = {kind: f"{kind} of {split}" for kind in KINDS}
-            records[split] = _Split(split, out, language, report).records(rows, places, Path.cwd())
+            maker = RecordMaker(split, out, language, Path.cwd(), report)
+            records[split] = maker.make_records(rows, places)
         return write_corpus(out, records, report, {"source": "rows in memory"})
 
 
 # ---- tables
-
-
-def _list_splits(source: Path) -> list[tuple[str, Path]]:
-    """List names and folders that may hold tables: the folder itself, as `test`, where it holds
-    some."""
-    if _find_tables(source):
-        return [("test", source)]
-    folders = [path for path in sorted(source.glob("*/")) if not path.name.startswith(".")]
-    return [(path.name, path) for path in folders]
 
 
 def _find_tables(folder: Path) -> dict[str, Path]:
@@ -186,7 +183,6 @@ def read_table(table: Path) -> Iterator[dict[str, Any]]:
             try:
                 with pyarrow.memory_map(str(path)) as file:
                     for batch in pyarrow.ipc.open_stream(file):
-                        check_columns(batch.schema.names, path)
                         yield from batch.to_pylist()
             except (pyarrow.ArrowException, OSError) as error:
                 raise InputError(
@@ -200,150 +196,22 @@ def _read_rows(table: Path, kind: str) -> list[dict[str, Any]]:
     """Read the rows of passages or of questions; stderr names columns that are not read. Raises
     InputError where there can be none."""
     rows = list(read_table(table))
-    if not rows:
-        raise InputError(f"{table} has no rows; fill it, or remove it")
     columns: dict[str, None] = {}  # in order
     for row in rows:
         columns |= dict.fromkeys(row)
-    needed = KINDS[kind][: 4 if kind == "passages" else 1]
-    if not any(name in columns for name in needed):
-        has = f"{table} has no column {' or '.join(needed)}, but {', '.join(columns)}"
+    if not any(name in columns for name in NEEDED[kind]):
         raise InputError(
-            f"{has}; columns have these names, in small letters, with commas in "
-            "between (in a .tsv: tabs)"
+            f"{table} has no rows with a column {' or '.join(NEEDED[kind])}, but "
+            f"{', '.join(columns) or 'nothing'}; columns have these names, in small letters, with "
+            "commas in between (in a .tsv: tabs)"
         )
-    unread = [name for name in columns if name and name not in KINDS[kind]]
+    unread = [name for name in columns if name and name not in Row.__dataclass_fields__]
     if unread:
         print(f"{table}: no column that is read is called {', '.join(unread)}", file=sys.stderr)
     return rows
 
 
-# ---- rows
-
-
-class _Split:
-    """Makes the records of one split, and the recordings that are no files. root: the folder that
-    relative paths may not lead out of."""
-
-    def __init__(
-        self, split: str, out: Path, language: str, report: PrepareReport, root: Path | None = None
-    ) -> None:
-        self.split, self.out = split, out
-        self.language, self.report, self.root = language, report, root
-
-    def records(
-        self, rows: Mapping[str, Sequence[Mapping[str, Any]]], places: Mapping[str, str], base: Path
-    ) -> SplitRecords:
-        """Make the records of rows. base: folder that relative paths of audio are relative to.
-        places: the names of the tables, for messages."""
-        passages, aside = {}, set()
-        for number, row in enumerate(rows["passages"], 1):
-            place = f"{places['passages']}, row {number}"
-            name = _text(row, "id") or _stem(_filled(row, "audio"), place)
-            if name in passages or name in aside:
-                raise InputError(f"{place}: the id {name} occurs twice; make ids unique")
-            self.report.count(self.split, "passages")
-            audio = self.audio(row, name, base, place)
-            if audio is None:
-                aside.add(name)
-                self.report.set_aside(self.split, "passages", name, UNUSABLE)
-                continue
-            if not audio[0] and not _text(row, "text", "transcript"):
-                raise InputError(
-                    f"{place} has neither audio nor text; give the passage a recording"
-                )
-            text, words = _text(row, "text", "context"), _words(row, place)
-            passages[name] = Passage(
-                name,
-                *audio,
-                text,
-                *self.voice(row, place),
-                words,
-                transcript=_text(row, "transcript"),
-            )
-        questions: dict[str, Question] = {}
-        for number, row in enumerate(rows["questions"], 1):
-            place = f"{places['questions']}, row {number}"
-            name, passage = _text(row, "id") or f"{self.split}-{number}", _text(row, "passage")
-            if name in questions:
-                raise InputError(f"{place}: the id {name} occurs twice; make ids unique")
-            if passage not in passages and passage not in aside:
-                hint = f"such as {next(iter(passages), '')}"
-                raise InputError(
-                    f"{place} is about the passage {passage!r}, which the passages "
-                    f"lack; give the id of one, {hint}"
-                )
-            self.report.count(self.split, "questions")
-            answers = _answers(row, place)
-            if passage in aside:
-                self.report.set_aside(self.split, "questions", name, "its passage is set aside")
-                continue
-            audio = self.audio(row, name, base, place)
-            if audio is None:
-                self.report.set_aside(self.split, "questions", name, UNUSABLE)
-                continue
-            text = _text(row, "text", "question")
-            if not audio[0] and not text:
-                raise InputError(
-                    f"{place} has neither audio nor text; give the question one of them"
-                )
-            questions[name] = Question(
-                name, passage, *audio, text, *self.voice(row, place), answers=answers
-            )
-            check_question(questions[name], passages, place)
-        return SplitRecords(list(passages.values()), list(questions.values()))
-
-    def voice(self, row: Mapping[str, Any], place: str) -> tuple[str, str]:
-        language = _text(row, "language") or self.language
-        try:
-            language_of(language)
-        except InputError as error:
-            raise InputError(f"{place}: {error}") from error
-        return _text(row, "speaker"), language
-
-    def audio(
-        self, row: Mapping[str, Any], name: str, base: Path, place: str
-    ) -> tuple[str, float] | None:
-        """Return path and seconds; ("", 0) where the row has none, None where it cannot be used.
-        Raises InputError for a missing file."""
-        cell = _filled(row, "audio")
-        if cell is None:
-            return "", 0.0
-        if isinstance(cell, str | Path):
-            path = base / cell
-            if self.root and not Path(cell).is_absolute():
-                check_inside(self.root, str(path.relative_to(self.root)), place)
-            if not path.is_file():
-                raise InputError(
-                    f"{place} names {path}, which does not exist; paths are relative to {base}"
-                )
-            path = path.resolve()
-            try:
-                return str(path), length(path)
-            except InputError:
-                return None
-        try:
-            if isinstance(cell, Mapping) and cell.get("bytes"):
-                samples = decode_cell(cell["bytes"], f"{place}, audio")
-            elif isinstance(cell, Mapping) and cell.get("path"):
-                return self.audio({"audio": cell["path"]}, name, base, place)
-            else:
-                # a dict, or the decoder of newer versions of `datasets`, which answers to the same
-                # names
-                samples = as_recording(cell["array"], int(cell["sampling_rate"]), f"{place}, audio")
-        except (TypeError, KeyError, ValueError) as error:
-            raise InputError(
-                f"{place} has an audio that is no path and has no array with its "
-                "sampling_rate; give one"
-            ) from error
-        except InputError:
-            return None
-        path = Path(self.split) / "audio" / f"{safe_name(name)}.flac"
-        write_flac(self.out / path, samples)
-        return path.as_posix(), len(samples) / SAMPLE_RATE
-
-
-def _undecoded(rows: Any) -> Rows:
+def _keep_encoded(rows: Any) -> Rows:
     """Keep the recordings in rows of `datasets` as files or bytes, which are read here; it would
     need torchcodec to."""
     for name, feature in (getattr(rows, "features", None) or {}).items():
@@ -352,108 +220,174 @@ def _undecoded(rows: Any) -> Rows:
     return rows
 
 
-# written where there is no number; as texts they are words
-NO_NUMBER = ("none", "null", "na", "n/a", "#n/a", "nat", "-", "–", "?")
-NAN = ("nan", "<na>")
+# ---- rows
 
 
-def _filled(row: Mapping[str, Any], *names: str) -> Any:
-    """Return the first of the cells that is not empty; None where all are. NaN, which pandas has in
-    the place of an empty cell, is one."""
-    for value in (row.get(name) for name in names):
-        if isinstance(value, str):
-            word = value.strip().casefold()
-            if not word or (word in NAN and "text" not in names and "answer" not in names):
+@dataclass(frozen=True)
+class RecordMaker:
+    """Makes the records of one split. base: folder that relative paths of audio are relative to;
+    root: the folder that they may not lead out of."""
+
+    split: str
+    out: Path
+    language: str
+    base: Path
+    report: PrepareReport
+    root: Path | None = None
+
+    def make_records(self, rows: Mapping[str, Rows], places: Mapping[str, str]) -> SplitRecords:
+        """Make the records of the rows of each kind. places: the names of the tables."""
+        passages: dict[str, Passage] = {}
+        aside: set[str] = set()
+        for number, cells in enumerate(rows["passages"], 1):
+            place = f"{places['passages']}, row {number}"
+            row = read_row(cells, place)
+            name = row.id or _name_audio(row.audio)
+            if not name or name in passages or name in aside:
+                raise InputError(f"{place}: the id {name!r} is empty or not its own; give it one")
+            self.report.count(self.split, "passages")
+            audio = self.find_audio(row.audio, name, place)
+            if audio is None:
+                aside.add(name)
+                self.report.set_aside(self.split, "passages", name, UNUSABLE)
                 continue
-        if value is not None and not (isinstance(value, float) and math.isnan(value)):
-            return value
-    return None
+            text = row.text or row.context
+            language = self.check_row(row, audio[0] or text or row.transcript, place)
+            passages[name] = Passage(
+                name, *audio, text, row.speaker, language, row.words, transcript=row.transcript
+            )
+        questions: dict[str, Question] = {}
+        for number, cells in enumerate(rows.get("questions", ()), 1):
+            place = f"{places['questions']}, row {number}"
+            row = read_row(cells, place)
+            name = row.id or f"{self.split}-{number}"
+            if name in questions:
+                raise InputError(f"{place}: the id {name!r} occurs twice; make ids unique")
+            self.report.count(self.split, "questions")
+            answers = read_answers(row, place)
+            audio = self.find_audio(row.audio, name, place)
+            if audio is None or row.passage in aside:
+                reason = ITS_PASSAGE if row.passage in aside else UNUSABLE
+                self.report.set_aside(self.split, "questions", name, reason)
+                continue
+            text = row.text or row.question
+            language = self.check_row(row, audio[0] or text, place)
+            questions[name] = Question(
+                name, row.passage, *audio, text, row.speaker, language, answers
+            )
+            check_question(questions[name], passages, place)
+        return SplitRecords(list(passages.values()), list(questions.values()))
+
+    def check_row(self, row: Row, content: str, place: str) -> str:
+        """Return the language of a row. Raises InputError for one without rules, and for a row
+        without content."""
+        if not content:
+            raise InputError(f"{place} has neither audio nor text; give it one of them")
+        try:
+            language_of(row.language or self.language)
+        except InputError as error:
+            raise InputError(f"{place}: {error}") from error
+        return row.language or self.language
+
+    def find_audio(self, cell: Any, name: str, place: str) -> tuple[str, float] | None:
+        """Return path and seconds of a recording, which is written where it is no file; ("", 0)
+        where there is none, None where it cannot be used. Raises InputError for a missing file."""
+        if cell is None:
+            return "", 0.0
+        if isinstance(cell, Mapping) and not cell.get("bytes") and cell.get("path"):
+            cell = cell["path"]
+        if isinstance(cell, str | Path):
+            path = self.base / cell
+            if self.root and not Path(cell).is_absolute():
+                check_inside(self.root, str(path.relative_to(self.root)), place)
+            if not path.is_file():
+                raise InputError(
+                    f"{place} names {path}, which does not exist; paths are relative to {self.base}"
+                )
+            try:
+                return str(path.resolve()), length(path)
+            except InputError:
+                return None
+        try:
+            if isinstance(cell, Mapping) and cell.get("bytes"):
+                samples = decode_cell(cell["bytes"], f"{place}, audio")
+            else:  # a dict, or the decoder of newer versions of `datasets`
+                samples = as_recording(cell["array"], int(cell["sampling_rate"]), f"{place}, audio")
+        except (TypeError, KeyError, ValueError) as error:
+            raise InputError(
+                f"{place} has an audio that is no path and has no array with its "
+                "sampling_rate; give one"
+            ) from error
+        except InputError:
+            return None
+        audio = f"{self.split}/audio/{safe_name(name)}.flac"
+        write_flac(self.out / audio, samples)
+        return audio, len(samples) / SAMPLE_RATE
 
 
-def _text(row: Mapping[str, Any], *names: str) -> str:
-    """Read a cell as text. A whole number has no point: pandas makes 5.0 of 5 where a column has
-    empty cells."""
-    value = _filled(row, *names)
-    if value is None:
-        return ""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
+def _name_audio(cell: Any) -> str:
+    """Return the name of a recording without its suffix, "" where it has none."""
+    path = cell.get("path") if isinstance(cell, Mapping) else cell
+    return Path(path).stem if isinstance(path, str | Path) else ""
 
 
-def _number(row: Mapping[str, Any], *names: str) -> float | None:
-    """Read a cell as a number, None where it is empty. Raises ValueError or TypeError for a cell
-    that is none, or has no end."""
-    value = _filled(row, *names)
-    if value is None or (isinstance(value, str) and value.strip().casefold() in NO_NUMBER):
-        return None
-    number = float(value)
-    if isinstance(value, bool) or not math.isfinite(number):
-        raise ValueError(f"{names[0]} is {value!r}")
-    return number
-
-
-def _stem(audio: Any, place: str) -> str:
-    path = audio.get("path") if isinstance(audio, Mapping) else audio
-    if not isinstance(path, str | Path) or not str(path):
-        raise InputError(f"{place} has no id and no audio file to be called after; give it an id")
-    return Path(path).stem
-
-
-def _json(value: Any, name: str, place: str) -> Any:
-    """Parse a cell of a CSV that begins as JSON does; return others as they are."""
-    if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
-        return value
+def read_row(cells: Mapping[str, Any], place: str) -> Row:
+    """Read a row. Raises InputError for a cell that is not of its column."""
     try:
-        return parse_json(value)
+        values = _clean(cells)
     except ValueError as error:
-        raise InputError(f"{place}: {name} is not whole JSON ({error}); correct it") from error
+        raise InputError(f"{place} has a cell that is not whole JSON ({error})") from error
+    return convert(values, Row, place, "correct the row", strict=False)
 
 
-def _words(row: Mapping[str, Any], place: str) -> tuple[Span, ...]:
-    try:
-        return tuple(
-            make_span(*entry) for entry in _json(_filled(row, "words") or (), "words", place)
-        )
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"{place}: words are not [text, start, end] in seconds; correct them"
-        ) from error
+def _clean(cells: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the cells that are not empty (NaN is, which pandas has there): JSON in a text parsed,
+    and numbers as texts where texts belong (pandas makes 5.0 of 5 where a column has empty cells).
+
+    Raises ValueError for a text that begins as JSON does and is none.
+    """
+    values: dict[str, Any] = {}
+    for name, value in cells.items():
+        value = value.item() if isinstance(value, np.generic) else value
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            continue
+        if isinstance(value, str):
+            empty = NO_NUMBER if name in NUMBERS else ("",) if name in WORDS else NOTHING
+            if value.strip().casefold() in empty:
+                continue
+            if name in ("words", "answers") and value.lstrip()[0] in "[{":
+                value = parse_json(value)
+        elif isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, int | float) and name not in NUMBERS:
+            value = str(value)
+        values[name] = value
+    return values
 
 
-def _answers(row: Mapping[str, Any], place: str) -> tuple[Answer, ...]:
-    entries = _json(_filled(row, "answers"), "answers", place)
+def read_answers(row: Row, place: str) -> tuple[Answer, ...]:
+    """Read the answers of a question: one in its own columns, a text, a list of texts or of
+    records, or a record of lists, as SQuAD has them at Hugging Face."""
+    entries = row.answers
     if entries is None:
-        entries = [{name: row.get(name) for name in ("answer", *TIMES, "char_start")}]
-    if isinstance(entries, str | int | float):
-        entries = [{"text": entries}]
-    if isinstance(entries, Mapping):
-        columns = {name: list(values) for name, values in entries.items()}
-        cells = zip(*columns.values(), strict=True)
-        entries = [dict(zip(columns, values, strict=True)) for values in cells]
+        answer = {"text": row.answer, "start": row.start, "end": row.end}
+        entries = [answer | {"char_start": row.char_start}]
+    elif isinstance(entries, str):
+        entries = [entries]
+    elif isinstance(entries, Mapping):
+        columns = convert(entries, dict[str, list[Any]], f"{place}, answers", "correct the row")
+        entries = [
+            dict(zip(columns, values, strict=False))
+            for values in zip(*columns.values(), strict=False)
+        ]
     answers = []
-    try:
-        for entry in entries:
-            answer = {"text": entry} if isinstance(entry, str | int | float) else entry
-            start, end = (_number(answer, name) for name in TIMES)
-            offset = _number(answer, "char_start", "answer_start")
-            text = _text(answer, "text", "answer")
-            if text or start is not None or end is not None:
-                char_start = None if offset is None else int(offset)
-                answers.append(Answer(text, start, end, char_start))
-    except (TypeError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"{place}: its answers are neither a text nor text, start and end "
-            f"({error}); correct them"
-        ) from error
-    for a in answers:
-        if a.char_start is not None and a.char_start < 0:
-            raise InputError(
-                f"{place}: an answer has the char_start {a.char_start}; leave it "
-                "out where it is not known"
-            )
-        if (a.start is None) != (a.end is None):
-            raise InputError(
-                f"{place}: an answer has only one of start and end; give both, or neither"
-            )
+    for entry in entries:
+        values = _clean(entry if isinstance(entry, Mapping) else {"answer": entry})
+        for name, other in (("text", "answer"), ("char_start", "answer_start")):
+            if other in values:
+                values[name] = values.pop(other)
+        if values.keys() & {"text", "start", "end"}:
+            answer = {"text": ""} | values
+            where = f"{place}, answers"
+            answers.append(convert(answer, Answer, where, "correct the row", strict=False))
     return tuple(answers)

@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from speechssl.artifacts import hash_files
 from speechssl.data.files import files_below
 from speechssl.data.options import ToeflQa
 from speechssl.data.prepare import PrepareReport, SplitRecords, prepare_corpus
 from speechssl.data.records import Passage, Question
 from speechssl.errors import InputError
-from speechssl.io import hash_files
 
 NAME = "TOEFL-QA"
 CORPUS = "toefl-qa"  # as the verb and the report have it

@@ -4,7 +4,7 @@ encoder, two vectors.
 Both vectors are dotted with every output of the encoder and give the logits of an answer's start
 and end. DUAL reads units with it (arXiv 2203.04911), the cascade word pieces, SpeechBERT audio
 words. On disk a reader is a folder with config, weights, layout and card; matrices are kept as int8
-(`io.quantise`), everything else as it is.
+(`checkpoints.quantise`), everything else as it is.
 Letters: B sequences, S tokens in a sequence, E embedding width.
 """
 
@@ -23,11 +23,12 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
 
+from speechssl.artifacts import hash_files, read_json, replacing, write_json
+from speechssl.checkpoints import dequantise, quantise
 from speechssl.dual.data import Layout, window_mask
 from speechssl.encoders.hubert import Unset
 from speechssl.errors import InputError
 from speechssl.finetuning import add_modules, added_modules
-from speechssl.io import dequantise, hash_files, quantise, read_json, replacing, write_json
 from speechssl.textlm import SubwordUnits, make_encoder
 
 if TYPE_CHECKING:  # both take seconds to import, and who only answers needs none

@@ -21,6 +21,8 @@ from torch import nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
+from speechssl.artifacts import CARD, MADE_FROM, read_json, stage, write_json
+from speechssl.checkpoints import hash_of_weights
 from speechssl.data.records import (
     Corpus,
     Question,
@@ -46,7 +48,6 @@ from speechssl.dual.options import QaOptions, TrainDual
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader, answer_units
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import merge_lora, train_only, trained_parameters
-from speechssl.io import CARD, MADE_FROM, hash_of_weights, read_json, stage, write_json
 from speechssl.metrics import frame_f1, token_f1
 from speechssl.options import EvalOptions, find_shipped, settings
 from speechssl.processes import is_main, main_first

@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
+from speechssl.artifacts import read_json
 from speechssl.encoders.unpickle import plain, read_pt
 from speechssl.errors import InputError, first_line
-from speechssl.io import read_json
 
 KINDS = ("huggingface", "torchaudio", "fairseq")
 CONV, TRANSFORMER = "feature_extractor.conv_layers.", "encoder.transformer."

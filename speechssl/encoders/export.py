@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from speechssl.artifacts import hash_json, read_json, write_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.checkpoints import (
     KINDS,
@@ -35,7 +36,6 @@ from speechssl.encoders.load import (
 from speechssl.encoders.options import Convert
 from speechssl.errors import InputError
 from speechssl.finetuning import added_modules
-from speechssl.io import hash_json, read_json, write_json
 
 TOLERANCE = 1e-5
 SECONDS = 2

@@ -31,7 +31,9 @@ from safetensors.torch import load_file
 from torch import nn
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_bytes, hash_files, hash_json, read_json
 from speechssl.audio import LONG, SAMPLE_RATE, collect, forget, in_blocks
+from speechssl.checkpoints import SHIPPED, checkpoint_folder, dequantise, load_quantised
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.checkpoints import (
     BUNDLE,
@@ -53,16 +55,6 @@ from speechssl.encoders.hubert import (
 )
 from speechssl.errors import InputError, first_line
 from speechssl.finetuning import add_modules, added_modules
-from speechssl.io import (
-    SHIPPED,
-    checkpoint_folder,
-    dequantise,
-    hash_bytes,
-    hash_files,
-    hash_json,
-    load_quantised,
-    read_json,
-)
 from speechssl.timing import FrameGrid
 
 # here and below: it takes seconds to import, and what ships is encoded without it

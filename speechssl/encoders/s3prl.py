@@ -51,11 +51,11 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import Wav2Vec2FeatureExtractor
 
+from speechssl.artifacts import hash_json
 from speechssl.audio import SAMPLE_RATE, read_channels, resample
 from speechssl.encoders.hubert import nothing
 from speechssl.encoders.load import SpeechEncoder, hash_weights, load_checkpoint, load_encoder
 from speechssl.errors import InputError, MissingExtra, first_line
-from speechssl.io import hash_json
 from speechssl.timing import FrameGrid
 
 Effects = Sequence[Sequence[str]]

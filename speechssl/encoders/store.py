@@ -26,9 +26,9 @@ from safetensors.torch import save
 from torch import Tensor
 from tqdm import tqdm
 
+from speechssl.artifacts import CARD, read_json, replacing, stage
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, first_line, report_set_aside
-from speechssl.io import CARD, read_json, replacing, stage
 from speechssl.processes import is_main, main_first
 
 MADE_AGAIN = "delete it and give the same command, which makes it again"

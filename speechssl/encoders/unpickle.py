@@ -26,8 +26,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from speechssl.artifacts import hash_bytes
 from speechssl.errors import InputError, first_line
-from speechssl.io import hash_bytes
 
 INERT = re.compile(
     r"(fairseq|fairseq_cli|examples|omegaconf|hydra|argparse|numpy|sklearn|joblib|collections|copyreg|copy_reg|enum|pathlib|typing)(\.\w+)+"

@@ -31,12 +31,12 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
+from speechssl.artifacts import hash_bytes, read_json
 from speechssl.augment.conditions import is_drawn
 from speechssl.data.records import synthetic_sentence
 from speechssl.errors import InputError
 from speechssl.eval.options import Metric
 from speechssl.eval.scores import TYPES, read_lines
-from speechssl.io import hash_bytes, read_json
 from speechssl.results import (
     UNITS_FROM,
     Table,

@@ -18,10 +18,12 @@ import torch
 from rapidfuzz.distance import Levenshtein
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_json, read_json
 from speechssl.audio import read_audio
 from speechssl.cascade.model import CtcRecogniser, greedy_decode
 from speechssl.cascade.options import CtcOptions, ReaderOptions, TrainCtc
 from speechssl.cascade.train import fit_ctc
+from speechssl.checkpoints import SHIPPED
 from speechssl.data.files import list_recordings, source_card
 from speechssl.data.records import (
     Corpus,
@@ -64,9 +66,9 @@ from speechssl.eval.spoken_qa import (
     score_questions,
     word_errors,
 )
-from speechssl.io import SHIPPED, hash_json, read_json
 from speechssl.metrics import word_error_rate
 from speechssl.options import PLAIN, TrainingOptions
+from speechssl.results import CASCADE, HEAD
 from speechssl.stats import ItemScore, unknown_voice
 from speechssl.superb.data import (
     TRAINING,
@@ -519,6 +521,14 @@ class GridCell:
     card: str
     failed: Mapping[str, str]  # id of a recording that could not be encoded -> why
     unit: str = "recording"  # what the groups of its scores are (`GridTask.unit`)
+
+    @property
+    def method(self) -> tuple[str, str]:
+        """Return the task and the system, as rows have them: systems of spoken question answering
+        are columns of the grid, as tasks are."""
+        if self.metric == "ff1" or self.task.startswith(CASCADE):
+            return "qa", self.task
+        return self.task, "units" if self.task == "units" else HEAD
 
 
 def run_grid(

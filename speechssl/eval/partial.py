@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from speechssl.artifacts import name_refused_file
 from speechssl.errors import InputError
-from speechssl.io import name_refused_file
 
 
 def to_json(value: Any) -> Any:

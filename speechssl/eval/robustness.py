@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from speechssl.artifacts import hold_output, write_json, write_text
 from speechssl.augment import Distorter
 from speechssl.data.records import synthetic_note
 from speechssl.errors import InputError
@@ -29,7 +30,6 @@ from speechssl.eval.run import (
     name_utterances,
     settings_of,
 )
-from speechssl.io import hold_output, write_json, write_text
 from speechssl.options import noise_folders, parse_named
 from speechssl.results import (
     CASCADE,
@@ -284,8 +284,8 @@ def rows_of(grid: Grid, distorter: Distorter = Distorter()) -> list[Row]:
             grid.cells[task, encoder, setting],
             distorter.card(setting.condition).get("snr_over", ""),
         )
-        cell_key = (task[0], encoder, setting.name, setting.snr_db, task[1])
-        rows.append(Row.of(score.interval, *cell_key, cell.seed, cell.card, over))
+        cell_key = (*cell.method, encoder, setting.name, setting.snr_db, task[1])
+        rows.append(Row.from_interval(score.interval, *cell_key, cell.seed, cell.card, over))
     return rows
 
 

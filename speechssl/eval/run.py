@@ -29,12 +29,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_files, hash_json, read_json, write_json
 from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.augment.conditions import FrozenDistorter, freeze
+from speechssl.checkpoints import SHIPPED
 from speechssl.errors import InputError
 from speechssl.eval.partial import PartialResult
-from speechssl.io import SHIPPED, hash_files, hash_json, read_json, write_json
 from speechssl.results import condition_name
 
 Key = TypeVar("Key", bound=Hashable)  # what a recording is known by

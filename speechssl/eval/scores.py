@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from rapidfuzz.distance import Levenshtein
 
+from speechssl.artifacts import hash_bytes, parse_json, write_json, write_text
 from speechssl.augment import Condition
 from speechssl.data.records import Corpus, Passage, Question, corpus_card, voices_of
 from speechssl.errors import InputError
-from speechssl.io import hash_bytes, parse_json, write_json, write_text
 from speechssl.text import answer_tokens, language_of, pieces, tokens
 
 if TYPE_CHECKING:

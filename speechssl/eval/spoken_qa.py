@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_files, hash_json, hold_output, read_json, write_json
 from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.bundle import link_parts
 from speechssl.cascade.data import Transcript
 from speechssl.cascade.readers import find_reader, reader_suffix
 from speechssl.cascade.system import SIMULATED, CascadeSystem
+from speechssl.checkpoints import model_folder
 from speechssl.data.files import load_json
 from speechssl.data.records import (
     TOLERANCE,
@@ -55,14 +57,6 @@ from speechssl.eval.run import (
     evaluate_files,
 )
 from speechssl.eval.scores import choice_lines, error_type, question_lines, write_lines
-from speechssl.io import (
-    hash_files,
-    hash_json,
-    hold_output,
-    model_folder,
-    read_json,
-    write_json,
-)
 from speechssl.metrics import (
     WordErrors,
     exact_match,
@@ -449,7 +443,7 @@ def append_results(out: Path, rows: Sequence[Row]) -> None:
     """
 
     def result(row: Row) -> tuple[Any, ...]:
-        return *row.key[:-2], row.seed if row.system.startswith(SIMULATED) else None
+        return *row.cell[:-1], row.seed if row.system.startswith(SIMULATED) else None
 
     cards = {result(row): row.card_text for row in rows}
     append_rows(
@@ -536,7 +530,7 @@ def evaluate_systems(
     by id -> its predictions.
     score: of a system and its predictions. kind: what else a file says of itself.
     """
-    out, distorter = setup.out, setup.distorter
+    out, distorter, task = setup.out, setup.distorter, kind.get("what", "qa")
     check_names([system for _, systems in rounds for system in systems], out, setup.models)
     data = data_hash(corpus.root, corpus.split)
     seen = {s.name: have_seen(data, s, setup.parts) for _, systems in rounds for s in systems}
@@ -614,7 +608,7 @@ def evaluate_systems(
                 "" if isinstance(system, Baseline) else setup.models,
                 predictions.get("snr_over", ""),
             )
-            of_row = (corpus, condition, system, distorter.seed, encoder, over)
+            of_row = (corpus, condition, system, distorter.seed, encoder, over, task)
             new = rows_of(scored.scores, metrics, scored.transcripts, *of_row)
             rows += [replace(row, seen=seen[system.name]) for row in new]
             facts = {**scored.facts, **({"seen": seen[system.name]} if seen[system.name] else {})}
@@ -855,6 +849,7 @@ def rows_of(
     seed: int,
     encoder: str,
     snr_over: str = "",
+    task: str = "qa",
 ) -> list[Row]:
     """Make rows in percent with 95 % bootstrap intervals (`passage_units` says what is drawn);
     fewer than five of it have none.
@@ -880,10 +875,12 @@ def rows_of(
             errors.errors, errors.words, units, seed
         )
     cell, card = (
-        (system.name, encoder, condition.short, condition.snr_db),
+        (task, system.name, encoder, condition.short, condition.snr_db),
         hash_json(dict(system.card)),
     )
-    return [Row.of(v, *cell, metric, seed, card, snr_over) for metric, v in values.items()]
+    return [
+        Row.from_interval(v, *cell, metric, seed, card, snr_over) for metric, v in values.items()
+    ]
 
 
 def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> WordErrors:

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_bytes, hash_json, read_json, write_json, write_text
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter
 from speechssl.cascade.decode import read_arpa
@@ -51,10 +52,10 @@ from speechssl.eval.run import (
     settings_of,
     trained_noises,
 )
-from speechssl.io import hash_bytes, hash_json, read_json, write_json, write_text
 from speechssl.options import noise_folders
 from speechssl.results import (
     DEFAULT,
+    HEAD,
     LOWER_IS_BETTER,
     Row,
     Table,
@@ -484,6 +485,7 @@ def evaluate_task(
                 low, high = (m.low, m.high) if m.groups >= FEWEST else (None, None)
                 cell = (
                     task,
+                    HEAD,
                     encoder.name,
                     one.setting.name,
                     one.setting.snr_db,
@@ -502,7 +504,7 @@ def of_other_settings(new: Row, old: Row) -> bool:
     Rows that do not say it are taken for the same.
     """
     cards = [row.card if isinstance(row.card, dict) else {} for row in (new, old)]
-    comparable = (new.system, new.encoder) == (old.system, old.encoder) and "made_from" in cards[1]
+    comparable = (new.task, new.encoder) == (old.task, old.encoder) and "made_from" in cards[1]
     return comparable and any(
         cards[0].get(name) != cards[1].get(name) for name in ("data", "preset", "made_from")
     )
@@ -826,7 +828,7 @@ def name_encoders(texts: Sequence[str]) -> dict[str, str]:
 def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> list[Table]:
     """Make the tables: clean speech; learning rates; noise. at: dB, the SNR that stands for noise.
     Tables without rows are left out."""
-    every = [row for row in rows if row.system in ORDER and row.encoder in encoders]
+    every = [row for row in rows if row.task in ORDER and row.encoder in encoders]
     # the measures of the tasks, without those at the task's own rate and those of the gain of
     # caching
     main = [
@@ -835,11 +837,11 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
     clean = [row for row in main if row.condition == "clean"]
     of_measure: dict[tuple[str, str, str], list[Row]] = {}  # by task, metric and encoder
     for row in every:
-        of_measure.setdefault((row.system, row.metric, row.encoder), []).append(row)
+        of_measure.setdefault((row.task, row.metric, row.encoder), []).append(row)
 
     def measures(rows: Iterable[Row]) -> list[tuple[str, str]]:
         """Task and metric, in the benchmark's order."""
-        pairs = dict.fromkeys((row.system, row.metric.removesuffix(DEFAULT)) for row in rows)
+        pairs = dict.fromkeys((row.task, row.metric.removesuffix(DEFAULT)) for row in rows)
         return sorted(pairs, key=lambda pair: ORDER.index(pair[0]))
 
     def on_clean(task: str, metric: str, encoder: str) -> str:
@@ -849,7 +851,7 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
 
     seeds = len({row.seed for row in every if row.condition == "clean"})
     note = "Test sets, clean speech; ↑ more is better, ↓ less is. "
-    note += drawn_sentence((row.system, row.drawn, row.groups) for row in clean)
+    note += drawn_sentence((row.task, row.drawn, row.groups) for row in clean)
     note += (
         (f" Means over {seeds} seeds, the interval reaches over those of all.") if seeds > 1 else ""
     )
@@ -1008,7 +1010,7 @@ def compare_cached(o: Superb, turns: int) -> str:
     ratios += [("all", online / cached)] if len(timed) > 1 else []
     card = {"preset": o.sets.preset, "workers": o.sets.workers}
     rows = [
-        Row(task, name, "clean", None, "ratio_cached", ratio, None, None, 1, 0, card)
+        Row(task, HEAD, name, "clean", None, "ratio_cached", ratio, None, None, 1, 0, card)
         for task, ratio in ratios
     ]
     append_rows(out / "results.jsonl", rows, any_card=True)

@@ -22,12 +22,12 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from speechssl.artifacts import hash_json
 from speechssl.audio import read_audio
 from speechssl.data.records import Corpus, Passage, Question
 from speechssl.dual.data import Layout, Window, collate, draw_batch, replace_tokens, windows
 from speechssl.encoders.store import store_features
 from speechssl.errors import InputError
-from speechssl.io import hash_json
 from speechssl.speechbert.data import SPECIALS, stack_codes
 from speechssl.text import ngrams, pieces
 from speechssl.textlm import TextCodec

@@ -17,11 +17,11 @@ import numpy as np
 
 from speechssl.cascade.data import Transcript
 from speechssl.cascade.system import load_recogniser
+from speechssl.checkpoints import model_folder
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import check_units_of
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError
-from speechssl.io import model_folder
 from speechssl.multiple_choice.data import ChoiceTokens, text_choice
 from speechssl.multiple_choice.model import ChoiceReader, load_choice
 from speechssl.speechbert.data import stack_codes

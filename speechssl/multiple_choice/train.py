@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from speechssl.artifacts import CARD, read_json, stage
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import Corpus, corpus_card, data_facts, load_corpus
 from speechssl.dual.data import Layout, read_unit_source
@@ -35,7 +36,6 @@ from speechssl.dual.train import (
 )
 from speechssl.encoders.load import SharedEncoder, load_encoder
 from speechssl.errors import InputError, report_set_aside
-from speechssl.io import CARD, read_json, stage
 from speechssl.multiple_choice.data import (
     ChoiceBatches,
     ChoiceExample,

@@ -40,13 +40,14 @@ from torch.nn import functional
 from tqdm import tqdm
 from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
+from speechssl.artifacts import replacing
 from speechssl.augment.training import TrainingDistortions
+from speechssl.checkpoints import SHIPPED, checkpoint_folder
 from speechssl.encoders.checkpoints import brief
 from speechssl.encoders.load import Checkpoint, load_checkpoint, save_extractor
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.finetuning import added_modules
-from speechssl.io import SHIPPED, checkpoint_folder, replacing
 from speechssl.pretrain.data import equalise_masks
 from speechssl.pretrain.options import Adversary, Contrast, Convolutions, Prediction, Pretraining
 from speechssl.processes import is_main, mean_of_processes, processes

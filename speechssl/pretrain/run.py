@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from transformers import HubertModel, Wav2Vec2Model
 
+from speechssl.artifacts import hash_json, stage, write_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.encoders.hubert import check_known
 from speechssl.encoders.load import file_hashes, load_checkpoint, load_encoder, save_encoder
 from speechssl.errors import InputError
-from speechssl.io import hash_json, stage, write_json
 from speechssl.options import noise_folders, settings
 from speechssl.pretrain.data import (
     Cropper,

@@ -28,12 +28,12 @@ from torch import nn
 from torch.nn import functional
 from transformers import HubertModel
 
+from speechssl.artifacts import stage
 from speechssl.augment.training import parse_distortions
 from speechssl.encoders.hubert import check_known
 from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
-from speechssl.io import stage
 from speechssl.pretrain.data import LabelledAudio, training_data
 from speechssl.pretrain.options import PseudoLabels, Spin, Targets
 from speechssl.pretrain.presets import PRESETS, hubert_config

@@ -18,8 +18,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from tqdm import tqdm
 
+from speechssl.artifacts import hold_output, read_json
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
+from speechssl.checkpoints import model_folder
 from speechssl.data.options import CORES
 from speechssl.data.records import (
     Corpus,
@@ -35,7 +37,6 @@ from speechssl.errors import InputError
 from speechssl.eval.compare import Scores, read_results
 from speechssl.eval.scores import answer_type
 from speechssl.eval.spoken_qa import METRICS, by_length, rows_of, score_questions
-from speechssl.io import hold_output, model_folder, read_json
 from speechssl.report.figures import ShownCondition, arrange, decibels
 from speechssl.report.options import Report
 from speechssl.report.page import (
@@ -286,7 +287,7 @@ def write_report(o: Report) -> None:
     """
     out, split = o.out, o.split or evaluated_split(o.out)
     rows = read_rows(out / "results.jsonl")
-    seen = seen_sentence((row.system, row.seen) for row in rows)
+    seen = seen_sentence((row.name, row.seen) for row in rows)
     artefacts, tables = read_artefacts(out, rows), stored_tables(o)
     details = made_with()
     if o.corpus:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from speechssl import __version__
+from speechssl.artifacts import hold_output, read_json, write_json, write_text
 from speechssl.eval.compare import (
     CLEAN,
     WER,
@@ -30,7 +31,6 @@ from speechssl.eval.compare import (
     reads_reference,
     tables_of,
 )
-from speechssl.io import hold_output, read_json, write_json, write_text
 from speechssl.report.figures import Drawing, Series, arrange, draw_interval, panels_in, svg_of
 from speechssl.report.options import Compare
 from speechssl.report.page import Section, grid_of, write_page
@@ -173,8 +173,9 @@ def corpus_section(c: Compilation, number: int) -> Section:
 def rows_of(c: Compared) -> list[Row]:
     over = {s.condition: str(s.card.get("snr_over", "")) for s in c.scores}
     return [
-        Row.of(
+        Row.from_interval(
             e.interval,
+            "qa",
             system,
             "",
             *where,

@@ -203,15 +203,15 @@ def arrange(rows: Iterable[Row], also: Sequence[str] = ()) -> Results:
     """
     rows = list(rows)
     text_only = all(
-        re.split("[@+]", system)[0] in READERS for system in (*(row.system for row in rows), *also)
+        re.split("[@+]", system)[0] in READERS for system in (*(row.name for row in rows), *also)
     )
     groups: dict[tuple[tuple[str, str], str, ShownCondition], dict[int, Row]] = {}
-    names = list(dict.fromkeys((row.system, row.encoder or "") for row in rows))
+    names = list(dict.fromkeys((row.name, row.encoder or "") for row in rows))
     for row in rows:
         if math.isfinite(row.value):
             where = "written" if text_only and row.condition == "clean" else row.full_condition
             condition = ShownCondition(where, _finite(row.snr_db))
-            groups.setdefault(((row.system, row.encoder or ""), row.metric.lower(), condition), {})[
+            groups.setdefault(((row.name, row.encoder or ""), row.metric.lower(), condition), {})[
                 row.seed
             ] = row
     present = {n for system, encoder in names for n in (system, f"{system}/{encoder}")}

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import jinja2
 import numpy as np
 
+from speechssl.artifacts import write_text
 from speechssl.audio import SAMPLE_RATE
-from speechssl.io import write_text
 from speechssl.report.figures import PALETTE, Drawing, Results, ScoreCell, Series, decibels
 from speechssl.results import (
     LOWER_IS_BETTER,

@@ -106,10 +106,10 @@ class Panel:
 
 def of_grid(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
     rows = list(rows)
-    measured = {(r.system, r.encoder, r.metric) for r in rows if r.condition.startswith(GROUPS)}
+    measured = {(r.name, r.encoder, r.metric) for r in rows if r.condition.startswith(GROUPS)}
     parts: tuple[list[Row], list[Row]] = ([], [])
     for r in rows:
-        in_grid = (r.system, r.encoder, r.metric) in measured and (
+        in_grid = (r.name, r.encoder, r.metric) in measured and (
             r.condition == "clean" or r.condition.startswith(GROUPS)
         )
         parts[not in_grid].append(r)
@@ -121,11 +121,11 @@ def panels(rows: Sequence[Row], first: Sequence[str] = ()) -> tuple[Panel, ...]:
     have the first colours."""
     encoders = series_of([*first, *(r.encoder for r in rows)])
     by_name, by_task = {series.system: series for series in encoders}, []
-    for task, metric in dict.fromkeys((r.system, r.metric.lower()) for r in rows):
+    for task, metric in dict.fromkeys((r.name, r.metric.lower()) for r in rows):
         panel_rows = [
-            replace(r, system=r.encoder, encoder="")
+            replace(r, task="", system=r.encoder, encoder="")
             for r in rows
-            if (r.system, r.metric.lower()) == (task, metric)
+            if (r.name, r.metric.lower()) == (task, metric)
         ]
         cells = {
             (by_name[s.system], m, c): cell for (s, m, c), cell in arrange(panel_rows).cells.items()

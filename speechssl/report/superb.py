@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from speechssl.artifacts import read_json
 from speechssl.data.superb import Turn
 from speechssl.errors import InputError
-from speechssl.io import read_json
 from speechssl.report.figures import (
     CLEAN,
     INCHES,
@@ -321,7 +321,7 @@ class SuperbResults:
 
     def shows(self, row: Row) -> bool:
         """Return whether SUPERB's own tables and figures show a row, so that no others need to."""
-        mine = bool(self) and (row.system in TASKS or row.metric == RATIO)
+        mine = bool(self) and (row.name in TASKS or row.metric == RATIO)
         return mine and (row.condition == CLEAN.name or row.condition.startswith(GROUPS))
 
     @property
@@ -330,10 +330,10 @@ class SuperbResults:
         of its encoders."""
         order = {column: number for number, column in enumerate(self.columns)}
         grid_rows, _ = of_grid(
-            r for r in self.rows if (r.system, r.metric.lower()) in order and self.shows(r)
+            r for r in self.rows if (r.name, r.metric.lower()) in order and self.shows(r)
         )
         return panels(
-            sorted(grid_rows, key=lambda r: order[r.system, r.metric.lower()]),
+            sorted(grid_rows, key=lambda r: order[r.name, r.metric.lower()]),
             [e.label for e in self.encoders],
         )
 
@@ -376,14 +376,12 @@ def of_superb(rows: Iterable[Row], artefacts: Artefacts = Artefacts()) -> Superb
     if not (
         artefacts
         or any(
-            r.system in OWN or r.metric in (RATIO, "wer_lm") or r.metric.endswith(DEFAULT)
+            r.name in OWN or r.metric in (RATIO, "wer_lm") or r.metric.endswith(DEFAULT)
             for r in rows
         )
     ):
         return SuperbResults()
-    return SuperbResults(
-        tuple(r for r in rows if r.system in TASKS or r.metric == RATIO), artefacts
-    )
+    return SuperbResults(tuple(r for r in rows if r.name in TASKS or r.metric == RATIO), artefacts)
 
 
 def superb_section(results: SuperbResults) -> Section:

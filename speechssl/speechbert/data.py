@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from speechssl.artifacts import hash_json
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.cascade.align import ctc_aligner, find_core, widen_words
 from speechssl.cascade.model import CtcRecogniser
@@ -28,7 +29,6 @@ from speechssl.data.records import Corpus, Passage, Question, Span
 from speechssl.dual.data import Example, answer_times
 from speechssl.encoders.store import StoredRows, store_features
 from speechssl.errors import InputError
-from speechssl.io import hash_json
 from speechssl.text import pieces
 from speechssl.timing import FrameGrid
 from speechssl.units.features import Features

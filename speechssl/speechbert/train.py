@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from speechssl.artifacts import hash_bytes, hash_json, read_json, stage
 from speechssl.audio import read_audio
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import (
@@ -55,7 +56,6 @@ from speechssl.dual.train import (
 from speechssl.encoders.load import SharedEncoder, SpeechEncoder, load_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import merge_lora, train_only, trained_parameters
-from speechssl.io import hash_bytes, hash_json, read_json, stage
 from speechssl.options import EvalOptions, find_shipped, settings
 from speechssl.processes import is_main, main_first
 from speechssl.speechbert.data import (

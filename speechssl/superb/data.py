@@ -27,13 +27,13 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_json
 from speechssl.audio import duration, read_audio
 from speechssl.data.files import Recording
 from speechssl.data.superb import Utterance, UtteranceSet, recording_units
 from speechssl.encoders.load import SpeechEncoder
 from speechssl.encoders.store import FeatureStore, store_features
 from speechssl.errors import InputError
-from speechssl.io import hash_json
 from speechssl.stats import Interval, ratio_interval
 from speechssl.timing import FrameGrid
 

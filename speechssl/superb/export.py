@@ -27,12 +27,12 @@ from typing import Any
 import jinja2
 import yaml
 
+from speechssl.artifacts import hash_bytes, read_json, write_json, write_text
 from speechssl.data.superb_sets import SNIPS_VOICES
 from speechssl.encoders.export import convert
 from speechssl.encoders.load import load_checkpoint
 from speechssl.encoders.s3prl import PREFIX
 from speechssl.errors import InputError, packages_of
-from speechssl.io import hash_bytes, read_json, write_json, write_text
 from speechssl.superb.data import HeadSettings
 from speechssl.superb.options import SuperbExport
 from speechssl.superb.tasks import TASKS as PUBLISHED

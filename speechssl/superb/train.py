@@ -41,10 +41,10 @@ from safetensors.torch import load_file, save, save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_files, hash_json, read_json, replacing, stage
 from speechssl.data.superb import Utterance
 from speechssl.errors import InputError
 from speechssl.finetuning import trained_parameters
-from speechssl.io import hash_files, hash_json, read_json, replacing, stage
 from speechssl.results import LOWER_IS_BETTER
 from speechssl.superb.data import HeadSettings, Loader, Task
 

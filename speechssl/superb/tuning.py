@@ -38,6 +38,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
+from speechssl.artifacts import hash_files, write_json
 from speechssl.audio import read_audio
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.data.superb import Utterance
@@ -46,7 +47,6 @@ from speechssl.encoders.load import file_hashes, load_checkpoint, save_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.finetuning import merge_lora, train_only
-from speechssl.io import hash_files, write_json
 from speechssl.options import noise_folders
 from speechssl.pretrain.model import DomainAdversary
 from speechssl.pretrain.options import Adversary

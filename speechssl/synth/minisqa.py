@@ -32,11 +32,11 @@ from typing import Any
 
 import numpy as np
 
+from speechssl.artifacts import CORPUS_RECORD, read_json, stage, write_json, write_lines
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.data.prepare import run_parallel
 from speechssl.data.records import Answer, Passage, Question, Span, compact, data_hash
 from speechssl.errors import InputError
-from speechssl.io import CORPUS_RECORD, read_json, stage, write_json, write_lines
 from speechssl.synth.options import MiniSqa
 from speechssl.synth.synthesisers import Voice, speak, voices
 

@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
+from speechssl.artifacts import hash_json, read_json, write_json
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.data.files import safe_name
 from speechssl.data.options import SpokenQA
 from speechssl.data.prepare import PARTS, UNTIMED, PrepareReport, SplitRecords, run_parallel
 from speechssl.data.records import Answer, Passage, Question, Span, locate
 from speechssl.errors import MissingExtra
-from speechssl.io import hash_json, read_json, write_json
 from speechssl.synth.minisqa import LANGUAGES, PAUSE, speakers, vocabulary
 from speechssl.synth.synthesisers import Spoken, Voice, speak
 

@@ -28,11 +28,7 @@ import pyarrow
 import torch
 from tqdm import tqdm
 
-from speechssl.audio import SAMPLE_RATE, duration, read_audio
-from speechssl.data.files import Recording, digest
-from speechssl.encoders.load import single_threaded
-from speechssl.errors import InputError, make_printable
-from speechssl.io import (
+from speechssl.artifacts import (
     hash_bytes,
     hash_json,
     list_differences,
@@ -43,6 +39,10 @@ from speechssl.io import (
     write_json,
     write_text,
 )
+from speechssl.audio import SAMPLE_RATE, duration, read_audio
+from speechssl.data.files import Recording, digest
+from speechssl.encoders.load import single_threaded
+from speechssl.errors import InputError, make_printable
 from speechssl.processes import processes
 from speechssl.timing import RunLength
 from speechssl.units.features import UnitExtractor

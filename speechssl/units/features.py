@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_json
 from speechssl.audio import SAMPLE_RATE, collect, duration, in_blocks, read_audio
 from speechssl.data.files import Item, Recording
 from speechssl.encoders.hubert import nothing
@@ -32,7 +33,6 @@ from speechssl.encoders.load import (
     load_encoder,
 )
 from speechssl.errors import InputError, report_set_aside
-from speechssl.io import hash_json
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.kmeans import PADDING, Codebook, load_codebook, smooth, smooth_stream
 

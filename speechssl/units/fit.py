@@ -25,7 +25,6 @@ from speechssl.data.records import data_hash
 from speechssl.encoders.load import load_encoder, single_threaded
 from speechssl.encoders.unpickle import read_centroids
 from speechssl.errors import InputError, report_set_aside
-from speechssl.io import hold_output
 from speechssl.units.features import (
     SPECTRAL,
     encoder_features,
@@ -114,8 +113,7 @@ def transfer_codebook(o: Transfer) -> None:
     given by a linear head, and said so on stderr. Raises InputError where the encoders' frames do
     not fit each other, or a unit has no mean because it never occurs.
     """
-    with hold_output(o.out, file=True):
-        book = _transfer(o)
+    book = _transfer(o)
     print(
         f"{o.out}: K = {book.size}, {book.hash}; {book.card['agreement']:.1%} of clean "
         "frames keep their unit"

@@ -27,17 +27,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from tqdm import tqdm
 
+from speechssl.artifacts import hash_bytes, read_json, replacing, say_what_differs, write_json
+from speechssl.checkpoints import SHIPPED, checkpoint_folder
 from speechssl.encoders.hubert import has_onednn
 from speechssl.errors import InputError
-from speechssl.io import (
-    SHIPPED,
-    checkpoint_folder,
-    hash_bytes,
-    read_json,
-    replacing,
-    say_what_differs,
-    write_json,
-)
 from speechssl.units.options import BUDGET, STARTS
 
 CACHED = 1 << 18  # scores of a block: one megabyte, which stays in the second-level cache

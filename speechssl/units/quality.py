@@ -28,6 +28,7 @@ import torch
 from rapidfuzz.distance import Levenshtein
 from tqdm import tqdm
 
+from speechssl.artifacts import read_json, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.data.files import (
@@ -40,10 +41,9 @@ from speechssl.data.files import (
     read_csv,
     read_tiers,
 )
-from speechssl.data.records import Corpus, Passage, load_corpus
+from speechssl.data.records import Corpus, Passage, check_inside, load_corpus, read_lines
 from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, MissingExtra, report_set_aside
-from speechssl.io import check_inside, hold_output, read_json, read_lines, write_json
 from speechssl.results import INK, RULE, save_figure, style_figures
 from speechssl.signal import ACTIVE
 from speechssl.synth.minisqa import speak_pairs
@@ -77,10 +77,9 @@ def evaluate_units(o: Evaluate) -> dict[str, Any]:
     manifest as units (the topline, without a codebook). Raises InputError where there is nothing to
     look at.
     """
-    with hold_output(o.out, file=True):
-        values = _measure_source(o)
-        if o.out:
-            write_json(o.out, values)
+    values = _measure_source(o)
+    if o.out:
+        write_json(o.out, values)
     print("\n".join(format_measures(values)))
     return values
 

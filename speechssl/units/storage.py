@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from speechssl.artifacts import hash_bytes, read_json
 from speechssl.errors import InputError
-from speechssl.io import hash_bytes, read_json
 from speechssl.timing import FrameGrid, RunLength
 
 CARD, FAILED = "_card.json", "_failed.jsonl"

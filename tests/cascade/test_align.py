@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speechssl.artifacts import read_json
 from speechssl.cascade import align
 from speechssl.cascade.align import (
     GAP,
@@ -30,7 +31,6 @@ from speechssl.cascade.model import CtcVocabulary, align_spans
 from speechssl.cascade.options import Align
 from speechssl.cli import main
 from speechssl.data.records import Span, data_hash, load_corpus
-from speechssl.io import read_json
 from speechssl.timing import FrameGrid
 
 from ..files import (

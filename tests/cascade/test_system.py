@@ -13,11 +13,11 @@ from torch import nn
 from speechssl.cascade.data import text_examples
 from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import load_cascade, load_simulated
+from speechssl.checkpoints import model_folder
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel
 from speechssl.dual.system import AnswerSpan, Reader, TimedAnswer
-from speechssl.io import model_folder
 from speechssl.systems import load_systems
 from speechssl.textlm import TextCodec
 

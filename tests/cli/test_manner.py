@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from speechssl.artifacts import write_json
 from speechssl.cli import PATIENCE, main, parse_arguments, versions
 from speechssl.cli.parser import Manner, name_as_typed, take_manner
 from speechssl.errors import InputError, report_set_aside
-from speechssl.io import write_json
 from speechssl.options import option
 from speechssl.results import Row, append_rows
 from speechssl.timing import shown_length
@@ -115,12 +115,14 @@ def test_a_verb_that_adds_to_results_gives_their_rows_as_json(call: Any, tmp_pat
         results: Path
 
         def run(self) -> None:
-            row = Row("order", "bert", "clean", None, "accuracy", 50.0, 40.0, 60.0, 9, 0, "hash")
+            row = Row(
+                "order", "head", "bert", "clean", None, "accuracy", 50.0, 40.0, 60.0, 9, 0, "hash"
+            )
             append_rows(self.results / "results.jsonl", [row])
 
     code, out, _ = call(Adds(tmp_path), "--json")
     (row,) = json.loads(out)
-    assert code == 0 and (row["system"], row["encoder"], row["value"]) == ("order", "bert", 50.0)
+    assert code == 0 and (row["task"], row["encoder"], row["value"]) == ("order", "bert", 50.0)
 
 
 def test_a_warning_is_a_line_without_code_and_quiet_prints_none(call: Any, tmp_path: Path) -> None:

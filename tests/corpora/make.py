@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from speechssl.artifacts import replacing, write_json, write_text
 from speechssl.audio import SAMPLE_RATE, resample, write_clip
 from speechssl.cli import script
 from speechssl.errors import InputError
-from speechssl.io import replacing, write_json, write_text
 from speechssl.options import Count, Whole, argument, option
 from speechssl.synth.minisqa import PAUSE, TextQuestion, generate_passage, speakers
 from speechssl.synth.synthesisers import Spoken, Voice, speak

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from speechssl.artifacts import read_json
 from speechssl.audio import read_audio
 from speechssl.cli import main
 from speechssl.data.records import load_corpus, synthetic_note
-from speechssl.io import read_json
 
 from ..files import refused, remarks, same_files, untouched
 from .make import CORPORA, Miniature, make_miniature

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
+from speechssl.artifacts import read_json, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
 from speechssl.data import nmsqa, prepare
 from speechssl.data.files import Joined
@@ -23,7 +24,6 @@ from speechssl.data.nmsqa import parquet_rows, prepare_nmsqa
 from speechssl.data.options import Nmsqa
 from speechssl.data.prepare import format_report
 from speechssl.data.records import load_corpus
-from speechssl.io import read_json, write_json
 
 from ..corpora.make import write_parquet as write_table
 from ..files import read_lines, refused, remarked, write_parquet

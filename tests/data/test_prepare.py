@@ -8,6 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speechssl.artifacts import read_json, write_json
 from speechssl.cli import main
 from speechssl.data.options import Squad
 from speechssl.data.prepare import (
@@ -22,7 +23,6 @@ from speechssl.data.prepare import (
 from speechssl.data.records import Passage, Question, load_corpus
 from speechssl.data.squad import prepare_squad
 from speechssl.errors import InputError
-from speechssl.io import read_json, write_json
 
 from ..files import read_lines, refused, same_files, untouched
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
+from speechssl.artifacts import read_json
 from speechssl.audio import SAMPLE_RATE, write_clip
 from speechssl.data import prepare, slue_sqa5
 from speechssl.data.options import SlueSqa5
 from speechssl.data.prepare import format_report
 from speechssl.data.records import Span, load_corpus
 from speechssl.data.slue_sqa5 import FileIndex, places, prepare_slue_sqa5
-from speechssl.io import read_json
 
 from ..files import read_lines, refused, remarked, wav, write_parquet
 

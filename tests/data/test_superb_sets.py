@@ -10,6 +10,7 @@ import pytest
 import soundfile
 import torch
 
+from speechssl.artifacts import read_json
 from speechssl.audio import read_audio
 from speechssl.data import superb_sets
 from speechssl.data.options import (
@@ -57,7 +58,6 @@ from speechssl.data.superb_sets import (
     split_of,
     subsample,
 )
-from speechssl.io import read_json
 
 from ..files import refused, untouched
 

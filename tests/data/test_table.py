@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import soundfile
-from hypothesis import given
-from hypothesis import strategies as st
 
 from speechssl.cli import main
 from speechssl.data.options import TableCorpus
@@ -138,12 +135,6 @@ def test_rows_in_memory_hold_their_recordings(tmp_path: Path) -> None:
     make_corpus(tmp_path / "out", {"test": (passages, iter(questions))})
     check(load_corpus(tmp_path / "out", "test"))
     refused("holds a corpus already", make_corpus, tmp_path / "out", {"test": (passages, [])})
-    for splits in (
-        (passages, questions),
-        {"test": (passages,)},
-        {"passages": passages, "questions": questions},
-    ):
-        refused("splits are a dict of pairs", make_corpus, tmp_path / "other", splits)
 
 
 def test_nothing_is_said_of_answers_in_passages_without_words(
@@ -217,118 +208,26 @@ def test_a_recording_that_cannot_be_read_is_set_aside_with_its_questions(
 @pytest.mark.parametrize(
     ("table", "old", "new", "message"),
     [
-        (
-            "passages",
-            "wav/rome.wav",
-            "rome.wav",
-            "passages.csv, row 1 names .*rome.wav, which does not exist; paths are relative",
-        ),
+        ("passages", "wav/rome.wav", "rome.wav", "passages.csv, row 1 names .*rome.wav, which doe"),
+        ("passages", "wav/rome.wav", "../rome.wav", "row 1 names ../rome.wav, which leads out of"),
         ("passages", "wav/rome.wav,rome was founded", ",", "row 1 has neither audio nor text"),
-        (
-            "questions",
-            "q2,rome",
-            "q2,carthage",
-            "row 2 is about the passage 'carthage', which the passages lack; .* such as rome",
-        ),
-        ("questions", "q2,", "q1,", "the id q1 occurs twice"),
-        ("questions", "0.25,0.75", "0.75,0.25", r"row 1: the answer \[0.75, 0.25\) s is reversed"),
-        ("questions", "0.25,0.75", "0.25,", "only one of start and end"),
-        (
-            "questions",
-            "start,end\nq1,rome,wav/q1.wav,founded,0.25,0.75",
-            "char_start,end\nq1,rome,wav/q1.wav,founded,-1,",
-            "row 1: an answer has the char_start -1; leave it out where it is not known",
-        ),
-        ("questions", "0.25,0.75", "soon,0.75", "neither a text nor text, start and end"),
-        (
-            "questions",
-            "0.25,0.75",
-            "-1,0.75",
-            r"row 1: the answer \[-1.0, 0.75\) s lies outside its passage rome \(\[0, 1.00\) s\)",
-        ),
-        (
-            "questions",
-            "0.25,0.75",
-            "0.5,1.5",
-            "row 1: .* lies outside its passage rome .*; correct the times$",
-        ),
-        (
-            "questions",
-            "0.25,0.75",
-            "12,37",
-            "row 1: .* lies outside its passage rome .*, which look like frames of 20 ms",
-        ),
-        (
-            "passages",
-            "wav/rome.wav",
-            "",
-            "row 1: the answer has times, but its passage rome no "
-            "recording; leave out start and end",
-        ),
-        (
-            "questions",
-            "0.25,0.75",
-            "250,750",
-            "row 1: .* lies outside its passage .*; correct the times, which look like "
-            "milliseconds",
-        ),
-        (
-            "questions",
-            "0.25,0.75",
-            "4e3,12e3",
-            "row 1: .* correct the times, which look like samples at 16 kHz",
-        ),
-        (
-            "questions",
-            "0.25,0.75",
-            "3e6,4e6",
-            "row 1: .* lies outside its passage .*; correct the times$",
-        ),
-        ("questions", "0.25,0.75", "0.25,inf", "row 1: its answers are neither .*end is 'inf'"),
-        (
-            "passages",
-            "id,audio",
-            "id,id",
-            "passages.csv has two columns called id; rename or remove one",
-        ),
-        (
-            "passages",
-            "audio,text",
-            "audio ,audio",
-            "passages.csv has two columns called audio; rename or remove one",
-        ),
-        (
-            "passages",
-            "rome was",
-            "rome, was",
-            "row 1 has 5 cells and the header 4; put a text that holds commas in",
-        ),
-        (
-            "passages",
-            "text,speaker",
-            "language,speaker",
-            "passages.csv, row 1: there are no text rules for the language 'rome was",
-        ),
-        (
-            "passages",
-            "wav/rome.wav",
-            "../rome.wav",
-            "row 1 names ../rome.wav, which leads out of .*mine; move the file there",
-        ),
-        (
-            "passages",
-            ",",
-            ";",
-            "has no column audio or text or context or transcript, but "
-            "id;audio;text;speaker; columns have",
-        ),
-        ("passages", PASSAGES, "id,audio\n", "passages.csv has no rows; fill it"),
-        (
-            "questions",
-            "id,passage",
-            "id,about",
-            "questions.csv has no column passage, but id, about,",
-        ),
+        ("questions", "q2,rome", "q2,carthage", "row 2: the passage carthage is not in"),
+        ("questions", "q2,", "q1,", "row 2: the id 'q1' occurs twice"),
+        ("questions", "0.25,0.75", "0.75,0.25", "row 1: .* does not lie in its passage rome"),
+        ("questions", "0.25,0.75", "0.25,", "row 1, answers: .* only one of start and end"),
+        ("questions", "answer,start,end", "char_start,x,y", "row 1: `char_start`"),
+        ("questions", "0.25,0.75", "soon,0.75", "row 1: `start`"),
+        ("questions", "0.25,0.75", "0.25,inf", "row 1: `end`"),
+        ("questions", "0.25,0.75", "0.5,1.5", "does not lie in its passage rome .*; correct it$"),
+        ("questions", "0.25,0.75", "12,37", "row 1: .* and its times look like frames of 20 ms"),
+        ("questions", "0.25,0.75", "4e3,12e3", "row 1: .* look like samples at 16 kHz"),
+        ("passages", "wav/rome.wav", "", "row 1: .* does not lie in its passage rome"),
+        ("passages", "id,audio", "id,id", "passages.csv has two columns called id"),
+        ("passages", "rome was", "rome, was", "row 1 has 5 cells and the header 4; put a text"),
+        ("passages", "text,speaker", "language,speaker", "row 1: there are no text rules for"),
+        ("passages", ",", ";", "no rows with a column audio .* but id;audio;text;speaker;"),
+        ("passages", PASSAGES, "id,audio\n", "passages.csv has no rows"),
+        ("questions", "id,passage", "id,about", "questions.csv has no .* column passage, but id"),
     ],
 )
 def test_a_row_that_is_wrong_is_named_and_nothing_is_left(table, old, new, message, mine, unmade):
@@ -404,55 +303,19 @@ def test_a_speaker_called_nan_is_none(mine: Path) -> None:
     assert rows_of(mine)[0][0]["speaker"] == ""
 
 
-CELL = st.sampled_from(
-    [
-        None,
-        float("nan"),
-        float("inf"),
-        "",
-        "nan",
-        "-",
-        "soon",
-        -1,
-        0,
-        0.25,
-        "0.5",
-        0.99,
-        1.02,
-        2,
-        900,
-        True,
-    ]
-)
-
-
-@given(
-    start=CELL,
-    end=CELL,
-    place=CELL,
-    answer=st.sampled_from([None, "", 0, "rome", "NaN"]),
-    recorded=st.booleans(),
-)
-def test_what_is_prepared_can_be_loaded(
-    start: Any, end: Any, place: Any, answer: Any, recorded: bool
-) -> None:
-    with TemporaryDirectory() as folder:
-        audio = {"array": SAMPLES, "sampling_rate": 16_000} if recorded else None
-        passages = [{"id": "p", "text": "rome was founded", "audio": audio}]
-        question = {
-            "passage": "p",
-            "text": "what",
-            "answer": answer,
-            "start": start,
-            "end": end,
-            "char_start": place,
-        }
-        try:
-            make_corpus(Path(folder) / "out", {"test": (passages, [question])})
-        except InputError as error:
-            assert "questions of test, row 1" in str(error)
-        else:
-            assert len(load_corpus(Path(folder) / "out", "test").questions) == 1
+@pytest.mark.parametrize("start", [None, float("nan"), "", "nan", "-", "soon", -1, 0, "0.5", 900])
+@pytest.mark.parametrize("end", [None, "0.75", 1.02, float("inf"), True])
+@pytest.mark.parametrize("answer", [None, "", 0, "rome", "NaN"])
+def test_what_is_prepared_can_be_loaded(tmp_path: Path, start: Any, end: Any, answer: Any) -> None:
+    audio = {"array": SAMPLES, "sampling_rate": 16_000}
+    passages = [{"id": "p", "text": "rome was founded", "audio": audio}]
+    question = {"passage": "p", "text": "what", "answer": answer, "start": start, "end": end}
+    try:
+        make_corpus(tmp_path / "out", {"test": (passages, [question])})
+    except InputError as error:
+        assert "questions of test, row 1" in str(error)
+    else:
+        assert len(load_corpus(tmp_path / "out", "test").questions) == 1
 
 
 SOUND = np.tile(np.append(np.arange(-100, 100), np.arange(100, -100, -1)) / 128, 40)
@@ -503,13 +366,4 @@ def test_times_beyond_a_flac_of_unknown_length_are_refused(mine: Path, unmade: P
         table = mine / f"{name}.csv"
         assert old in table.read_text()
         table.write_text(table.read_text().replace(old, new))
-    refused(
-        "the answer .2000.0, 2001.0. s lies outside its passage",
-        prepare_table,
-        TableCorpus(source=mine, out=unmade),
-    )
-
-
-def test_an_answer_that_ends_and_does_not_begin_is_refused(mine: Path, unmade: Path) -> None:
-    (mine / "questions.csv").write_text("id,passage,text,answer,start,end\nq1,rome,who,,,0.5\n")
-    refused("questions.csv, row 1", prepare_table, TableCorpus(source=mine, out=unmade))
+    refused("row 1: the answer .2000.0,", prepare_table, TableCorpus(source=mine, out=unmade))

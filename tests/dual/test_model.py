@@ -13,6 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import BertTokenizer
 
+from speechssl.artifacts import hash_files
+from speechssl.checkpoints import dequantise, quantise
 from speechssl.dual.data import (
     Example,
     ExampleBatches,
@@ -26,7 +28,6 @@ from speechssl.dual.data import (
 from speechssl.dual.model import IGNORED, Bert, SpanModel, load_reader, save_reader, without_pooler
 from speechssl.dual.system import Reader, retrieve_windows
 from speechssl.errors import InputError
-from speechssl.io import dequantise, hash_files, quantise
 from speechssl.textlm import (
     SubwordUnits,
     checkpoint_gradients,

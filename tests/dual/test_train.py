@@ -15,6 +15,7 @@ from speechssl.cascade import train as cascade_train
 from speechssl.cascade.data import answer_words
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train import train_text_qa
+from speechssl.checkpoints import dequantise, quantise
 from speechssl.data.records import Answer, Passage, Question, data_hash, load_corpus
 from speechssl.dual import train
 from speechssl.dual.data import ExampleBatches, unit_examples
@@ -24,7 +25,6 @@ from speechssl.dual.system import Reader, answer_units
 from speechssl.dual.train import describe_best, train_dual
 from speechssl.errors import InputError
 from speechssl.eval.spoken_qa import score_questions
-from speechssl.io import dequantise, quantise
 from speechssl.options import TEXT_FAMILIES, EvalOptions, TrainingOptions
 from speechssl.textlm import load_text_encoder, symbol_encoder
 from speechssl.timing import FrameGrid, RunLength

@@ -118,30 +118,20 @@ def fakes():
     )
 
 
+def make_whisper():
+    """A new Whisper of 2 + 1 layers of 32, always the same, whose weights are numbers of
+    float16."""
+    from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+    sizes = {"d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "vocab_size": 60}
+    layers = {"encoder_layers": 2, "decoder_layers": 1}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    tokens = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), 0)
+    config = WhisperConfig(**sizes, **layers, **heads, **tokens, decoder_start_token_id=1)
+    torch.manual_seed(0)
+    return WhisperForConditionalGeneration(config).half().float().eval()
+
+
 @pytest.fixture(scope="session")
 def small_whisper():
-    """A function: a new Whisper of 2 + 1 layers of 32, always the same, whose weights are numbers
-    of float16."""
-
-    def make():
-        from transformers import WhisperConfig, WhisperForConditionalGeneration
-
-        sizes = {"d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "vocab_size": 60}
-        sizes |= {
-            "encoder_layers": 2,
-            "decoder_layers": 1,
-            "encoder_attention_heads": 2,
-            "decoder_attention_heads": 2,
-        }
-        tokens = {
-            "pad_token_id": 0,
-            "bos_token_id": 0,
-            "eos_token_id": 0,
-            "decoder_start_token_id": 1,
-        }
-        torch.manual_seed(0)
-        return (
-            WhisperForConditionalGeneration(WhisperConfig(**sizes, **tokens)).half().float().eval()
-        )
-
-    return make
+    return make_whisper

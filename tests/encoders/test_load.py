@@ -21,6 +21,7 @@ from transformers import (
     WhisperFeatureExtractor,
 )
 
+from speechssl.checkpoints import SHIPPED
 from speechssl.encoders import load as loading
 from speechssl.encoders.checkpoints import (
     Architecture,
@@ -41,7 +42,6 @@ from speechssl.encoders.load import (
 )
 from speechssl.errors import InputError
 from speechssl.finetuning import add_modules
-from speechssl.io import SHIPPED
 
 from ..files import refused
 from .conftest import noise
@@ -858,7 +858,7 @@ def test_what_is_no_encoder_says_what_to_give(text_encoder, tmp_path):
         )
     for name in ("nowhere", "mfcc"):
         refused(rf"speech encoder at {name}: .*, a .pt file", load_encoder, name)
-    refused("at peple-en; did you mean people-en, which ships", load_encoder, "peple-en")
+    refused("no speech encoder at peple-en", load_encoder, "peple-en")
     text_encoder("bert").save_pretrained(tmp_path)
     refused("is a bert model; an encoder must be one of hubert, wav2vec2", load_encoder, tmp_path)
 

@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from speechssl.artifacts import list_differences, read_json, write_json
 from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
+from speechssl.checkpoints import model_folder
 from speechssl.cli import main
 from speechssl.data.options import ToeflQa
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.eval.compare import compare, read_results
 from speechssl.eval.spoken_qa import Setup, choose
-from speechssl.io import list_differences, model_folder, read_json, write_json
 from speechssl.multiple_choice.system import Baseline, WrittenChoice, load_choice_systems
 from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speechssl.artifacts import hash_bytes
 from speechssl.data.records import Answer, Passage, Question, write_records
 from speechssl.eval.compare import (
     WER,
@@ -23,7 +24,6 @@ from speechssl.eval.compare import (
 )
 from speechssl.eval.options import Predictions
 from speechssl.eval.spoken_qa import import_predictions
-from speechssl.io import hash_bytes
 from speechssl.report.comparison import run_comparison
 from speechssl.report.options import Compare
 from speechssl.results import read_rows

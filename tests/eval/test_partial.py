@@ -61,7 +61,7 @@ def test_what_systems_encode_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [["os", "system"], ["speechssl.io", "write_text"], ["speechssl.nowhere", "X"]]
+    "kind", [["os", "system"], ["speechssl.artifacts", "write_text"], ["speechssl.nowhere", "X"]]
 )
 def test_nothing_but_features_is_made_from_a_line(tmp_path: Path, kind: list[str]) -> None:
     kept = PartialResult(tmp_path / "a.partial", "x")

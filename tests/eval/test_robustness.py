@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl import stats as bootstrap
+from speechssl.artifacts import read_json
 from speechssl.augment import parse_condition
 from speechssl.cascade.options import ReaderOptions
 from speechssl.errors import InputError
@@ -37,7 +38,6 @@ from speechssl.eval.robustness import (
     score_tables,
 )
 from speechssl.eval.run import Setting, settings_of
-from speechssl.io import read_json
 from speechssl.options import parse_named
 from speechssl.report.build import write_report
 from speechssl.report.options import Report
@@ -221,7 +221,7 @@ def test_a_head_that_was_made_again_leaves_no_row_of_the_old_one(tmp_path, base,
     for version in (1, 2):
         run_robustness(replace(plan, tasks=(f"ks={tmp_path}",), passages=version), {"ks": make})
         rows = read_rows(plan.out / "results.jsonl")
-        assert len(rows) == len({r.key[:-1] for r in rows}) == 2 * 5
+        assert len(rows) == len({r.cell for r in rows}) == 2 * 5
 
 
 @pytest.mark.slow
@@ -311,7 +311,7 @@ def test_the_shipped_models_go_through_the_grid(tmp_path, corpus):  # noqa: F811
         options(tmp_path, {"baseline": "people-en"}, tasks, seen=("pink",), unseen=(), snr=(5.0,))
     )
     found = {
-        (r.system, r.metric, r.condition): (r.value, r.n)
+        (r.name, r.metric, r.condition): (r.value, r.n)
         for r in read_rows(tmp_path / "out" / "results.jsonl")
     }
     systems = {
@@ -362,7 +362,7 @@ def test_the_grid_draws_voices_in_every_task_and_is_drawn_anew(tmp_path, base, p
     )
     printed = run_robustness(plan, makers())
     rows = read_rows(tmp_path / "out/results.jsonl")
-    assert {(r.system, r.drawn, r.groups) for r in rows} == {
+    assert {(r.name, r.drawn, r.groups) for r in rows} == {
         ("ks", "voice", 5),
         ("ic", "voice", 6),
         ("sid", "session", 3),
@@ -431,7 +431,7 @@ def test_by_hand():
     row = next(
         r
         for r in rows_of(grid_of(EXAMPLE))
-        if (r.system, r.encoder, r.condition) == ("asr", "new", "seen-pink")
+        if (r.name, r.encoder, r.condition) == ("asr", "new", "seen-pink")
     )
     assert (row.metric, row.snr_db, row.n, row.card) == ("wer", 5.0, 100, "card")
     assert row.low < 24.9 < row.value < 25.1 < row.high

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from speechssl.artifacts import hash_bytes, read_json
 from speechssl.augment import Distorter, parse_condition
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span, load_corpus
 from speechssl.dual.system import TimedAnswer
@@ -21,7 +22,6 @@ from speechssl.eval.scores import (
     write_lines,
 )
 from speechssl.eval.spoken_qa import QuestionScore, Setup, evaluate
-from speechssl.io import hash_bytes, read_json
 
 from ..files import refused, write_corpus
 from .test_spoken_qa import Reads

@@ -15,6 +15,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from speechssl import stats as bootstrap
+from speechssl.artifacts import read_json, write_json
 from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
@@ -46,7 +47,6 @@ from speechssl.eval.spoken_qa import (
     run_evaluation,
     score_questions,
 )
-from speechssl.io import read_json, write_json
 from speechssl.options import TrainingOptions
 from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
@@ -316,7 +316,7 @@ def test_systems_encode_the_same_noise_and_another_seed_gives_other_noise(corpus
 
 def test_seeds_of_one_model_are_averaged_and_those_of_another_of_its_name_are_not(tmp_path):
     row, path = (
-        Row("dual", "models", "pink", 5.0, "ff1", 40.0, 38.0, 42.0, 9, 0, "first"),
+        Row("qa", "dual", "models", "pink", 5.0, "ff1", 40.0, 38.0, 42.0, 9, 0, "first"),
         tmp_path / "results.jsonl",
     )
     simulated = replace(row, system="cascade-simulated@30")
@@ -970,7 +970,7 @@ def test_transcripts_of_the_corpus_are_read_with_written_questions(
 def test_the_table_says_where_snrs_are_over_the_whole_signal(
     given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = Row("dual", "", "pink", 5.0, "ff1", 1.0, None, None, 1, 0, "")
+    row = Row("qa", "dual", "", "pink", 5.0, "ff1", 1.0, None, None, 1, 0, "")
     monkeypatch.setattr(spoken_qa, "evaluate", lambda *_: [row])
     for condition in ("clean", "pink@5"):
         for over in ("active", "signal"):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from speechssl.artifacts import read_json
 from speechssl.cli import main
 from speechssl.encoders import store
 from speechssl.encoders.load import load_encoder
@@ -24,7 +25,6 @@ from speechssl.eval.superb import (
     run_superb,
     superb_tables,
 )
-from speechssl.io import read_json
 from speechssl.pretrain.options import Adversary
 from speechssl.results import read_rows
 from speechssl.superb import data as features
@@ -110,7 +110,7 @@ def changed(o: Superb, data: dict[str, Path] | None = None, **values: Any) -> Su
 
 def rows_of(out):
     return {
-        (r.system, r.encoder, r.condition, r.snr_db, r.metric, r.seed): r
+        (r.task, r.encoder, r.condition, r.snr_db, r.metric, r.seed): r
         for r in read_rows(out / "results.jsonl")
     }
 
@@ -142,7 +142,7 @@ def test_a_run_leaves_everything_and_repeats_nothing(options, data, tmp_path):
     # fewer than five say too little
     assert all((r.low, r.high) == (None, None) for r in rows.values())
     sizes = {"ks": ("recording", 4), "pr": ("recording", 4), "qbe": ("query", 2)}
-    assert all((r.drawn.split(" (")[0], r.groups) == sizes[r.system] for r in rows.values())
+    assert all((r.drawn.split(" (")[0], r.groups) == sizes[r.task] for r in rows.values())
     assert (
         "95 % intervals" not in printed and "95 % intervals" not in (out / "superb.md").read_text()
     )
@@ -494,7 +494,7 @@ def test_unreadable_recordings_are_reported_and_count_as_wrong(
 @pytest.mark.slow
 def test_caching_is_timed_beside_the_loop(options, tmp_path):
     printed = compare_cached(options, 1)
-    rows = {r.system: r.value for r in read_rows(tmp_path / "out/results.jsonl")}
+    rows = {r.task: r.value for r in read_rows(tmp_path / "out/results.jsonl")}
     assert (
         set(rows) == {"ks", "pr", "qbe", "all"}
         and rows["ks"] > 1

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from speechssl import io as files
+from speechssl import artifacts as files
 from speechssl.cli import main
 
 from .conftest import CASES, Stages, check_refusal, command
@@ -233,15 +232,14 @@ def test_a_full_file_system_is_one_sentence(
 
 
 @contextmanager
-def held(place: Path, file: bool = False) -> Iterator[None]:
-    """Another process holds a folder or a file in the block, and is killed at its end."""
-    code = "import sys, time; from pathlib import Path; from speechssl.io import hold_output\n"
-    code += (
-        "with hold_output(Path(sys.argv[1]), sys.argv[2] == 'True'): print('held', flush=True); "
-        "time.sleep(600)"
+def held(folder: Path) -> Iterator[None]:
+    """Another process holds a folder in the block, and is killed at its end."""
+    code = (
+        "import sys, time; from pathlib import Path; from speechssl.artifacts import hold_output\n"
+        "with hold_output(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", code, place, str(file)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, folder], stdout=subprocess.PIPE, text=True
     ) as holder:
         try:
             assert holder.stdout and holder.stdout.readline() == "held\n"
@@ -272,8 +270,6 @@ VERBS: dict[str, tuple[object, ...]] = {  # that are no stages; OUT: where they 
     "evaluate robustness": ("OUT", "--encoders", "a=people-en", "--tasks", "ks=data"),
     "compare": ("results", "--out", "OUT"),
     "report": ("OUT",),
-    "units evaluate": ("audio", "mfcc", "units.safetensors", "--out", "OUT"),
-    "units transfer": ("audio", "mfcc", "units.safetensors", "mfcc", "OUT"),
 }
 
 
@@ -283,42 +279,13 @@ def test_a_verb_that_another_run_would_write_over_is_refused_before_it_reads_any
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("speechssl.cli.INPUTS", ())  # what is given here need not be there
-    file = verb.startswith("units")
-    out = tmp_path / ("new/out.json" if file else "new/out")
+    out = tmp_path / "new/out"
     arguments = [*verb.split(), *(out if a == "OUT" else a for a in VERBS[verb])]
-    with held(out, file):
+    with held(out):
         said = command(*arguments)
-        if file:  # another file in the same folder is free
-            assert (
-                "another run"
-                not in command(
-                    *(a.with_name("other.json") if a == out else a for a in arguments)
-                ).sentence
-            )
-    check_refusal(
-        said,
-        f"another run is writing into {out}; wait for it or choose another "
-        f"{'file' if file else 'folder'}",
-    )
+    check_refusal(said, f"another run is writing into {out}; wait for it or choose another folder")
     shutil.rmtree(tmp_path / "new")
     said = command(*arguments)
     assert said.code == 2 and "another run" not in said.sentence, said
     assert not [*tmp_path.iterdir()], "a verb that is refused leaves nothing"
     tell(f"second run in one folder: {verb}", ["refused in one sentence"])
-
-
-def test_who_appends_a_row_is_waited_for(tmp_path: Path) -> None:
-    holder = threading.Thread(target=lambda: appending(tmp_path))
-    holder.start()
-    while not (tmp_path / "row").exists():
-        time.sleep(0.01)
-    with files.hold_output(tmp_path):
-        assert not (tmp_path / "row").exists()
-    holder.join()
-
-
-def appending(folder: Path) -> None:
-    with files.lock_folder(folder):
-        (folder / "row").touch()
-        time.sleep(0.15)
-        (folder / "row").unlink()

@@ -387,7 +387,7 @@ def test_a_file_in_a_folder_without_permission_is_called_by_its_own_name(worksho
         finally:
             os.seteuid(0)
     check_refusal(
-        said, f"cannot use {root / 'own.safetensors'} (Permission denied); change its permissions"
+        said, f"cannot use {root / 'own.safetensors'} (Permission denied); check its path"
     )
 
 

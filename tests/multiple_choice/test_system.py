@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from speechssl.artifacts import write_json
 from speechssl.audio import write_flac
 from speechssl.data.records import load_corpus
 from speechssl.dual.data import Layout, windows
 from speechssl.dual.model import SpanModel, save_reader
 from speechssl.errors import InputError
-from speechssl.io import write_json
 from speechssl.multiple_choice import train
 from speechssl.multiple_choice.data import (
     ChoiceBatches,

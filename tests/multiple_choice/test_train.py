@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from speechssl.artifacts import write_json
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual import train as reader_train
 from speechssl.dual.model import SpanModel, save_reader
 from speechssl.dual.train import describe_best
 from speechssl.errors import InputError
-from speechssl.io import write_json
 from speechssl.multiple_choice import train as choice_train
 from speechssl.multiple_choice.data import text_examples
 from speechssl.multiple_choice.model import ChoiceReader, choose_options, load_choice

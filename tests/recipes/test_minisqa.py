@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 import yaml
 
+from speechssl.artifacts import read_json
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter, parse_condition
+from speechssl.checkpoints import model_folder
 from speechssl.cli import main
 from speechssl.data.records import load_corpus
-from speechssl.io import model_folder, read_json
 from speechssl.metrics import frame_f1
 from speechssl.results import read_rows
 

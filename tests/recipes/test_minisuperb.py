@@ -35,6 +35,7 @@ from recipes.superb.minisuperb import (
     sizes_of,
     trials,
 )
+from speechssl.artifacts import hash_json
 from speechssl.audio import read_audio, to_int16
 from speechssl.data.superb import (
     DOCUMENTS,
@@ -46,7 +47,6 @@ from speechssl.data.superb import (
     speakers_of,
 )
 from speechssl.errors import InputError
-from speechssl.io import hash_json
 from speechssl.signal import active_level, rms_level
 from speechssl.synth.minisqa import listed, load_language, speakers
 from speechssl.synth.synthesisers import Voice, speak, trimmed

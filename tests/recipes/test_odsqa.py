@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from speechssl.io import read_json
+from speechssl.artifacts import read_json
 from speechssl.results import read_rows
 
 from .shared import CASCADES, ROOT, needs, run

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from speechssl.io import read_json
+from speechssl.artifacts import read_json
 
 ROOT = Path(__file__).parents[2]
 

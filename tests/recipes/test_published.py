@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from speechssl.artifacts import read_json
 from speechssl.cascade.engines import HuggingFaceRecogniser
+from speechssl.checkpoints import model_folder
 from speechssl.encoders.load import load_encoder
-from speechssl.io import model_folder, read_json
 from speechssl.results import read_rows
 from speechssl.textlm import load_text_encoder, longest_sequence
 
@@ -103,7 +104,7 @@ def test_whisper_is_evaluated_where_it_is_and_named_where_it_is_not(tmp_path: Pa
     (line,) = done.stderr.strip().splitlines()
     assert (
         line.startswith("left out: cascade-openai/whisper-tiny.en")
-        and ("`speechssl models get whisper-tiny.en`") in line
+        and ("`python recipes/fetch.py whisper-tiny.en`") in line
     )
 
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from speechssl.artifacts import read_json, write_json
 from speechssl.data.records import Answer, Passage, Question, Span, load_corpus, write_records
-from speechssl.io import read_json, write_json
 from speechssl.results import read_rows
 from speechssl.stats import ItemScore, resample_cells
 

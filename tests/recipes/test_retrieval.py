@@ -21,12 +21,13 @@ from recipes.minisqa.retrieval import (
     score_ranks,
     shared_terms,
 )
+from speechssl.artifacts import read_json
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
+from speechssl.checkpoints import model_folder
 from speechssl.cli import main, script
 from speechssl.data.records import Passage, load_corpus
 from speechssl.eval.spoken_qa import Setup
-from speechssl.io import model_folder, read_json
 from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
 from speechssl.report.options import Compare, Report

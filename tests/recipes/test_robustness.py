@@ -14,9 +14,10 @@ import torch
 import yaml
 from transformers import AutoTokenizer
 
+from speechssl.artifacts import read_json, write_json
+from speechssl.checkpoints import model_folder
 from speechssl.data.records import Passage, Question, write_records
 from speechssl.dual.model import load_reader
-from speechssl.io import model_folder, read_json, write_json
 from speechssl.results import read_rows
 from speechssl.stats import FEWEST
 
@@ -242,7 +243,7 @@ def check_downstream(out: Path, log: str) -> None:
 def check_grid(exp: Path, tasks: set[tuple[str, str]]) -> None:
     """Every cell once."""
     rows = read_rows(exp / "results.jsonl")
-    cells = [(r.system, r.metric, r.encoder, r.condition, r.snr_db) for r in rows]
+    cells = [(r.name, r.metric, r.encoder, r.condition, r.snr_db) for r in rows]
     assert len(cells) == len(set(cells))
     assert set(cells) == {
         (*task, encoder, *condition)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from speechssl.io import read_json, write_json
+from speechssl.artifacts import read_json, write_json
 
 from ..files import refused
 from .shared import ROOT, needs, script

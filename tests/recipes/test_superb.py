@@ -52,7 +52,7 @@ def test_smoke_run_survives_a_kill_in_the_caching_and_evaluates_every_task(
     assert kept and all(p.stat().st_mtime_ns == at for p, at in kept.items())
 
     rows = {
-        (r.system, r.encoder, r.condition, r.metric): r.value
+        (r.task, r.encoder, r.condition, r.metric): r.value
         for r in read_rows(exp / "results.jsonl")
     }
     conditions = ("clean", "seen-m+g+r", "unseen-held-out", "unseen-street")
@@ -68,7 +68,7 @@ def test_smoke_run_survives_a_kill_in_the_caching_and_evaluates_every_task(
         "clean",
         "wer_lm",
     ) in rows
-    assert {r.system for r in read_rows(exp / "fsdd/results.jsonl")} == {"ks", "sid"}
+    assert {r.task for r in read_rows(exp / "fsdd/results.jsonl")} == {"ks", "sid"}
     page = (exp / "report.html").read_text()
     assert all(
         text in page

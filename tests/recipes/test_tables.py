@@ -10,7 +10,7 @@ from speechssl.results import Row, append_rows, interval_text
 
 from .shared import script
 
-ROW = Row("dual", "", "clean", None, "ff1", 61.25, 58.04, 64.5, 9, 0, "")
+ROW = Row("qa", "dual", "", "clean", None, "ff1", 61.25, 58.04, 64.5, 9, 0, "")
 
 
 def test_one_passage_has_no_interval() -> None:

@@ -9,8 +9,8 @@ from typing import get_args
 
 import pytest
 
+from speechssl.artifacts import read_json
 from speechssl.finetuning import METHODS
-from speechssl.io import read_json
 from speechssl.results import read_rows
 from symbols import SOURCES
 from textside.data import make_stream
@@ -60,17 +60,17 @@ def test_smoke_run_compares_starts_and_repeats_nothing(tmp_path: Path, quick: st
     arguments = ("text_side/run.sh", "recipes/text_side/smoke.yaml", str(tmp_path))
     printed = run(*arguments, PATH=quick).stdout
     rows = read_rows(tmp_path / "results.jsonl")
-    gains = {(r.system, r.encoder) for r in rows if r.metric == GAIN}
+    gains = {(r.task, r.encoder) for r in rows if r.metric == GAIN}
     assert gains >= {(t, "shuffle-4") for t in ("order", "overlap", "topic", "text-qa", "dual")}
     assert gains >= {("order", "replaced-token"), ("dual", "units")}
-    assert {r.encoder for r in rows if r.system == "bit-xor"} == {
+    assert {r.encoder for r in rows if r.task == "bit-xor"} == {
         "frozen",
         "statistics",
         "default",
         "full",
         "majority",
     }
-    aligned = {(r.system, r.encoder) for r in rows if r.metric == "mrr"}
+    aligned = {(r.task, r.encoder) for r in rows if r.metric == "mrr"}
     assert aligned >= {
         (f"alignment-{n}", arm)
         for n in (0, 1)
@@ -87,7 +87,7 @@ def test_smoke_run_compares_starts_and_repeats_nothing(tmp_path: Path, quick: st
         and ("Steps of DUAL to FF1 50") in printed
         and "frozen, published" in printed
     )
-    assert {r.encoder for r in rows if r.system == "promoter"} == {
+    assert {r.encoder for r in rows if r.task == "promoter"} == {
         "specific",
         "bert",
         "re-emb",
@@ -110,7 +110,7 @@ def test_smoke_run_compares_starts_and_repeats_nothing(tmp_path: Path, quick: st
         0 < cells["biases"]["ks: trained"] < cells["adapters"]["ks: trained"]
         and cells["biases"]["text-qa (em)"] != "–"
     )
-    assert {(r.system, r.encoder) for r in rows} >= {
+    assert {(r.task, r.encoder) for r in rows} >= {
         *((task, arm) for task in UNIT_LM for arm in ("text", "scratch", "bigram")),
         *(
             (f"{kind}-{name}", arm)

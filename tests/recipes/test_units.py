@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from speechssl.artifacts import read_json
+from speechssl.checkpoints import model_folder
 from speechssl.encoders.load import load_encoder
-from speechssl.io import model_folder, read_json
 from speechssl.results import read_rows
 from speechssl.units.kmeans import load_codebook
 
@@ -110,7 +111,7 @@ def test_smoke_run_leaves_a_table_and_repeats_nothing(tmp_path: Path, quick: str
         == load_codebook("people-en/units.safetensors").names
     )
     rows = {
-        (row.system, row.condition) for row in read_rows(exp / "measure/test-espeak/results.jsonl")
+        (row.name, row.condition) for row in read_rows(exp / "measure/test-espeak/results.jsonl")
     }
     systems = {"dual", "speechbert", "cascade-ctc", "cascade-ctc-greedy", "text"}
     assert rows == {(system, "clean") for system in systems}

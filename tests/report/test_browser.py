@@ -396,7 +396,7 @@ def test_a_label_of_several_lines_is_exported_with_each(page, tmp_path):
     rows = [("clean", None, 5.0), ("seen-pink", 5.0, 9.0), ("unseen-hum", 5.0, 12.0)]
     build.build_report(
         tmp_path / "r.html",
-        [Row("asv", "a", c, snr, "eer", v, None, None, 9, 0, "") for c, snr, v in rows],
+        [Row("asv", "head", "a", c, snr, "eer", v, None, None, 9, 0, "") for c, snr, v in rows],
     )
     page.goto(f"file://{tmp_path / 'r.html'}")
     _, text = exported(page, ".block:has-text('Clean, seen and unseen noise')", "csv")

@@ -5,12 +5,12 @@ import json
 
 import pytest
 
+from speechssl.checkpoints import model_folder
 from speechssl.data.records import load_corpus
 from speechssl.eval.compare import read_results
 from speechssl.eval.options import Predictions
 from speechssl.eval.scores import ERRORS
 from speechssl.eval.spoken_qa import import_predictions
-from speechssl.io import model_folder
 from speechssl.report.build import audible_conditions, build_report, read_predicted, units_of
 from speechssl.report.figures import arrange
 from speechssl.report.page import grid_of
@@ -168,7 +168,8 @@ def test_the_data_cannot_end_the_script_that_holds_it(folder, tmp_path):
 
 def rows(values):
     return [
-        Row("dual", "", c, snr, "ff1", v, None, None, 9, 0, "") for (c, snr), v in values.items()
+        Row("qa", "dual", "", c, snr, "ff1", v, None, None, 9, 0, "")
+        for (c, snr), v in values.items()
     ]
 
 

@@ -41,7 +41,15 @@ def row(
         "seed": 0,
         "card": "abc",
     } | other
-    return Row(system=system, metric=metric, value=value, condition=condition, snr_db=snr, **fields)  # type: ignore[arg-type]
+    return Row(
+        task="qa",
+        system=system,
+        metric=metric,
+        value=value,
+        condition=condition,
+        snr_db=snr,
+        **fields,
+    )  # type: ignore[arg-type]
 
 
 def noisy(

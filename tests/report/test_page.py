@@ -40,6 +40,7 @@ def rows() -> list[Row]:
     steps = {("dual", "ff1"): -2.1, ("cascade-ctc", "ff1"): -17.3, ("cascade-ctc", "wer"): 21.7}
     return [
         Row(
+            "qa",
             s,
             "hubert",
             c,
@@ -89,7 +90,7 @@ def page(tmp_path: Path, *arguments: object, **options: object) -> str:
 
 def test_multiple_choice_is_reported_before_its_word_errors(tmp_path):
     some = [
-        Row("units", "", "clean", None, m, v, v, v, 2, 0, "")
+        Row("units", "units", "", "clean", None, m, v, v, v, 2, 0, "")
         for m, v in (("wer", 20.0), ("set_accuracy", 50.0))
     ]
     html = page(tmp_path, some)
@@ -183,7 +184,7 @@ def test_the_best_of_a_column_is_bold(tmp_path: Path):
     assert best == ["37.1", "35.0", "63.7", "46.4"]
     # least word error rate is best
     wer = [
-        Row(s, "h", "clean", None, "wer", v, None, None, 5, 0, "")
+        Row("qa", s, "h", "clean", None, "wer", v, None, None, 5, 0, "")
         for s, v in (("a", 20.0), ("b", 9.0))
     ]
     assert re.findall(r'<td class="best">([\d.]+)', page(tmp_path, wer)) == ["9.0"]
@@ -312,7 +313,7 @@ def test_the_summary_says_who_leads():
         ("a", 30.0, "reverb"),
         ("b", 29.0, "reverb"),
     )
-    close = [Row(s, "h", c, None, "ff1", v, v - 3, v + 3, 9, 0, "") for s, v, c in pairs]
+    close = [Row("qa", s, "h", c, None, "ff1", v, v - 3, v + 3, 9, 0, "") for s, v, c in pairs]
     assert (
         "a leads at both ends, though with reverberation the intervals of the first two overlap."
     ) in summarise(arrange(close))
@@ -320,7 +321,7 @@ def test_the_summary_says_who_leads():
     assert "a leads at both ends, though 2 passages are too few to tell." in summarise(arrange(two))
     # and that a system was run on fewer questions
     some = [
-        Row(s, "h", "clean", None, "ff1", v, None, None, n, 0, "")
+        Row("qa", s, "h", "clean", None, "ff1", v, None, None, n, 0, "")
         for s, v, n in (("a", 50.0, 9), ("b", 40.0, 4))
     ]
     assert summarise(arrange(some)) == (
@@ -328,7 +329,8 @@ def test_the_summary_says_who_leads():
     )
     # summary of many systems stays short
     many = [
-        Row(f"s{i}", "h", "clean", None, "ff1", 90.0 - i, None, None, 9, 0, "") for i in range(7)
+        Row("qa", f"s{i}", "h", "clean", None, "ff1", 90.0 - i, None, None, 9, 0, "")
+        for i in range(7)
     ]
     assert "and s3 87.0 (3 more in the table)." in summarise(arrange(many))
 
@@ -343,7 +345,7 @@ def test_what_only_readers_answered_is_no_speech(tmp_path: Path):
     values = [("ff1", 40.0), ("f1", 50.0), ("wer", 20.0)]
     names = ("cascade-simulated@30", "text", "text+minilm-uncased-squad2")
     read = [
-        Row(s, "exp/models", "clean", None, m, v, v - 1, v + 1, 9, 0, "")
+        Row("qa", s, "exp/models", "clean", None, m, v, v - 1, v + 1, 9, 0, "")
         for s in names
         for m, v in values
     ]
@@ -355,7 +357,10 @@ def test_what_only_readers_answered_is_no_speech(tmp_path: Path):
     )
     assert "As written" in text and "lean speech" not in text
     assert "<dt>Models</dt><dd>exp/models</dd>" in text and "<dt>Encoders</dt>" not in text
-    encoded = [*read, Row("dual", "exp/models", "clean", None, "ff1", 60.0, 50.0, 70.0, 9, 0, "")]
+    encoded = [
+        *read,
+        Row("qa", "dual", "exp/models", "clean", None, "ff1", 60.0, 50.0, 70.0, 9, 0, ""),
+    ]
     assert summarise(arrange(encoded)).startswith("In clean speech dual")
 
 

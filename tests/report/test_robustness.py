@@ -45,14 +45,14 @@ PLACES = [
 
 def rows(scores: dict = SCORES) -> list[Row]:
     return [
-        Row(task, encoder, condition, snr, metric, v, v - 2.0, v + 2.0, 100, 0, "c")
+        Row("qa", task, encoder, condition, snr, metric, v, v - 2.0, v + 2.0, 100, 0, "c")
         for (task, metric, encoder), values in scores.items()
         for (condition, snr), v in zip(PLACES, values, strict=True)
     ]
 
 
 def plain(value: float = 40.0) -> Row:
-    return Row("dual", "hubert", "pink", 5.0, "ff1", value, None, None, 9, 0, "c")
+    return Row("qa", "dual", "hubert", "pink", 5.0, "ff1", value, None, None, 9, 0, "c")
 
 
 def test_rows_of_a_grid_become_panels_with_one_colour_an_encoder():
@@ -70,7 +70,7 @@ def test_rows_of_a_grid_become_panels_with_one_colour_an_encoder():
         and ks.loss(ks.encoders[0], ShownCondition("seen-x", 1.0)) is None
     )
     # rows of a grid are reported from those of systems
-    clean = Row("dual", "hubert", "clean", None, "ff1", 50.0, None, None, 9, 0, "c")
+    clean = Row("qa", "dual", "hubert", "clean", None, "ff1", 50.0, None, None, 9, 0, "c")
     grid, others = of_grid([*rows(), clean, plain()])
     assert grid == rows() and others == [clean, plain()]
 
@@ -107,7 +107,9 @@ def test_every_cell_of_the_heat_map_holds_its_score():
         assert "var(" not in number
     # a missing cell and a noise without snr are drawn
     some = [r for r in rows() if not (r.encoder == "alpha" and r.condition == "unseen-hum")]
-    some.append(Row("ks", "alpha", "unseen-reverb", None, "acc", 77.7, None, None, 9, 0, "c"))
+    some.append(
+        Row("ks", "head", "alpha", "unseen-reverb", None, "acc", 77.7, None, None, 9, 0, "c")
+    )
     drawing = heat_map(panels(some))
     assert ">77.7<" in drawing.svg and ">–<" in drawing.svg
 

@@ -138,6 +138,7 @@ def row(
     half = 0.02 * abs(value) + 0.1
     return Row(
         task,
+        "head",
         encoder,
         condition,
         snr,

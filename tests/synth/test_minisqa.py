@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speechssl.artifacts import hash_json, read_json
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.cli import main
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
-from speechssl.io import hash_json, read_json
 from speechssl.synth import minisqa as speech
 from speechssl.synth.minisqa import (
     LANGUAGES,

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from speechssl.artifacts import read_json, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 from speechssl.data.options import SpokenQA
 from speechssl.data.prepare import PARTS, PrepareReport, SplitRecords, write_corpus
 from speechssl.data.records import Answer, Passage, Question, Span, load_corpus
 from speechssl.errors import MissingExtra
-from speechssl.io import read_json, write_json
 from speechssl.synth import speak as speaking
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.speak import (

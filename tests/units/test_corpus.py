@@ -19,12 +19,12 @@ import soundfile
 import torch
 
 from speechssl import cli
+from speechssl.artifacts import read_json
 from speechssl.audio import read_audio, write_flac
 from speechssl.data.files import Recording, list_recordings, source_card
 from speechssl.encoders.batched import BatchedEngine
 from speechssl.encoders.load import load_checkpoint
 from speechssl.errors import InputError
-from speechssl.io import read_json
 from speechssl.timing import FrameGrid
 from speechssl.units import corpus
 from speechssl.units.corpus import (

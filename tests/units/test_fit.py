@@ -10,11 +10,11 @@ import pytest
 import torch
 from sklearn.cluster import MiniBatchKMeans
 
+from speechssl.artifacts import read_json
 from speechssl.audio import read_audio, write_flac
 from speechssl.data.files import list_recordings
 from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder, single_threaded
 from speechssl.errors import InputError
-from speechssl.io import read_json
 from speechssl.units.features import (
     MFCC_GRID,
     SPECTRAL,

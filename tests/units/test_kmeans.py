@@ -264,7 +264,7 @@ def test_a_name_that_cannot_be_written_is_refused_before_anything_is_made(tmp_pa
 
 
 def test_a_shipped_codebook_is_found_by_its_name_and_a_wrong_path_is_called_one(tmp_path):
-    from speechssl.io import SHIPPED
+    from speechssl.checkpoints import SHIPPED
 
     name = "people-en/units.safetensors"
     assert load_codebook(name).hash == load_codebook(SHIPPED / name).hash

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.io import hash_bytes, write_json
+from speechssl.artifacts import hash_bytes, write_json
 from speechssl.timing import RunLength
 from speechssl.units.storage import (
     Part,

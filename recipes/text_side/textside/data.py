@@ -30,9 +30,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from speechssl.artifacts import hash_json, read_text
+from speechssl.checkpoints import checkpoint_folder
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
-from speechssl.io import checkpoint_folder, hash_json, read_text
 from speechssl.text import syllables
 from speechssl.textlm import read_tokenizer, special_tokens
 

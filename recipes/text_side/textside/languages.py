@@ -18,12 +18,12 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from speechssl.artifacts import hash_json, read_json, read_text
 from speechssl.data.records import load_corpus
 from speechssl.dual.data import collate
 from speechssl.dual.model import EncoderInputs, load_reader
 from speechssl.dual.system import choose_device
 from speechssl.errors import InputError
-from speechssl.io import hash_json, read_json, read_text
 from speechssl.synth.minisqa import lexicon
 from speechssl.text import joiner
 from speechssl.textlm import (

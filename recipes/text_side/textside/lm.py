@@ -15,10 +15,8 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from speechssl.artifacts import read_json
 from speechssl.errors import InputError
-from speechssl.io import (
-    read_json,
-)
 from speechssl.textlm import (
     longest_sequence,
     reason_of,

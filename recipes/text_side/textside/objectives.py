@@ -35,10 +35,10 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, PreTrainedModel
 
+from speechssl.checkpoints import checkpoint_folder
 from speechssl.dual.data import collate
 from speechssl.dual.model import EncoderInputs
 from speechssl.errors import InputError
-from speechssl.io import checkpoint_folder
 from speechssl.textlm import longest_sequence, make_encoder, reason_of
 from speechssl.trainer import Batch
 from textside.data import Stream

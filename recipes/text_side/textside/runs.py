@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
+from speechssl.artifacts import hash_json, read_json, write_json
+from speechssl.checkpoints import hash_of_weights
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
-from speechssl.io import hash_json, hash_of_weights, read_json, write_json
 from speechssl.options import TrainingOptions, settings
-from speechssl.results import Row, append_rows
+from speechssl.results import HEAD, Row, append_rows
 from speechssl.stats import (
     CROSSED,
     FEWEST,
@@ -207,8 +208,9 @@ def write_scores(
     write_json(run_folder(results, task, arm, seed) / "scores.json", card | written)
     # which says how long it took
     decisive = {name: value for name, value in card.items() if name != "training"}
-    v, about_row = shown(estimate([run]).interval, metric), (task, arm, CONDITION, None, metric)
-    row = Row(*about_row, v.value, *v.ends, v.n, seed, hash_json(decisive), v.drawn, v.groups)
+    v = shown(estimate([run]).interval, metric)
+    cell = (task, HEAD, arm, CONDITION, None, metric)
+    row = Row(*cell, v.value, *v.ends, v.n, seed, hash_json(decisive), v.drawn, v.groups)
     append_rows(results / "results.jsonl", [row], any_card=True)
     return card | {"value": row.value}
 

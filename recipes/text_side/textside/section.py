@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
+from speechssl.artifacts import CARD, MADE_FROM, read_json
 from speechssl.errors import InputError
-from speechssl.io import CARD, MADE_FROM, read_json
 from speechssl.report.figures import (
     Drawing,
     Series,
@@ -80,9 +80,7 @@ class Lectures:
 
     def gains(self, task: str) -> dict[str, Row]:
         """By arm, in the order of the chart."""
-        by_arm = {
-            row.encoder: row for row in self.rows if row.metric == GAIN and row.system == task
-        }
+        by_arm = {row.encoder: row for row in self.rows if row.metric == GAIN and row.task == task}
         return {arm: by_arm[arm] for arm in in_order(by_arm)}
 
 
@@ -187,7 +185,7 @@ def titled(part: int, title: str) -> str:
 def part_of(row: Row, symbols: Collection[str]) -> tuple[int, str]:
     """The part of the recipe that a row is of, and the task without layers and measures. symbols:
     tasks of part 2."""
-    task, kind = row.system, row.system.partition("-")[0]
+    task, kind = row.task, row.task.partition("-")[0]
     if task.endswith(", devices"):
         return 5, task.removesuffix(", devices")
     if of_languages(task):
@@ -217,7 +215,7 @@ def so_far(lectures: Lectures) -> list[Table]:
     rows = [row for row in lectures.rows if row.metric != GAIN]
     if not rows or (lectures.ended and not lectures.begun):
         return []
-    symbols = {row.system for row in rows if row.encoder in ("specific", "bert", "re-emb")}
+    symbols = {row.task for row in rows if row.encoder in ("specific", "bert", "re-emb")}
     runs: dict[int, dict[str, set[tuple[str, str, int]]]] = {}
     for row in rows:
         part, task = part_of(row, symbols)
@@ -248,13 +246,13 @@ def so_far(lectures: Lectures) -> list[Table]:
             note,
         )
     ]
-    scored = [row for row in rows if not of_languages(row.system)]
+    scored = [row for row in rows if not of_languages(row.task)]
     if lectures.ended or not scored:
         return tables
-    tasks_of = list(dict.fromkeys((row.system, row.metric) for row in scored))
+    tasks_of = list(dict.fromkeys((row.task, row.metric) for row in scored))
 
     def cell(arm: str, task: tuple[str, str]) -> str | None:
-        seeds = [row for row in scored if (row.encoder, row.system, row.metric) == (arm, *task)]
+        seeds = [row for row in scored if (row.encoder, row.task, row.metric) == (arm, *task)]
         number = (
             f"{fmean(row.value for row in seeds):.{DECIMALS.get(task[1], 1)}f}" if seeds else ""
         )
@@ -277,9 +275,7 @@ def so_far(lectures: Lectures) -> list[Table]:
 def text_side_section(lectures: Lectures) -> Section:
     tasks = list(
         dict.fromkeys(
-            row.system
-            for row in lectures.rows
-            if row.metric == GAIN and not has_own_table(row.system)
+            row.task for row in lectures.rows if row.metric == GAIN and not has_own_table(row.task)
         )
     )
     tasks = [MEAN] * (MEAN in tasks) + [task for task in tasks if task != MEAN]
@@ -300,14 +296,14 @@ def text_side_section(lectures: Lectures) -> Section:
         drawn.append(
             (1, "Gain against the length of dependencies", caption, gain_by_length(lectures, tasks))
         )
-    symbols = list(dict.fromkeys(row.system for row in lectures.rows if row.encoder == "re-emb"))
+    symbols = list(dict.fromkeys(row.task for row in lectures.rows if row.encoder == "re-emb"))
     if symbols:
         caption = (
             f"Our scores (bars, means over seeds) beside those of {SYMBOL_PAPER} (lines "
             "across, where it has the task)."
         )
         drawn.append((2, SYMBOL_TITLE, caption, symbol_bars(lectures, symbols)))
-    computed = [task for task in FROZEN if any(row.system == task for row in lectures.rows)]
+    computed = [task for task in FROZEN if any(row.task == task for row in lectures.rows)]
     if computed:
         caption = (
             f"Our accuracy (bars, means over seeds) beside that of {FROZEN_PAPER} (lines across, "
@@ -408,7 +404,7 @@ def frozen_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
 def mean_score(lectures: Lectures, task: str, arm: str) -> float | None:
     """Over seeds; None where it was not run."""
     seeds = [
-        r.value for r in lectures.rows if (r.system, r.encoder) == (task, arm) and r.metric != GAIN
+        r.value for r in lectures.rows if (r.task, r.encoder) == (task, arm) and r.metric != GAIN
     ]
     return fmean(seeds) if seeds else None
 
@@ -529,7 +525,7 @@ def alignment_by_layer(lectures: Lectures) -> Drawing | None:
     """A line a start, the mean of its seeds; None where no alignment was measured."""
     lines: dict[tuple[bool, str], dict[int, list[float]]] = {}
     for row in lectures.rows:
-        kind, _, rest = row.system.partition("-")
+        kind, _, rest = row.task.partition("-")
         if kind == ALIGNMENT:
             layer, _, states = rest.partition("-")
             lines.setdefault((bool(states), row.encoder), {}).setdefault(int(layer), []).append(

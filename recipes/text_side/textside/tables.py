@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from speechssl.artifacts import read_json
 from speechssl.errors import InputError
-from speechssl.io import read_json
 from speechssl.results import (
     Table,
     drawn_sentence,

@@ -20,13 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from speechssl.artifacts import hash_files, read_json, read_text
+from speechssl.data.records import read_lines
 from speechssl.errors import InputError, report_set_aside
-from speechssl.io import (
-    hash_files,
-    read_json,
-    read_lines,
-    read_text,
-)
 
 SPLITS = ("train", "dev", "test")
 METRICS = ACCURACY, MCC, SPEARMAN = "accuracy", "mcc", "spearman"

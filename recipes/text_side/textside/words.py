@@ -9,11 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from speechssl.data.records import check_inside, read_lines
 from speechssl.errors import InputError
-from speechssl.io import (
-    check_inside,
-    read_lines,
-)
 
 MANIFEST = "words.jsonl"
 

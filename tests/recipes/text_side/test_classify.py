@@ -12,8 +12,8 @@ import torch
 
 from classify import Classify, TaskBatches, classify, starts
 from pretrain import PretrainText, pretrain_text
+from speechssl.artifacts import read_json, write_json
 from speechssl.errors import InputError
-from speechssl.io import read_json, write_json
 from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.textlm import load_text_encoder, special_tokens
@@ -100,7 +100,7 @@ def test_a_run_leaves_what_every_item_got_and_is_not_repeated(
     assert len(scores["items"]) == 20 and [point["step"] for point in scores["curve"]] == [2, 4]
     right = np.mean([gold == guess for gold, guess in scores["items"].values()])
     (row,) = read_rows(results / "results.jsonl")
-    assert (row.system, row.encoder, row.metric, row.n) == ("same", "bert", "accuracy", 20)
+    assert (row.task, row.encoder, row.metric, row.n) == ("same", "bert", "accuracy", 20)
     assert row.value == pytest.approx(100 * right) and scores["curve"][-1][
         "score"
     ] == pytest.approx(right)

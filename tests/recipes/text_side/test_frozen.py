@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compute import Compute, compute
+from speechssl.artifacts import read_json
 from speechssl.errors import InputError
-from speechssl.io import read_json
 from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.textlm import load_text_encoder

@@ -17,9 +17,9 @@ import translate as program
 from align import Align, align, chance, reciprocal_ranks
 from gains import Gains, gains_tables
 from pretrain import PretrainText, pretrain_text
+from speechssl.artifacts import read_json
 from speechssl.data.records import data_hash
 from speechssl.errors import InputError
-from speechssl.io import read_json
 from speechssl.options import TEXT_FAMILIES, TrainingOptions
 from speechssl.results import read_rows
 from speechssl.synth.minisqa import lexicon, load_language
@@ -342,7 +342,7 @@ def test_alignment_leaves_rows_of_every_layer_and_a_table(
         and len(card["layers"]) == 3
         and card["chance"] == pytest.approx(chance(5))
     )
-    rows = {row.system: row for row in read_rows(tmp_path / "results.jsonl")}
+    rows = {row.task: row for row in read_rows(tmp_path / "results.jsonl")}
     assert set(rows) == {f"alignment-{n}{less}" for n in range(3) for less in ("", "-zero-mean")}
     assert (
         rows["alignment-2"].value == pytest.approx(100 * card["layers"][2][""])

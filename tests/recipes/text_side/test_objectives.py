@@ -15,8 +15,8 @@ from torch import nn
 from transformers import FunnelConfig
 
 from pretrain import PretrainText, pretrain_text
+from speechssl.artifacts import read_json
 from speechssl.errors import InputError
-from speechssl.io import read_json
 from speechssl.options import TrainingOptions
 from textside.objectives import (
     CAUSAL,

@@ -9,8 +9,8 @@ import pytest
 
 from gains import Gains, print_gains
 from page import Page, write_text_page
+from speechssl.artifacts import write_json
 from speechssl.errors import InputError
-from speechssl.io import write_json
 from speechssl.results import Row, Table, append_rows, read_rows
 from textside.published import GAIN, MEAN
 from textside.runs import CONDITION
@@ -31,7 +31,20 @@ def row(
     task: str, arm: str, value: float, low: float | None = None, high: float | None = None
 ) -> Row:
     return Row(
-        task, arm, CONDITION, None, GAIN, value, low, high, 40, 0, "over scratch", "seed, item", 3
+        task,
+        "head",
+        arm,
+        CONDITION,
+        None,
+        GAIN,
+        value,
+        low,
+        high,
+        40,
+        0,
+        "over scratch",
+        "seed, item",
+        3,
     )
 
 
@@ -107,6 +120,7 @@ def test_the_highest_floor_is_drawn_beside_the_frozen_transformer() -> None:
     rows = tuple(
         Row(
             "listops",
+            "head",
             arm,
             CONDITION,
             None,
@@ -192,7 +206,7 @@ def test_the_page_of_a_run_in_progress_says_what_is_there_and_what_is_to_come(
     append_rows(
         tmp_path / "results.jsonl",
         [
-            Row(task, arm, CONDITION, None, "x", 8.0 + s, None, None, 9, s, "")
+            Row(task, "head", arm, CONDITION, None, "x", 8.0 + s, None, None, 9, s, "")
             for task, arm in tasks.items()
             for s in (0, 1)
         ],
@@ -239,7 +253,7 @@ def test_the_page_of_a_run_in_progress_says_what_is_there_and_what_is_to_come(
 
 def test_bars_of_symbols_are_scores_whatever_their_gain() -> None:
     rows = [
-        Row("h3", arm, CONDITION, None, metric, value, None, None, 9, seed, "")
+        Row("h3", "head", arm, CONDITION, None, metric, value, None, None, 9, seed, "")
         for arm, metric, value in (
             ("re-emb", "accuracy", 80.0),
             ("re-emb", GAIN, 10.0),
@@ -259,6 +273,7 @@ def test_alignment_of_languages_is_drawn_by_layer() -> None:
     rows = [
         Row(
             f"alignment-{n}{less}",
+            "head",
             "mbert",
             CONDITION,
             None,

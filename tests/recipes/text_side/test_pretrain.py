@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from pretrain import PretrainText, RandomCrops, by_turns, pretrain_text, source_of
+from speechssl.artifacts import hash_files, read_json, write_json
 from speechssl.errors import InputError
-from speechssl.io import hash_files, read_json, write_json
 from speechssl.options import TrainingOptions
 from speechssl.textlm import assign_tokens, load_text_encoder
 from speechssl.timing import RunLength

@@ -14,8 +14,8 @@ from sklearn.metrics import matthews_corrcoef
 
 from devices import Devices, device_table
 from gains import Gains, gains_tables
+from speechssl.artifacts import read_json, write_json
 from speechssl.errors import InputError
-from speechssl.io import read_json, write_json
 from speechssl.results import Row, append_rows, read_rows, table_of
 from speechssl.stats import BootstrapUnits, paired_difference
 from textside.published import MEAN
@@ -192,7 +192,7 @@ def test_runs_on_disk_become_tables_rows_and_gains(tmp_path: Path) -> None:
     rows = read_rows(tmp_path / "results.jsonl")
     assert {r.condition for r in rows} == {CONDITION}
     (gain,) = (r for r in rows if r.metric == "gain")
-    assert (gain.system, gain.encoder, gain.value, gain.card) == (
+    assert (gain.task, gain.encoder, gain.value, gain.card) == (
         "order",
         "nested",
         50.0,
@@ -502,9 +502,9 @@ def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) ->
         write_json(path.with_suffix(".card.json"), card)
     rows = []
     for name, parameters in (("people-en", 11), ("people-en+lora", 13)):
-        rows.append(Row("ks", name, "clean", None, "acc", 90.0, 80.0, 95.0, 40, 0, "x"))
-        rows.append(Row("ks", name, "clean", None, "loss", 1.0, 0.5, 2.0, 40, 0, "x"))
-        rows.append(Row("ks", name, "clean", None, "acc", 80.0, 70.0, 85.0, 40, 1, "x"))
+        rows.append(Row("ks", "head", name, "clean", None, "acc", 90.0, 80.0, 95.0, 40, 0, "x"))
+        rows.append(Row("ks", "head", name, "clean", None, "loss", 1.0, 0.5, 2.0, 40, 0, "x"))
+        rows.append(Row("ks", "head", name, "clean", None, "acc", 80.0, 70.0, 85.0, 40, 1, "x"))
         card = {"trained_parameters": parameters, "seconds": 5.0}
         write_json(folder / f"superb/heads/{name}/ks/seed-0/card.json", card)
     append_rows(folder / "superb/results.jsonl", rows, any_card=True)
@@ -541,7 +541,7 @@ def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) ->
     ):
         device_table(Devices(results=tmp_path))
     made = {
-        (row.system, row.metric): row.value
+        (row.task, row.metric): row.value
         for row in read_rows(tmp_path / "results.jsonl")
         if row.encoder == "weighted-sum"
     }

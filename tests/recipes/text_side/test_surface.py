@@ -13,6 +13,7 @@ import torch
 
 import plateau as program
 from gains import Gains, gains_tables
+from speechssl.artifacts import read_json, write_json
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train import train_text_qa
 from speechssl.data.records import data_hash, load_corpus
@@ -20,7 +21,6 @@ from speechssl.dual.model import load_reader
 from speechssl.dual.options import QaOptions, TrainDual
 from speechssl.dual.train import train_dual
 from speechssl.errors import InputError
-from speechssl.io import read_json, write_json
 from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.timing import FrameGrid, RunLength
@@ -177,7 +177,7 @@ def test_points_leave_rows_figures_and_are_not_taken_twice(
     o = Surface(**places, results=results, arm="random", **SMALL)
     windows = windows_of("train", model, layout, card, o)
     assert end == pytest.approx([float(model(**w)["loss"]) for w in windows], abs=1e-4)
-    rows = {(r.system, r.encoder): r for r in read_rows(results / "results.jsonl")}
+    rows = {(r.task, r.encoder): r for r in read_rows(results / "results.jsonl")}
     assert (
         rows["dual-loss-train", "random"].value == pytest.approx(end.mean())
         and rows["dual-hill", "random"].metric == "nats"

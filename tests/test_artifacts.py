@@ -1,0 +1,206 @@
+"""Files are whole or absent; hashes tell contents apart; a stage is done, resumed or refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors import SafetensorError
+
+from speechssl.artifacts import (
+    describe_refusal,
+    hash_bytes,
+    hash_files,
+    hash_json,
+    hold_output,
+    list_differences,
+    lock_folder,
+    name_refused_file,
+    read_json,
+    replacing,
+    stage,
+    write_json,
+    write_text,
+)
+from speechssl.errors import InputError
+
+from .files import refused
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+def test_a_file_appears_under_its_name_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "x.txt"
+    with replacing(path) as temporary:
+        temporary.write_text("half")
+        assert not path.exists()
+        assert (temporary.parent, temporary.suffix) == (path.parent, ".txt")
+    assert path.read_text() == "half"
+    assert os.listdir(path.parent) == ["x.txt"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_failure_keeps_the_old_file_and_leaves_nothing_behind(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("old")
+    with pytest.raises(error), replacing(path) as temporary:
+        temporary.write_text("new")
+        raise error
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["x.txt"]
+
+
+def test_a_killed_process_leaves_no_file_under_the_name(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from speechssl.artifacts import replacing\n"
+        "with replacing(sys.argv[1]) as t: t.write_text('half'); os._exit(9)"
+    )
+    run = [sys.executable, "-c", code, tmp_path / "x.txt"]
+    assert subprocess.run(run, env=ENVIRONMENT).returncode == 9
+    assert not (tmp_path / "x.txt").exists()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff\xfe", b"[" * 100_000, b"[1]"])
+def test_a_card_that_is_none_is_named(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "card.json"
+    if content is not None:
+        path.write_bytes(content)
+    refused("card.json", read_json, path)
+
+
+def test_a_card_names_what_it_lacks(tmp_path: Path) -> None:
+    write_json(tmp_path / "card.json", {"what": "reader"})
+    card = read_json(tmp_path / "card.json")
+    assert card["what"] == "reader"
+    refused("card.json does not say steps", card.__getitem__, "steps")
+
+
+def test_hashes_tell_contents_apart_and_not_the_order_of_keys(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"b": 1, "a": "语"})
+    write_json(tmp_path / "b.json", {"a": "语", "b": 1})
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+    assert hash_json({"a": 1, "b": [2, 3]}) == hash_json({"b": [2, 3], "a": 1})
+    assert hash_json({"a": 1}) != hash_json({"a": "1"})
+    # the borders of the parts count
+    assert len({hash_bytes(b"ab", b"c"), hash_bytes(b"a", b"bc"), hash_bytes(b"abc")}) == 3
+    assert len(hash_bytes()) == 16
+    for name, text in (("a", "1"), ("b", "2"), ("c", "1")):
+        write_text(tmp_path / name, text)
+    a, b, c = (tmp_path / name for name in "abc")
+    assert hash_files([a, b]) == hash_files([c, b])
+    assert hash_files([a, b]) != hash_files([b, a])
+
+
+def test_an_option_that_is_off_equals_one_that_is_missing() -> None:
+    before = {"options": {"steps": 1, "lora": False}, "seed": 0}
+    assert list_differences(before, {"options": {"steps": 1}, "seed": 0}) == []
+    assert list_differences(before, {"options": {"steps": 2}, "seed": 1}) == [
+        "options.steps",
+        "seed",
+    ]
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left"), SafetensorError("I/O error (os error 28)")]
+)
+def test_a_full_disk_is_called_so(tmp_path: Path, error: Exception) -> None:
+    with pytest.raises(OSError) as caught, replacing(tmp_path / "x.safetensors"):
+        raise error
+    sentence = describe_refusal(caught.value)
+    assert sentence.startswith(f"the disk of {tmp_path}/x.safetensors is full")
+
+
+def test_what_the_system_refuses_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file/below"):
+        with pytest.raises(OSError) as caught, stage(path, {}):
+            pass
+        assert str(path) in describe_refusal(caught.value)
+    with pytest.raises(PermissionError) as refusal, name_refused_file("out"):
+        raise PermissionError(13, "Permission denied")
+    assert describe_refusal(refusal.value).startswith("cannot use out (Permission denied)")
+
+
+# ---- stages
+
+
+def test_a_stage_is_done_when_its_card_is_there(tmp_path: Path) -> None:
+    for done in (False, True):
+        with stage(tmp_path / "a", {"data": "1"}, {"betas": (0.9, 0.98)}) as step:
+            assert step.done == done
+            assert step.made_from == {"data": "1", "options": {"betas": [0.9, 0.98]}}
+            if not step.done:
+                assert step.finish({"what": "x"}) == {"what": "x"}
+            assert step.card == {"what": "x"}
+
+
+def test_a_folder_belongs_to_what_it_was_first_made_from(tmp_path: Path) -> None:
+    with stage(tmp_path / "a", {"data": "1"}, {"steps": 2}):
+        pass
+    step = stage(tmp_path / "a", {"data": "1", "seed": 1}, {"steps": 3})
+    refused(r"other inputs \(options.steps, seed differ\)", step.__enter__)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/model.safetensors").touch()
+    refused("b holds other files", stage(tmp_path / "b", {}).__enter__)
+
+
+def test_a_number_that_grows_goes_on_and_does_not_shrink(tmp_path: Path) -> None:
+    for steps, done in ((2, False), (3, False), (3, True)):
+        with stage(tmp_path, {}, {"steps": steps}, grows="options.steps") as step:
+            assert step.done == done
+            step.finish({})
+    refused("steps differs", stage(tmp_path, {}, {"steps": 2}, grows="options.steps").__enter__)
+
+
+def test_a_refused_command_leaves_no_folder_that_would_refuse_the_mended_one(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(InputError, match="too large"), stage(tmp_path / "a", {"window": 600}):
+        (tmp_path / "a/tokenizer.json").write_text("{}")
+        raise InputError("too large")
+    assert not (tmp_path / "a").exists()
+    for error in (KeyboardInterrupt, InputError):  # what was begun before is kept
+        with pytest.raises(error), stage(tmp_path / "b", {"window": 300}):
+            raise error
+        assert (tmp_path / "b/made_from.json").is_file()
+
+
+def test_a_refused_command_leaves_what_took_long_to_make(tmp_path: Path) -> None:
+    with (
+        pytest.raises(InputError),
+        stage(tmp_path / "a", {}, record="settings.json", lasting=("*/parts",)),
+    ):
+        (tmp_path / "a/test/parts").mkdir(parents=True)
+        raise InputError("damaged")
+    assert json.loads((tmp_path / "a/settings.json").read_text()) == {}
+
+
+# ---- locks
+
+
+def test_one_run_at_a_time_has_a_folder(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom speechssl.artifacts import stage\n"
+        "with stage(Path(sys.argv[1]), {}): pass"
+    )
+    run = [sys.executable, "-c", code, tmp_path / "a"]
+    # the same thread may
+    with stage(tmp_path / "a", {}), lock_folder(tmp_path / "a", wait=False):
+        second = subprocess.run(run, env=ENVIRONMENT, capture_output=True, text=True)
+    assert "another run is writing into" in second.stderr
+    assert subprocess.run(run, env=ENVIRONMENT).returncode == 0
+
+
+def test_a_verb_that_is_refused_leaves_no_empty_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError), hold_output(tmp_path / "new/out"):
+        raise InputError("no such corpus")
+    assert not list(tmp_path.iterdir())
+    with hold_output(tmp_path / "new/out"):
+        write_text(tmp_path / "new/out/x", "")
+    assert (tmp_path / "new/out/x").is_file()

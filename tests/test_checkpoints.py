@@ -1,0 +1,297 @@
+"""Checkpoints by name: local folders first, then the hub's cache and the hub, which is a small
+server here; and weights as int8."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from safetensors.torch import save_file
+
+from speechssl.checkpoints import (
+    MODELS,
+    SCALE,
+    checkpoint_folder,
+    dequantise,
+    find_checkpoint,
+    load_quantised,
+    quantise,
+)
+from speechssl.errors import InputError
+
+from .files import refused
+
+NAME, SHA = "someone/tiny-hubert", "0123456789abcdef0123456789abcdef01234567"
+WHOLE = {
+    "config.json": b"{}",
+    "vocab.txt": b"a",
+    "model.safetensors": b"weights",
+    "pytorch_model.bin": b"the same again",
+}
+WHOLE |= {"tf_model.h5": b"and again", "onnx/config.json": b"{}"}
+
+
+def folder(path: Path) -> Path:
+    path.mkdir(parents=True)
+    (path / "config.json").write_text("{}")
+    return path
+
+
+def test_folders_come_first_then_models_with_and_without_their_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = tmp_path / "models"
+    monkeypatch.setenv(MODELS, str(models))
+    refused(
+        f"{MODELS} names .*models, which is not a folder", checkpoint_folder, NAME, "text encoder"
+    )
+    for place in ("tiny-hubert", NAME):
+        there = folder(models / place)
+        assert checkpoint_folder(NAME, "text encoder") == there
+    # no name for the hub's client, which raises an error of its own
+    odd = folder(models / "some--thing")
+    assert find_checkpoint(odd.name) == odd
+    here = folder(tmp_path / NAME)
+    monkeypatch.chdir(tmp_path)
+    assert checkpoint_folder(here, "speech encoder") == here and checkpoint_folder(
+        NAME, "speech encoder"
+    ) == Path(NAME)
+
+
+@pytest.mark.parametrize("what", ["speech encoder", "text encoder", "recogniser"])
+def test_offline_one_sentence_says_at_once_what_was_wanted_where(what, tmp_path, monkeypatch):
+    monkeypatch.delenv(MODELS, raising=False)
+    began = time.monotonic()
+    with pytest.raises(InputError) as caught:
+        checkpoint_folder(NAME, what)
+    assert time.monotonic() - began < 5
+    message = str(caught.value)
+    assert (
+        message.startswith(f"found no {what} at {NAME}: ")
+        and ("HF_HUB_OFFLINE is set") in message
+        and "config.json" in message
+    )
+    assert (
+        f"hf download {NAME} --local-dir {Path.home() / '.cache/speechssl/models' / NAME}"
+    ) in message
+    assert "\n" not in message and ". " not in message
+    monkeypatch.setenv(MODELS, str(tmp_path))
+    refused(f"hf download {NAME} --local-dir {tmp_path}/{NAME}", checkpoint_folder, NAME, what)
+
+
+@pytest.mark.parametrize(
+    "name", ["/no/such/folder", "a/b/c", "../models", "a name", "", "owner/..", "-x/y"]
+)
+def test_what_cannot_be_on_the_hub_is_not_looked_for_there(name: str) -> None:
+    with pytest.raises(
+        InputError,
+        match=(
+            r"found no text encoder at .*; give a folder with "
+            r"config.json.* or a hub id"
+        ),
+    ):
+        checkpoint_folder(name or "/no/" + name, "text encoder")
+
+
+# ---- the hub
+
+
+class _Hub(BaseHTTPRequestHandler):
+    files: ClassVar[dict[str, bytes]] = {}
+    asked: ClassVar[list[str]] = []
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        path = self.path.split("?")[0]
+        type(self).asked.append(path)
+        if path == f"/api/models/{NAME}" or path.startswith(f"/api/models/{NAME}/revision/"):
+            self._json({"id": NAME, "sha": SHA, "siblings": [{"rfilename": f} for f in self.files]})
+        elif path.startswith(f"/api/models/{NAME}/tree/"):
+            self._json(
+                [
+                    {"type": "file", "path": f, "size": len(b), "oid": _etag(b)}
+                    for f, b in self.files.items()
+                ]
+            )
+        elif (
+            path.startswith(f"/{NAME}/resolve/") and (name := path.split("/", 5)[-1]) in self.files
+        ):
+            self._send(200, self.files[name], ETag=f'"{_etag(self.files[name])}"')
+        else:
+            self._send(404, b"", **{"X-Error-Code": "RepoNotFound"})
+
+    def _json(self, value: object) -> None:
+        self._send(200, json.dumps(value).encode())
+
+    def _send(self, status: int, content: bytes, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in (
+            {"Content-Length": str(len(content)), "X-Repo-Commit": SHA} | headers
+        ).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+def _etag(content: bytes) -> str:
+    return hashlib.sha1(content).hexdigest()
+
+
+Ask = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[tuple[Ask, ThreadingHTTPServer]]:
+    """A function (name, **environment) -> the process that looked for it, on a hub that has NAME
+    alone."""
+    _Hub.files, _Hub.asked = dict(WHOLE), []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    program = (
+        "import sys; from speechssl.checkpoints import checkpoint_folder; "
+        "print(checkpoint_folder(sys.argv[1], 'text encoder'))"
+    )
+
+    def ask(name: str, **more: str) -> subprocess.CompletedProcess[str]:
+        address = f"http://127.0.0.1:{server.server_port}"
+        kept = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.lower().endswith("_proxy") and k not in (MODELS, "HF_HUB_OFFLINE")
+        }
+        changes = {
+            "HF_ENDPOINT": address,
+            "HF_HOME": str(tmp_path / "cache"),
+            "PYTHONPATH": str(Path(__file__).parents[1]),
+        }
+        return subprocess.run(
+            [sys.executable, "-c", program, name],
+            env=kept | changes | more,
+            capture_output=True,
+            text=True,
+        )
+
+    yield ask, server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.slow
+def test_the_hub_gives_one_format_and_its_cache_serves_without_it(
+    hub: tuple[Ask, ThreadingHTTPServer], tmp_path: Path
+) -> None:
+    ask, server = hub
+    first = ask(NAME)
+    assert first.returncode == 0, first.stderr
+    there = Path(first.stdout.strip())
+    fetched = ("config.json", "vocab.txt", "model.safetensors")
+    assert {p.name: p.read_bytes() for p in there.iterdir()} == {
+        name: WHOLE[name] for name in fetched
+    }
+    assert Path(ask(NAME, HF_HUB_OFFLINE="1").stdout.strip()) == there
+    server.shutdown()
+    server.server_close()  # now it cannot be reached
+    began = time.monotonic()
+    assert Path(ask(NAME).stdout.strip()) == there
+    other = ask("someone/else")
+    assert time.monotonic() - began < 15
+    assert (
+        "the hub cannot be reached" in other.stderr
+        and "speechssl/models/someone/else" in other.stderr
+    )
+    assert "Retrying" not in other.stderr
+
+
+def test_a_name_that_the_hub_does_not_know_is_one_sentence(
+    hub: tuple[Ask, ThreadingHTTPServer],
+) -> None:
+    ask, _ = hub
+    assert "the hub has none of this name" in ask("someone/else").stderr
+
+
+# ---- weights as int8
+
+matrices = arrays(
+    np.float32,
+    st.tuples(st.integers(1, 6), st.integers(1, 9)),
+    elements=st.floats(-1e6, 1e6, width=32, allow_subnormal=False),
+)
+
+
+@given(matrices)
+def test_a_weight_is_off_by_at_most_a_254th_of_its_rows_largest_and_packs_again_to_the_same_bits(
+    values,
+):
+    matrix = torch.from_numpy(values)
+    packed = quantise({"w": matrix})
+    assert packed["w"].dtype == torch.int8 and packed["w" + SCALE].shape == (len(matrix),)
+    largest = matrix.abs().amax(1, keepdim=True)
+    error = (dequantise(packed)["w"] - matrix).abs()
+    assert (error <= largest * (1 / 254 + 1e-6) + 1e-14).all()
+    again = quantise(dequantise(packed))
+    assert torch.equal(again["w"], packed["w"]) and torch.equal(
+        again["w" + SCALE], packed["w" + SCALE]
+    )
+
+
+def test_what_is_no_matrix_is_kept_to_the_bit():
+    state = {
+        "bias": torch.randn(7),
+        "conv": torch.randn(3, 2, 5),
+        "ids": torch.arange(6).reshape(2, 3),
+        "one": torch.tensor(0.1),
+    }
+    packed = quantise(state)
+    assert set(packed) == set(state)
+    for name, value in dequantise(packed).items():
+        assert torch.equal(value, state[name].float())
+
+
+def test_kernels_have_a_scale_for_each_output_channel_and_pack_again_to_the_same_bits():
+    state = {
+        "conv": torch.randn(3, 2, 5) * torch.tensor([1e-3, 1.0, 1e3]).view(3, 1, 1),
+        "bias": torch.randn(3),
+    }
+    packed = quantise(state, kernels=True)
+    assert packed["conv"].dtype == torch.int8 and packed["conv" + SCALE].shape == (3,)
+    back = dequantise(packed)
+    largest = state["conv"].abs().amax((1, 2), keepdim=True)
+    assert (
+        (back["conv"] - state["conv"]).abs() <= largest * (1 / 254 + 1e-6)
+    ).all() and torch.equal(back["bias"], state["bias"])
+    again = quantise(back, kernels=True)
+    assert all(torch.equal(again[name], value) for name, value in packed.items())
+
+
+def test_a_file_says_itself_whether_it_is_quantised(tmp_path):
+    state = {"w": torch.randn(3, 4), "b": torch.randn(3)}
+    save_file(state, tmp_path / "plain.safetensors")
+    save_file(quantise(state), tmp_path / "packed.safetensors")
+    assert load_quantised(tmp_path / "plain.safetensors") is None
+    back = load_quantised(tmp_path / "packed.safetensors")
+    assert (
+        back is not None
+        and torch.equal(back["w"], dequantise(quantise(state))["w"])
+        and torch.equal(back["b"], state["b"])
+    )
