@@ -1,5 +1,4 @@
-"""Noise comes from a generator, voices, or recordings; each draw is decided by the seed and a key
-alone."""
+"""Draw noise from a generator, voices, or recordings; the seed and a key alone decide each draw."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import numpy as np
 from scipy import fft, signal
 
 from speechssl.audio import SAMPLE_RATE, read_audio, to_int16
-from speechssl.data.files import COMMON, MANIFESTS, audio_files, read_manifest
+from speechssl.data.files import MANIFESTS, audio_files, read_manifest
 from speechssl.errors import InputError
 from speechssl.signal import active_level, fit_at, generator, random_offset, room_impulse
 
@@ -28,18 +27,34 @@ def noise_files(path: Path) -> list[Path]:
     """List the recordings that a path stands for: itself, all below a folder in the order of their
     names, or those of a manifest.
 
-    Manifests are those of `list_recordings`. Empty where there is no such file or folder. Raises
-    InputError for a manifest that cannot be read or holds nothing.
+    Manifests are those of `list_recordings`. Empty where there is no such file or folder.
     """
     if path.is_dir():
         return audio_files(path)
     if not path.is_file():
         return []
-    if path.suffix.lower() not in MANIFESTS:
-        return [path]
-    if not (files := [recording.path for recording in read_manifest(path)]):
-        raise InputError(f"the list of noises {path} is empty; write a recording in every line")
+    if path.suffix.lower() in MANIFESTS:
+        return [recording.path for recording in read_manifest(path)]
+    return [path]
+
+
+def find_recordings(path: Path, what: str) -> list[Path]:
+    """List the recordings of a path as `noise_files` does; raise InputError where there are
+    none."""
+    files = noise_files(path)
+    if not files:
+        raise InputError(
+            f"there are no recordings in {path} for {what}; give an audio file, a folder of them, "
+            f"a list or NAME=FOLDER; generated noise is gaussian, pink, coloured:SLOPE, babble, "
+            f"{', '.join(GENERATED)} and m+g+r"
+        )
     return files
+
+
+def musan_files(folder: Path) -> list[list[Path]]:
+    """List the recordings of MUSAN: noise, music and speech."""
+    parts = ("noise", "music", "speech")
+    return [find_recordings(folder / part, f"the {part} of MUSAN") for part in parts]
 
 
 @dataclass(frozen=True)
@@ -85,49 +100,26 @@ class NoiseBank:
 
         Raises InputError where there is no such noise, or babble without voices.
         """
+        folders = dict(folders or {})
         name, equals, place = kind.partition("=")
         if equals and place and re.fullmatch(r"[\w-]+", name):  # fsd50k=path
-            folders = {**(folders or {}), name: Path(place)}
+            folders[name] = Path(place)
         else:
-            name, folders = kind, folders or {}
+            name = kind
         if name == "babble":
             if not voices:
                 raise InputError(
                     "babble noise needs voices; give recordings of other people with --babble"
                 )
             return cls(name, tuple(voices), seed)
-        if name == "musan" or (name == "m" and "musan" in folders):
-            folder = folders.get("musan", Path(kind))
-            parts = {part: noise_files(folder / part) for part in ("noise", "music", "speech")}
-            if missing := [part for part, files in parts.items() if not files]:
-                raise InputError(
-                    f"{folder} is not MUSAN: it has no recordings in {', '.join(missing)}; give "
-                    "the folder that has them"
-                )
-            return cls("musan", (*parts["noise"], *parts["music"]), seed, tuple(parts["speech"]))
-        if (canonical := ALIASES.get(name, name)) in (
-            "gaussian",
-            "pink",
-            *GENERATED,
-        ) or canonical.startswith("coloured:"):
-            return cls(canonical, (), seed)
         path = folders.get(name, Path(kind))
-        if files := noise_files(path):
-            return cls("recording", tuple(files), seed)
-        if path.is_dir():
-            raise InputError(
-                f"there are no recordings of noise in {path}; give a folder with "
-                f"{', '.join(COMMON)} files"
-            )
-        if name in folders:
-            raise InputError(
-                f"the recordings {path} of the noise {kind} do not exist; check the path"
-            )
-        kinds = (
-            f"gaussian, pink, coloured:SLOPE, babble, {', '.join(GENERATED)}, m+g+r, an "
-            "audio file, a folder, a list"
-        )
-        raise InputError(f"there is no noise {kind}; give {kinds} or NAME=FOLDER")
+        if name == "musan" or (name == "m" and "musan" in folders):
+            noise, music, speech = musan_files(folders.get("musan", path))
+            return cls("musan", (*noise, *music), seed, tuple(speech))
+        canonical = ALIASES.get(name, name)
+        if canonical in ("gaussian", "pink", *GENERATED) or canonical.startswith("coloured:"):
+            return cls(canonical, (), seed)
+        return cls("recording", tuple(find_recordings(path, f"the noise {kind}")), seed)
 
     def sample(self, key: str, n: int) -> np.ndarray:
         """Draw noise (n,) at 16 kHz, not silent, decided by the seed and the key alone. Raises
@@ -137,9 +129,8 @@ class NoiseBank:
     def draw(self, key: str, n: int) -> DrawnNoise:
         """Draw noise as `sample` does, with the pieces that it is made of."""
         # no clip of training
-        rng = generator(
-            self.seed, (f"evaluation {self.kind}") if self.kind in GENERATED else self.kind, key
-        )
+        kind = f"evaluation {self.kind}" if self.kind in GENERATED else self.kind
+        rng = generator(self.seed, kind, key)
         for _ in range(16):
             draw = self._draw(rng, n)
             if np.any(draw.noise):
@@ -164,10 +155,8 @@ class NoiseBank:
             files, talkers = self.voices, int(rng.integers(TALKERS_RANGE[0], TALKERS_RANGE[1] + 1))
         if talkers:  # none speaks twice before each spoke once
             chosen = rng.choice(len(files), min(talkers, len(files)), replace=False)
-            order = np.concatenate(
-                [rng.permutation(len(chosen)) for _ in range(-(-talkers // len(chosen)))]
-            )[:talkers]
-            numbers = [int(chosen[i]) for i in order]
+            rounds = [rng.permutation(len(chosen)) for _ in range(-(-talkers // len(chosen)))]
+            numbers = [int(chosen[i]) for i in np.concatenate(rounds)[:talkers]]
         else:
             numbers = [int(rng.integers(len(files)))]
         pieces = tuple(
