@@ -14,25 +14,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from speechssl.api import Cascade, Dual, Units, evaluate
     from speechssl.audio import read_audio
     from speechssl.checkpoints import push_to_hub
     from speechssl.data.table import make_corpus
     from speechssl.encoders.load import load_encoder
     from speechssl.errors import InputError
-    from speechssl.qa import QA, answer
+    from speechssl.pipelines import QA, Cascade, Dual, Units, answer, evaluate
     from speechssl.units.kmeans import load_codebook
 
 
 __version__ = "0.1.0"
 _HOMES = {
-    "Cascade": "speechssl.api",
-    "Dual": "speechssl.api",
+    "Cascade": "speechssl.pipelines",
+    "Dual": "speechssl.pipelines",
     "InputError": "speechssl.errors",
-    "QA": "speechssl.qa",
-    "Units": "speechssl.api",
-    "answer": "speechssl.qa",
-    "evaluate": "speechssl.api",
+    "QA": "speechssl.pipelines",
+    "Units": "speechssl.pipelines",
+    "answer": "speechssl.pipelines",
+    "evaluate": "speechssl.pipelines",
     "load_codebook": "speechssl.units.kmeans",
     "load_encoder": "speechssl.encoders.load",
     "make_corpus": "speechssl.data.table",

@@ -1,4 +1,6 @@
-"""The systems of spoken question answering, by name.
+"""The systems of spoken question answering are loaded by name from a folder of models, and such a
+folder is made of parts: copied (`speechssl bundle`) or linked (`evaluate qa --encoder --codebook
+--dual`).
 
 A model folder holds `encoder/`, `units.safetensors` (+ card), `dual/`, `ctc/`, `text-qa/` and
 `speechbert/`, whole or in part; one ships, `people-en`. Parts that do not belong together are
@@ -8,17 +10,20 @@ refused when they are loaded.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from speechssl.artifacts import read_json
+from speechssl.artifacts import hash_files, hash_json, read_json, stage
 from speechssl.cascade.data import Recogniser
+from speechssl.cascade.decode import NGRAM_FOLDER
 from speechssl.cascade.options import ReaderOptions
 from speechssl.cascade.readers import TextQa, load_text_qa
 from speechssl.cascade.system import (
@@ -30,10 +35,14 @@ from speechssl.cascade.system import (
     load_simulated,
     load_text,
 )
+from speechssl.checkpoints import SHIPPED, WEIGHTS, checkpoint_folder
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
-from speechssl.encoders.load import SharedEncoder, remember_last, shared_encoder
+from speechssl.encoders.checkpoints import BUNDLE
+from speechssl.encoders.export import convert
+from speechssl.encoders.load import SharedEncoder, load_encoder, remember_last, shared_encoder
 from speechssl.errors import InputError
+from speechssl.options import Parts, find_shipped
 from speechssl.text import NGRAM
 from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import load_codebook
@@ -64,7 +73,22 @@ class System(Protocol):
 
 
 SPEECHBERT, ALIGNED = "speechbert", "speechbert-aligned"
-KINDS = ("dual", SPEECHBERT, ALIGNED, "cascade-ctc", "cascade-MODEL", *TEXT_SYSTEMS)
+
+# part of a folder of models -> what its card calls it
+KINDS = {
+    "dual": "DUAL reader",
+    "speechbert": "SpeechBERT",
+    "text_qa": "text QA",
+    "ctc": "ctc-recogniser",
+}
+# system -> parts it needs beside the encoder
+NEEDS = {
+    "dual": ("units", "dual"),
+    "cascade-ctc": ("ctc", "text-qa"),
+    "speechbert": ("ctc", "speechbert"),
+    "text": ("text-qa",),
+}
+LEFT_OUT = ("checkpoints", "sweep", "made_from.json", ".*")  # of a training folder
 
 
 @dataclass(frozen=True)
@@ -115,9 +139,8 @@ def parse_system(name: str) -> SystemName:
         return SystemName("dual", whole, windows)
     if re.fullmatch("cascade-.+", whole):
         return SystemName("cascade", whole, windows)
-    near = "".join(f" (did you mean {match}?)" for match in get_close_matches(name, KINDS, 1))
     raise InputError(
-        f"there is no system {name!r}{near}; choose dual, speechbert, cascade-ctc, cascade-MODEL, "
+        f"there is no system {name!r}; choose dual, speechbert, cascade-ctc, cascade-MODEL, "
         f"text, cascade-given, {SIMULATED}@WER"
     )
 
@@ -223,3 +246,122 @@ def default_systems(models: Path) -> list[str]:
     if not names:
         raise InputError(f"{models} has neither dual/ nor ctc/; name what it has with --systems")
     return names
+
+
+# ---- a folder of models from its parts
+
+
+def find_folders(parts: Parts) -> dict[str, Path]:
+    """Map the name in a folder of models to where the part lies. Raises InputError for a part that
+    is missing or something else."""
+    folders: dict[str, Path] = {}
+    for part, kind in KINDS.items():
+        source = getattr(parts, part)
+        if source is None:
+            continue
+        name = part.replace("_", "-")
+        folder = find_shipped(source) or source
+        if name == "text-qa":  # which may be a checkpoint of Hugging Face
+            folder = checkpoint_folder(folder, "reader")
+        if not folder.is_dir():
+            raise InputError(
+                f"--{name} {source} is not a folder; give one that `speechssl train` wrote"
+            )
+        card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+        found = str(card.get("what") or card.get("kind") or "")
+        is_checkpoint = name == "text-qa" and (folder / "config.json").is_file()
+        if found != kind and (found or not is_checkpoint):
+            raise InputError(
+                f"--{name} {source} is {found or 'without a card'}, and a {kind} is wanted; "
+                "give its folder"
+            )
+        folders[name] = folder
+    return folders
+
+
+def bundle(parts: Parts, out: Path) -> dict[str, Any]:
+    """Copy the parts into the folder `out`, load every system that they make, and return the card:
+    systems and hashes.
+
+    Raises InputError for parts that are missing, of another kind, or not made for each other;
+    nothing is left then.
+    """
+    folders = find_folders(parts)
+    if parts.dual is not None and parts.codebook is None:
+        raise InputError(
+            f"--dual {parts.dual} reads units; give the codebook that made them as "
+            "well (--codebook)"
+        )
+    encoder = load_encoder(parts.encoder)
+    codebook = None if parts.codebook is None else load_codebook(parts.codebook)
+    inputs = {"encoder": encoder.hash, "units": codebook and codebook.hash}
+    for name, folder in folders.items():
+        ngram = folder / NGRAM_FOLDER / "card.json"
+        if (folder / "card.json").is_file():
+            inputs[name] = hash_json(read_json(folder / "card.json"))
+        else:  # a reader of Hugging Face, whose config does not say which weights it has
+            weights = [path for pattern in WEIGHTS for path in sorted(folder.glob(pattern))]
+            inputs[name] = hash_files([folder / "config.json", *weights])
+        if ngram.is_file():
+            inputs["ngram"] = hash_json(read_json(ngram))
+    with stage(out, inputs) as step:
+        if step.done:
+            return dict(step.card)
+        place_parts(parts, folders, out, copy=True)
+        present = {*folders}
+        if codebook:
+            present.add("units")
+        systems = [name for name, needs in NEEDS.items() if present.issuperset(needs)]
+        with name_as_given(parts, out):
+            load_systems(out, systems)
+        return step.finish({"what": "models", "systems": systems, "parts": inputs})
+
+
+@contextmanager
+def link_parts(parts: Parts) -> Iterator[Path]:
+    """Make a folder of models that links the parts, and is removed at the end. Raises InputError as
+    `find_folders`."""
+    folders = find_folders(parts)
+    with tempfile.TemporaryDirectory(prefix="speechssl-models-") as temporary:
+        place_parts(parts, folders, Path(temporary), copy=False)
+        with name_as_given(parts, Path(temporary)):
+            yield Path(temporary)
+
+
+@contextmanager
+def name_as_given(parts: Parts, out: Path) -> Iterator[None]:
+    """Let an InputError name the parts as they were given, not as what they are in a folder of
+    models that will be gone."""
+    try:
+        yield
+    except InputError as error:
+        sources = {"encoder": parts.encoder, "units.safetensors": parts.codebook}
+        sources |= {part.replace("_", "-"): getattr(parts, part) for part in KINDS}
+        sentence = str(error)
+        for name, part in sources.items():
+            sentence = sentence.replace(str(out / name), str(part))
+        sentence = sentence.replace(str(out), "the parts given")
+        error.args = (sentence,)  # of the same kind, such as MissingExtra
+        raise
+
+
+def place_parts(parts: Parts, folders: dict[str, Path], out: Path, copy: bool) -> None:
+    """Copy or link the parts into a folder under the names that a folder of models has."""
+    file = Path(parts.encoder).is_file() or parts.encoder.startswith(BUNDLE)
+    # no folder of Hugging Face
+    if file and not (SHIPPED / parts.encoder / "config.json").is_file():
+        convert(parts.encoder, out / "encoder", "huggingface")
+    else:
+        source = SHIPPED / parts.encoder
+        if not (source / "config.json").is_file():
+            source = checkpoint_folder(parts.encoder, "speech encoder")
+        folders = {"encoder": source, **folders}
+    for name, folder in folders.items():
+        if copy:
+            shutil.copytree(
+                folder, out / name, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True
+            )
+        else:
+            (out / name).symlink_to(folder.resolve())
+    if parts.codebook is not None:
+        load_codebook(parts.codebook).save(out / "units.safetensors")

@@ -309,7 +309,7 @@ def text_encoder(tokenizer):
     import torch
     import transformers
 
-    from speechssl.textlm import make_encoder
+    from speechssl.textlm.encoders import make_encoder
 
     def make(kind="bert", **changes):
         name, values, _ = next(made for family, made in FAMILIES.items() if family.lower() == kind)

@@ -37,7 +37,7 @@ from speechssl.finetuning import (
     trained_parameters,
 )
 from speechssl.options import TEXT_FAMILIES
-from speechssl.textlm import load_text_encoder, make_encoder
+from speechssl.textlm.encoders import load_text_encoder, make_encoder
 
 from .files import refused
 

@@ -25,7 +25,7 @@ from speechssl.audio import read_audio
 from speechssl.cli import main
 from speechssl.data.asked import LONGEST_QUESTION
 from speechssl.errors import InputError
-from speechssl.qa import QA
+from speechssl.pipelines import QA
 from speechssl.serve import page
 from speechssl.serve.options import Limits, Serve
 from speechssl.serve.page import Answerer, answered, at_snr, check_port, read_upload

@@ -15,7 +15,6 @@ import torch
 from speechssl import systems
 from speechssl.artifacts import list_differences, read_json, write_json
 from speechssl.audio import SAMPLE_RATE
-from speechssl.bundle import bundle, link_parts
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.checkpoints import model_folder
 from speechssl.cli import main
@@ -23,10 +22,10 @@ from speechssl.data.records import Passage, Question, Span
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import SharedEncoder
 from speechssl.options import Parts
-from speechssl.qa import QA
+from speechssl.pipelines import QA
 from speechssl.report.build import evaluated_split
 from speechssl.results import read_rows
-from speechssl.systems import load_systems
+from speechssl.systems import bundle, link_parts, load_systems
 from speechssl.units.kmeans import Codebook, load_codebook
 
 from .files import change_json, change_lines, refused
@@ -327,7 +326,7 @@ def test_a_reader_of_hugging_face_with_other_weights_is_another_part(
         ),
         (
             {"dual": "people-en/text-qa"},
-            "--dual people-en/text-qa holds a text QA, and a DUAL reader is wanted",
+            "--dual people-en/text-qa is text QA, and a DUAL reader is wanted",
         ),
         ({"dual": "nowhere"}, "--dual nowhere is not a folder"),
         (

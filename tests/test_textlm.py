@@ -33,25 +33,19 @@ from speechssl.dual.system import Reader
 from speechssl.encoders.training import AttentionFunction
 from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
-from speechssl.textlm import (
+from speechssl.textlm.attention import fast_attention, trained_attention
+from speechssl.textlm.encoders import MINILM, licences, remove_dropout
+from speechssl.textlm.symbols import (
     ASSIGNMENTS,
-    MINILM,
     SubwordUnits,
-    TextCodec,
     assign_tokens,
     character_encoder,
-    character_tokenizer,
-    fast_attention,
-    licences,
-    load_tokenizer,
     plain_words,
-    remove_dropout,
     special_ids,
     subword_units,
     symbol_encoder,
-    trained_attention,
-    word_pieces,
 )
+from speechssl.textlm.tokenizers import TextCodec, character_tokenizer, load_tokenizer, word_pieces
 
 from .files import refused
 

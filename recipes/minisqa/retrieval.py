@@ -59,7 +59,8 @@ from speechssl.eval.spoken_qa import (
 from speechssl.options import Whole, option
 from speechssl.results import Row, list_rows
 from speechssl.text import NGRAM, Terms, bm25, ngrams, normalise, tfidf, tokens
-from speechssl.textlm import MINILM, load_text_encoder, longest_sequence, special_tokens
+from speechssl.textlm.encoders import MINILM, load_text_encoder, longest_sequence
+from speechssl.textlm.tokenizers import special_tokens
 from speechssl.timing import RunLength
 from speechssl.units.features import UnitExtractor, extractor_of
 from speechssl.units.kmeans import load_codebook

@@ -28,13 +28,9 @@ from speechssl.data.records import data_hash, load_corpus
 from speechssl.errors import InputError
 from speechssl.options import BERT, Count, TrainingOptions, argument, group, option
 from speechssl.text import pieces
-from speechssl.textlm import (
-    TextCodec,
-    assign_tokens,
-    character_tokenizer,
-    load_text_encoder,
-    remove_dropout,
-)
+from speechssl.textlm.encoders import load_text_encoder, remove_dropout
+from speechssl.textlm.symbols import assign_tokens
+from speechssl.textlm.tokenizers import TextCodec, character_tokenizer
 from speechssl.trainer import Batch, fit
 
 MASKED = 0.15

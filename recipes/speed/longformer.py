@@ -18,7 +18,7 @@ import torch
 from transformers import LongformerConfig, LongformerModel
 
 from speechssl.errors import InputError
-from speechssl.textlm import load_text_encoder
+from speechssl.textlm.encoders import load_text_encoder
 
 SAME = (
     "hidden_size",

@@ -25,7 +25,8 @@ from torch import nn
 
 from speechssl.dual.data import collate
 from speechssl.dual.model import SpanModel
-from speechssl.textlm import fast_attention, make_encoder, remove_dropout
+from speechssl.textlm.attention import fast_attention
+from speechssl.textlm.encoders import make_encoder, remove_dropout
 
 SDPA = "transformers, SDPA"
 PUBLISHED = "transformers Longformer, padded"

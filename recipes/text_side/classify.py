@@ -2,7 +2,7 @@
 
 BERT's way (arXiv 1810.04805, section 4.1): [CLS] text [SEP] pair [SEP], and a layer on the output
 of the first token. Symbols that are no tokens get rows of the embedding table as the units of DUAL
-do (`textlm.symbol_encoder`; for DNA, protein and music: 2103.07162). Letters: B sequences, S tokens
+do (`textlm.symbols`; for DNA, protein and music: 2103.07162). Letters: B sequences, S tokens
 in a sequence, C classes, K symbols, V tokens in the vocabulary, E width of the embeddings.
 """
 
@@ -40,16 +40,9 @@ from speechssl.options import (
     group,
     option,
 )
-from speechssl.textlm import (
-    ASSIGNMENTS,
-    SPECIALS,
-    find_tokens,
-    load_text_encoder,
-    remove_dropout,
-    special_ids,
-    special_tokens,
-    symbol_encoder,
-)
+from speechssl.textlm.encoders import load_text_encoder, remove_dropout
+from speechssl.textlm.symbols import ASSIGNMENTS, SPECIALS, find_tokens, special_ids, symbol_encoder
+from speechssl.textlm.tokenizers import special_tokens
 from speechssl.trainer import Batch, check_share
 from textside.objectives import check_length
 from textside.options import ARM, RESULTS

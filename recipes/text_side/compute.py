@@ -33,7 +33,7 @@ from speechssl.options import (
     group,
     option,
 )
-from speechssl.textlm import load_text_encoder, remove_dropout
+from speechssl.textlm.encoders import load_text_encoder, remove_dropout
 from speechssl.trainer import Batch, check_share
 from textside.objectives import check_length
 from textside.options import ARM, RESULTS, Init

@@ -38,11 +38,9 @@ from speechssl.options import (
     option,
 )
 from speechssl.stats import BootstrapUnits
-from speechssl.textlm import (
-    fast_attention,
-    remove_dropout,
-    special_ids,
-)
+from speechssl.textlm.attention import fast_attention
+from speechssl.textlm.encoders import remove_dropout
+from speechssl.textlm.symbols import special_ids
 from speechssl.timing import interval_of_units
 from speechssl.trainer import check_share
 from speechssl.units.storage import load_units

@@ -6,7 +6,7 @@ program again. Symbols of a task (DNA, notes) are tokens of their own.
 Ids of artificial data become tokens of the vocabulary in an arbitrary order, which the seed draws:
 real tokens are thereby mapped onto artificial ids (arXiv 2109.03537). unigram and bigram imitate
 tokens of a text, which stay what they are. Units become the tokens that DUAL gives them with the
-same seed and assignment (`textlm.assign_tokens`).
+same seed and assignment (`textlm.symbols.assign_tokens`).
 Letters: N tokens, V tokens in a vocabulary, K units.
 """
 
@@ -41,19 +41,18 @@ from speechssl.options import (
     option,
 )
 from speechssl.processes import is_main, main_first
-from speechssl.textlm import (
-    assign_tokens,
+from speechssl.textlm.encoders import (
     checkpoint_gradients,
     encoder_half,
-    find_tokens,
     load_text_encoder,
     make_encoder,
     reason_of,
     remove_dropout,
-    special_tokens,
     text_config,
     why_unfit,
 )
+from speechssl.textlm.symbols import assign_tokens, find_tokens
+from speechssl.textlm.tokenizers import special_tokens
 from speechssl.trainer import Batch, check_share, fit
 from speechssl.units.storage import load_units, units_card
 from textside.data import (

@@ -29,10 +29,8 @@ from speechssl.errors import InputError
 from speechssl.options import Count, argument, option
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.synthesisers import Voice, pronounce, speak_phones, trimmed
-from speechssl.textlm import (
-    load_text_encoder,
-    plain_words,
-)
+from speechssl.textlm.encoders import load_text_encoder
+from speechssl.textlm.symbols import plain_words
 from textside.words import MANIFEST, SpokenWord
 
 

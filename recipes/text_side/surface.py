@@ -47,12 +47,8 @@ from speechssl.errors import InputError
 from speechssl.finetuning import add_modules, added_modules
 from speechssl.options import DEVICE, Amount, Count, Weight, Whole, argument, option
 from speechssl.stats import BootstrapUnits
-from speechssl.textlm import (
-    SHIFT,
-    TextCodec,
-    load_shift,
-    load_tokenizer,
-)
+from speechssl.textlm.layers import SHIFT, load_shift
+from speechssl.textlm.tokenizers import TextCodec, load_tokenizer
 from speechssl.trainer import Batch
 from speechssl.units.storage import load_units
 from textside.options import ARM, RESULTS

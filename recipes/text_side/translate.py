@@ -30,12 +30,8 @@ from speechssl.checkpoints import checkpoint_folder
 from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.options import DEVICE, Whole, argument, option
-from speechssl.textlm import (
-    check_layer,
-    hook_layer,
-    load_text_encoder,
-    reason_of,
-)
+from speechssl.textlm.encoders import load_text_encoder, reason_of
+from speechssl.textlm.layers import check_layer, hook_layer
 from textside.languages import (
     Body,
     Sequence_,

@@ -24,11 +24,8 @@ from speechssl.cli import script
 from speechssl.dual.options import BATCH
 from speechssl.options import BERT, DEVICE, Count, TrainingOptions, Whole, argument, group, option
 from speechssl.processes import is_main, main_first
-from speechssl.textlm import (
-    assign_tokens,
-    longest_sequence,
-    remove_dropout,
-)
+from speechssl.textlm.encoders import longest_sequence, remove_dropout
+from speechssl.textlm.symbols import assign_tokens
 from speechssl.trainer import check_share
 from speechssl.units.storage import load_units, units_card
 from textside.data import load_vocabulary

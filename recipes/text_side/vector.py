@@ -14,11 +14,7 @@ import torch
 from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.options import DEVICE, Whole, argument, option
-from speechssl.textlm import (
-    Shift,
-    check_layer,
-    load_shift,
-)
+from speechssl.textlm.layers import Shift, check_layer, load_shift
 from textside.languages import load_body, room_of, states_of, two_languages
 from textside.options import TwoLanguages
 from textside.runs import decisive, encoder_named

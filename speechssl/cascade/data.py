@@ -15,7 +15,7 @@ from speechssl.audio import SAMPLE_RATE
 from speechssl.data.records import Corpus, Passage, Question
 from speechssl.dual.data import Example, answer_times
 from speechssl.text import pieces
-from speechssl.textlm import TextCodec
+from speechssl.textlm.tokenizers import TextCodec
 
 Record = Passage | Question
 

@@ -38,17 +38,9 @@ from speechssl.dual.system import (
 from speechssl.encoders.hubert import for_inference
 from speechssl.errors import InputError
 from speechssl.options import TEXT_FAMILIES, find_shipped
-from speechssl.textlm import (
-    SHIFT,
-    TextCodec,
-    load_shift,
-    load_tokenizer,
-    longest_sequence,
-    read_tokenizer,
-    reason_of,
-    text_config,
-    word_pieces,
-)
+from speechssl.textlm.encoders import longest_sequence, reason_of, text_config
+from speechssl.textlm.layers import SHIFT, load_shift
+from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, read_tokenizer, word_pieces
 
 if TYPE_CHECKING:  # it takes seconds to import
     from transformers import PreTrainedTokenizerBase

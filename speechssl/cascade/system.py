@@ -145,9 +145,8 @@ def load_recogniser(
 
 def load_cascade(qa: TextQa, recogniser: Recogniser) -> CascadeSystem:
     """Load the cascade that reads the words of a recogniser."""
-    name, words = f"cascade-{recogniser.name}{qa.suffix}", recogniser.transcribe
-    card = {**recogniser.card, **qa.card}
-    return CascadeSystem(name, lambda _, samples: words(samples), qa, card)
+    name, card = f"cascade-{recogniser.name}{qa.suffix}", {**recogniser.card, **qa.card}
+    return CascadeSystem(name, lambda _, samples: recogniser.transcribe(samples), qa, card)
 
 
 def load_text(qa: TextQa, name: str) -> CascadeSystem:

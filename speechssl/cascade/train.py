@@ -71,17 +71,10 @@ from speechssl.metrics import word_error_rate
 from speechssl.options import EvalOptions, find_shipped, settings
 from speechssl.processes import is_main, main_first
 from speechssl.text import error_metric, language_of
-from speechssl.textlm import (
-    SHIFT,
-    TextCodec,
-    character_encoder,
-    licences,
-    load_shift,
-    load_text_encoder,
-    load_tokenizer,
-    special_tokens,
-    subword_units,
-)
+from speechssl.textlm.encoders import licences, load_text_encoder
+from speechssl.textlm.layers import SHIFT, load_shift
+from speechssl.textlm.symbols import character_encoder, subword_units
+from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
 from speechssl.timing import FrameGrid
 from speechssl.trainer import Batch, Evaluation, check_share, fit
 

@@ -17,7 +17,7 @@ from speechssl.errors import InputError
 from speechssl.text import language_of
 
 if TYPE_CHECKING:
-    from speechssl.qa import Detail
+    from speechssl.pipelines import Detail
 
 LISTENS = "can only listen; record the question"
 
@@ -30,7 +30,7 @@ def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
     with quiet_decoders():
         passage = read_recording(o.passage)
         asked = [read_question(question) for question in o.question]
-    from speechssl.qa import QA  # loads torch, which takes seconds
+    from speechssl.pipelines import QA  # loads torch, which takes seconds
 
     reader, threshold = o.reading.reader, o.reading.null_threshold
     qa = QA(o.models, o.systems, reader, o.language, threshold, o.recogniser)

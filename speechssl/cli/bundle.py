@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from speechssl.bundle import bundle
 from speechssl.cli.options import Bundle
+from speechssl.systems import bundle
 
 
 def bundle_parts(o: Bundle) -> dict[str, Any]:

@@ -29,7 +29,8 @@ from speechssl.dual.data import Layout, window_mask
 from speechssl.encoders.hubert import Unset
 from speechssl.errors import InputError
 from speechssl.finetuning import add_modules, added_modules
-from speechssl.textlm import SubwordUnits, make_encoder
+from speechssl.textlm.encoders import make_encoder
+from speechssl.textlm.symbols import SubwordUnits
 
 if TYPE_CHECKING:  # both take seconds to import, and who only answers needs none
     from transformers import PreTrainedModel

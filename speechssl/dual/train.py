@@ -51,16 +51,15 @@ from speechssl.finetuning import merge_lora, train_only, trained_parameters
 from speechssl.metrics import frame_f1, token_f1
 from speechssl.options import EvalOptions, find_shipped, settings
 from speechssl.processes import is_main, main_first
-from speechssl.textlm import (
+from speechssl.textlm.attention import fast_attention
+from speechssl.textlm.encoders import (
     checkpoint_gradients,
-    fast_attention,
     licences,
     load_text_encoder,
     longest_sequence,
     remove_dropout,
-    special_ids,
-    symbol_encoder,
 )
+from speechssl.textlm.symbols import special_ids, symbol_encoder
 from speechssl.timing import RunLength
 from speechssl.trainer import Batch, Evaluation, check_share, fit
 from speechssl.units.storage import load_units

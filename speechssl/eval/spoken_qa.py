@@ -26,7 +26,6 @@ from tqdm import tqdm
 from speechssl.artifacts import hash_files, hash_json, hold_output, read_json, write_json
 from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
-from speechssl.bundle import link_parts
 from speechssl.cascade.data import Transcript
 from speechssl.cascade.readers import find_reader, reader_suffix
 from speechssl.cascade.system import SIMULATED, CascadeSystem
@@ -86,7 +85,7 @@ from speechssl.results import (
     snr_note,
 )
 from speechssl.stats import Interval, mean_interval, ratio_interval
-from speechssl.systems import default_systems, load_systems
+from speechssl.systems import default_systems, link_parts, load_systems
 from speechssl.text import answer_tokens, error_metric
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from speechssl.encoders.store import store_features
 from speechssl.errors import InputError
 from speechssl.speechbert.data import SPECIALS, stack_codes
 from speechssl.text import ngrams, pieces
-from speechssl.textlm import TextCodec
+from speechssl.textlm.tokenizers import TextCodec
 from speechssl.timing import RunLength
 
 if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none

@@ -27,7 +27,7 @@ from speechssl.multiple_choice.model import ChoiceReader, load_choice
 from speechssl.speechbert.data import stack_codes
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import load_speechbert
-from speechssl.textlm import TextCodec, load_tokenizer
+from speechssl.textlm.tokenizers import TextCodec, load_tokenizer
 from speechssl.units.features import extractor_of
 from speechssl.units.kmeans import load_codebook
 

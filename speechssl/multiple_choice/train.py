@@ -52,14 +52,9 @@ from speechssl.processes import is_main
 from speechssl.speechbert.data import CLS, PAD, SEP
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import SpeechBertSystem, load_speechbert
-from speechssl.textlm import (
-    TextCodec,
-    licences,
-    load_text_encoder,
-    load_tokenizer,
-    special_ids,
-    special_tokens,
-)
+from speechssl.textlm.encoders import licences, load_text_encoder
+from speechssl.textlm.symbols import special_ids
+from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
 from speechssl.trainer import Evaluation, check_share
 
 SPLIT = "train"

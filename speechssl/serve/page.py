@@ -33,7 +33,7 @@ from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.data import Transcript
 from speechssl.data.asked import LONGEST_QUESTION, read_recording
 from speechssl.errors import InputError, MissingExtra, first_line
-from speechssl.qa import QA, Detail
+from speechssl.pipelines import QA, Detail
 from speechssl.report.figures import PALETTE
 from speechssl.report.page import WIDTH, data_uri, encode_audio, envelope, outline, region, ticks
 from speechssl.serve.options import Limits, Serve

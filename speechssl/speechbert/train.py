@@ -81,15 +81,9 @@ from speechssl.speechbert.model import (
 from speechssl.speechbert.options import TrainSpeechBert, TransferSpeechBert
 from speechssl.speechbert.system import SpeechBertSystem, answer_codes, speechbert_features
 from speechssl.text import pieces
-from speechssl.textlm import (
-    TextCodec,
-    fast_attention,
-    licences,
-    load_text_encoder,
-    load_tokenizer,
-    remove_dropout,
-    special_tokens,
-)
+from speechssl.textlm.attention import fast_attention
+from speechssl.textlm.encoders import licences, load_text_encoder, remove_dropout
+from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
 from speechssl.trainer import Evaluation, check_share, fit
 from speechssl.units.features import Features, encoder_features, load_features
 

@@ -42,7 +42,7 @@ from speechssl.eval.spoken_qa import run_evaluation
 from speechssl.options import TEXT_FAMILIES, TrainingOptions
 from speechssl.results import read_rows
 from speechssl.systems import load_systems
-from speechssl.textlm import Shift
+from speechssl.textlm.layers import Shift
 
 from ..files import refused, same_files
 from .conftest import transcript

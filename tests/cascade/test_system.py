@@ -19,7 +19,7 @@ from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel
 from speechssl.dual.system import AnswerSpan, Reader, TimedAnswer
 from speechssl.systems import load_systems
-from speechssl.textlm import TextCodec
+from speechssl.textlm.tokenizers import TextCodec
 
 from ..files import refused, write_lines
 from .conftest import transcript

@@ -28,13 +28,8 @@ from speechssl.dual.data import (
 from speechssl.dual.model import IGNORED, Bert, SpanModel, load_reader, save_reader, without_pooler
 from speechssl.dual.system import Reader, retrieve_windows
 from speechssl.errors import InputError
-from speechssl.textlm import (
-    SubwordUnits,
-    checkpoint_gradients,
-    longest_sequence,
-    remove_dropout,
-    special_ids,
-)
+from speechssl.textlm.encoders import checkpoint_gradients, longest_sequence, remove_dropout
+from speechssl.textlm.symbols import SubwordUnits, special_ids
 
 from ..files import change_json, same_files
 from .conftest import KINDS, LAYOUT

@@ -26,7 +26,8 @@ from speechssl.dual.train import describe_best, train_dual
 from speechssl.errors import InputError
 from speechssl.eval.spoken_qa import score_questions
 from speechssl.options import TEXT_FAMILIES, EvalOptions, TrainingOptions
-from speechssl.textlm import load_text_encoder, symbol_encoder
+from speechssl.textlm.encoders import load_text_encoder
+from speechssl.textlm.symbols import symbol_encoder
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.storage import load_units
 

@@ -25,7 +25,7 @@ from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
 from speechssl.report.options import Compare, Report
 from speechssl.results import append_rows, published_choice, read_rows
-from speechssl.textlm import TextCodec
+from speechssl.textlm.tokenizers import TextCodec
 
 from ..files import read_lines, refused, write_corpus, write_lines
 

@@ -53,7 +53,7 @@ from speechssl.report.comparison import run_comparison
 from speechssl.report.figures import arrange
 from speechssl.report.options import Compare, Report
 from speechssl.results import Row, append_rows, read_rows, results_table
-from speechssl.textlm import character_tokenizer
+from speechssl.textlm.tokenizers import character_tokenizer
 
 from ..files import change_lines, contents, read_lines, refused, write_corpus, write_lines
 

@@ -19,7 +19,7 @@ from speechssl.multiple_choice.model import ChoiceReader, choose_options, load_c
 from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
 from speechssl.multiple_choice.train import train_choice
 from speechssl.options import EvalOptions, TrainingOptions
-from speechssl.textlm import TextCodec, load_tokenizer
+from speechssl.textlm.tokenizers import TextCodec, load_tokenizer
 from speechssl.timing import RunLength
 
 from ..files import change_lines, read_lines, same_files, untouched, write_lines

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from speechssl.encoders.load import load_encoder
-from speechssl.textlm import load_text_encoder
+from speechssl.textlm.encoders import load_text_encoder
 
 from ..encoders.conftest import make_whisper
 from ..files import refused

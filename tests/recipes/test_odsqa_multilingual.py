@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from speechssl.data.records import Passage, write_records
-from speechssl.textlm import TextCodec
+from speechssl.textlm.tokenizers import TextCodec
 
 from ..files import refused
 from .shared import script

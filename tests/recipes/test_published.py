@@ -16,7 +16,7 @@ from speechssl.cascade.engines import HuggingFaceRecogniser
 from speechssl.checkpoints import model_folder
 from speechssl.encoders.load import load_encoder
 from speechssl.results import read_rows
-from speechssl.textlm import load_text_encoder, longest_sequence
+from speechssl.textlm.encoders import load_text_encoder, longest_sequence
 
 from ..corpora.make import Miniature, make_miniature
 from . import shared

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from speechssl.results import read_rows
-from speechssl.textlm import load_text_encoder
+from speechssl.textlm.encoders import load_text_encoder
 
 from .shared import needs, run, script
 

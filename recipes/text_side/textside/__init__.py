@@ -2,7 +2,7 @@
 can use?
 
 One mechanism serves all of them: symbols (artificial ids, letters of DNA, pixels, units of speech)
-take the place of tokens of an encoder, as `textlm.symbol_encoder` has it for DUAL, the trainer is
+take the place of tokens of an encoder, as `textlm.symbols` has it for DUAL, the trainer is
 `trainer.fit`, and every run leaves its answers, item by item, in RESULTS/runs/TASK/ARM-SEED, from
 which gains over scratch and their intervals are computed.
 

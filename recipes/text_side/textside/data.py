@@ -35,7 +35,7 @@ from speechssl.checkpoints import checkpoint_folder
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.text import syllables
-from speechssl.textlm import read_tokenizer, special_tokens
+from speechssl.textlm.tokenizers import read_tokenizer, special_tokens
 
 if TYPE_CHECKING:  # here and below: it takes seconds to import
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast

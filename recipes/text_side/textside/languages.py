@@ -26,15 +26,10 @@ from speechssl.dual.system import choose_device
 from speechssl.errors import InputError
 from speechssl.synth.minisqa import lexicon
 from speechssl.text import joiner
-from speechssl.textlm import (
-    assign_tokens,
-    layers_of,
-    load_text_encoder,
-    load_tokenizer,
-    longest_sequence,
-    record_layers,
-    special_tokens,
-)
+from speechssl.textlm.encoders import load_text_encoder, longest_sequence
+from speechssl.textlm.layers import layers_of, record_layers
+from speechssl.textlm.symbols import assign_tokens
+from speechssl.textlm.tokenizers import load_tokenizer, special_tokens
 from speechssl.timing import FrameGrid, units_of_interval
 from speechssl.units.storage import load_units, units_card
 from textside.data import Text, load_text, respell

@@ -17,10 +17,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from speechssl.artifacts import read_json
 from speechssl.errors import InputError
-from speechssl.textlm import (
-    longest_sequence,
-    reason_of,
-)
+from speechssl.textlm.encoders import longest_sequence, reason_of
 from speechssl.units.storage import UtteranceUnits, iterate_units, units_card
 from textside.objectives import CausalModel, padded
 from textside.runs import encoder_named

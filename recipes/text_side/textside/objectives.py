@@ -39,7 +39,7 @@ from speechssl.checkpoints import checkpoint_folder
 from speechssl.dual.data import collate
 from speechssl.dual.model import EncoderInputs
 from speechssl.errors import InputError
-from speechssl.textlm import longest_sequence, make_encoder, reason_of
+from speechssl.textlm.encoders import longest_sequence, make_encoder, reason_of
 from speechssl.trainer import Batch
 from textside.data import Stream
 

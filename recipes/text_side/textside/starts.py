@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import PreTrainedModel
 
-from speechssl.textlm import make_encoder
+from speechssl.textlm.encoders import make_encoder
 
 
 def begin(encoder: PreTrainedModel, init: str, seed: int) -> PreTrainedModel:

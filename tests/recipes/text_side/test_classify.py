@@ -16,7 +16,8 @@ from speechssl.artifacts import read_json, write_json
 from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
-from speechssl.textlm import load_text_encoder, special_tokens
+from speechssl.textlm.encoders import load_text_encoder
+from speechssl.textlm.tokenizers import special_tokens
 from textside.tasks import SPLITS, load_task
 
 from ...files import change_lines, untouched, write_lines

@@ -18,7 +18,7 @@ from speechssl.artifacts import read_json
 from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
-from speechssl.textlm import load_text_encoder
+from speechssl.textlm.encoders import load_text_encoder
 from textside.puzzles import (
     copied,
     depth,

@@ -23,15 +23,8 @@ from speechssl.errors import InputError
 from speechssl.options import TEXT_FAMILIES, TrainingOptions
 from speechssl.results import read_rows
 from speechssl.synth.minisqa import lexicon, load_language
-from speechssl.textlm import (
-    Shift,
-    hook_layer,
-    layers_of,
-    load_shift,
-    load_text_encoder,
-    make_encoder,
-    record_layers,
-)
+from speechssl.textlm.encoders import load_text_encoder, make_encoder
+from speechssl.textlm.layers import Shift, hook_layer, layers_of, load_shift, record_layers
 from speechssl.timing import FrameGrid, RunLength
 from textside.data import Text, load_text, respell
 from textside.languages import (

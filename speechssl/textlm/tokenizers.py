@@ -1,0 +1,197 @@
+"""Tokenisers of text encoders, and one whose tokens are characters.
+
+S tokens in a sequence.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+from speechssl.errors import InputError, first_line
+
+# here and below: it takes seconds to import, and a reader that ships answers without it
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+PADDING = 256  # rows of a table beyond its tokeniser, which makes its size a round number
+HANZI = re.compile(r"[\u3400-\u9fff]")
+
+
+def read_tokenizer(source: Path | str, remedy: str) -> PreTrainedTokenizerBase:
+    """Load the tokeniser of a checkpoint. Raises InputError, with the remedy, where there is
+    none."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    except Exception as error:  # transformers, tokenizers and the hub client each raise their own
+        raise InputError(
+            f"cannot load the tokeniser in {source} ({first_line(error)}); {remedy}"
+        ) from error
+    # where a folder has no vocabulary, transformers makes a tokeniser of specials alone
+    special = set(tokenizer.all_special_ids)
+    special |= {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    if len(special.symmetric_difference(tokenizer.get_vocab().values())) <= 1:
+        raise InputError(
+            f"{source} has no tokeniser (tokenizer.json, or the vocabulary it is made of); {remedy}"
+        )
+    return tokenizer
+
+
+def load_tokenizer(folder: Path, rows: int) -> PreTrainedTokenizerBase:
+    """Load the tokeniser that was saved beside a reader of words. rows: of the reader's embedding
+    table.
+
+    Raises InputError where there is none, or it is another model's: tables are padded, at most by a
+    few rows in a thousand (mDeBERTa's 251,000 are for 250,102 tokens).
+    """
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
+        raise InputError(
+            f"{folder} has no tokeniser (tokenizer.json); give a model that reads "
+            "words, or train or fetch it again"
+        )
+    tokenizer = read_tokenizer(folder, "train or fetch the model again")
+    beyond = set()  # T5's, which no text has
+    for index, token in tokenizer.added_tokens_decoder.items():
+        if token.special and index >= rows:
+            beyond.add(index)
+    read = set(tokenizer.get_vocab().values()) - beyond
+    too_few = len(read) < rows - max(PADDING, rows // 100)
+    if too_few or max(*special_tokens(tokenizer), *read) >= rows:
+        raise InputError(
+            f"the tokeniser in {folder} has {len(tokenizer)} entries and its model "
+            f"{rows}; train or fetch it again"
+        )
+    return tokenizer
+
+
+def word_pieces(folder: Path, rows: int) -> Tokenizer | None:
+    """Read the tokeniser of `load_tokenizer` without transformers where it is a BERT's; None for
+    another."""
+    try:
+        settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+        stored = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+        tokenizer = Tokenizer.from_str(json.dumps(stored | {"truncation": None, "padding": None}))
+        kinds = [stored[name]["type"] for name in ("model", "pre_tokenizer", "normalizer")]
+        is_bert = kinds == ["WordPiece", "BertPreTokenizer", "BertNormalizer"]
+        plain = {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": settings.get("tokenize_chinese_chars", True),
+            "strip_accents": settings.get("strip_accents"),
+            "lowercase": settings.get("do_lower_case", True),
+        }
+        is_bert &= stored["normalizer"] == plain
+        is_bert &= settings["tokenizer_class"].removesuffix("Fast") == "BertTokenizer"
+    except Exception:  # whatever is amiss, `load_tokenizer` has a sentence for it
+        return None
+    fits = rows - max(PADDING, rows // 100) <= tokenizer.get_vocab_size() <= rows
+    return tokenizer if is_bert and fits else None
+
+
+def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int, int]:
+    """Return the ids of what stands for [CLS], [SEP] and [PAD]: those of the tokeniser, or <s>,
+    </s> and </s>.
+
+    T5 begins no sequence with a token of its own. Its padding takes the place of [CLS]: its decoder
+    begins with that.
+    Raises InputError for a tokeniser without any.
+    """
+    cls, bos, sep, eos, pad = (
+        getattr(tokenizer, f"{name}_token_id") for name in ("cls", "bos", "sep", "eos", "pad")
+    )
+    starts = [index for index in (cls, bos, pad) if index is not None]
+    ends = [index for index in (sep, eos) if index is not None]
+    if not starts or not ends:
+        raise InputError(
+            "the text encoder's tokeniser has no [CLS] and [SEP] (or <s> and </s>); "
+            "choose an encoder that has"
+        )
+    return starts[0], ends[0], ends[0] if pad is None else pad
+
+
+@dataclass(frozen=True, eq=False)
+class TextCodec:
+    """A codec writes words as the token ids of one tokeniser."""
+
+    tokenizer: PreTrainedTokenizerBase | Tokenizer
+
+    def encode(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Return token ids (S,) and the index of the word each belongs to (S,). Punctuation around
+        words is dropped, letters are lower-cased. A Chinese word is one character, whatever the
+        tokeniser would join.
+        """
+        pieces = [_pieces(self.tokenizer, word.lower()) for word in words]
+        ids = np.array([i for piece in pieces for i in piece], np.int64)
+        return ids, np.repeat(np.arange(len(words)), [len(piece) for piece in pieces])
+
+
+@lru_cache(maxsize=200_000)
+def _pieces(tokenizer: PreTrainedTokenizerBase | Tokenizer, word: str) -> tuple[int, ...]:
+    """Return the token ids of a word without the punctuation around it."""
+    letters = []
+    for i, c in enumerate(word):
+        if c not in string.punctuation and unicodedata.category(c)[0] != "P":
+            letters.append(i)
+    if not letters:
+        return ()
+    word = word[letters[0] : letters[-1] + 1]
+    # of `word_pieces`, none of which marks where a word begins
+    if isinstance(tokenizer, Tokenizer):
+        return tuple(tokenizer.encode(f" {word}", add_special_tokens=False).ids)
+    ids = tuple(tokenizer(f" {word}", add_special_tokens=False)["input_ids"])
+    # a piece that only marks where a word begins says nothing in Chinese, where every character
+    # would have one
+    if len(ids) < 2 or not HANZI.match(word):
+        return ids
+    is_mark = tokenizer.convert_ids_to_tokens(ids[0]) in ("▁", "Ġ", " ")
+    return ids[1:] if is_mark else ids
+
+
+UNKNOWN = "[UNK]"
+MASK = "[MASK]"
+SPECIALS_OF_CHARACTERS = ("[CLS]", "[SEP]", "[PAD]")
+
+
+def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
+    """Make a tokeniser whose tokens are the characters that occur, small letters for capitals:
+    [UNK], [MASK], the K - 2 characters from the commonest to the rarest, then [CLS], [SEP] and
+    [PAD]. Raises InputError where there is none.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    counts = Counter(c for text in texts for c in text.lower() if not c.isspace())
+    if not counts:
+        raise InputError(
+            "the train split has no text to take characters from; leave out --characters"
+        )
+    by_count = sorted(counts, key=lambda c: (-counts[c], c))
+    listed = [UNKNOWN, MASK, *by_count, *SPECIALS_OF_CHARACTERS]
+    core = Tokenizer(
+        models.WordLevel({token: i for i, token in enumerate(listed)}, unk_token=UNKNOWN)
+    )
+    core.normalizer = normalizers.Lowercase()
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex("."), "isolated")]
+    )
+    cls, sep, pad = SPECIALS_OF_CHARACTERS
+    specials = {
+        "unk_token": UNKNOWN,
+        "mask_token": MASK,
+        "cls_token": cls,
+        "sep_token": sep,
+        "pad_token": pad,
+    }
+    return PreTrainedTokenizerFast(tokenizer_object=core, **specials)

@@ -1,0 +1,318 @@
+"""Recordings are asked from Python and from the command line; what was pushed to a hub has a
+name."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+import speechssl
+from speechssl import pipelines
+from speechssl.checkpoints import model_folder, push_to_hub
+from speechssl.cli import main
+from speechssl.dual.system import TimedAnswer
+from speechssl.errors import InputError
+from speechssl.units.kmeans import load_codebook
+
+from .files import refused
+
+MODELS = model_folder("people-en")
+pytestmark = pytest.mark.filterwarnings("ignore")
+Speech = tuple[Path, Path]
+
+
+@pytest.fixture(scope="module")
+def speech(tmp_path_factory: pytest.TempPathFactory) -> Speech:
+    """A passage (FLAC, stereo, 48 kHz) and a question (WAV, 8 kHz): noise bursts that stand for
+    words."""
+    folder = tmp_path_factory.mktemp("speech")
+    rng = np.random.default_rng(0)
+    passage = rng.normal(0, 0.1, (48_000 * 4, 2)) * np.repeat(rng.random(16), 12_000)[:, None]
+    question = rng.normal(0, 0.1, 8_000) * np.repeat(rng.random(8), 1_000)
+    soundfile.write(folder / "lecture.flac", passage, 48_000)
+    soundfile.write(folder / "question.wav", question, 8_000)
+    return folder / "lecture.flac", folder / "question.wav"
+
+
+def ask(speech: Speech, *options: object) -> int:
+    files = ["--passage", speech[0], "--question", speech[1]]
+    return main(["answer", *map(str, [*files, *options])])
+
+
+# ---- what Python sees
+
+
+def test_public_names_are_documented_and_importing_them_takes_no_torch() -> None:
+    code = "import speechssl, sys; print(*dir(speechssl), 'torch' in sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[1],
+    )
+    *names, torch = ran.stdout.split()
+    assert torch == "False"
+    assert [name for name in names if not name.startswith("_")] == sorted(speechssl.__all__)
+    for name in speechssl.__all__:
+        assert getattr(speechssl, name).__doc__
+
+
+def test_the_documented_lines_run(
+    speech: Speech, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They stand in the docstring of the module and are ten at most."""
+    assert pipelines.__doc__
+    monkeypatch.chdir(speech[0].parent)
+    lines = [line for line in pipelines.__doc__.splitlines() if line.startswith("    ")]
+    code = textwrap.dedent("\n".join(lines)).replace("lecture.mp3", "lecture.flac")
+    assert len(lines) <= 10
+    assert ast.parse(code)
+    found: dict[str, Any] = {}
+    exec(code, found)
+    start, end, confidence = map(float, capsys.readouterr().out.split()[-3:])
+    assert 0 <= start < end <= 4.0
+    assert 0 < confidence <= 1
+    dual, units = found["dual"], found["units"]
+    assert dual.answer(*map(str, speech)) == found["span"]
+    assert speechssl.Dual.from_pretrained("people-en").answer(*speech) == found["span"]
+    assert units.card["codebook"] == found["codebook"].hash
+    assert units.seconds(found["passage"], 0, len(found["passage"]) - 1)[0] == 0.0
+    assert str(dual).startswith("Dual(people-en/dual on Units(SpeechEncoder(encoder: 5 layers")
+    refused("DUAL reads no text such as 'who[?]'", dual.answer, found["passage"], "who?")
+    words = speechssl.Units("people-en/encoder", MODELS / "words.safetensors")
+    refused("was trained on other units", speechssl.Dual, words, "people-en/dual")
+    refused("text-qa is no reader of units", speechssl.Dual, units, "people-en/text-qa")
+
+
+def test_a_cascade_reads_texts_and_recordings(speech: Speech) -> None:
+    cascade = speechssl.Cascade.from_pretrained("people-en")
+    words = cascade.transcribe(speech[0])
+    text = "Where is the noise?"
+    assert cascade.answer(words, text) == cascade.answer(speech[0], text)
+    assert cascade.answer(words, speech[1]).text is not None
+    refused("take Cascade.from_pretrained", speechssl.Cascade, "ctc", "people-en/text-qa")
+
+
+def test_a_buffer_that_is_filled_again_is_heard_again() -> None:
+    cascade = speechssl.Cascade.from_pretrained("people-en")
+    t = np.arange(32_000) / 16_000
+
+    def voice(pitch: float) -> np.ndarray:
+        """A vowel of so many Hz, four syllables a second: the recogniser finds letters in it."""
+        vowel = sum(np.sin(2 * np.pi * pitch * k * t) / k for k in range(1, 20))
+        return (0.05 * vowel * (1 + np.sin(2 * np.pi * 4 * t))).astype(np.float32)
+
+    buffer, later = voice(100), voice(220)
+    before = cascade.transcribe(buffer)
+    buffer[:] = later
+    assert cascade.transcribe(buffer) == cascade.transcribe(later) != before
+
+
+def test_evaluate_takes_one_name_for_a_list_and_refuses_unknown_options(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a split of a prepared corpus"):
+        speechssl.evaluate(tmp_path, tmp_path / "out", systems="dual", conditions="clean")
+    refused("no such option .*colour", speechssl.evaluate, tmp_path, tmp_path, colour="red")
+
+
+# ---- questions
+
+
+@pytest.mark.slow
+def test_systems_are_loaded_once_and_cascades_read_texts_as_well(
+    speech: Speech, capsys: pytest.CaptureFixture[str]
+) -> None:
+    qa = speechssl.QA()
+    assert "name a recogniser (--recogniser openai/whisper-base" in capsys.readouterr().err
+    heard, read = qa.answer(speech[0], [speech[1], "Where is the noise?"])
+    assert set(heard) == {"dual", "cascade-ctc"}
+    assert set(read) == {"cascade-ctc"}
+    assert 0 <= heard["dual"].start < heard["dual"].end <= 4.0
+    assert 0 <= heard["dual"].confidence <= 1
+    assert heard["cascade-ctc"] == speechssl.answer(*speech, "cascade-ctc")["cascade-ctc"]
+    refused("questions come in a list", qa.answer, speech[0], "Where is the noise?")
+    refused("3 is no recording", qa.answer, speech[0], [3])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"systems": ["dual", "cascade-given"]}, "cascade-given reads transcripts"),
+        ({"systems": []}, "there are no systems to ask"),
+        ({"systems": "dual", "language": "zh"}, "dual was trained on the language en, not on zh"),
+        ({"models": "nowhere"}, "nowhere is neither a folder"),
+    ],
+)
+def test_systems_that_cannot_be_asked_are_refused(options: dict[str, Any], message: str) -> None:
+    refused(message, speechssl.QA, **options)
+
+
+def test_questions_that_cannot_be_asked_are_refused(speech: Speech) -> None:
+    dual = speechssl.QA(systems="dual")
+    refused("dual can only listen", dual.answer, speech[0], ["Where is the noise?"])
+    minute = np.random.default_rng(0).normal(0, 0.1, 61 * 16_000)
+    refused("lasts 61 s, and a question at most 60 s", dual.answer, speech[0], [minute])
+    for samples in (np.zeros(16_000), np.full(16_000, np.nan), np.ones((16_000, 9)), np.zeros(0)):
+        refused("the array given", dual.answer, samples, [speech[1]])
+
+
+# ---- speechssl answer
+
+
+@pytest.mark.slow
+def test_the_command_prints_answers_and_writes_a_clip(
+    speech: Speech, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clip = tmp_path / "clip.wav"
+    assert ask(speech, "--systems", "dual", "--clip", clip) == 0
+    printed = capsys.readouterr().out
+    assert "trained on recipes/units" in printed
+    start, end = float(printed.split()[1]), float(printed.split()[3])
+    assert soundfile.info(clip).duration == pytest.approx(end - start, abs=0.02)
+    asked = "Where is the noise?"
+    assert ask(speech, asked, "--systems", "dual", "cascade-ctc", "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    systems = [(a["question"], a["system"]) for a in printed["answers"]]
+    assert systems == [
+        (str(speech[1]), "dual"),
+        (str(speech[1]), "cascade-ctc"),
+        (asked, "cascade-ctc"),
+    ]
+    transcripts = [a["question_transcript"] for a in printed["answers"]]
+    assert [isinstance(text, str) for text in transcripts] == [False, True, False]
+    (unanswered,) = printed["unanswered"]
+    assert (unanswered["question"], unanswered["system"]) == (asked, "dual")
+
+
+@pytest.mark.slow
+def test_a_reader_of_hugging_face_answers_by_name_and_may_have_no_answer(
+    speech: Speech, checkpoint: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reader = str(checkpoint("BERT", "AutoModelForQuestionAnswering"))
+    options = ["--systems", "cascade-ctc", "--reader", reader]
+    assert ask(speech, *options) == 0
+    assert f"answers by {reader}" in capsys.readouterr().out
+    clip = tmp_path / "clip.wav"
+    assert ask(speech, *options, "--null-threshold", "-1000000", "--clip", clip) == 0
+    assert "cascade-ctc  no answer" in capsys.readouterr().out
+    assert not clip.exists()
+
+
+def test_a_clip_is_of_the_first_system_that_has_an_answer(
+    speech: Speech, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    details = {
+        "cascade-ctc": pipelines.Detail(TimedAnswer(0.0, 0.0, 0.0, ""), None, None),
+        "cascade-b": pipelines.Detail(TimedAnswer(1.0, 2.0, 0.5, "a word"), None, None),
+    }
+    monkeypatch.setattr(speechssl.QA, "details", lambda *_: [details])
+    clip = tmp_path / "clip.wav"
+    assert ask(speech, "--systems", "cascade-ctc", "--clip", clip) == 0
+    assert soundfile.info(clip).duration == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("part", "written", "expected"),
+    [
+        ("--passage", b"", "is empty"),
+        ("--passage", b"this is not audio" * 100, "as audio"),
+        ("--question", np.zeros(16_000), "is silent"),
+        ("--question", np.full(16_000, np.nan), "not finite"),
+        ("--question", np.full(100, 0.1), "0.006 s long"),
+    ],
+)
+def test_bad_audio_is_one_sentence_and_makes_no_clip(
+    part: str, written: Any, expected: str, speech: Speech, tmp_path: Path, capfd: Any
+) -> None:
+    path, clip = tmp_path / "bad.wav", tmp_path / "clip.wav"
+    if isinstance(written, bytes):
+        path.write_bytes(written)
+    else:
+        soundfile.write(path, written, 16_000, subtype="FLOAT")
+    assert ask(speech, part, path, "--clip", clip) == 2
+    message = capfd.readouterr().err
+    assert str(path) in message
+    assert expected in message
+    assert message.count("\n") == 1
+    assert not clip.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--clip", "x.doc"], "x.doc"),
+        (["--language", "fr"], "no text rules for the language 'fr'; use en or zh"),
+        (["--null-threshold", "nan"], "--null-threshold nan is no threshold"),
+        (["--passage", "It was founded in 1088."], "a recording is wanted here, and no text"),
+    ],
+)
+def test_options_that_cannot_be_are_one_sentence(
+    options: list[str], message: str, speech: Speech, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ask(speech, *options) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_clip_never_overwrites_what_is_listened_to(
+    speech: Speech, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "clip-2.wav"
+    path.write_bytes(speech[1].read_bytes())
+    code = ask((path, speech[1]), "Where is the noise?", "--clip", tmp_path / "clip.wav")
+    assert code == 2
+    assert f"would overwrite the recording {path}" in capsys.readouterr().err
+
+
+# ---- names on a hub; HF_HUB_OFFLINE is set in tests
+
+
+def test_what_was_pushed_is_found_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
+    parts = {"me/encoder": "encoder", "me/reader": "dual", "me/units": "units.safetensors"}
+    for name, part in parts.items():
+        assert push_to_hub(MODELS / part, name) == str(tmp_path / name)
+    dual = speechssl.Dual(speechssl.Units("me/encoder", "me/units"), "me/reader")
+    assert dual.system.card == speechssl.Dual.from_pretrained("people-en").system.card
+    assert load_codebook("me/units").hash == load_codebook("people-en/units.safetensors").hash
+    push_to_hub(str(MODELS), "me/models")
+    assert model_folder("me/models") == tmp_path / "me/models"
+    refused("neither a folder", model_folder, "me/nothing")
+
+
+def test_what_cannot_be_pushed_is_refused(tmp_path: Path) -> None:
+    for name in ("alone", "a/b/c", "../x", "a/.."):
+        refused("is not OWNER/NAME", push_to_hub, MODELS / "dual", name)
+    refused("has no card", push_to_hub, tmp_path, "me/it")
+
+
+def test_the_hub_gets_the_files_of_a_part_and_its_refusal_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[Any] = []
+
+    class Hub:
+        def create_repo(self, name: str, **options: Any) -> None:
+            calls.append((name, options))
+
+        def upload_folder(self, **options: Any) -> None:
+            calls.append(options)
+            if options["repo_id"] == "me/forbidden":
+                raise ConnectionError("403 Forbidden")
+
+    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
+    monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: False)
+    assert push_to_hub(MODELS / "units.safetensors", "me/units").endswith("/me/units")
+    assert calls[0] == ("me/units", {"private": True, "exist_ok": True})
+    assert calls[1]["allow_patterns"] == ["units.safetensors", "units.card.json"]
+    refused("me/forbidden .403 Forbidden", push_to_hub, MODELS / "dual", "me/forbidden")
