@@ -670,8 +670,6 @@ def align_corpus(o: Align) -> dict[str, Any]:
     """
     root, splits = find_splits(o.manifest)
     out = o.out or folder_beside(root)
-    if root == out.resolve():
-        raise InputError(f"{out} is the corpus itself; give another folder")
     data = {split: load_corpus(root, split) for split in splits}
     passages = [p for corpus in data.values() for p in corpus.passages.values()]
     if not any(p.words or (p.audio and p.written.strip()) for p in passages):

@@ -122,7 +122,7 @@ class CtcCheckpoint:
 
     def __init__(self, folder: Path, config: Any, separator: str, device: str) -> None:
         tokenizer = _load(AutoTokenizer, folder)
-        self._folder, self._extractor = folder, _load_extractor(folder)
+        self._folder, self._extractor = folder, _load(AutoFeatureExtractor, folder)
         self.grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
         written = [tokenizer.convert_ids_to_tokens(i) or "" for i in range(config.vocab_size)]
         delimiter = getattr(tokenizer, "word_delimiter_token", None)
@@ -196,7 +196,7 @@ class WhisperCheckpoint:
                 "multilingual Whisper"
             )
         self.tokenizer = _load(AutoTokenizer, folder)
-        self.extractor = _load_extractor(folder)
+        self.extractor = _load(AutoFeatureExtractor, folder)
         self._pipeline: Any = pipeline(
             "automatic-speech-recognition",
             model=self.model,
@@ -251,34 +251,23 @@ class WhisperCheckpoint:
 
 def _load(loader: Any, folder: Path, **options: Any) -> Any:
     try:
-        return loader.from_pretrained(str(folder), trust_remote_code=False, **options)
+        loaded = loader.from_pretrained(str(folder), trust_remote_code=False, **options)
+        if "output_loading_info" in options:
+            # a weight that the checkpoint lacks would be random
+            lacking = [k for k in loaded[1]["missing_keys"] if not k.endswith(_NOT_NEEDED)]
+            if lacking:
+                raise ValueError(f"it lacks {len(lacking)} weights, such as {min(lacking)}")
     except Exception as error:  # transformers and safetensors each raise their own
         raise InputError(
             f"cannot load {folder} ({first_line(error).rstrip('.')}); give a folder with the whole "
-            "checkpoint (config.json, model.safetensors, preprocessor_config.json, tokenizer "
-            "files), or a hub id (OWNER/NAME)"
+            "fine-tuned checkpoint (config.json, model.safetensors, preprocessor_config.json, "
+            "tokenizer files), or a hub id (OWNER/NAME)"
         ) from error
+    return loaded
 
 
 def _load_model(loader: Any, folder: Path, device: str) -> Any:
-    """Load a model for inference. A weight that the checkpoint lacks would be random, so it is
-    refused."""
-    model, info = _load(loader, folder, output_loading_info=True)
-    lacking = sorted(key for key in info["missing_keys"] if not key.endswith(_NOT_NEEDED))
-    if lacking:
-        raise InputError(
-            f"{folder} lacks the weight {lacking[0]} (of {len(lacking)} missing); "
-            "give a fine-tuned checkpoint"
-        )
+    """Load a model for inference."""
+    model, _ = _load(loader, folder, output_loading_info=True)
     for_inference(model)
     return model.eval().to(device)
-
-
-def _load_extractor(folder: Path) -> Any:
-    extractor = _load(AutoFeatureExtractor, folder)
-    if extractor.sampling_rate != SAMPLE_RATE:
-        raise InputError(
-            f"{folder} expects audio at {extractor.sampling_rate} Hz; give a model "
-            f"for {SAMPLE_RATE} Hz"
-        )
-    return extractor

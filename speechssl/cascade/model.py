@@ -135,13 +135,9 @@ class CtcHead(nn.Module):
     def loss(
         self, features: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]
     ) -> dict[str, Tensor]:
-        """Return the CTC loss and two things to watch. targets: B lists of symbol numbers, without
-        blanks.
-
-        loss: nats a symbol, the mean over the batch of each utterance's loss over its target
-        length. blank_rate: share of frames where blank wins; it stays at 1 when training collapses.
-        too_long: share of targets that do not fit into their frames
-        and so add nothing to the loss.
+        """Return the CTC loss, nats a symbol: the mean over the batch of each utterance's loss over
+        its target length; and too_long, the share of targets that do not fit into their frames and
+        so add nothing to the loss. targets: B lists of symbol numbers, without blanks.
         """
         log_probs = self(features, lengths)
         sizes = torch.tensor([len(t) for t in targets])
@@ -158,7 +154,6 @@ class CtcHead(nn.Module):
         too_long = [frames_needed(t) > int(n) for t, n in zip(targets, lengths, strict=True)]
         return {
             "loss": (each / sizes.clamp(min=1).to(each)).mean(),
-            "blank_rate": blank_rate(log_probs.detach(), lengths),
             "too_long": torch.tensor(too_long, dtype=torch.float32).mean(),
         }
 
@@ -196,14 +191,6 @@ def run_lstm(lstm: nn.LSTM, padded: Tensor, lengths: Tensor) -> Tensor:
         backward = run_one_way(hidden.gather(1, turned.expand_as(hidden)), f"l{layer}_reverse")
         hidden = torch.cat([forward, backward.gather(1, turned.expand_as(backward))], -1)
     return hidden
-
-
-def blank_rate(log_probs: Tensor, lengths: Tensor) -> Tensor:
-    """Return the share of the real frames where blank is the likeliest symbol. log_probs: (B, T,
-    V); lengths: (B,)."""
-    frames = torch.arange(log_probs.shape[1], device=log_probs.device)
-    real = frames < lengths.to(log_probs.device)[:, None]
-    return (log_probs.argmax(-1) == BLANK)[real].float().mean()
 
 
 def frames_needed(targets: Sequence[int]) -> int:

@@ -239,6 +239,24 @@ def test_an_hour_is_aligned_in_the_memory_of_a_window(monkeypatch):
 # ---- words
 
 
+@st.composite
+def recordings(draw):
+    """Words in order that do not overlap, and the length of their recording."""
+    cuts = sorted(draw(st.lists(st.integers(0, 400), min_size=2, max_size=24, unique=True)))
+    pairs = zip(cuts[::2], cuts[1::2], strict=False)
+    words = tuple(Span(f"w{i}", a / 50, b / 50) for i, (a, b) in enumerate(pairs))
+    return words, cuts[-1] / 50 + draw(st.integers(0, 50)) / 50
+
+
+@given(recordings())
+def test_widened_words_hold_their_own_keep_their_order_and_stay_in_the_recording(recording):
+    words, seconds = recording
+    found = widen_words(words, seconds)
+    for before, after in zip(words, found, strict=True):
+        assert 0 <= after.start <= before.start < before.end <= after.end <= seconds + 1e-9
+    assert all(left.end <= right.start + 1e-9 for left, right in pairwise(found))
+
+
 def test_words_meet_in_the_middle_of_a_short_gap_and_stay_apart_in_a_long_one():
     words = (Span("a", 0.04, 0.4), Span("b", 0.48, 0.8), Span("c", 2.0, 2.5))
     found = widen_words(words, 2.5)
@@ -620,7 +638,8 @@ def test_a_path_that_is_no_corpus_and_the_corpus_as_its_own_output_are_refused(
     corpus, aligner, tmp_path
 ):
     root = corpus([{"id": "p"}], [])
-    refused("is the corpus itself; give another folder", run, root, root)
+    with untouched(root):
+        refused("another folder", run, root, root)
     (tmp_path / "empty").mkdir()
     for name in ("empty", "none"):
         refused(f"{name} has no passages.jsonl; give a prepared corpus", run, tmp_path / name)
