@@ -89,7 +89,7 @@ class Library:
         return crop
 
 
-def generated(seed: int, cache: Path | None = None) -> Library:
+def generate_stand_in(seed: int, cache: Path | None = None) -> Library:
     """Make the generated stand-in for MUSAN. cache: a folder in which it is kept for the next
     process; else it is made in memory."""
     card = {
@@ -102,7 +102,9 @@ def generated(seed: int, cache: Path | None = None) -> Library:
     return _cached(card, lambda: stand_in(seed), cache)
 
 
-def recorded(files: Sequence[Path], name: str, seed: int = 0, cache: Path | None = None) -> Library:
+def decode_recordings(
+    files: Sequence[Path], name: str, seed: int = 0, cache: Path | None = None
+) -> Library:
     """Decode recordings, at most HOURS in all: of a larger set a random part of each file.
 
     Files that cannot be used are listed on stderr and set aside. Raises InputError where none is
@@ -383,7 +385,7 @@ class _Sources:
     cache: Path | None
 
     def open_recordings(self, path: Path, what: str) -> Library:
-        return recorded(find_recordings(path, what), what, self.seed, self.cache)
+        return decode_recordings(find_recordings(path, what), what, self.seed, self.cache)
 
     def open_rooms(self) -> tuple[dict[str, Any], Change]:
         """Open measured impulse responses where there are any, else a pool of simulated ones."""
@@ -412,7 +414,7 @@ class _Sources:
             noises: tuple[Noise, ...] = (*noise, partial(babble, parts[2]))
             card = {"set": "musan", "of": [dict(part.card) for part in parts]}
             return card, partial(one_of, noises)
-        library = generated(self.seed, self.cache)
+        library = generate_stand_in(self.seed, self.cache)
         generate = partial(clips, library, SECOND)
         if "voices" not in self.folders:
             return dict(library.card), generate

@@ -111,26 +111,16 @@ def discount_of(seen: np.ndarray) -> float:
     return float(np.clip(once / (once + 2 * twice) if once else 0.0, 0.1, 0.9))
 
 
-def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
-    """Train a model of sentences, their words separated by white space. order: N; the published one
-    of LibriSpeech is 4.
-
-    Raises InputError for texts without a word.
+def count_ngrams(
+    tokens: np.ndarray, left: np.ndarray, size: int, order: int
+) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+    """Count the n-grams of every length: return their keys (R,), how often each was seen, or, below
+    the highest length, after how many different words (R,), and the row of the shorter one that
+    each ends with (R,), of single words 0. tokens: (I,) numbers of words; left: (I,) tokens of its
+    sentence from each one on; size: V.
     """
-    sentences = [words for words in (text.split() for text in texts) if words]
-    if not sentences:
-        raise InputError("the texts for the language model have no words; give texts with some")
-    known = {word for sentence in sentences for word in sentence} - set(SPECIAL)
-    words = (*SPECIAL, *sorted(known))
-    numbers, size = {word: i for i, word in enumerate(words)}, len(words)
-    marked = [[BEGIN, *sentence, END] for sentence in sentences]
-    tokens = np.array([numbers[word] for sentence in marked for word in sentence], np.int64)  # (I,)
-    # tokens of its sentence from each one on
-    left = np.concatenate([np.arange(len(sentence), 0, -1) for sentence in marked])
-
-    # The n-grams of every length: their keys (R,), how often each was seen (R,), a token that each
-    # begins at (R,), and (I,) the row of the one that begins at a token, -1 where none does.
-    # Every word has its row, seen or not, under its own number.
+    # first: a token that each n-gram begins at (R,), -1 where none does; row_at: (I,) the row of
+    # the one that begins at a token. Every word has its row, seen or not, under its own number.
     keys, seen, row_at = [np.arange(size)], [np.bincount(tokens, minlength=size)], [tokens]
     first = [np.full(size, -1)]
     first[0][tokens[::-1]] = np.arange(len(tokens))[::-1]
@@ -154,7 +144,29 @@ def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
         # count.
         before = np.bincount(row_at[n][first[n + 1] + 1], minlength=len(keys[n]))
         seen[n] = np.where(before > 0, before, seen[n])
+    below = [np.zeros(size, np.int64)]
+    below += [row_at[n - 1][first[n] + 1] for n in range(1, order)]
+    return keys, seen, below
 
+
+def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
+    """Train a model of sentences, their words separated by white space. order: N; the published one
+    of LibriSpeech is 4.
+
+    Raises InputError for texts without a word.
+    """
+    sentences = [words for words in (text.split() for text in texts) if words]
+    if not sentences:
+        raise InputError("the texts for the language model have no words; give texts with some")
+    known = {word for sentence in sentences for word in sentence} - set(SPECIAL)
+    words = (*SPECIAL, *sorted(known))
+    numbers, size = {word: i for i, word in enumerate(words)}, len(words)
+    marked = [[BEGIN, *sentence, END] for sentence in sentences]
+    tokens = np.array([numbers[word] for sentence in marked for word in sentence], np.int64)  # (I,)
+    # tokens of its sentence from each one on
+    left = np.concatenate([np.arange(len(sentence), 0, -1) for sentence in marked])
+
+    keys, seen, below = count_ngrams(tokens, left, size, order)
     # p(w | h) = (c(hw) - D) / c(h) + D k(h) / c(h) p(w | h'), k(h) different words follow h; of
     # single words, h' is uniform.
     begin, alone = SPECIAL.index(BEGIN), seen[0].astype(float)
@@ -170,7 +182,7 @@ def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
         kinds = np.bincount(context, minlength=len(totals))
         none = np.ones_like(totals)
         shares.append(np.divide(discount * kinds, totals, out=none, where=totals > 0))
-        shorter = probabilities[-1][row_at[n - 1][first[n] + 1]]
+        shorter = probabilities[-1][below[n]]
         probabilities.append((seen[n] - discount) / totals[context] + shares[-1][context] * shorter)
     shares.append(np.ones(len(keys[-1])))
     return NgramModel(words, tuple(map(Ngrams, keys, to_logs(probabilities), to_logs(shares))))

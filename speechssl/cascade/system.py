@@ -39,7 +39,7 @@ class CascadeSystem:
 
     def read(self, text: str, language: str) -> Transcript:
         """Read a written text in the place of a recording; its words have no times."""
-        return untimed(text, language)
+        return words_of_text(text, language)
 
     def encode(self, record: Record | None, samples: Any) -> Transcript:
         """Find the words of a recording. Raises ValueError where there are no words, or for a
@@ -68,7 +68,7 @@ class CascadeSystem:
         return answers
 
 
-def untimed(text: str, language: str) -> Transcript:
+def words_of_text(text: str, language: str) -> Transcript:
     """Return the words of a written text, which have no times."""
     words = [word for word, _ in pieces(text, language)]
     timed = tuple(TimedWord(word, math.nan, math.nan, math.nan) for word in words)
@@ -89,7 +89,7 @@ def given_words(name: str, record: Record) -> Transcript:
         source = "reference text" if name == "text" else "transcript"
         raise ValueError(f"{record.id} has no {source} that the system {name} could read")
     if name != "text" or not record.words:
-        return untimed(text, record.language)
+        return words_of_text(text, record.language)
     words = tuple(TimedWord(w.text, w.start, w.end, math.nan) for w in record.words)
     return Transcript(words, joiner(record.language))
 

@@ -145,16 +145,16 @@ def generate_passage(
 def load_language(code: str, held_out: bool = False) -> Language:
     """Load the vocabulary and templates of a language."""
     texts = vocabulary((HELD_OUT if held_out else VOCABULARIES)[code])
-    words = {name: listed(text) for name, text in texts["words"].items()}
+    words = {name: split_phrases(text) for name, text in texts["words"].items()}
     values = {
         kind: tuple(tuple(words.get(slot, (slot,)) for slot in pattern) for pattern in patterns)
         for kind, patterns in texts["values"].items()
     }
     relations = [
-        Relation(name, r["of"], listed(r["facts"]), listed(r["questions"]))
+        Relation(name, r["of"], split_phrases(r["facts"]), split_phrases(r["questions"]))
         for name, r in texts["relations"].items()
     ]
-    return Language(texts["joiner"], values, tuple(relations), listed(texts["fillers"]))
+    return Language(texts["joiner"], values, tuple(relations), split_phrases(texts["fillers"]))
 
 
 @cache
@@ -205,7 +205,9 @@ def unknown_words(code: str, passages: Iterable[TextPassage]) -> dict[str, float
 def lexicon() -> list[tuple[str, str]]:
     """Load English words and their translations among the Mandarin ones, written by hand; a word
     may have several."""
-    pairs = (pair.rpartition(" ") for pair in listed(vocabulary(VOCABULARIES["zh"])["lexicon"]))
+    pairs = (
+        pair.rpartition(" ") for pair in split_phrases(vocabulary(VOCABULARIES["zh"])["lexicon"])
+    )
     return [(english, chinese) for english, _, chinese in pairs]
 
 
@@ -217,7 +219,7 @@ def vocabulary(name: str) -> dict[str, Any]:
     return dict(yaml.safe_load((Path(__file__).parent / name).read_text(encoding="utf-8")))
 
 
-def listed(text: str) -> tuple[str, ...]:
+def split_phrases(text: str) -> tuple[str, ...]:
     """List words, or phrases with commas between."""
     return tuple(text.split(", ") if "," in text else text.split())
 
@@ -356,7 +358,7 @@ def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voic
             )
         return voices(synthesiser)
     content = vocabulary("speakers.yaml")
-    variants = listed(content["variants"][split])
+    variants = split_phrases(content["variants"][split])
     cycles = [cycle(content[name]) for name in ("rates", "pitches", "ranges")]
     found = []
     for variant, rate, pitch, spread in zip(variants, *cycles, strict=False):
@@ -515,17 +517,6 @@ def _speak_passage(o: MiniSqa, split: str, index: int) -> None:
     record: dict[str, Any] = {"passage": compact(asdict(passage)), "questions": []}
     for number, (question, voice) in enumerate(zip(text.questions, askers, strict=True)):
         spoken = _read((question.text,), voice, joiner)
-        answers: tuple[Answer, ...] = ()
-        if question.answer is not None:
-            before = text.sentences[: question.sentence]
-            start = sum(len(s) + len(joiner) for s in before) + question.start
-            end = start + len(question.answer)
-            # from the beginning of its first word to the end of its last; piper gives none
-            words = zip(reading.words, reading.characters, strict=True)
-            inside = [w for w, c in words if start < c + len(w.text) and c < end]
-            begin = round(inside[0].start, 5) if inside else None
-            stop = round(inside[-1].end, 5) if inside else None
-            answers = (Answer(question.answer, begin, stop, start),)
         item = Question(
             id=f"{name}-{number}",
             passage=name,
@@ -534,7 +525,7 @@ def _speak_passage(o: MiniSqa, split: str, index: int) -> None:
             text=question.text,
             speaker=voice.name,
             language=o.language,
-            answers=answers,
+            answers=_time_answer(question, text, reading, joiner),
             options=question.options,
             correct=(question.correct,) if question.options else (),
             relation=question.relation,
@@ -544,22 +535,45 @@ def _speak_passage(o: MiniSqa, split: str, index: int) -> None:
         write_flac(o.out / item.audio, spoken.samples)
         record["questions"].append(compact(asdict(item)))
     if o.reference and split == "train":
-        # espeak-ng's own voice at this voice's rate, which is nobody's in the corpus: what a
-        # perfect voice converter would give; anchors are [seconds in the passage, seconds in this
-        # reading]
-        voice = Voice("reference", reader.language, "", rate=reader.rate, pitch=50, range=50)
-        neutral, audio = _read(text.sentences, voice, joiner), f"train/reference/{name}.flac"
-        write_flac(o.out / audio, neutral.samples)
-        ours, theirs = reading.phones, neutral.phones
-        if [p.text for p in ours] != [p.text for p in theirs]:
-            ours, theirs = reading.words, neutral.words
-        anchors = [[0.0, 0.0]]
-        anchors += [
-            [round(a.start, 5), round(b.start, 5)] for a, b in zip(ours, theirs, strict=True)
-        ]
-        anchors.append([len(reading.samples) / SAMPLE_RATE, len(neutral.samples) / SAMPLE_RATE])
-        record["reference"] = {"id": name, "audio": audio, "anchors": anchors}
+        record["reference"] = _read_again(o, name, text, reader, reading)
     write_json(o.out / split / "parts" / f"{index:06d}.json", record)
+
+
+def _time_answer(
+    question: TextQuestion, text: TextPassage, reading: SpokenSentences, joiner: str
+) -> tuple[Answer, ...]:
+    """Return the answer with its times, from the beginning of its first word to the end of its
+    last; piper gives none."""
+    if question.answer is None:
+        return ()
+    before = text.sentences[: question.sentence]
+    start = sum(len(s) + len(joiner) for s in before) + question.start
+    end = start + len(question.answer)
+    words = zip(reading.words, reading.characters, strict=True)
+    inside = [w for w, c in words if start < c + len(w.text) and c < end]
+    begin = round(inside[0].start, 5) if inside else None
+    stop = round(inside[-1].end, 5) if inside else None
+    return (Answer(question.answer, begin, stop, start),)
+
+
+def _read_again(
+    o: MiniSqa, name: str, text: TextPassage, reader: Voice, reading: SpokenSentences
+) -> dict[str, Any]:
+    """Read a passage in espeak-ng's own voice at this voice's rate, which is nobody's in the
+    corpus: what a perfect voice converter would give. anchors: [seconds in the passage, seconds in
+    this reading]."""
+    voice = Voice("reference", reader.language, "", rate=reader.rate, pitch=50, range=50)
+    neutral = _read(text.sentences, voice, "" if o.language == "zh" else " ")
+    audio = f"train/reference/{name}.flac"
+    write_flac(o.out / audio, neutral.samples)
+    ours, theirs = reading.phones, neutral.phones
+    if [p.text for p in ours] != [p.text for p in theirs]:
+        ours, theirs = reading.words, neutral.words
+    anchors = [[0.0, 0.0]]
+    for a, b in zip(ours, theirs, strict=True):
+        anchors.append([round(a.start, 5), round(b.start, 5)])
+    anchors.append([len(reading.samples) / SAMPLE_RATE, len(neutral.samples) / SAMPLE_RATE])
+    return {"id": name, "audio": audio, "anchors": anchors}
 
 
 def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> SpokenSentences:

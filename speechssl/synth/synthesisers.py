@@ -268,7 +268,7 @@ def voices(synthesiser: str) -> tuple[Voice, ...]:
 SILENT = -45.0
 
 
-def trimmed(samples: np.ndarray) -> np.ndarray:
+def trim_silence(samples: np.ndarray) -> np.ndarray:
     """Trim samples from the first that is loud enough for speech to the last. samples: (N,)."""
     loud = np.flatnonzero(np.abs(samples) > np.abs(samples).max() * 10 ** (SILENT / 20))
     return samples[int(loud[0]) : int(loud[-1]) + 1]

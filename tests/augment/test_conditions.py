@@ -232,25 +232,6 @@ def test_measured_rooms(tmp_path: Path) -> None:
         Distorter().check(parse_condition("rir=missing"))
 
 
-def test_sources_name_what_generates_and_what_an_snr_is_over_where_it_is_not_the_default() -> None:
-    assert [name for name, _ in Distorter().sources(parse_condition("m+g+r@5"))] == [
-        "generated: stand-in"
-    ]
-    assert Distorter().sources(parse_condition("reverb+held-out@5"))[0][0] == "generated: held-out"
-    noisy, room, over = (
-        parse_condition("pink@5"),
-        parse_condition("reverb@0.4"),
-        Distorter(snr_over="signal"),
-    )
-    assert Distorter().sources(noisy) == over.sources(room) == [] and over.sources(noisy) == [
-        ("SNR over: signal", 0)
-    ]
-    assert Distorter().card(noisy) == over.card(room) == {"seed": 0} and over.card(noisy) == {
-        "seed": 0,
-        "snr_over": "signal",
-    }
-
-
 # ---- frozen mixtures are the same for every system, and what has changed since is refused
 
 
@@ -311,19 +292,6 @@ def test_the_same_mixtures_to_the_bit(
                 frozen.apply(speech(key), condition, key),
                 distorter.apply(speech(key), condition, key),
             )
-
-
-def test_freezing_twice_gives_the_same_file(
-    manifest: Path, texts: list[str], voices: tuple[Path, ...], tmp_path: Path
-) -> None:
-    for seed in (4, 5):
-        made = freeze(
-            [parse_condition(t) for t in texts],
-            LENGTHS,
-            Distorter(seed, voices),
-            tmp_path / "again.jsonl",
-        )
-        assert (made.read_bytes() == manifest.read_bytes()) is (seed == 4)
 
 
 def test_a_manifest_moves_with_its_noise(

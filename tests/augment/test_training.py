@@ -20,9 +20,8 @@ from speechssl.augment.noise import stand_in
 from speechssl.augment.training import (
     Library,
     TrainingDistortions,
-    generated,
+    decode_recordings,
     parse_distortions,
-    recorded,
 )
 from speechssl.errors import InputError
 
@@ -62,13 +61,13 @@ def files(tmp_path: Path) -> list[Path]:
 def test_clips_are_the_recordings_and_kept_for_the_next_process(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = recorded(files, "street", cache=tmp_path / "cache")
+    first = decode_recordings(files, "street", cache=tmp_path / "cache")
     for i, file in enumerate(files):
         np.testing.assert_array_equal(first.clip(i), to_int16(read_audio(file)))
     # another set is not taken from the cache
-    assert len(recorded(files[:2], "street", cache=tmp_path / "cache")) == 2
+    assert len(decode_recordings(files[:2], "street", cache=tmp_path / "cache")) == 2
     monkeypatch.setattr(training, "read_audio", None)  # would fail if it were called
-    second = recorded(files, "street", cache=tmp_path / "cache")
+    second = decode_recordings(files, "street", cache=tmp_path / "cache")
     assert isinstance(second.samples, np.memmap) and second.card == first.card and len(second) == 3
     np.testing.assert_array_equal(first.samples, second.samples)
     np.testing.assert_array_equal(first.edges, second.edges)
@@ -87,10 +86,10 @@ def test_bad_files_are_set_aside_and_named(
     )
     (folder / "text.wav").write_text("not audio")
     bad = [folder / name for name in ("silent.wav", "nan.wav", "text.wav", "missing.wav")]
-    assert len(recorded([*files, *bad], "street")) == 3
+    assert len(decode_recordings([*files, *bad], "street")) == 3
     listed = capsys.readouterr().err
     assert all(path.name in listed for path in bad) and "4 recordings set aside" in listed
-    refused("no recording of street noise can be used", recorded, bad, "street")
+    refused("no recording of street noise can be used", decode_recordings, bad, "street")
 
 
 def test_a_large_set_gives_a_stretch_of_each_file(
@@ -98,7 +97,7 @@ def test_a_large_set_gives_a_stretch_of_each_file(
 ) -> None:
     monkeypatch.setattr(training, "HOURS", 1.5 / 3600)
     monkeypatch.setattr(training, "LEAST", 0.1)
-    found = recorded(files, "street")
+    found = decode_recordings(files, "street")
     assert np.diff(found.edges).tolist() == [8000] * 3
     starts = [
         np.flatnonzero(to_int16(read_audio(f)) == found.clip(i)[0]) for i, f in enumerate(files)
@@ -120,12 +119,6 @@ def test_pauses_are_not_drawn() -> None:
     found = Library(samples, np.array([0, len(samples)]), {})
     loud = [bool(np.any(found.crop(np.random.default_rng(i), 1000))) for i in range(100)]
     assert np.mean(loud) > 0.85  # of single draws a quarter would be
-
-
-def test_generated_noise_is_the_same_every_time(tmp_path: Path, few_clips: None) -> None:
-    one, two = generated(3), generated(3, tmp_path)
-    np.testing.assert_array_equal(one.samples, two.samples)
-    assert one.card["set"] == "stand-in" and not np.array_equal(one.samples, generated(4).samples)
 
 
 @pytest.fixture(scope="module")
@@ -225,16 +218,6 @@ def test_silence_stays_clean(every_kind: TrainingDistortions, samples: np.ndarra
     for i in range(20):
         distorted, domain = every_kind.apply(samples, (i,), 0.5)
         assert domain == 0 and distorted is samples
-
-
-def test_double_adds_a_change_below_the_noise() -> None:
-    single, double = (
-        parse_distortions("g", probability=(1, 1), snr=(60, 60), double=d) for d in (0.0, 1.0)
-    )
-    samples = speech(8000, 0.05)
-    for i in range(6):
-        (one, a), (two, b) = (d.apply(samples, (i,), 0.0) for d in (single, double))
-        assert a == b == 1 and snr_db(samples, one) > 50 > 30 > snr_db(samples, two)
 
 
 def test_snrs_over_the_whole_signal_count_its_silence() -> None:

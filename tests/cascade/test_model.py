@@ -188,41 +188,6 @@ def test_loss_is_by_symbol_and_counts_what_does_not_fit():
     assert model.loss(features, lengths, [[], [5]])["loss"].isfinite()
 
 
-TOY = ["ab", "b a", "aa b", "ba ab", "bb"]
-
-
-def toy_batch() -> tuple[torch.Tensor, torch.Tensor]:
-    """Every symbol lasts three noisy frames of its own direction; doubled letters have a silent
-    frame between them."""
-    directions = torch.eye(8)
-    rows = []
-    for text in TOY:
-        frames = [directions[0]]
-        for c in text:
-            frames += [directions[" ab".index(c) + 1]] * 3 + [directions[0]]
-        rows.append(torch.stack(frames) + 0.1 * torch.randn(len(frames), 8))
-    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), torch.tensor(
-        [len(r) for r in rows]
-    )
-
-
-def test_sixty_steps_learn_a_toy_language_without_errors():
-    torch.manual_seed(0)
-    features, lengths = toy_batch()
-    vocabulary = CtcVocabulary(("<blank>", "|", "a", "b"), "|")
-    model = CtcHead(HeadShape(8, len(vocabulary), projection=32, lstm_width=32))
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
-    targets = [vocabulary.encode(t) for t in TOY]
-    for _ in range(60):
-        optimiser.zero_grad()
-        model.loss(features, lengths, targets)["loss"].backward()
-        optimiser.step()
-    log_probs = model.eval()(features, lengths).detach()
-    assert [
-        greedy_decode(p[:n], vocabulary) for p, n in zip(log_probs, lengths, strict=True)
-    ] == TOY
-
-
 # -- recogniser
 
 

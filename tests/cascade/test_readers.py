@@ -1,17 +1,13 @@
 """Readers of Hugging Face on the words of transcripts: what transformers itself finds, null
 answers, names, and refusals."""
 
-import json
 import math
 import re
 import shutil
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedTokenizerFast
 
@@ -22,7 +18,6 @@ from speechssl.cascade.readers import (
     join_text,
     load_huggingface,
     load_text_qa,
-    word_bounds,
 )
 from speechssl.cascade.train import train_text_qa
 from speechssl.checkpoints import MODELS, model_folder
@@ -209,50 +204,6 @@ def test_of_many_windows_a_few_may_be_read(checkpoint):
     assert many == all_of_them
 
 
-@given(
-    st.lists(
-        st.sampled_from(["anna", "lost", "silver", "lantern", "xyz", "a", "paris."]),
-        min_size=1,
-        max_size=20,
-    ),
-    st.data(),
-)
-def test_every_word_is_where_it_stands(checkpoint, words, data):
-    """The characters of a span lie in its words, and touch the first and the last of them."""
-    tokenizer = AutoTokenizer.from_pretrained(
-        checkpoint(data.draw(st.sampled_from(["BERT", "RoBERTa", "T5"])), QA)
-    )
-    separator = data.draw(st.sampled_from(["", " "]))
-    joined, (starts, ends) = (
-        join_text(tokenizer, "who", words, separator),
-        word_bounds(words, separator),
-    )
-    text = separator.join(words)
-    assert [text[a:b] for a, b in zip(starts, ends, strict=True)] == words
-    assert (joined.part == 1).sum() == len(joined.characters) > 0
-    assert set("".join(text[a:b] for a, b in joined.characters)) <= {*text}
-    covered = np.zeros(len(text), bool)
-    for a, b in joined.characters:
-        covered[a:b] = True
-    assert all(covered[i] or text[i] == " " for i in range(len(text)))
-
-
-def test_a_t5_that_does_not_say_what_its_decoder_begins_with_begins_with_its_padding(
-    checkpoint, tmp_path
-):
-    folder, item = (
-        shutil.copytree(checkpoint("T5", QA), tmp_path / "t5"),
-        (transcript(QUESTION), transcript(STORY)),
-    )
-    config = json.loads((folder / "config.json").read_text())
-    assert config.pop("decoder_start_token_id") == config["pad_token_id"]
-    (folder / "config.json").write_text(json.dumps(config))
-    found, expected = (
-        load_huggingface(f, ReaderOptions()).read([item]) for f in (folder, checkpoint("T5", QA))
-    )
-    assert found == expected
-
-
 # ---- as systems
 
 
@@ -324,18 +275,6 @@ def test_a_reader_by_name_is_in_the_names_of_systems_and_their_card(
         evaluated(corpus, tmp_path / "out", reader="other/tiny-squad2")
 
 
-def test_text_qa_of_the_models_may_be_a_checkpoint(checkpoint, tmp_path, corpus):
-    shutil.copytree(checkpoint("RoBERTa", QA), tmp_path / "set/text-qa")
-    rows = evaluated(corpus, tmp_path / "out", tmp_path / "set")
-    assert {system for system, _ in rows} == {"text"} and {"em", "f1", "ff1", "aos"} <= {
-        metric for _, metric in rows
-    }
-    before = load_systems(tmp_path / "set", ["text"])[0].card
-    other = checkpoint("RoBERTa", QA, hidden_dropout_prob=0.2, num_hidden_layers=1)
-    shutil.copytree(other, tmp_path / "set/text-qa", dirs_exist_ok=True)
-    assert load_systems(tmp_path / "set", ["text"])[0].card["text_qa"] != before["text_qa"]
-
-
 @pytest.mark.parametrize("family", ["BERT", "T5"])
 def test_nothing_is_the_answer_where_it_is_worth_more_than_the_best_span_by_the_threshold(
     checkpoint, corpus, tmp_path, family
@@ -394,29 +333,6 @@ def test_a_reader_that_is_not_there_or_not_wanted_is_one_sentence(tmp_path, monk
 
 
 # ---- shifts between languages
-
-
-def test_a_shift_is_added_when_words_are_read_and_named(checkpoint, corpus, tmp_path):
-    folder = checkpoint("BERT", QA)
-    vector = 3 * torch.randn(32, generator=torch.Generator().manual_seed(0))
-    Shift(1, vector, {"method": "zero-mean"}).save(tmp_path / "zh.safetensors")
-    options = ReaderOptions(reader=str(folder))
-    plain, shifted = (
-        load_text_qa(model_folder(), replace(options, shift=s))
-        for s in (None, tmp_path / "zh.safetensors")
-    )
-    assert "shift" not in plain.card and (
-        shifted.card["shift"]["layer"],
-        shifted.card["shift"]["method"],
-    ) == (1, "zero-mean")
-    assert shifted.suffix == f"{plain.suffix}~zh"
-    item = [(transcript(QUESTION), transcript(STORY))]
-    assert plain.reader.read(item)[0].score != pytest.approx(
-        shifted.reader.read(item)[0].score, abs=1e-3
-    )
-    Shift(3, torch.zeros(32)).save(tmp_path / "far.safetensors")
-    far = replace(options, shift=tmp_path / "far.safetensors")
-    refused("the encoder has no layer 3; choose 0", load_text_qa, model_folder(), far)
 
 
 def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_given(

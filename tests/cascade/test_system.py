@@ -1,24 +1,16 @@
 """The cascade with a recogniser and a reader made by hand: words to tokens and back, and their
 times."""
 
-import shutil
-
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from speechssl.cascade.data import text_examples
 from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import load_cascade, load_simulated
-from speechssl.checkpoints import model_folder
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
-from speechssl.dual.data import Layout
-from speechssl.dual.model import SpanModel
-from speechssl.dual.system import AnswerSpan, Reader, TimedAnswer
-from speechssl.systems import load_systems
+from speechssl.dual.system import AnswerSpan, TimedAnswer
 from speechssl.textlm.tokenizers import TextCodec
 
 from ..files import refused, write_lines
@@ -131,15 +123,6 @@ def test_an_example_holds_the_tokens_of_the_answers_words(codec, tokenizer):
     assert np.array_equal(made.question, codec.encode(["what", "lost"])[0]) and not left_out
 
 
-def test_an_answer_without_letters_is_no_example(codec):
-    assert example(codec, ["the", "...", "lost"], 1, 1) == (
-        [],
-        {"q": ("the tokeniser leaves nothing of its question or answer")},
-    )
-    (made,), _ = example(codec, ["the", "...", "lost"], 1, 2)
-    assert (made.first, made.last) == (1, 1)
-
-
 # ---- answering
 
 
@@ -191,32 +174,6 @@ def test_a_passage_without_words_gives_an_empty_answer_and_the_others_theirs(cod
     assert cascade.answer_all([(transcript([]), good[1])])[0].text == "Paris."
 
 
-def test_with_a_real_reader_answers_are_words_of_the_passage(codec, tokenizer, text_encoder):
-    torch.manual_seed(0)
-    encoder = text_encoder()
-    table = nn.Embedding.from_pretrained(encoder.get_input_embeddings().weight.detach().clone())
-    layout = Layout(cls=2, sep=3, pad=0, size=16, stride=8, answer=6)
-    cascade = cascade_of(
-        FakeRecogniser([]), codec, Reader(SpanModel(encoder, table).eval(), layout)
-    )
-    passage = transcript(SENTENCE * 5)
-    found = cascade.answer_all(
-        [
-            (transcript(["who", "lost"]), passage),
-            (transcript(["when"]), transcript(["the", "owls"])),
-        ]
-    )
-    for answer, words in zip(
-        found, (passage.words, transcript(["the", "owls"]).words), strict=True
-    ):
-        inside = [w for w in words if answer.start <= w.start and w.end <= answer.end]
-        assert inside and answer.text == " ".join(w.text for w in inside)
-        assert (answer.start, answer.end) == (
-            inside[0].start,
-            inside[-1].end,
-        ) and 0 < answer.confidence <= 1
-
-
 # ---- text QA on simulated errors
 
 
@@ -233,14 +190,3 @@ def test_texts_with_errors_are_read_from_a_file_by_their_rate(tmp_path):
             system.encode(None, None)
     for errors, rate in ((path, 40), (None, 30)):
         refused("needs texts", load_simulated, TextQa(None), errors, f"cascade-simulated@{rate}")
-
-
-@pytest.mark.slow
-def test_a_smaller_recogniser_has_its_own_name(tmp_path):
-    folder = shutil.copytree(model_folder("people-en"), tmp_path / "models")
-    shutil.copytree(folder / "ctc", folder / "ctc-small")
-    assert [s.name for s in load_systems(folder, ["cascade-ctc", "cascade-ctc-small"])] == [
-        "cascade-ctc",
-        "cascade-ctc-small",
-    ]
-    refused("has no ctc-tiny/", load_systems, folder, ["cascade-ctc-tiny"])
