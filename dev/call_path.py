@@ -2,9 +2,7 @@
 `speechssl` takes them)
 
 Prints those in which a function runs, in the order of the first call. What runs while a module is
-imported does not count, nor what runs in other processes (give --workers 1), nor __getattr__:
-jsonargparse looks for names
-in this package.
+imported does not count, nor what runs in other processes (give --workers 1), nor __getattr__.
 """
 
 import sys

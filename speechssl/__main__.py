@@ -1,4 +1,4 @@
-"""`python -m speechssl`, and what `torchrun -m -- speechssl` launches."""
+"""`python -m speechssl`, and what `torchrun -m speechssl` launches."""
 
 import sys
 

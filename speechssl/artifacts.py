@@ -100,13 +100,19 @@ def read_text(path: Path, remedy: str, what: str = "") -> str:
         raise InputError(f"cannot read {what}{what and ' '}{path} ({error}); {remedy}") from error
 
 
+class MissingEntry(InputError, KeyError):
+    """A card does not say what it is asked for."""
+
+    __str__ = Exception.__str__
+
+
 class Card(dict[str, Any]):
-    """A card is a dictionary that raises InputError for a name that it lacks."""
+    """A card is a dictionary that raises MissingEntry for a name that it lacks."""
 
     path: Path
 
     def __missing__(self, name: str) -> Any:
-        raise InputError(
+        raise MissingEntry(
             f"{self.path} does not say {name}; make it again with the command that wrote it"
         )
 
@@ -296,7 +302,8 @@ def stage(
     inputs and settings (as "options") are written to the file `record` first; the file `card` says
     that the stage is done. A folder with another record is refused by an InputError.
     grows: the dotted name of a number that may be greater than before, such as
-    "options.training.steps": the stage is not done then, and goes on.
+    "options.training.steps": the stage is not done then, and goes on; on InputError the folder is
+    as it was before.
     wait: for another run that holds the folder; else InputError is raised. A folder that is begun
     here is removed again on InputError, lest it refuse the mended command, unless something in it
     matches a pattern of `lasting`. Under torchrun the first process writes.
@@ -310,6 +317,8 @@ def stage(
     with lock_folder(folder, wait) if is_main() else nullcontext():
         with main_first():
             begun = is_main() and not (folder / record).is_file()
+            places = [folder / record, folder / card] if is_main() else []
+            before = {path: path.read_text("utf-8") for path in places if path.is_file()}
             if begun:
                 _begin(folder, made_from, record)
             elif is_main():
@@ -319,6 +328,8 @@ def stage(
         except InputError:
             if begun and not any(any(folder.glob(pattern)) for pattern in lasting):
                 _remove(folder, new)
+            for path, text in before.items():
+                write_text(path, text)
             raise
 
 

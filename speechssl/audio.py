@@ -43,6 +43,7 @@ LOUD_PEAK = 40_000  # 32,768 and what resampling adds
 # is above it
 CANCELLED = 0.01
 SILENT_PEAK = 1e-4  # of full scale (-80 dB): three steps of 16-bit audio
+CUT_OFF = "{} is cut off: it ends before its header says; copy or download it again"
 # not libsndfile but FFmpeg reads these
 UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()
 BLOCK_FRAMES = 1 << 18  # frames read at a time
@@ -60,6 +61,13 @@ MPEG2_KBPS = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
 MP3_SLACK = 1152
 # frames: what an encoder may add before and after the sound, which decoding takes away again
 MP3_PADDING = 5 * MP3_SLACK
+LONGEST_QUESTION = 60.0  # seconds: what is longer was probably meant as the passage
+# question.m4a, but not 3.14; https://...; recordings/who
+_FILE_NAME = re.compile(
+    r"\S+\.(?!\d+$)[A-Za-z0-9]{2,4}|\w+://\S*|[^\s?\u3400-\u9fff]*[/\\][^\s?\u3400-\u9fff]*"
+    r"|.*\.(?:wav|flac|mp3|ogg|opus|m4a|webm)",
+    re.IGNORECASE,
+)
 
 
 def read_audio(path: Path | str, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
@@ -73,6 +81,46 @@ def read_audio(path: Path | str, sample_rate: int = SAMPLE_RATE) -> np.ndarray:
     samples, _ = _read_mono(path, sample_rate)
     check_audio(samples, sample_rate, str(path))
     return at_full_scale(samples, str(path))
+
+
+def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
+    """Return samples (N,) float32 at 16 kHz of a file, or of an array at that rate. Raises
+    InputError for a file that is no audio, or silent."""
+    if isinstance(source, str | Path):
+        return read_audio(source)
+    if not isinstance(source, np.ndarray):
+        raise InputError(
+            f"{source!r} is no recording; give the path of a file, or samples in an array"
+        )
+    # a copy: the encoder remembers the array that it had last, whatever is in it now
+    return as_recording(source, SAMPLE_RATE, "the array given")
+
+
+def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
+    """Read a question: a text as it is, a recording as samples.
+
+    A string is a text unless a file has that name, or it looks like one ("question.m4a"). Raises
+    InputError as `read_recording` does, for a text without words, and for a recording longer than
+    LONGEST_QUESTION.
+    """
+    if isinstance(source, str) and _is_text(source):
+        if not any(map(str.isalnum, source)):
+            raise InputError(f"the question {source!r} has no words; give a text, or a recording")
+        return source
+    samples = read_recording(source)
+    seconds = len(samples) / SAMPLE_RATE
+    if seconds > LONGEST_QUESTION:
+        name = "the question" if isinstance(source, np.ndarray) else source
+        raise InputError(
+            f"{name} lasts {seconds:.0f} s, and a question at most {LONGEST_QUESTION:.0f} s; "
+            "give the question, or the part of the recording that has it"
+        )
+    return samples
+
+
+def _is_text(source: str) -> bool:
+    """Tell a text from the name of a file, whether there is one or not."""
+    return not _FILE_NAME.fullmatch(source) and not (source and os.path.exists(source))
 
 
 def read_native(path: Path | str) -> tuple[np.ndarray, int]:
@@ -129,35 +177,31 @@ def as_recording(samples: np.ndarray, sample_rate: int, name: str) -> np.ndarray
     Raises InputError as `read_audio` does, and for what is no array of samples.
     """
     samples = np.asarray(samples)
-    if samples.ndim not in (1, 2) or (samples.ndim == 2 and min(samples.shape) > 8):
+    is_recording = samples.ndim == 1 or (samples.ndim == 2 and 0 < min(samples.shape) <= 8)
+    if not is_recording or samples.dtype.kind not in "iuf":
         raise InputError(
-            f"{name} has the shape {samples.shape}; give one channel, (N,), or (N, channels)"
+            f"{name} is {samples.dtype} of the shape {samples.shape}; give (N,) or (N, channels), "
+            "floats of full scale 1 or integers"
         )
-    if samples.dtype.kind not in "iuf":
-        raise InputError(
-            f"{name} holds {samples.dtype}, which are no samples; give floats, full "
-            "scale 1, or integers"
-        )
-    if not samples.size:
-        raise InputError(f"{name} holds no samples; record or download it again")
-    if not sample_rate > 0:
-        raise InputError(
-            f"{name} has the sampling rate {sample_rate}; give that of the recording in Hz"
-        )
-    if samples.dtype.kind in "iu":
+    if samples.dtype.kind in "iu" and samples.size:
         samples = _scale_integers(samples)
     if samples.ndim == 2:
         channels = samples if samples.shape[0] > samples.shape[1] else samples.T
-        mean = channels.mean(axis=1)
-        power = np.array([np.square(x, dtype=np.float64).sum() for x in (mean, *channels.T)])
-        samples = mean
-        if _cancel(power):
-            loudest = int(power[1:].argmax())
-            samples = channels[:, loudest]
-            _say_cancelled(name, loudest)
+        samples = _join_channels(channels, name)
     check_audio(samples, sample_rate, name)
     samples = at_full_scale(samples.astype(np.float32), name)
     return resample(samples, sample_rate, SAMPLE_RATE)
+
+
+def _join_channels(channels: np.ndarray, name: str) -> np.ndarray:
+    """Return the mean (N,) of channels (N, C), or the loudest where they cancel in it."""
+    mean = channels.mean(axis=1)
+    power = np.array([np.square(x, dtype=np.float64).sum() for x in (mean, *channels.T)])
+    if not _cancel(power):
+        return mean
+    loudest = int(power[1:].argmax())
+    _say_cancelled(name, loudest)
+    return channels[:, loudest]
 
 
 def _scale_integers(samples: np.ndarray) -> np.ndarray:
@@ -366,28 +410,12 @@ class _Forward(soundfile.SoundFile):
 
 def _check_readable(path: Path) -> None:
     """Refuse, by an InputError, what is no file with something in it."""
-    try:
-        path.stat()
-    except FileNotFoundError:
-        if str(path) == "-":
-            raise InputError(
-                "audio is not read from standard input (-); write it to a file and give its path"
-            ) from None
-        remedy = "check the path"
-        if re.match(r"\w{2,}:/", str(path)):
-            remedy = "download it and give the path"
-        if re.search(r"\s\S+\s", str(path)) and not re.fullmatch(r"\.\w{2,4}", path.suffix):
-            remedy = "a recording is wanted here, and no text"
-        raise InputError(f"the audio file {path} does not exist; {remedy}") from None
-    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
-        why = getattr(error, "strerror", error)
-        raise InputError(f"cannot open the audio file {path} ({why}); check the path") from error
-    if path.is_dir():
-        raise InputError(f"{path} is a folder, not an audio file; give the path of one recording")
+    if not os.path.exists(path):
+        is_text = re.search(r"\s\S+\s", str(path)) and not re.fullmatch(r"\.\w{2,4}", path.suffix)
+        remedy = "a recording is wanted here, and no text" if is_text else "check the path"
+        raise InputError(f"the audio file {path} does not exist; {remedy}")
     if not path.is_file():  # a pipe would never end
-        raise InputError(f"{path} is not a regular file; give the path of one recording")
-    if not os.access(path, os.R_OK):
-        raise InputError(f"the audio file {path} cannot be read; change its permissions")
+        raise InputError(f"{path} is a folder or a device; give the path of one recording")
     if path.stat().st_size == 0:
         raise InputError(f"the audio file {path} is empty (0 bytes); copy or download it again")
 
@@ -400,33 +428,19 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
         try:
             # bytes: not every name of a file is text
             file = stack.enter_context(_Forward(os.fsencode(path)))
-        except (soundfile.SoundFileError, TypeError) as error:
-            # TypeError: a suffix that means samples without a header
-            if path.suffix.lower() == ".raw":
-                raise InputError(
-                    f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, "
-                    "OGG, AIFF or AU file"
-                ) from error
-            file = stack.enter_context(_through_ffmpeg(path))
-        else:
-            if _holds_more(file, path):
-                whole = stack.enter_context(_through_ffmpeg(path))
-                stated = f"its header states {file.frames / file.samplerate:.2f} s of sound"
-                if file.subtype in LINEAR and whole.frames <= file.frames:
-                    raise InputError(
-                        f"{path}: {stated} and more follows; export it again as FLAC from the "
-                        "program that wrote it"
-                    )
-                if file.frames and file.subtype in LINEAR:
-                    _say(
-                        f"{path}: {stated} and it holds {whole.frames / whole.samplerate:.2f} "
-                        "s; all of it is read"
-                    )
-                file = whole
-            elif _is_cut(file, path):
-                raise InputError(
-                    f"{path} is cut off: it ends before its header says; copy or download it again"
+        except (soundfile.SoundFileError, TypeError):  # TypeError: a suffix that means no header
+            yield stack.enter_context(_through_ffmpeg(path))
+            return
+        if _holds_more(file, path):
+            whole = stack.enter_context(_through_ffmpeg(path))
+            if file.frames and file.subtype in LINEAR:
+                _say(
+                    f"{path}: its header states {file.frames / file.samplerate:.2f} s of sound and "
+                    f"it holds {whole.frames / whole.samplerate:.2f} s; all of it is read"
                 )
+            file = whole
+        elif _is_cut(file, path):
+            raise InputError(CUT_OFF.format(path))
         yield file
 
 
@@ -479,16 +493,14 @@ def _lacks_its_end(file: soundfile.SoundFile) -> bool:
 def _mp3_seconds(path: Path) -> float:
     """Return the seconds of all MPEG frames, which are counted and not decoded; 0 where they cannot
     be."""
-    try:
-        import av
+    import av
 
+    try:
         with av.open(os.fsencode(path).decode(errors="surrogateescape"), format="mp3") as container:
             stream = container.streams.audio[0]
-            return float(
-                sum(packet.duration or 0 for packet in container.demux(stream))
-                * (stream.time_base or 0)
-            )
-    except (ImportError, OSError, ValueError, IndexError):
+            ticks = sum(packet.duration or 0 for packet in container.demux(stream))
+            return float(ticks * (stream.time_base or 0))
+    except (OSError, ValueError, IndexError):
         return 0.0
 
 
@@ -511,44 +523,26 @@ def _ends_a_stream(path: Path) -> bool:
 def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
     """Decode the first audio stream by FFmpeg's libraries into a nameless file of samples.
     Raises InputError for nothing."""
-    suffix = path.suffix.lower()
-    convert = f"; `ffmpeg -i NAME{suffix} NAME.flac` makes one of this" if suffix in UNREAD else ""
-    refusal = (
-        f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF or AU file{convert}"
-    )
-    try:
-        import av
-    except ImportError as error:
-        raise InputError(f"{refusal}, or `pip install av`, which reads more") from error
-    decoded = tempfile.TemporaryFile()  # noqa: SIM115
-    with decoded:
+    import av
+
+    with tempfile.TemporaryFile() as decoded:
         try:
             with av.open(str(path), options={"ignore_length": "1"}) as container:
                 stream = container.streams.audio[0]
                 rate, channels, frames = stream.rate, stream.channels, 0
-                named, stated = container.format.name, container.duration
-                mix = av.AudioResampler("flt", stream.layout, rate)
-                for packet in container.demux(stream):
-                    try:
-                        pieces = packet.decode()
-                    except av.error.InvalidDataError:
-                        if named != "mp3":  # in which tags of the next file may lie between frames
-                            raise
-                        continue
-                    for piece in (x for frame in pieces for x in mix.resample(frame)):
-                        decoded.write(piece.to_ndarray().tobytes())
-                        frames += piece.samples
-                for piece in mix.resample(None):
+                for piece in _decode_stream(container, stream):
                     decoded.write(piece.to_ndarray().tobytes())
                     frames += piece.samples
+                least = 1.0
+                if "mp4" in container.format.name and container.duration:
+                    least = (container.duration / av.time_base - 0.2) * rate
         except (av.error.FFmpegError, OSError, ValueError, IndexError, TypeError) as error:
-            raise InputError(refusal) from error
-        if not frames:
-            raise InputError(refusal)
-        if "mp4" in named and stated and frames < (stated / av.time_base - 0.2) * rate:
             raise InputError(
-                f"{path} is cut off: it ends before its header says; copy or download it again"
-            )
+                f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF, AU or M4A "
+                "file"
+            ) from error
+        if frames < least:
+            raise InputError(CUT_OFF.format(path))
         decoded.flush()
         decoded.seek(0)
         with _Forward(
@@ -560,6 +554,23 @@ def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
             endian="LITTLE",
         ) as file:
             yield file
+
+
+def _decode_stream(container: Any, stream: Any) -> Iterator[Any]:
+    """Yield the frames of a stream as interleaved floats."""
+    import av
+
+    mix = av.AudioResampler("flt", stream.layout, stream.rate)
+    for packet in container.demux(stream):
+        try:
+            frames = packet.decode()
+        except av.error.InvalidDataError:
+            if container.format.name != "mp3":  # tags of the next file may lie between its frames
+                raise
+            continue
+        for frame in frames:
+            yield from mix.resample(frame)
+    yield from mix.resample(None)
 
 
 def _is_cut(file: soundfile.SoundFile, path: Path) -> bool:
@@ -732,32 +743,23 @@ def forget(samples: np.ndarray) -> None:
 
 
 def check_audio(samples: np.ndarray, sample_rate: int, path: str) -> None:
-    """Refuse, by an InputError, samples that are not (N,), silent, not finite, absurdly loud, or
-    shorter than MIN_SECONDS.
+    """Refuse, by an InputError, samples (N,) that are silent, not finite, absurdly loud, or shorter
+    than MIN_SECONDS.
 
     path: for the message.
     """
-    if samples.ndim != 1:
-        raise InputError(f"{path} has the shape {samples.shape}; give one channel, (N,)")
-    if len(samples) == 0:
-        raise InputError(f"{path} holds no samples; record or download it again")
-    extremes = [(block.min(), block.max()) for block in in_blocks(samples)]
-    # NaN where any sample is; no copy of an hour of audio
-    lowest, highest = np.min(extremes), np.max(extremes)
-    if not (np.isfinite(lowest) and np.isfinite(highest)):
-        raise InputError(
-            f"{path} holds samples that are not finite (NaN or infinity); export it "
-            "again as 16-bit audio"
-        )
     if len(samples) < MIN_SECONDS * sample_rate:
         seconds = len(samples) / sample_rate
         raise InputError(
             f"{path} is {seconds:.3f} s long; give a recording of at least {MIN_SECONDS} s"
         )
-    if max(-lowest, highest) > LOUD_PEAK:
+    extremes = [(block.min(), block.max()) for block in in_blocks(samples)]
+    # NaN where any sample is; no copy of an hour of audio
+    lowest, highest = np.min(extremes), np.max(extremes)
+    if not (np.isfinite(lowest) and np.isfinite(highest) and max(-lowest, highest) <= LOUD_PEAK):
         raise InputError(
-            f"{path} holds samples above {LOUD_PEAK:g} times full scale; export it "
-            "again as 16-bit audio"
+            f"{path} holds samples that are not finite or above {LOUD_PEAK:g} times full scale; "
+            "export it again as 16-bit audio"
         )
     if max(-lowest, highest) < SILENT_PEAK:
         raise InputError(

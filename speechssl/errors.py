@@ -7,8 +7,6 @@ import re
 import sys
 from collections.abc import Mapping
 
-from tqdm import tqdm
-
 from speechssl.processes import is_main
 
 LONGEST = 1_000  # characters of a sentence
@@ -80,6 +78,8 @@ def report_set_aside(failed: Mapping[str, str], what: str, item: str = "recordin
     count_set_aside(len(failed))
     if not is_main():
         return
+    from tqdm import tqdm  # whose intervals the command line sets before it is imported
+
     alike: dict[str, list[str]] = {}
     # without the item, other items, files and numbers: words that hold a digit or a slash
     for name, reason in failed.items():

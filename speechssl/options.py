@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from argparse import ArgumentTypeError
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -30,19 +29,14 @@ class Range:
     high: float = sys.float_info.max
     zero: bool = True
 
-    def check(self, value: float) -> None:
-        if isinstance(value, int) and abs(value) > LARGEST:
-            raise ArgumentTypeError(f"{value} is out of range; give a number up to {LARGEST}")
-        if not self.low <= value <= self.high or (value == 0 and not self.zero):
-            below = f"above {self.low:g}" if not self.zero else f"from {self.low:g}"
-            above = ""
-            if self.high < sys.float_info.max:
-                above = f"{' to' if self.zero else ' and at most'} {self.high:g}"
-            raise ArgumentTypeError(f"{value} is out of range; give a number {below}{above}")
+    def allows(self, value: float) -> bool:
+        return self.low <= value <= self.high and (value != 0 or self.zero)
+
+    def __str__(self) -> str:
+        below = f"from {self.low:g}" if self.zero else f"above {self.low:g}"
+        return below if self.high == sys.float_info.max else f"{below} to {self.high:g}"
 
 
-# whole number that a float holds, and whose products with sizes of batches torch and Python count
-LARGEST = 2**53
 Count = Annotated[int, Range(1)]
 Whole = Annotated[int, Range()]
 Share = Annotated[float, Range(0, 1)]
@@ -202,6 +196,13 @@ def refuse_ineffective(given: Mapping[str, Any], rules: Mapping[str, Iterable[st
                 f"{flags(stray)} would have no effect without {flags([needed])}; "
                 "give both or neither"
             )
+
+
+def refuse_given(names: Iterable[str], given: Mapping[str, Any], why: str) -> None:
+    """Refuse, by an InputError, options that decide nothing here. why: such as "with mfcc"."""
+    stray = list_given(names, given)
+    if stray:
+        raise InputError(f"{flags(stray)} would have no effect {why}; leave it out")
 
 
 def list_given(names: Iterable[str], given: Mapping[str, Any]) -> list[str]:

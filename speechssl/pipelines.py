@@ -26,6 +26,7 @@ import numpy as np
 from tqdm import tqdm
 
 from speechssl.artifacts import read_json
+from speechssl.audio import read_question, read_recording
 from speechssl.cascade.data import Transcript
 from speechssl.cascade.options import ReaderOptions
 from speechssl.cascade.readers import find_reader, load_text_qa
@@ -38,7 +39,6 @@ from speechssl.cascade.system import (
     load_recogniser,
 )
 from speechssl.checkpoints import DEFAULT, checkpoint_folder, model_folder
-from speechssl.data.asked import read_question, read_recording
 from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
 from speechssl.encoders.load import SpeechEncoder, load_encoder
 from speechssl.errors import InputError

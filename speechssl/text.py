@@ -1,5 +1,5 @@
 """Text is scored and searched here: normal forms and tokens; forms and readings of Chinese
-characters; numbers; and BM25 and TF-IDF, by which documents share the rare terms of a query.
+characters; numbers; and TF-IDF, by which documents share the rare terms of a query.
 
 `normalise` is for recognition errors (WER, CER); `answer_tokens` are for the text of an answer
 (exact match and F1). Languages are `en` (words) and `zh` (characters); tags are read by
@@ -549,16 +549,9 @@ def _english() -> tuple[re.Pattern[str], Any]:
     return re.compile(rf"(?<![\w.,'])(?:{number})(?:(?![\w'])|(?<!\bone)(?='s\b))"), rules
 
 
-# ---- which documents share the rare terms of a query. A term is a word, or an n-gram of letters
-# or units.
-#
-# BM25 is that of Robertson and Zaragoza (2009, Foundations and Trends in Information Retrieval
-# 3(4), section 3.4.2) as Lucene has it: k1 = 1.2 and b = 0.75 (theirs: k1 from 1.2 to 2, b from 0.5
-# to 0.8), and an inverse document frequency that is never negative. It is five lines on the counts
-# that TF-IDF needs as well; the package rank_bm25 has not changed since 2022, and bm25s, which is
-# maintained, gives the same scores (both were compared). Letters: Q queries, P documents, V terms.
+# ---- which documents share the rare terms of a query: a term is a word, or an n-gram of letters or
+# units. Letters: Q queries, P documents, V terms
 
-K1, B = 1.2, 0.75
 NGRAM = 3  # units or letters: the best of 1 to 8 on the development set of MiniSQA
 Terms = Sequence[Hashable]
 
@@ -568,20 +561,6 @@ def ngrams(symbols: Terms, n: int) -> list[Hashable]:
     return list(zip(*(symbols[i:] for i in range(n)), strict=False))
 
 
-def bm25(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
-    """Return (Q, P) scores, 0 where no term is shared. A term that a query has twice counts
-    twice."""
-    if not any(documents):
-        return np.zeros((len(queries), len(documents)))
-    query_counts, counts = _count(queries, documents)
-    lengths = np.asarray(counts.sum(axis=1)).ravel()
-    frequency = np.bincount(counts.indices, minlength=counts.shape[1])
-    weights = counts.tocoo().astype(np.float64)
-    weights.data /= weights.data + K1 * (1 - B + B * lengths[weights.row] / lengths.mean())
-    weights.data *= np.log1p((len(documents) - frequency + 0.5) / (frequency + 0.5))[weights.col]
-    return (query_counts @ weights.T).toarray()
-
-
 def tfidf(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
     """Return (Q, P) cosines of term counts times inverse document frequencies (scikit-learn's), 0
     where no term is shared."""
@@ -589,12 +568,12 @@ def tfidf(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
 
     if not any(documents):
         return np.zeros((len(queries), len(documents)))
-    query_counts, counts = _count(queries, documents)
+    query_counts, counts = count_terms(queries, documents)
     weigh = TfidfTransformer().fit(counts)
     return (weigh.transform(query_counts) @ weigh.transform(counts).T).toarray()
 
 
-def _count(queries: Sequence[Terms], documents: Sequence[Terms]) -> tuple[Any, Any]:
+def count_terms(queries: Sequence[Terms], documents: Sequence[Terms]) -> tuple[Any, Any]:
     """Count how often queries (Q, V) and documents (P, V) have each term of the documents,
     sparse."""
     from sklearn.feature_extraction.text import CountVectorizer  # slow to import

@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from speechssl.audio import (
     SAMPLE_RATE,
@@ -21,6 +19,7 @@ from speechssl.audio import (
     read_audio,
     read_channels,
     read_native,
+    read_question,
     resample,
     to_int16,
     write_clip,
@@ -65,7 +64,7 @@ def refusal(path: Path) -> str:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("rate", [8000, 16000, 22050, 44100, 48000])
+@pytest.mark.parametrize("rate", [8000, 16000, 44100])
 def test_every_container_at_every_rate(tmp_path: Path, suffix: str, rate: int) -> None:
     path = tmp_path / f"tone{suffix}"
     write_clip(path, tone(1.0, rate), 0.0, 1.0, rate)
@@ -96,40 +95,11 @@ def test_blocks_leave_no_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(read_audio(path), whole)
 
 
-@given(
-    n=st.integers(0, 30_000),
-    source=st.sampled_from([8000, 11025, 16000, 22050, 24000, 44100, 48000]),
-    target=st.sampled_from([8000, 16000, 22050, 44100]),
-)
-def test_resample_length_is_exact(n: int, source: int, target: int) -> None:
-    assert resample(np.zeros(n, np.float32), source, target).shape == (-(-n * target // source),)
-
-
 def test_resample_removes_what_would_alias_and_keeps_the_rest() -> None:
+    assert resample(np.zeros(11_025, np.float32), 44_100, 16_000).shape == (4_000,)
     assert np.abs(resample(tone(1.0, 48000, 12_000.0), 48000, 16000)[800:-800]).max() < 1e-3
     np.testing.assert_allclose(
         resample(tone(1.0, 44100), 44100, 16000)[800:-800], tone()[800:-800], atol=1e-3
-    )
-
-
-@pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(values=st.lists(st.integers(-32768, 32767), min_size=800, max_size=900))
-def test_flac_keeps_int16_to_the_bit(tmp_path: Path, values: list[int]) -> None:
-    samples = np.array([*values, 1000], np.int16)
-    write_flac(tmp_path / "x.flac", samples)
-    np.testing.assert_array_equal(
-        np.rint(read_audio(tmp_path / "x.flac") * 32768).astype(np.int16), samples
-    )
-
-
-def test_flac_guards_clips_and_is_reproducible(tmp_path: Path) -> None:
-    samples = 3 * tone(0.5)
-    write_flac(tmp_path / "a.flac", samples)
-    write_flac(tmp_path / "b.flac", samples)
-    assert (tmp_path / "a.flac").read_bytes() == (tmp_path / "b.flac").read_bytes()
-    np.testing.assert_allclose(
-        read_audio(tmp_path / "a.flac"), np.clip(samples, -1, 1), atol=2**-15
     )
 
 
@@ -160,13 +130,6 @@ def test_impossible_clip(tmp_path: Path, name: str, start: float, end: float) ->
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_minutes_of_vorbis(tmp_path: Path) -> None:
-    """Given in one piece, ten minutes overrun libsndfile's stack and end the process."""
-    write_clip(tmp_path / "x.ogg", noise(600 * 8000), 0, 600, 8000)
-    assert duration(tmp_path / "x.ogg") == 600
-
-
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize(
     "content", [(b"this is not audio, it is a sentence. ") * 200, bytes(5000), b"RIFF\0\0\0\0WAVE"]
@@ -180,7 +143,7 @@ def test_not_audio(tmp_path: Path, suffix: str, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("share", [0.001, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("share", [0.1, 0.9])
 def test_cut_off(tmp_path: Path, suffix: str, share: float) -> None:
     path = tmp_path / f"cut{suffix}"
     write_clip(path, noise(3 * 44100), 0, 3, 44100)
@@ -188,25 +151,6 @@ def test_cut_off(tmp_path: Path, suffix: str, share: float) -> None:
     message = refusal(path)
     if share >= 0.5:
         assert "cut off" in message
-
-
-@pytest.mark.parametrize("container", ["RF64", "W64"])
-@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT", "ULAW"])
-def test_cut_off_with_sizes_in_64_bits(tmp_path: Path, container: str, subtype: str) -> None:
-    path = tmp_path / "cut.wav"
-    soundfile.write(path, tone(), SAMPLE_RATE, subtype, format=container)
-    assert len(read_audio(path)) == SAMPLE_RATE
-    path.write_bytes(path.read_bytes()[:-10])
-    assert "cut off" in refusal(path)
-
-
-def test_a_header_that_promises_a_trillion_samples(tmp_path: Path) -> None:
-    path = tmp_path / "promise.wav"
-    soundfile.write(path, tone(), SAMPLE_RATE, "PCM_16", format="RF64")
-    content = bytearray(path.read_bytes())
-    content[20:44] = struct.pack("<QQQ", 2 * 10**12 + 72, 2 * 10**12, 10**12)
-    path.write_bytes(content)
-    assert "cut off" in refusal(path)
 
 
 @pytest.mark.parametrize("suffix", [".flac", ".ogg", ".mp3"])
@@ -246,7 +190,7 @@ def test_mp3_without_a_count_of_frames(tmp_path: Path) -> None:
     assert abs(len(read_audio(path)) - 48000) < 2 * 1152
 
 
-@pytest.mark.parametrize("rate", [8000, 16000, 22050, 44100, 48000])
+@pytest.mark.parametrize("rate", [8000, 44100])
 def test_mp3_without_a_count_of_frames_that_is_cut(tmp_path: Path, rate: int) -> None:
     path = tmp_path / "x.mp3"
     soundfile.write(
@@ -270,60 +214,34 @@ def test_mp3_without_a_count_of_frames_that_is_cut(tmp_path: Path, rate: int) ->
 
 def test_names_that_are_no_audio_file(tmp_path: Path) -> None:
     (tmp_path / "empty.wav").touch()
-    for name, content in (("x.raw", b"samples without a header"), ("talk.M4A", b"ftypM4A " * 9)):
-        (tmp_path / name).write_bytes(content)
+    (tmp_path / "x.raw").write_bytes(b"samples without a header")
+    (tmp_path / "talk.M4A").write_bytes(b"ftypM4A " * 9)
     for name, why in (
-        ("missing.wav", "does not exist"),
+        ("missing.wav", "does not exist; check the path"),
+        ("When was it founded?", "a recording is wanted here, and no text"),
         ("", "folder"),
         ("empty.wav", "empty"),
         ("x.raw", "as audio"),
-        ("x" * 300 + ".wav", "File name too long"),
-        ("x.raw/x.wav", "Not a directory"),
-        ("a\0.wav", "embedded null byte"),
-        (
-            "talk.M4A",
-            "give a whole WAV, FLAC, MP3, OGG, AIFF or AU file; `ffmpeg -i NAME.m4a "
-            "NAME.flac` makes one",
-        ),
+        ("talk.M4A", "as audio"),
     ):
         assert why in refusal(tmp_path / name)
-    assert "not read from standard input" in refusal(Path("-"))
-    assert "download it" in refusal(Path("https://example.org/x.mp3"))
-
-
-def test_mp3_that_counts_its_header_frame(tmp_path: Path) -> None:
-    path = tmp_path / "x.mp3"
-    write_clip(path, noise(48000), 0, 3)
-    content = bytearray(path.read_bytes())
-    at = max(content.find(b"Xing"), content.find(b"Info")) + 8  # tag, flags, number of frames
-    (count,) = struct.unpack_from(">I", content, at)
-    struct.pack_into(">I", content, at, count + 1)
-    path.write_bytes(content)
-    assert soundfile.info(path).frames > 48000
-    assert len(read_audio(path)) >= 48000
 
 
 @pytest.mark.parametrize(
-    ("samples", "expected"),
+    ("samples", "why"),
     [
-        (np.zeros(0), "no samples"),
+        (np.zeros(0), "0.000 s"),
         (tone(0.02), "0.020 s"),
         (np.zeros(SAMPLE_RATE), "silent"),
-        *((np.append(tone(0.5), value), "not finite") for value in (np.nan, np.inf, -np.inf)),
+        (np.append(tone(0.5), np.nan), "not finite"),
+        (np.append(tone(0.5), -np.inf), "not finite"),
+        (tone() * 1e7, "times full scale"),
     ],
 )
-@pytest.mark.parametrize("rate", [16000, 44100])
-def test_samples_that_are_none_too_few_silent_or_not_finite(
-    tmp_path: Path, samples: np.ndarray, expected: str, rate: int
-) -> None:
-    samples = resample(samples, SAMPLE_RATE, rate) if expected == "0.020 s" else samples
-    soundfile.write(tmp_path / "x.wav", samples, rate, subtype="FLOAT")
-    assert expected in refusal(tmp_path / "x.wav")
-
-
-def test_quiet_is_not_silent(tmp_path: Path) -> None:
-    soundfile.write(tmp_path / "quiet.wav", 0.001 * tone(), SAMPLE_RATE)
-    assert len(read_audio(tmp_path / "quiet.wav")) == SAMPLE_RATE
+def test_samples_that_cannot_be_used(tmp_path: Path, samples: np.ndarray, why: str) -> None:
+    soundfile.write(tmp_path / "x.wav", samples, SAMPLE_RATE, subtype="FLOAT")
+    assert why in refusal(tmp_path / "x.wav")
+    refused(f"it .*{why}", as_recording, samples, SAMPLE_RATE, "it")
 
 
 def test_real_mp3_yields_a_little_less_than_its_header_promises() -> None:
@@ -331,11 +249,6 @@ def test_real_mp3_yields_a_little_less_than_its_header_promises() -> None:
     samples = read_audio(path)
     assert abs(len(samples) / SAMPLE_RATE - duration(path)) < 0.05
     assert 0.1 < np.abs(samples).max() <= 1.1
-
-
-def test_real_recordings_at_8_khz() -> None:
-    for path in sorted(real("fsdd", "recordings").glob("*_0.wav"))[:20]:
-        assert len(read_audio(path)) == 2 * soundfile.info(path).frames
 
 
 def test_channels_are_read_as_they_are(tmp_path: Path) -> None:
@@ -427,14 +340,6 @@ def test_mp3_of_a_variable_bit_rate_that_begins_loud(tmp_path: Path) -> None:
     )
     assert soundfile.info(path).frames < 100_000
     lasts(path, 8, 0.15)
-
-
-def test_mp3_that_counts_half_of_its_frames(tmp_path: Path) -> None:
-    content = bytearray(encoded(noise(8 * SAMPLE_RATE), "MP3"))
-    at = max(content.find(b"Xing"), content.find(b"Info")) + 8
-    struct.pack_into(">I", content, at, struct.unpack_from(">I", content, at)[0] // 2)
-    (tmp_path / "x.mp3").write_bytes(content)
-    lasts(tmp_path / "x.mp3", 8, 0.15)
 
 
 @pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT", "ULAW", "PCM_U8"])
@@ -531,12 +436,6 @@ def test_codecs_that_libsndfile_does_not_read(
     assert np.std(samples[8000:-8000]) == pytest.approx(np.std(tone()), rel=0.05)
 
 
-def test_mp4_that_is_cut_off(tmp_path: Path) -> None:
-    through_ffmpeg(tmp_path / "x.m4a", noise(3 * SAMPLE_RATE), "aac", "ipod")
-    (tmp_path / "x.m4a").write_bytes((tmp_path / "x.m4a").read_bytes()[:-9000])
-    refusal(tmp_path / "x.m4a")
-
-
 # ---- scale and channels
 
 
@@ -548,11 +447,6 @@ def test_floats_beyond_full_scale(
     soundfile.write(tmp_path / "x.wav", tone() / 0.4 * scale, SAMPLE_RATE, subtype)
     for samples in (read_audio(tmp_path / "x.wav"), read_native(tmp_path / "x.wav")[0]):
         np.testing.assert_allclose(samples, tone() / 0.4 * expected, atol=1e-5)
-
-
-def test_floats_of_no_scale(tmp_path: Path) -> None:
-    soundfile.write(tmp_path / "x.wav", tone() * 1e7, SAMPLE_RATE, "FLOAT")
-    assert "times full scale" in refusal(tmp_path / "x.wav")
 
 
 @pytest.mark.parametrize("right", [-1.0, -0.9])
@@ -598,27 +492,24 @@ def test_arrays_of_every_scale_and_shape(samples: np.ndarray) -> None:
     np.testing.assert_allclose(found, tone(), atol=0.01 if samples.dtype == np.uint8 else 2**-14)
 
 
-def test_arrays_of_another_rate() -> None:
-    found = as_recording(tone(1, 44_100), 44_100, "it")
-    np.testing.assert_allclose(found[800:-800], tone()[800:-800], atol=1e-3)
+@pytest.mark.parametrize("samples", [np.zeros((9, 9)), np.zeros(9, bool), np.zeros(9, complex)])
+def test_arrays_that_are_no_samples(samples: np.ndarray) -> None:
+    refused("it is .* of the shape", as_recording, samples, SAMPLE_RATE, "it")
 
 
-@pytest.mark.parametrize(
-    ("samples", "why"),
-    [
-        (np.zeros(0), "no samples"),
-        (np.zeros((0, 2)), "no samples"),
-        (np.zeros(SAMPLE_RATE, np.int16), "silent"),
-        (np.full(SAMPLE_RATE, np.nan), "not finite"),
-        (np.zeros((9, 9)), "shape"),
-        (np.zeros(SAMPLE_RATE, bool), "bool"),
-        (np.zeros(SAMPLE_RATE, complex), "complex"),
-        (tone() * 1e7, "times full scale"),
-    ],
-)
-def test_arrays_get_the_checks_of_files(samples: np.ndarray, why: str) -> None:
-    refused(f"it .*{why}", as_recording, samples, SAMPLE_RATE, "it")
+# ---- questions
 
 
-def test_an_array_without_a_rate_is_refused() -> None:
-    refused("sampling rate 0", as_recording, tone(), 0, "it")
+@pytest.mark.parametrize("question", ["speech.wav", "my question.MP3", "rec/who", "https://a.b/q"])
+def test_a_name_of_a_file_is_no_text(question: str) -> None:
+    refused("does not exist", read_question, question)
+
+
+@pytest.mark.parametrize("question", ["km/h?", "Where is St. Paul.", "他是谁", "3.14", "x" * 5000])
+def test_texts_are_read_as_they_are(question: str) -> None:
+    assert read_question(question) == question
+
+
+def test_a_question_without_words_is_refused() -> None:
+    refused("has no words", read_question, "?!")
+    refused("has no words", read_question, "")

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from speechssl.cli import main
 from speechssl.errors import InputError
-from speechssl.trainer import StepBatches, check_share
+from speechssl.training import StepBatches, check_share
 
 from .files import change_lines, read_lines, refused
 

@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.metrics import frame_f1
-from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
+from speechssl.timing import (
+    FrameGrid,
+    RunLength,
+    interval_of_units,
+    shown_length,
+    units_of_interval,
+)
 
 KERNELS, STRIDES = (10, 3, 3, 3, 3, 2, 2), (5, 2, 2, 2, 2, 2, 2)
 HUBERT = FrameGrid.of_convolutions(16_000, KERNELS, STRIDES)
@@ -187,3 +193,7 @@ def test_what_is_refused() -> None:
     for first, last in ((-1, 0), (1, 0), (0, 2)):
         with pytest.raises(ValueError, match="not among 2 units"):
             interval_of_units(HUBERT, RunLength(np.array([1, 2]), np.array([3, 4])), first, last)
+
+
+def test_lengths_are_shown_in_a_unit_that_says_something() -> None:
+    assert [shown_length(s) for s in (3.21, 150.0, 5400.0)] == ["3.2 s", "2.5 min", "1.50 h"]

@@ -19,7 +19,7 @@ from speechssl.cli import main
 from speechssl.options import TrainingOptions
 from speechssl.pretrain.data import Cropper
 from speechssl.processes import broadcast_value, main_first, mean_of_processes, rank
-from speechssl.trainer import fit
+from speechssl.training import fit
 
 BROKEN, KILLED = 2, 4  # steps of the toy and of pre-training
 

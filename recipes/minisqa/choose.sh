@@ -17,9 +17,8 @@ EXP=$1
 MODELS=${MODELS:-$EXP/models}
 CONFIG=${CONFIG:-recipes/minisqa/choose.yaml}
 OUT=$EXP/choose
-VALUES=$(python recipes/settings.py "$CONFIG")
-setting() { sed -n "s/^$1 //p" <<< "$VALUES"; }
-with() { echo "--config $CONFIG --stage $1"; }
+SETTINGS=$(python recipes/settings.py "$CONFIG")
+setting() { sed -n "s/^$1 //p" <<< "$SETTINGS"; }
 
 arms() { # in an order in which every arm comes after the one it starts from
   local short noise kind
@@ -32,20 +31,17 @@ arms() { # in an order in which every arm comes after the one it starts from
 }
 
 train() { # ARM
-  local kind short noise options start=
+  local kind short noise options section start=
   IFS=- read -r kind short noise <<< "$1"
   case $kind in
-    one) options="--short-steps $short $(with one)" ;;
-    two) start=one-$short options="--random-units $noise $(with next)" ;;
-    three) start=two-$short-$noise options="--random-units $noise --seed 1 $(with next)" ;;
-    single) options="--short-steps $short --random-units $noise $(with single)" ;;
+    one) section=one options="--short-steps $short" ;;
+    two) section=next start=one-$short options="--random-units $noise" ;;
+    three) section=next start=two-$short-$noise options="--random-units $noise --seed 1" ;;
+    single) section=single options="--short-steps $short --random-units $noise" ;;
     *) echo "speechssl: there is no arm $1; the names of all are: $(arms | tr '\n' ' ')" >&2; exit 2 ;;
   esac
-  if [ -n "$start" ] && [ ! -f "$OUT/models/dual-$start/card.json" ]; then
-    echo "speechssl: $1 goes on from $start, which is not trained; train that first (bash recipes/minisqa/choose.sh $EXP $start)" >&2
-    exit 2
-  fi
-  speechssl train dual "$EXP/corpus" "$EXP/units" "$OUT/models/dual-$1" ${start:+--start "$OUT/models/dual-$start"} $options
+  speechssl train dual "$EXP/corpus" "$EXP/units" "$OUT/models/dual-$1" ${start:+--start "$OUT/models/dual-$start"} $options \
+    --config "$CONFIG" --stage "$section"
 }
 
 table() {
@@ -55,7 +51,7 @@ table() {
   done
   for part in $(arms); do [ ! -f "$OUT/models/dual-$part/card.json" ] || done+=("dual-$part"); done
   speechssl evaluate qa "$EXP/corpus" "$OUT" --models "$OUT/models" --split dev --systems "${done[@]}" --conditions clean ${CONDITIONS:-} \
-    $(with evaluate)
+    --config "$CONFIG" --stage evaluate
   python recipes/minisqa/choose.py "$OUT" "${done[@]}"
 }
 

@@ -58,13 +58,14 @@ from speechssl.eval.spoken_qa import (
 )
 from speechssl.options import Whole, option
 from speechssl.results import Row, list_rows
-from speechssl.text import NGRAM, Terms, bm25, ngrams, normalise, tfidf, tokens
+from speechssl.text import NGRAM, Terms, count_terms, ngrams, normalise, tfidf, tokens
 from speechssl.textlm.encoders import MINILM, load_text_encoder, longest_sequence
 from speechssl.textlm.tokenizers import special_tokens
 from speechssl.timing import RunLength
 from speechssl.units.features import UnitExtractor, extractor_of
 from speechssl.units.kmeans import load_codebook
 
+K1, B = 1.2, 0.75  # of BM25
 METHODS = ("bm25", "tfidf", "embeddings")
 # sources in the corpus, and the system of question answering that reads them
 WRITTEN = {"text": "text", "given": "cascade-given"}
@@ -197,6 +198,20 @@ def mean_pooled(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return functional.normalize(
         (hidden.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=1
     )
+
+
+def bm25(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
+    """Return (Q, P) scores, 0 where no term is shared: BM25 (Robertson and Zaragoza, 2009,
+    Foundations and Trends in Information Retrieval 3(4), section 3.4.2) as Lucene has it."""
+    if not any(documents):
+        return np.zeros((len(queries), len(documents)))
+    query_counts, counts = count_terms(queries, documents)
+    lengths = np.asarray(counts.sum(axis=1)).ravel()
+    frequency = np.bincount(counts.indices, minlength=counts.shape[1])
+    weights = counts.tocoo().astype(np.float64)
+    weights.data /= weights.data + K1 * (1 - B + B * lengths[weights.row] / lengths.mean())
+    weights.data *= np.log1p((len(documents) - frequency + 0.5) / (frequency + 0.5))[weights.col]
+    return (query_counts @ weights.T).toarray()
 
 
 def shared_terms(

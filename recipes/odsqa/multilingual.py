@@ -1,7 +1,7 @@
 """A small multilingual text encoder: a text-pre-trained encoder's layers go on with masked
 characters and words of several corpora.
 
-python recipes/odsqa/multilingual.py --config CONFIG --stage multilingual OUT CORPUS [CORPUS ...]
+python recipes/odsqa/multilingual.py OUT CORPUS [CORPUS ...] --config CONFIG --stage multilingual
 
 Its vocabulary is the encoder's own and, behind it, the Chinese characters that occur; each of these
 begins as a row of one of the commonest words (an arbitrary one). No translation is ever seen:
@@ -23,15 +23,14 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speechssl.artifacts import stage, write_json
-from speechssl.cli.parser import parse
+from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus
-from speechssl.errors import InputError
 from speechssl.options import BERT, Count, TrainingOptions, argument, group, option
 from speechssl.text import pieces
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
 from speechssl.textlm.symbols import assign_tokens
 from speechssl.textlm.tokenizers import TextCodec, character_tokenizer
-from speechssl.trainer import Batch, fit
+from speechssl.training import Batch, fit
 
 MASKED = 0.15
 
@@ -163,12 +162,5 @@ def make(o: Make) -> None:
         )
 
 
-def main(arguments: list[str]) -> None:
-    make(parse("multilingual", Make, arguments))
-
-
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except InputError as error:
-        sys.exit(f"speechssl: {error}")
+    sys.exit(script(make, Make))

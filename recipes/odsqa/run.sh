@@ -9,142 +9,125 @@
 #   ENGLISH=FOLDER          a prepared English corpus for the zero-shot reader, instead of MiniSQA in English; base.yaml needs one:
 #                           speechssl prepare squad SQUAD FOLDER
 #   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/google-bert/bert-base-chinese, if the hub cannot be reached
-set -euo pipefail
-. recipes/options.sh
-CONFIG=${1:-recipes/odsqa/minisqa-zh.yaml}
-EXP=${2:-exp/odsqa}
-SOURCE=${3:-}
-. recipes/spoken_qa.sh
+CONFIG=recipes/odsqa/minisqa-zh.yaml
+EXP=exp/odsqa
+. recipes/common.sh
 TRAIN=$(setting train)
-READERS="plain pinyin zero-shot"
+CASCADES=$(setting cascades)
+LISTEN=$(setting listen)       # whether there are recordings: else text QA alone is trained
+SYNTHETIC=$(setting synthetic) # whether the corpus is Mandarin of a text generator
+MODELS=$EXP/models
+ENGLISH=${ENGLISH:-${SYNTHETIC:+$EXP/corpus-en}}
+READERS="plain pinyin"
+[ -z "$ENGLISH" ] || READERS="$READERS zero-shot$([ -z "$(setting both)" ] || echo " multilingual")"
+[ -n "$SYNTHETIC$SOURCE" ] || refuse "$CONFIG needs ODSQA; give its folder as the third argument (data/odsqa/README.md says where \
+to get it), or take the synthetic corpus with recipes/odsqa/minisqa-zh.yaml"
 
-stage "1 corpus: ODSQA with its companions, or Mandarin of a text generator and espeak-ng"
-if [ -n "$(setting synthetic)" ]; then
-  speechssl prepare minisqa "$EXP/corpus" $(with corpus)
-  speechssl prepare minisqa "$EXP/held-out/corpus" --held-out $(with held-out) # a test of new words and sentences
-  if [ -n "$SOURCE" ]; then
-    speechssl prepare odsqa "$SOURCE" "$EXP/odsqa" $(with odsqa)
-    echo "$CONFIG trains on synthetic Mandarin (MiniSQA) only; on ODSQA its readers are evaluated across corpora"
+if stage 1 "corpus: ODSQA with its companions, or Mandarin of a text generator and espeak-ng"; then
+  if [ -n "$SYNTHETIC" ]; then
+    speechssl prepare minisqa "$EXP/corpus" --config "$CONFIG" --stage corpus
+    speechssl prepare minisqa "$EXP/held-out/corpus" --held-out --config "$CONFIG" --stage held-out # new words and sentences
+    speechssl prepare minisqa "$EXP/corpus-en" --config "$CONFIG" --stage corpus-en
+    [ -z "$SOURCE" ] || speechssl prepare odsqa "$SOURCE" "$EXP/odsqa" --config "$CONFIG" --stage odsqa # readers across corpora
+  else
+    speechssl prepare odsqa "$SOURCE" "$EXP/corpus" --config "$CONFIG" --stage corpus
+    [ -d "$EXP/corpus/$TRAIN" ] || refuse "$SOURCE has no $TRAIN, which $CONFIG trains on; add it, or evaluate the tests with readers \
+of the synthetic corpus: recipes/odsqa/smoke.yaml or minisqa-zh.yaml"
   fi
-elif [ -n "$SOURCE" ]; then
-  speechssl prepare odsqa "$SOURCE" "$EXP/corpus" $(with corpus)
-  if [ ! -d "$EXP/corpus/$TRAIN" ]; then
-    echo "speechssl: $SOURCE has no $TRAIN, which $CONFIG trains on; add it, or evaluate the tests with readers of the" \
-      "synthetic corpus: recipes/odsqa/smoke.yaml or minisqa-zh.yaml" >&2
-    exit 2
-  fi
-else
-  echo "speechssl: $CONFIG needs ODSQA; give its folder as the third argument (data/odsqa/README.md says where to get it), or take" \
-    "the synthetic corpus with recipes/odsqa/minisqa-zh.yaml" >&2
-  exit 2
-fi
-english=${ENGLISH:-}
-if [ -z "$english" ] && [ -n "$(setting synthetic)" ]; then
-  english=$EXP/corpus-en
-  speechssl prepare minisqa "$english" $(with corpus-en)
 fi
 
-stage "2 text QA: characters alone, and with their pinyin; English questions only"
-for reader in $READERS; do mkdir -p "$EXP/models/$reader"; done
-speechssl train text-qa "$EXP/corpus" "$EXP/models/plain/text-qa" --split "$TRAIN" --subwords none $(with text-qa)
-speechssl train text-qa "$EXP/corpus" "$EXP/models/pinyin/text-qa" --split "$TRAIN" --subwords pinyin $(with text-qa)
-if [ -n "$english" ]; then
-  multilingual=$(setting multilingual)
-  if [ -z "$multilingual" ]; then
-    multilingual=$EXP/multilingual
-    python recipes/odsqa/multilingual.py "$multilingual" "$EXP/corpus" "$english" $(with multilingual)
-  fi
-  speechssl train text-qa "$english" "$EXP/models/zero-shot/text-qa" --text-encoder "$multilingual" $(with zero-shot)
-  if [ -n "$(setting both)" ]; then # the same encoder on Chinese questions: what zero-shot falls short of
-    READERS="$READERS multilingual"
-    mkdir -p "$EXP/models/multilingual"
-    speechssl train text-qa "$EXP/corpus" "$EXP/models/multilingual/text-qa" --split "$TRAIN" --text-encoder "$multilingual" \
-      $(with zero-shot)
-  fi
-else
-  READERS="plain pinyin"
-  echo "left out: the zero-shot reader, which needs a prepared English corpus in ENGLISH"
-fi
-
-stage "3 encoder and units: HuBERT, k-means"
-if [ -n "$(setting listen)" ]; then
-  if [ -n "$(setting pretrain)" ]; then # continue an encoder on Mandarin
-    from=$(python recipes/models.py "$(setting pretrain)")
-    speechssl pretrain hubert "$EXP/corpus" "$EXP/hubert" --teacher "$from/encoder" --start "$from/encoder" $(with hubert)
-    [ -e "$EXP/encoder" ] || ln -s hubert/encoder "$EXP/encoder"
-  fi
-  [ -d "$EXP/encoder" ] || speechssl convert "$(setting encoder)" "$EXP/encoder" --to huggingface
-  for reader in $READERS; do [ -e "$EXP/models/$reader/encoder" ] || ln -s ../../encoder "$EXP/models/$reader/encoder"; done
-  speechssl units fit "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/units.safetensors" --split "$TRAIN" $(with units)
-  speechssl units extract "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/units.safetensors" "$EXP/units" --split "$TRAIN" $(with extract)
-
-  stage "4 DUAL: a text encoder is trained to answer from units"
-  speechssl train dual "$EXP/corpus" "$EXP/units" "$EXP/models/plain/dual" --split "$TRAIN" $(with dual)
-
-  stage "5 a CTC head on characters, for the cascade (unless the configuration names other recognisers) and to segment audio words"
-  if [[ " $(setting cascades) " == *" cascade-ctc "* ]] || [ -n "$(setting speechbert)" ]; then
-    speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/ctc" --split "$TRAIN" $(with ctc)
-    if [[ " $(setting cascades) " == *" cascade-ctc "* ]]; then
-      speechssl train ngram "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/ctc" --split "$TRAIN" $(with ngram)
+if stage 2 "text QA: characters alone, and with their pinyin; English questions only"; then
+  for reader in $READERS; do mkdir -p "$MODELS/$reader"; done
+  $LAUNCH speechssl train text-qa "$EXP/corpus" "$MODELS/plain/text-qa" --split "$TRAIN" --subwords none --config "$CONFIG" --stage text-qa
+  $LAUNCH speechssl train text-qa "$EXP/corpus" "$MODELS/pinyin/text-qa" --split "$TRAIN" --subwords pinyin --config "$CONFIG" --stage text-qa
+  if [ -n "$ENGLISH" ]; then
+    multilingual=$(setting multilingual)
+    if [ -z "$multilingual" ]; then
+      multilingual=$EXP/multilingual
+      python recipes/odsqa/multilingual.py "$multilingual" "$EXP/corpus" "$ENGLISH" --config "$CONFIG" --stage multilingual
     fi
-    for reader in $READERS; do [ -e "$EXP/models/$reader/ctc" ] || ln -s ../plain/ctc "$EXP/models/$reader/ctc"; done
+    $LAUNCH speechssl train text-qa "$ENGLISH" "$MODELS/zero-shot/text-qa" --text-encoder "$multilingual" --config "$CONFIG" --stage zero-shot
+    if [ -n "$(setting both)" ]; then # the same encoder on Chinese questions: what zero-shot falls short of
+      $LAUNCH speechssl train text-qa "$EXP/corpus" "$MODELS/multilingual/text-qa" --split "$TRAIN" --text-encoder "$multilingual" \
+        --config "$CONFIG" --stage zero-shot
+    fi
+  else
+    echo "left out: the zero-shot reader, which needs a prepared English corpus in ENGLISH"
   fi
-
-  stage "6 SpeechBERT: audio characters, read by the text BERT of the cascade"
-  if [ -n "$(setting speechbert)" ]; then
-    speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$EXP/models/plain/speechbert" --split "$TRAIN" \
-      --ctc "$EXP/models/plain/ctc" --start "$EXP/models/plain/text-qa" $(with speechbert)
-  fi
-else
-  echo "left out: stages 4 to 6, which need recordings (listen: true in $CONFIG)"
 fi
 
-stage "7 evaluation, split by split and reader by reader: EXP/SPLIT/READER"
-audible() { [ -n "$(setting listen)" ] && ! grep -q '"audio": ""' "$1/passages.jsonl" "$1/questions.jsonl"; }
-WHISPERS=$([ -z "$(setting listen)" ] || whispers)
-evaluate() { # CORPUS SPLIT SYSTEM THAT READS ...
-  audible "$1/$2" || echo "left out: systems that need audio, since $2 is text only (or $CONFIG has no listen: true)"
-  for reader in $READERS; do
-    spoken=$(! audible "$1/$2" || echo $(setting cascades) $WHISPERS)
-    [ "$reader" != plain ] || ! audible "$1/$2" || spoken="dual $([ ! -d "$EXP/models/plain/speechbert" ] || echo speechbert) $spoken"
-    speechssl evaluate qa "$1" "$EXP/$2/$reader" --models "$EXP/models/$reader" --split "$2" --systems $spoken "${@:3}" $(with evaluate)
-    speechssl report "$EXP/$2/$reader" "$1" --split "$2" $(with report)
-  done
-}
-evaluated=
-for split in $(setting splits); do
-  if [ ! -d "$EXP/corpus/$split" ]; then
-    echo "left out: $SOURCE has no $split"
-    continue
+if [ -n "$LISTEN" ]; then
+  if stage 3 "encoder and units: HuBERT, k-means"; then
+    if [ -n "$(setting pretrain)" ]; then # continue an encoder on Mandarin
+      from=$(python recipes/models.py "$(setting pretrain)")
+      $LAUNCH speechssl pretrain hubert "$EXP/corpus" "$EXP/hubert" --teacher "$from/encoder" --start "$from/encoder" \
+        --config "$CONFIG" --stage hubert
+      [ -e "$EXP/encoder" ] || ln -s hubert/encoder "$EXP/encoder"
+    fi
+    [ -d "$EXP/encoder" ] || speechssl convert "$(setting encoder)" "$EXP/encoder" --to huggingface
+    for reader in $READERS; do [ -e "$MODELS/$reader/encoder" ] || ln -s ../../encoder "$MODELS/$reader/encoder"; done
+    speechssl units fit "$EXP/corpus" "$EXP/encoder" "$MODELS/plain/units.safetensors" --split "$TRAIN" --config "$CONFIG" --stage units
+    speechssl units extract "$EXP/corpus" "$EXP/encoder" "$MODELS/plain/units.safetensors" "$EXP/units" --split "$TRAIN" \
+      --config "$CONFIG" --stage extract
   fi
-  evaluate "$EXP/corpus" "$split" $(setting written)
-  evaluated="$evaluated $split"
-done
-if [ -d "$EXP/odsqa" ]; then # beside the synthetic corpus
-  for split in $(cd "$EXP/odsqa" && ls -d */ | tr -d /); do
-    evaluate "$EXP/odsqa" "$split" cascade-given
-    evaluated="$evaluated $split"
-  done
-fi
-if [ -n "$(setting synthetic)" ]; then
-  for reader in $READERS; do
-    speechssl evaluate qa "$EXP/held-out/corpus" "$EXP/held-out/$reader" --models "$EXP/models/$reader" \
-      --systems $([ "$reader" != plain ] || echo dual) $(setting cascades) $(setting written) $(with evaluate)
-  done
-  evaluated="$evaluated held-out"
+
+  if stage 4 "DUAL: a text encoder is trained to answer from units"; then
+    $LAUNCH speechssl train dual "$EXP/corpus" "$EXP/units" "$MODELS/plain/dual" --split "$TRAIN" --config "$CONFIG" --stage dual
+  fi
+
+  if stage 5 "a CTC head on characters, for the cascade (unless the configuration names other recognisers) and to segment audio words"; then
+    if [[ " $CASCADES " == *" cascade-ctc "* ]] || [ -n "$(setting speechbert)" ]; then
+      $LAUNCH speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$MODELS/plain/ctc" --split "$TRAIN" --config "$CONFIG" --stage ctc
+      for reader in $READERS; do [ -e "$MODELS/$reader/ctc" ] || ln -s ../plain/ctc "$MODELS/$reader/ctc"; done
+    fi
+    if [[ " $CASCADES " == *" cascade-ctc "* ]]; then
+      $LAUNCH speechssl train ngram "$EXP/corpus" "$EXP/encoder" "$MODELS/plain/ctc" --split "$TRAIN" --config "$CONFIG" --stage ngram
+    fi
+  fi
+
+  if [ -n "$(setting speechbert)" ] && stage 6 "SpeechBERT: audio characters, read by the text BERT of the cascade"; then
+    $LAUNCH speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$MODELS/plain/speechbert" --split "$TRAIN" \
+      --ctc "$MODELS/plain/ctc" --start "$MODELS/plain/text-qa" --config "$CONFIG" --stage speechbert
+  fi
 fi
 
-stage "8 what pinyin is worth: the errors of the CTC head, simulated at several rates, and a paired test at each"
-if [ -n "$(setting simulated)" ]; then
-  python recipes/minisqa/confusions.py "$EXP/corpus" "$EXP/errors" --models "$EXP/models/plain" $(with confusions)
+if stage 7 "evaluation, split by split and reader by reader: EXP/SPLIT/READER"; then
+  WHISPERS=$([ -z "$LISTEN" ] || python recipes/whispers.py $(setting whispers))
+  evaluate() { # CORPUS SPLIT SYSTEM THAT READS ...
+    local reader spoken
+    for reader in $READERS; do
+      spoken=
+      if [ -n "$LISTEN" ] && ! grep -q '"audio": ""' "$1/$2/passages.jsonl" "$1/$2/questions.jsonl"; then
+        spoken="$CASCADES $WHISPERS"
+        [ "$reader" != plain ] || spoken="dual $([ ! -d "$MODELS/plain/speechbert" ] || echo speechbert) $spoken"
+      fi
+      speechssl evaluate qa "$1" "$EXP/$2/$reader" --models "$MODELS/$reader" --split "$2" --systems $spoken "${@:3}" \
+        --config "$CONFIG" --stage evaluate
+      speechssl report "$EXP/$2/$reader" "$1" --split "$2" --config "$CONFIG" --stage report
+    done
+  }
+  for split in $(splits); do evaluate "$EXP/corpus" "$split" $(setting written); done
+  if [ -d "$EXP/odsqa" ]; then # beside the synthetic corpus
+    for folder in "$EXP"/odsqa/*/; do evaluate "$EXP/odsqa" "$(basename "$folder")" cascade-given; done
+  fi
+  if [ -n "$SYNTHETIC" ]; then
+    for reader in $READERS; do
+      speechssl evaluate qa "$EXP/held-out/corpus" "$EXP/held-out/$reader" --models "$MODELS/$reader" \
+        --systems $([ "$reader" != plain ] || echo dual) $CASCADES $(setting written) --config "$CONFIG" --stage evaluate
+    done
+  fi
+fi
+
+SIMULATED=$(setting simulated)
+if [ -n "$SIMULATED" ] && stage 8 "what pinyin is worth: the errors of the CTC head, simulated at several rates, and a paired test at each"; then
+  python recipes/minisqa/confusions.py "$EXP/corpus" "$EXP/errors" --models "$MODELS/plain" --config "$CONFIG" --stage confusions
   for reader in plain pinyin; do
-    speechssl evaluate qa "$EXP/corpus" "$EXP/errors/$reader" --models "$EXP/models/$reader" --errors "$EXP/errors/simulated.jsonl" \
-      --systems $(setting simulated) $(with simulated)
+    speechssl evaluate qa "$EXP/corpus" "$EXP/errors/$reader" --models "$MODELS/$reader" --errors "$EXP/errors/simulated.jsonl" \
+      --systems $SIMULATED --config "$CONFIG" --stage simulated
   done
-  speechssl compare "$EXP/errors/plain" "$EXP/errors/pinyin" --out "$EXP/errors/compare" $(with compare)
-else
-  echo "left out: $CONFIG simulates no errors"
+  speechssl compare "$EXP/errors/plain" "$EXP/errors/pinyin" --out "$EXP/errors/compare" --config "$CONFIG" --stage compare
 fi
 
-stage "9 tables: all readers; simulated errors"
-python recipes/odsqa/tables.py "$EXP" $evaluated
+if stage 9 "tables: all readers; simulated errors"; then
+  python recipes/odsqa/tables.py "$EXP" $(cd "$EXP" && ls -d */plain | sed '/^models/d; /^errors/d; s,/plain,,')
+fi

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from speechssl.artifacts import read_json, replacing, write_json
+from speechssl.artifacts import read_json, write_json
 from speechssl.data.records import load_corpus, synthetic_note
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
-from speechssl.report.figures import MUTED, Series, panels_in
-from speechssl.results import Table, drawn_sentence, interval_text
+from speechssl.report.figures import MUTED, add_legend, line_style, new_axes
+from speechssl.results import Table, drawn_sentence, interval_text, save_figure
 from speechssl.stats import Estimate, ItemScore, combine_estimates, resample_cells
 
 MORE = (2, 4, 10)  # times the questions; 10: about those of SQuAD's training set, 87,599 to 7,649
@@ -152,47 +152,26 @@ def draw(
     path: Path, questions: np.ndarray, scores: list[Estimate], at: dict[int, Estimate]
 ) -> None:
     """questions: (S,) of S scores; at: predictions by times all questions."""
-    import matplotlib
-
-    dots, line = (
-        Series("", "", "DUAL on dev, synthetic speech", 0),
-        Series("", "", "a line in the logarithm", 1),
-    )
+    dots, line = line_style(0), line_style(1)
     xs, whole = np.log2(questions / questions[-1]), int(questions[-1])
     places = np.linspace(xs[0], np.log2(MORE[-1]), 60)
     along = [predicted(xs, scores, place).interval.percent for place in places]
-    with panels_in(1, 1, 3.3, entries=[dots, line], below=0.5) as (figure, ((ax,),)):
+    with new_axes(1, 1, 3.6) as (figure, ((ax,),)):
         counts = whole * 2**places
-        ax.fill_between(
-            counts,
-            [v.low for v in along],
-            [v.high for v in along],
-            color=line.colour,
-            alpha=0.12,
-            linewidth=0,
-        )
-        ax.plot(
-            counts,
-            [v.value for v in along],
-            color=line.colour,
-            linewidth=1.2,
-            linestyle=(0, (4, 2)),
-        )
-        for count, v in zip(questions, (score.interval.percent for score in scores), strict=True):
-            ax.plot([count, count], [v.low, v.high], color=dots.colour, linewidth=1.6)
-            ax.plot([count], [v.value], color=dots.colour, marker=dots.marker, markersize=5.5)
+        lows, highs = [v.low for v in along], [v.high for v in along]
+        ax.fill_between(counts, lows, highs, color=line["color"], alpha=0.12, linewidth=0)
+        values = [v.value for v in along]
+        ax.plot(counts, values, "--", color=line["color"], label="a line in the logarithm")
+        intervals = [score.interval.percent for score in scores]
+        measured = [v.value for v in intervals]
+        errors = [[v.value - v.low for v in intervals], [v.high - v.value for v in intervals]]
+        label = "DUAL on dev, synthetic speech"
+        ax.errorbar(questions, measured, errors, linestyle="none", label=label, **dots)
         for more, value in ((more, 100 * score.value) for more, score in at.items()):
-            ax.plot([more * whole], [value], color=line.colour, marker=line.marker, markersize=5)
+            ax.plot([more * whole], [value], **line)
+            offset = {"textcoords": "offset points", "ha": "center", "fontsize": 7.5}
             name = f"{more} times: {value:.0f}"
-            ax.annotate(
-                name,
-                (more * whole, value),
-                (0, -14),
-                textcoords="offset points",
-                ha="center",
-                fontsize=7.5,
-                color=MUTED,
-            )
+            ax.annotate(name, (more * whole, value), (0, -14), color=MUTED, **offset)
         ax.set_xscale("log", base=2)
         shown = [*questions, *(more * whole for more in MORE)]
         ax.set_xticks(shown, [f"{n:,}" for n in shown])
@@ -201,8 +180,8 @@ def draw(
         ax.set_ylim(0, max(10.0, 1.08 * max(v.high for v in along)))
         ax.set_xlabel("training questions")
         ax.set_ylabel("FF1 (%)")
-        with replacing(path) as temporary, matplotlib.rc_context({"svg.hashsalt": "curve"}):
-            figure.savefig(temporary, format="svg", metadata={"Date": None})
+        add_legend(figure)
+        save_figure(figure, path)
 
 
 if __name__ == "__main__":

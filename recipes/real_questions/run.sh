@@ -6,40 +6,42 @@
 # Environment:
 #   WITHOUT=FILE    ids of questions whose passages are left out (those that NMSQA's test set asks about as well); default:
 #                   dev_ids_also_in_test.txt beside dev.parquet, where it is
-set -euo pipefail
-. recipes/options.sh
-CONFIG=${1:-recipes/real_questions/base.yaml}
-EXP=${2:-exp/real_questions}
-SOURCE=${3:-}
-. recipes/spoken_qa.sh
+CONFIG=recipes/real_questions/base.yaml
+EXP=exp/real_questions
+. recipes/common.sh
 . recipes/real_questions/reader.sh
 
-stage "1 corpus: dev articles split into train, dev and test"
-articles
+if stage 1 "corpus: dev articles split into train, dev and test"; then
+  articles
+fi
 
-stage "2 the reader: first on invented questions (MiniSQA), then on real ones"
-text_reader
+if stage 2 "the reader: first on invented questions (MiniSQA), then on real ones"; then
+  text_reader
+fi
 
-stage "3 articles that it did not see, written (all) and spoken (some), by a synthesiser that nothing was trained on"
-mkdir -p "$EXP/models"
-borrow "$(setting models)" "$EXP/models" encoder ctc
-[ -f "$EXP/models/ctc/ngram/made_from.json" ] || rm -rf "$EXP/models/ctc/ngram" # of other texts than these
-speechssl prepare squad "$EXP/squad/dev.json" "$EXP/spoken-dev" --speak $(with speak-dev)
-speechssl train ngram "$EXP/corpus" "$EXP/models/encoder" "$EXP/models/ctc" --dev "$EXP/spoken-dev" $(with ngram)
-[ -e "$EXP/models/text-qa" ] || ln -s "$(realpath "$EXP/text-qa")" "$EXP/models/text-qa"
-for split in dev test; do
-  speechssl evaluate qa "$EXP/corpus" "$EXP/written-$split" --models "$EXP/models" --systems text --conditions clean --split $split
-done
-mkdir -p "$EXP/test-only"
-[ -e "$EXP/test-only/test.json" ] || ln -s "$(realpath "$EXP/squad/test.json")" "$EXP/test-only/test.json"
-speechssl prepare squad "$EXP/test-only" "$EXP/test" --speak $(with speak)
-get_whispers
-speechssl evaluate qa "$EXP/test" "$EXP/spoken" --models "$EXP/models" --systems text cascade-ctc cascade-ctc-greedy $WHISPERS $(with evaluate)
-python recipes/real_questions/losses.py "$EXP/spoken" "$EXP/test"
-speechssl report "$EXP/spoken" "$EXP/test"
+if stage 3 "articles that it did not see, written (all) and spoken (some), by a synthesiser that nothing was trained on"; then
+  mkdir -p "$EXP/models"
+  borrow "$(setting models)" "$EXP/models" encoder ctc
+  [ -f "$EXP/models/ctc/ngram/made_from.json" ] || rm -rf "$EXP/models/ctc/ngram" # of other texts than these
+  speechssl prepare squad "$EXP/squad/dev.json" "$EXP/spoken-dev" --speak --config "$CONFIG" --stage speak-dev
+  $LAUNCH speechssl train ngram "$EXP/corpus" "$EXP/models/encoder" "$EXP/models/ctc" --dev "$EXP/spoken-dev" \
+    --config "$CONFIG" --stage ngram
+  [ -e "$EXP/models/text-qa" ] || ln -s "$(realpath "$EXP/text-qa")" "$EXP/models/text-qa"
+  for split in dev test; do
+    speechssl evaluate qa "$EXP/corpus" "$EXP/written-$split" --models "$EXP/models" --systems text --conditions clean --split $split
+  done
+  mkdir -p "$EXP/test-only"
+  [ -e "$EXP/test-only/test.json" ] || ln -s "$(realpath "$EXP/squad/test.json")" "$EXP/test-only/test.json"
+  speechssl prepare squad "$EXP/test-only" "$EXP/test" --speak --config "$CONFIG" --stage speak
+  speechssl evaluate qa "$EXP/test" "$EXP/spoken" --models "$EXP/models" --systems text cascade-ctc cascade-ctc-greedy $(get_whispers) \
+    --config "$CONFIG" --stage evaluate
+  python recipes/real_questions/losses.py "$EXP/spoken" "$EXP/test"
+  speechssl report "$EXP/spoken" "$EXP/test"
+fi
 
-stage "4 the reader is put where \`speechssl answer\` looks for it"
-folder=$(python -c 'from speechssl.checkpoints import models_root; print(models_root() / "speechssl/real-questions")')
-if [ -z "$(setting install)" ]; then echo "not installed: $CONFIG does not ask for it"
-elif [ -e "$folder" ]; then echo "$folder is there already"
-else python recipes/real_questions/install.py "$EXP/text-qa" "$folder"; fi
+if stage 4 "the reader is put where \`speechssl answer\` looks for it"; then
+  folder=$(python -c 'from speechssl.checkpoints import models_root; print(models_root() / "speechssl/real-questions")')
+  if [ -z "$(setting install)" ]; then echo "not installed: $CONFIG does not ask for it"
+  elif [ -e "$folder" ]; then echo "$folder is there already"
+  else python recipes/real_questions/install.py "$EXP/text-qa" "$folder"; fi
+fi

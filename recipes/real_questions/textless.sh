@@ -6,80 +6,84 @@
 #   bash recipes/real_questions/textless.sh recipes/real_questions/textless-smoke.yaml exp/textless-smoke            an invented miniature, two minutes
 # Environment:
 #   WITHOUT=FILE    as in run.sh
-set -euo pipefail
-. recipes/options.sh
-CONFIG=${1:-recipes/real_questions/textless.yaml}
-EXP=${2:-exp/real_questions}
-SOURCE=${3:-}
-. recipes/spoken_qa.sh
+CONFIG=recipes/real_questions/textless.yaml
+EXP=exp/real_questions
+. recipes/common.sh
 . recipes/real_questions/reader.sh
 OUT=$EXP/textless
 SHIPPED=$(setting shipped)
 READER=$(setting reader) # the configuration of run.sh
 mix() { [ -f "$1/card.json" ] || python recipes/units/mix.py "$@" --distorted 0 --licence "CC BY-SA 4.0"; }
-
-stage "1 articles: as run.sh splits them"
-CONFIG=$READER articles
-
-stage "2 speech: every passage and question by several synthesisers; dev and test by others or other voices"
-SPOKEN=()
-for voice in $(setting voices); do
-  SPOKEN+=("$OUT/spoken/$voice")
-  speechssl prepare squad "$EXP/squad/train.json" "$OUT/spoken/$voice" --speak $(with "$voice")
-done
-mix "$OUT/train" "${SPOKEN[@]}" --articles # the first N passages: whole articles
-mix "$OUT/any" "${SPOKEN[@]}"              # the same, the first N passages: of any article
-for split in dev test; do
-  speechssl prepare squad "$EXP/squad/$split.json" "$OUT/spoken/$split" --speak $(with "$split")
-  mix "$OUT/$split" "$OUT/spoken/$split" --split "$split"
-done
-
-stage "3 units of $SHIPPED"
-mkdir -p "$OUT/models"
-borrow "$SHIPPED" "$OUT/models" encoder units.safetensors units.card.json
-speechssl units extract "$OUT/train" "$OUT/models/encoder" "$OUT/models/units.safetensors" "$OUT/units" --split train
-
-stage "4 DUAL: from the reader of $SHIPPED, and from scratch, at equal steps"
 dual() { # NAME OPTION ...
-  speechssl train dual "$OUT/train" "$OUT/units" "$OUT/models/$1" "${@:2}" $(with dual)
+  $LAUNCH speechssl train dual "$OUT/train" "$OUT/units" "$OUT/models/$1" "${@:2}" --config "$CONFIG" --stage dual
 }
-for arm in $(setting arms); do
-  case $arm in
-    dual) dual dual --start "$(python recipes/models.py "$SHIPPED")/dual" ;;
-    dual-text) dual dual-text ;; # from the text encoder, without MiniSQA
-    dual-scratch) dual dual-scratch --assignment scratch ;;
-    *) echo "speechssl: there is no arm $arm; choose from dual dual-text dual-scratch" >&2; exit 2 ;;
-  esac
-done
-
-stage "5 cascade and SpeechBERT: a reader of text, a CTC head on the same encoder, audio words"
-[ -f "$EXP/text-qa/card.json" ] || CONFIG=$READER text_reader
-[ -e "$OUT/models/text-qa" ] || ln -s "$(realpath "$EXP/text-qa")" "$OUT/models/text-qa"
-speechssl train ctc "$OUT/any" "$OUT/models/encoder" "$OUT/models/ctc" $(with ctc)
-speechssl train ngram "$OUT/any" "$OUT/models/encoder" "$OUT/models/ctc" --dev "$OUT/dev" $(with ngram)
-speechssl train speechbert "$OUT/any" "$OUT/models/encoder" "$OUT/models/speechbert" --ctc "$OUT/models/ctc" \
-  --start "$OUT/models/text-qa" $(with speechbert)
-
-stage "6 articles that none of them saw; recognisers that take long on some of the passages, beside all others"
 evaluate() { # SPLIT FOLDER SECTION SYSTEM ...
-  speechssl evaluate qa "$OUT/$1" "$OUT/$2" --models "$OUT/models" --split "$1" --systems "${@:4}" $(with "$3")
+  speechssl evaluate qa "$OUT/$1" "$OUT/$2" --models "$OUT/models" --split "$1" --systems "${@:4}" --config "$CONFIG" --stage "$3"
 }
-SYSTEMS="$(setting arms) cascade-ctc cascade-ctc-greedy speechbert text"
-for split in dev test; do evaluate $split on-$split evaluate $SYSTEMS; done
-get_whispers
-evaluate test on-some evaluate-some $SYSTEMS $WHISPERS
-speechssl compare "$OUT/on-test" --out "$OUT/compare" --metric ff1
-speechssl compare "$OUT/on-some" --out "$OUT/compare-some" --metric ff1 # where the cascades fall below DUAL
-python recipes/real_questions/table.py "$OUT"
 
-stage "7 what more questions would give: DUAL on whole articles with a part of the questions, at equal steps"
-PARTS=()
-for part in $(setting parts); do
-  dual "dual-$part" --start "$(python recipes/models.py "$SHIPPED")/dual" --passages "$(python recipes/real_questions/curve.py passages "$OUT" "$part")"
-  PARTS+=("dual-$part")
-done
-evaluate dev parts evaluate "${PARTS[@]}"
-python recipes/real_questions/curve.py fit "$OUT" "${PARTS[@]}" dual
+if stage 1 "articles: as run.sh splits them"; then
+  CONFIG=$READER articles
+fi
 
-stage "8 report"
-speechssl report "$OUT/on-test" "$OUT/test" --tables "$OUT/table.json" "$OUT/curve.json"
+if stage 2 "speech: every passage and question by several synthesisers; dev and test by others or other voices"; then
+  SPOKEN=()
+  for voice in $(setting voices); do
+    SPOKEN+=("$OUT/spoken/$voice")
+    speechssl prepare squad "$EXP/squad/train.json" "$OUT/spoken/$voice" --speak --config "$CONFIG" --stage "$voice"
+  done
+  mix "$OUT/train" "${SPOKEN[@]}" --articles # the first N passages: whole articles
+  mix "$OUT/any" "${SPOKEN[@]}"              # the same, the first N passages: of any article
+  for split in dev test; do
+    speechssl prepare squad "$EXP/squad/$split.json" "$OUT/spoken/$split" --speak --config "$CONFIG" --stage "$split"
+    mix "$OUT/$split" "$OUT/spoken/$split" --split "$split"
+  done
+fi
+
+if stage 3 "units of $SHIPPED"; then
+  mkdir -p "$OUT/models"
+  borrow "$SHIPPED" "$OUT/models" encoder units.safetensors units.card.json
+  speechssl units extract "$OUT/train" "$OUT/models/encoder" "$OUT/models/units.safetensors" "$OUT/units" --split train
+fi
+
+if stage 4 "DUAL: from the reader of $SHIPPED, and from scratch, at equal steps"; then
+  for arm in $(setting arms); do
+    case $arm in
+      dual) dual dual --start "$(python recipes/models.py "$SHIPPED")/dual" ;;
+      dual-text) dual dual-text ;; # from the text encoder, without MiniSQA
+      dual-scratch) dual dual-scratch --assignment scratch ;;
+      *) refuse "there is no arm $arm; choose from dual dual-text dual-scratch" ;;
+    esac
+  done
+fi
+
+if stage 5 "cascade and SpeechBERT: a reader of text, a CTC head on the same encoder, audio words"; then
+  [ -f "$EXP/text-qa/card.json" ] || CONFIG=$READER text_reader
+  [ -e "$OUT/models/text-qa" ] || ln -s "$(realpath "$EXP/text-qa")" "$OUT/models/text-qa"
+  $LAUNCH speechssl train ctc "$OUT/any" "$OUT/models/encoder" "$OUT/models/ctc" --config "$CONFIG" --stage ctc
+  $LAUNCH speechssl train ngram "$OUT/any" "$OUT/models/encoder" "$OUT/models/ctc" --dev "$OUT/dev" --config "$CONFIG" --stage ngram
+  $LAUNCH speechssl train speechbert "$OUT/any" "$OUT/models/encoder" "$OUT/models/speechbert" --ctc "$OUT/models/ctc" \
+    --start "$OUT/models/text-qa" --config "$CONFIG" --stage speechbert
+fi
+
+if stage 6 "articles that none of them saw; recognisers that take long on some of the passages, beside all others"; then
+  systems="$(setting arms) cascade-ctc cascade-ctc-greedy speechbert text"
+  for split in dev test; do evaluate $split on-$split evaluate $systems; done
+  evaluate test on-some evaluate-some $systems $(get_whispers)
+  speechssl compare "$OUT/on-test" --out "$OUT/compare" --metric ff1
+  speechssl compare "$OUT/on-some" --out "$OUT/compare-some" --metric ff1 # where the cascades fall below DUAL
+  python recipes/real_questions/table.py "$OUT"
+fi
+
+if stage 7 "what more questions would give: DUAL on whole articles with a part of the questions, at equal steps"; then
+  PARTS=()
+  for part in $(setting parts); do
+    dual "dual-$part" --start "$(python recipes/models.py "$SHIPPED")/dual" --passages "$(python recipes/real_questions/curve.py passages "$OUT" "$part")"
+    PARTS+=("dual-$part")
+  done
+  evaluate dev parts evaluate "${PARTS[@]}"
+  python recipes/real_questions/curve.py fit "$OUT" "${PARTS[@]}" dual
+fi
+
+if stage 8 "report"; then
+  speechssl report "$OUT/on-test" "$OUT/test" --tables "$OUT/table.json" "$OUT/curve.json"
+fi

@@ -32,7 +32,6 @@ if [ -z "${CORPUS:-}" ]; then
   CORPUS=exp/minisqa/corpus
   if grep -q "^corpus:" "$CONFIG"; then CORPUS=$EXP/corpus; fi # a small one of its own
 fi
-with() { echo "--config $CONFIG --stage $1"; }
 
 steps_of() {
   case $1 in
@@ -45,19 +44,21 @@ steps_of() {
 data() {
   if [ ! -f "$CORPUS/card.json" ]; then
     if grep -q "^corpus:" "$CONFIG"; then
-      speechssl prepare minisqa "$CORPUS" $(with corpus)
+      speechssl prepare minisqa "$CORPUS" --config "$CONFIG" --stage corpus
     else
       speechssl prepare minisqa "$CORPUS" --config recipes/minisqa/base.yaml --stage corpus
     fi
   fi
-  if [ ! -f "$TASKS/style/card.json" ]; then python recipes/superb/minisuperb.py "$TASKS" --seed "$SEED" $(with sets); fi
+  [ -f "$TASKS/style/card.json" ] || python recipes/superb/minisuperb.py "$TASKS" --seed "$SEED" --config "$CONFIG" --stage sets
 }
 
 train() {
   if [ "$1" = start ]; then return; fi
   local out=$EXP/$1
-  speechssl pretrain continue "$CORPUS" "$out" --start "$START/encoder" --codebook "$START/units.safetensors" --seed "$SEED" --steps "$(steps_of "$1")" $(with "$1")
-  speechssl units transfer "$CORPUS" "$START/encoder" "$START/units.safetensors" "$out/encoder" "$out/units.safetensors" $(with transfer)
+  speechssl pretrain continue "$CORPUS" "$out" --start "$START/encoder" --codebook "$START/units.safetensors" --seed "$SEED" --steps "$(steps_of "$1")" \
+    --config "$CONFIG" --stage "$1"
+  speechssl units transfer "$CORPUS" "$START/encoder" "$START/units.safetensors" "$out/encoder" "$out/units.safetensors" \
+    --config "$CONFIG" --stage transfer
   ln -sfn "$READERS/dual" "$out/dual"
 }
 
@@ -69,7 +70,7 @@ evaluate() {
     if [ "$task" = dual ]; then tasks+=("dual=$CORPUS"); else tasks+=("$task=$TASKS/$task"); fi
   done
   speechssl evaluate robustness "$EXP/$1" --encoders "$1=$models" --split dev --seen --unseen dev --seed "$SEED" --workers "$WORKERS" \
-    --tasks "${tasks[@]}" $(with evaluate)
+    --tasks "${tasks[@]}" --config "$CONFIG" --stage evaluate
 }
 
 table() { python recipes/robustness/choose.py "$EXP" "$CONFIG"; }

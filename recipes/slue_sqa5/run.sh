@@ -6,48 +6,53 @@
 # Environment:
 #   LIBRISPEECH=FOLDER      train-clean-100, which the codebook is fitted on (else on the fine-tuning documents, a deviation)
 #   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/facebook/hubert-large-ll60k and so on, if the hub cannot be reached
-set -euo pipefail
-. recipes/options.sh
-CONFIG=${1:-recipes/slue_sqa5/base.yaml}
-EXP=${2:-exp/slue_sqa5}
-SOURCE=${3:-}
-MODELS=$EXP/models
-. recipes/spoken_qa.sh
-
-stage "1 corpus: documents and questions, words with their times"
+CONFIG=recipes/slue_sqa5/base.yaml
+EXP=exp/slue_sqa5
+. recipes/common.sh
 published slue-sqa5
-speechssl prepare slue-sqa5 "$SOURCE" "$EXP/corpus" $(with corpus)
+SHIPPED=$(setting shipped) # of smoke.yaml: its SpeechBERT and CTC head are evaluated, and its readers where there is no training set
+MODELS=$EXP/models
 
-stage "2 units: HuBERT, k-means, then the whole fine-tuning set"
-[ -d "$EXP/encoder" ] || speechssl convert "$(setting encoder)" "$EXP/encoder" --to huggingface
-models "$MODELS"
-if trains "any reader"; then
-  [ -n "${LIBRISPEECH:-}" ] || echo "LIBRISPEECH names no folder: the codebook is fitted on the fine-tuning set, not as published"
-  speechssl units fit "${LIBRISPEECH:-$EXP/corpus}" "$EXP/encoder" "$MODELS/units.safetensors" $(with units)
-  speechssl units extract "$EXP/corpus" "$EXP/encoder" "$MODELS/units.safetensors" "$EXP/units" $(with extract)
-
-  stage "3 DUAL"
-  speechssl train dual "$EXP/corpus" "$EXP/units" "$MODELS/dual" $(with dual)
-
-  stage "4 text QA on the words of the fine-tuning set, for the cascades and the topline"
-  speechssl train text-qa "$EXP/corpus" "$MODELS/text-qa" $(with text-qa)
-else
-  borrow "$(setting stand-in)" "$MODELS" units.safetensors units.card.json dual text-qa
+if stage 1 "corpus: documents and questions, words with their times"; then
+  speechssl prepare slue-sqa5 "$SOURCE" "$EXP/corpus" --config "$CONFIG" --stage corpus
 fi
 
-stage "5 SpeechBERT: audio words, segmented by a CTC head on the same encoder"
-if [ -n "$(setting stand-in)" ]; then
-  borrow "$(setting stand-in)" "$MODELS" ctc speechbert
-elif aligned; then
-  speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$MODELS/ctc" $(with ctc)
-  speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$MODELS/speechbert" --ctc "$MODELS/ctc" $(with speechbert)
+if stage 2 "units: HuBERT, k-means, then the whole fine-tuning set"; then
+  [ -d "$EXP/encoder" ] || speechssl convert "$(setting encoder)" "$EXP/encoder" --to huggingface
+  mkdir -p "$MODELS"
+  [ -e "$MODELS/encoder" ] || ln -s "$(realpath "$EXP/encoder")" "$MODELS/encoder"
+  if trains; then
+    [ -n "${LIBRISPEECH:-}" ] || echo "LIBRISPEECH names no folder: the codebook is fitted on the fine-tuning set, not as published"
+    speechssl units fit "${LIBRISPEECH:-$EXP/corpus}" "$EXP/encoder" "$MODELS/units.safetensors" --config "$CONFIG" --stage units
+    speechssl units extract "$EXP/corpus" "$EXP/encoder" "$MODELS/units.safetensors" "$EXP/units" --config "$CONFIG" --stage extract
+  else
+    borrow "$SHIPPED" "$MODELS" units.safetensors units.card.json dual text-qa
+  fi
 fi
 
-stage "6 evaluation: EXP/SPLIT; FF1 is SLUE's frame-F1"
-WHISPERS=$(whispers)
-for split in $(splits); do
-  has "$split" || continue
-  speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$MODELS" --split "$split" \
-    --systems $(setting systems) $WHISPERS $([ ! -d "$MODELS/speechbert" ] || echo speechbert) $(with evaluate)
-  speechssl report "$EXP/$split" "$EXP/corpus" --models "$MODELS" --split "$split" $(with report)
-done
+if stage 3 "DUAL" && trains; then
+  $LAUNCH speechssl train dual "$EXP/corpus" "$EXP/units" "$MODELS/dual" --config "$CONFIG" --stage dual
+fi
+
+if stage 4 "text QA on the words of the fine-tuning set, for the cascades and the topline" && trains; then
+  $LAUNCH speechssl train text-qa "$EXP/corpus" "$MODELS/text-qa" --config "$CONFIG" --stage text-qa
+fi
+
+if stage 5 "SpeechBERT: audio words, segmented by a CTC head on the same encoder; it needs the times of the words"; then
+  if [ -n "$SHIPPED" ]; then
+    borrow "$SHIPPED" "$MODELS" ctc speechbert
+  elif grep -qm1 '"words": \[\[' "$EXP/corpus/train/passages.jsonl"; then
+    $LAUNCH speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$MODELS/ctc" --config "$CONFIG" --stage ctc
+    $LAUNCH speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$MODELS/speechbert" --ctc "$MODELS/ctc" \
+      --config "$CONFIG" --stage speechbert
+  fi
+fi
+
+if stage 6 "evaluation: EXP/SPLIT; FF1 is SLUE's frame-F1"; then
+  WHISPERS=$(python recipes/whispers.py $(setting whispers))
+  for split in $(splits); do
+    speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$MODELS" --split "$split" \
+      --systems $(setting systems) $WHISPERS $([ ! -d "$MODELS/speechbert" ] || echo speechbert) --config "$CONFIG" --stage evaluate
+    speechssl report "$EXP/$split" "$EXP/corpus" --models "$MODELS" --split "$split" --config "$CONFIG" --stage report
+  done
+fi

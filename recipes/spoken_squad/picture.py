@@ -10,7 +10,7 @@ from pathlib import Path
 from tables import WER
 
 from speechssl.artifacts import read_json, replacing
-from speechssl.report.figures import PALETTE, blank
+from speechssl.report.figures import PALETTE, new_axes
 from speechssl.results import Row, read_rows
 
 BLUE, RED = PALETTE[0][0], PALETTE[1][0]
@@ -37,9 +37,7 @@ def draw(exp: Path, splits: list[str]) -> Path | None:
     if not recognised:
         return None
     recognised.sort(key=lambda p: p[0])
-    with blank(4.6) as figure:
-        figure.set_layout_engine("constrained")
-        ax = figure.subplots()
+    with new_axes(1, 1, 4.6) as (figure, ((ax,),)):
         if ceilings:
             ax.plot(
                 *zip(*sorted(ceilings), strict=True),

@@ -6,42 +6,42 @@
 # Environment:
 #   TEXT_QA=FOLDER          a reader of `speechssl train text-qa` instead of stage 2, if there are only tests
 #   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/google-bert/bert-base-uncased, if the hub cannot be reached
-set -euo pipefail
-. recipes/options.sh
-CONFIG=${1:-recipes/spoken_squad/base.yaml}
-EXP=${2:-exp/spoken_squad}
-SOURCE=${3:-}
-. recipes/spoken_qa.sh
-
-stage "1 corpus: transcripts, questions, and (with dev-v1.1.json of SQuAD beside them) the text; recordings if there are any"
+CONFIG=recipes/spoken_squad/base.yaml
+EXP=exp/spoken_squad
+. recipes/common.sh
 published spoken-squad
-speechssl prepare spoken-squad "$SOURCE" "$EXP/corpus" $(with corpus)
 
-stage "2 text QA on the transcripts of the training set"
-mkdir -p "$EXP/models"
-if [ -n "${TEXT_QA:-}" ]; then
-  [ -d "$EXP/models/text-qa" ] || cp -r "$TEXT_QA" "$EXP/models/text-qa"
-elif trains "text QA"; then
-  speechssl train text-qa "$EXP/corpus" "$EXP/models/text-qa" $(with text-qa)
-else
-  borrow "$(setting stand-in)" "$EXP/models" text-qa
+if stage 1 "corpus: transcripts, questions, and (with dev-v1.1.json of SQuAD beside them) the text; recordings if there are any"; then
+  speechssl prepare spoken-squad "$SOURCE" "$EXP/corpus" --config "$CONFIG" --stage corpus
 fi
 
-stage "3 evaluation on every test set: EXP/SPLIT"
-WHISPERS=$(whispers)
-topline=$(find "$SOURCE" -name dev-v1.1.json) # SQuAD's own text of the tests, which is not in the release
-for split in $(splits); do
-  has "$split" || continue
-  whispers=$WHISPERS # the clean splits alone have recordings; questions are written
-  if [ -n "$WHISPERS" ] && grep -q '"audio": ""' "$EXP/corpus/$split/passages.jsonl"; then
-    whispers=
-    echo "left out: $WHISPERS, since $split is text only"
+if stage 2 "text QA on the transcripts of the training set"; then
+  mkdir -p "$EXP/models"
+  if [ -n "${TEXT_QA:-}" ]; then
+    [ -d "$EXP/models/text-qa" ] || cp -r "$TEXT_QA" "$EXP/models/text-qa"
+  elif trains; then
+    $LAUNCH speechssl train text-qa "$EXP/corpus" "$EXP/models/text-qa" --config "$CONFIG" --stage text-qa
+  else
+    borrow "$(setting shipped)" "$EXP/models" text-qa
   fi
-  speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$EXP/models" --systems cascade-given $whispers ${topline:+text} \
-    --split "$split" $(with evaluate)
-  speechssl report "$EXP/$split" "$EXP/corpus" --split "$split" $(with report)
-done
+fi
 
-stage "4 F1 against word error rate, and the share of questions whose answer is in the transcript"
-python recipes/spoken_squad/tables.py "$EXP" $(splits)
-python recipes/spoken_squad/picture.py "$EXP" $(splits)
+if stage 3 "evaluation on every test set: EXP/SPLIT"; then
+  WHISPERS=$(python recipes/whispers.py $(setting whispers))
+  topline=$(find "$SOURCE" -name dev-v1.1.json) # SQuAD's own text of the tests, which is not in the release
+  for split in $(splits); do
+    whispers=$WHISPERS # the clean splits alone have recordings; questions are written
+    if [ -n "$WHISPERS" ] && grep -q '"audio": ""' "$EXP/corpus/$split/passages.jsonl"; then
+      whispers=
+      echo "left out: $WHISPERS, since $split is text only"
+    fi
+    speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$EXP/models" --systems cascade-given $whispers ${topline:+text} \
+      --split "$split" --config "$CONFIG" --stage evaluate
+    speechssl report "$EXP/$split" "$EXP/corpus" --split "$split" --config "$CONFIG" --stage report
+  done
+fi
+
+if stage 4 "F1 against word error rate, and the share of questions whose answer is in the transcript"; then
+  python recipes/spoken_squad/tables.py "$EXP" $(splits)
+  python recipes/spoken_squad/picture.py "$EXP" $(splits)
+fi

@@ -10,52 +10,56 @@
 #   LIBRISPEECH SPEECH_COMMANDS QUESST14 VOXCELEB1 LIBRI2MIX FLUENT_COMMANDS AUDIO_SNIPS IEMOCAP VOICEBANK_DEMAND
 #                               folders of the published sets, for stage 4; any of them (data/*/README.md has their layout)
 #   LEXICON DIARIZATION LM      files of phones (or no pr), turns of Libri2Mix (or no sd), LibriSpeech's 4-gram.arpa.gz for asr
-set -euo pipefail
-. recipes/options.sh
-CONFIG=${1:-recipes/superb/base.yaml}
+CONFIG=recipes/superb/base.yaml
 SEED=${SEED:-0}
-EXP=${2:-exp/superb$([ "$SEED" = 0 ] || echo "-$SEED")}
-configure
+EXP=exp/superb$([ "$SEED" = 0 ] || echo "-$SEED")
+. recipes/common.sh
 
-stage "1 the synthetic SUPERB: all tasks, in clean speech and in noise"
-python recipes/superb/minisuperb.py "$EXP/data" --seed "$SEED" $(with sets)
-speechssl superb run "$EXP" --data "$EXP/data" --seed "$SEED" --unseen held-out ${UNSEEN:-} $(with synthetic)
-
-stage "2 what caching is worth: the same heads with the encoder in the loop"
-speechssl superb speed "$(setting timed)" "$EXP" --data "$EXP/data" $(with speed)
-speechssl report "$EXP"
-
-stage "3 real voices: digits and speakers of FSDD"
-if [ -n "${FSDD:-}" ]; then
-  speechssl prepare fsdd "$FSDD" "$EXP/fsdd/data"
-  speechssl superb run "$EXP/fsdd" --data "$EXP/fsdd/data" --seed "$SEED" --unseen held-out ${UNSEEN:-} $(with fsdd)
-  speechssl report "$EXP/fsdd"
-else
-  echo "left out: real voices, which need the Free Spoken Digit Dataset in FSDD"
+if stage 1 "the synthetic SUPERB: all tasks, in clean speech and in noise"; then
+  python recipes/superb/minisuperb.py "$EXP/data" --seed "$SEED" --config "$CONFIG" --stage sets
+  speechssl superb run "$EXP" --data "$EXP/data" --seed "$SEED" --unseen held-out ${UNSEEN:-} --config "$CONFIG" --stage synthetic
 fi
 
-stage "4 the published sets, with the published settings"
-prepared=$EXP/published/data
-prepare() { # VERB FOLDER [OPTION ...]
-  if [ -n "$2" ]; then speechssl prepare "$1" "$2" "$prepared" "${@:3}"; fi
-}
-if [ -n "${LEXICON:-}" ]; then words=(--lexicon $LEXICON); else words=(--tasks asr); fi # files without spaces in their names
-prepare librispeech "${LIBRISPEECH:-}" "${words[@]}"
-prepare speech-commands "${SPEECH_COMMANDS:-}"
-prepare quesst14 "${QUESST14:-}"
-prepare voxceleb1 "${VOXCELEB1:-}"
-if [ -n "${DIARIZATION:-}" ]; then turns=(--diarization "$DIARIZATION"); else turns=(--tasks ss); fi
-prepare libri2mix "${LIBRI2MIX:-}" "${turns[@]}"
-prepare fluent-speech-commands "${FLUENT_COMMANDS:-}"
-prepare audio-snips "${AUDIO_SNIPS:-}"
-prepare iemocap "${IEMOCAP:-}"
-prepare voicebank-demand "${VOICEBANK_DEMAND:-}"
-if [ -d "$prepared" ]; then
-  speechssl superb run "$EXP/published" --data "$prepared" --seed "$SEED" ${LM:+--lm "$LM"} $(with published)
-  speechssl report "$EXP/published"
-else
-  echo "left out: none of the published sets is named"
+if stage 2 "what caching is worth: the same heads with the encoder in the loop"; then
+  speechssl superb speed "$(setting timed)" "$EXP" --data "$EXP/data" --config "$CONFIG" --stage speed
+  speechssl report "$EXP"
 fi
 
-stage "5 the tables of README.md"
-python recipes/superb/tables.py "$EXP"
+if stage 3 "real voices: digits and speakers of FSDD"; then
+  if [ -n "${FSDD:-}" ]; then
+    speechssl prepare fsdd "$FSDD" "$EXP/fsdd/data"
+    speechssl superb run "$EXP/fsdd" --data "$EXP/fsdd/data" --seed "$SEED" --unseen held-out ${UNSEEN:-} \
+      --config "$CONFIG" --stage fsdd
+    speechssl report "$EXP/fsdd"
+  else
+    echo "left out: real voices, which need the Free Spoken Digit Dataset in FSDD"
+  fi
+fi
+
+if stage 4 "the published sets, with the published settings"; then
+  prepared=$EXP/published/data
+  prepare() { # VERB FOLDER [OPTION ...]
+    if [ -n "$2" ]; then speechssl prepare "$1" "$2" "$prepared" "${@:3}"; fi
+  }
+  if [ -n "${LEXICON:-}" ]; then words=(--lexicon $LEXICON); else words=(--tasks asr); fi # files without spaces in their names
+  prepare librispeech "${LIBRISPEECH:-}" "${words[@]}"
+  prepare speech-commands "${SPEECH_COMMANDS:-}"
+  prepare quesst14 "${QUESST14:-}"
+  prepare voxceleb1 "${VOXCELEB1:-}"
+  if [ -n "${DIARIZATION:-}" ]; then turns=(--diarization "$DIARIZATION"); else turns=(--tasks ss); fi
+  prepare libri2mix "${LIBRI2MIX:-}" "${turns[@]}"
+  prepare fluent-speech-commands "${FLUENT_COMMANDS:-}"
+  prepare audio-snips "${AUDIO_SNIPS:-}"
+  prepare iemocap "${IEMOCAP:-}"
+  prepare voicebank-demand "${VOICEBANK_DEMAND:-}"
+  if [ -d "$prepared" ]; then
+    speechssl superb run "$EXP/published" --data "$prepared" --seed "$SEED" ${LM:+--lm "$LM"} --config "$CONFIG" --stage published
+    speechssl report "$EXP/published"
+  else
+    echo "left out: none of the published sets is named"
+  fi
+fi
+
+if stage 5 "the tables of README.md"; then
+  python recipes/superb/tables.py "$EXP"
+fi

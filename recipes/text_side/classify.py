@@ -43,7 +43,7 @@ from speechssl.options import (
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
 from speechssl.textlm.symbols import ASSIGNMENTS, SPECIALS, find_tokens, special_ids, symbol_encoder
 from speechssl.textlm.tokenizers import special_tokens
-from speechssl.trainer import Batch, check_share
+from speechssl.training import Batch, check_share
 from textside.objectives import check_length
 from textside.options import ARM, RESULTS
 from textside.runs import (

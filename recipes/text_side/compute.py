@@ -34,7 +34,7 @@ from speechssl.options import (
     option,
 )
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
-from speechssl.trainer import Batch, check_share
+from speechssl.training import Batch, check_share
 from textside.objectives import check_length
 from textside.options import ARM, RESULTS, Init
 from textside.published import MAJORITY

@@ -17,7 +17,6 @@ from speechssl.artifacts import stage
 from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus, passage_units, synthetic_note
 from speechssl.dual.data import (
-    check_times,
     read_unit_source,
     unit_examples,
 )
@@ -42,7 +41,7 @@ from speechssl.textlm.attention import fast_attention
 from speechssl.textlm.encoders import remove_dropout
 from speechssl.textlm.symbols import special_ids
 from speechssl.timing import interval_of_units
-from speechssl.trainer import check_share
+from speechssl.training import check_share
 from speechssl.units.storage import load_units
 from textside.options import ARM, RESULTS
 from textside.runs import decisive, encoder_named, fit_and_score, run_folder, steps_to, write_scores
@@ -133,7 +132,6 @@ def train_and_answer(
     qa = o.qa
     _, symbols, grid, _ = read_unit_source(o.units / qa.split, o.corpus)
     data, test = load_corpus(o.corpus, qa.split), load_corpus(o.corpus, o.eval_split)
-    check_times(data)
     examples, left_out = unit_examples(data, load_units(o.units / qa.split), grid)
     report_set_aside(left_out, "DUAL's training", "question")
     runs = load_units(o.units / o.eval_split)

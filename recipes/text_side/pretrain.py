@@ -53,7 +53,7 @@ from speechssl.textlm.encoders import (
 )
 from speechssl.textlm.symbols import assign_tokens, find_tokens
 from speechssl.textlm.tokenizers import special_tokens
-from speechssl.trainer import Batch, check_share, fit
+from speechssl.training import Batch, check_share, fit
 from speechssl.units.storage import load_units, units_card
 from textside.data import (
     Text,

@@ -10,16 +10,21 @@
 #                   devices, 6 language models of units, 7 loss surfaces; default: those of the configuration
 #   SYMBOLS="histone=H3.txt stability=TAPE"   published files for part 2 (symbols.py --help), beside the configuration's
 #   GLUE=FOLDER     GLUE as it is published, a folder a task; adds the tasks that the configuration names to parts 1 and 5
-set -euo pipefail
-. recipes/options.sh
-CONFIG=${1:-recipes/text_side/small.yaml}
-EXP=${2:-exp/text_side}
-SOURCE=${3:-}
-. recipes/spoken_qa.sh
+CONFIG=recipes/text_side/small.yaml
+EXP=exp/text_side
+. recipes/common.sh
 HERE=recipes/text_side # the programs of this recipe
 PARTS=${PARTS:-$(setting parts)}
 SEEDS=$(setting seeds)
 START_SEED=${SEEDS%% *} # of the encoders that all seeds of fine-tuning begin from
+TEXT=$SOURCE
+if [[ -z $TEXT && $PARTS =~ [1567] ]]; then # these parts need a text: invented stories, where the configuration has a miniature
+  grep -q "^miniature:" "$CONFIG" || refuse "$CONFIG needs a text: give a folder of .txt files or a prepared corpus as the third \
+argument (recipes/text_side/README.md), or try the recipe on invented stories with recipes/text_side/smoke.yaml"
+  TEXT=$EXP/text
+  python tests/corpora/make.py toefl-qa "$EXP/miniature" --config "$CONFIG" --stage miniature
+  speechssl prepare toefl-qa "$EXP/miniature" "$TEXT"
+fi
 part() { [[ " $PARTS " == *" $1 "* ]]; }
 encoder() { echo "$EXP/encoders/$1/encoder"; }
 
@@ -29,7 +34,7 @@ classify() { # ARM ENCODER [OPTION ...]
   [ -z "${GLUE:-}" ] || for task in $(setting glue); do tasks+=("$GLUE/$task"); done
   for task in "${tasks[@]}"; do
     for seed in $SEEDS; do
-      python $HERE/classify.py "$task" "$2" "$EXP" --arm "$1" "${@:3}" --seed "$seed" $(with classify)
+      python $HERE/classify.py "$task" "$2" "$EXP" --arm "$1" "${@:3}" --seed "$seed" --config "$CONFIG" --stage classify
     done
   done
 }
@@ -49,10 +54,12 @@ text_reader() { # ARM SEED
   local start
   start=$(encoder "$1")
   if [ "$1" = scratch ]; then
-    python $HERE/pretrain.py "$EXP/encoders/scratch-$2" --data none --tokenizer "$(encoder english)" --seed "$2" $(with scratch)
+    $LAUNCH python $HERE/pretrain.py "$EXP/encoders/scratch-$2" --data none --tokenizer "$(encoder english)" --seed "$2" \
+      --config "$CONFIG" --stage scratch
     start=$(encoder "scratch-$2")
   fi
-  speechssl train text-qa "$EXP/corpus" "$EXP/models/text-$1-$2" --text-encoder "$start" --seed "$2" $(with text-qa)
+  $LAUNCH speechssl train text-qa "$EXP/corpus" "$EXP/models/text-$1-$2" --text-encoder "$start" --seed "$2" \
+    --config "$CONFIG" --stage text-qa
 }
 
 # An encoder that the configuration names: one that this recipe made, or any other.
@@ -61,51 +68,45 @@ named() { # SETTING
   name=$(setting "$1")
   if [ -d "$EXP/encoders/$name" ]; then encoder "$name"; return; fi
   if [ "$name" = english ]; then
-    echo "speechssl: $1 of $CONFIG is the recipe's own English encoder, which is not in $EXP yet; run part 1 as well: PARTS=\"1 $PARTS\"" >&2
-    exit 2
+    refuse "$1 of $CONFIG is the recipe's own English encoder, which is not in $EXP yet; run part 1 as well: PARTS=\"1 $PARTS\""
   fi
   echo "$name"
 }
 
-if part 1 || part 5 || part 6 || part 7; then
-  TEXT=$SOURCE
-  if [ -z "$TEXT" ] && [ -n "$(setting miniature)" ]; then # invented stories
-    TEXT=$EXP/text
-    python tests/corpora/make.py toefl-qa "$EXP/miniature" $(with miniature)
-    speechssl prepare toefl-qa "$EXP/miniature" "$TEXT"
-  elif [ -z "$TEXT" ]; then
-    echo "speechssl: $CONFIG needs a text: give a folder of .txt files or a prepared corpus as the third argument" \
-      "(recipes/text_side/README.md), or try the recipe on invented stories with recipes/text_side/smoke.yaml" >&2
-    exit 2
-  fi
-  stage "1 corpus, units, sentence tasks, and an encoder of the text, whose vocabulary all others share"
-  speechssl prepare minisqa "$EXP/corpus" $(with corpus)
-  python $HERE/sentence_tasks.py "$TEXT" "$EXP/tasks" $(with tasks)
-  python $HERE/pretrain.py "$EXP/encoders/english" --text "$TEXT" --seed "$START_SEED" $(with english)
+if [[ $PARTS =~ [1567] ]] && stage 1 "corpus, units, sentence tasks, and an encoder of the text, whose vocabulary all others share"; then
+  speechssl prepare minisqa "$EXP/corpus" --config "$CONFIG" --stage corpus
+  python $HERE/sentence_tasks.py "$TEXT" "$EXP/tasks" --config "$CONFIG" --stage tasks
+  $LAUNCH python $HERE/pretrain.py "$EXP/encoders/english" --text "$TEXT" --seed "$START_SEED" --config "$CONFIG" --stage english
 fi
 
-if part 1; then
-  stage "2 part 1, artificial data: encoders that have only seen brackets, copies, shuffled runs"
+if part 1 && stage 2 "part 1, artificial data: encoders that have only seen brackets, copies, shuffled runs"; then
   for data in $(setting data); do
-    python $HERE/pretrain.py "$EXP/encoders/$data" --data "$data" --text "$TEXT" --tokenizer "$(encoder english)" --seed "$START_SEED" $(with artificial)
+    $LAUNCH python $HERE/pretrain.py "$EXP/encoders/$data" --data "$data" --text "$TEXT" --tokenizer "$(encoder english)" --seed "$START_SEED" \
+      --config "$CONFIG" --stage artificial
   done
-  stage "3 part 1, fine-tuning on sentence tasks: from scratch, from artificial data, from English"
+fi
+
+if part 1 && stage 3 "part 1, fine-tuning on sentence tasks: from scratch, from artificial data, from English"; then
   classify scratch "$(encoder english)" --assignment scratch
   for arm in $(setting data) $(setting text-arms); do classify "$arm" "$(encoder "$arm")"; done
+fi
 
-  stage "4 part 1, text QA"
+if part 1 && stage 4 "part 1, text QA"; then
   mkdir -p "$EXP/models"
   for arm in $(setting readers); do
     for seed in $SEEDS; do
       text_reader "$arm" "$seed"
-      speechssl evaluate qa "$EXP/corpus" "$EXP/answers" --systems text --reader "$EXP/models/text-$arm-$seed" $(with evaluate)
+      speechssl evaluate qa "$EXP/corpus" "$EXP/answers" --systems text --reader "$EXP/models/text-$arm-$seed" \
+        --config "$CONFIG" --stage evaluate
     done
   done
+fi
 
-  stage "5 part 1, DUAL on units: how long is the plateau, alone and on top of pre-training on text?"
+if part 1 && stage 5 "part 1, DUAL on units: how long is the plateau, alone and on top of pre-training on text?"; then
   corpus_units train test
   plateau() { # ARM ENCODER ASSIGNMENT SEED
-    python $HERE/plateau.py "$EXP/corpus" "$EXP/units" "$EXP" --arm "$1" --text-encoder "$2" --assignment "$3" --seed "$4" $(with dual)
+    python $HERE/plateau.py "$EXP/corpus" "$EXP/units" "$EXP" --arm "$1" --text-encoder "$2" --assignment "$3" --seed "$4" \
+      --config "$CONFIG" --stage dual
   }
   for seed in $SEEDS; do
     for arm in $(setting readers); do
@@ -113,8 +114,8 @@ if part 1; then
       else plateau "$arm" "$(encoder "$arm")" most-frequent "$seed"; fi
     done
     for data in $(setting alone); do # small encoders that have seen nothing else, units among it
-      python $HERE/pretrain.py "$EXP/encoders/alone-$data-$seed" --data "$data" --units "$EXP/units" --tokenizer "$(encoder english)" \
-        --seed "$seed" $(with artificial)
+      $LAUNCH python $HERE/pretrain.py "$EXP/encoders/alone-$data-$seed" --data "$data" --units "$EXP/units" --tokenizer "$(encoder english)" \
+        --seed "$seed" --config "$CONFIG" --stage artificial
       plateau "$data" "$(encoder "alone-$data-$seed")" most-frequent "$seed"
     done
     TEXT_MODEL=$(setting text-encoder)
@@ -122,13 +123,15 @@ if part 1; then
       plateau text "$TEXT_MODEL" most-frequent "$seed"
       plateau text.scratch "$TEXT_MODEL" scratch "$seed" # the same shape from random weights
       if [ -n "$(setting plain-mlm)" ]; then # the same shape and vocabulary, pre-trained on the text by MLM alone
-        python $HERE/pretrain.py "$EXP/encoders/mlm-$seed" --text "$TEXT" --start "$TEXT_MODEL" --init default --seed "$seed" $(with mlm)
+        $LAUNCH python $HERE/pretrain.py "$EXP/encoders/mlm-$seed" --text "$TEXT" --start "$TEXT_MODEL" --init default --seed "$seed" \
+          --config "$CONFIG" --stage mlm
         plateau text.mlm "$(encoder "mlm-$seed")" most-frequent "$seed"
       fi
       for data in $(setting warm-up); do # DATA, or DATA/OPTION=VALUE of pretrain.py
         arm=text.${data//[\/=]/.} options=${data#"${data%%/*}"}
         warm=$EXP/encoders/${arm/./-}-$seed
-        python $HERE/pretrain.py "$warm" --data "${data%%/*}" --units "$EXP/units" --start "$TEXT_MODEL" --seed "$seed" $(with warm) \
+        $LAUNCH python $HERE/pretrain.py "$warm" --data "${data%%/*}" --units "$EXP/units" --start "$TEXT_MODEL" --seed "$seed" \
+          --config "$CONFIG" --stage warm \
           ${options//\// --}
         plateau "$arm" "$warm/encoder" most-frequent "$seed"
       done
@@ -136,19 +139,20 @@ if part 1; then
   done
 fi
 
-if part 2; then
-  stage "6 part 2, BERT on other symbols: DNA, proteins, music; from four starts"
+if part 2 && stage 6 "part 2, BERT on other symbols: DNA, proteins, music; from four starts"; then
   BERT=$(named symbol-encoder)
   for kind in $(setting symbols) ${SYMBOLS:-}; do # KIND, or KIND=SOURCE
     task=$EXP/symbols/$(basename "${kind#*=}" .txt)
     source=()
     [[ $kind != *=* ]] || source=(--source "${kind#*=}")
-    python $HERE/symbols.py "${kind%%=*}" "$task" "${source[@]}" $(with symbols)
+    python $HERE/symbols.py "${kind%%=*}" "$task" "${source[@]}" --config "$CONFIG" --stage symbols
     specific=$EXP/encoders/symbols-${task##*/}
-    python $HERE/pretrain.py "$specific" --data symbols --symbols "$task" --seed "$START_SEED" $(with specific)
+    $LAUNCH python $HERE/pretrain.py "$specific" --data symbols --symbols "$task" --seed "$START_SEED" \
+      --config "$CONFIG" --stage specific
     for seed in $SEEDS; do
       symbols() { # ARM ENCODER ASSIGNMENT
-        python $HERE/classify.py "$task" "$2" "$EXP" --arm "$1" --assignment "$3" --seed "$seed" $(with classify-symbols)
+        python $HERE/classify.py "$task" "$2" "$EXP" --arm "$1" --assignment "$3" --seed "$seed" \
+          --config "$CONFIG" --stage classify-symbols
       }
       symbols specific "$specific/encoder" own
       symbols bert "$BERT" random
@@ -158,13 +162,13 @@ if part 2; then
   done
 fi
 
-if part 3; then
-  stage "7 part 3, the frozen pre-trained transformer: bits, expressions, images"
+if part 3 && stage 7 "part 3, the frozen pre-trained transformer: bits, expressions, images"; then
   FROZEN=$(named frozen-encoder)
   for task in $(setting frozen-tasks); do
     for seed in $SEEDS; do
       compute() { # ARM [OPTION ...]
-        python $HERE/compute.py "$task" "$FROZEN" "$EXP" --arm "$1" "${@:2}" --seed "$seed" $(with "compute-${task##*/}")
+        python $HERE/compute.py "$task" "$FROZEN" "$EXP" --arm "$1" "${@:2}" --seed "$seed" \
+          --config "$CONFIG" --stage "compute-${task##*/}"
       }
       compute frozen
       compute statistics --init statistics
@@ -174,45 +178,53 @@ if part 3; then
   done
 fi
 
-if part 4; then
-  stage "8 part 4, one space for languages: bilingual encoders, with and without shared symbols, with less data, of other depth"
-  speechssl prepare minisqa "$EXP/corpus" $(with corpus)
-  speechssl prepare minisqa "$EXP/corpus-zh" --language zh $(with corpus)
+if part 4 && stage 8 "part 4, one space for languages: bilingual encoders, with and without shared symbols, with less data, of other depth"; then
+  speechssl prepare minisqa "$EXP/corpus" --config "$CONFIG" --stage corpus
+  speechssl prepare minisqa "$EXP/corpus-zh" --language zh --config "$CONFIG" --stage corpus
   bilingual() { # ARM SEED: an encoder of both languages, and how near it has words and their translations
     local letters=() lexicon=() second=$EXP/corpus-zh
     case $1 in
       pinyin) letters=(--letters pinyin) ;; # Mandarin in Latin letters: symbols are shared
       copy) letters=(--letters apart) lexicon=(--lexicon same) second=$EXP/corpus ;; # English twice, no symbol shared
     esac
-    python $HERE/pretrain.py "$EXP/encoders/$1-$2" --text "$EXP/corpus" --second-text "$second" "${letters[@]}" --seed "$2" $(with "$1")
-    python $HERE/align.py "$EXP/corpus" "$second" "$(encoder "$1-$2")" "$EXP" --arm "$1" "${letters[@]}" "${lexicon[@]}" --seed "$2" $(with align)
+    $LAUNCH python $HERE/pretrain.py "$EXP/encoders/$1-$2" --text "$EXP/corpus" --second-text "$second" "${letters[@]}" --seed "$2" \
+      --config "$CONFIG" --stage "$1"
+    python $HERE/align.py "$EXP/corpus" "$second" "$(encoder "$1-$2")" "$EXP" --arm "$1" "${letters[@]}" "${lexicon[@]}" --seed "$2" \
+      --config "$CONFIG" --stage align
   }
   for seed in $SEEDS; do
     for arm in $(setting languages); do bilingual "$arm" "$seed"; done
-    python $HERE/pretrain.py "$EXP/encoders/random-weights-$seed" --data none --tokenizer "$(encoder "bilingual-$seed")" --seed "$seed" $(with scratch)
-    python $HERE/align.py "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "random-weights-$seed")" "$EXP" --arm random-weights --seed "$seed" $(with align)
-    python $HERE/translate.py "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "bilingual-$seed")" "$EXP" --arm bilingual --seed "$seed" $(with translate)
+    $LAUNCH python $HERE/pretrain.py "$EXP/encoders/random-weights-$seed" --data none --tokenizer "$(encoder "bilingual-$seed")" --seed "$seed" \
+      --config "$CONFIG" --stage scratch
+    python $HERE/align.py "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "random-weights-$seed")" "$EXP" --arm random-weights --seed "$seed" \
+      --config "$CONFIG" --stage align
+    python $HERE/translate.py "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "bilingual-$seed")" "$EXP" --arm bilingual --seed "$seed" \
+      --config "$CONFIG" --stage translate
   done
   for name in $(setting multilingual); do
     case $name in intfloat/multilingual-e5-small) python recipes/fetch.py "${name#*/}" ;; esac
-    python $HERE/align.py "$EXP/corpus" "$EXP/corpus-zh" "$name" "$EXP" --arm "${name##*/}" $(with align)
+    python $HERE/align.py "$EXP/corpus" "$EXP/corpus-zh" "$name" "$EXP" --arm "${name##*/}" --config "$CONFIG" --stage align
   done
+fi
 
-  stage "9 part 4, question answering from English to Mandarin, as it is and with shifts"
+if part 4 && stage 9 "part 4, question answering from English to Mandarin, as it is and with shifts"; then
   mkdir -p "$EXP/models"
   ask() { # ARM SEED [OPTION ...]: on Mandarin
-    speechssl evaluate qa "$EXP/corpus-zh" "$EXP/answers-zh" --systems text --reader "$EXP/models/text-$1-$2" "${@:3}" $(with evaluate)
+    speechssl evaluate qa "$EXP/corpus-zh" "$EXP/answers-zh" --systems text --reader "$EXP/models/text-$1-$2" "${@:3}" \
+      --config "$CONFIG" --stage evaluate
   }
   vector() { # FILE FIRST SECOND ENCODER [OPTION ...]
-    python $HERE/vector.py "$2" "$3" "$4" "$1" "${@:5}" $(with vector)
+    python $HERE/vector.py "$2" "$3" "$4" "$1" "${@:5}" --config "$CONFIG" --stage vector
   }
   transfer() { # NAME ENCODER SEED LAYER SECTION: a reader of English is asked in Mandarin, as it is and with both shifts
     local name=$1 start=$2 seed=$3 layer=(--layer "$4") section=$5 shifts=$EXP/shifts/$1-$3
     read_text() { # ARM CORPUS [OPTION ...]
-      speechssl train text-qa "$2" "$EXP/models/text-$1-$seed" --text-encoder "$start" --seed "$seed" "${@:3}" $(with "$section")
+      $LAUNCH speechssl train text-qa "$2" "$EXP/models/text-$1-$seed" --text-encoder "$start" --seed "$seed" "${@:3}" \
+        --config "$CONFIG" --stage "$section"
     }
     read_text "$name" "$EXP/corpus"
-    speechssl evaluate qa "$EXP/corpus" "$EXP/answers" --systems text --reader "$EXP/models/text-$name-$seed" $(with evaluate)
+    speechssl evaluate qa "$EXP/corpus" "$EXP/answers" --systems text --reader "$EXP/models/text-$name-$seed" \
+      --config "$CONFIG" --stage evaluate
     ask "$name" "$seed"
     vector "$shifts/mean-difference.safetensors" "$EXP/corpus" "$EXP/corpus-zh" "$EXP/models/text-$name-$seed" "${layer[@]}"
     ask "$name" "$seed" --shift "$shifts/mean-difference.safetensors"
@@ -228,92 +240,101 @@ if part 4; then
     [[ " $(setting languages) " != *" bilingual "* ]] || transfer bilingual "$(encoder "bilingual-$seed")" "$seed" "$(setting shift-layer)" text-qa
     for name in $(setting multilingual); do transfer "${name##*/}" "$name" "$seed" "$(setting multilingual-shift-layer)" multilingual-text-qa; done
   done
+fi
 
-  stage "10 part 4, the step to speech: units of English and Mandarin in one encoder"
+if part 4 && stage 10 "part 4, the step to speech: units of English and Mandarin in one encoder"; then
   corpus_units train
   speechssl units extract "$EXP/corpus-zh" "$EXP/models/encoder" "$EXP/models/units.safetensors" "$EXP/units-zh" --split train
   UNITS=(--units "$EXP/units" --second-units "$EXP/units-zh")
   for seed in $SEEDS; do
-    python $HERE/pretrain.py "$EXP/encoders/units-$seed" --data units "${UNITS[@]}" --seed "$seed" $(with unit-mlm)
-    python $HERE/pretrain.py "$EXP/encoders/units-random-$seed" --data none --tokenizer "$(encoder "units-$seed")" --seed "$seed" $(with scratch)
+    $LAUNCH python $HERE/pretrain.py "$EXP/encoders/units-$seed" --data units "${UNITS[@]}" --seed "$seed" \
+      --config "$CONFIG" --stage unit-mlm
+    $LAUNCH python $HERE/pretrain.py "$EXP/encoders/units-random-$seed" --data none --tokenizer "$(encoder "units-$seed")" --seed "$seed" \
+      --config "$CONFIG" --stage scratch
     for arm in units units-random; do
-      python $HERE/align.py "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "$arm-$seed")" "$EXP" --arm "$arm" "${UNITS[@]}" --seed "$seed" $(with align)
+      python $HERE/align.py "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "$arm-$seed")" "$EXP" --arm "$arm" "${UNITS[@]}" --seed "$seed" \
+        --config "$CONFIG" --stage align
     done
   done
 fi
 
-if part 5; then
-  stage "11 part 5, objectives: the same text and steps, something else to predict"
+if part 5 && stage 11 "part 5, objectives: the same text and steps, something else to predict"; then
   for objective in $(setting objectives); do
-    python $HERE/pretrain.py "$EXP/encoders/$objective" --text "$TEXT" --objective "$objective" --tokenizer "$(encoder english)" --seed "$START_SEED" $(with objective)
+    $LAUNCH python $HERE/pretrain.py "$EXP/encoders/$objective" --text "$TEXT" --objective "$objective" --tokenizer "$(encoder english)" --seed "$START_SEED" \
+      --config "$CONFIG" --stage objective
     classify "$objective" "$(encoder "$objective")"
   done
   if ! part 1; then # which has made these
     classify scratch "$(encoder english)" --assignment scratch
     classify english "$(encoder english)"
   fi
+fi
 
-  stage "12 part 5, devices: few weights are trained, of readers of units and of words, and of a speech encoder with its head"
+if part 5 && stage 12 "part 5, devices: few weights are trained, of readers of units and of words, and of a speech encoder with its head"; then
   corpus_units train test
   DEVICES=$EXP/devices START=$(named device-encoder) SPEECH=$(setting models)
   mkdir -p "$DEVICES/readers"
   readers() { # ARM DEVICE ENCODER SEED: of units and of words
     local start=(--trained "$2" --text-encoder "$3" --seed "$4") reader=$DEVICES/readers/text-$1-$4
-    python $HERE/plateau.py "$EXP/corpus" "$EXP/units" "$DEVICES" --arm "$1" "${start[@]}" $(with dual)
-    speechssl train text-qa "$EXP/corpus" "$reader" "${start[@]}" $(with text-qa)
-    speechssl evaluate qa "$EXP/corpus" "$DEVICES/answers" --systems text --reader "$reader" $(with evaluate)
+    python $HERE/plateau.py "$EXP/corpus" "$EXP/units" "$DEVICES" --arm "$1" "${start[@]}" --config "$CONFIG" --stage dual
+    $LAUNCH speechssl train text-qa "$EXP/corpus" "$reader" "${start[@]}" --config "$CONFIG" --stage text-qa
+    speechssl evaluate qa "$EXP/corpus" "$DEVICES/answers" --systems text --reader "$reader" --config "$CONFIG" --stage evaluate
   }
   for init in $(setting frozen-inits); do # the frozen transformer of part 3 as a reader, beside the device `frozen`
     for seed in $SEEDS; do
-      python $HERE/pretrain.py "$EXP/encoders/$init-$seed" --data none --start "$START" --init "$init" --seed "$seed"
+      $LAUNCH python $HERE/pretrain.py "$EXP/encoders/$init-$seed" --data none --start "$START" --init "$init" --seed "$seed"
       readers "frozen.$init" frozen "$(encoder "$init-$seed")" "$seed"
     done
   done
-  python recipes/superb/minisuperb.py "$DEVICES/sets" $(with sets)
+  python recipes/superb/minisuperb.py "$DEVICES/sets" --config "$CONFIG" --stage sets
   for device in $(setting devices); do
     for seed in $SEEDS; do readers "$device" "$device" "$START" "$seed"; done
     case $device in
-      weighted-sum) speechssl superb run "$DEVICES/superb" --data "$DEVICES/sets" --encoders "$SPEECH" --seed $SEEDS $(with superb) ;;
+      weighted-sum) speechssl superb run "$DEVICES/superb" --data "$DEVICES/sets" --encoders "$SPEECH" --seed $SEEDS \
+        --config "$CONFIG" --stage superb ;;
       all | frozen | biases | adapters | lora)
-        speechssl superb run "$DEVICES/superb" --data "$DEVICES/sets" --encoders "$SPEECH" --seed $SEEDS --finetune --trained "$device" $(with superb) ;;
+        speechssl superb run "$DEVICES/superb" --data "$DEVICES/sets" --encoders "$SPEECH" --seed $SEEDS --finetune --trained "$device" \
+          --config "$CONFIG" --stage superb ;;
     esac
   done
   python $HERE/devices.py "$EXP"
 fi
 
-if part 6; then
-  stage "13 part 6, language models of units: from a language model of text, and from scratch"
+if part 6 && stage 13 "part 6, language models of units: from a language model of text, and from scratch"; then
   corpus_units train dev test
-  python $HERE/spoken_words.py "$EXP/corpus" "$EXP/words" $(with words)
+  python $HERE/spoken_words.py "$EXP/corpus" "$EXP/words" --config "$CONFIG" --stage words
   speechssl units extract "$EXP/words/words.jsonl" "$EXP/models/encoder" "$EXP/models/units.safetensors" "$EXP/word-units"
   GPT=$(setting language-model)
   if [ -z "$GPT" ]; then # of the same text as the encoders, with their vocabulary
-    python $HERE/pretrain.py "$EXP/encoders/gpt" --text "$TEXT" --objective causal --tokenizer "$(encoder english)" --seed "$START_SEED" $(with gpt)
+    $LAUNCH python $HERE/pretrain.py "$EXP/encoders/gpt" --text "$TEXT" --objective causal --tokenizer "$(encoder english)" --seed "$START_SEED" \
+      --config "$CONFIG" --stage gpt
     GPT=$(encoder gpt)
   fi
   probe() { # MODEL ARM
-    python $HERE/probe.py "$1" "$EXP/units" "$EXP" --arm "$2" --spoken-words "$EXP/words" --word-units "$EXP/word-units" $(with probe)
+    python $HERE/probe.py "$1" "$EXP/units" "$EXP" --arm "$2" --spoken-words "$EXP/words" --word-units "$EXP/word-units" \
+      --config "$CONFIG" --stage probe
   }
   for seed in $SEEDS; do
     for arm in text scratch; do
       lm=$EXP/models/lm-$arm-$seed rows=re-init
       [ "$arm" = text ] || rows=scratch
-      python $HERE/unit_lm.py "$EXP/units" "$lm" --start "$GPT" --assignment $rows --eval-split dev --seed "$seed" $(with unit-lm)
+      python $HERE/unit_lm.py "$EXP/units" "$lm" --start "$GPT" --assignment $rows --eval-split dev --seed "$seed" \
+        --config "$CONFIG" --stage unit-lm
       probe "$lm" "$arm"
-      python $HERE/continuations.py "$lm" "$EXP/units" "$EXP" --arm "$arm" $(with continue)
+      python $HERE/continuations.py "$lm" "$EXP/units" "$EXP" --arm "$arm" --config "$CONFIG" --stage continue
     done
   done
   probe bigram bigram
 fi
 
-if part 7; then
-  stage "14 part 7, loss surfaces around readers of units and of words, from scratch and from text"
+if part 7 && stage 14 "part 7, loss surfaces around readers of units and of words, from scratch and from text"; then
   corpus_units train dev
   around() { # READER ARM [OPTION ...]
-    python $HERE/surface.py "$EXP/corpus" "$1" "$EXP" --arm "$2" "${@:3}" $(with surface)
+    python $HERE/surface.py "$EXP/corpus" "$1" "$EXP" --arm "$2" "${@:3}" --config "$CONFIG" --stage surface
   }
   reader() { # ARM ENCODER ASSIGNMENT SEED
-    speechssl train dual "$EXP/corpus" "$EXP/units" "$EXP/models/dual-$1-$4" --text-encoder "$2" --assignment "$3" --seed "$4" $(with reader)
+    $LAUNCH speechssl train dual "$EXP/corpus" "$EXP/units" "$EXP/models/dual-$1-$4" --text-encoder "$2" --assignment "$3" --seed "$4" \
+      --config "$CONFIG" --stage reader
     around "$EXP/models/dual-$1-$4" "$1" --units "$EXP/units"
   }
   TEXT_MODEL=$(setting surface-encoder)
@@ -328,9 +349,10 @@ if part 7; then
   done
 fi
 
-stage "15 gains, and the page"
+if stage 15 "gains, and the page"; then
 ANSWERS=()
 for folder in "$EXP/answers" "$EXP/answers-zh"; do [ ! -d "$folder" ] || ANSWERS+=("$folder"); done
 [ ${#ANSWERS[@]} = 0 ] || ANSWERS=(--answers "${ANSWERS[@]}")
 python $HERE/gains.py "$EXP" "${ANSWERS[@]}"
 python $HERE/page.py "$EXP"
+fi

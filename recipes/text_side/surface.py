@@ -49,7 +49,7 @@ from speechssl.options import DEVICE, Amount, Count, Weight, Whole, argument, op
 from speechssl.stats import BootstrapUnits
 from speechssl.textlm.layers import SHIFT, load_shift
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer
-from speechssl.trainer import Batch
+from speechssl.training import Batch
 from speechssl.units.storage import load_units
 from textside.options import ARM, RESULTS
 from textside.published import END_DEV, END_TRAIN, HILL, RISE, SURFACE

@@ -26,7 +26,7 @@ from speechssl.options import BERT, DEVICE, Count, TrainingOptions, Whole, argum
 from speechssl.processes import is_main, main_first
 from speechssl.textlm.encoders import longest_sequence, remove_dropout
 from speechssl.textlm.symbols import assign_tokens
-from speechssl.trainer import check_share
+from speechssl.training import check_share
 from speechssl.units.storage import load_units, units_card
 from textside.data import load_vocabulary
 from textside.lm import WHAT, UnitLm, check_same

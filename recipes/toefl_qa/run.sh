@@ -8,53 +8,59 @@
 # Environment:
 #   LIBRISPEECH=FOLDER      train-clean-100, which the codebook is fitted on (else on the synthesised stories)
 #   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/facebook/hubert-large-ll60k and so on, if the hub cannot be reached
-set -euo pipefail
-. recipes/options.sh
-CONFIG=${1:-recipes/toefl_qa/base.yaml}
-EXP=${2:-exp/toefl_qa}
-SOURCE=${3:-}
-MODELS=$EXP/models
-. recipes/spoken_qa.sh
-
-stage "1 corpus: stories, questions and options, synthesised by espeak-ng"
+CONFIG=recipes/toefl_qa/base.yaml
+EXP=exp/toefl_qa
+. recipes/common.sh
 published toefl-qa
-speechssl prepare toefl-qa "$SOURCE" "$EXP/corpus" --speak $(with corpus)
+SHIPPED=$(setting shipped) # of smoke.yaml: its codebook, recogniser, and a reader from which training goes on
+MODELS=$EXP/models
+trains() { [ -d "$EXP/corpus/train" ] || { echo "left out: $SOURCE has no train" && false; }; }
 
-stage "2 units of stories, questions and options"
-[ -d "$EXP/encoder" ] || speechssl convert "$(setting encoder)" "$EXP/encoder" --to huggingface
-models "$MODELS"
-if [ -d "$EXP/corpus/train" ]; then
-  [ -n "$(setting shipped)" ] \
-    || speechssl units fit "${LIBRISPEECH:-$EXP/corpus}" "$EXP/encoder" "$MODELS/units.safetensors" $(with units)
-  speechssl units extract "$EXP/corpus" "$EXP/encoder" "$MODELS/units.safetensors" "$EXP/units" $(with extract)
-
-  stage "3 multiple choice on units"
-  start=${START_UNITS:-$MODELS/dual} # of a shipped set, or your own: a reader of these units to go on from
-  speechssl train choice "$EXP/corpus" "$MODELS/choice-units" --units "$EXP/units" \
-    $([ -d "$start" ] && echo "--start $start") $(with choice-units)
-
-  stage "4 multiple choice on words"
-  speechssl train choice "$EXP/corpus" "$MODELS/choice-text" $(with choice-text)
-
-  stage "5 a recogniser: a CTC head on the same encoder, trained on the stories"
-  speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$MODELS/$(setting recogniser)" $(with ctc)
-  speechssl train ngram "$EXP/corpus" "$EXP/encoder" "$MODELS/$(setting recogniser)" $(with ngram)
-
-  stage "6 SpeechBERT: audio words and masked words of the stories, then multiple choice; a CTC head segments the words"
-  speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$EXP/speechbert" --ctc "$MODELS/ctc" --no-spans $(with speechbert)
-  [ -L "$MODELS/speechbert" ] || rm -rf "$MODELS/speechbert" # that of a shipped set, which knows other words
-  ln -sfn ../speechbert "$MODELS/speechbert"
-  speechssl train choice "$EXP/corpus" "$MODELS/choice-speechbert" --speechbert "$MODELS/speechbert" --encoder "$EXP/encoder" \
-    --ctc "$MODELS/ctc" $(with choice-speechbert)
-  systems="--systems $(setting systems) $(whispers)"
-else
-  systems="--systems chance longest-option"
-  echo "left out: $SOURCE has no train, so nothing is trained; only chance and the longest option are evaluated"
+if stage 1 "corpus: stories, questions and options, synthesised by espeak-ng"; then
+  speechssl prepare toefl-qa "$SOURCE" "$EXP/corpus" --speak --config "$CONFIG" --stage corpus
 fi
 
-stage "7 evaluation: EXP/SPLIT; chance and the longest option beside the systems"
-for split in $(splits); do
-  has "$split" || continue
-  speechssl evaluate choice "$EXP/corpus" "$EXP/$split" --models "$MODELS" --split "$split" $systems $(with evaluate)
-  speechssl report "$EXP/$split" "$EXP/corpus" --split "$split"
-done
+if stage 2 "units of stories, questions and options" && trains; then
+  [ -d "$EXP/encoder" ] || speechssl convert "$(setting encoder)" "$EXP/encoder" --to huggingface
+  if [ -n "$SHIPPED" ]; then
+    borrow "$SHIPPED" "$MODELS" encoder units.safetensors units.card.json dual ctc text-qa
+  else
+    mkdir -p "$MODELS"
+    [ -e "$MODELS/encoder" ] || ln -s "$(realpath "$EXP/encoder")" "$MODELS/encoder"
+    speechssl units fit "${LIBRISPEECH:-$EXP/corpus}" "$EXP/encoder" "$MODELS/units.safetensors" --config "$CONFIG" --stage units
+  fi
+  speechssl units extract "$EXP/corpus" "$EXP/encoder" "$MODELS/units.safetensors" "$EXP/units" --config "$CONFIG" --stage extract
+fi
+
+if stage 3 "multiple choice on units" && trains; then
+  start=${START_UNITS:-$MODELS/dual} # of a shipped set, or your own: a reader of these units to go on from
+  $LAUNCH speechssl train choice "$EXP/corpus" "$MODELS/choice-units" --units "$EXP/units" \
+    $([ ! -d "$start" ] || echo --start "$start") --config "$CONFIG" --stage choice-units
+fi
+
+if stage 4 "multiple choice on words" && trains; then
+  $LAUNCH speechssl train choice "$EXP/corpus" "$MODELS/choice-text" --config "$CONFIG" --stage choice-text
+fi
+
+if stage 5 "a recogniser: a CTC head on the same encoder, trained on the stories" && trains; then
+  ctc=$MODELS/$(setting recogniser)
+  $LAUNCH speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$ctc" --config "$CONFIG" --stage ctc
+  $LAUNCH speechssl train ngram "$EXP/corpus" "$EXP/encoder" "$ctc" --config "$CONFIG" --stage ngram
+fi
+
+if stage 6 "SpeechBERT: audio words and masked words of the stories, then multiple choice; a CTC head segments the words" && trains; then
+  $LAUNCH speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$MODELS/speechbert" --ctc "$MODELS/ctc" --no-spans \
+    --config "$CONFIG" --stage speechbert
+  $LAUNCH speechssl train choice "$EXP/corpus" "$MODELS/choice-speechbert" --speechbert "$MODELS/speechbert" --encoder "$EXP/encoder" \
+    --ctc "$MODELS/ctc" --config "$CONFIG" --stage choice-speechbert
+fi
+
+if stage 7 "evaluation: EXP/SPLIT; chance and the longest option beside the systems"; then
+  systems="chance longest-option"
+  ! trains || systems="$(setting systems) $(python recipes/whispers.py $(setting whispers))"
+  for split in $(splits); do
+    speechssl evaluate choice "$EXP/corpus" "$EXP/$split" --models "$MODELS" --split "$split" --systems $systems \
+      --config "$CONFIG" --stage evaluate
+    speechssl report "$EXP/$split" "$EXP/corpus" --split "$split"
+  done
+fi

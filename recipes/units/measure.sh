@@ -7,12 +7,11 @@
 #   MODELS=FOLDER   models to measure (default: the set that the configuration names)
 #   KITCHEN=FILE    a recording of noise as in run.sh; without it the column is left out
 #   CARDS=FOLDER    a folder of models whose cards get the scores, from which the figure is drawn (EXP/results.svg)
-set -euo pipefail
-. recipes/options.sh
-CONFIG=${1:-recipes/units/measure.yaml}
-EXP=${2:-exp/measure}
-configure
+CONFIG=recipes/units/measure.yaml
+EXP=exp/measure
+. recipes/common.sh
 MODELS=${MODELS:-$(setting set)}
+WHISPERS=$(python recipes/whispers.py $(setting whispers))
 
 # The sets: a section each. Of `festival` and `flite` only those that are installed.
 SETS=()
@@ -23,9 +22,10 @@ for name in $(setting sets); do
   SETS+=("$name")
 done
 evaluate() { # SET KIND OPTION ...: in the conditions of its section, and the first set in the kitchen
-  speechssl evaluate qa "$EXP/$1" "$EXP/$2-$1" --models "$MODELS" "${@:3}" $(with "$2-$1")
+  speechssl evaluate qa "$EXP/$1" "$EXP/$2-$1" --models "$MODELS" "${@:3}" --config "$CONFIG" --stage "$2-$1"
   if [ "$1" = espeak ] && [ -n "${KITCHEN:-}" ]; then
-    speechssl evaluate qa "$EXP/$1" "$EXP/$2-$1" --models "$MODELS" "${@:3}" --conditions "$KITCHEN@5" $(with "$2-$1")
+    speechssl evaluate qa "$EXP/$1" "$EXP/$2-$1" --models "$MODELS" "${@:3}" --conditions "$KITCHEN@5" \
+      --config "$CONFIG" --stage "$2-$1"
   fi
 }
 folders() { # the evaluations, with the name of who speaks or what is said where it is not the first set
@@ -37,34 +37,41 @@ folders() { # the evaluations, with the name of who speaks or what is said where
   done
 }
 
-stage "1 test sets: other voices than in training; a language whose words and sentences are not in training; another synthesiser"
-for name in "${SETS[@]}"; do speechssl prepare minisqa "$EXP/$name" $(with "$name"); done
+if stage 1 "test sets: other voices than in training; a language whose words and sentences are not in training; another synthesiser"; then
+  for name in "${SETS[@]}"; do speechssl prepare minisqa "$EXP/$name" --config "$CONFIG" --stage "$name"; done
+fi
 
-stage "2 every system, in clean speech and in noise"
-for name in "${SETS[@]}"; do evaluate "$name" test; done
+if stage 2 "every system, in clean speech and in noise"; then
+  for name in "${SETS[@]}"; do evaluate "$name" test; done
+fi
 
-stage "3 Whisper, a recogniser of real speech, on some of the passages"
-WHISPERS=$(python recipes/whispers.py $(setting whispers))
-for name in ${WHISPERS:+"${SETS[@]}"}; do evaluate "$name" whisper --systems $WHISPERS; done
+if stage 3 "Whisper, a recogniser of real speech, on some of the passages"; then
+  for name in ${WHISPERS:+"${SETS[@]}"}; do evaluate "$name" whisper --systems $WHISPERS; done
+fi
 
-stage "4 simulated errors, as many as wanted: where text QA falls below DUAL"
-python recipes/minisqa/confusions.py "$EXP/espeak" "$EXP/errors" --models "$MODELS" $(with confusions)
-speechssl evaluate qa "$EXP/espeak" "$EXP/sweep" --models "$MODELS" --errors "$EXP/errors/simulated.jsonl" $(with sweep)
+if stage 4 "simulated errors, as many as wanted: where text QA falls below DUAL"; then
+  python recipes/minisqa/confusions.py "$EXP/espeak" "$EXP/errors" --models "$MODELS" --config "$CONFIG" --stage confusions
+  speechssl evaluate qa "$EXP/espeak" "$EXP/sweep" --models "$MODELS" --errors "$EXP/errors/simulated.jsonl" \
+    --config "$CONFIG" --stage sweep
+fi
 
-stage "5 comparisons: paired differences, and where the lines cross"
-speechssl compare "$EXP/test-espeak" "$EXP/sweep" --out "$EXP/compare-espeak" $(with compare)
-for name in "${SETS[@]}"; do
-  [ "$name" = espeak ] || speechssl compare "$EXP/test-$name" --out "$EXP/compare-$name" $(with compare)
-  [ -z "$WHISPERS" ] || speechssl compare "$EXP/test-$name" "$EXP/whisper-$name" --out "$EXP/compare-whisper-$name" --common \
-    $(with compare)
-done
+if stage 5 "comparisons: paired differences, and where the lines cross"; then
+  speechssl compare "$EXP/test-espeak" "$EXP/sweep" --out "$EXP/compare-espeak" --config "$CONFIG" --stage compare
+  for name in "${SETS[@]}"; do
+    [ "$name" = espeak ] || speechssl compare "$EXP/test-$name" --out "$EXP/compare-$name" --config "$CONFIG" --stage compare
+    [ -z "$WHISPERS" ] || speechssl compare "$EXP/test-$name" "$EXP/whisper-$name" --out "$EXP/compare-whisper-$name" --common \
+      --config "$CONFIG" --stage compare
+  done
+fi
 
-stage "6 the passage that a question is about, among all of a test set"
-python recipes/minisqa/retrieval.py "$EXP/espeak" "$EXP/retrieval" --models "$MODELS" $(with retrieval)
+if stage 6 "the passage that a question is about, among all of a test set"; then
+  python recipes/minisqa/retrieval.py "$EXP/espeak" "$EXP/retrieval" --models "$MODELS" --config "$CONFIG" --stage retrieval
+fi
 
-stage "7 the table; scores into the cards, and the figure that is drawn from them"
-python recipes/units/measured.py $(folders)
-if [ -n "${CARDS:-}" ]; then
-  python recipes/ship.py scores "$CARDS" $(folders)
-  python recipes/picture.py "$CARDS" "$EXP/results.svg"
+if stage 7 "the table; scores into the cards, and the figure that is drawn from them"; then
+  python recipes/units/measured.py $(folders)
+  if [ -n "${CARDS:-}" ]; then
+    python recipes/ship.py scores "$CARDS" $(folders)
+    python recipes/picture.py "$CARDS" "$EXP/results.svg"
+  fi
 fi

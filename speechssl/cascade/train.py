@@ -77,7 +77,7 @@ from speechssl.textlm.layers import SHIFT, load_shift
 from speechssl.textlm.symbols import character_encoder, subword_units
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
 from speechssl.timing import FrameGrid
-from speechssl.trainer import Batch, Evaluation, check_share, fit
+from speechssl.training import Batch, Evaluation, check_share, fit
 
 MARGIN = 0.1  # seconds of context left around a crop
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from speechssl.audio import check_clip, quiet_decoders, write_clip
+from speechssl.audio import check_clip, quiet_decoders, read_question, read_recording, write_clip
 from speechssl.cli.options import AnswerQuestions
-from speechssl.data.asked import read_question, read_recording
 from speechssl.errors import InputError
 from speechssl.text import language_of
 

@@ -53,7 +53,7 @@ with the reason. Finished work is kept; a killed run resumes with the same comma
 class SpokenQAOrText(SpokenQA):
     """A corpus whose texts can be prepared without recordings."""
 
-    audio: bool = option(True, "use only the texts, even if there are recordings")
+    audio: bool = option(True, "use the recordings, where there are any; else only texts")
 
 
 @dataclass(frozen=True, kw_only=True)

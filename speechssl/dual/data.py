@@ -10,9 +10,8 @@ of a codebook.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +26,7 @@ from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength, units_of_interval
 
 if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
-    from speechssl.trainer import Batch
+    from speechssl.training import Batch
 
 
 @dataclass(frozen=True)
@@ -50,10 +49,7 @@ def windows(total: int, size: int, stride: int) -> tuple[Window, ...]:
     Every token is covered, and every span of at most size - stride + 1 tokens lies wholly in some
     window. A passage that is not longer than `size` is one window; one without tokens has none.
     T5lephone (arXiv 2211.00586) slides by 256 tokens.
-    Raises ValueError unless 1 <= stride <= size and total >= 0.
     """
-    if not 1 <= stride <= size or total < 0:
-        raise ValueError(f"windows of {size} tokens, {stride} apart, cannot cover {total} tokens")
     if total <= size:
         return (Window(0, total),) if total else ()
     starts = [*range(0, total - size, stride), total - size]
@@ -75,19 +71,6 @@ class Layout:
     start_weight: float = 1.0
     end_weight: float = 1.0
 
-    def __post_init__(self) -> None:
-        """Raise ValueError for sizes and weights that cannot be."""
-        sizes = self.size, self.stride, self.question, self.answer
-        ids = self.cls, self.sep, self.pad
-        counts = (
-            all(isinstance(x, int) for x in (*ids, *sizes)) and min(ids) >= 0 and min(sizes) > 0
-        )
-        if not counts or not all(
-            isinstance(x, int | float) and math.isfinite(x)
-            for x in (self.start_weight, self.end_weight)
-        ):
-            raise ValueError(f"a layout of {asdict(self)}")
-
     def sequence(self, question: np.ndarray, window: np.ndarray) -> tuple[np.ndarray, int]:
         """Return the ids (S,) and the position of the window's first token."""
         question = question[: self.question]
@@ -105,10 +88,10 @@ class Layout:
 def collate(sequences: Sequence[tuple[np.ndarray, int]], pad: int) -> dict[str, torch.Tensor]:
     """Pad sequences to one length; return ids, mask, segments (B, S). Segments are BERT's: 1 for
     the window and its [SEP], 0 for the rest."""
-    ids = pad_sequence(
-        [torch.from_numpy(s) for s, _ in sequences], batch_first=True, padding_value=pad
-    )
-    mask, segments = torch.zeros_like(ids), torch.zeros_like(ids)
+    rows = [torch.from_numpy(sequence) for sequence, _ in sequences]
+    ids = pad_sequence(rows, batch_first=True, padding_value=pad)
+    mask = torch.zeros_like(ids)
+    segments = torch.zeros_like(ids)
     for row, (sequence, offset) in enumerate(sequences):
         mask[row, : len(sequence)] = 1
         segments[row, offset : len(sequence)] = 1
@@ -176,9 +159,7 @@ class ExampleBatches:
     size: int = 16  # B
     empty: float = 0.1
     seed: int = 0
-    random_units: float = (
-        0.0  # share of the tokens that are replaced by others, see `replace_tokens`
-    )
+    random_units: float = 0.0  # share of tokens that others replace, see `replace_tokens`
     short_window: int = 0
     short_size: int = 0
     short_steps: int = 0
@@ -186,30 +167,32 @@ class ExampleBatches:
     def __call__(self, step: int) -> Batch:
         """Return ids, mask, segments (B, S) and first, last (B,): positions of the answer in its
         sequence, 0 where the window lacks it."""
-        short = step < self.short_steps
-        size, length = (
-            (self.short_size, self.short_window) if short else (self.size, self.layout.size)
-        )
+        size, length = self.size, self.layout.size
+        if step < self.short_steps:
+            size, length = self.short_size, self.short_window
         numbers, rng = draw_batch(step, len(self.examples), size, self.seed)
-        sequences, firsts, lasts = [], [], []
-        for example in (self.examples[i] for i in numbers):
+        sequences = []
+        places = []
+        for number in numbers:
+            example = self.examples[number]
             latest = max(len(example.passage) - length, 0)
-            low, high = max(example.last - length + 1, 0), min(example.first, latest)
+            low = max(example.last - length + 1, 0)
+            high = min(example.first, latest)
             if low > high or rng.random() < self.empty:
                 low, high = 0, latest
             start = int(rng.integers(low, high + 1))
-            sequence, offset = self.layout.sequence(
-                example.question, example.passage[start : start + length]
-            )
+            window = example.passage[start : start + length]
+            sequence, offset = self.layout.sequence(example.question, window)
             replace_tokens(rng, sequence, self.random_units, self.layout.symbols)
-            inside = start <= example.first and example.last < start + length
-            firsts.append(offset + example.first - start if inside else 0)
-            lasts.append(offset + example.last - start if inside else 0)
             sequences.append((sequence, offset))
-        return collate(sequences, self.layout.pad) | {
-            "first": torch.tensor(firsts),
-            "last": torch.tensor(lasts),
-        }
+            first = last = 0
+            if start <= example.first and example.last < start + length:
+                first = offset + example.first - start
+                last = offset + example.last - start
+            places.append((first, last))
+        batch = collate(sequences, self.layout.pad)
+        batch["first"], batch["last"] = torch.tensor(places).T
+        return batch
 
 
 class UnitSource(NamedTuple):
@@ -224,44 +207,27 @@ class UnitSource(NamedTuple):
 
 
 def read_unit_source(units: Path, corpus: Path) -> UnitSource:
-    """Read the card of extracted units. units: the folder of a split.
-
-    Raises InputError where they are of another corpus, or their card does not say what made them.
-    """
+    """Read the card of extracted units. units: the folder of a split. Raises InputError where they
+    are of another corpus."""
     # imports pyarrow, which who only answers needs not
-    from speechssl.units.storage import CARD, units_card
+    from speechssl.units.storage import units_card
 
     card = units_card(units)
-    try:
-        source = UnitSource(
-            dict(card["made_from"]),
-            int(card["K"]),
-            FrameGrid(**card["grid"]),
-            tuple(card["codebooks"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{units / CARD} does not record what made the units; extract them again"
-        ) from error
+    grid = FrameGrid(**card["grid"])
+    source = UnitSource(dict(card["made_from"]), card["K"], grid, tuple(card["codebooks"]))
     if source.made_from.get("corpus") != data_hash(corpus, units.name):
-        if not (corpus / units.name / "passages.jsonl").is_file():
-            raise InputError(
-                f"{corpus} has no {units.name}/passages.jsonl; give the prepared "
-                f"corpus of the units in {units}"
-            )
-        raise InputError(f"the units in {units} were made from another corpus; extract them again")
+        raise InputError(
+            f"the units in {units} were made from another corpus than {corpus}; extract them again"
+        )
     return source
 
 
 def known_codebooks(card: Mapping[str, Any]) -> set[str]:
     """Return the hashes of the codebooks whose unit k means what it means to the reader of this
     card; empty where it is no reader of units."""
-    units, others = card.get("units"), card.get("codebooks")
-    if not isinstance(units, dict) or "codebook" not in units:
+    if "units" not in card:
         return set()
-    names = [units["codebook"], *(others if isinstance(others, list) else ())]
-    # a damaged card may have anything there
-    return {name for name in names if isinstance(name, str)}
+    return {card["units"]["codebook"], *card.get("codebooks", ())}
 
 
 def unit_examples(
@@ -272,40 +238,25 @@ def unit_examples(
 
     The label is the span of units that fits the answer's seconds best.
     """
-    examples, left_out = [], {}
+    examples = []
+    left_out = {}
     for question in data.answerable:
         times = answer_times(question)
+        missing = [name for name in (question.id, question.passage) if name not in units]
         if times is None:
             left_out[question.id] = "no answer has times"
-        elif missing := [name for name in (question.id, question.passage) if name not in units]:
+        elif missing:
             left_out[question.id] = f"no units of {missing[0]}"
         else:
-            question_runs, passage_runs = units[question.id], units[question.passage]
-            examples.append(
-                Example(
-                    question_runs.units,
-                    passage_runs.units,
-                    *units_of_interval(grid, passage_runs, *times),
-                )
-            )
+            passage = units[question.passage]
+            first, last = units_of_interval(grid, passage, *times)
+            examples.append(Example(units[question.id].units, passage.units, first, last))
     return examples, left_out
-
-
-def check_times(data: Corpus) -> None:
-    """Raise InputError where there are answers and none has times: nothing says where in a
-    recording they are spoken."""
-    if data.answerable and all(answer_times(q) is None for q in data.answerable):
-        raise InputError(
-            f"no answer of {data.root / data.split} has times, from which readers of speech "
-            "learn; give them times with "
-            f"`speechssl align {data.root} OUT`, and go on with OUT (units too are extracted of "
-            "OUT)"
-        )
 
 
 def answer_times(question: Question) -> tuple[float, float] | None:
     """Return start and end in seconds of the first annotation that has them."""
-    return next(
-        ((a.start, a.end) for a in question.answers if a.start is not None and a.end is not None),
-        None,
-    )
+    for answer in question.answers:
+        if answer.start is not None and answer.end is not None:
+            return answer.start, answer.end
+    return None

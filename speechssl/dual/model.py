@@ -18,7 +18,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
@@ -35,9 +34,10 @@ from speechssl.textlm.symbols import SubwordUnits
 if TYPE_CHECKING:  # both take seconds to import, and who only answers needs none
     from transformers import PreTrainedModel
 
-    from speechssl.trainer import Batch
+    from speechssl.training import Batch
 
-TOKENISER = "tokenizer*.json"  # beside a reader of words
+# by their names in a card; the last beside a reader of words
+FILES = {"weights": "model.safetensors", "config": "config.json", "tokeniser": "tokenizer*.json"}
 IGNORED = -1e4  # logit of positions that are not allowed; finite in bf16
 M = TypeVar("M", bound=nn.Module)
 
@@ -50,13 +50,12 @@ class EncoderInputs:
         """Replace the encoder's own embedding table, of this width, by an empty one."""
         accepted = inspect.signature(encoder.forward).parameters
         self.global_attention = "global_attention_mask" in accepted  # Longformer
-        self.segments = (
-            "token_type_ids" in accepted and getattr(encoder.config, "type_vocab_size", 0) > 1
-        )
-        # Longformer still looks up its own padding, to fill its last attention window
-        rows = (
-            1 + (getattr(encoder.config, "pad_token_id", None) or 0) if self.global_attention else 1
-        )
+        kinds = getattr(encoder.config, "type_vocab_size", 0)
+        self.segments = "token_type_ids" in accepted and kinds > 1
+        rows = 1
+        if self.global_attention:
+            # Longformer still looks up its own padding, to fill its last attention window
+            rows += getattr(encoder.config, "pad_token_id", None) or 0
         encoder.set_input_embeddings(nn.Embedding(rows, width))
 
     def __call__(
@@ -116,11 +115,9 @@ class Bert(nn.Module):
             + self.embeddings["position_embeddings"](places)
         )
         x = self.embeddings["LayerNorm"](x)
-        mask = (
-            None
-            if bool(attention_mask.all())
-            else attention_mask.bool()[:, None, None].expand(-1, -1, x.shape[1], -1)
-        )
+        mask = None
+        if not attention_mask.all():
+            mask = attention_mask.bool()[:, None, None].expand(-1, -1, x.shape[1], -1)
         for layer in self.encoder["layer"]:
             x = layer(x, mask)
         return SimpleNamespace(last_hidden_state=x)
@@ -156,14 +153,12 @@ class BertLayer(nn.Module):
             linear(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
             for linear in self.attention["self"].values()
         )
-        attended = (
-            functional.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).reshape(x.shape)
-        )
+        attended = functional.scaled_dot_product_attention(q, k, v, mask)
+        attended = attended.transpose(1, 2).reshape(x.shape)
         back = self.attention["output"]
         x = back["LayerNorm"](back["dense"](attended) + x)
-        return self.output["LayerNorm"](
-            self.output["dense"](self.intermediate["dense"].gelu(x)) + x
-        )
+        inside = self.intermediate["dense"].gelu(x)
+        return self.output["LayerNorm"](self.output["dense"](inside) + x)
 
 
 def is_plain_bert(config: dict[str, Any]) -> bool:
@@ -198,11 +193,9 @@ class SpanModel(nn.Module):
     def logits(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """Return start and end logits (B, S, 2), IGNORED outside [CLS] and the window.
         ids, mask, segments: (B, S)."""
-        embedded = (
-            self.embedding(ids)
-            if self.subwords is None
-            else self.embedding(ids) + self.subwords(ids)
-        )
+        embedded = self.embedding(ids)
+        if self.subwords is not None:
+            embedded = embedded + self.subwords(ids)
         hidden = self.encoder(**self.inputs(embedded, mask, segments)).last_hidden_state
         allowed = window_mask(mask, segments).bool()
         allowed[:, 0] = True
@@ -222,11 +215,9 @@ class SpanModel(nn.Module):
         loss: the mean cross-entropy of both ends. exact: how often both are right.
         """
         logits = self.logits(ids, mask, segments)
-        loss = (
-            functional.cross_entropy(logits[..., 0], first)
-            + functional.cross_entropy(logits[..., 1], last)
-        ) / 2
-        right = (logits[..., 0].argmax(1) == first) & (logits[..., 1].argmax(1) == last)
+        starts, ends = logits.unbind(-1)
+        loss = (functional.cross_entropy(starts, first) + functional.cross_entropy(ends, last)) / 2
+        right = (starts.argmax(1) == first) & (ends.argmax(1) == last)
         return {"loss": loss, "exact": right.float().mean().detach()}
 
 
@@ -236,22 +227,28 @@ def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) 
 
     model: with `encoder` and `embedding`, as SpanModel.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / "model.safetensors") as temporary:
         save_file(quantise(without_pooler(model.state_dict())), temporary)
     config = model.encoder.config.to_dict() | {"symbols": list(model.embedding.weight.shape)}
-    if (subwords := getattr(model, "subwords", None)) is not None:
+    subwords = getattr(model, "subwords", None)
+    if subwords is not None:
         config["subwords"] = subwords.shape
-    if device := added_modules(model.encoder):
-        config["added"] = device
+    added = added_modules(model.encoder)
+    if added:
+        config["added"] = added
     config.pop("_name_or_path", None)  # a path of the machine it was trained on
     write_json(folder / "config.json", config)
-    files = {
-        "weights": hash_files([folder / "model.safetensors"]),
-        "config": hash_files([folder / "config.json"]),
-    }
-    files |= {"tokeniser": hash_files(paths)} if (paths := sorted(folder.glob(TOKENISER))) else {}
-    write_json(folder / "card.json", card | {"layout": asdict(layout)} | files)
+    write_json(folder / "card.json", card | {"layout": asdict(layout)} | hash_reader(folder))
+
+
+def hash_reader(folder: Path) -> dict[str, str]:
+    """Hash the files of a reader, by the names that its card has for them."""
+    hashes = {}
+    for name, pattern in FILES.items():
+        files = sorted(folder.glob(pattern))
+        if files:
+            hashes[name] = hash_files(files)
+    return hashes
 
 
 def without_pooler(weights: Mapping[str, Any]) -> dict[str, Any]:
@@ -283,64 +280,49 @@ def load_model(
 ) -> tuple[M, Layout, dict[str, Any]]:
     """Load what `save_reader` left. answering, and what it raises: as of `load_reader`. build:
     makes the model, without its weights."""
-    card, config = read_json(folder / "card.json"), read_json(folder / "config.json")
-    path = folder / "model.safetensors"
-    try:
-        packed, weights = load_file(path), hash_files([path])
-    except (OSError, SafetensorError) as error:
-        raise InputError(
-            f"cannot read the weights {path} ({error}); train or fetch the model again"
-        ) from error
-    if card.get("weights") != weights:
-        raise InputError(f"{path} does not match its card; train or fetch the model again")
-    try:
-        rows, width = config.pop("symbols")
-        shape = config.pop("subwords", None)
-        subwords = (
-            SubwordUnits(torch.zeros(rows, shape["longest"]), shape["units"], shape["width"], width)
-            if shape
-            else None
-        )
-        device = config.pop("added", {})
-        # all weights are read from the file, so none is initialised
-        if answering and is_plain_bert(config) and not device:
-            model = build(
-                Bert(SimpleNamespace(**config)), nn.Embedding(rows, width), subwords, card
+    card = read_json(folder / "card.json")
+    config = read_json(folder / "config.json")
+    for name, digest in hash_reader(folder).items():
+        if card.get(name, digest) != digest:
+            raise InputError(
+                f"{folder / FILES[name]} does not match its card; train or fetch the model again"
             )
-        else:
-            from transformers.initialization import no_init_weights
-
-            with no_init_weights():
-                encoder = make_encoder(config)
-                if getattr(encoder, "pooler", None) is not None:
-                    encoder.pooler = None  # which no reader reads
-                add_modules(encoder, device)
-                model = build(encoder, nn.Embedding(rows, width), subwords, card)
+    try:
+        packed = load_file(folder / "model.safetensors")
         layout = Layout(**card["layout"])
+        model = _build(config, card, build, answering)
+        model.load_state_dict(without_pooler(dequantise(packed)))
     except Exception as error:
         # transformers and huggingface_hub have their own for a config that makes no sense
         raise InputError(
             f"{folder} does not describe a reader ({' '.join(repr(error).split())[:160]}); train "
             "or fetch the model again"
         ) from error
-    try:
-        loaded = model.load_state_dict(without_pooler(dequantise(packed)), strict=False)
-    except RuntimeError as error:  # torch lists every weight of another shape
-        raise InputError(
-            f"{path} does not fit its config.json: weights have other shapes; train or fetch the "
-            "model again"
-        ) from error
-    if keys := [*loaded.missing_keys, *loaded.unexpected_keys]:
-        first = ", ".join(keys[:3])
-        raise InputError(
-            f"{path} does not fit its config.json: {len(keys)} weights missing or left over "
-            f"({first} ...); train it again"
-        )
-    for what, pattern in (("config", "config.json"), ("tokeniser", TOKENISER)):
-        files = sorted(folder.glob(pattern))
-        if card.get(what, actual := hash_files(files)) != actual:  # older cards do not say
-            raise InputError(
-                f"{', '.join(map(str, files)) or folder} does not match its card; "
-                "train or fetch the model again"
-            )
     return model.eval().requires_grad_(False), layout, card
+
+
+def _build(
+    config: dict[str, Any],
+    card: dict[str, Any],
+    build: Callable[[Any, nn.Embedding, SubwordUnits | None, dict[str, Any]], M],
+    answering: bool,
+) -> M:
+    """Make a model of a config, without its weights; all are read from its file."""
+    rows, width = config.pop("symbols")
+    shape = config.pop("subwords", None)
+    added = config.pop("added", {})
+    subwords = None
+    if shape:
+        ids = torch.zeros(rows, shape["longest"])
+        subwords = SubwordUnits(ids, shape["units"], shape["width"], width)
+    if answering and is_plain_bert(config) and not added:
+        bert = Bert(SimpleNamespace(**config))
+        return build(bert, nn.Embedding(rows, width), subwords, card)
+    from transformers.initialization import no_init_weights
+
+    with no_init_weights():
+        encoder = make_encoder(config)
+        if getattr(encoder, "pooler", None) is not None:
+            encoder.pooler = None  # which no reader reads
+        add_modules(encoder, added)
+        return build(encoder, nn.Embedding(rows, width), subwords, card)

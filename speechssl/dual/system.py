@@ -62,27 +62,19 @@ def best_span(
 
     start, end: (L,) log-probabilities, or logits (these differ by a constant only); -inf excludes a
     position. Of equal spans the one that ends first, and then the shortest, is chosen.
-    Raises ValueError for vectors of different sizes, without elements, with NaN or +inf, or when
-    every span is excluded.
+    Raises ValueError for scores with NaN or +inf, or when every span is excluded.
     """
-    starts, ends = np.asarray(start, np.float64), np.asarray(end, np.float64)
-    if starts.ndim != 1 or starts.shape != ends.shape or not len(starts):
-        raise ValueError(
-            f"start scores {starts.shape} and end scores {ends.shape} do not describe a window"
-        )
+    starts = np.asarray(start, np.float64)
+    ends = np.asarray(end, np.float64)
     if not (starts < np.inf).all() or not (ends < np.inf).all():
         raise ValueError("scores must be without NaN or +inf")
-    if max_length < 1 or min(start_weight, end_weight) <= 0:
-        raise ValueError("max_length must be at least 1 and both weights positive")
     width = min(max_length, len(starts))
     padded = np.concatenate([np.full(width - 1, -np.inf), start_weight * starts])
     # Row l of the view is padded[l : l + width], the starts l - width + 1 .. l. Reversed, scores[l,
     # w] is the score of the span that ends at l, w tokens after its start; -inf where it would
     # start before 0.
-    scores = (
-        np.lib.stride_tricks.sliding_window_view(padded, width)[:, ::-1]
-        + (end_weight * ends)[:, None]
-    )
+    of_starts = np.lib.stride_tricks.sliding_window_view(padded, width)[:, ::-1]
+    scores = of_starts + (end_weight * ends)[:, None]
     last, back = divmod(int(scores.argmax()), width)
     if np.isneginf(scores[last, back]):
         raise ValueError(
@@ -110,15 +102,10 @@ def best_span_of_windows(
     of any window: a window
     without the answer should point at [CLS], so only what every window says about "no answer"
     counts. null: s_null.
-    Raises ValueError without windows, for scores that do not fit their window, or as `best_span`
-    does.
+    Raises ValueError as `best_span` does.
     """
-    if not scored:
-        raise ValueError("there are no windows to choose from")
     tops: dict[tuple[int, int], AnswerSpan] = {}
     for window, logits, _ in scored:
-        if len(logits) != window.length:
-            raise ValueError(f"{len(logits)} scores do not fit a window of {window.length} tokens")
         span = best_span(logits[:, 0], logits[:, 1], max_length, start_weight, end_weight)
         place = span.first + window.first, span.last + window.first
         if place not in tops or span.score > tops[place].score:
@@ -134,9 +121,9 @@ def best_span_of_windows(
 
 def choose_device(name: str) -> torch.device:
     """Return the device of a torch name, or of `auto`: a GPU where there is one."""
-    return torch.device(
-        ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
-    )
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
 
 
 @torch.inference_mode()
@@ -158,9 +145,8 @@ def run_model(
     order = sorted(range(len(sequences)), key=lambda n: len(sequences[n][0]))
     for start in range(0, len(order), batch):
         part = order[start : start + batch]
-        inputs = {
-            name: value.to(device) for name, value in collated([sequences[n] for n in part]).items()
-        }
+        batch_of_part = collated([sequences[n] for n in part])
+        inputs = {name: value.to(device) for name, value in batch_of_part.items()}
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             rows = model(**inputs).float().cpu()
         for n, row in zip(part, rows, strict=True):
@@ -207,38 +193,28 @@ class Reader:
         for an empty passage.
         """
         layout = self.layout
-        if long := sum(len(question) > layout.question for question, _ in items):
+        long = sum(len(question) > layout.question for question, _ in items)
+        if long:
             warnings.warn(
                 f"{long} of {len(items)} questions lost what is beyond {layout.question} tokens",
                 stacklevel=3,
             )
         cut: list[tuple[int, Window]] = []
+        sequences = []
         for i, (question, passage) in enumerate(items):
-            candidates = windows(len(passage), layout.size, layout.stride)
-            cut += [
-                (i, window)
-                for window in retrieve_windows(
-                    candidates, question, passage, self.retrieve, self.ngram
-                )
-            ]
-        sequences = [layout.sequence(items[i][0], items[i][1][w.first : w.stop]) for i, w in cut]
+            every = windows(len(passage), layout.size, layout.stride)
+            for window in retrieve_windows(every, question, passage, self.retrieve, self.ngram):
+                cut.append((i, window))
+                sequences.append(layout.sequence(question, passage[window.first : window.stop]))
         device = next(self.model.parameters()).device
-        rows = run_model(
-            self.model.logits,
-            device,
-            sequences,
-            partial(collate, pad=layout.pad),
-            self.batch,
-            self.bf16,
-        )
+        batches = partial(collate, pad=layout.pad)
+        rows = run_model(self.model.logits, device, sequences, batches, self.batch, self.bf16)
         scored: list[list[tuple[Window, np.ndarray, np.ndarray]]] = [[] for _ in items]
         for (i, window), (_, offset), row in zip(cut, sequences, rows, strict=True):
             logits = row.double().numpy()
             scored[i].append((window, logits[offset : offset + window.length], logits[0]))
-        return [
-            best_span_of_windows(of_passage, layout.answer, layout.start_weight, layout.end_weight)
-            for of_passage in scored
-        ]
+        weights = layout.start_weight, layout.end_weight
+        return [best_span_of_windows(passage, layout.answer, *weights) for passage in scored]
 
 
 @dataclass(frozen=True)
@@ -290,22 +266,16 @@ def load_dual(
     something else."""
     model, layout, card = load_reader(folder, answering=True)
     check_units_of(folder, card, extractor)
-    system_card = {"dual": card["weights"], "layout": card["layout"], **extractor.card} | (
-        {"bf16": True} if bf16 else {}
-    )
+    system_card = {"dual": card["weights"], "layout": card["layout"], **extractor.card}
+    if bf16:
+        system_card["bf16"] = True
     return DualSystem(extractor, Reader(model, layout, bf16=bf16), system_card, name)
 
 
 def check_units_of(folder: Path, card: Mapping[str, Any], extractor: UnitExtractor) -> None:
     """Raise InputError where the reader in `folder`, with this card, was trained on units that mean
     something else."""
-    if "units" not in card:
-        raise InputError(
-            f"{folder} is no reader of units; give one that was trained on those of "
-            f"{extractor.codebook.name}"
-        )
     if known_codebooks(card).isdisjoint(extractor.codebook.names):
         raise InputError(
-            f"{folder} was trained on other units than those of "
-            f"{extractor.codebook.name}; train it again"
+            f"{folder} is no reader of the units of {extractor.codebook.name}; train one on them"
         )

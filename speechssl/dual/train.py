@@ -38,7 +38,6 @@ from speechssl.dual.data import (
     Layout,
     UnitSource,
     answer_times,
-    check_times,
     known_codebooks,
     read_unit_source,
     unit_examples,
@@ -50,7 +49,7 @@ from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import merge_lora, train_only, trained_parameters
 from speechssl.metrics import frame_f1, token_f1
 from speechssl.options import EvalOptions, find_shipped, settings
-from speechssl.processes import is_main, main_first
+from speechssl.processes import is_main
 from speechssl.textlm.attention import fast_attention
 from speechssl.textlm.encoders import (
     checkpoint_gradients,
@@ -61,7 +60,7 @@ from speechssl.textlm.encoders import (
 )
 from speechssl.textlm.symbols import special_ids, symbol_encoder
 from speechssl.timing import RunLength
-from speechssl.trainer import Batch, Evaluation, check_share, fit
+from speechssl.training import Batch, Evaluation, check_share, fit, write_by_main
 from speechssl.units.storage import load_units
 
 T = TypeVar("T")
@@ -73,8 +72,8 @@ def train_dual(o: TrainDual) -> None:
     """Train DUAL's reader (arXiv 2203.04911) on the answerable questions of a split.
 
     Questions without times, or whose audio gave no units, are listed and left out. Raises
-    InputError where no answer has times, OUT holds a reader that was made from other inputs,
-    `o.start` is one of other units, or the units are not those of this corpus.
+    InputError where OUT holds a reader that was made from other inputs, `o.start` is one of other
+    units, or the units are not those of this corpus.
     """
     if o.learning_rates:
         sweep_learning_rates(o, train_dual)
@@ -89,33 +88,31 @@ def train_dual(o: TrainDual) -> None:
     }
     with stage(o.out, made_from, settings(o.qa), grows=STEPS) as step:
         if not step.done:
-            data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
-            check_times(data)
-            units = load_units(o.units / o.qa.split)
-            examples, left_out = unit_examples(data, units, source.grid)
-            report_set_aside(left_out, "DUAL's training", "question")
-
-            model = begin_dual(o, source)
-            layout = replace(
-                make_layout(o.qa, *special_ids(source.symbols)),
-                start_weight=START_WEIGHT,
-                end_weight=END_WEIGHT,
-            )
-            evaluation = unit_evaluation(o, source, model, layout)
-            results = fit_spans(model, examples, layout, o.qa, o.out, evaluation)
-
-            card = {
+            model, layout, metrics = fit_dual(o, source)
+            text_encoder = None if o.assignment == "scratch" else o.qa.text_encoder
+            card = metrics | reader_facts(o, made_from, text_encoder)
+            card |= {
                 "what": "DUAL reader",
                 "assignment": o.assignment,
                 "units": source.made_from,
                 "codebooks": list(source.codebooks),
-                "passages": len(data.passages),
-                "left_out": len(left_out),
             }
-            text_encoder = None if o.assignment == "scratch" else o.qa.text_encoder
-            card |= results | reader_facts(o, made_from, text_encoder)
             save_trained(o.out, model, layout, card)
     print(f"{o.out}: DUAL reader, {o.assignment}{describe_best(o.out)}")
+
+
+def fit_dual(o: TrainDual, source: UnitSource) -> tuple[SpanModel, Layout, dict[str, Any]]:
+    """Train a span model on units. Returns it with its layout and the metrics of its training."""
+    data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
+    examples, left_out = unit_examples(data, load_units(o.units / o.qa.split), source.grid)
+    report_set_aside(left_out, "DUAL's training", "question")
+    model = begin_dual(o, source)
+    layout = make_layout(o.qa, *special_ids(source.symbols))
+    layout = replace(layout, start_weight=START_WEIGHT, end_weight=END_WEIGHT)
+    evaluation = unit_evaluation(o, source, model, layout)
+    metrics = fit_spans(model, examples, layout, o.qa, o.out, evaluation)
+    counts = {"passages": len(data.passages), "left_out": len(left_out)}
+    return model, layout, metrics | counts
 
 
 def begin_dual(o: TrainDual, source: UnitSource) -> SpanModel:
@@ -162,11 +159,10 @@ def unit_evaluation(
         return None
     data = timed_questions(data, o.qa.evaluation)
     runs = held_out_units(o.corpus, o.units, source, data.split)
-    items = {
-        q.id: (runs[q.id], runs[q.passage])
-        for q in data.questions
-        if q.id in runs and q.passage in runs
-    }
+    items = {}
+    for q in data.questions:
+        if q.id in runs and q.passage in runs:
+            items[q.id] = (runs[q.id], runs[q.passage])
 
     def score() -> float:
         reader = Reader(model, layout, device=str(model.head.weight.device))
@@ -181,13 +177,8 @@ def held_out_units(
 ) -> dict[str, RunLength]:
     """Load the units of another split than that of `source`. Raises InputError where there are
     none, or of another codebook."""
-    if not (units / split).is_dir():
-        raise InputError(
-            f"{units} has no units of {split} to evaluate on while training; extract them with "
-            f"`speechssl units extract --split {split}`, or leave out --eval-every"
-        )
-    made_from = read_unit_source(units / split, corpus).made_from
-    if made_from.get("codebook") != source.made_from.get("codebook"):
+    held_out = read_unit_source(units / split, corpus)
+    if held_out.codebooks[0] != source.codebooks[0]:
         raise InputError(
             f"the units of {split} in {units} are of another codebook than those "
             "trained on; extract them again"
@@ -247,7 +238,8 @@ def fit_spans(
         )
     batches = example_batches(examples, layout, options)
     counts = {"examples": len(examples), "cut_questions": cut}
-    return counts | fit_reader(model, batches, layout, options, out, evaluation)
+    folder = out / "checkpoints"
+    return counts | fit_reader(model, batches, layout, options, folder, evaluation)
 
 
 def fit_reader(
@@ -255,15 +247,15 @@ def fit_reader(
     batches: Callable[[int], Batch],
     layout: Layout,
     options: Any,
-    out: Path,
+    folder: Path,
     evaluation: Evaluation | None = None,
 ) -> dict[str, Any]:
     """Fit a reader of any kind; return what its card says of that. It has the weights of the best
     checkpoint where it is evaluated, else of the last.
 
-    options: `QaOptions`, or those of multiple choice. Raises InputError for windows that do not fit
-    the encoder, or an encoder without gradient checkpointing where that is asked for, or as
-    `train_only` does.
+    options: `QaOptions`, or those of multiple choice; folder: of checkpoints. Raises InputError for
+    windows that do not fit the encoder, or an encoder without gradient checkpointing where that is
+    asked for, or as `train_only` does.
     """
     check_positions(model.encoder, layout, options.text_encoder)
     train_only(model.encoder, options.trained)
@@ -272,7 +264,7 @@ def fit_reader(
     if options.gradient_checkpointing:
         checkpoint_gradients(model.encoder, options.text_encoder)
     with fast_attention(model.encoder):
-        result = fit(model, batches, options.training, out / "checkpoints", evaluation=evaluation)
+        result = fit(model, batches, options.training, folder, evaluation)
     return {"training": result, "trained_parameters": trained_parameters(model)}
 
 
@@ -289,11 +281,9 @@ def check_positions(encoder: PreTrainedModel, layout: Layout, name: str) -> None
 
 
 def save_trained(out: Path, model: Any, layout: Layout, card: dict[str, Any]) -> None:
-    """Save a reader with its card. Of several processes, the first does."""
-    with main_first():
-        if is_main():
-            merge_lora(model.encoder)
-            save_reader(out, model, layout, card)
+    """Save a reader with its card."""
+    merge_lora(model.encoder)
+    write_by_main(save_reader, out, model, layout, card)
 
 
 def data_inputs(corpus: Path, split: str, evaluation: EvalOptions) -> dict[str, Any]:
@@ -323,12 +313,7 @@ def hash_inputs(o: Any, split: str) -> dict[str, Any]:
 
 def read_weights_hash(reader: Path | None) -> str | None:
     """Read the hash of a reader's weights from its card. Raises InputError where there is none."""
-    if reader and not (reader / CARD).is_file():
-        raise InputError(
-            f"found no reader at {reader} (no card.json); give a folder of "
-            "`speechssl train`, or what ships"
-        )
-    return read_json(reader / CARD).get("weights") if reader else None
+    return read_json(reader / CARD)["weights"] if reader else None
 
 
 def reader_facts(o: Any, made_from: Mapping[str, Any], text_encoder: str | None) -> dict[str, Any]:
@@ -344,16 +329,8 @@ def reader_facts(o: Any, made_from: Mapping[str, Any], text_encoder: str | None)
 
 
 def load_held_out(corpus: Path, options: EvalOptions) -> Corpus | None:
-    """Load the split to evaluate on; None where training is without evaluation. Raises InputError
-    where the corpus does not have it."""
-    if not options.eval_every:
-        return None
-    if not (corpus / options.eval_split / "passages.jsonl").is_file():
-        raise InputError(
-            f"{corpus} has no split {options.eval_split} to evaluate on while training; name one "
-            "that it has with --eval-split, or leave out --eval-every"
-        )
-    return load_corpus(corpus, options.eval_split)
+    """Load the split to evaluate on; None where training is without evaluation."""
+    return load_corpus(corpus, options.eval_split) if options.eval_every else None
 
 
 def sample_items(items: Sequence[T], options: EvalOptions) -> list[T]:
@@ -393,9 +370,8 @@ def mean_ff1(data: Corpus, answers: Mapping[str, Any]) -> float:
     question without one scores 0, as does an answer that is empty."""
     scores = []
     for question in data.questions:
-        gold = [
-            (a.start, a.end) for a in question.answers if a.start is not None and a.end is not None
-        ]
+        times = [(a.start, a.end) for a in question.answers]
+        gold = [(start, end) for start, end in times if start is not None and end is not None]
         answer = answers.get(question.id)
         heard = (answer.start, answer.end) if answer and answer.end > answer.start else None
         scores.append(frame_f1(heard, gold))
@@ -404,10 +380,10 @@ def mean_ff1(data: Corpus, answers: Mapping[str, Any]) -> float:
 
 def mean_f1(data: Corpus, answers: Mapping[str, str | None]) -> float:
     """Average F1 over all questions. answers: id -> text; a question without one scores 0."""
-    scores = [
-        token_f1(answers.get(q.id) or "", [a.text for a in q.answers], q.language)
-        for q in data.questions
-    ]
+    scores = []
+    for q in data.questions:
+        references = [a.text for a in q.answers]
+        scores.append(token_f1(answers.get(q.id) or "", references, q.language))
     return sum(scores) / len(scores)
 
 
@@ -469,11 +445,10 @@ def sweep_learning_rates(o: Any, train: Callable[[Any], None]) -> None:
         train(replace(o, out=run, learning_rates=(), qa=qa))
         rows.append({"learning_rate": rate} | read_training(read_json(run / CARD))["best"])
     best = max(rows, key=lambda row: row["score"])
-    with main_first():
-        if is_main():
-            run = o.out / SWEEP / f"learning-rate={best['learning_rate']:g}"
-            copy_run(run, o.out, {"sweep": rows})
-            print_rates(rows, best)
+    run = o.out / SWEEP / f"learning-rate={best['learning_rate']:g}"
+    write_by_main(copy_run, run, o.out, {"sweep": rows})
+    if is_main():
+        print_rates(rows, best)
 
 
 def copy_run(run: Path, out: Path, facts: Mapping[str, Any]) -> None:

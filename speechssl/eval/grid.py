@@ -452,7 +452,7 @@ def train_classifier(
     run = HeadRun(
         task, CachedLoader(data, folder, task.pooled, task.wants_waves), settings, seed, out
     )
-    train_head(run, encoder_card(encoder), HEAD_RATES, METRIC, halving=False)
+    train_head(run, encoder_card(encoder), HEAD_RATES, METRIC)
 
 
 def _asr(tested: TestedEncoder, data: Path, out: Path, o: Robustness) -> list[GridTask]:

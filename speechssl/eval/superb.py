@@ -98,7 +98,6 @@ from speechssl.superb.train import (
     own_generator,
     parallel_training,
     predict,
-    rungs,
     shuffled_batches,
     task_card,
     train_head,
@@ -1032,10 +1031,7 @@ def _time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
             "task out with --tasks"
         )
     # a sweep without early ends, and the task's own rate
-    left, before, steps = len(LEADERBOARD), 0, settings.steps
-    for rung in rungs(left, settings.steps):
-        steps += left * (rung - before)
-        left, before = -(-left // 2), rung
+    steps = (len(LEADERBOARD) + 1) * settings.steps
     durations: tuple[list[float], list[float]] = ([], [])
     with own_generator():
         trainers = [

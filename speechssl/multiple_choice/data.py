@@ -27,14 +27,14 @@ from speechssl.audio import read_audio
 from speechssl.data.records import Corpus, Passage, Question
 from speechssl.dual.data import Layout, Window, collate, draw_batch, replace_tokens, windows
 from speechssl.encoders.store import store_features
-from speechssl.errors import InputError
+from speechssl.multiple_choice.options import ChoiceOptions
 from speechssl.speechbert.data import SPECIALS, stack_codes
 from speechssl.text import ngrams, pieces
 from speechssl.textlm.tokenizers import TextCodec
 from speechssl.timing import RunLength
 
 if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
-    from speechssl.trainer import Batch
+    from speechssl.training import Batch
 
 WORDS = 100  # of a recording, about: passages have more, options fewer
 # tokens of an n-gram: a word piece says something by itself, a unit only together with its
@@ -86,16 +86,20 @@ def sort_by_overlap(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Wi
     weighs nothing.
     """
 
-    def terms(tokens: np.ndarray) -> set[Hashable]:
-        return {ngram for n in range(1, LONGEST + 1) for ngram in ngrams(tokens.tolist(), n)}
+    def list_terms(*parts: np.ndarray) -> set[Hashable]:
+        terms: set[Hashable] = set()
+        for tokens in parts:
+            for n in range(1, LONGEST + 1):
+                terms.update(ngrams(tokens.tolist(), n))
+        return terms
 
-    query = set().union(*(terms(tokens) for tokens in (choice.question, *choice.options)))
-    shared = [query & terms(choice.passage[w.first : w.stop]) for w in windows]
-    counts = Counter(ngram for overlap in shared for ngram in overlap)
-    weights = [
-        math.fsum(math.log(len(windows) / counts[ngram]) for ngram in overlap) for overlap in shared
-    ]
-    return tuple(windows[i] for i in sorted(range(len(windows)), key=lambda i: -weights[i]))
+    query = list_terms(choice.question, *choice.options)
+    shared = [query & list_terms(choice.passage[w.first : w.stop]) for w in windows]
+    counts = Counter(term for terms in shared for term in terms)
+    weights = []
+    for terms in shared:
+        weights.append(math.fsum(math.log(len(windows) / counts[term]) for term in terms))
+    return tuple(windows[i] for i in np.argsort(-np.array(weights), kind="stable"))
 
 
 def sort_by_similarity(
@@ -108,11 +112,11 @@ def sort_by_similarity(
     that is asked, the greatest in a window of the passage (P, E), less its mean over the windows,
     for what stands everywhere says nothing.
     """
-    query, passage = (
-        codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-9)
-        for codes in (query, passage)
-    )
-    likeness = query @ passage.T
+
+    def normalise(codes: np.ndarray) -> np.ndarray:
+        return codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-9)
+
+    likeness = normalise(query) @ normalise(passage).T
     greatest = np.stack([likeness[:, w.first : w.stop].max(1) for w in windows])  # (windows, A)
     weights = (greatest - greatest.mean(0)).sum(1)
     return tuple(windows[i] for i in np.argsort(-weights, kind="stable"))
@@ -129,17 +133,15 @@ def choice_examples(
 ) -> Examples:
     """Make one example a question. tokens: question -> its tokens, or why it has none; order: as
     `sort_by_overlap`."""
-    examples, left_out = [], {}
+    examples = []
+    left_out = {}
     for question in data.choices:
         choice = tokens(question)
         if isinstance(choice, str):
             left_out[question.id] = choice
         else:
-            examples.append(
-                ChoiceExample(
-                    choice, order(choice, choice.windows(layout)), tuple(question.correct)
-                )
-            )
+            ordered = order(choice, choice.windows(layout))
+            examples.append(ChoiceExample(choice, ordered, tuple(question.correct)))
     return examples, left_out
 
 
@@ -147,8 +149,9 @@ def spoken_choice(names: Mapping[str, Any], question: Question, what: str) -> Ch
     """Make a question from the tokens of its recordings. names: id of a recording -> tokens; what:
     they are, for the reason."""
     ids = (question.id, question.passage, *question.option_ids)
-    if missing := [name for name in ids if name not in names]:
-        return f"no {what} of {missing[0]}"
+    for name in ids:
+        if name not in names:
+            return f"no {what} of {name}"
     question_tokens, passage, *options = (names[name] for name in ids)
     return ChoiceTokens(question_tokens, tuple(options), passage)
 
@@ -186,13 +189,13 @@ def text_choice(
 ) -> ChoiceTokens | None:
     """Return the token ids of what is written; None for a passage of which nothing is. source:
     text, or given: the corpus's transcript."""
-    if not (passage_text := written_text(passage, source)):
+    if not written_text(passage, source):
         return None
-    texts = (written_text(question, source), *question.options, passage_text)
-    question_ids, *option_ids, passage_ids = (
-        codec.encode([w for w, _ in pieces(text, question.language)])[0] for text in texts
-    )
-    return ChoiceTokens(question_ids, tuple(option_ids), passage_ids)
+    ids = []
+    for text in (written_text(question, source), *question.options, written_text(passage, source)):
+        words = [word for word, _ in pieces(text, question.language)]
+        ids.append(codec.encode(words)[0])
+    return ChoiceTokens(ids[0], tuple(ids[1:-1]), ids[-1])
 
 
 def code_examples(
@@ -204,36 +207,25 @@ def code_examples(
     # by id
     rows = np.concatenate([np.zeros((SPECIALS, codes.shape[1]), np.float32), codes.numpy()])
 
-    def order(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
-        return sort_by_similarity(
-            rows[np.concatenate([choice.question, *choice.options])], rows[choice.passage], windows
-        )
+    def tokens(question: Question) -> ChoiceTokens | str:
+        return spoken_choice(ids, question, "audio words")
 
-    return codes, *choice_examples(
-        data, lambda question: spoken_choice(ids, question, "audio words"), layout, order
-    )
+    def order(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
+        query = np.concatenate([choice.question, *choice.options])
+        return sort_by_similarity(rows[query], rows[choice.passage], windows)
+
+    return codes, *choice_examples(data, tokens, layout, order)
 
 
 def choice_recordings(data: Corpus) -> dict[str, Path]:
-    """Find the files, by id, of the multiple-choice questions, their options and their passages.
-
-    Raises InputError where not one question has all of its recordings.
-    """
-    passage_ids = {q.passage for q in data.choices}
-    records: list[Passage | Question] = [
-        *(p for p in data.passages.values() if p.id in passage_ids),
-        *data.choices,
-    ]
-    spoken = [q for q in data.choices if q.option_audio]
-    if not any(q.audio and data.passages[q.passage].audio for q in spoken):
-        where = data.root / data.split
-        raise InputError(
-            f"{where} has no multiple-choice question with recordings of all its "
-            "parts; prepare it with --speak"
-        )
+    """Find the files, by id, of the multiple-choice questions, their options and their
+    passages."""
+    asked = {q.passage for q in data.choices}
+    passages = [p for p in data.passages.values() if p.id in asked]
+    records: list[Passage | Question] = [*passages, *data.choices]
     files = {record.id: record.audio for record in records if record.audio}
-    for q in spoken:
-        files |= dict(zip(q.option_ids, q.option_audio, strict=True))
+    for q in data.choices:
+        files.update(zip(q.option_ids, q.option_audio, strict=False))
     return {name: data.root / audio for name, audio in files.items()}
 
 
@@ -266,39 +258,39 @@ class ChoiceBatches:
 
     examples: Sequence[ChoiceExample]
     layout: Layout
-    size: int = 4  # B
-    windows: int = 2  # a question; 0: all
-    seed: int = 0
-    random_units: float = (
-        0.0  # share of the tokens that are replaced by others, see `replace_tokens`
-    )
+    options: ChoiceOptions
 
     def __call__(self, step: int) -> Batch:
-        numbers, rng = draw_batch(step, len(self.examples), self.size, self.seed)
+        o = self.options
+        numbers, rng = draw_batch(step, len(self.examples), o.batch, o.training.seed)
         examples = [self.examples[i] for i in numbers]
-        drawn = []
-        for example in examples:  # half of the windows (rounded up) the first, the others anywhere
-            count = self.windows or len(example.windows)
-            first, rest = example.windows[: (count + 1) // 2], example.windows[(count + 1) // 2 :]
-            drawn.append(
-                (*first, *(rest[i] for i in rng.permutation(len(rest))[: count - len(first)]))
-            )
-        options, windows = max(len(e.choice.options) for e in examples), max(map(len, drawn))
-        places, sequences = [], []
-        for b, (example, chosen) in enumerate(zip(examples, drawn, strict=True)):
-            for o in range(len(example.choice.options)):
-                places += [(b * options + o) * windows + w for w in range(len(chosen))]
-                sequences += [example.choice.sequence(self.layout, o, window) for window in chosen]
+        read = [self.draw_windows(rng, example) for example in examples]
+        options = max(len(e.choice.options) for e in examples)
+        windows = max(map(len, read))
+        places = []
+        sequences = []
+        for b, example in enumerate(examples):
+            for number in range(len(example.choice.options)):
+                for w, window in enumerate(read[b]):
+                    places.append((b * options + number) * windows + w)
+                    sequences.append(example.choice.sequence(self.layout, number, window))
         for sequence, _ in sequences:
-            replace_tokens(rng, sequence, self.random_units, self.layout.symbols)
+            replace_tokens(rng, sequence, o.random_units, self.layout.symbols)
         batch = {}
         # (N, S); zeros where there is no option or window
         for name, value in collate(sequences, self.layout.pad).items():
             rows = value.new_zeros(len(examples) * options * windows, value.shape[1])
-            batch[name] = rows.index_copy(0, torch.tensor(places), value).view(
-                len(examples), options, windows, -1
-            )
-        batch["correct"] = torch.stack(
-            [functional.one_hot(torch.tensor(e.correct), options).sum(0) for e in examples]
-        )
-        return batch
+            rows = rows.index_copy(0, torch.tensor(places), value)
+            batch[name] = rows.view(len(examples), options, windows, -1)
+        correct = [functional.one_hot(torch.tensor(e.correct), options).sum(0) for e in examples]
+        return batch | {"correct": torch.stack(correct)}
+
+    def draw_windows(self, rng: np.random.Generator, example: ChoiceExample) -> list[Window]:
+        """Take half of the windows (rounded up) from the first, the others from anywhere."""
+        count = self.options.windows or len(example.windows)
+        half = (count + 1) // 2
+        chosen = list(example.windows[:half])
+        rest = example.windows[half:]
+        for i in rng.permutation(len(rest))[: count - len(chosen)]:
+            chosen.append(rest[i])
+        return chosen

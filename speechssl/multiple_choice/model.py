@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -31,18 +31,15 @@ from speechssl.data.records import Question
 from speechssl.dual.data import Layout, collate, window_mask
 from speechssl.dual.model import IGNORED, EncoderInputs, load_model
 from speechssl.dual.system import choose_device, run_model
-from speechssl.errors import InputError
 from speechssl.multiple_choice.data import ChoiceTokens
-from speechssl.multiple_choice.options import Combination
 
 if TYPE_CHECKING:  # both take long to import, and who only answers needs neither
     from transformers import PreTrainedModel
 
-    from speechssl.trainer import Batch
+    from speechssl.training import Batch
 
 LIKENESS = 20.0  # logits that a cosine of 1 is worth at first
 SHARPNESS = 5.0  # of a combination at first: infinite, the best window decides; 0, their mean does
-COMBINATIONS: tuple[str, ...] = get_args(Combination)
 
 
 class ChoiceModel(nn.Module):
@@ -52,12 +49,7 @@ class ChoiceModel(nn.Module):
     def __init__(
         self, encoder: PreTrainedModel, embedding: nn.Embedding, combine: str = "attention"
     ) -> None:
-        """Make a model. Raises InputError for an unknown combination."""
         super().__init__()
-        if combine not in COMBINATIONS:
-            raise InputError(
-                f"there is no combination {combine!r}; choose one of {', '.join(COMBINATIONS)}"
-            )
         self.combine = combine
         self.inputs = EncoderInputs(encoder, embedding.embedding_dim)
         self.encoder = encoder
@@ -77,20 +69,13 @@ class ChoiceModel(nn.Module):
     ) -> torch.Tensor:
         """Return (N, 1 or 2): of each sequence its evidence, and its logit for attention.
         ids, mask, segments: (N, S)."""
-        hidden = self.encoder(
-            **self.inputs(self.embedding(ids), mask, segments)
-        ).last_hidden_state.float()
-        question, window = (
-            _mean(hidden, (1 - segments) * mask),
-            _mean(hidden, window_mask(mask, segments)),
-        )
+        inputs = self.inputs(self.embedding(ids), mask, segments)
+        hidden = self.encoder(**inputs).last_hidden_state.float()
+        question = _mean(hidden, (1 - segments) * mask)
+        window = _mean(hidden, window_mask(mask, segments))
         alike = self.likeness * functional.cosine_similarity(question, window)[:, None]
-        return (
-            alike
-            + self.head(
-                torch.tanh(self.dense(torch.cat([question, window, question * window], -1)))
-            ).float()
-        )
+        features = torch.cat([question, window, question * window], -1)
+        return alike + self.head(torch.tanh(self.dense(features))).float()
 
     def scores(self, evidence: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
         """Return scores (B, O), IGNORED for options that are not there.
@@ -123,14 +108,11 @@ class ChoiceModel(nn.Module):
         # (B, O), and (B,): how many options are right
         scores, sizes = self.scores(evidence, present), correct.sum(-1)
         loss = (log_sum_of_sets(scores, sizes) - (scores * correct).sum(-1)).mean()
-        best = [
-            torch.zeros_like(row).index_fill(0, row.topk(int(k)).indices, 1)
-            for row, k in zip(scores, sizes, strict=True)
-        ]
-        return {
-            "loss": loss,
-            "exact": (torch.stack(best) == correct).all(-1).float().mean().detach(),
-        }
+        best = torch.zeros_like(scores)
+        for row, of_question, k in zip(best, scores, sizes.tolist(), strict=True):
+            row[of_question.topk(k).indices] = 1
+        exact = (best == correct).all(-1).float().mean()
+        return {"loss": loss, "exact": exact.detach()}
 
 
 def _mean(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -147,15 +129,11 @@ def log_sum_of_sets(scores: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
     logarithms.
     """
     most = int(sizes.max())
-    sums = [
-        torch.zeros_like(scores[:, 0]),
-        *(torch.full_like(scores[:, 0], IGNORED) for _ in range(most)),
-    ]
+    none = torch.full_like(scores[:, 0], IGNORED)
+    sums = [torch.zeros_like(none)] + [none] * most
     for score in scores.unbind(1):
-        sums = [
-            sums[0],
-            *(torch.logaddexp(sums[k], sums[k - 1] + score) for k in range(1, most + 1)),
-        ]
+        with_score = [torch.logaddexp(sums[k + 1], sums[k] + score) for k in range(most)]
+        sums = [sums[0], *with_score]
     return torch.stack(sums, 1).gather(1, sizes[:, None].long())[:, 0]
 
 
@@ -184,35 +162,25 @@ class ChoiceReader:
     def score_many(self, items: Sequence[ChoiceTokens]) -> list[np.ndarray]:
         """Return log-probabilities (O,) of the options of every question, as if one were right. All
         windows are read."""
-        layout, device = self.layout, next(self.model.parameters()).device
-        cut = [
-            (item, o, w)
-            for item in items
-            for w in item.windows(layout)
-            for o in range(len(item.options))
-        ]
-        sequences = [item.sequence(layout, option, window) for item, option, window in cut]
-        outputs = iter(
-            run_model(
-                self.model.evidence,
-                device,
-                sequences,
-                partial(collate, pad=layout.pad),
-                self.batch,
-                self.bf16,
-            )
-        )
+        layout = self.layout
+        device = next(self.model.parameters()).device
+        sequences = []
+        for item in items:
+            for window in item.windows(layout):
+                for option in range(len(item.options)):
+                    sequences.append(item.sequence(layout, option, window))
+        batches = partial(collate, pad=layout.pad)
+        rows = run_model(self.model.evidence, device, sequences, batches, self.batch, self.bf16)
+        outputs = iter(rows)
         scores = []
         for item in items:
-            sizes = len(item.windows(layout)), len(item.options)
-            evidence = torch.stack([next(outputs) for _ in range(sizes[0] * sizes[1])]).view(
-                *sizes, -1
-            )
-            evidence = evidence.transpose(0, 1)[None].to(device)  # (1, O, W, 1 or 2)
+            windows, options = len(item.windows(layout)), len(item.options)
+            evidence = torch.stack([next(outputs) for _ in range(windows * options)])
+            # (1, O, W, 1 or 2)
+            evidence = evidence.view(windows, options, -1).transpose(0, 1)[None].to(device)
             present = torch.ones(evidence.shape[:3], dtype=torch.bool, device=device)
-            scores.append(
-                np.asarray(self.model.scores(evidence, present)[0].log_softmax(-1).double().cpu())
-            )
+            log_probs = self.model.scores(evidence, present)[0].log_softmax(-1)
+            scores.append(log_probs.double().cpu().numpy())
         return scores
 
 
@@ -225,9 +193,8 @@ def choose_options(scores: np.ndarray, size: int) -> tuple[int, ...]:
 def longest_options(question: Question) -> tuple[int, ...]:
     """Choose as many options as are right, those with the most characters; of equals the
     earlier."""
-    return choose_options(
-        np.array([len(option) for option in question.options]), len(question.correct)
-    )
+    lengths = np.array([len(option) for option in question.options])
+    return choose_options(lengths, len(question.correct))
 
 
 @dataclass(frozen=True)
@@ -247,22 +214,9 @@ class ScoredChoice:
 def score_choice(question: Question, picked: Sequence[int] | None) -> ScoredChoice:
     """Score the options picked, in any order; None: exactly what a set drawn from all of the right
     size is worth on average."""
-    right = sorted(question.correct)
-    value = (
-        1 / math.comb(len(question.options), len(right))
-        if picked is None
-        else float(sorted(picked) == right)
-    )
-    single, chosen_ones = (
-        value if len(right) == 1 else None,
-        None if picked is None else tuple(sorted(picked)),
-    )
-    return ScoredChoice(
-        question.id,
-        question.passage,
-        value,
-        single,
-        len(question.options),
-        tuple(right),
-        chosen_ones,
-    )
+    right = tuple(sorted(question.correct))
+    options = len(question.options)
+    chosen = None if picked is None else tuple(sorted(picked))
+    value = 1 / math.comb(options, len(right)) if chosen is None else float(chosen == right)
+    single = value if len(right) == 1 else None
+    return ScoredChoice(question.id, question.passage, value, single, options, right, chosen)

@@ -29,8 +29,11 @@ from speechssl.options import (
     TrainingOptions,
     Whole,
     argument,
+    changed_options,
     group,
     option,
+    refuse_given,
+    refuse_ineffective,
 )
 
 Combination = Literal["attention", "log-sum-exp"]
@@ -107,27 +110,16 @@ class TrainChoice:
 
     def __post_init__(self) -> None:
         """Raise InputError for options that do not belong together."""
-        if self.speechbert is not None:
-            of_others = self.qa.text_encoder, self.read, self.assignment
-            other = of_others != ("minilm", "text", "most-frequent")
-            if self.units or self.qa.random_units or self.start or other:
-                raise InputError(
-                    "--units, --assignment, --random-units, --read, --start and --text-encoder "
-                    "do not apply to audio words; the text encoder is SpeechBERT's; leave them "
-                    "out, or leave out --speechbert"
-                )
+        given = changed_options(self)
+        if self.speechbert is None:
+            refuse_ineffective(given, {"speechbert": ("encoder", "ctc")})
+        else:
+            of_others = ("units", "random_units", "start", "text_encoder", "read", "assignment")
+            refuse_given(of_others, given, "on audio words")
             if not (self.encoder and self.ctc):
                 raise InputError(
                     "--speechbert needs the --encoder it was trained on and a --ctc "
                     "that segments words"
                 )
-        elif self.ctc is not None:
-            raise InputError(
-                "--ctc segments the words of SpeechBERT; give --speechbert as well, or leave it out"
-            )
-        elif self.encoder is not None:
-            raise InputError(
-                "--encoder is for audio words; give --speechbert as well, or leave it out"
-            )
-        elif self.units is None and self.qa.random_units:
-            raise InputError("--random-units is for units; give --units as well, or leave it out")
+        if self.units is None:
+            refuse_ineffective(given, {"units": ("random_units",)})

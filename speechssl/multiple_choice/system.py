@@ -63,19 +63,17 @@ class SpokenChoice:
         tokens = self.tokens
         if tokens is None:
             embedding = self.reader.model.embedding
-            codes = {
-                id(words): words.codes
-                for question, options, passage in items
-                for words in (question, *options, passage)
-            }
+            codes = {}
+            for question, options, passage in items:
+                for words in (question, *options, passage):
+                    codes[id(words)] = words.codes
             embedding.codes, ids = stack_codes(codes, embedding.embedding_dim)
             tokens = lambda words: ids[id(words)]  # noqa: E731
-        return self.reader.score_many(
-            [
-                ChoiceTokens(tokens(q), tuple(map(tokens, options)), tokens(p))
-                for q, options, p in items
-            ]
-        )
+        choices = []
+        for question, options, passage in items:
+            offered = tuple(map(tokens, options))
+            choices.append(ChoiceTokens(tokens(question), offered, tokens(passage)))
+        return self.reader.score_many(choices)
 
 
 @dataclass(frozen=True)
@@ -96,14 +94,9 @@ class WrittenChoice:
         for question, passage in pairs:
             choice = text_choice(self.codec, question, passage, self.source)
             if choice is None:
-                kind, other = (
-                    ("text", "cascade-ctc or units")
-                    if self.source == "text"
-                    else ("transcript", "text")
-                )
                 raise InputError(
-                    f"passage {passage.id} has no {kind}, which {self.name} needs; "
-                    f"evaluate {other} on this corpus"
+                    f"passage {passage.id} has nothing written that {self.name} reads; evaluate "
+                    "another system on this corpus"
                 )
             choices.append(choice)
         return self.reader.score_many(choices)
@@ -134,99 +127,89 @@ def load_choice_systems(
     or do not belong together.
     """
     encoder: Any = None
-
-    def load(folder: Path, kind: str) -> tuple[Path, ChoiceReader, dict[str, Any]]:
-        """Return the folder of a kind's model, the reader, and the card of the model."""
-        if not (part := folder / f"choice-{kind}").is_dir():
-            how = "neither --units nor --speechbert" if kind == "text" else f"with --{kind}"
-            raise InputError(
-                f"{models} has no choice-{kind}/; train one (speechssl train choice, {how}) and "
-                "give the folder it is in with "
-                "--models, or evaluate without (--systems chance longest-option)"
-            )
-        model, layout, card = load_choice(part)
-        return part, ChoiceReader(model, layout, bf16=bf16), card
-
-    def load_words(folder: Path) -> tuple[TextCodec, ChoiceReader, dict[str, Any]]:
-        part, reader, card = load(folder, "text")
-        codec = TextCodec(load_tokenizer(part, reader.model.embedding.num_embeddings))
-        return codec, reader, {"choice_text": card["weights"], "layout": card["layout"]} | precision
-
-    precision = {"bf16": True} if bf16 else {}
     systems: list[ChoiceSystem] = []
     for name in names:
         if name in BASELINES:
             systems.append(Baseline(name))
             continue
         if name in WRITTEN:  # no encoder need be there
-            folder = (
-                Path(models) if (Path(models) / "choice-text").is_dir() else model_folder(models)
-            )
-            codec, reader, card = load_words(folder)
-            systems.append(
-                WrittenChoice(name, WRITTEN[name], codec, reader, card | {"source": WRITTEN[name]})
-            )
+            folder = Path(models)
+            if not (folder / "choice-text").is_dir():
+                folder = model_folder(models)
+            codec, reader, card = _load_words(folder, bf16)
+            source = WRITTEN[name]
+            systems.append(WrittenChoice(name, source, codec, reader, card | {"source": source}))
             continue
-        if name not in ("units", "speechbert") and not name.startswith("cascade-"):
-            choices = (
-                "units",
-                "speechbert",
-                "cascade-ctc",
-                "cascade-<folder>",
-                *WRITTEN,
-            )
-            raise InputError(
-                f"there is no system {name!r}; choose {', '.join((*choices, *BASELINES))}"
-            )
         folder = model_folder(models)
         encoder = encoder or shared_encoder(folder)
         if name == "units":
-            extractor = extractor_of(encoder, load_codebook(folder / "units.safetensors"))
-            part, reader, card = load(folder, "units")
-            check_units_of(part, card, extractor)
-            system_card = {
-                "choice_units": card["weights"],
-                "layout": card["layout"],
-                **extractor.card,
-            } | precision
-            encode = functools.partial(_encoded, extractor.units)
-            systems.append(SpokenChoice(name, encode, lambda runs: runs.units, reader, system_card))
+            systems.append(_load_units(folder, encoder, bf16))
         elif name == "speechbert":
-            part, reader, card = load(folder, "speechbert")
-            system = load_speechbert(
-                folder / "speechbert", encoder, load_recogniser(folder, "ctc-greedy", encoder), bf16
-            )
-            if (
-                not isinstance(card.get("speechbert"), dict)
-                or card["speechbert"].get("words") != system.card["words"]
-            ):
-                raise InputError(
-                    f"{part} was trained on other audio words than "
-                    f"{folder / 'speechbert'} makes; train it again"
-                )
-            reader.model.embedding = CodeEmbedding(reader.model.embedding)
-            # not SpeechBERT's
-            system_card = {
-                "choice_speechbert": card["weights"],
-                **system.card,
-                "layout": card["layout"],
-            }
-            systems.append(SpokenChoice(name, system.encode, None, reader, system_card))
-        else:
+            systems.append(_load_speechbert(folder, encoder, bf16))
+        elif name.startswith("cascade-"):
             recogniser = load_recogniser(folder, name.removeprefix("cascade-"), encoder, language)
-            codec, reader, card = load_words(folder)
+            codec, reader, card = _load_words(folder, bf16)
 
             def ids(transcript: Transcript, codec: TextCodec = codec) -> np.ndarray:
                 return codec.encode([word.text for word in transcript.words])[0]
 
-            encode = functools.partial(_encoded, recogniser.transcribe)
-            systems.append(
-                SpokenChoice(
-                    f"cascade-{recogniser.name}", encode, ids, reader, {**recogniser.card, **card}
-                )
+            encode = functools.partial(_encode, recogniser.transcribe)
+            card = {**recogniser.card, **card}
+            systems.append(SpokenChoice(f"cascade-{recogniser.name}", encode, ids, reader, card))
+        else:
+            raise InputError(
+                f"there is no system {name!r}; choose units, speechbert, cascade-ctc, "
+                f"cascade-<folder>, {', '.join((*WRITTEN, *BASELINES))}"
             )
     return systems
 
 
-def _encoded(encode: Callable[[Any], Any], record: Any, samples: Any) -> Any:
+def _load(folder: Path, kind: str, bf16: bool) -> tuple[ChoiceReader, dict[str, Any]]:
+    """Load the reader of a kind in a folder of models, with its card."""
+    part = folder / f"choice-{kind}"
+    if not part.is_dir():
+        raise InputError(
+            f"{folder} has no choice-{kind}/; train one (`speechssl train choice`) and give the "
+            "folder it is in with --models, or evaluate without (--systems chance longest-option)"
+        )
+    model, layout, card = load_choice(part)
+    return ChoiceReader(model, layout, bf16=bf16), card
+
+
+def _describe(kind: str, card: Mapping[str, Any], bf16: bool) -> dict[str, Any]:
+    """Return what the card of a system says of its reader."""
+    facts = {f"choice_{kind}": card["weights"], "layout": card["layout"]}
+    return facts | {"bf16": True} if bf16 else facts
+
+
+def _load_words(folder: Path, bf16: bool) -> tuple[TextCodec, ChoiceReader, dict[str, Any]]:
+    reader, card = _load(folder, "text", bf16)
+    tokenizer = load_tokenizer(folder / "choice-text", reader.model.embedding.num_embeddings)
+    return TextCodec(tokenizer), reader, _describe("text", card, bf16)
+
+
+def _load_units(folder: Path, encoder: Any, bf16: bool) -> SpokenChoice:
+    extractor = extractor_of(encoder, load_codebook(folder / "units.safetensors"))
+    reader, card = _load(folder, "units", bf16)
+    check_units_of(folder / "choice-units", card, extractor)
+    system_card = {**extractor.card, **_describe("units", card, bf16)}
+    encode = functools.partial(_encode, extractor.units)
+    return SpokenChoice("units", encode, lambda runs: runs.units, reader, system_card)
+
+
+def _load_speechbert(folder: Path, encoder: Any, bf16: bool) -> SpokenChoice:
+    reader, card = _load(folder, "speechbert", bf16)
+    recogniser = load_recogniser(folder, "ctc-greedy", encoder)
+    system = load_speechbert(folder / "speechbert", encoder, recogniser, bf16)
+    if card["speechbert"]["words"] != system.card["words"]:
+        raise InputError(
+            f"{folder / 'choice-speechbert'} was trained on other audio words than "
+            f"{folder / 'speechbert'} makes; train it again"
+        )
+    reader.model.embedding = CodeEmbedding(reader.model.embedding)
+    system_card = {**system.card, **_describe("speechbert", card, bf16)}
+    return SpokenChoice("speechbert", system.encode, None, reader, system_card)
+
+
+def _encode(encode: Callable[[Any], Any], record: Any, samples: Any) -> Any:
     return encode(samples)  # whatever the record

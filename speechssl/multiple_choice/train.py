@@ -55,7 +55,7 @@ from speechssl.speechbert.system import SpeechBertSystem, load_speechbert
 from speechssl.textlm.encoders import licences, load_text_encoder
 from speechssl.textlm.symbols import special_ids
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
-from speechssl.trainer import Evaluation, check_share
+from speechssl.training import Evaluation, check_share
 
 SPLIT = "train"
 CODES = "codes", "eval-codes"  # folders in OUT with audio words, until it is done
@@ -82,43 +82,37 @@ def train_choice(o: TrainChoice) -> None:
     symbols: Symbols = AudioWords(o) if o.speechbert else Units(o) if o.units else Words(o)
     with stage(o.out, symbols.made_from, settings(o.qa), grows=STEPS) as step:
         if not step.done:
-            data = load_corpus(o.corpus, SPLIT)
-            model, layout = symbols.begin()
-            codes, examples, left_out = symbols.read(data, layout)
-            report_set_aside(left_out, "training of multiple choice", "question")
-            if not examples:
-                raise InputError(
-                    "the train split has no usable multiple-choice question; "
-                    "prepare the corpus with some"
-                )
-            if codes is not None:
-                model.embedding.codes = codes
-
-            evaluation = choice_evaluation(o, symbols, model, layout)
-            batches = ChoiceBatches(
-                examples,
-                layout,
-                o.qa.batch,
-                o.qa.windows,
-                o.qa.training.seed,
-                o.qa.random_units,
-            )
-            results = fit_reader(model, batches, layout, o.qa, o.out, evaluation)
-
-            card = symbols.card() | results | data_facts(symbols.made_from, symbols.start)
+            model, layout, metrics = fit_choice(o, symbols)
+            card = symbols.card() | metrics | data_facts(symbols.made_from, symbols.start)
             card |= {
                 "what": symbols.what,
                 "start": read_weights_hash(symbols.start),
                 "combine": o.qa.combine,
                 "options": settings(o.qa),
                 "corpus": corpus_card(o.corpus),
-                "examples": len(examples),
-                "left_out": len(left_out),
             }
             save_trained(o.out, model, layout, card)
         for name in CODES:
             shutil.rmtree(o.out / name, ignore_errors=True)
     print(f"{o.out}: {symbols.what}, windows by {o.qa.combine}{describe_best(o.out)}")
+
+
+def fit_choice(o: TrainChoice, symbols: Symbols) -> tuple[ChoiceModel, Layout, dict[str, Any]]:
+    """Train a model of choices. Returns it with its layout and the metrics of its training."""
+    data = load_corpus(o.corpus, SPLIT)
+    model, layout = symbols.begin()
+    codes, examples, left_out = symbols.read(data, layout)
+    report_set_aside(left_out, "training of multiple choice", "question")
+    if not examples:
+        raise InputError(
+            "the train split has no usable multiple-choice question; prepare the corpus with some"
+        )
+    if codes is not None:
+        model.embedding.codes = codes
+    evaluation = choice_evaluation(o, symbols, model, layout)
+    batches = ChoiceBatches(examples, layout, o.qa)
+    metrics = fit_reader(model, batches, layout, o.qa, o.out / "checkpoints", evaluation)
+    return model, layout, metrics | {"examples": len(examples), "left_out": len(left_out)}
 
 
 # ---- what is read: each says what it is made from, begins a model, and reads a split as the codes
@@ -149,9 +143,8 @@ class Units:
             model = go_on_with_choices(o.start, o.qa)
         else:
             seed = o.qa.training.seed
-            model = make_choice_model(
-                *unit_encoder(o.qa.text_encoder, symbols, o.assignment, seed), o.qa
-            )
+            encoder = unit_encoder(o.qa.text_encoder, symbols, o.assignment, seed)
+            model = make_choice_model(*encoder, o.qa)
         return model, make_layout(o.qa, *special_ids(symbols))
 
     def read(self, data: Corpus, layout: Layout) -> Read:
@@ -160,11 +153,12 @@ class Units:
 
     def card(self) -> dict[str, Any]:
         text_encoder = None if self.o.assignment == "scratch" else self.o.qa.text_encoder
-        return {
+        facts = licences(self.o.corpus, text_encoder, self.start)
+        return facts | {
             "assignment": self.o.assignment,
             "units": self.source.made_from,
             "codebooks": list(self.source.codebooks),
-        } | licences(self.o.corpus, text_encoder, self.start)
+        }
 
 
 class Words:
@@ -296,10 +290,10 @@ def choice_evaluation(
         scores = answer_in_batches(reader.score_many, items, 16)
         if codes is not None:
             model.embedding.codes = trained_on
-        right = [
-            choose_options(s, len(e.correct)) == tuple(sorted(e.correct))
-            for s, e in zip(scores.values(), examples, strict=True)
-        ]
-        return sum(right) / len(data.choices)
+        right = 0
+        for of_question, example in zip(scores.values(), examples, strict=True):
+            chosen = choose_options(of_question, len(example.correct))
+            right += chosen == tuple(sorted(example.correct))
+        return right / len(data.choices)
 
     return Evaluation(o.qa.evaluation, "set_accuracy", len(data.choices), score)

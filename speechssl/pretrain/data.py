@@ -14,8 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import torch
 from tqdm import tqdm
@@ -29,8 +30,9 @@ from speechssl.encoders.load import single_threaded
 from speechssl.errors import InputError, report_set_aside
 from speechssl.pretrain.options import Batches, Masks, Targets
 from speechssl.processes import is_main, processes
+from speechssl.schema import convert
 from speechssl.timing import FrameGrid
-from speechssl.trainer import Batch
+from speechssl.training import Batch
 from speechssl.units.features import Features, stream_frames
 from speechssl.units.kmeans import Codebook, fit_kmeans
 
@@ -41,7 +43,6 @@ from speechssl.units.kmeans import Codebook, fit_kmeans
 # sound has one target whoever speaks; else they come from the recording itself, as published.
 
 WORKERS = 2  # threads that read and label; no file depends on it
-MOST_CLUSTERS = 32_767  # that int16 can count
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def training_data(
     else:
         path, root = source.with_suffix(".reference.jsonl"), source.parent
     readings: dict[str, tuple[Path, np.ndarray]] = {}
-    if reference and path.is_file() and (is_corpus or source.is_file()):
+    if reference and path.is_file():
         readings = _read_references(path, root)
     chosen = tuple(
         TrainingRecording(r.id, r.path, *readings.get(r.id, (r.path, None))) for r in selected
@@ -107,6 +108,15 @@ def training_data(
     return TrainingData(chosen, hash_contents(selected) + references, {"corpus": source.name})
 
 
+@dataclass(frozen=True)
+class Reading:
+    """A line of reference readings: of a recording, where it is read and pairs of times in both."""
+
+    id: str
+    audio: str
+    anchors: Annotated[list[tuple[float, float]], msgspec.Meta(min_length=1)]
+
+
 def _read_references(path: Path, root: Path) -> dict[str, tuple[Path, np.ndarray]]:
     """Read the reference readings: id of a recording -> audio file below `root`, anchors (A, 2).
 
@@ -114,24 +124,13 @@ def _read_references(path: Path, root: Path) -> dict[str, tuple[Path, np.ndarray
     """
     readings = {}
     for number, values in read_lines(path):
-        try:
-            check_inside(root, values["audio"], f"{path}:{number}")
-            name, audio = values["id"], root / values["audio"]
-            if not isinstance(name, str):
-                raise TypeError(f"the id {name}")
-            anchors = np.array(values["anchors"], float)
-            is_pairs = anchors.ndim == 2 and anchors.shape[1] == 2 and len(anchors) > 0
-            if not is_pairs or not np.isfinite(anchors).all():
-                raise ValueError(f"anchors of the shape {anchors.shape}")
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"{path}:{number} is not a reference reading ({error!r}); prepare the corpus again"
-            ) from error
+        place = f"{path}:{number}"
+        reading = convert(values, Reading, place, "prepare the corpus again")
+        check_inside(root, reading.audio, place)
+        audio = root / reading.audio
         if not audio.is_file():
-            raise InputError(
-                f"{path}:{number} names {audio}, which does not exist; prepare the corpus again"
-            )
-        readings[name] = audio, anchors
+            raise InputError(f"{place}: {audio} does not exist; prepare the corpus again")
+        readings[reading.id] = audio, np.array(reading.anchors)
     return readings
 
 
@@ -181,20 +180,15 @@ def pack_audio(data: TrainingData, out: Path) -> Path:
 
 
 def fit_targets(
-    recordings: Sequence[TrainingRecording],
-    features: Features,
-    targets: Targets,
-    seed: int = 0,
+    recordings: Sequence[TrainingRecording], features: Features, targets: Targets, seed: int = 0
 ) -> Codebook:
     """Fit k-means to the features of recordings drawn at random by the seed, as HuBERT does on 10 %
     of them (arXiv 2106.07447, section IV-A). `targets.budget` of their frames are kept, where
     fairseq keeps all.
 
     The card says how many recordings were drawn from how many. Recordings that cannot be used are
-    listed and left out. Raises InputError where none is left, for a share that cannot be drawn, and
-    for more clusters than labels can name.
+    listed and left out. Raises InputError where none is left.
     """
-    _check_clusters(targets.clusters)
     chosen, drawn = draw(recordings, seed, targets.share)
     card = features.card | drawn | {"reference_reading": any(r.anchors is not None for r in chosen)}
     with single_threaded(WORKERS) as pool:
@@ -215,10 +209,8 @@ def write_targets(
     card; once.
 
     lengths: samples of every recording as `pack_audio` found it, 0 for those it set aside.
-    Raises InputError for labels at another rate than the frames they are for, and where hardly any
-    cluster is used.
+    Raises InputError for labels at another rate than the frames they are for.
     """
-    _check_clusters(codebook.size)
     rate = codebook.card.get("frame_rate", grid.frame_rate)
     if rate != grid.frame_rate:
         raise InputError(
@@ -252,13 +244,6 @@ def write_targets(
     items = list(zip(recordings, lengths, strict=True))
     labels = list(_map_in_threads(label, items, "targets"))
     report_set_aside(dict(sorted(failed.items())), "targets")
-    used = len(np.unique(np.concatenate(labels[:50])))
-    # else the pipeline is broken, and the model would train to perfection on nothing
-    if used < min(5, codebook.size):
-        raise InputError(
-            f"the targets of the first passages use only {used} of {codebook.size} clusters; "
-            "check the features of the teacher"
-        )
     _save(out / "labels.npy", np.concatenate(labels))
     _save(out / "bounds.npy", np.cumsum([0] + [len(x) for x in labels]))
     card = made_from | {"frame_rate": grid.frame_rate, "card": codebook.card}
@@ -274,13 +259,6 @@ def _map_in_threads(function: Callable, items: Sequence, what: str) -> Iterator:
 def _save(path: Path, array: np.ndarray) -> None:
     with replacing(path) as temporary:
         np.save(temporary, array)
-
-
-def _check_clusters(clusters: int) -> None:
-    if clusters > MOST_CLUSTERS:
-        raise InputError(
-            f"{clusters} clusters are too many; give at most {MOST_CLUSTERS} with --clusters"
-        )
 
 
 @dataclass(frozen=True)
@@ -456,13 +434,11 @@ class Cropper:
         if self.distort is None:
             batch["samples"] = stack(samples)
             return batch
-        distorted, domains = [], []
+        distorted = []
         for row, crop in enumerate(samples):
-            version, domain = self.distort.apply(crop, (self.seed, step, row), progress)
-            distorted.append(version)
-            domains.append(domain)
-        batch["samples"] = stack(distorted)
-        batch["domains"] = torch.tensor(domains)
+            distorted.append(self.distort.apply(crop, (self.seed, step, row), progress))
+        batch["samples"] = stack([version for version, _ in distorted])
+        batch["domains"] = torch.tensor([domain for _, domain in distorted])
         batch["progress"] = torch.tensor(progress)
         batch["step"] = torch.tensor(step // self.accumulation)
         if self.clean:
@@ -487,20 +463,12 @@ class Cropper:
         """Say over what the input was normalised, for the card of an encoder."""
         return {"normalised_over": "recording"} if self.normalise else {}
 
-    def audio_seconds(self, step: int) -> float:
-        """Return the seconds of speech in the batch of this step."""
-        bucket = self._draw_bucket(np.random.default_rng([self.seed, step]))
-        return bucket.crops * bucket.frames / self.grid.frame_rate
-
     @cached_property
     def _buckets(self) -> list[Bucket]:
         frames = round(self.batches.crop_seconds * self.grid.frame_rate)
         shortest = shortest_crop(frames, self.grid.frame_rate)
         counts = np.diff(self.data.label_bounds)
-        by_length = make_buckets(counts, frames, self.batches.crops, shortest)
-        if not by_length:
-            raise InputError(_too_short(shortest / self.grid.frame_rate))
-        return by_length
+        return make_buckets(counts, frames, self.batches.crops, shortest)
 
     def _draw_bucket(self, rng: np.random.Generator) -> Bucket:
         """Draw one in proportion to its batches, so that every recording is used equally often, as
@@ -593,19 +561,16 @@ def check_crops(lengths: Sequence[int], grid: FrameGrid, crop_seconds: float) ->
     hours = np.array([n for n in lengths if n]) / grid.sample_rate / 3600
     shortest = shortest_crop(round(crop_seconds * grid.frame_rate), grid.frame_rate)
     used = np.array([grid.frames(n) >= shortest for n in lengths if n], bool)
+    seconds = shortest / grid.frame_rate
     if not used.any():
-        raise InputError(_too_short(shortest / grid.frame_rate))
+        raise InputError(
+            f"no recording is as long as a crop of {seconds:g} s, the shortest; give a smaller "
+            "--crop-seconds, or join short recordings to longer ones (recipes/units/pack.py)"
+        )
     if not used.all() and is_main():
         tqdm.write(
             f"{(~used).sum()} of {len(used)} recordings are too short for a crop of "
-            f"{shortest / grid.frame_rate:g} s, the shortest, which leaves "
+            f"{seconds:g} s, the shortest, which leaves "
             f"{hours[used].sum():.3g} of {hours.sum():.3g} h; a smaller --crop-seconds leaves more",
             file=sys.stderr,
         )
-
-
-def _too_short(seconds: float) -> str:
-    return (
-        f"no recording is as long as a crop of {seconds:g} s, the shortest; give a smaller "
-        "--crop-seconds, or join short recordings to longer ones (recipes/units/pack.py)"
-    )

@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 from torch.func import functional_call
@@ -43,7 +43,6 @@ from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model
 from speechssl.artifacts import replacing
 from speechssl.augment.training import TrainingDistortions
 from speechssl.checkpoints import SHIPPED, checkpoint_folder
-from speechssl.encoders.checkpoints import brief
 from speechssl.encoders.load import Checkpoint, load_checkpoint, save_extractor
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
@@ -51,7 +50,7 @@ from speechssl.finetuning import added_modules
 from speechssl.pretrain.data import equalise_masks
 from speechssl.pretrain.options import Adversary, Contrast, Convolutions, Prediction, Pretraining
 from speechssl.processes import is_main, mean_of_processes, processes
-from speechssl.trainer import Batch
+from speechssl.training import Batch
 
 LABEL_HEAD = "label_head.safetensors"  # one file more in the encoder's Hugging Face folder
 
@@ -171,37 +170,28 @@ def restore_label_head(model: Any, start: str, codebook: str) -> bool:
     """Go on with the head beside the encoder `start` where it is for this codebook; else keep the
     new one, and report it on stderr.
 
-    Returns whether it was restored. Raises InputError for a head that cannot be read.
+    Returns whether it was restored.
     """
     is_shipped = (SHIPPED / start / "config.json").is_file()
     path = (SHIPPED / start if is_shipped else Path(start)) / LABEL_HEAD
-    message = f"{start} has no label head; one for {len(model.labels)} clusters was made"
+    message = "has no label head"
     if path.is_file():
-        try:
-            with safe_open(path, "pt") as file:
-                before = (file.metadata() or {}).get("codebook")
-                names = file.keys()
-                state = {name: file.get_tensor(name) for name in names}
-            labels = state.pop("labels")
-            if before == codebook and labels.shape == model.labels.shape:
-                model.project.load_state_dict(
-                    {name.removeprefix("project."): value for name, value in state.items()}
-                )
-                model.labels.data.copy_(labels)
-                return True
-            old = f"{labels.shape[0]} clusters in {labels.shape[1]} dimensions"
-            new = f"{model.labels.shape[0]} clusters in {model.labels.shape[1]} dimensions"
-            message = (
-                f"the label head of {start} is {old} for codebook {before}; it was "
-                f"re-made: {new} for {codebook}"
-            )
-        except (OSError, SafetensorError, KeyError, IndexError, RuntimeError) as error:
-            why = " ".join(str(error).split())  # torch takes several lines
-            raise InputError(
-                f"cannot read the label head {path} ({why}); delete it, and a new one is made"
-            ) from error
+        with safe_open(path, "pt") as file:
+            before = file.metadata()["codebook"]
+            names = file.keys()
+            state = {name: file.get_tensor(name) for name in names}
+        labels = state.pop("labels")
+        if before == codebook and labels.shape == model.labels.shape:
+            project = {name.removeprefix("project."): value for name, value in state.items()}
+            model.project.load_state_dict(project)
+            model.labels.data.copy_(labels)
+            return True
+        message = f"has a label head of {len(labels)} clusters, for the codebook {before}"
     if is_main():
-        tqdm.write(message, file=sys.stderr)
+        tqdm.write(
+            f"{start} {message}; one for {len(model.labels)} clusters of {codebook} was made",
+            file=sys.stderr,
+        )
     return False
 
 
@@ -220,16 +210,10 @@ class GumbelQuantiser(nn.Module):
     While training, noise is added and the gradient of the soft choice is that of the hard one
     (straight-through); in eval mode the likeliest entry is taken. The names of the weights are
     those of transformers.
-    Raises InputError where the codebooks cannot share D.
     """
 
     def __init__(self, features: int, codebooks: int, entries: int, width: int) -> None:
         super().__init__()
-        if width % codebooks:
-            raise InputError(
-                f"a width of {width} is no multiple of {codebooks} codebooks; give "
-                f"a multiple of {codebooks}"
-            )
         self.codebooks, self.entries = codebooks, entries
         self.weight_proj = nn.Linear(features, codebooks * entries)
         self.codevectors = nn.Parameter(torch.rand(1, codebooks * entries, width // codebooks))
@@ -292,7 +276,6 @@ class Wav2Vec2Pretraining(nn.Module):
         )
         self.project_hid = nn.Linear(config.hidden_size, contrast.width)
         self.project_q = nn.Linear(contrast.width, contrast.width)
-        self.guard = CollapseGuard(contrast.entries)
         self.auxiliary = nn.ModuleList()  # modules that add to the loss (`auxiliary_losses`)
         scale_gradients(encoder.feature_extractor, convolutions.gradient_scale)
 
@@ -338,8 +321,6 @@ class Wav2Vec2Pretraining(nn.Module):
         right = (logits[..., 0] > best) & best.isfinite()
         likeliest = functional.one_hot(quantised.likely.argmax(-1), entries).float()
         used = perplexity(likeliest).detach()
-        if self.training:
-            self.guard(float(used.min()))
         outputs |= {
             "contrastive_loss": contrastive.detach(),
             "contrastive_accuracy": _mean(right.float()),
@@ -387,28 +368,6 @@ def _mean(values: torch.Tensor) -> torch.Tensor:
     return values.sum() / count.clamp(min=1 / processes())
 
 
-COLLAPSED = 1.5  # code perplexity of a codebook of which only one entry is used, or hardly more
-
-
-class CollapseGuard:
-    """Warn on stderr, for as long as it lasts, that a codebook uses one entry only: then all
-    targets are alike."""
-
-    def __init__(self, entries: int, patience: int = 100) -> None:
-        self.entries, self.patience, self.in_a_row = entries, patience, 0
-
-    def __call__(self, used: float) -> None:
-        """used: code perplexity of a batch, of the codebook that is used least."""
-        self.in_a_row = self.in_a_row + 1 if used < COLLAPSED else 0
-        if self.in_a_row and self.in_a_row % self.patience == 0 and is_main():
-            tqdm.write(
-                f"THE QUANTISER HAS COLLAPSED: for {self.in_a_row} batches a codebook uses "
-                f"{used:.2f} of {self.entries} entries; start again with a lower learning rate, "
-                "a higher temperature or a higher weight of diversity",
-                file=sys.stderr,
-            )
-
-
 @dataclass(frozen=True)
 class ContrastiveBatches:
     """Make batches for `Wav2Vec2Pretraining`, a function of (seed, step) only.
@@ -424,17 +383,12 @@ class ContrastiveBatches:
     accumulation: int = 1  # batches an update, which the temperature counts
 
     def __call__(self, step: int) -> Batch:
-        """Make the batch of a step. Raises InputError where a hidden frame has no negative."""
+        """Make the batch of a step."""
         batch = dict(self.crop(step))
         # not the numbers that the crop is drawn with
         rng = np.random.default_rng([self.seed, step, 0x77326])
         mask = equalise_masks(rng, batch["mask"].numpy())
         hidden = int(mask[0].sum())
-        if hidden < 2:
-            raise InputError(
-                f"a crop has {hidden} masked frames, too few for the contrastive "
-                "loss; give a longer --crop-seconds"
-            )
         negatives = draw_negatives(rng, len(mask), hidden, self.contrast.negatives)
         batch.pop("labels", None)
         batch["mask"] = torch.from_numpy(mask)
@@ -469,11 +423,7 @@ CONFIG_NAMES = {
     "diversity": "diversity_loss_weight",
     "dropout": "feat_quantizer_dropout",
 }
-HEADS = {
-    "quantizer": "quantiser",
-    "project_q": "projection of its vectors",
-    "project_hid": ("projection of the encoder's output"),
-}
+HEADS = ("quantizer", "project_q", "project_hid")
 
 
 def save_pretraining(model: Wav2Vec2Pretraining, folder: Path) -> None:
@@ -507,40 +457,28 @@ def load_pretraining(
     """
     checkpoint = load_checkpoint(source)
     encoder = checkpoint.model
-    if not isinstance(encoder, Wav2Vec2Model) or encoder.adapter is not None:
+    is_plain = isinstance(encoder, Wav2Vec2Model) and encoder.adapter is None
+    if not is_plain or added_modules(encoder):
         kind: Any = encoder.config
         raise InputError(
-            f"{source} is a {kind.model_type} encoder; start contrastive "
+            f"{source} is a {kind.model_type} encoder, or has adapters; start contrastive "
             "pre-training from a plain wav2vec 2.0"
-        )
-    if added_modules(encoder):
-        raise InputError(
-            f"{source} has adapters, which contrastive pre-training does not keep; "
-            "start from one without"
         )
     heads, _ = load_heads(source, checkpoint)
     model = Wav2Vec2Pretraining(
         encoder.train().requires_grad_(True), contrast, convolutions, checkpoint.normalise
     )
-
-    anew, reused = [], []
-    for name, words in HEADS.items():
+    reused = []
+    for name in HEADS:
         head = getattr(model, name)
-        trained = getattr(heads, name) if heads else None
+        trained = getattr(heads, name, None)
         if trained is not None and _shapes(head) == _shapes(trained):
             head.load_state_dict(trained.state_dict())
-            reused.append(words)
-        else:
-            anew.append(words)
-    parts = []
-    if anew:
-        parts.append(f"{', '.join(anew)} made anew")
-    if reused:
-        parts.append(f"{', '.join(reused)} as trained")
-    because = "" if heads else ", for the checkpoint has none that can be read"
+            reused.append(name)
     if is_main():
         tqdm.write(
-            f"{checkpoint.name}, heads of pre-training: {'; '.join(parts)}{because}",
+            f"{checkpoint.name}: {', '.join(reused) or 'no head'} of pre-training as trained, "
+            "the others made anew",
             file=sys.stderr,
         )
     return model
@@ -557,26 +495,13 @@ def load_heads(
     source: str | Path, checkpoint: Checkpoint
 ) -> tuple[Wav2Vec2ForPreTraining | None, dict[str, Any]]:
     """Load the folder's own model for its heads, and what they were trained with, by the fields of
-    `Contrast`; None and nothing where it has none.
-
-    Raises InputError where a part of the heads is missing."""
-    if checkpoint.kind != "huggingface" or not any(
-        name.split(".")[0] in HEADS for name in checkpoint.left_out
-    ):
+    `Contrast`; None and nothing where it has none."""
+    left_out = {name.split(".")[0] for name in checkpoint.left_out}
+    if checkpoint.kind != "huggingface" or not left_out.intersection(HEADS):
         return None, {}
-    whole, info = Wav2Vec2ForPreTraining.from_pretrained(
-        checkpoint_folder(source, "speech encoder"),
-        dtype=torch.float32,
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,
+    whole = Wav2Vec2ForPreTraining.from_pretrained(
+        checkpoint_folder(source, "speech encoder"), dtype=torch.float32
     )
-    keys = [*info["missing_keys"], *(key[0] for key in info["mismatched_keys"])]
-    lacking = sorted(name for name in keys if name.split(".")[0] in HEADS)
-    if lacking:
-        raise InputError(
-            f"the checkpoint {source} lacks {len(lacking)} weights of its heads "
-            f"({brief(lacking)}); fetch or make it again"
-        )
     return whole, {ours: getattr(whole.config, theirs) for ours, theirs in CONFIG_NAMES.items()}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from speechssl.errors import InputError
 from speechssl.options import (
@@ -25,6 +25,7 @@ from speechssl.options import (
     Count,
     Portion,
     Precision,
+    Range,
     Share,
     SnrOver,
     TrainingOptions,
@@ -32,10 +33,9 @@ from speechssl.options import (
     Whole,
     argument,
     changed_options,
-    flags,
     group,
-    list_given,
     option,
+    refuse_given,
     refuse_ineffective,
 )
 from speechssl.units.options import BUDGET, STARTS
@@ -73,7 +73,9 @@ class Targets:
         "precision of the teacher; bf16 is faster and changes one label in a hundred; "
         "default: fp32, or the codebook's",
     )
-    reference: bool = option(True, "do not use the corpus's reference recordings for the targets")
+    reference: bool = option(
+        True, "use the corpus's reference recordings, where there are any, for the targets"
+    )
     save_bf16: bool = option(False, "round the weights of the finished encoder to bf16")
 
 
@@ -185,13 +187,6 @@ class Distortion:
         None, "folder to cache decoded and generated noise in; default: noise/ beside OUT"
     )
 
-    def __post_init__(self) -> None:
-        if len(self.distorted) > 2:
-            raise InputError(
-                "--distorted takes one share, or two for the beginning and the end "
-                "of training; give no more"
-            )
-
 
 @dataclass(frozen=True)
 class Distillation:
@@ -258,17 +253,11 @@ def _check_targets(targets: Targets, teacher: str | None) -> None:
     """Raise InputError for options that the codebook determines, and for those of an encoder
     where MFCCs are clustered."""
     given = changed_options(targets)
-    fitting = ("layer", "smooth", "clusters", "share", "budget", "starts")
-    if targets.codebook and (stray := list_given(fitting, given)):
-        raise InputError(
-            f"{flags(stray)} would have no effect, since the codebook "
-            f"{targets.codebook} determines it; leave it out"
-        )
-    if teacher == "mfcc" and (stray := list_given(("layer", "smooth", "teacher_precision"), given)):
-        raise InputError(
-            f"{flags(stray)} would have no effect with MFCCs; give an encoder "
-            "with --teacher, or leave it out"
-        )
+    if targets.codebook:
+        fitting = ("layer", "smooth", "clusters", "share", "budget", "starts")
+        refuse_given(fitting, given, "with a codebook")
+    if teacher == "mfcc":
+        refuse_given(("layer", "smooth", "teacher_precision"), given, "with MFCCs")
 
 
 # None: of the size, whose AdamW is that of `TrainingOptions`
@@ -400,12 +389,13 @@ class Codes:
         256, "width of the space in which frames are compared with the codebook"
     )
     temperature: Amount = option(0.1, "of the softmax over the codes")
-    epsilon: Amount = option(0.02, "smoothness of the balanced codes (Sinkhorn's algorithm)")
+    # e^(1 / epsilon) is beyond float32 from 0.0113 down, and training NaN
+    epsilon: Annotated[float, Range(0.0125)] = option(
+        0.02, "smoothness of the balanced codes (Sinkhorn's algorithm)"
+    )
     iterations: Count = option(3, "iterations of Sinkhorn's algorithm")
 
 
-# of Sinkhorn's algorithm: e^(1 / epsilon) is beyond float32 from 0.0113 down, and training NaN
-LEAST_EPSILON = 0.0125
 LabelLoss = Literal["cross-entropy", "ctc"]
 
 
@@ -493,35 +483,13 @@ class Spin:
     )
 
     def __post_init__(self) -> None:
-        if self.learned.epsilon < LEAST_EPSILON:
+        if (self.start is None) == (self.size is None) or (self.size and self.trained_layers):
             raise InputError(
-                f"--epsilon {self.learned.epsilon:g} is too small for the codes to be balanced; "
-                f"give at least {LEAST_EPSILON:g}"
+                "give --start, the HuBERT or wav2vec 2.0 to start from, or for random weights "
+                "--size and --trained-layers 0; one of the two"
             )
-        if (self.start is None) == (self.size is None):
-            raise InputError(
-                "give --start, the HuBERT or wav2vec 2.0 to start from, or --size, for "
-                "random weights; one of the two"
-            )
-        if self.size and self.trained_layers:
-            raise InputError(
-                "with --size all layers have random weights and must be trained; give "
-                "--trained-layers 0 as well"
-            )
-        given = changed_options(self.labels)
-        if self.labels.teacher is None and given:
-            raise InputError(
-                f"{flags(given)} would have no effect without a --teacher; name "
-                "one, or leave it out"
-            )
-        if self.labels.codebook and (stray := list_given(("clusters", "teacher_layer"), given)):
-            raise InputError(
-                f"{flags(stray)} would have no effect, since the codebook "
-                "determines it; leave it out"
-            )
-        if self.labels.label_loss == "ctc" and self.training.steps <= self.training.warmup_steps:
-            raise InputError(
-                f"--label-loss ctc begins after {self.training.warmup_steps} --warmup-steps, and "
-                f"there are {self.training.steps} --steps; give fewer of the former"
-            )
+        of_labels = changed_options(self.labels)
+        refuse_ineffective(of_labels, {"teacher": of_labels.keys() - {"teacher"}})
+        if self.labels.codebook:
+            refuse_given(("clusters", "teacher_layer"), of_labels, "with a codebook")
         refuse_ineffective(changed_options(self), {"distort": ("noise", "noise_cache")})

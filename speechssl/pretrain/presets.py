@@ -8,11 +8,11 @@ from importlib import resources
 from typing import Any, TypeVar
 
 import yaml
-from transformers import HubertConfig, HubertModel, Wav2Vec2Config, Wav2Vec2Model
+from transformers import HubertConfig, Wav2Vec2Config, Wav2Vec2Model
 
 from speechssl.encoders.load import load_checkpoint, load_encoder, small_config
 from speechssl.errors import InputError
-from speechssl.options import changed_options, flags, list_given
+from speechssl.options import changed_options, refuse_given
 from speechssl.pretrain.model import load_heads
 from speechssl.pretrain.options import Continue, Hubert, Wav2Vec2
 
@@ -95,36 +95,20 @@ def _start_values(o: Continue) -> dict[str, Any]:
     the last layer."""
     model: Any = load_checkpoint(o.start).model
     if isinstance(model, Wav2Vec2Model):
-        targets = changed_options(o.targets) | changed_options(o.prediction)
-        _refuse_other_kind(o.start, "wav2vec 2.0", {"teacher": o.teacher} | targets)
+        given = {"teacher": o.teacher} | changed_options(o.targets) | changed_options(o.prediction)
+        refuse_given(given, given, f"on {o.start}, a wav2vec 2.0")
         return PRESETS["continue"]["wav2vec2"] | _head_settings(o.start)
-    if not isinstance(model, HubertModel):
-        raise InputError(
-            f"{o.start} is a {model.config.model_type} encoder; start this training "
-            "from a HuBERT or a wav2vec 2.0"
-        )
-    _refuse_other_kind(o.start, "HuBERT", changed_options(o.contrast))
+    given = changed_options(o.contrast)
+    refuse_given(given, given, f"on {o.start}, which is no wav2vec 2.0")
     width = model.config.hidden_size
     nearest = min(PRESETS["hubert"], key=lambda size: abs(hubert_config(size).hidden_size - width))
     projection = PRESETS["hubert"][nearest]["iterations"][0]["projection"]
     values = PRESETS["continue"]["hubert"] | {"teacher": o.start, "projection": projection}
     if o.targets.codebook:
         return _without_fitting(values)
-    if o.teacher == "mfcc":
-        return values
-    if o.teacher is None:
-        return values | {"layer": model.config.num_hidden_layers}
-    return values | {"layer": load_encoder(o.teacher).layers}
-
-
-def _refuse_other_kind(start: str, kind: str, given: Mapping[str, Any]) -> None:
-    """Raise InputError where options of the other kind of encoder are given."""
-    stray = list_given(given, given)
-    if stray:
-        raise InputError(
-            f"{flags(stray)} would have no effect, since {start} is a {kind}; leave "
-            "out options of the other kind"
-        )
+    if o.teacher != "mfcc":
+        values["layer"] = load_encoder(o.teacher or o.start).layers
+    return values
 
 
 def _without_fitting(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,8 @@ against a domain classifier.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 from transformers import HubertModel, Wav2Vec2Model
 
-from speechssl.artifacts import hash_json, stage, write_json
+from speechssl.artifacts import Stage, hash_json, stage, write_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.encoders.hubert import check_known
@@ -45,22 +46,15 @@ from speechssl.pretrain.model import (
     save_label_head,
     save_pretraining,
 )
-from speechssl.pretrain.options import (
-    Continue,
-    Distortion,
-    Hubert,
-    Masks,
-    Spin,
-    Targets,
-    Wav2Vec2,
-)
+from speechssl.pretrain.options import Continue, Distortion, Hubert, Masks, Spin, Targets, Wav2Vec2
 from speechssl.pretrain.presets import PRESETS, apply_size, hubert_config, wav2vec2_config
-from speechssl.processes import is_main, main_first
+from speechssl.processes import main_first
 from speechssl.timing import FrameGrid
-from speechssl.trainer import check_share, fit
+from speechssl.training import check_share, fit, write_by_main
 from speechssl.units.features import Features, features_of, load_features, spectral_stream
 from speechssl.units.kmeans import Codebook, load_codebook
 
+Run = Hubert | Wav2Vec2 | Continue | Spin
 STEPS = "options.training.steps"  # a finished run with fewer goes on
 CARD = "encoder/card.json"
 
@@ -88,77 +82,53 @@ def continue_pretraining(o: Continue) -> None:
 
 
 def _train_hubert(o: Hubert | Continue) -> None:
-    check_share(o.batches.crops)
-    assert o.teacher is not None  # `apply_size` has set it
-    seed = o.training.seed
-    distort = make_distortions(o.distortion, seed, o.out)
-    data = training_data(o.source, o.recordings, o.targets.reference, seed)
-    inputs = {"data": data.hash, "options": decisive_options(o, distort, hash_model)}
-    with stage(o.out, inputs, grows=STEPS, card=CARD) as step:
+    distort = make_distortions(o.distortion, o.training.seed, o.out)
+    data = training_data(o.source, o.recordings, o.targets.reference, o.training.seed)
+    with pretraining_stage(o, data, distort) as step:
         if not step.done:
-            torch.manual_seed(seed)
+            torch.manual_seed(o.training.seed)
             encoder, normalise = _load_hubert(o)
             # before the targets: layers that the encoder has not are refused at once
             auxiliary = auxiliary_losses(encoder, o, o.start, distort)
             grid = frame_grid(encoder)
-            with main_first():
-                packed = pack_crops(data, o.out, grid, o.batches.crop_seconds)
-                codebook, audio = make_targets(
-                    data, packed, o.out, grid, o.teacher, o.targets, seed
-                )
+            codebook, audio = make_targets(o, data, grid, str(o.teacher), o.targets)
             model = HubertPretraining(
                 encoder, codebook.size, o.prediction, o.convolutions, auxiliary
             )
             if o.start:
                 restore_label_head(model, o.start, codebook.hash)
-            cropper = make_cropper(
-                o, audio, grid, normalise, distort, clean=bool(o.distillation.distil)
-            )
-            result = fit(model, cropper, o.training, o.out / "checkpoints", cropper.audio_seconds)
-            with main_first():
-                if is_main():
-                    save_encoder(encoder, o.out / "encoder", normalise, o.targets.save_bf16)
-                    save_label_head(model, o.out / "encoder", codebook.hash)
-                    card = {
-                        "what": "HuBERT encoder",
-                        "targets": codebook.card,
-                        "options": decisive_options(o, distort, name_model),
-                        "corpus": data.card,
-                        "training": result,
-                    }
-                    write_card(o.out, card | cropper.card)
-    print(f"{o.out / 'encoder'}: {load_encoder(o.out / 'encoder').hash}")
+            distil = bool(o.distillation.distil)
+            batches = make_cropper(o, audio, grid, normalise, distort, clean=distil)
+            metrics = fit(model, batches, o.training, o.out / "checkpoints")
+
+            def save(folder: Path) -> None:
+                save_encoder(encoder, folder, normalise, o.targets.save_bf16)
+                save_label_head(model, folder, codebook.hash)
+
+            facts = {"what": "HuBERT encoder", "targets": codebook.card, "training": metrics}
+            save_pretrained(o, data, distort, save, facts | batches.card)
+    print_encoder(o)
 
 
 def _train_wav2vec2(o: Wav2Vec2 | Continue) -> None:
-    check_share(o.batches.crops)
-    seed = o.training.seed
-    distort = make_distortions(o.distortion, seed, o.out)
-    data = training_data(o.source, o.recordings, reference=False, seed=seed)
-    inputs = {"data": data.hash, "options": decisive_options(o, distort, hash_model)}
-    with stage(o.out, inputs, grows=STEPS, card=CARD) as step:
+    distort = make_distortions(o.distortion, o.training.seed, o.out)
+    data = training_data(o.source, o.recordings, reference=False, seed=o.training.seed)
+    with pretraining_stage(o, data, distort) as step:
         if not step.done:
-            torch.manual_seed(seed)
+            torch.manual_seed(o.training.seed)
             model = _load_wav2vec2(o)
             model.auxiliary.extend(auxiliary_losses(model.encoder, o, o.start, distort))
             grid = frame_grid(model.encoder)
-            with main_first():
-                packed = pack_crops(data, o.out, grid, o.batches.crop_seconds)
-                audio = LabelledAudio.load(packed, grid)
+            audio = load_unlabelled(o, data, grid)
             cropper = make_cropper(o, audio, grid, model.normalise, distort, clean=bool(distort))
-            batches = ContrastiveBatches(cropper, o.contrast, seed, o.training.accumulation)
-            result = fit(model, batches, o.training, o.out / "checkpoints", cropper.audio_seconds)
-            with main_first():
-                if is_main():
-                    save_pretraining(model, o.out / "encoder")
-                    card = {
-                        "what": "wav2vec 2.0 with its heads",
-                        "options": decisive_options(o, distort, name_model),
-                        "corpus": data.card,
-                        "training": result,
-                    }
-                    write_card(o.out, card | cropper.card)
-    print(f"{o.out / 'encoder'}: {load_encoder(o.out / 'encoder').hash}")
+            batches = ContrastiveBatches(
+                cropper, o.contrast, o.training.seed, o.training.accumulation
+            )
+            metrics = fit(model, batches, o.training, o.out / "checkpoints")
+            facts = {"what": "wav2vec 2.0 with its heads", "training": metrics}
+            save = partial(save_pretraining, model)
+            save_pretrained(o, data, distort, save, facts | cropper.card)
+    print_encoder(o)
 
 
 def _load_hubert(o: Hubert | Continue) -> tuple[HubertModel, bool]:
@@ -215,7 +185,7 @@ def frame_grid(encoder: Any) -> FrameGrid:
 
 
 def make_cropper(
-    o: Hubert | Wav2Vec2 | Continue | Spin,
+    o: Run,
     audio: LabelledAudio,
     grid: FrameGrid,
     normalise: bool,
@@ -242,10 +212,10 @@ def make_cropper(
     )
 
 
-def pack_crops(data: TrainingData, out: Path, grid: FrameGrid, crop_seconds: float) -> Path:
+def pack_crops(o: Run, data: TrainingData, grid: FrameGrid) -> Path:
     """Pack the audio, once. Raises InputError where no recording is as long as a crop."""
-    packed = pack_audio(data, out)
-    check_crops(read_lengths(packed), grid, crop_seconds)
+    packed = pack_audio(data, o.out)
+    check_crops(read_lengths(packed), grid, o.batches.crop_seconds)
     return packed
 
 
@@ -255,39 +225,75 @@ def read_lengths(packed: Path) -> list[int]:
     return lengths
 
 
-def make_targets(
-    data: TrainingData,
-    packed: Path,
-    out: Path,
-    grid: FrameGrid,
-    teacher: str,
-    targets: Targets,
-    seed: int,
-) -> tuple[Codebook, LabelledAudio]:
-    """Get or fit the codebook, once, and label all frames of `grid` with it.
+def load_unlabelled(o: Run, data: TrainingData, grid: FrameGrid) -> LabelledAudio:
+    """Pack the audio and read it, all labels 0."""
+    with main_first():
+        return LabelledAudio.load(pack_crops(o, data, grid), grid)
 
-    packed: the folder of the audio. teacher: an encoder or "mfcc".
-    """
-    if targets.codebook:
-        codebook = load_codebook(targets.codebook)
-        features = features_of(codebook, teacher, targets.teacher_precision)
-    else:
-        if teacher == "mfcc":
-            features = Features("mfcc", grid, partial(spectral_stream, grid=grid, kind="mfcc"))
+
+def make_targets(
+    o: Run, data: TrainingData, grid: FrameGrid, teacher: str, targets: Targets
+) -> tuple[Codebook, LabelledAudio]:
+    """Pack the audio, get or fit the codebook, and label all frames of `grid` with it; once.
+    teacher: an encoder or "mfcc"."""
+    with main_first():
+        packed = pack_crops(o, data, grid)
+        if targets.codebook:
+            codebook = load_codebook(targets.codebook)
+            features = features_of(codebook, teacher, targets.teacher_precision)
         else:
-            precision = targets.teacher_precision or "fp32"
-            features = load_features(teacher, targets.layer, targets.smooth, precision)
-        path = out / "targets.safetensors"
-        if not path.is_file():
-            fit_targets(data.recordings, features, targets, seed).save(path)
-        codebook = load_codebook(path)
-    labelled_by = [data.hash, codebook.hash, targets.reference, asdict(grid)]
-    # beside `out` too, for runs that share the targets
-    folder = out.parent / f"targets-{hash_json([*labelled_by, targets.teacher_precision])}"
-    made_from = {"corpus": data.hash, "reference": targets.reference}
-    lengths = read_lengths(packed)
-    write_targets(data.recordings, folder, grid, features, codebook, lengths, made_from)
-    return codebook, LabelledAudio.load(packed, folder)
+            if teacher == "mfcc":
+                features = Features("mfcc", grid, partial(spectral_stream, grid=grid, kind="mfcc"))
+            else:
+                precision = targets.teacher_precision or "fp32"
+                features = load_features(teacher, targets.layer, targets.smooth, precision)
+            path = o.out / "targets.safetensors"
+            if not path.is_file():
+                fit_targets(data.recordings, features, targets, o.training.seed).save(path)
+            codebook = load_codebook(path)
+        labelled_by = [data.hash, codebook.hash, targets.reference, asdict(grid)]
+        # beside `out` too, for runs that share the targets
+        name = f"targets-{hash_json([*labelled_by, targets.teacher_precision])}"
+        folder = o.out.parent / name
+        made_from = {"corpus": data.hash, "reference": targets.reference}
+        lengths = read_lengths(packed)
+        write_targets(data.recordings, folder, grid, features, codebook, lengths, made_from)
+        return codebook, LabelledAudio.load(packed, folder)
+
+
+def pretraining_stage(
+    o: Run, data: TrainingData, distort: TrainingDistortions | None, **more: Any
+) -> AbstractContextManager[Stage]:
+    """Begin or resume a run. more: what decides it beside the options."""
+    check_share(o.batches.crops)
+    inputs = {"data": data.hash, "options": decisive_options(o, distort, hash_model) | more}
+    return stage(o.out, inputs, grows=STEPS, card=CARD)
+
+
+def save_pretrained(
+    o: Run,
+    data: TrainingData,
+    distort: TrainingDistortions | None,
+    save: Callable[[Path], None],
+    facts: Mapping[str, Any],
+    **more: Any,
+) -> None:
+    """Write OUT/encoder: what `save` writes into this folder, and last its card, which says that
+    the run is done. facts: of the training; more: as of `pretraining_stage`."""
+    folder = o.out / "encoder"
+
+    def write() -> None:
+        save(folder)
+        options = decisive_options(o, distort, name_model) | more
+        card = {"options": options, "corpus": data.card, "files": file_hashes(folder), **facts}
+        write_json(folder / "card.json", card)
+
+    write_by_main(write)
+
+
+def print_encoder(o: Run) -> None:
+    folder = o.out / "encoder"
+    print(f"{folder}: {load_encoder(folder).hash}")
 
 
 # ---- cards
@@ -297,9 +303,7 @@ MODELS = ("start", "teacher", "codebook")
 
 
 def decisive_options(
-    o: Hubert | Wav2Vec2 | Continue | Spin,
-    distort: TrainingDistortions | None,
-    identify: Callable[[str, str], str],
+    o: Run, distort: TrainingDistortions | None, identify: Callable[[str, str], str]
 ) -> dict[str, Any]:
     """Return the options that decide the result, as JSON holds them, with the distortions' card.
 
@@ -336,10 +340,3 @@ def hash_model(name: str, value: str) -> str:
 def name_model(name: str, value: str) -> str:
     """Return the end of a path, for a card: it does not say where things lie on this machine."""
     return "/".join(Path(value).parts[-2:])
-
-
-def write_card(out: Path, card: dict[str, Any]) -> None:
-    """Write the card of `out`/encoder with the hashes of its files; last, for it says that the run
-    is done."""
-    folder = out / "encoder"
-    write_json(folder / "card.json", card | {"files": file_hashes(folder)})

@@ -20,6 +20,7 @@ projection.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,31 +29,27 @@ from torch import nn
 from torch.nn import functional
 from transformers import HubertModel
 
-from speechssl.artifacts import stage
 from speechssl.augment.training import parse_distortions
 from speechssl.encoders.hubert import check_known
 from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
-from speechssl.pretrain.data import LabelledAudio, training_data
+from speechssl.pretrain.data import training_data
 from speechssl.pretrain.options import PseudoLabels, Spin, Targets
 from speechssl.pretrain.presets import PRESETS, hubert_config
 from speechssl.pretrain.run import (
-    CARD,
-    STEPS,
-    decisive_options,
     frame_grid,
-    hash_model,
+    load_unlabelled,
     make_cropper,
     make_distortions,
     make_targets,
-    name_model,
-    pack_crops,
-    write_card,
+    pretraining_stage,
+    print_encoder,
+    save_pretrained,
 )
-from speechssl.processes import is_main, main_first, mean_of_processes, processes
+from speechssl.processes import mean_of_processes, processes
 from speechssl.timing import FrameGrid
-from speechssl.trainer import Batch, check_share, fit
+from speechssl.training import Batch, fit
 from speechssl.units.kmeans import PADDING, Codebook
 
 
@@ -206,45 +203,38 @@ def spin(o: Spin) -> None:
     Raises InputError for a start that is no HuBERT or wav2vec 2.0, and where OUT was made from
     other inputs.
     """
-    check_share(o.batches.crops)
     seed = o.training.seed
     labels = o.labels
     distort = make_distortions(o.distortion, seed, o.out)
     voices = parse_distortions("v", seed=seed, probability=(1.0, 1.0))
     data = training_data(o.source, o.recordings, labels.reference, seed)
-    options = decisive_options(o, distort, hash_model) | {"voices": voices.card}
-    inputs = {"data": data.hash, "options": options}
-    with stage(o.out, inputs, grows=STEPS, card=CARD) as step:
+    with pretraining_stage(o, data, distort, voices=voices.card) as step:
         if not step.done:
             encoder, normalise = _load_start(o)
             grid = frame_grid(encoder)
             codebook = None
-            with main_first():
-                packed = pack_crops(data, o.out, grid, o.batches.crop_seconds)
-                audio = LabelledAudio.load(packed, grid)
-                if labels.teacher:
-                    targets = _label_targets(labels)
-                    codebook, audio = make_targets(
-                        data, packed, o.out, grid, labels.teacher, targets, seed
-                    )
+            if labels.teacher:
+                targets = _label_targets(labels)
+                codebook, audio = make_targets(o, data, grid, labels.teacher, targets)
+            else:
+                audio = load_unlabelled(o, data, grid)
             torch.manual_seed(seed)
             model = SpinPretraining(encoder.train(), o, codebook.size if codebook else 0)
-            cropper = make_cropper(o, audio, grid, normalise, distort, second=voices)
-            result = fit(model, cropper, o.training, o.out / "checkpoints", cropper.audio_seconds)
-            with main_first():
-                if is_main():
-                    save_encoder(model.encoder, o.out / "encoder", normalise)
-                    save_codebooks(model, o, grid, codebook)
-                    options = decisive_options(o, distort, name_model)
-                    card = {
-                        "what": "encoder trained by Spin",
-                        "options": options | {"voices": voices.card},
-                        "corpus": data.card,
-                        "targets": _without_scores(codebook),
-                        "training": result,
-                    }
-                    write_card(o.out, card | cropper.card)
-    print(f"{o.out / 'encoder'}: {load_encoder(o.out / 'encoder').hash}")
+            batches = make_cropper(o, audio, grid, normalise, distort, second=voices)
+            metrics = fit(model, batches, o.training, o.out / "checkpoints")
+
+            def save(folder: Path) -> None:
+                save_encoder(model.encoder, folder, normalise)
+                save_codebooks(model, o, grid, codebook)
+
+            targets_card = codebook and without_scores(codebook)
+            facts = {
+                "what": "encoder trained by Spin",
+                "targets": targets_card,
+                "training": metrics,
+            }
+            save_pretrained(o, data, distort, save, facts | batches.card, voices=voices.card)
+    print_encoder(o)
 
 
 def save_codebooks(
@@ -308,7 +298,5 @@ def _label_targets(labels: PseudoLabels) -> Targets:
     )
 
 
-def _without_scores(codebook: Codebook | None) -> dict[str, Any] | None:
-    if codebook is None:
-        return None
+def without_scores(codebook: Codebook) -> dict[str, Any]:
     return {name: value for name, value in codebook.card.items() if name != "scores"}

@@ -1,10 +1,4 @@
-"""Rows arranged for figures, and matplotlib figures as inline SVG: no file, no font, no identifier
-shared between two of a page.
-
-Text stays text. Colours are written as CSS variables with the colour itself as the fallback, so
-that a page can recolour a figure for a dark background and the SVG still looks right alone. Same
-numbers, same bytes.
-"""
+"""Figures of pages: matplotlib as it comes, saved as SVG."""
 
 from __future__ import annotations
 
@@ -16,19 +10,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from speechssl.results import INK, METRICS, MUTED, PAPER, RULE, Row, style_figures
-from speechssl.stats import Interval
+import numpy as np
+import pandas as pd
+
+from speechssl.report.scores import decibels, family_name
+from speechssl.results import INK, MUTED, PAPER, style_figures, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# ---- rows arranged: order, names and colours of systems, conditions and metrics, and a cell for
-# each combination
-
 # Okabe and Ito (2008), safe for colour-blind readers. Yellow is kept for the gold answers. The
-# second colour of a
-# pair is the same hue, lighter, for dark backgrounds.
+# second colour of a pair is the same hue, lighter, for dark backgrounds.
 PALETTE = (
     ("#0072b2", "#4ba6e3"),  # blue
     ("#d55e00", "#f28a45"),  # vermillion
@@ -39,409 +32,169 @@ PALETTE = (
     ("#666666", "#b5b5b5"),  # grey, in the place of black
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-SYSTEMS = {  # in the order of pages; those of question answering have the names that commands take
-    **{
-        name: name
-        for name in (
-            "dual",
-            "cascade",
-            "cascade-ctc",
-            "speechbert",
-            "units",
-        )
-    },
-    "ks": "KS (keywords)",
-    "ic": "IC (intents)",
-    "sid": "SID (speakers)",
-    "style": "Style",
-    "asr": "ASR (CTC)",
-    "pr": "PR (phones)",
-    "qbe": "QbE (spoken terms)",
-    "asv": "ASV (verification)",
-    "sd": "SD (diarisation)",
-    "sf": "SF (slots)",
-    "er": "ER (emotions)",
-    "se": "SE (enhancement)",
-    "ss": "SS (separation)",
-}
-CONDITIONS = {
-    "clean": "Clean speech",
-    "written": "As written",
-    "reverb": "Reverberation",
-    "pink": "Pink noise",
-    "gaussian": "Gaussian noise",
-}
-READERS = (  # systems without audio, before any @ or +
-    *("text", "cascade-given", "cascade-simulated", "chance", "longest-option"),
-    *(
-        f"{method}-{source}"
-        for method in ("bm25", "tfidf", "embeddings")
-        for source in ("text", "given")
-    ),
-)
-
-
-@dataclass(frozen=True)
-class Series:
-    """One line of a figure. slot: index into PALETTE and MARKERS (after seven a colour comes again
-    with another marker)."""
-
-    system: str
-    encoder: str
-    label: str
-    slot: int
-
-    @property
-    def colour(self) -> str:
-        return PALETTE[self.slot % len(PALETTE)][0]
-
-    @property
-    def marker(self) -> str:
-        return MARKERS[(self.slot + self.slot // len(PALETTE)) % len(MARKERS)]
-
-
-@dataclass(frozen=True)
-class ShownCondition:
-    """snr_db: signal-to-noise ratio in dB, None where there is none."""
-
-    name: str
-    snr_db: float | None = None
-
-    @property
-    def family(self) -> str:
-        return CONDITIONS.get(self.name, self.name.replace("_", " ").replace("-", " ").capitalize())
-
-    @property
-    def label(self) -> str:
-        return self.family if self.snr_db is None else f"{self.family}, {decibels(self.snr_db)}"
-
-
-@dataclass(frozen=True)
-class ScoreCell:
-    """One number. low, high: 95 % interval or None. n: questions or None. seeds: how many runs it
-    is the mean of.
-
-    drawn, groups: what the interval draws, and of how many (`Row`).
-    """
-
-    value: float
-    low: float | None
-    high: float | None
-    n: int | None
-    seeds: int = 1
-    drawn: str = ""
-    groups: int = 0
-
-
-def in_order(conditions: Iterable[ShownCondition]) -> list[ShownCondition]:
-    """Clean first, then by name, easiest signal-to-noise ratio first."""
-    return sorted(
-        conditions,
-        key=lambda c: (c.name != "clean", c.name, -math.inf if c.snr_db is None else -c.snr_db),
-    )
-
-
-CLEAN = ShownCondition("clean")
-Points = list[tuple[ShownCondition, ScoreCell]]
-
-
-@dataclass(frozen=True)
-class Results:
-    """The rows, arranged. Cells whose value is not finite are absent."""
-
-    series: tuple[Series, ...]
-    cells: dict[tuple[Series, str, ShownCondition], ScoreCell]
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """METRICS first, in their order; then the others by name."""
-        names = {metric for _, metric, _ in self.cells}
-        return tuple(m for m in METRICS if m in names) + tuple(sorted(names - set(METRICS)))
-
-    @property
-    def recognition(self) -> str:
-        """Return what recognition errors are counted in: words, or characters where nothing else
-        was counted (Chinese)."""
-        return "cer" if self.having("cer") and not self.having("wer") else "wer"
-
-    def conditions(self, metric: str) -> tuple[ShownCondition, ...]:
-        return tuple(in_order({c for _, m, c in self.cells if m == metric}))
-
-    def having(self, metric: str) -> tuple[Series, ...]:
-        with_metric = {s for s, m, _ in self.cells if m == metric}
-        return tuple(s for s in self.series if s in with_metric)
-
-    def get(self, series: Series, metric: str, condition: ShownCondition) -> ScoreCell | None:
-        return self.cells.get((series, metric, condition))
-
-    def named(self, system: str) -> Series | None:
-        """The series that a prediction or a breakdown calls `system`: its system, its label or
-        `system/encoder`."""
-        return next(
-            (s for s in self.series if system in (f"{s.system}/{s.encoder}", s.label, s.system)),
-            None,
-        )
-
-    def of_series(self, other: Results) -> Results:
-        """These cells under the series that the systems have in `other`; those that it does not
-        have are left out."""
-        series = {(s.system, s.encoder): s for s in other.series}
-        cells = {
-            (series[s.system, s.encoder], m, c): x
-            for (s, m, c), x in self.cells.items()
-            if (s.system, s.encoder) in series
-        }
-        return Results(other.series, cells)
-
-
-def arrange(rows: Iterable[Row], also: Sequence[str] = ()) -> Results:
-    """Sort rows into cells; rows that differ in their seed alone are averaged, of rows that differ
-    in their card alone the last counts (as in `results.results_table`).
-
-    also: systems that occur in examples or breakdowns, so that they get a colour even without rows.
-    Where none of all these needs audio, "clean" is not of speech: the condition is "written".
-    """
-    rows = list(rows)
-    text_only = all(
-        re.split("[@+]", system)[0] in READERS for system in (*(row.name for row in rows), *also)
-    )
-    groups: dict[tuple[tuple[str, str], str, ShownCondition], dict[int, Row]] = {}
-    names = list(dict.fromkeys((row.name, row.encoder or "") for row in rows))
-    for row in rows:
-        if math.isfinite(row.value):
-            where = "written" if text_only and row.condition == "clean" else row.full_condition
-            condition = ShownCondition(where, _finite(row.snr_db))
-            groups.setdefault(((row.name, row.encoder or ""), row.metric.lower(), condition), {})[
-                row.seed
-            ] = row
-    present = {n for system, encoder in names for n in (system, f"{system}/{encoder}")}
-    names += [(system, "") for system in dict.fromkeys(also) if system not in present]
-    order = list(SYSTEMS)
-    names.sort(key=lambda n: (order.index(n[0]) if n[0] in order else len(order), n))
-    systems, series = [system for system, _ in names], {}
-    for slot, (system, encoder) in enumerate(names):
-        label = SYSTEMS.get(system, system)
-        ambiguous = encoder and systems.count(system) > 1
-        series[system, encoder] = Series(
-            system, encoder, (f"{label} · {encoder}") if ambiguous else label, slot
-        )
-    cells = {}
-    for (name, metric, condition), by_seed in groups.items():
-        # their mean; the interval reaches from the least lower to the greatest upper end
-        seeds = list(by_seed.values())
-        ends = [(_finite(r.low), _finite(r.high)) for r in seeds]
-        whole = [(a, b) for a, b in ends if a is not None and b is not None]
-        low, high = (
-            (min(a for a, _ in whole), max(b for _, b in whole))
-            if len(whole) == len(seeds)
-            else (None, None)
-        )
-        first, value = seeds[0], sum(r.value for r in seeds) / len(seeds)
-        cells[series[name], metric, condition] = ScoreCell(
-            value, low, high, first.n or None, len(seeds), first.drawn, first.groups
-        )
-    return Results(tuple(series.values()), cells)
-
-
-def decibels(snr_db: float) -> str:
-    return f"{snr_db:g}\u00a0dB".replace("-", "\u2212")
-
-
-def points_in(results: Results, series: Series, metric: str, noise: str) -> Points:
-    """The points of one line over the SNRs of a noise, hardest first, clean speech last."""
-    conditions = [
-        c
-        for c in results.conditions(metric)
-        if c == CLEAN or (c.name == noise and c.snr_db is not None)
-    ]
-    return [(c, cell) for c in conditions[::-1] if (cell := results.get(series, metric, c))]
-
-
-def points_text(points: Points) -> str:
-    return ", ".join(f"{c.label} {cell.value:.1f}" for c, cell in points)
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(value)
-
-
-# ---- figures
-
 INCHES = 8.6  # width of a figure
-NAMES, ROW = 1.55, 0.27  # inches: beside a heat map, for the names of the encoders; a line of it
+SNR_AXIS = "← more noise\N{EM SPACE}SNR (dB)\N{EM SPACE}less noise →"
+LONGEST = 34  # letters of a name in a figure
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """svg: an <svg> element. alt: what it shows, in words and numbers. common: of the questions
-    that all systems answered, to be switched to; None: it stays.
-    """
+    """svg: a whole <svg> element."""
 
+    title: str
     svg: str
-    alt: str
-    common: Drawing | None = None
+    caption: str = ""
+
+
+def line_style(slot: int) -> dict[str, Any]:
+    """Return the colour and marker of a line; after seven a colour comes again with another
+    marker."""
+    marker = MARKERS[(slot + slot // len(PALETTE)) % len(MARKERS)]
+    return {"color": PALETTE[slot % len(PALETTE)][0], "marker": marker, "markersize": 4.5}
 
 
 @contextmanager
-def blank(height: float) -> Iterator[Figure]:
-    """An empty figure of the width of a page, with the look of all, whatever the user's own
-    settings are. height: inches."""
-    with style_figures() as figure:
-        yield figure(figsize=(INCHES, height))
+def new_axes(
+    rows: int = 1, columns: int = 1, height: float = 2.8, **options: Any
+) -> Iterator[tuple[Figure, np.ndarray]]:
+    """Make axes as wide as a page, with the look of all figures. height: of a row, in inches."""
+    with style_figures(font_family="sans-serif", svg_hashsalt="report") as figure_class:
+        figure = figure_class(figsize=(INCHES, rows * height), layout="constrained")
+        yield figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
-def axes_at(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
-    """All in inches."""
-    tall = figure.get_figheight()
-    return figure.add_axes((left / INCHES, bottom / tall, width / INCHES, height / tall))
-
-
-def draw_interval(ax: Axes, x: float, estimate: ScoreCell | Row | Interval, **style: Any) -> None:
-    if estimate.low is not None and estimate.high is not None:
-        ax.plot(
-            [x, x],
-            [estimate.low, estimate.high],
-            **{"linewidth": 1.3, "solid_capstyle": "round", **style},
-        )
-
-
-def cell_axes(
-    figure: Figure, left: float, bottom: float, width: float, height: float, columns: int, rows: int
-) -> Axes:
-    """Axes for a table of cells: their middles lie at whole numbers, the first row is on top. No
-    grid, no frame. All in inches."""
-    ax = axes_at(figure, left, bottom, width, height)
-    ax.set_xlim(-0.5, columns - 0.5)
-    ax.set_ylim(rows - 0.5, -0.5)
-    ax.grid(False)
-    ax.spines[:].set_visible(False)
-    return ax
-
-
-def draw_cell(
-    ax: Axes,
-    x: int,
-    y: int,
-    text: str,
-    colour: Any,
-    ink: str,
-    size: float = 8,
-    alpha: float = 1,
-    **style: Any,
-) -> None:
-    from matplotlib.patches import Rectangle
-
-    ax.add_patch(
-        Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colour, alpha=alpha, linewidth=0)
-    )
-    ax.text(x, y, text, ha="center", va="center", fontsize=size, color=ink, **style)
-
-
-def legend(
-    figure: Figure,
-    entries: Iterable[tuple[Series, str]],
-    place: tuple[float, float],
-    width: float = 1.6,
-    dashes: Any = None,
-    **style: Any,
-) -> None:
-    """entries: series and their names; dashes: line styles by name; place: of the upper left
-    corner, in shares of the figure."""
-    from matplotlib.lines import Line2D
-
-    handles = [
-        Line2D([], [], linewidth=width, marker=s.marker, color=s.colour, markersize=5, label=label)
-        for s, label in entries
-    ]
-    handles += [
-        Line2D([], [], linewidth=width, color=INK, linestyle=dash, label=name)
-        for name, dash in (dashes or {}).items()
-    ]
+def add_legend(figure: Figure, columns: int = 4) -> None:
+    """Add one legend of all axes above them, every name once."""
+    handles: dict[str, Any] = {}
+    for ax in figure.axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
     if handles:
-        figure.legend(handles=handles, loc="upper left", bbox_to_anchor=place, **style)
+        names = [shorten(label) for label in handles]
+        figure.legend(list(handles.values()), names, loc="outside upper left", ncols=columns)
 
 
-def shortened(name: str, most: int = 23) -> str:
-    """A name that fits beside a line of a figure."""
+def save_svg(figure: Figure) -> str:
+    """Return the <svg> element; the same figure gives the same text."""
+    buffer = io.StringIO()
+    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    figure.savefig(buffer, format="svg", metadata=nothing)
+    text = buffer.getvalue()
+    return re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
+
+
+def shorten(name: str, most: int = LONGEST) -> str:
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
-@contextmanager
-def panels_in(
-    rows: int,
-    columns: int,
-    height: float,
-    *,
-    entries: Sequence[Series] = (),
-    dashes: Mapping[str, Any] | None = None,
-    above: float = 0.1,
-    below: float = 0.55,
-    between: float = 0.0,
-    right: float = 0.985,
-) -> Iterator[tuple[Figure, list[list[Axes]]]]:
-    """Panels that share their axis up, under one legend.
+def plot_scores(
+    ax: Axes, xs: Sequence[float], scores: pd.DataFrame, slot: int, label: str, **style: Any
+) -> None:
+    """Plot values with their intervals. scores: a line each of xs."""
+    errors = [scores.value - scores.low, scores.high - scores.value]
+    ax.errorbar(
+        xs,
+        scores.value,
+        errors,
+        **line_style(slot),
+        label=label,
+        elinewidth=0.9,
+        capsize=2,
+        **style,
+    )
 
-    height: of a panel; above: from the legend to the first row; below: under the last row; between:
-    two rows; all in inches. entries, dashes: of the legend: series, and line styles by name. right:
-    end of the panels, a share of the width.
+
+def draw_over_snr(
+    title: str, caption: str, panels: Mapping[str, pd.DataFrame], slots: Mapping[str, int]
+) -> Drawing | None:
+    """Draw a row a panel, a column a kind of noise, a line a label over the SNR, clean speech at
+    the right end.
+
+    panels: scores of one metric by title. None where no line has two points.
     """
-    count = len(entries) + len(dashes or ())
-    above += 0.12 + 0.2 * -(-count // 4) if count else 0.0
-    total = above + rows * height + (rows - 1) * between + below
-    with blank(total) as figure:
-        axes = figure.subplots(rows, columns, squeeze=False, sharey="row")
-        edges = {"left": 0.062, "right": right, "top": 1 - above / total, "bottom": below / total}
-        figure.subplots_adjust(**edges, wspace=0.08, hspace=between / height)
-        labels = [(s, s.label) for s in entries]
-        legend(figure, labels, (0.045, 1.0), dashes=dashes, ncols=min(count, 4), columnspacing=1.6)
-        yield figure, [list(line) for line in axes]
+    every = pd.concat(panels.values()) if panels else pd.DataFrame()
+    noises = []
+    for noise in every.condition[every.snr_db.notna()].unique() if len(every) else ():
+        places = every[(every.condition == noise) | (every.condition == "clean")]
+        if places.snr_db.nunique(dropna=False) > 1:
+            noises.append(noise)
+    if not noises:
+        return None
+    noises.sort(key=lambda noise: (not noise.startswith("seen-"), noise))
+    height = 2.9 if len(panels) == 1 else 1.7
+    with new_axes(
+        len(panels), len(noises), height, sharex="col", sharey="row" if len(panels) > 1 else "all"
+    ) as (figure, axes):
+        for (name, scores), line in zip(panels.items(), axes, strict=True):
+            for noise, ax in zip(noises, line, strict=True):
+                here = scores[(scores.condition == noise) | (scores.condition == "clean")]
+                _plot_over_snr(ax, here, every.snr_db[every.condition == noise], slots)
+            axis = unit(scores.metric.iloc[0])
+            line[0].set_ylabel(f"{name.replace(', ', chr(10))} ({axis})" if axis else name)
+        for noise, top, bottom in zip(noises, axes[0], axes[-1], strict=True):
+            top.set_title(family_name(noise), fontsize=9)
+            bottom.set_xlabel(SNR_AXIS if len(noises) < 3 else "SNR (dB)")
+        add_legend(figure)
+        return Drawing(title, save_svg(figure), caption)
 
 
-def snr_axis(ax: Axes, lines: Iterable[Points]) -> float:
-    """Mark the SNRs of some lines along an axis, clean speech at the right end; where that
-    stands."""
-    conditions = {c for points in lines for c, _ in points}
-    ratios = sorted({c.snr_db for c in conditions if c.snr_db is not None})
-    clean = ratios[-1] + max(5.0, (ratios[-1] - ratios[0]) / 4)
-    places = {r: decibels(r) for r in ratios} | (
-        {clean: "clean"} if any(c.snr_db is None for c in conditions) else {}
-    )
-    ax.set_xticks(list(places), list(places.values()))
-    edge = (clean - ratios[0]) / 22
-    ax.set_xlim(ratios[0] - edge, clean + edge)
-    return clean
+def _plot_over_snr(
+    ax: Axes, scores: pd.DataFrame, ratios: pd.Series, slots: Mapping[str, int]
+) -> None:
+    shown = sorted(ratios.dropna().unique())
+    clean = shown[-1] + max(5.0, (shown[-1] - shown[0]) / 4)
+    lines = scores.groupby("label", sort=False)
+    for number, (label, line) in enumerate(lines):
+        line = line.assign(x=line.snr_db.fillna(clean)).sort_values("x")
+        aside = (number - (lines.ngroups - 1) / 2) * (clean - shown[0]) / 98
+        plot_scores(ax, line.x + aside, line, slots[label], label)
+    ax.set_xticks([*shown, clean], [*(decibels(snr)[:-3] for snr in shown), "clean"])
 
 
-def svg_of(figure: Figure, name: str) -> str:
-    """The <svg> element with its own identifiers, CSS colours, and no size but its shape."""
-    import matplotlib
+def shade(
+    ax: Axes,
+    shares: np.ndarray,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    texts: Sequence[Sequence[str]] = (),
+    cmap: str = "Blues",
+    upright: bool = False,
+) -> Any:
+    """Draw a matrix as squares, darker for more. shares: (R, C) in [0, 1], NaN where there is
+    nothing; texts: what stands in the cells."""
+    image = ax.imshow(shares, cmap=cmap, vmin=0, vmax=1, aspect="auto")
+    for y, line in enumerate(texts):
+        for x, text in enumerate(line):
+            ink = PAPER if shares[y, x] > 0.6 else INK
+            ax.text(x, y, text, ha="center", va="center", fontsize=7.5, color=ink)
+    step_x, step_y = -(-len(columns) // 40), -(-len(rows) // 40)
+    rotation = 90 if upright else 0
+    ax.set_xticks(range(0, len(columns), step_x), columns[::step_x], rotation=rotation, fontsize=7)
+    ax.set_yticks(range(0, len(rows), step_y), rows[::step_y], fontsize=7)
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+    return image
 
-    buffer = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": name}):
-        nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
-        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
-    svg = buffer.getvalue()
-    svg = re.sub(
-        r"<metadata>.*?</metadata>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.DOTALL
-    )
-    svg = re.sub(
-        r"<svg [^>]*viewBox=\"([^\"]*)\"[^>]*>",
-        r'<svg viewBox="\1" aria-hidden="true" '
-        r'focusable="false">',
-        svg,
-        count=1,
-    )
-    svg = re.sub(r'\bid="', f'id="{name}-', svg).replace("url(#", f"url(#{name}-")
-    svg = re.sub(r'xlink:href="#', f'href="#{name}-', svg)
-    svg = re.sub(
-        r" font-family: [^;\"]*;|<style.*?</style>| transform=\"rotate\(-0 "
-        r"[^\"]*\"",
-        "",
-        svg,
-        flags=re.DOTALL,
-    )
-    names = {INK: "ink", MUTED: "muted", RULE: "rule", PAPER: "paper"} | {
-        light: f"s{i}" for i, (light, _) in enumerate(PALETTE)
-    }
-    svg = re.sub("|".join(names), lambda m: f"var(--{names[m[0]]}, {m[0]})", svg)
-    return re.sub(r"\n\s*", "\n", svg).strip()
+
+def name_points(ax: Axes, places: Iterable[tuple[float, str]], least: float) -> None:
+    """Name places along the upper edge, those that have room. least: the distance of two names, in
+    parts of the axis."""
+    low, high = ax.get_xlim()
+    named: list[tuple[float, str]] = []
+    for place, name in sorted(places):
+        if not named or place - named[-1][0] >= least * (high - low):
+            named.append((place, name))
+    above = ax.secondary_xaxis("top")
+    above.set_xticks([x for x, _ in named], [name for _, name in named], rotation=90, fontsize=7)
+    above.tick_params(length=2)
+    above.spines[:].set_visible(False)
+
+
+def dotted(ax: Axes, x: float, low: float, high: float) -> None:
+    ax.plot([x, x], [low, high], color=MUTED, linewidth=0.8, linestyle=":", zorder=1)
+
+
+def score_limit(values: Iterable[float]) -> float:
+    """Return the upper end of an axis of scores: the next ten above everything."""
+    most = max((value for value in values if not math.isnan(value)), default=0.0)
+    return max(10.0, 10.0 * (int(most * 1.04 / 10) + 1))

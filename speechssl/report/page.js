@@ -7,56 +7,21 @@ const make = (parent, name, attributes = {}, text = "") => {
   return found;
 };
 
-// ---- tables: tabs, the switch to common questions, export
+// ---- tables: export
 
-(() => {
-  const list = document.querySelector(".tabs");
-  if (list && list.children.length > 1) {
-    const tabs = [...list.children];
-    const select = (chosen, focus) => tabs.forEach((tab) => {
-      const on = tab === chosen, panel = document.getElementById(tab.getAttribute("aria-controls"));
-      tab.setAttribute("aria-selected", on);
-      tab.tabIndex = on ? 0 : -1;
-      panel.style.display = on ? "" : "none";
-      panel.setAttribute("role", "tabpanel");
-      panel.setAttribute("aria-labelledby", tab.id);
-      if (on && focus) tab.focus();
-    });
-    tabs.forEach((tab, i) => {
-      tab.addEventListener("click", () => select(tab));
-      tab.addEventListener("keydown", (event) => {
-        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-        if (step) select(tabs[(i + step + tabs.length) % tabs.length], true);
-      });
-    });
-    list.hidden = false;
-    select(tabs[0]);
-  }
-
-  const box = document.getElementById("common");
-  if (box) {
-    box.closest(".switch").hidden = false;
-    box.addEventListener("change", () => document.body.classList.toggle("only-common", box.checked));
-  }
-})();
-
-// Lines of a table as texts, the first of them its head. A cell with an interval has three: value, low, high.
+// Lines of a table as texts. A cell with an interval has it in a second line, or below as `small`.
 const linesOf = (table) => {
-  const seen = (part) => part.getClientRects().length > 0;
-  const direct = (cell) => [...cell.childNodes].filter((node) => node.nodeName !== "SMALL").map((node) => node.textContent).join("").trim();
-  const [above, names] = table.tHead.rows.length > 1 ? table.tHead.rows : [null, table.tHead.rows[0]];
-  const groups = above ? [...above.cells].flatMap((cell) => Array(cell.colSpan).fill(cell.textContent.trim())) : [];
-  const columns = [...names.cells].flatMap((cell) => Array(cell.colSpan).fill(cell));
-  let first = null;  // the label of a line, which may stand for several rows
-  const lines = [...table.tBodies].filter(seen).flatMap((part) => [...part.rows]).map((row) => {
-    const cells = row.cells.length < columns.length ? [first, ...row.cells] : [...row.cells];
-    first = cells[0];
-    return cells.map((cell) => {
-      const small = cell.querySelector("small");
-      return { text: cell.classList.contains("none") ? "" : direct(cell), small: small ? small.textContent.trim() : "", best: cell.classList.contains("best") };
-    });
+  const rows = [...table.tHead.rows], names = rows.at(-1);
+  const above = rows.length > 1 ? [...rows[0].cells].flatMap((cell) => Array(cell.colSpan).fill(cell.textContent.trim())) : [];
+  const lines = [...table.tBodies[0].rows].map((row) => [...row.cells].map((cell) => {
+    const [text, small = ""] = cell.textContent.trim().split("\n");
+    return { text: text === "–" ? "" : text, small, best: cell.classList.contains("best") };
+  }));
+  const heads = [...names.cells].map((cell, i) => {
+    const name = cell.textContent.trim(), group = above[i] || "";
+    const number = lines.every((line) => /^[-−+]?[\d.,]*( %)?$/.test(line[i].text));
+    return { group: name ? group : "", name: name || group, number };
   });
-  const heads = columns.map((cell, i) => ({ group: groups[i] === cell.textContent.trim() ? "" : groups[i] || "", name: cell.textContent.trim(), number: lines.every((line) => /^[-−+]?[\d.,]*( %)?$/.test(line[i].text)) }));
   return { heads, lines };
 };
 
@@ -64,14 +29,13 @@ const csvOf = ({ heads, lines }) => {
   const quoted = (text) => (/[",\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text);
   const plain = (text) => text.replaceAll("\u00a0", " ").replaceAll("−", "-");
   const name = ({ group, name }) => plain([group, name].filter(Boolean).join(" "));
-  // columns of their own for what stands small below a value
-  const interval = (i) => lines.some((line) => /^[-−\d.]+(–| to )[-−\d.]+$/.test(line[i].small));  // " to " after a negative end
+  const interval = (i) => lines.some((line) => /^\[.*, .*\]$/.test(line[i].small));
   const below = heads.map((h, i) => h.below || (interval(i) ? [`${name(h)} low`, `${name(h)} high`] : []));
   const numeric = (text) => plain(text).replace(/^(\d{1,3}(,\d{3})+)$/, (digits) => digits.replaceAll(",", ""));
   const head = heads.flatMap((h, i) => [name(h), ...below[i]]);
   const body = lines.map((line) => line.flatMap(({ text, small }, i) => {
     if (!below[i].length) return [numeric(text) + (small ? " " + plain(small) : "")];
-    const found = below[i].length > 1 ? plain(small).replace(/ s$/, "").split(/–| to /) : [small];
+    const found = below[i].length > 1 ? plain(small).replace(/ s$|[[\]]/g, "").split(/–|, /) : [small];
     return [numeric(text), ...below[i].map((_, k) => found[k] || "")];
   }));
   return [head, ...body].map((line) => line.map(quoted).join(",")).join("\n") + "\n";
@@ -124,9 +88,9 @@ document.querySelectorAll(".predictions").forEach((section) => {
   const STEP = 100;
   const data = JSON.parse(section.querySelector('script[type="application/json"]').textContent);
   const [form, status, table, more] = ["form", ".status", "table", ".more"].map((name) => section.querySelector(name));
-  const all = data.rows.map(([q, s, c, ff1, f1, error, start, end, text, example]) => {
-    const [id, question, gold, type, seconds, common] = data.questions[q];
-    return { id, question, gold, type, seconds, common, s, c, ff1, f1, error, start, end, text, example, order: q, words: [id, question, gold, text].join("\n").toLowerCase() };
+  const all = data.rows.map((values) => {
+    const row = Object.fromEntries(data.fields.map((name, i) => [name, values[i]]));
+    return { ...row, words: [row.id, row.question, row.gold, row.text].join("\n").toLowerCase() };
   });
   const number = (value, digits) => (value === null ? "" : value.toFixed(digits));
   const span = (row) => (row.start === null ? "" : `${row.start.toFixed(2)}–${row.end.toFixed(2)} s`);
@@ -139,16 +103,16 @@ document.querySelectorAll(".predictions").forEach((section) => {
     { name: "Gold answer", key: (row) => row.gold || null, text: (row) => row.gold, from: 1, wide: true },
     { name: "FF1", key: (row) => row.ff1, text: (row) => number(row.ff1, 1), from: -1, numeric: true },
     { name: "F1", key: (row) => row.f1, text: (row) => number(row.f1, 1), from: -1, numeric: true },
-    { name: "Error", key: (row) => (row.error < 0 ? null : row.error), text: (row) => data.errors[row.error] || "", from: 1 },
-    { name: "Type", key: (row) => (row.type < 0 ? null : row.type), text: (row) => data.types[row.type] || "", from: 1 },
+    { name: "Error", key: (row) => row.error || null, text: (row) => row.error, from: 1 },
+    { name: "Type", key: (row) => row.type || null, text: (row) => row.type, from: 1 },
     { name: "Length (s)", key: (row) => row.seconds, text: (row) => number(row.seconds, 2), from: 1, numeric: true },
   ].filter((column) => all.some((row) => column.text(row) !== "" || (column.small && column.small(row))));
   let sorted = null, shown = all, count = STEP;
 
-  const choices = { condition: ["c", data.conditions], system: ["s", data.systems.map((system) => system.label)], error: ["error", data.errors], type: ["type", data.types] };
-  Object.entries(choices).forEach(([name, [field, labels]]) => {
-    const found = labels.map((label, i) => [label, i]).filter(([, i]) => all.some((row) => row[field] === i));
-    found.forEach(([label, i]) => form.elements[name].add(new Option(label, i)));
+  const choices = { condition: (row) => data.conditions[row.c], system: (row) => data.systems[row.s].label, error: (row) => row.error, type: (row) => row.type };
+  Object.entries(choices).forEach(([name, label]) => {
+    const found = [...new Set(all.map(label))].filter(Boolean);
+    found.forEach((text) => form.elements[name].add(new Option(text, text)));
     if (found.length < 2) form.elements[name].closest("label").hidden = true;
   });
 
@@ -189,12 +153,12 @@ document.querySelectorAll(".predictions").forEach((section) => {
   const update = () => {
     const value = (name) => form.elements[name].value.trim();
     const bound = (name, none) => (value(name) === "" ? none : Number(value(name)));
-    const words = value("text").toLowerCase(), only = document.body.classList.contains("only-common");
+    const words = value("text").toLowerCase(), only = form.elements.common.checked;
     const within = (x, name) => {
       const least = bound(name + "-least", null), most = bound(name + "-most", null);
       return (least === null && most === null) || (x !== null && (least === null || x >= least) && (most === null || x <= most));
     };
-    shown = all.filter((row) => Object.entries(choices).every(([name, [field]]) => value(name) === "" || row[field] === Number(value(name)))
+    shown = all.filter((row) => Object.entries(choices).every(([name, label]) => value(name) === "" || label(row) === value(name))
       && within(row.ff1, "ff1") && within(row.seconds, "length") && row.words.includes(words) && (!only || row.common));
     if (sorted) {
       const { column: { key }, way } = sorted;
@@ -216,8 +180,7 @@ document.querySelectorAll(".predictions").forEach((section) => {
   form.addEventListener("input", update);
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("reset", () => setTimeout(update));
-  const common = document.getElementById("common");
-  if (common) common.addEventListener("change", update);
+  form.querySelector(".common").hidden = all.every((row) => row.common);
   section.hidden = false;
   update();
 });

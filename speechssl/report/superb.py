@@ -1,74 +1,55 @@
-"""The section of SUPERB on a page: scores (clean speech, published, noise, learning rates), figures
-from what lies beside the rows.
-
-Figures: confusion matrices, DET curves, who spoke when, layer weights, and sweeps of learning
-rates.
-"""
+"""The section of SUPERB on a page: scores (clean speech, published, noise, learning rates), and
+figures from what lies beside the rows: layer weights, confusion matrices, DET curves, who spoke
+when, and sweeps of learning rates."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import NormalDist, fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from statistics import NormalDist
 
 import numpy as np
+import pandas as pd
 
 from speechssl.artifacts import read_json
 from speechssl.data.superb import Turn
-from speechssl.errors import InputError
 from speechssl.report.figures import (
-    CLEAN,
-    INCHES,
-    NAMES,
-    PALETTE,
-    ROW,
-    SYSTEMS,
     Drawing,
-    ScoreCell,
-    Series,
-    ShownCondition,
-    arrange,
-    axes_at,
-    blank,
-    cell_axes,
-    decibels,
-    draw_cell,
-    legend,
-    shortened,
-    svg_of,
+    add_legend,
+    line_style,
+    new_axes,
+    save_svg,
+    shade,
+    shorten,
 )
-from speechssl.report.page import Placed, Section, best_of, cell_notes, cell_of, printed
-from speechssl.report.robustness import AT, GROUPS, Panel, of_grid, panels, series_of
+from speechssl.report.page import Grid, Section, make_grid, pivot_scores, text_grid
+from speechssl.report.robustness import AT, GROUPS
+from speechssl.report.scores import (
+    SYSTEMS,
+    arrange,
+    assign_slots,
+    decibels,
+    describe_scores,
+    print_value,
+)
 from speechssl.results import (
     DEFAULT,
     INK,
     LOWER_IS_BETTER,
-    METRICS,
     MUTED,
-    PAPER,
     PUBLISHED_SUPERB,
-    RULE,
-    Cell,
     Row,
     Table,
-    decimals,
     metric_name,
-    nearest_snr,
     published,
     published_encoders,
     unit,
 )
+from speechssl.schema import convert
 from speechssl.superb.tasks.diarisation import matching_names
 from speechssl.superb.tasks.verification import ErrorCurve
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
 
 ASPECTS = {  # as in the paper of the benchmark, and their tasks in the order of the page
     "Content": ("pr", "asr", "ks", "qbe"),
@@ -77,1200 +58,603 @@ ASPECTS = {  # as in the paper of the benchmark, and their tasks in the order of
     "Para\u00adlinguistics": ("er",),
     "Generation": ("se", "ss"),
 }
-TASKS = tuple(task for tasks in ASPECTS.values() for task in tasks)
 ASPECT = {task: aspect for aspect, tasks in ASPECTS.items() for task in tasks}
+TASKS = tuple(ASPECT)
 ORDER = (
-    ("pr", "per"),
-    ("asr", "wer"),
-    ("asr", "wer_lm"),
-    ("ks", "acc"),
-    ("qbe", "mtwv"),
-    ("sid", "acc"),
-    ("asv", "eer"),
-    ("sd", "der"),
-    ("ic", "acc"),
-    ("sf", "slot_f1"),
-    ("sf", "slot_cer"),
-    ("er", "acc"),
-    ("se", "pesq"),
-    ("se", "stoi"),
-    ("se", "si_sdr"),
+    *(("pr", "per"), ("asr", "wer"), ("asr", "wer_lm"), ("ks", "acc"), ("qbe", "mtwv")),
+    *(("sid", "acc"), ("asv", "eer"), ("sd", "der"), ("ic", "acc"), ("sf", "slot_f1")),
+    *(("sf", "slot_cer"), ("er", "acc"), ("se", "pesq"), ("se", "stoi"), ("se", "si_sdr")),
     ("ss", "si_sdri"),
 )
 MAIN = {task: metric for task, metric in reversed(ORDER)}  # what heads are chosen by
 # tasks that no robustness grid has
 OWN = frozenset({"pr", "qbe", "asv", "sd", "sf", "er", "se", "ss"})
 RATIO = "ratio_cached"
-TOLERANCE = 1e-2  # of a sum of rounded weights to 1
-Measured = tuple[str, str]  # task, metric
 # below the name of the task
 SHORT = {"acc": "Acc", "wer_lm": "WER+LM", "slot_f1": "F1", "slot_cer": "CER", "min_dcf": "minDCF"}
 BESIDE = ("atwv", "min_dcf")  # measures that the benchmark does not list
+AGAIN = "remove it and run `speechssl superb run` again"
+PRINTED, CLASSES = 14, 60  # classes up to which cells have their numbers; classes that are shown
+DET_TICKS = (0.1, 0.5, 1, 2, 5, 10, 20, 40, 60, 80)  # percent
 
 
-# ---- cards of heads, and details
+# ---- what a run left beside its rows: cards of heads, and details
 
 
-class SweepTrial(NamedTuple):
-    """One learning rate of a sweep. value: the task's first metric on dev; NaN where training broke
-    down."""
+@dataclass(frozen=True)
+class SweepTrial:
+    """One learning rate of a sweep. value: the task's first metric on dev; None where training
+    broke down."""
 
     learning_rate: float
-    value: float
+    value: float | None
     steps: int
 
 
-class Head(NamedTuple):
-    """weights: the share of each hidden state, CNN output first; they sum to 1. default: the
-    learning rate without a sweep."""
+@dataclass(frozen=True)
+class Head:
+    """The card of a head. layer_weights: the share of each hidden state, CNN output first; they
+    sum to 1."""
 
-    encoder: str
-    task: str
-    seed: int
-    weights: tuple[float, ...]
+    layer_weights: list[float] | None = None
     learning_rate: float | None = None
-    default: float | None = None
-    sweep: tuple[SweepTrial, ...] = ()
+    default_learning_rate: float | None = None
+    sweep: list[SweepTrial] | None = None
+    encoder: str = ""
+    task: str = ""
+    seed: int = 0
 
 
-class Confusion(NamedTuple):
-    """counts: a line a true class, predictions of each class in it. slot: of the label; a set has
-    one or more."""
+@dataclass(frozen=True)
+class Confusion:
+    """counts: a line a true class, predictions of each class in it."""
 
-    encoder: str
-    task: str
-    slot: str
-    classes: tuple[str, ...]
-    counts: tuple[tuple[int, ...], ...]
+    classes: list[str | int]
+    counts: list[list[int]]
 
 
-class Timeline(NamedTuple):
+@dataclass(frozen=True)
+class Errors:
+    """Shares of impostors accepted and of speakers rejected, threshold by threshold."""
+
+    false_alarms: list[float]
+    misses: list[float]
+
+
+@dataclass(frozen=True)
+class Timeline:
     """The turns of speakers in one recording, in truth and as predicted."""
 
-    encoder: str
     id: str
     seconds: float
-    truth: tuple[Turn, ...]
-    predicted: tuple[Turn, ...]
+    truth: list[Turn]
+    predicted: list[Turn]
 
 
-class Recognised(NamedTuple):
-    """A recording of the test set, and what a head made of it."""
+@dataclass(frozen=True)
+class Recognised:
+    """A recording of the test set, and what a head made of it: a text, or phones one by one."""
+
+    id: str
+    truth: str | list[str]
+    predicted: str | list[str]
+
+
+@dataclass(frozen=True)
+class Detail:
+    """confusion: by slot; layers: of QbE, MTWV (percent) of every layer on dev."""
+
+    confusion: dict[str, Confusion] = field(default_factory=dict)
+    det: Errors | None = None
+    timeline: Timeline | None = None
+    layers: list[float] = field(default_factory=list)
+    examples: list[Recognised] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Details:
+    """The details of one head on the test set."""
 
     encoder: str
     task: str
-    id: str
-    truth: str
-    predicted: str
-
-
-Shares = Sequence[float]
+    detail: Detail
 
 
 @dataclass(frozen=True)
 class Artefacts:
-    """The files that a run left beside its rows, by encoder where it is a mapping.
-
-    errors: shares of impostors accepted and of speakers rejected, threshold by threshold. layers:
-    of QbE, MTWV (percent) of every layer on dev.
-    """
-
     heads: Sequence[Head] = ()
-    confusions: Sequence[Confusion] = ()
-    errors: Mapping[str, tuple[Shares, Shares]] | None = None
-    timelines: Sequence[Timeline] = ()
-    layers: Mapping[str, Shares] | None = None
-    transcripts: Sequence[Recognised] = ()
+    details: Sequence[Details] = ()
 
     def __bool__(self) -> bool:
-        return any(vars(self).values())
+        return bool(self.heads or self.details)
+
+    def of_task(self, task: str) -> list[Details]:
+        return [d for d in self.details if d.task == task]
 
 
-def read_artefacts(out: Path | str, rows: Iterable[Row] = ()) -> Artefacts:
-    """All artefacts of a run; missing ones are left out.
+def read_artefacts(out: Path, rows: Iterable[Row] = ()) -> Artefacts:
+    """Read all artefacts of a run; missing ones are left out.
 
     out: the folder of `superb run`, with heads/<encoder>/<task>/[fold-<k>/]seed-<n>/card.json and
     details/<encoder>/<task>.json. rows: name the encoders, whose folders may have simpler names.
     Raises InputError naming the first damaged file.
     """
 
-    def simple(name: str) -> str:
+    def simplify(name: str) -> str:
         return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
-    out, names = Path(out), {simple(row.encoder): row.encoder for row in rows}
-    artefacts = Artefacts([], [], {}, [], {}, [])
-    for path in [
-        *sorted(out.glob("heads/**/seed-*/card.json")),
-        *sorted(out.glob("details/**/*.json")),
-    ]:
-        value = read_json(path)
-        try:
-            *folders, task, seed, _ = [
-                "",
-                "",
-                *(x for x in path.relative_to(out).parts[1:] if not x.startswith("fold-")),
-            ]
-            if path.relative_to(out).parts[0] == "heads":
-                name = "/".join(filter(None, folders))
-                _parse_head(
-                    value,
-                    names.get(simple(name), name),
-                    task,
-                    int(seed.removeprefix("seed-")),
-                    artefacts,
-                )
-            else:
-                _parse_details(value, artefacts)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            what = f"no {error}" if isinstance(error, KeyError) else str(error)
-            raise InputError(
-                f"{path} is not what `speechssl superb run` writes ({what}); remove "
-                "it and run that again"
-            ) from error
-    return artefacts
-
-
-def _parse_head(
-    card: Mapping[str, Any], encoder: str, task: str, seed: int, artefacts: Any
-) -> None:
-    weights = tuple(_number(w) for w in card.get("layer_weights") or ())
-    if weights and (min(weights) < 0 or abs(sum(weights) - 1) > TOLERANCE):
-        raise ValueError(f"its layer_weights sum to {sum(weights):.3g}, not 1")
-    rate, default = (card.get(name) for name in ("learning_rate", "default_learning_rate"))
-    rate, default = (
-        None if value is None else _number(value, positive=True) for value in (rate, default)
-    )
-    sweep = []
-    for entry in card.get("sweep") or ():
-        broken = entry["value"] is None or entry["value"] != entry["value"]
-        value, steps = (
-            math.nan if broken else _number(entry["value"]),
-            _number(entry["steps"], whole=True),
-        )
-        sweep.append(SweepTrial(_number(entry["learning_rate"], positive=True), value, int(steps)))
-    artefacts.heads.append(Head(encoder, task, seed, weights, rate, default, tuple(sweep)))
-
-
-def _parse_details(value: Mapping[str, Any], artefacts: Any) -> None:
-    encoder, task, detail = value["encoder"], value["task"], value["detail"]
-    if not isinstance(encoder, str) or not isinstance(task, str):
-        raise ValueError("its encoder and task are no names")
-    for slot, part in detail.get("confusion", {}).items():
-        classes = tuple(map(str, part["classes"]))
-        counts = tuple(tuple(int(_number(n, whole=True)) for n in line) for line in part["counts"])
-        if not classes or any(len(line) != len(classes) for line in (classes, counts, *counts)):
-            raise ValueError(f"the confusion of {slot} is not {len(classes)} × {len(classes)}")
-        artefacts.confusions.append(Confusion(encoder, task, slot, classes, counts))
-    if "det" in detail:
-        alarms, misses = (
-            tuple(_number(v) for v in detail["det"][name]) for name in ("false_alarms", "misses")
-        )
-        if (
-            len(alarms) != len(misses)
-            or not alarms
-            or not all(0 <= v <= 1 for v in (*alarms, *misses))
-        ):
-            raise ValueError(
-                "false_alarms and misses of its det are not equally many shares between 0 and 1"
-            )
-        artefacts.errors[encoder] = alarms, misses
-    if line := detail.get("timeline"):
-        turns = []
-        for name in ("truth", "predicted"):
-            turns.append(
-                tuple(
-                    Turn(str(t["speaker"]), _number(t["start"]), _number(t["end"]))
-                    for t in line[name]
-                )
-            )
-            if backwards := [t.end for t in turns[-1] if t.end < t.start]:
-                raise ValueError(f"a turn ends at {backwards[0]:g} s, before it starts")
-        artefacts.timelines.append(
-            Timeline(encoder, str(line["id"]), _number(line["seconds"], positive=True), *turns)
-        )
-    if "layers" in detail:
-        artefacts.layers[encoder] = tuple(_number(v) for v in detail["layers"])
-    for example in detail.get("examples", ()):  # phones come one by one
-        texts = [
-            text if isinstance(text, str) else " ".join(map(str, text))
-            for text in (example["truth"], example["predicted"])
-        ]
-        artefacts.transcripts.append(Recognised(encoder, task, str(example["id"]), *texts))
-
-
-def _number(value: Any, positive: bool = False, whole: bool = False) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is not a number")
-    if (positive and value <= 0) or (whole and (value < 0 or value != int(value))):
-        raise ValueError(f"{value!r} is not {'above 0' if positive else 'a count'}")
-    return float(value)
+    names = {simplify(row.encoder): row.encoder for row in rows}
+    heads, details = [], []
+    for path in sorted(out.glob("heads/**/seed-*/card.json")):
+        parts = [x for x in path.relative_to(out).parts[1:-1] if not x.startswith("fold-")]
+        *folders, task, name_of_seed = parts
+        encoder = "/".join(folders)
+        name = names.get(simplify(encoder), encoder)
+        head = convert(read_json(path), Head, path, AGAIN)
+        seed = int(name_of_seed.removeprefix("seed-"))
+        heads.append(replace(head, encoder=name, task=task, seed=seed))
+    for path in sorted(out.glob("details/**/*.json")):
+        details.append(convert(read_json(path), Details, path, AGAIN))
+    order = list(names.values())
+    details.sort(key=lambda d: order.index(d.encoder) if d.encoder in order else len(order))
+    return Artefacts(heads, details)
 
 
 # ---- rows
 
 
-@dataclass(frozen=True)
-class SuperbResults:
-    """The rows of a SUPERB run and what lies beside them. Falsy where there are none."""
-
-    rows: tuple[Row, ...] = ()
-    artefacts: Artefacts = Artefacts()
-
-    def __bool__(self) -> bool:
-        return bool(self.rows or self.artefacts)
-
-    def shows(self, row: Row) -> bool:
-        """Return whether SUPERB's own tables and figures show a row, so that no others need to."""
-        mine = bool(self) and (row.name in TASKS or row.metric == RATIO)
-        return mine and (row.condition == CLEAN.name or row.condition.startswith(GROUPS))
-
-    @property
-    def noisy(self) -> tuple[Panel, ...]:
-        """A panel a task that was measured in noise, in the benchmark's order and with the colours
-        of its encoders."""
-        order = {column: number for number, column in enumerate(self.columns)}
-        grid_rows, _ = of_grid(
-            r for r in self.rows if (r.name, r.metric.lower()) in order and self.shows(r)
-        )
-        return panels(
-            sorted(grid_rows, key=lambda r: order[r.name, r.metric.lower()]),
-            [e.label for e in self.encoders],
-        )
-
-    @cached_property
-    def encoders(self) -> tuple[Series, ...]:
-        a = self.artefacts
-        names = [x.encoder for items in (self.rows, a.heads, a.confusions) for x in items]
-        return tuple(series_of([*names, *(a.errors or ()), *(x.encoder for x in a.timelines)]))
-
-    @cached_property
-    def cells(self) -> Mapping[tuple[str, str, str, ShownCondition], ScoreCell]:
-        """Make the cells by encoder, task, metric and condition, a mean over seeds."""
-        return {
-            (s.encoder, s.system, metric, c): cell
-            for (s, metric, c), cell in arrange(self.rows).cells.items()
-        }
-
-    @cached_property
-    def columns(self) -> tuple[Measured, ...]:
-        measured = {
-            (task, metric)
-            for _, task, metric, _ in self.cells
-            if metric != RATIO and not metric.endswith(DEFAULT)
-        }
-        rest = sorted(measured - set(ORDER), key=lambda m: (TASKS.index(m[0]), m[1]))
-        return tuple(
-            sorted([m for m in ORDER if m in measured] + rest, key=lambda m: TASKS.index(m[0]))
-        )
-
-    def at(
-        self, encoder: str, column: Measured, condition: ShownCondition = CLEAN
-    ) -> ScoreCell | None:
-        return self.cells.get((encoder, *column, condition))
-
-
-def of_superb(rows: Iterable[Row], artefacts: Artefacts = Artefacts()) -> SuperbResults:
-    """Empty where neither the rows nor the artefacts are SUPERB's: keywords, intents, speakers and
-    words alone may be a grid's."""
-    rows = list(rows)
-    if not (
-        artefacts
-        or any(
-            r.name in OWN or r.metric in (RATIO, "wer_lm") or r.metric.endswith(DEFAULT)
-            for r in rows
-        )
-    ):
-        return SuperbResults()
-    return SuperbResults(tuple(r for r in rows if r.name in TASKS or r.metric == RATIO), artefacts)
-
-
-def superb_section(results: SuperbResults) -> Section:
-    layers = (
-        "Softmax weights of the sum that each head sees, in percent, a mean over seeds; column "
-        "CNN is the output of the "
-        "convolutions, the others are the layers of the transformer. QbE has no weights: the "
-        "square marks the layer that dev chose."
+def is_superb(rows: Iterable[Row], artefacts: Artefacts) -> bool:
+    """Tell SUPERB from a grid, which may have keywords, intents, speakers and words alone."""
+    if artefacts:
+        return True
+    return any(
+        r.name in OWN or r.metric in (RATIO, "wer_lm") or r.metric.endswith(DEFAULT) for r in rows
     )
-    confusion = (
-        "A line is what it was, a column what it was taken for; percent of the line, the "
-        "stronger the colour the more (on a "
-        "square-root scale, so that a few are seen as well)."
+
+
+def is_shown(row: Row) -> bool:
+    """Return whether the tables and figures of SUPERB show a row, so that no others need to."""
+    noisy = row.condition.startswith(GROUPS)
+    return (row.name in TASKS or row.metric == RATIO) and (row.condition == "clean" or noisy)
+
+
+def arrange_superb(rows: Iterable[Row]) -> pd.DataFrame:
+    """Arrange rows by encoder, tasks and metrics in the order of the benchmark, with what stands
+    above the columns: aspect and head."""
+    scores = arrange(rows, by="encoder")
+    known = list(ORDER)
+    rank, heads = [], []
+    for task, metric in zip(scores.system, scores.metric, strict=True):
+        place = known.index((task, metric)) if (task, metric) in known else len(known)
+        rank.append((TASKS.index(task) if task in TASKS else len(TASKS), place, metric))
+        arrow = "↓" if metric in LOWER_IS_BETTER else "↑"
+        name = "QbE" if task == "qbe" else task.upper()
+        heads.append(f"{name} {SHORT.get(metric, metric_name(metric))}\u00a0{arrow}")
+    scores = scores.assign(head=heads, aspect=scores.system.map(ASPECT))
+    order = sorted(range(len(scores)), key=rank.__getitem__)
+    return scores.iloc[order].reset_index(drop=True)
+
+
+def superb_section(rows: Sequence[Row], artefacts: Artefacts) -> Section:
+    """Make the section of the rows that `is_shown` says it shows."""
+    scores = arrange_superb(rows)
+    heads, details = artefacts.heads, artefacts.details
+    encoders = [x.encoder for x in heads] + [x.encoder for x in details]
+    slots = assign_slots([*scores.label, *encoders])
+    return Section(
+        "SUPERB",
+        summarise_superb(scores),
+        superb_grids(scores, artefacts),
+        [
+            draw_layers(artefacts, slots),
+            *draw_confusions(artefacts),
+            draw_det(artefacts, slots),
+            draw_timelines(artefacts, slots),
+            draw_sweeps(artefacts, slots),
+        ],
     )
-    det = (
-        "Both axes are normal deviates. The marks are the equal error rates, where a curve "
-        "crosses the dotted diagonal; the nearer "
-        "to the lower left corner, the better."
-    )
-    turns = (
-        "The first recording of the test set: for each speaker the truth, and below it what "
-        "each encoder's head predicted."
-    )
-    sweep = (
-        "Ringed: the learning rate that dev chose. Dotted: the default. Hollow: given up before "
-        "the end, as others were better by "
-        "then."
-    )
-    figures = [
-        ("Which layers the tasks use", layers, layer_weights(results)),
-        *(
-            (f"What was taken for what: {name}", confusion, drawing)
-            for name, drawing in confusions(results)
-        ),
-        ("Speaker verification: misses against false alarms", det, det_curves(results)),
-        ("Diarisation: who spoke when", turns, timelines(results)),
-        ("Score on dev by learning rate", sweep, sweeps(results)),
+
+
+def summarise_superb(scores: pd.DataFrame) -> str:
+    """Say who is best in how many tasks in clean speech, of those that all encoders did."""
+    main = [MAIN.get(task) == m for task, m in zip(scores.system, scores.metric, strict=True)]
+    clean = scores[np.array(main, bool) & (scores.condition == "clean")]
+    count = clean.label.nunique()
+    common = clean[clean.groupby("system").label.transform("size") == count]
+    if count < 2 or not len(common):
+        return ""
+    wins = common[common.best].label.value_counts()
+    leaders = ", ".join(f"{name} in {n}" for name, n in wins.items())
+    return f"Best in clean speech, of {common.system.nunique()} tasks that all did: {leaders}."
+
+
+# ---- tables
+
+
+def superb_grids(scores: pd.DataFrame, artefacts: Artefacts) -> list[Grid]:
+    """Make the tables of clean speech, published scores, noise and learning rates, the ten tasks
+    apart from the extension; the gain by caching, and recognised texts."""
+    ratios = scores[scores.metric == RATIO]
+    default = scores.metric.str.endswith(DEFAULT)
+    measured = scores[(scores.metric != RATIO) & ~default]
+    extension = measured.system.isin(("se", "ss"))
+    beside = measured.metric.isin(BESIDE)
+    ten = measured[~extension & ~beside]
+    other = "Clean speech, other measures of the same tasks"
+    more = "Clean speech, the extension: enhancement and separation"
+    grids = [
+        _clean_grid("Clean speech", ten),
+        _published_grid(ten),
+        _clean_grid(other, measured[beside]),
+        _clean_grid(more, measured[extension]),
+        _noise_grid("Clean, seen and unseen noise", ten),
+        _noise_grid("Clean, seen and unseen noise, the extension", measured[extension]),
+        _tuned_grid(measured, scores[default], artefacts),
     ]
-    return Section(summarise_superb(results), blocks(results), figures, plain_tables(results))
-
-
-# ---- tables with heads of two lines
-
-
-def blocks(results: SuperbResults) -> list[Placed]:
-    """Clean speech, published scores, and noise; the ten tasks apart from the extension."""
-    ten = [c for c in results.columns if c[0] not in ("se", "ss") and c[1] not in BESIDE]
-    extension = [c for c in results.columns if c[0] in ("se", "ss")]
+    faster = [
+        (SYSTEMS.get(s.system, s.system), s.encoder, f"{s.value:.2f} ×")
+        for s in ratios.itertuples()
+    ]
+    texts = []
+    for task in TASKS:
+        for d in artefacts.of_task(task):
+            for e in d.detail.examples:
+                both = [t if isinstance(t, str) else " ".join(t) for t in (e.truth, e.predicted)]
+                texts.append((SYSTEMS[task], d.encoder, both[0], both[1] or "–"))
+    columns = ("Task", "Encoder", "Spoken", "What was recognised")
+    cached = (
+        "Time of training a head with the encoder in the loop, over the time from hidden states "
+        "computed once."
+    )
+    recognised = "The first recordings of the test set."
     tables = [
-        _clean(results, ten, "Clean speech"),
-        _published(ten),
-        _clean(
-            results,
-            [c for c in results.columns if c[1] in BESIDE],
-            "Clean speech, other measures of the same tasks",
-        ),
-        _clean(results, extension, "Clean speech, the extension: enhancement and separation"),
-        _noisy(results, ten, "Clean, seen and unseen noise"),
-        _noisy(results, extension, "Clean, seen and unseen noise, the extension"),
-        _tuned(results),
+        Table("Features once", ("Task", "Encoder", "times faster"), tuple(faster), cached),
+        Table("What was recognised", columns, tuple(texts), recognised),
     ]
-    return [block for block in tables if block]
+    return [g for g in grids if g] + [text_grid(table) for table in tables if table.rows]
 
 
-def _code(task: str) -> str:
-    return "QbE" if task == "qbe" else task.upper()
-
-
-def _arrow(metric: str) -> str:
-    return "\u00a0↓" if metric in LOWER_IS_BETTER else "\u00a0↑"
-
-
-def _block(
-    title: str,
-    note: str,
-    columns: Sequence[Measured],
-    rows: Sequence[tuple[Any, ...]],
-    strange: bool = False,
-) -> Placed:
-    """rows: what a line is of (the encoder, and a condition where the lines have several), then a
-    cell for each of the columns."""
-    labels = len(rows[0]) - len(columns)
-    heads = [
-        Cell(
-            _code(task), SHORT.get(m, metric_name(m)) + _arrow(m), about=METRICS.get(m, ("", m))[1]
-        )
-        for task, m in columns
-    ]
-    groups = (*[""] * labels, *(ASPECT[task] for task, _ in columns))
-    return Placed(
-        Table(title, (*("Encoder", "speech")[:labels], *heads), tuple(rows), note, groups, labels),
-        strange=strange,
-    )
-
-
-def _units(columns: Sequence[Measured]) -> str:
-    kinds = {metric: unit(metric) for _, metric in columns}
-    others = [
-        (f"{metric_name(m)} {'in dB' if u == 'dB' else 'on its own scale'}")
-        for m, u in kinds.items()
-        if u != "%"
-    ]
-    return ", ".join((["Percent"] if "%" in kinds.values() else []) + others)
-
-
-def _clean(results: SuperbResults, columns: Sequence[Measured], title: str) -> Placed | None:
-    columns = [c for c in columns if any(results.at(e.label, c) for e in results.encoders)]
-    rows = {e: [results.at(e.label, c) for c in columns] for e in results.encoders}
-    rows = {e: cells for e, cells in rows.items() if any(cells)}
-    if not rows:
+def _clean_grid(title: str, scores: pd.DataFrame) -> Grid | None:
+    clean = scores[scores.condition == "clean"]
+    if not len(clean):
         return None
-    metrics = [metric for _, metric in columns]
-    best = list(map(best_of, metrics, zip(*rows.values(), strict=True)))
-    lines = [
-        (Cell(e.label, slot=e.slot), *map(cell_of, metrics, cells, best))
-        for e, cells in rows.items()
-    ]
-    notes = [f"Measured by this run. {_units(columns)}; ↑ more is better, ↓ less is."]
-    notes += cell_notes(
-        (_code(c[0]), cell)
-        for cells in rows.values()
-        for c, cell in zip(columns, cells, strict=True)
-        if cell
-    )
-    notes += ["Bold: best of the column."] if len(lines) > 1 else []
-    return _block(title, " ".join(notes), columns, lines)
+    note = f"Measured by this run. {describe_scores(clean, 'system')}"
+    return pivot_scores(title, clean, ["aspect", "head"], "Encoder", note)
 
 
-def _published(columns: Sequence[Measured]) -> Placed | None:
+def _published_grid(scores: pd.DataFrame) -> Grid | None:
+    """Make the table of published scores in the columns that were measured here."""
     encoders = published_encoders()
-    columns = [c for c in columns if any(c in values for values in encoders.values())]
-    if not columns:
+    columns = scores[["aspect", "head", "system", "metric"]].drop_duplicates()
+    theirs = [
+        any((c.system, c.metric) in e for e in encoders.values()) for c in columns.itertuples()
+    ]
+    columns = columns[theirs]
+    if not len(columns):
         return None
-    marks, lines = (
-        ["" if task in published()["superb"]["checked"] else "†" for task, _ in columns],
-        [],
-    )
-    for name, values in encoders.items():
-        cells = zip(map(values.get, columns), marks, strict=True)
-        lines.append(
-            (Cell(name), *(None if v is None else Cell(f"{v:.2f}", mark) for v, mark in cells))
-        )
-    note = (
-        f"{PUBLISHED_SUPERB} {_units(columns)}. Those above may be set beside them only where "
-        "measured on the same sets."
-    )
-    note += " † Not verified against the leaderboard." if any(marks) else ""
-    return _block("Published encoders, on the published sets", note, columns, lines, True)
+    checked = published()["superb"]["checked"]
+    frame = pd.DataFrame({("", "Encoder"): list(encoders)})
+    for c in columns.itertuples():
+        mark = "" if c.system in checked else " †"
+        values = [values.get((c.system, c.metric)) for values in encoders.values()]
+        texts = [None if v is None else f"{v:.2f}{mark}" for v in values]
+        frame[c.aspect, c.head] = texts
+    note = f"{PUBLISHED_SUPERB} † Not verified against the leaderboard."
+    return make_grid("Published encoders, on the published sets", frame, note)
 
 
-def _noisy(results: SuperbResults, columns: Sequence[Measured], title: str) -> Placed | None:
-    """Make the lecture's table: clean above seen above unseen, a column a task; small, what the
-    noise changes."""
-    every = dict.fromkeys(
-        condition for _, task, metric, condition in results.cells if (task, metric) in columns
-    )
-    # conditions that share a line: the mean over them is shown
-    places: dict[str, list[ShownCondition]] = {}
-    # each at the SNR nearest to that of the robustness grid; a group without SNRs as it is
+def _noise_grid(title: str, scores: pd.DataFrame) -> Grid | None:
+    """Make the lecture's table: clean above seen above unseen, a column a task; below each score,
+    what the noise changes. Noise counts at the SNR nearest to that of the robustness grid; a mean
+    over noises is given where all of them were measured."""
+    keys = ["label", "aspect", "head"]
+    clean = scores[scores.condition == "clean"].set_index(keys).value
+    lines, over = [], []
     for group in GROUPS:
-        if together := nearest_snr((c for c in every if c.name.startswith(group)), AT):
-            snr = together[0].snr_db
-            places[group.rstrip("-") + ("" if snr is None else f", {decibels(snr)}")] = together
-
-    def entry(
-        encoder: Series, column: Measured, conditions: Sequence[ShownCondition]
-    ) -> Cell | None:
-        """None unless all of the conditions were measured: a mean over others would not compare."""
-        cells = [results.at(encoder.label, column, condition) for condition in conditions]
-        values, clean = [cell.value for cell in cells if cell], results.at(encoder.label, column)
-        if not values or len(values) < len(cells):
-            return None
-        change = (
-            ""
-            if clean is None or conditions == [CLEAN]
-            else f"{fmean(values) - clean.value:+.{decimals(column[1])}f}"
-        )
-        return Cell(printed(column[1], fmean(values)), change.replace("-", "\u2212"))
-
-    measured = {
-        c
-        for c in columns
-        for e in results.encoders
-        for together in places.values()
-        if entry(e, c, together)
-    }
-    columns = [column for column in columns if column in measured]
-    lines: list[tuple[Any, ...]] = []
-    for encoder in results.encoders:
-        rows = []
-        for place, together in {"clean": [CLEAN], **places}.items():
-            entries = [entry(encoder, column, together) for column in columns]
-            if any(entries):
-                rows.append((Cell(place), *entries))
-        if len(rows) > 1:  # its name once, beside all of its lines
-            spans = [len(rows), *[0] * (len(rows) - 1)]
-            lines += [
-                (Cell(encoder.label, slot=encoder.slot, span=n), *row)
-                for n, row in zip(spans, rows, strict=True)
-            ]
+        noisy = scores[scores.condition.str.startswith(group)]
+        where = group.rstrip("-")
+        ratios = noisy.snr_db.dropna().unique()
+        if len(ratios):
+            nearest = min(ratios, key=lambda snr: (abs(snr - AT), -snr))
+            noisy = noisy[noisy.snr_db == nearest]
+            where += f", {decibels(nearest)}"
+        noises = [name.removeprefix(group) for name in noisy.condition.unique()]
+        if noises:
+            over.append(f"{where}: {'mean of ' * (len(noises) > 1)}{', '.join(noises)}")
+        for key, line in noisy.groupby([*keys, "metric"], sort=False):
+            if len(line) == len(noises):
+                metric, value = line.metric.iloc[0], line.value.mean()
+                change = value - clean.get(key[:3], np.nan)
+                text = print_value(metric, value)
+                if not np.isnan(change):
+                    text += f"\n{print_value(metric, change, '+')}"
+                lines.append((*key[:3], where, text))
     if not lines:
         return None
-    over = []
-    for place, together in places.items():
-        names = [condition.name.split("-", 1)[1] for condition in together]
-        over.append(f"{place}: {'mean of ' * (len(names) > 1)}{', '.join(names)}")
-    note = (
-        f"{_units(columns)}. {'; '.join(over)}. Grey: difference from the same encoder's "
-        "clean speech; "
+    found = pd.DataFrame(lines, columns=[*keys, "where", "text"])
+    here = scores[scores.condition == "clean"].assign(where="clean")
+    here["text"] = here.text.str.split("\n").str[0]
+    measured = zip(here.label, here["head"], strict=True)
+    pairs = [label in set(found.label) and head in set(found["head"]) for label, head in measured]
+    found = pd.concat([here[pairs], found])
+    columns = pd.MultiIndex.from_frame(
+        scores[["aspect", "head"]][scores["head"].isin(found["head"])].drop_duplicates()
     )
-    return _block(title, f"{note}↑ more is better, ↓ less is.", columns, lines)
+    frame = found.pivot(index=["label", "where"], columns=["aspect", "head"], values="text")
+    order = [(label, where) for label in found.label.unique() for where in found["where"].unique()]
+    frame = frame.reindex(columns=columns).loc[[place for place in order if place in frame.index]]
+    frame.insert(0, ("", "Encoder"), [label for label, _ in frame.index])
+    frame.insert(1, ("", "speech"), [where for _, where in frame.index])
+    note = f"{'; '.join(over)}. Below: the change from the same encoder's clean speech."
+    return make_grid(title, frame.reset_index(drop=True), note)
 
 
-def _tuned(results: SuperbResults) -> Placed | None:
-    """A line a metric: for each encoder the score with the learning rate that dev chose, and with
-    the default one."""
-    pairs: dict[tuple[Series, Measured], tuple[ScoreCell, ScoreCell]] = {}
-    for e in results.encoders:
-        for c in results.columns:
-            if (tuned := results.at(e.label, c)) and (
-                default := results.at(e.label, (c[0], c[1] + DEFAULT))
-            ):
-                pairs[e, c] = tuned, default
-    encoders = [e for e in results.encoders if any(e == x for x, _ in pairs)]
-    columns = [c for c in results.columns if any(c == x for _, x in pairs)]
-    if not pairs:
+def _tuned_grid(scores: pd.DataFrame, default: pd.DataFrame, artefacts: Artefacts) -> Grid | None:
+    """Make a line a metric: for each encoder the score with the learning rate that dev chose, and
+    with the default one."""
+    keys = ["label", "system", "metric"]
+    metrics = default.metric.str.removesuffix(DEFAULT)
+    plain = default.assign(metric=metrics).set_index(keys).text.rename("default")
+    both = scores[scores.condition == "clean"].join(plain, on=keys, how="inner")
+    if not len(both):
         return None
-    rows = []
-    for task, metric in columns:
-        cells: list[Cell | None] = []
-        for e in encoders:
-            rates = {
-                h.seed: h.learning_rate
-                for h in results.artefacts.heads
-                if (h.encoder, h.task) == (e.label, task)
-            }
-            rate = rates[min(rates)] if rates else None  # of the first seed
-            cells.append(Cell(f"{rate:g}".replace("-", "\u2212")) if rate else None)
-            cells += [
-                cell_of(metric, score) for score in pairs.get((e, (task, metric)), (None, None))
-            ]
-        rows.append((Cell(f"{_code(task)}, {metric_name(metric)}{_arrow(metric)}"), *cells))
-    note = (
-        "Clean speech, test. tuned: with the learning rate that dev chose; default lr: with "
-        f"none chosen. {_units(columns)}."
-    )
-    heads = [Cell("lr", about="learning rate that dev chose"), Cell("tuned"), Cell("default lr")]
-    groups = ("", *(e.label for e in encoders for _ in heads))
-    title = "Tuned and default learning rate"
-    return Placed(
-        Table(title, ("Task", *heads * len(encoders)), tuple(rows), note, groups, labels=1)
-    )
-
-
-# ---- plain tables, and the paragraph
-
-
-def plain_tables(results: SuperbResults) -> list[Table]:
-    """The gain by caching, and recognised texts; tables without rows are left out."""
-    cells = {
-        (task, encoder): cell
-        for (encoder, task, metric, _), cell in results.cells.items()
-        if metric == RATIO
-    }
-    order = sorted(cells, key=lambda k: (TASKS.index(k[0]) if k[0] in TASKS else len(TASKS), k[0]))
-    ratios = [
-        (SYSTEMS.get(task, task), encoder, f"{cells[task, encoder].value:.2f} ×")
-        for task, encoder in order
-    ]
-    transcripts = sorted(
-        (t for t in results.artefacts.transcripts if t.task in TASKS),
-        key=lambda t: (TASKS.index(t.task), t.id),
-    )
-    texts = [(SYSTEMS[t.task], t.encoder, t.truth, t.predicted or "–") for t in transcripts]
-    cached = (
-        "Time of training a head with the encoder in the loop, over the time from hidden "
-        "states computed once."
-    )
-    columns = ("Task", "Encoder", "Spoken", "What was recognised")
-    tables = [
-        Table("Features once", ("Task", "Encoder", "times faster"), tuple(ratios), cached),
-        Table(
-            "What was recognised", columns, tuple(texts), "The first recordings of the test set."
-        ),
-    ]
-    return [table for table in tables if table.rows]
-
-
-def summarise_superb(results: SuperbResults) -> str:
-    """Say how many encoders, tasks and seeds there are, and who is best how often. Empty without
-    clean speech."""
-    main = [(task, metric) for task, metric in results.columns if MAIN.get(task) == metric]
-    scores = {
-        c: {e.label: cell for e in results.encoders if (cell := results.at(e.label, c))}
-        for c in main
-    }
-    scores = {c: cells for c, cells in scores.items() if cells}
-    if not scores:
-        return ""
-    names = list(
-        dict.fromkeys(
-            e.label for e in results.encoders if any(e.label in cells for cells in scores.values())
-        )
-    )
-    seeds = max(cell.seeds for cells in scores.values() for cell in cells.values())
-    who = names[0] if len(names) == 1 else f"{len(names)} encoders"
-    counted = f"{len(scores)} {'task' if len(scores) == 1 else 'tasks'} of SUPERB"
-    text = f"{who} on {counted}{f', {seeds} seeds each' if seeds > 1 else ''}."
-    common = {c: cells for c, cells in scores.items() if len(cells) == len(names)}
-    if len(names) < 2 or not common:
-        return text
-    wins = dict.fromkeys(names, 0)  # of the tasks that all did; a draw counts for all that share it
-    for column, cells in common.items():
-        top = best_of(column[1], cells.values())
-        for name, cell in cells.items():
-            wins[name] += printed(column[1], cell.value) == top
-    leaders = ", ".join(
-        f"{name} in {wins[name]}" for name in sorted(names, key=lambda n: -wins[n]) if wins[name]
-    )
-    return f"{text} Best in clean speech, of {len(common)} that all did: {leaders}."
+    rates: dict[tuple[str, str], float | None] = {}
+    for head in sorted(artefacts.heads, key=lambda head: -head.seed):  # that of the first seed
+        rates[head.encoder, head.task] = head.learning_rate
+    heads = both["head"].unique()
+    frame = pd.DataFrame({("", "Task"): heads})
+    for label, line in both.groupby("label", sort=False):
+        of_label = line.set_index("head").reindex(heads)
+        chosen = [rates.get((label, task)) for task in of_label.system]
+        frame[label, "lr"] = [f"{rate:g}" if rate else None for rate in chosen]
+        frame[label, "tuned"] = of_label.text.to_list()
+        frame[label, "default lr"] = of_label.default.to_list()
+    note = "Clean speech, test. tuned: with the learning rate that dev chose; default lr: without."
+    return make_grid("Tuned and default learning rate", frame, note)
 
 
 # ---- figures
 
-SHADE = PALETTE[0][0]  # of cells: the more opaque the more, on a light page and on a dark one
-TURNS_AT = 0.78  # of full opacity: from here on numbers have the colour of the page
-PLACE: Mapping[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
 
-
-def heading(figure: Canvas, text: str, top: float) -> None:
-    """At the left edge. top: inches from the lower edge of the figure."""
-    figure.text(
-        0.05 / INCHES,
-        top / figure.get_figheight(),
-        text,
-        fontsize=9,
-        fontweight="bold",
-        va="center",
+def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
+    """Draw a panel an encoder, a line a task, a column a hidden state (CNN output first), a mean
+    over seeds. QbE, which has no weights, has a mark at the layer that dev chose."""
+    panels: dict[str, dict[str, np.ndarray]] = {}
+    for encoder in slots:
+        for task in TASKS:
+            weights = [
+                h.layer_weights for h in artefacts.heads if (h.encoder, h.task) == (encoder, task)
+            ]
+            known = [w for w in weights if w and len(w) > 1]
+            if known:
+                panels.setdefault(encoder, {})[task] = np.mean(known, axis=0)
+        for details in artefacts.of_task("qbe"):
+            layers = details.detail.layers
+            if details.encoder == encoder and encoder in panels and len(layers) > 1:
+                chosen = np.full(len(layers), np.nan)
+                chosen[np.argmax(layers)] = 0
+                panels[encoder]["qbe"] = chosen
+    if not panels:
+        return None
+    heights = [len(tasks) + 2.5 for tasks in panels.values()]
+    with new_axes(len(panels), 1, 0.24 * sum(heights) / len(panels), height_ratios=heights) as (
+        figure,
+        axes,
+    ):
+        for ax, (encoder, tasks) in zip(axes[:, 0], panels.items(), strict=True):
+            states = max(map(len, tasks.values()))
+            shares = np.full((len(tasks), states), np.nan)
+            for y, line in enumerate(tasks.values()):
+                shares[y, : len(line)] = line
+            texts = []
+            for line in shares:
+                texts.append(["" if np.isnan(v) else f"{100 * v:.0f}" if v else "✓" for v in line])
+            most = np.nanmax(shares)
+            names = ["CNN", *map(str, range(1, states))]
+            shade(ax, shares / most, [SYSTEMS[task] for task in tasks], names, texts)
+            ax.set_title(encoder, loc="left", fontsize=9)
+        svg = save_svg(figure)
+    caption = (
+        "Percent of each hidden state in the sum that a head sees, a mean over seeds; CNN is the "
+        "output of the convolutions. QbE has no weights: its mark is the layer that dev chose."
     )
+    return Drawing("Which layers the tasks use", svg, caption)
 
 
-# ---- confusion matrices: legible for four classes, and for as many as there are speakers
-
-PRINTED = 14  # classes up to which a cell has its number and every class its name
-NAMED = 34  # up to which every class has its name
-MOST = 60  # of more classes those that are confused most are shown
-SHADES = 20
-GAP = 0.1  # inches between two matrices
-SQUARE = ((-0.48, -0.48), (0.48, -0.48), (0.48, 0.48), (-0.48, 0.48), (-0.48, -0.48))
-WIDE = 3.05  # inches: a matrix at most
-CELL, LEFT = 0.22, 0.95  # inches: a cell at most, beside a matrix
-LONGEST = 13  # letters of a class's name
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """shares: a line a true class, how its recordings were classified; a class without any has
-    zeros. Lengths are inches."""
-
-    encoder: str
-    slot: str  # empty where there is but one
-    classes: tuple[str, ...]
-    shares: tuple[tuple[float, ...], ...]
-    of: int  # classes there are; more than are shown where they are too many
-
-    @property
-    def side(self) -> float:
-        return min(WIDE, max(CELL * len(self.classes), 0.8))
-
-    @property
-    def about(self) -> str:
-        shown = f"{len(self.classes)} of {self.of:,} classes" if self.of > len(self.classes) else ""
-        return ", ".join(filter(None, [self.slot, shown]))
-
-    @property
-    def above(self) -> float:
-        return 0.5 if self.about else 0.33
-
-    @property
-    def height(self) -> float:
-        """Return the height with both, the upright names, and a gap."""
-        return self.above + self.side + 0.25 + 0.066 * min(LONGEST, max(map(len, self.classes)))
-
-
-def matrix(confusion: Confusion, several: bool) -> Matrix:
-    """several: whether the slot is named beside the encoder. Of too many classes those with the
-    most errors are kept."""
-    every, counts = range(len(confusion.classes)), confusion.counts
-    chosen = list(every)
-    if len(confusion.classes) > MOST:
-        both = [sum(counts[i]) + sum(line[i] for line in counts) - 2 * counts[i][i] for i in every]
-        chosen = sorted(sorted(every, key=lambda i: -both[i])[:MOST])
-    sums, classes = [sum(line) for line in counts], tuple(confusion.classes[i] for i in chosen)
-    shares = tuple(
-        tuple(counts[i][j] / sums[i] if sums[i] else 0.0 for j in chosen) for i in chosen
-    )
-    return Matrix(confusion.encoder, confusion.slot if several else "", classes, shares, len(every))
-
-
-def confusions(results: SuperbResults) -> list[tuple[str, Drawing]]:
-    """Make for every task that classifies its name, and a matrix for every encoder and slot."""
+def draw_confusions(artefacts: Artefacts) -> list[Drawing]:
+    """Draw for every task that classifies a matrix for every encoder and slot, two abreast."""
+    caption = "A line is what it was, a column what it was taken for; percent of the line."
     drawings = []
     for task in TASKS:
-        of_task = [
-            c
-            for e in results.encoders
-            for c in results.artefacts.confusions
-            if (c.encoder, c.task) == (e.label, task)
-        ]
-        if not of_task:
+        matrices = {}
+        for details in artefacts.of_task(task):
+            slots = details.detail.confusion
+            for slot, confusion in slots.items():
+                name = f"{details.encoder}, {slot}" if len(slots) > 1 else details.encoder
+                matrices[name] = confusion_shares(confusion)
+        if not matrices:
             continue
-        matrices = [matrix(c, len({c.slot for c in of_task}) > 1) for c in of_task]
-        # as many in each as fit; the slots of an encoder begin a new one
-        lines: list[list[Matrix]] = []
-        for m in matrices:
-            room = INCHES - sum(LEFT + other.side + GAP for other in lines[-1]) if lines else 0.0
-            if room < LEFT + m.side or (m.slot and m.encoder != lines[-1][0].encoder):
-                lines.append([])
-            lines[-1].append(m)
-        heights = [max(m.height for m in line) for line in lines]
-        top = sum(heights)
-        with blank(top) as figure:
-            for line, height in zip(lines, heights, strict=True):
-                left, above = 0.0, max(m.above for m in line)
-                for m in line:
-                    _draw_matrix(figure, m, left + LEFT, top - above - m.side)
-                    left += LEFT + m.side + GAP
-                top -= height
-            svg = svg_of(figure, f"confusion-{task}")
-        alt = (
-            f"{SYSTEMS[task]}: percent of each class that was taken for another. "
-            f"{' '.join(map(_in_words, matrices))}"
-        )
-        drawings.append((SYSTEMS[task], Drawing(svg, alt)))
+        rows = -(-len(matrices) // 2)
+        with new_axes(rows, 2, 3.9) as (figure, axes):
+            for ax in axes.ravel()[len(matrices) :]:
+                ax.remove()
+            for ax, (name, shares) in zip(axes.ravel(), matrices.items(), strict=False):
+                names = [shorten(str(c), 13) for c in shares.index]
+                texts = []
+                if len(names) <= PRINTED:
+                    for line in shares.to_numpy():
+                        texts.append([f"{100 * v:.0f}" if v >= 0.005 else "" for v in line])
+                shade(ax, np.sqrt(shares.to_numpy()), names, names, texts, upright=True)
+                ax.set_title(shorten(name, 44), loc="left", fontsize=8.5)
+            title = f"What was taken for what: {SYSTEMS[task]}"
+            drawings.append(Drawing(title, save_svg(figure), caption))
     return drawings
 
 
-def _in_words(m: Matrix) -> str:
-    """The diagonal, and the worst confusion."""
-    right, worst, most = [], "", 0.0
-    for i, line in enumerate(m.shares):
-        right.append(f"{m.classes[i]} {100 * line[i]:.0f}")
-        for j, share in enumerate(line):
-            if i != j and share > most:
-                worst, most = (
-                    (
-                        f"; most often {m.classes[i]} is taken for {m.classes[j]} "
-                        f"({100 * share:.0f})"
-                    ),
-                    share,
-                )
-    return f"{', '.join(filter(None, [m.encoder, m.slot]))}, right: {', '.join(right)}{worst}."
+def confusion_shares(confusion: Confusion) -> pd.DataFrame:
+    """Return for each true class how its recordings were classified; zeros for one without any. Of
+    too many classes those with the most errors are kept."""
+    counts = pd.DataFrame(confusion.counts, confusion.classes, confusion.classes)
+    totals = counts.sum(axis=1).to_numpy()
+    shares = counts / np.maximum(totals, 1)[:, None]
+    if len(counts) > CLASSES:
+        errors = totals + counts.sum().to_numpy() - 2 * np.diag(counts)
+        kept = np.sort(np.argsort(-errors, kind="stable")[:CLASSES])
+        shares = shares.iloc[kept, kept]
+    return shares
 
 
-def _draw_matrix(figure: Canvas, m: Matrix, left: float, bottom: float) -> None:
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path
-
-    count = len(m.classes)
-    ax = cell_axes(figure, left, bottom, m.side, m.side, count, count)
-    # All squares of one shade are one path: 40 classes have 1,600 cells. The root shows a few
-    # confusions beside the diagonal.
-    squares: dict[int, list[Path]] = {}
-    cells = [
-        (x, y, share) for y, line in enumerate(m.shares) for x, share in enumerate(line) if share
-    ]
-    for x, y, share in cells:
-        corners = [(x + i, y + j) for i, j in SQUARE]
-        squares.setdefault(max(1, round(share**0.5 * SHADES)), []).append(
-            Path(corners, closed=True)
-        )
-    for level, paths in sorted(squares.items()):
-        ax.add_patch(
-            PathPatch(
-                Path.make_compound_path(*paths), facecolor=SHADE, alpha=level / SHADES, linewidth=0
-            )
-        )
-    for x, y, share in cells if count <= PRINTED else ():
-        if round(100 * share):
-            ink = PAPER if share**0.5 > TURNS_AT else INK
-            ax.text(
-                x,
-                y,
-                f"{100 * share:.0f}",
-                ha="center",
-                va="center",
-                fontsize=7.5 if count <= 12 else 6.5,
-                color=ink,
-            )
-    step = 1 if count <= NAMED else -(-count // 20)
-    names = [shortened(m.classes[i], LONGEST) for i in range(0, count, step)]
-    ax.set_xticks(range(0, count, step), names, rotation=90)
-    ax.set_yticks(range(0, count, step), names)
-    ax.tick_params(
-        labelsize=7.5 if count <= PRINTED else 6.0 if step == 1 else 6.5,
-        length=0,
-        pad=2,
-        labelcolor=MUTED,
-    )
-    ax.spines[:].set(visible=True, color=RULE)
-    title, up = shortened(m.encoder, int((LEFT + m.side) / 0.083)), 19 if m.about else 7
-    ax.annotate(title, (0, 1), xytext=(4 - LEFT * 72, up), fontsize=8.5, fontweight="bold", **PLACE)
-    ax.annotate(m.about, (0, 1), xytext=(4 - LEFT * 72, 7), fontsize=8, color=MUTED, **PLACE)
-
-
-# ---- verification
-
-DET_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 40, 60, 80)  # percent
-
-
-def det_curves(results: SuperbResults) -> Drawing | None:
-    """Misses against false alarms on normal-deviate axes, with the equal error rate of each encoder
-    marked; None without any."""
-    # (false alarms, misses), from the threshold that rejects most
-    curves: dict[Series, list[tuple[float, float]]] = {}
-    for encoder in results.encoders:
-        if errors := (results.artefacts.errors or {}).get(encoder.label):
-            curves[encoder] = sorted(
-                zip(*errors, strict=True), key=lambda point: (point[0], -point[1])
-            )
+def draw_det(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
+    """Draw misses against false alarms on normal-deviate axes, with the equal error rate of each
+    encoder marked; None without any."""
+    curves = {d.encoder: d.detail.det for d in artefacts.of_task("asv") if d.detail.det}
     if not curves:
         return None
-    rates = {encoder: equal_error(points) for encoder, points in curves.items()}
-    # a share of 0 or 1 has no finite deviate; the axes go from just below the least error that is
-    # drawn to just above the greatest equal one
-    inner = {
-        e: [(alarm, miss) for alarm, miss in points if 0 < alarm < 1 and 0 < miss < 1]
-        for e, points in curves.items()
-    }
-    least = min(
-        [
-            0.01,
-            *(rate for rate in rates.values() if rate),
-            *(min(point) for points in inner.values() for point in points),
-        ]
-    )
-    low, high = (
-        deviate(max(0.0007, 0.7 * least)),
-        deviate(min(0.9, max(0.5, 1.6 * max(rates.values())))),
-    )
-    with blank(4.5) as figure:
-        ax = axes_at(figure, 0.75, 0.55, 3.85, 3.85)
-        for encoder, points in inner.items():
-            xs, ys = [deviate(alarm) for alarm, _ in points], [deviate(miss) for _, miss in points]
-            ax.plot(xs, ys, color=encoder.colour, linewidth=1.6)
-            edge: dict[str, Any] = {"markersize": 7, "markeredgecolor": INK, "markeredgewidth": 0.8}
-            at = deviate(rates[encoder])
-            ax.plot([at], [at], marker=encoder.marker, color=encoder.colour, **edge)
-        ax.plot(
-            [low, high], [low, high], color=MUTED, linewidth=0.9, linestyle=(0, (1.5, 2)), zorder=1
-        )
-        ticks = {deviate(percent / 100): f"{percent:g}" for percent in DET_TICKS}
-        ticks = {place: label for place, label in ticks.items() if low <= place <= high}
-        ax.set_xticks(list(ticks), list(ticks.values()))
-        ax.set_yticks(list(ticks), list(ticks.values()))
-        ax.grid(True, axis="both")
-        ax.set_xlim(low, high)
-        ax.set_ylim(low, high)
+    with new_axes(1, 1, 4.6) as (figure, ((ax,),)):
+        for encoder, errors in curves.items():
+            points = sorted(zip(errors.false_alarms, errors.misses, strict=True), key=_by_threshold)
+            inner = [(deviate(a), deviate(m)) for a, m in points if 0 < a < 1 and 0 < m < 1]
+            rate = equal_error(points)
+            style = line_style(slots[encoder])
+            name = f"{shorten(encoder)}: EER {100 * rate:.1f} %"
+            ax.plot([x for x, _ in inner], [y for _, y in inner], color=style["color"])
+            ax.plot(deviate(rate), deviate(rate), linestyle="none", label=name, **style)
+        low, high = deviate(0.001), deviate(0.8)
+        ax.plot([low, high], [low, high], color=MUTED, linewidth=0.9, linestyle=":")
+        ticks = [deviate(percent / 100) for percent in DET_TICKS]
+        labels = [f"{percent:g}" for percent in DET_TICKS]
+        ax.set_xticks(ticks, labels)
+        ax.set_yticks(ticks, labels)
+        ax.set(xlim=(low, high), ylim=(low, high), aspect="equal")
         ax.set_xlabel("False alarms: impostors let in (%)")
         ax.set_ylabel("Misses: speakers turned away (%)")
-        entries = [
-            (encoder, f"{shortened(encoder.label, 34)}: EER {100 * rate:.1f} %")
-            for encoder, rate in rates.items()
-        ]
-        legend(figure, entries, (4.75 / INCHES, 0.985), 1.8, labelspacing=0.8)
-        svg = svg_of(figure, "det")
-    text = "; ".join(f"{encoder.label} {100 * rate:.1f} %" for encoder, rate in rates.items())
-    return Drawing(
-        svg, f"Misses against false alarms of speaker verification. Equal error rates: {text}."
-    )
+        figure.legend(loc="outside right upper")
+        svg = save_svg(figure)
+    caption = "Both axes are normal deviates; the marks are the equal error rates."
+    return Drawing("Speaker verification: misses against false alarms", svg, caption)
+
+
+def _by_threshold(point: tuple[float, float]) -> tuple[float, float]:
+    return point[0], -point[1]
 
 
 def equal_error(points: Sequence[tuple[float, float]]) -> float:
-    """The share at which misses equal false alarms. points: (false alarms, misses), from the
-    threshold that rejects most."""
+    """Return the share at which misses equal false alarms. points: (false alarms, misses), from
+    the threshold that rejects most."""
     alarms, misses = np.array([(0.0, 1.0), *points, (1.0, 0.0)]).T
     return float(ErrorCurve(alarms, misses).eer)
 
 
 def deviate(share: float) -> float:
-    """The quantile of the normal distribution: a score that is normal for both kinds of trial gives
-    a straight line."""
+    """Return the quantile of the normal distribution: a score that is normal for both kinds of
+    trial gives a straight line."""
     return NormalDist().inv_cdf(min(max(share, 1e-5), 1 - 1e-5))
 
 
-# ---- diarisation
-
-LANE = 0.2  # inches: one line of a timeline
-Lane = tuple[str, Series | None, Sequence[Turn]]  # label, encoder (None: the truth), turns
-
-
-def timelines(results: SuperbResults) -> Drawing | None:
-    """Draw for every speaker the true turns, and below them those that each encoder's head
-    predicted; None without any."""
-    groups: dict[str, list[tuple[Series, Timeline]]] = {}
-    for encoder in results.encoders:
-        for line in results.artefacts.timelines:
-            if line.encoder == encoder.label:
-                groups.setdefault(line.id, []).append((encoder, line))
-    if not groups:
+def draw_timelines(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
+    """Draw for every speaker of a recording the true turns, and below them those that each
+    encoder's head predicted; None without any."""
+    recordings: dict[str, dict[str, Timeline]] = {}
+    for details in artefacts.of_task("sd"):
+        if details.detail.timeline:
+            of_recording = recordings.setdefault(details.detail.timeline.id, {})
+            of_recording[details.encoder] = details.detail.timeline
+    if not recordings:
         return None
-    lanes = {name: _lanes(lines) for name, lines in groups.items()}
-    heights = [
-        0.95 + sum(len(lane_list) * LANE + 0.16 for _, lane_list in speakers)
-        for speakers in lanes.values()
-    ]
-    top, texts = sum(heights), []
-    with blank(top) as figure:
-        for (name, speakers), height in zip(lanes.items(), heights, strict=True):
-            heading(figure, name, top - 0.16)
-            depth = height - 0.95
-            ax = axes_at(figure, NAMES + 0.55, top - 0.4 - depth, INCHES - NAMES - 0.7, depth)
-            y, ticks = 0.0, []
-            for speaker, lane_list in speakers:
-                middle, across = y + LANE * len(lane_list) / 2, ax.get_yaxis_transform()
-                ax.text(
-                    -0.235,
-                    middle,
-                    shortened(speaker, 8),
-                    transform=across,
-                    fontsize=8.5,
-                    va="center",
-                )
-                for label, series, turns in lane_list:
-                    spans = [(t.start, t.end - t.start) for t in turns]
-                    ax.broken_barh(
-                        spans,
-                        (y + 0.03, LANE - 0.06),
-                        color=INK if series is None else series.colour,
-                        linewidth=0,
-                    )
-                    ticks.append((y + LANE / 2, shortened(label, 22)))
-                    y += LANE
-                    when = ", ".join(f"{t.start:.1f} to {t.end:.1f}" for t in turns) or "never"
-                    texts.append(f"{name}, {speaker}, {label}: {when}")
-                y += 0.16
-            ax.set_yticks([place for place, _ in ticks], [label for _, label in ticks])
-            ax.set_xlim(0, groups[name][0][1].seconds)
-            ax.set_ylim(y - 0.08, -0.06)
-            ax.grid(True, axis="x")
-            ax.grid(False, axis="y")
-            ax.spines["left"].set_visible(False)
-            ax.tick_params(axis="y", labelsize=7.5)
+    lanes = {name: turns_by_speaker(lines) for name, lines in recordings.items()}
+    heights = [len(some) + 4 for some in lanes.values()]
+    with new_axes(len(lanes), 1, 0.2 * sum(heights) / len(lanes), height_ratios=heights) as (
+        figure,
+        axes,
+    ):
+        for ax, (name, some) in zip(axes[:, 0], lanes.items(), strict=True):
+            for y, ((_, encoder), turns) in enumerate(some.items()):
+                spans = [(t.start, t.end - t.start) for t in turns]
+                colour = line_style(slots[encoder])["color"] if encoder in slots else INK
+                ax.broken_barh(spans, (y - 0.4, 0.8), color=colour)
+            ax.set_yticks(range(len(some)), [f"{who}: {shorten(by, 22)}" for who, by in some])
+            ax.set_ylim(len(some) - 0.5, -0.5)
+            ax.set_xlim(0, next(iter(recordings[name].values())).seconds)
+            ax.set_title(name, loc="left", fontsize=9)
             ax.set_xlabel("Seconds")
-            top -= height
-        svg = svg_of(figure, "timeline")
-    return Drawing(svg, f"Who spoke when, in seconds. {'; '.join(texts)}.")
+        svg = save_svg(figure)
+    caption = "The first recording of the test set: the truth, and what each head predicted."
+    return Drawing("Diarisation: who spoke when", svg, caption)
 
 
-def _lanes(lines: Sequence[tuple[Series, Timeline]]) -> list[tuple[str, list[Lane]]]:
-    """Sort lines by speaker. A speaker that a head made up, or one too many, has lanes without
-    truth."""
-    truth = lines[0][1].truth
-    speakers = list(dict.fromkeys(t.speaker for t in truth))
-    matched = [(encoder, match(truth, line.predicted), line.predicted) for encoder, line in lines]
-    further = max((len(set(names.values()) - set(speakers)) for _, names, _ in matched), default=0)
-    by_speaker = []
-    for name in [*speakers, *(f"nobody {i + 1}" for i in range(further))]:
-        lanes: list[Lane] = [("truth", None, [t for t in truth if t.speaker == name])]
-        lanes += [
-            (e.label, e, [t for t in predicted if names.get(t.speaker) == name])
-            for e, names, predicted in matched
-        ]
-        by_speaker.append((name, lanes))
-    return by_speaker
+def turns_by_speaker(lines: Mapping[str, Timeline]) -> dict[tuple[str, str], list[Turn]]:
+    """Sort the turns of one recording by speaker and by whose they are, "truth" or an encoder.
 
-
-def match(truth: Sequence[Turn], predicted: Sequence[Turn]) -> dict[str, str]:
-    """Predicted speaker -> true speaker, as the error rate matches them (a head's names mean
-    nothing); then whoever is left."""
-    names = matching_names(truth, predicted)
-    left = [t for t in dict.fromkeys(t.speaker for t in truth) if t not in names.values()]
-    strangers = (f"nobody {i + 1}" for i in range(len(predicted)))
-    others = [name for name in dict.fromkeys(p.speaker for p in predicted) if name not in names]
-    return names | {name: left.pop(0) if left else next(strangers) for name in others}
-
-
-# ---- layer weights
-
-WIDEST = 13  # hidden states whose shares are printed in their cells
-
-
-class LayerUse(NamedTuple):
-    """The hidden states that the heads of one encoder use."""
-
-    encoder: Series
-    shares: Mapping[str, tuple[float, ...]]  # task -> of each hidden state, a mean over seeds
-    chosen: int | None  # the layer of QbE, which has no weights
-
-    @property
-    def tasks(self) -> list[str]:
-        return [*self.shares, *(["qbe"] if self.chosen is not None else [])]
-
-    @property
-    def states(self) -> int:
-        return max([*map(len, self.shares.values()), (self.chosen or 0) + 1])
-
-
-def layer_use(results: SuperbResults) -> list[LayerUse]:
-    """Collect the layer use of every encoder that has two states to weigh."""
-    uses = []
-    for encoder in results.encoders:
-        shares = {}
-        for task in TASKS:
-            by_seed = [
-                h.weights
-                for h in results.artefacts.heads
-                if (h.encoder, h.task) == (encoder.label, task) and h.weights
-            ]
-            if (
-                by_seed
-                and len(by_seed[0]) > 1
-                and all(len(weights) == len(by_seed[0]) for weights in by_seed)
-            ):
-                shares[task] = tuple(map(fmean, zip(*by_seed, strict=True)))
-        layers = (results.artefacts.layers or {}).get(encoder.label, ())
-        if shares:
-            uses.append(
-                LayerUse(encoder, shares, layers.index(max(layers)) if len(layers) > 1 else None)
-            )
-    return uses
-
-
-def layer_weights(results: SuperbResults) -> Drawing | None:
-    """A panel an encoder, a line a task, a column a hidden state (0: CNN output), darker for a
-    greater share.
-
-    For QbE, which has no weights, a square at the layer that dev chose. None where no encoder has
-    two states to weigh.
+    Predicted speakers are matched as the error rate matches them, since a head's names mean
+    nothing; of those that match nobody the names begin with "nobody".
     """
-    shown = layer_use(results)
-    if not shown:
+    truth = next(iter(lines.values())).truth
+    speakers = list(dict.fromkeys(turn.speaker for turn in truth))
+    lanes: dict[tuple[str, str], list[Turn]] = {}
+    for speaker in speakers:
+        lanes[speaker, "truth"] = [turn for turn in truth if turn.speaker == speaker]
+        for encoder in lines:
+            lanes[speaker, encoder] = []
+    for encoder, line in lines.items():
+        names = matching_names(truth, line.predicted)
+        for turn in line.predicted:
+            speaker = names.get(turn.speaker, f"nobody {turn.speaker}")
+            lanes.setdefault((speaker, encoder), []).append(turn)
+    return lanes
+
+
+def draw_sweeps(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
+    """Draw the score on dev by learning rate, a panel a task, a line an encoder, of the first seed
+    that has a sweep; None without a sweep of two rates."""
+    panels: dict[str, dict[str, Head]] = {}
+    for head in sorted(artefacts.heads, key=lambda head: head.seed):
+        if len(longest_trials(head)) > 1:
+            panels.setdefault(head.task, {}).setdefault(head.encoder, head)
+    tasks = [task for task in TASKS if task in panels]
+    if not tasks:
         return None
-    most = max(max(shares) for use in shown for shares in use.shares.values())
-    heights = [0.62 + ROW * len(use.tasks) + 0.2 for use in shown]
-    top, texts = sum(heights), []
-    with blank(top) as figure:
-        for use, height in zip(shown, heights, strict=True):
-            heading(figure, use.encoder.label, top - 0.14)
-            states, tall = use.states, ROW * len(use.tasks)
-            width = min(INCHES - NAMES - 0.15, 0.62 * states)
-            ax = cell_axes(figure, NAMES, top - 0.62 - tall, width, tall, states, len(use.tasks))
-            for y, shares in enumerate(use.shares.values()):
-                for x, share in enumerate(shares):
-                    shade, bold = share / most, "bold" if share == max(shares) else "normal"
-                    number = f"{100 * share:.0f}" if states <= WIDEST else ""
-                    draw_cell(
-                        ax,
-                        x,
-                        y,
-                        number,
-                        SHADE,
-                        PAPER if shade > TURNS_AT else INK,
-                        7.5,
-                        shade,
-                        fontweight=bold,
+    columns = min(len(tasks), 4)
+    rows = -(-len(tasks) // columns)
+    with new_axes(rows, columns, 1.9) as (figure, axes):
+        for ax in axes.ravel()[len(tasks) :]:
+            ax.remove()
+        for ax, task in zip(axes.ravel(), tasks, strict=False):
+            for encoder in [name for name in slots if name in panels[task]]:
+                head = panels[task][encoder]
+                rates, values = zip(*longest_trials(head).items(), strict=True)
+                style = line_style(slots[encoder])
+                ax.plot(rates, values, **style, linewidth=1.2, label=encoder)
+                if head.default_learning_rate:
+                    ax.axvline(
+                        head.default_learning_rate, color=MUTED, linestyle=":", linewidth=0.9
                     )
-            if use.chosen is not None:  # in the last line
-                square: dict[str, Any] = {
-                    "markersize": 8,
-                    "markerfacecolor": "none",
-                    "markeredgewidth": 1.6,
-                }
-                ax.plot([use.chosen], [len(use.tasks) - 1], "s", color=use.encoder.colour, **square)
-            ax.set_yticks(range(len(use.tasks)), [shortened(SYSTEMS[task]) for task in use.tasks])
-            step = -(-states // 26)
-            ax.set_xticks(
-                range(0, states, step), ["CNN" if not i else str(i) for i in range(0, states, step)]
+                if head.learning_rate in rates:
+                    chosen = values[rates.index(head.learning_rate)]
+                    ring = {"markerfacecolor": "none", "markersize": 9, "linestyle": "none"}
+                    ax.plot(head.learning_rate, chosen, "o", color=INK, **ring)
+            tried = sorted(
+                {rate for head in panels[task].values() for rate in longest_trials(head)}
             )
-            ax.xaxis.tick_top()
-            ax.tick_params(axis="x", length=0, labelsize=7.5, pad=1)
-            ax.tick_params(axis="y", labelcolor=INK, labelsize=8.5)
-            top -= height
-            each = []
-            for task, shares in use.shares.items():
-                each.append(f"{task.upper()} {' '.join(f'{100 * share:.0f}' for share in shares)}")
-            texts.append(f"{use.encoder.label}, CNN output first: {'; '.join(each)}.")
-        svg = svg_of(figure, "layers")
-    return Drawing(svg, f"Share of each hidden state in percent. {' '.join(texts)}")
+            ax.set_xscale("log")
+            ax.set_xticks(tried, [f"{rate:g}" for rate in tried])
+            ax.minorticks_off()
+            ax.margins(0.12)
+            name = f"{metric_name(MAIN[task])} ({unit(MAIN[task]) or 'own scale'})"
+            ax.set_title(f"{SYSTEMS[task]}\n{name}", loc="left", fontsize=8)
+            ax.tick_params(labelsize=7)
+        add_legend(figure)
+        svg = save_svg(figure)
+    caption = "Ringed: the learning rate that dev chose. Dotted: the default."
+    return Drawing("Score on dev by learning rate", svg, caption)
 
 
-# ---- learning rates
-
-ACROSS = 4  # panels of the sweep in a line
-
-
-def sweeps(results: SuperbResults) -> Drawing | None:
-    """Score on dev by learning rate, a panel a task, a line an encoder; a dotted upright at the
-    default.
-
-    Filled where it was trained to the end, hollow where it was dropped on the way, ringed where it
-    was chosen. None without a sweep of two rates.
-    """
-    lines: dict[str, list[tuple[Series, Head]]] = {}
-    for task in TASKS:
-        for e in results.encoders:
-            heads = [
-                h
-                for h in results.artefacts.heads
-                if (h.encoder, h.task) == (e.label, task) and len(_tried(h)) > 1
-            ]
-            if heads:
-                lines.setdefault(task, []).append((e, min(heads, key=lambda h: h.seed)))
-    if not lines:
-        return None
-    shown = [
-        e
-        for e in results.encoders
-        if any(e == s for heads_of_task in lines.values() for s, _ in heads_of_task)
-    ]
-    # the last two: inches
-    deep, wide, height, between = -(-len(lines) // ACROSS), min(len(lines), ACROSS), 1.25, 0.62
-    above = 0.24 * -(-len(shown) // 4) + 0.45
-    total, texts = above + deep * (height + between) - 0.2, []
-    with blank(total) as figure:
-        axes = figure.subplots(deep, wide, squeeze=False).ravel()
-        right = 0.985 if wide == ACROSS else 0.985 * (wide + 0.3) / (ACROSS + 0.3)
-        figure.subplots_adjust(left=0.055, right=right, top=1 - above / total, bottom=0.3 / total)
-        figure.subplots_adjust(wspace=0.3, hspace=between / height)
-        legend(
-            figure,
-            [(e, e.label) for e in shown],
-            (0.04, 1.0),
-            1.8,
-            ncols=min(len(shown), 4),
-            columnspacing=1.6,
-        )
-        for ax, (task, heads_of_task) in zip(axes, lines.items(), strict=False):
-            _draw_sweeps(ax, task, heads_of_task)
-            for e, head in heads_of_task:
-                rates = ", ".join(
-                    (f"{t.learning_rate:g} {t.value:.{decimals(MAIN[task])}f}")
-                    for t in _tried(head)
-                )
-                chosen = f" (chosen {head.learning_rate:g})" if head.learning_rate else ""
-                texts.append(f"{SYSTEMS[task]}, {e.label}: {rates}{chosen}")
-        for ax in axes[len(lines) :]:
-            ax.set_visible(False)
-        svg = svg_of(figure, "sweep")
-    return Drawing(svg, f"Score on dev by learning rate. {'; '.join(texts)}.")
-
-
-def _tried(head: Head) -> list[SweepTrial]:
-    """Return for every learning rate the value when it had been trained longest."""
-    longest = {trial.learning_rate: trial for trial in sorted(head.sweep, key=lambda t: t.steps)}
-    return sorted(
-        (t for t in longest.values() if not math.isnan(t.value)), key=lambda t: t.learning_rate
-    )
-
-
-def _draw_sweeps(ax: Axes, task: str, lines: Sequence[tuple[Series, Head]]) -> None:
-    metric = MAIN[task]
-    for default in {h.default for _, h in lines if h.default}:
-        ax.axvline(default, color=MUTED, linewidth=0.9, linestyle=(0, (1.5, 2)), zorder=1)
-    for series, head in lines:
-        trials = _tried(head)
-        longest = max(t.steps for t in trials)
-        ax.plot(
-            [t.learning_rate for t in trials],
-            [t.value for t in trials],
-            color=series.colour,
-            linewidth=1.3,
-        )
-        ax.margins(0.12)
-        for trial in trials:
-            x, y = [trial.learning_rate], [trial.value]
-            face = series.colour if trial.steps == longest else "none"
-            ax.plot(
-                x, y, marker=series.marker, color=series.colour, markersize=4, markerfacecolor=face
-            )
-            if head.learning_rate and math.isclose(
-                trial.learning_rate, head.learning_rate, rel_tol=1e-6
-            ):
-                ax.plot(
-                    x,
-                    y,
-                    "o",
-                    color=INK,
-                    markersize=9,
-                    markerfacecolor="none",
-                    markeredgewidth=1,
-                    clip_on=False,
-                )
-    ax.set_xscale("log")
-    powers = sorted({round(math.log10(t.learning_rate)) for _, h in lines for t in _tried(h)})
-    shown = powers[:: -len(powers) // 4]
-    ax.set_xticks([10.0**p for p in shown], [f"1e{p}".replace("-", "\u2212") for p in shown])
-    ax.minorticks_off()
-    ax.tick_params(labelsize=7.5)
-    below = f"{metric_name(metric)} ({unit(metric)})" if unit(metric) else metric_name(metric)
-    ax.annotate(SYSTEMS[task], (0, 1), xytext=(0, 15), fontsize=8.5, fontweight="bold", **PLACE)
-    ax.annotate(below, (0, 1), xytext=(0, 4), fontsize=7.5, color=MUTED, **PLACE)
+def longest_trials(head: Head) -> dict[float, float]:
+    """Return for every learning rate the value when it had been trained longest, without those
+    that broke down."""
+    trials = sorted(head.sweep or (), key=lambda trial: trial.steps)
+    values = {trial.learning_rate: trial.value for trial in trials}
+    return {
+        rate: value
+        for rate, value in sorted(values.items())
+        if value is not None and value == value
+    }

@@ -28,14 +28,21 @@ from typing import Any, NamedTuple
 import jinja2
 import numpy as np
 
-from speechssl.audio import SAMPLE_RATE, length
+from speechssl.audio import LONGEST_QUESTION, SAMPLE_RATE, length, read_recording
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.data import Transcript
-from speechssl.data.asked import LONGEST_QUESTION, read_recording
 from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.pipelines import QA, Detail
 from speechssl.report.figures import PALETTE
-from speechssl.report.page import WIDTH, data_uri, encode_audio, envelope, outline, region, ticks
+from speechssl.report.listening import (
+    WIDTH,
+    data_uri,
+    encode_audio,
+    envelope,
+    outline,
+    region,
+    ticks,
+)
 from speechssl.serve.options import Limits, Serve
 from speechssl.timing import RunLength
 from speechssl.units.quality import unit_blocks

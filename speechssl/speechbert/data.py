@@ -28,13 +28,12 @@ from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import Corpus, Passage, Question, Span
 from speechssl.dual.data import Example, answer_times
 from speechssl.encoders.store import StoredRows, store_features
-from speechssl.errors import InputError
 from speechssl.text import pieces
 from speechssl.timing import FrameGrid
 from speechssl.units.features import Features
 
 if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
-    from speechssl.trainer import Batch
+    from speechssl.training import Batch
 
 SAME = 0.5  # least intersection over union of two words that are taken for one
 LONGEST = 150  # rows of a word that are looked at (3 s at 50 Hz); what is longer is no word
@@ -47,11 +46,8 @@ K = TypeVar("K")
 
 def sort_spans(words: Sequence[Any]) -> tuple[Span, ...]:
     """Return words with text, start and end, as records have them: in order of time, none empty."""
-    return tuple(
-        Span(w.text, w.start, w.end)
-        for w in sorted(words, key=lambda w: (w.start, w.end))
-        if w.end > w.start
-    )
+    ordered = sorted(words, key=lambda w: (w.start, w.end))
+    return tuple(Span(w.text, w.start, w.end) for w in ordered if w.end > w.start)
 
 
 def attach_texts(words: Sequence[Span], reference: Sequence[Span]) -> tuple[Span, ...]:
@@ -59,14 +55,15 @@ def attach_texts(words: Sequence[Span], reference: Sequence[Span]) -> tuple[Span
     (intersection over union)."""
     if not words or not reference:
         return tuple(Span("", w.start, w.end) for w in words)
-    a, b = (np.array([(w.start, w.end) for w in spans], float) for spans in (words, reference))
-    shared = np.minimum(a[:, None, 1], b[None, :, 1]) - np.maximum(a[:, None, 0], b[None, :, 0])
-    either = np.maximum(a[:, None, 1], b[None, :, 1]) - np.minimum(a[:, None, 0], b[None, :, 0])
-    share = np.maximum(shared, 0.0) / either
-    texts = [
-        reference[k].text if share[i, k] >= SAME else "" for i, k in enumerate(share.argmax(1))
-    ]
-    return tuple(Span(text, w.start, w.end) for text, w in zip(texts, words, strict=True))
+    start, end = np.array([(w.start, w.end) for w in words], float).T[..., None]
+    first, last = np.array([(w.start, w.end) for w in reference], float).T
+    shared = np.minimum(end, last) - np.maximum(start, first)  # (words, words of the reference)
+    share = np.maximum(shared, 0.0) / (np.maximum(end, last) - np.minimum(start, first))
+    spans = []
+    for word, nearest, most in zip(words, share.argmax(1), share.max(1), strict=True):
+        text = reference[nearest].text if most >= SAME else ""
+        spans.append(Span(text, word.start, word.end))
+    return tuple(spans)
 
 
 def recognise_words(recogniser: Any, samples: np.ndarray) -> tuple[Span, ...]:
@@ -80,7 +77,8 @@ def known_words(
 ) -> tuple[Span, ...]:
     """Return the words of the reference, with times. Raises ValueError where there are none, and
     none can be aligned."""
-    if words := sort_spans(record.words):
+    words = sort_spans(record.words)
+    if words:
         return words
     if recogniser is None or not record.text:
         raise ValueError(
@@ -131,18 +129,16 @@ def word_table(
 ) -> WordTable:
     """Make a table of words. features: (F, D); bounds: id -> rows of the recording, [first, last);
     cuts: id -> its words, cut in one or more ways."""
-    rows, sequences = [np.zeros((0, 2), np.int64)], {}
+    rows = [np.zeros((0, 2), np.int64)]
     texts: list[str] = []
+    sequences = {}
     for name, ways in cuts.items():
         first, last = bounds[name]
         of_recording = []
         for words in ways:
-            times = np.array([(w.start, w.end) for w in words], float).reshape(-1, 2)
-            of_recording.append(
-                WordSequence(
-                    np.arange(len(texts), len(texts) + len(words)), times[:, 0], times[:, 1]
-                )
-            )
+            numbers = np.arange(len(texts), len(texts) + len(words))
+            starts, ends = np.array([(w.start, w.end) for w in words], float).reshape(-1, 2).T
+            of_recording.append(WordSequence(numbers, starts, ends))
             rows.append(word_rows(words, grid, last - first) + first)
             texts += [w.text for w in words]
         sequences[name] = tuple(of_recording)
@@ -157,21 +153,14 @@ def encode_corpus(
     Recordings that cannot be read or have no words are set aside and listed. Raises InputError
     where none is left.
     """
-    if not data.records:
-        raise InputError(
-            f"no recording of {data.root / data.split} has words with times; "
-            "SpeechBERT cannot be trained on it"
-        )
 
     def encode(record: Passage | Question) -> tuple[Tensor, list[list[Any]]]:
         samples = read_audio(data.path(record))
         rows = torch.cat(list(features.stream(samples))).cpu().half()
         reference = known_words(record, samples, recogniser)
-        ways = (
-            [reference]
-            if recogniser is None
-            else [reference, attach_texts(recognise_words(recogniser, samples), reference)]
-        )
+        ways = [reference]
+        if recogniser is not None:
+            ways.append(attach_texts(recognise_words(recogniser, samples), reference))
         return rows, [[[w.text, w.start, w.end] for w in way] for way in ways]
 
     grid, width = features.grid, next(features.stream(np.zeros(SAMPLE_RATE, np.float32))).shape[1]
@@ -180,10 +169,9 @@ def encode_corpus(
     made_from = {"features": features.card, "recogniser": recogniser and recogniser.card["asr"]}
     made_from |= {"recordings": hash_json(list(records))}
     store = store_features(folder, records, encode, sizes, made_from, "audio words")
-    cuts = {
-        name: [tuple(Span(*word) for word in way) for way in ways]
-        for name, ways in store.facts.items()
-    }
+    cuts = {}
+    for name, ways in store.facts.items():
+        cuts[name] = [tuple(Span(*word) for word in way) for way in ways]
     rows = StoredRows(store)
     return word_table(rows, rows.bounds, cuts, grid)
 
@@ -255,18 +243,12 @@ class MaskedBatches:
         chosen: list[Sentence] = []
         for sentences, count in ((self.text, self.size - half), (self.speech, half)):
             lengths = np.array([len(ids) for ids, _ in sentences], float)
-            chosen += [
-                sentences[i] for i in rng.choice(len(sentences), count, p=lengths / lengths.sum())
-            ]
-        examples = [self.masked(rng, sentence) for sentence in chosen]
-        ids = pad_sequence(
-            [torch.from_numpy(i) for i, _ in examples],
-            batch_first=True,
-            padding_value=self.specials[2],
-        )
-        mask = pad_sequence(
-            [torch.ones(len(i), dtype=torch.long) for i, _ in examples], batch_first=True
-        )
+            drawn = rng.choice(len(sentences), count, p=lengths / lengths.sum())
+            chosen += [sentences[i] for i in drawn]
+        examples = [self.mask_sentence(rng, sentence) for sentence in chosen]
+        rows = [torch.from_numpy(ids) for ids, _ in examples]
+        ids = pad_sequence(rows, batch_first=True, padding_value=self.specials[2])
+        mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         targets = torch.full((*ids.shape, max(t.shape[1] for _, t in examples)), NONE)
         for row, (_, labels) in enumerate(examples):
             targets[row, : len(labels), : labels.shape[1]] = torch.from_numpy(labels)
@@ -277,15 +259,15 @@ class MaskedBatches:
             "speech": (torch.arange(self.size) >= self.size - half).long(),
         }
 
-    def masked(self, rng: np.random.Generator, sentence: Sentence) -> tuple[np.ndarray, np.ndarray]:
+    def mask_sentence(
+        self, rng: np.random.Generator, sentence: Sentence
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return ids (S,) of a crop with [CLS] and [SEP], and targets (S, P). At least one position
         is chosen, if any can be."""
         cls, sep, _, mask = self.specials
         first = int(rng.integers(max(len(sentence[0]) - self.window, 0) + 1))
-        ids, labels = (
-            sentence[0][first : first + self.window],
-            sentence[1][first : first + self.window],
-        )
+        ids = sentence[0][first : first + self.window]
+        labels = sentence[1][first : first + self.window]
         predictable = np.array([len(t) > 0 for t in labels])
         chosen = predictable & (rng.random(len(predictable)) < self.share)
         if not chosen.any() and predictable.any():
@@ -306,44 +288,35 @@ class MaskedBatches:
 def span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[str, str]]:
     """Make examples for stage 3: for every answerable question one example a way of cutting; and
     say which questions have none: id -> why."""
-    examples, left_out = [], {}
+    examples: list[Example] = []
+    left_out = {}
     for question in data.answerable:
         times = answer_times(question)
         if times is None:
             left_out[question.id] = "no answer has times"
             continue
-        of_question = []
-        for spoken, passage in zip(
-            table.sequences.get(question.id, ()),
-            table.sequences.get(question.passage, ()),
-            strict=False,
-        ):
+        before = len(examples)
+        asked = table.sequences.get(question.id, ())
+        for spoken, passage in zip(asked, table.sequences.get(question.passage, ()), strict=False):
             inside = passage.inside(*times)
             if len(spoken.numbers) and len(inside):
-                of_question.append(
-                    Example(
-                        spoken.numbers + SPECIALS,
-                        passage.numbers + SPECIALS,
-                        int(inside[0]),
-                        int(inside[-1]),
-                    )
-                )
-        if not of_question:
+                first, last = inside[[0, -1]].tolist()
+                tokens = spoken.numbers + SPECIALS, passage.numbers + SPECIALS
+                examples.append(Example(*tokens, first, last))
+        if len(examples) == before:
             left_out[question.id] = (
                 f"it, or the answer in passage {question.passage}, has no audio word"
             )
-        examples += of_question
     return examples, left_out
 
 
 def stack_codes(codes: Mapping[K, np.ndarray], width: int) -> tuple[Tensor, dict[K, np.ndarray]]:
     """Make one table (N, E) of the codes (W, E) of recordings, and the ids (W,) of each. width:
     E."""
-    stops = np.cumsum([SPECIALS, *(len(rows) for rows in codes.values())])
-    ids = {
-        name: np.arange(stop - len(rows), stop)
-        for (name, rows), stop in zip(codes.items(), stops[1:], strict=True)
-    }
-    return torch.from_numpy(
-        np.concatenate([np.zeros((0, width), np.float32), *codes.values()])
-    ), ids
+    ids = {}
+    first = SPECIALS
+    for name, rows in codes.items():
+        ids[name] = np.arange(first, first + len(rows))
+        first += len(rows)
+    table = np.concatenate([np.zeros((0, width), np.float32), *codes.values()])
+    return torch.from_numpy(table), ids

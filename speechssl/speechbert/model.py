@@ -33,7 +33,7 @@ from speechssl.errors import InputError
 from speechssl.speechbert.data import NONE, WordTable, pad_words
 
 if TYPE_CHECKING:  # the Trainer takes long to import, and who only answers needs none
-    from speechssl.trainer import Batch
+    from speechssl.training import Batch
 
 WORDS = "words.safetensors"
 WHAT = "SpeechBERT"
@@ -82,9 +82,8 @@ class WordEncoder(nn.Module):
         for start in range(0, len(order), size):
             part = order[start : start + size]
             batch = pad_words(table, part)
-            codes[torch.from_numpy(part)] = (
-                self(batch["features"].to(self.mean.device), batch["lengths"]).float().cpu()
-            )
+            made = self(batch["features"].to(self.mean.device), batch["lengths"])
+            codes[torch.from_numpy(part)] = made.float().cpu()
         return codes
 
 
@@ -187,19 +186,17 @@ class MaskedWords(nn.Module):
         hidden = self.reader.encoder(**self.reader.inputs(embedded, mask, None)).last_hidden_state
         row, column = torch.nonzero(targets[..., 0] != NONE, as_tuple=True)
         labels = targets[row, column]
-        logits = (
-            self.transform(hidden[row, column]) @ self.embeddings.T.to(hidden) + self.bias
-        ).float()
+        transformed = self.transform(hidden[row, column])
+        logits = (transformed @ self.embeddings.T.to(hidden) + self.bias).float()
         real = labels != NONE
         losses = -logits.log_softmax(-1).gather(1, labels.clamp(min=0))
         loss = torch.where(real, losses, 0.0).sum(1) / real.sum(1)
         share = 1 / torch.bincount(row, minlength=len(ids))[row]
         right = ((logits.argmax(-1)[:, None] == labels) & real).any(1).float()
-        kinds = {"text": ~speech[row].bool(), "speech": speech[row].bool()}
-        shares = {
-            name: (right * which).sum() / which.sum().clamp(min=1) for name, which in kinds.items()
-        }
-        return {"loss": (loss * share).sum() / len(ids), **shares}
+        outputs = {"loss": (loss * share).sum() / len(ids)}
+        for name, which in (("text", ~speech[row].bool()), ("speech", speech[row].bool())):
+            outputs[name] = (right * which).sum() / which.sum().clamp(min=1)
+        return outputs
 
 
 class CodeEmbedding(nn.Embedding):
@@ -244,22 +241,18 @@ def load_weights(folder: Path) -> tuple[WordEncoder, SpanModel, Layout, dict[str
     """Load weights. Raises InputError where a file is missing, damaged or not the one of the card,
     or the folder holds another kind of model."""
     card = read_json(folder / "card.json")
-    words = card.get("words") if isinstance(card, dict) else None
-    if not isinstance(words, dict) or card.get("what") != WHAT:
+    if card.get("what") != WHAT:
         raise InputError(
             f"{folder} is not a SpeechBERT; give the folder of `speechssl train speechbert`"
         )
     reader, layout, card = load_reader(folder)
     reader.embedding = CodeEmbedding(reader.embedding)
-    path, width = folder / WORDS, reader.embedding.embedding_dim
+    path = folder / WORDS
     try:
-        encoder = WordEncoder(**words["shape"])
-        packed: dict[str, torch.Tensor] = load_file(path)
-        if words.get("weights") != hash_files([path]):
+        encoder = WordEncoder(**card["words"]["shape"])
+        encoder.load_state_dict(dequantise(load_file(path)))
+        if card["words"]["weights"] != hash_files([path]):
             raise ValueError("its contents are not those the card was written for")
-        if encoder.code != width:
-            raise ValueError(f"its codes have {encoder.code} values and the reader takes {width}")
-        encoder.load_state_dict(dequantise(packed))
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:160]
         raise InputError(

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from speechssl.dual.options import LEARNING_RATES, QaOptions
-from speechssl.errors import InputError
 from speechssl.options import (
     BERT,
     DEVICE,
@@ -17,8 +16,10 @@ from speechssl.options import (
     Weight,
     Whole,
     argument,
+    changed_options,
     group,
     option,
+    refuse_given,
 )
 
 
@@ -39,7 +40,9 @@ class SpeechBertOptions:
     mask_learning_rate: Amount = option(1e-4, "peak learning rate on masked words")
     mask_batch: Count = option(16, "sequences per step, half text, half speech")
     mask_window: Count = option(100, "words per sequence")
-    spans: bool = option(True, "skip the third stage, for a model that `train choice` starts from")
+    spans: bool = option(
+        True, "train the third stage; without it `train choice` starts from the model"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,22 +85,11 @@ class TrainSpeechBert:
 
     def __post_init__(self) -> None:
         """Raise InputError for options that do not belong together."""
-        if self.encoder == "mfcc" and self.layer is not None:
-            raise InputError(f"mfcc has no layer {self.layer}; leave out --layer")
-        if self.encoder == "mfcc" and self.ctc is not None:
-            raise InputError(
-                f"the recogniser {self.ctc} reads an encoder's layers, not mfcc; leave out --ctc"
-            )
-        if self.qa.evaluation.eval_every and not self.stages.spans:
-            raise InputError(
-                "--eval-every evaluates answers, which --no-spans does not train; "
-                "leave out one of them"
-            )
-        if self.qa.trained != "all" and not self.stages.spans:
-            raise InputError(
-                f"--trained {self.qa.trained} is of the third stage, which "
-                "--no-spans skips; leave out one of them"
-            )
+        given = changed_options(self)
+        if self.encoder == "mfcc":
+            refuse_given(("layer", "ctc"), given, "with mfcc")
+        if not self.stages.spans:
+            refuse_given(("eval_every", "trained"), given, "with --no-spans")
 
     @property
     def words(self) -> TrainingOptions:

@@ -82,16 +82,13 @@ class SpeechBertSystem:
         """
         if self.recogniser is not None:
             words = recognise_words(self.recogniser, samples)
-        elif record is None:
-            raise ValueError(
-                "speechbert-aligned needs a recording of a corpus that has its "
-                "words with times; choose speechbert"
-            )
-        elif not (words := sort_spans(record.words)):
-            raise ValueError(
-                "its manifest has no words with times, which speechbert-aligned "
-                "needs; choose speechbert"
-            )
+        else:
+            words = sort_spans(record.words) if record else ()
+            if not words:
+                raise ValueError(
+                    "its manifest has no words with times, which speechbert-aligned "
+                    "needs; choose speechbert"
+                )
         rows = torch.cat(list(self.features.stream(samples))).cpu().numpy()
         if not np.isfinite(rows).all():
             raise ValueError("the encoder gives features that are not finite")
@@ -119,37 +116,27 @@ def load_speechbert(
         "features": card["features"],
     }
     boundaries = recogniser.card["asr"] if recogniser else "those of the corpus"
-    system_card |= {"layout": card["layout"], "boundaries": boundaries} | (
-        {"bf16": True} if bf16 else {}
-    )
-    return SpeechBertSystem(
-        features, words, Reader(model, layout, bf16=bf16), recogniser, system_card
-    )
+    system_card |= {"layout": card["layout"], "boundaries": boundaries}
+    if bf16:
+        system_card["bf16"] = True
+    reader = Reader(model, layout, bf16=bf16)
+    return SpeechBertSystem(features, words, reader, recogniser, system_card)
 
 
 def speechbert_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> Features:
     """Read what the SpeechBERT in `folder` makes audio words of. Raises InputError where that is of
     another encoder."""
-    trained_on = card.get("features")
-    if not isinstance(trained_on, dict):
-        raise InputError(
-            f"the card of {folder} does not record the features it was trained on; train it again"
-        )
-    layer, smooth = int(trained_on.get("layer", 0)), int(trained_on.get("smooth", 1))
-    mfcc = trained_on.get("encoder") == "mfcc"
-    features = (
-        load_features("mfcc", 0, smooth) if mfcc else encoder_features(encoder, layer, smooth)
-    )
-    different = [
-        name
-        for name in ("encoder", "frame_rate", "settings")
-        if trained_on.get(name) != features.card.get(name)
-    ]
-    if different:
-        raise InputError(
-            f"{folder} was trained on the encoder {trained_on.get('encoder')} and this one is "
-            f"{features.encoder} ({different[0]} "
-            "differs); load that encoder, transfer SpeechBERT to it (`speechssl train "
-            "transfer-speechbert`) or train it again"
-        )
+    trained_on = card["features"]
+    layer, smooth = trained_on.get("layer", 0), trained_on.get("smooth", 1)
+    if trained_on["encoder"] == "mfcc":
+        features = load_features("mfcc", 0, smooth)
+    else:
+        features = encoder_features(encoder, layer, smooth)
+    for name in ("encoder", "frame_rate", "settings"):
+        if trained_on.get(name) != features.card.get(name):
+            raise InputError(
+                f"{folder} was trained on the encoder {trained_on['encoder']} and this one is "
+                f"{features.encoder} ({name} differs); load that encoder, transfer SpeechBERT to "
+                "it (`speechssl train transfer-speechbert`) or train it again"
+            )
     return features

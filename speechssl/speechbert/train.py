@@ -35,7 +35,7 @@ from speechssl.data.records import (
     first_passages,
     load_corpus,
 )
-from speechssl.dual.data import Example, Layout, check_times
+from speechssl.dual.data import Layout, answer_times
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
@@ -46,6 +46,7 @@ from speechssl.dual.train import (
     data_inputs,
     describe_best,
     example_batches,
+    fit_reader,
     load_held_out,
     make_layout,
     mean_ff1,
@@ -55,9 +56,8 @@ from speechssl.dual.train import (
 )
 from speechssl.encoders.load import SharedEncoder, SpeechEncoder, load_encoder
 from speechssl.errors import InputError, report_set_aside
-from speechssl.finetuning import merge_lora, train_only, trained_parameters
+from speechssl.finetuning import merge_lora, train_only
 from speechssl.options import EvalOptions, find_shipped, settings
-from speechssl.processes import is_main, main_first
 from speechssl.speechbert.data import (
     SPECIAL_IDS,
     SPECIALS,
@@ -65,7 +65,6 @@ from speechssl.speechbert.data import (
     WordBatches,
     WordTable,
     encode_corpus,
-    sort_spans,
     span_examples,
 )
 from speechssl.speechbert.model import (
@@ -84,7 +83,7 @@ from speechssl.text import pieces
 from speechssl.textlm.attention import fast_attention
 from speechssl.textlm.encoders import licences, load_text_encoder, remove_dropout
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
-from speechssl.trainer import Evaluation, check_share, fit
+from speechssl.training import Evaluation, check_share, fit, write_by_main
 from speechssl.units.features import Features, encoder_features, load_features
 
 # in the card of a model that is transferred, and not of what is made
@@ -129,69 +128,66 @@ def fit_speechbert(
     }
     options = {"qa": settings(o.qa)} | settings(o.stages)
     with stage(o.out, made_from, options, grows="options.qa.training.steps") as step:
-        if step.done:
-            return
-        dev = load_held_out(o.corpus, o.qa.evaluation)
-        if dev is not None:
-            dev = timed_questions(dev, o.qa.evaluation)
-        text = text_model(o.qa, o.start)
-        layout = make_layout(o.qa, *SPECIAL_IDS)
-        # both are refused before hours of training
-        check_positions(text.reader.encoder, layout, o.qa.text_encoder)
-        train_only(deepcopy(text.reader.encoder), o.qa.trained)
-        data = first_passages(load_corpus(o.corpus, o.qa.split), o.stages.passages)
-        if o.stages.spans:
-            check_some(data.answerable, data)
-            check_times(data)
-        table = encode_corpus(data, features, recogniser, o.out / "features")
-        examples, left_out = span_examples(data, table) if o.stages.spans else ([], {})
-        report_set_aside(left_out, "training of SpeechBERT", "question")
-        if o.stages.spans:
-            check_some(examples, data)
-        if not o.qa.dropout:
-            remove_dropout(text.reader.encoder)
-
-        codec, results = TextCodec(text.tokenizer), dict[str, Any]()
-        ids_of = {word: codec.encode([word])[0] for word in set(table.texts)}
-        word_pieces = [ids_of[word] for word in table.texts]
-        encoder, results["words"] = fit_words(o, table, word_pieces, text.embeddings)
-        codes = round_as_saved(encoder).codes_of(table)
-        if o.stages.mask_steps:
-            results["masked"] = fit_masked(o, data, table, word_pieces, text, codes)
-        if o.stages.spans:
-            evaluation = None
-            if dev is not None:
-                reader = Reader(text.reader, layout)
-                system = SpeechBertSystem(features, encoder, reader, recogniser, {})
-                evaluation = spoken_evaluation(system, dev, o.qa.evaluation)
-            results["spans"] = fit_spans(o, examples, layout, text.reader, codes, evaluation)
-
-        card = made_from | text.card
-        card |= {
-            "options": options,
-            "corpus": corpus_card(o.corpus),
-            "audio_words": len(codes),
-            "examples": len(examples),
-            "left_out": len(left_out),
-            "training": results,
-        }
-        if o.stages.spans:
-            card["trained_parameters"] = trained_parameters(text.reader)
-        card |= licences(o.corpus, o.qa.text_encoder, o.start) | data_facts(made_from, o.start)
-        with main_first():
-            if is_main():
-                merge_lora(text.reader.encoder)
-                save_speechbert(o.out, encoder, text.reader, layout, card)
-                shutil.rmtree(o.out / "features")
+        if not step.done:
+            encoder, reader, layout, metrics = fit_stages(o, features, recogniser)
+            card = made_from | metrics
+            card |= {"options": options, "corpus": corpus_card(o.corpus)}
+            card |= licences(o.corpus, o.qa.text_encoder, o.start) | data_facts(made_from, o.start)
+            merge_lora(reader.encoder)
+            write_by_main(save_speechbert, o.out, encoder, reader, layout, card)
+            shutil.rmtree(o.out / "features", ignore_errors=True)
 
 
-def check_some(questions: Sequence[Any], data: Corpus) -> None:
-    """Raise InputError where there are no questions to train spans on."""
-    if not questions:
+def fit_stages(
+    o: TrainSpeechBert, features: Features, recogniser: CtcRecogniser | None
+) -> tuple[WordEncoder, SpanModel, Layout, dict[str, Any]]:
+    """Train the stages. Returns the encoder of words, the reader with its layout, and the metrics
+    of the training."""
+    dev = load_held_out(o.corpus, o.qa.evaluation)
+    if dev is not None:
+        dev = timed_questions(dev, o.qa.evaluation)
+    text = text_model(o.qa, o.start)
+    reader = text.reader
+    layout = make_layout(o.qa, *SPECIAL_IDS)
+    # both are refused before hours of training
+    check_positions(reader.encoder, layout, o.qa.text_encoder)
+    train_only(deepcopy(reader.encoder), o.qa.trained)
+    data = first_passages(load_corpus(o.corpus, o.qa.split), o.stages.passages)
+    if o.stages.spans and not any(answer_times(q) for q in data.answerable):
         raise InputError(
-            f"{data.root / data.split} has no usable answerable question; without any, train the "
-            "word encoder only (--no-spans)"
+            f"{data.root / data.split} has no answer with times, which `speechssl align` finds; "
+            "without any, train the word encoder only (--no-spans)"
         )
+    table = encode_corpus(data, features, recogniser, o.out / "features")
+    if not o.qa.dropout:
+        remove_dropout(reader.encoder)
+
+    results: dict[str, Any] = {}
+    codec = TextCodec(text.tokenizer)
+    ids_of = {word: codec.encode([word])[0] for word in set(table.texts)}
+    word_pieces = [ids_of[word] for word in table.texts]
+    encoder, results["words"] = fit_words(o, table, word_pieces, text.embeddings)
+    codes = round_as_saved(encoder).codes_of(table)
+    metrics = text.card | {"training": results, "audio_words": len(codes)}
+    if o.stages.mask_steps:
+        results["masked"] = fit_masked(o, data, table, word_pieces, text, codes)
+    if o.stages.spans:
+        examples, left_out = span_examples(data, table)
+        report_set_aside(left_out, "training of SpeechBERT", "question")
+        evaluation = None
+        if dev is not None:
+            system = SpeechBertSystem(features, encoder, Reader(reader, layout), recogniser, {})
+            evaluation = spoken_evaluation(system, dev, o.qa.evaluation)
+        reader.embedding.codes = codes
+        torch.manual_seed(o.qa.training.seed)  # of what is added, in a run that was killed as well
+        batches = example_batches(examples, layout, o.qa)
+        folder = o.out / "checkpoints/spans"
+        fitted = fit_reader(reader, batches, layout, o.qa, folder, evaluation)
+        results["spans"] = fitted["training"]
+        metrics["examples"] = len(examples)
+        metrics["left_out"] = len(left_out)
+        metrics["trained_parameters"] = fitted["trained_parameters"]
+    return encoder, reader, layout, metrics
 
 
 class TextModel(NamedTuple):
@@ -219,11 +215,6 @@ def text_model(options: QaOptions, start: Path | None) -> TextModel:
         text_weights = hash_bytes(*(weights[k].numpy().tobytes() for k in sorted(weights)))
         card = {"text_encoder": options.text_encoder, "text_weights": text_weights}
     else:
-        if not (start / "tokenizer.json").is_file():
-            raise InputError(
-                f"{start} has no tokenizer.json; --start takes a folder of "
-                "`speechssl train text-qa`"
-            )
         model, _, source = load_reader(start)
         if model.subwords is not None:
             raise InputError(
@@ -261,14 +252,9 @@ def fit_words(
     """Train the autoencoder of the words whose text the tokeniser knows; return how that went.
 
     word_pieces: of every word of the table; a word of several is drawn to the mean of their
-    embeddings (V, E). Raises InputError where it knows none.
+    embeddings (V, E).
     """
     numbers = np.flatnonzero([len(ids) > 0 for ids in word_pieces])
-    if not len(numbers):
-        raise InputError(
-            "the tokeniser knows no text of an audio word of the corpus; check "
-            "the language of the text encoder"
-        )
     torch.manual_seed(o.words.seed)
     encoder = WordEncoder(table.features.shape[1], embeddings.shape[1], o.stages.word_width)
     encoder.fit_scale(table)
@@ -320,24 +306,6 @@ def fit_masked(
         return fit(model, batches, o.masked, o.out / "checkpoints/masked")
 
 
-def fit_spans(
-    o: TrainSpeechBert,
-    examples: Sequence[Example],
-    layout: Layout,
-    reader: SpanModel,
-    codes: Tensor,
-    evaluation: Evaluation | None,
-) -> dict[str, Any]:
-    """Train the reader to find answers in audio words; return how that went. codes: (N, E)."""
-    torch.manual_seed(o.qa.training.seed)  # of what is added, in a run that was killed as well
-    train_only(reader.encoder, o.qa.trained)
-    reader.embedding.codes = codes
-    batches = example_batches(examples, layout, o.qa)
-    folder = o.out / "checkpoints/spans"
-    with fast_attention(reader.encoder):
-        return fit(reader, batches, o.qa.training, folder, evaluation=evaluation)
-
-
 def spoken_evaluation(system: SpeechBertSystem, data: Corpus, options: EvalOptions) -> Evaluation:
     """Make the evaluation by FF1 on held-out questions, whose recordings are encoded when they are
     first wanted. system: with the reader that is trained.
@@ -347,22 +315,24 @@ def spoken_evaluation(system: SpeechBertSystem, data: Corpus, options: EvalOptio
     model, layout = system.reader.model, system.reader.layout
 
     @cache
-    def encoded() -> dict[str, Any]:
+    def encode_items() -> dict[str, Any]:
         words = {}
         for record in tqdm(data.records, desc="audio words for evaluation", unit="file"):
             with suppress(InputError, ValueError):
                 words[record.id] = system.encode(record, read_audio(data.path(record)))
-        questions = (q for q in data.questions if q.id in words and q.passage in words)
-        return {q.id: (words[q.id], words[q.passage]) for q in questions}
+        items = {}
+        for q in data.questions:
+            if q.id in words and q.passage in words:
+                items[q.id] = (words[q.id], words[q.passage])
+        return items
 
     def score() -> float:
-        items, trained_on = encoded(), model.embedding.codes
+        items = encode_items()
+        trained_on = model.embedding.codes
         reader = Reader(model, layout, device=str(model.head.weight.device))
-        try:
-            answers = answer_in_batches(lambda batch: answer_codes(reader, batch), items)
-            return mean_ff1(data, answers)
-        finally:
-            model.embedding.codes = trained_on
+        answers = answer_in_batches(lambda batch: answer_codes(reader, batch), items)
+        model.embedding.codes = trained_on
+        return mean_ff1(data, answers)
 
     return Evaluation(options, "ff1", len(data.questions), score)
 
@@ -395,8 +365,6 @@ def fit_transfer(
     folder = find_shipped(o.speechbert) or o.speechbert
     words, reader, layout, card = load_weights(folder)
     before = speechbert_features(folder, encoder, card)
-    if before.encoder == "mfcc":
-        raise InputError(f"{folder} reads MFCCs and needs no transfer; use it as it is")
     if before.grid != other.grid or words.features != other.width or before.layer > other.layers:
         raise InputError(
             f"{other.name} has other frames than {encoder.name}, or no layer {before.layer} of "
@@ -404,50 +372,45 @@ def fit_transfer(
         )
     after = encoder_features(other, before.layer, before.smooth)
     data = first_passages(load_corpus(o.corpus, o.options.split), o.options.passages)
-    where = data.root / data.split
-    if sum(len(sort_spans(r.words)) for r in data.records) < 2:
-        raise InputError(
-            f"{where} has no words with times; transfer SpeechBERT on a corpus that has them"
-        )
-    old = hash_json([card["weights"], card["words"]["weights"], card["features"]])
     made_from = {
-        "transferred_from": old,
+        "transferred_from": hash_json([card["weights"], card["words"]["weights"], before.card]),
         "features": after.card,
         "data": data_hash(o.corpus, o.options.split),
     }
     with stage(o.out, made_from, settings(o.options), grows=STEPS) as step:
-        if step.done:
-            return dict(step.card)
-        table = encode_corpus(data, before, None, o.out / "features/old")
-        new = encode_corpus(data, after, None, o.out / "features/new")
-        if alone := sorted(table.sequences.keys() ^ new.sequences.keys()):
-            raise InputError(
-                f"{alone[0]} of {where} has audio words with one of the encoders "
-                "only; remove it from the corpus"
-            )
-        codes = words.codes_of(table)
-        seed = o.options.training.seed
-        torch.manual_seed(seed)
-        model = CodeRegression(words.fit_scale(new).requires_grad_(True).train())
-        batches = WordBatches(
-            new, np.arange(len(codes)), lambda n: codes[torch.from_numpy(n)], o.options.batch, seed
-        )
-        result = fit(model, batches, o.options.training, o.out / "checkpoints")
-        facts = {
-            "training": result,
-            "audio_words": len(codes),
-            "distance": round(relative_distance(round_as_saved(words).codes_of(new), codes), 4),
-            "from": old,
-            "options": settings(o.options),
-            "data": made_from["data"],
-        }
-        unchanged = {name: value for name, value in card.items() if name not in OF_THE_OLD}
-        made = unchanged | {"features": after.card, "transferred": facts}
-        with main_first():
-            if is_main():
-                save_speechbert(o.out, words, reader, layout, made)
-                shutil.rmtree(o.out / "features")
+        if not step.done:
+            metrics = fit_codes(o, data, words, before, after)
+            facts = made_from | {"options": settings(o.options)} | metrics
+            unchanged = {name: value for name, value in card.items() if name not in OF_THE_OLD}
+            new_card = unchanged | {"features": after.card, "transferred": facts}
+            write_by_main(save_speechbert, o.out, words, reader, layout, new_card)
+            shutil.rmtree(o.out / "features", ignore_errors=True)
     return dict(read_json(o.out / "card.json"))
+
+
+def fit_codes(
+    o: TransferSpeechBert, data: Corpus, words: WordEncoder, before: Features, after: Features
+) -> dict[str, Any]:
+    """Train an encoder of words to make of the features `after` the codes that it makes of those
+    `before`; return the metrics."""
+    old = encode_corpus(data, before, None, o.out / "features/old")
+    new = encode_corpus(data, after, None, o.out / "features/new")
+    alone = sorted(old.sequences.keys() ^ new.sequences.keys())
+    if alone:
+        raise InputError(
+            f"{alone[0]} of {data.root / data.split} has audio words with one of the encoders "
+            "only; remove it from the corpus"
+        )
+    codes = words.codes_of(old)
+    seed = o.options.training.seed
+    torch.manual_seed(seed)
+    model = CodeRegression(words.fit_scale(new).requires_grad_(True).train())
+    numbers = np.arange(len(codes))
+    targets = codes.__getitem__
+    batches = WordBatches(new, numbers, targets, o.options.batch, seed)
+    result = fit(model, batches, o.options.training, o.out / "checkpoints")
+    moved = relative_distance(round_as_saved(words).codes_of(new), codes)
+    return {"training": result, "audio_words": len(codes), "distance": round(moved, 4)}
 
 
 def relative_distance(codes: Tensor, before: Tensor) -> float:

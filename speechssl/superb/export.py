@@ -16,9 +16,7 @@ after its accumulation, as we do.
 from __future__ import annotations
 
 import math
-import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,16 +25,14 @@ from typing import Any
 import jinja2
 import yaml
 
-from speechssl.artifacts import hash_bytes, read_json, write_json, write_text
+from speechssl.artifacts import hash_bytes, write_json, write_text
 from speechssl.data.superb_sets import SNIPS_VOICES
 from speechssl.encoders.export import convert
 from speechssl.encoders.load import load_checkpoint
-from speechssl.encoders.s3prl import PREFIX
 from speechssl.errors import InputError, packages_of
 from speechssl.superb.data import HeadSettings
 from speechssl.superb.options import SuperbExport
 from speechssl.superb.tasks import TASKS as PUBLISHED
-from speechssl.units.features import SPECTRAL
 
 TEMPLATES = Path(__file__).parent / "s3prl"
 KIND = "encoder for s3prl's runner"
@@ -54,74 +50,51 @@ def export_encoder(o: SuperbExport) -> None:
 
 
 def export_upstream(encoder: str | Path, out: Path) -> dict[str, Any]:
-    """Write the folder, whole or not at all, and return its card. encoder: what `load_encoder`
-    takes and has weights of its own.
+    """Write the folder, its card last, and return the card. encoder: what `load_encoder` takes and
+    has weights of its own.
 
     The encoder is checked as `convert` checks it: the same weights to the bit, every layer within
-    1e-5. Where the folder exists already and holds the same weights, only missing files are
-    written: a script that was changed stays as it is.
+    1e-5. Where the folder holds the same weights already, only missing files are written: a script
+    that was changed stays as it is.
     Raises InputError where the encoder has no weights to export or cannot be loaded, and where
     `out` is something else.
     """
-    name = str(encoder)
-    if name in SPECTRAL:
+    if out.exists() and any(out.iterdir()) and not (out / "encoder").is_dir():
         raise InputError(
-            f"{name} has no weights to export; s3prl computes such features itself: "
-            f"run it there with -u {name}"
+            f"{out} already exists and is not an export of an encoder; choose "
+            "another folder or delete it"
         )
-    if name.startswith(PREFIX):
-        upstream, _, path = name.removeprefix(PREFIX).partition("@")
-        flags = f"-u {upstream} -k {path}" if path else f"-u {upstream}"
-        raise InputError(f"{name} is an upstream of s3prl; run it there with {flags}")
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        old_card = read_json(out / "card.json") if (out / "card.json").is_file() else None
-        if not isinstance(old_card, dict) or old_card.get("what") != KIND:
-            raise InputError(
-                f"{out} already exists and is not an export of an encoder; choose "
-                "another folder or delete it"
-            )
-        convert(encoder, out / "encoder", "huggingface")
-        _write_texts(out, old_card)
-        return old_card
-    out.parent.mkdir(parents=True, exist_ok=True)
-    # in the same file system
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as scratch:
-        folder = Path(scratch) / out.name
-        converted = convert(encoder, folder / "encoder", "huggingface")
-        config: Any = load_checkpoint(folder / "encoder").model.config
-        hop = math.prod(config.conv_stride)
-        facts = {
+    converted = convert(encoder, out / "encoder", "huggingface")
+    config: Any = load_checkpoint(out / "encoder").model.config
+    hop = math.prod(config.conv_stride)
+    native = [NATIVE[config.model_type]] if config.model_type in NATIVE and hop == HOP else []
+    made_from = converted["made_from"]
+    configs = {task.name: _yaml(task.config()) for task in TASKS}
+    card = {
+        "what": KIND,
+        "made_from": {
+            "name": "/".join(Path(encoder).parts[-2:]),
+            "kind": made_from["kind"],
+            "hash": made_from["hash"],
+        },
+        "encoder": {
             "model_type": config.model_type,
             "layers": config.num_hidden_layers,
             "width": config.hidden_size,
             "hop": hop,
-        }
-        native = [NATIVE[config.model_type]] if config.model_type in NATIVE and hop == HOP else []
-        made_from = {"name": "/".join(Path(encoder).parts[-2:])} | {
-            key: converted["made_from"][key] for key in ("kind", "hash")
-        }
-        card = {
-            "what": KIND,
-            "made_from": made_from,
-            "encoder": facts | {"normalise": converted["normalise"]},
-            "upstreams": ["speechssl", *native],
-            "tasks": {task.name: hash_bytes(_yaml(task.config()).encode()) for task in TASKS},
-            "s3prl": "0.4.18",
-        }
-        _write_texts(folder, card)
-        write_json(folder / "card.json", card)
-        os.replace(folder, out)
+            "normalise": converted["normalise"],
+        },
+        "upstreams": ["speechssl", *native],
+        "tasks": {name: hash_bytes(text.encode()) for name, text in configs.items()},
+        "s3prl": "0.4.18",
+    }
+    texts = {f"configs/{name}.yaml": text for name, text in configs.items()}
+    for name, text in (texts | render_templates(card)).items():
+        if not (out / name).exists():
+            write_text(out / name, text)
+    (out / "run.sh").chmod(0o755)
+    write_json(out / "card.json", card)
     return card
-
-
-def _write_texts(folder: Path, card: Mapping[str, Any]) -> None:
-    """Write all missing files beside the encoder and the card."""
-    texts = {f"configs/{task.name}.yaml": _yaml(task.config()) for task in TASKS}
-    texts |= render_templates(card)
-    for name, text in texts.items():
-        if not (folder / name).exists():
-            write_text(folder / name, text)
-    (folder / "run.sh").chmod(0o755)
 
 
 def render_templates(card: Mapping[str, Any]) -> dict[str, str]:

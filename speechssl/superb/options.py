@@ -114,8 +114,8 @@ class HeadTraining:
 
 
 NEEDED = {  # option -> options that mean nothing without it
-    "finetune": ("upstream_rate", "trained"),
-    "distort": ("distorted", "snr_range", "noise_cache"),
+    "finetune": ("upstream_rate", "trained", "domain_adversary"),
+    "distort": ("distorted", "snr_range", "noise_cache", "domain_adversary"),
     "domain_adversary": tuple(
         f"domain_adversary_{part}" for part in ("weight", "mode", "schedule")
     ),
@@ -132,8 +132,8 @@ class Superb:
     one task: train.jsonl, dev.jsonl and test.jsonl with lines such as {"audio": "yes/1.wav",
     "labels": {"keyword": "yes"}}.
 
-    Hidden states are computed once and cached in OUT/features. Learning rates are compared on dev
-    by successive halving, and the task's own is always trained to the end. With --seen and --unseen
+    Hidden states are computed once and cached in OUT/features. A head is trained with every
+    learning rate, and with the task's own, and the best on dev is tested. With --seen and --unseen
     the heads, trained on clean speech, are evaluated in noise as well. Writes OUT/results.jsonl and
     superb.md; `speechssl report OUT` draws them. A killed run resumes.
 
@@ -192,16 +192,10 @@ class Superb:
 
     def __post_init__(self) -> None:
         """Raise InputError for options of the training that need others."""
-        o, adversary = self.training, self.adversary.domain_adversary
+        o = self.training
         refuse_ineffective(changed_options(self), NEEDED)
         if (o.finetune or o.distort) and self.sets.precision == "int8":
             raise InputError("no encoder trains in int8; choose --precision fp32 or bf16")
-        if adversary and not o.distort:
-            raise InputError(
-                "--domain-adversary needs distorted speech; give --distort, such as m+g+r"
-            )
-        if adversary and not o.finetune:
-            raise InputError("--domain-adversary trains the encoder; give --finetune as well")
         if o.start and not (o.finetune or o.distort):
             raise InputError("--start needs --finetune or --distort; give one of them as well")
 

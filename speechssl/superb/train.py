@@ -1,13 +1,13 @@
-"""Heads are trained here: one run at one learning rate up to a step, a sweep of rates into a
-folder, several runs in processes.
+"""Heads are trained here: one run at one learning rate, a sweep of rates into a folder, several
+runs in processes.
 
-A run is a folder with one file, `state.safetensors`: weights (of the head, and of what is trained
-with it: `tuning`), the optimiser's moments, and the best head so far by the first measure on dev.
-It is written at every evaluation on dev, whole or not at all, so that a killed run resumes there
-and comes to the same head: what is random in a step depends on the seed and the number of the step
-alone. Heads do not train with `speechssl/trainer.py`: on one core the Hugging Face Trainer took 128
-steps a second of a KS head on cached means, this loop 200, and choosing the best head on dev, its
-ties and the resumed sweep would all be callbacks.
+A run is a folder with one file, `state.pt`: weights (of the head, and of what is trained with it:
+`tuning`), the optimiser's moments, and the best head so far by the first measure on dev. It is
+written at every evaluation on dev, whole or not at all, so that a killed run resumes there and
+comes to the same head: what is random in a step depends on the seed and the number of the step
+alone. Heads do not train with `training.fit`: on one core the Hugging Face Trainer took 128 steps a
+second of a KS head on cached means, this loop 200, and choosing the best head on dev and its ties
+would be callbacks.
 
 A trained head is a folder: `head.safetensors` is the best on dev, `default.safetensors` that of the
 task's own learning rate, `card.json` describes both. An encoder that was trained with them
@@ -30,33 +30,33 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from functools import cmp_to_key
+from itertools import islice
 from pathlib import Path
 from statistics import fmean as mean
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save, save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from speechssl.artifacts import hash_files, hash_json, read_json, replacing, stage
+from speechssl.artifacts import hash_files, read_json, replacing, stage
 from speechssl.data.superb import Utterance
 from speechssl.errors import InputError
 from speechssl.finetuning import trained_parameters
 from speechssl.results import LOWER_IS_BETTER
 from speechssl.superb.data import HeadSettings, Loader, Task
 
-STATE = "state.safetensors"
+STATE = "state.pt"
 # fields of a task that its head does not depend on
 UNSIZED = ("name", "data", "grid", "language_model", "beam")
 POOL = 20  # batches whose recordings are sorted by length, so that little is padding
 # torch has one generator for all threads, and tasks are trained side by side
 _GENERATOR = threading.RLock()
 KIND = "superb-head"
-NEEDED = {"task", "encoder", "states", "width", "settings", "learning_rate", "weights"}  # of a card
 HEADS = {"tuned": "head.safetensors", "default": "default.safetensors"}
+OnStep = Callable[[int], None]  # is told how many steps were made
 
 
 # ---- a run
@@ -67,10 +67,10 @@ class Attempt:
     """An attempt says how far a learning rate was trained, and its best evaluation on dev."""
 
     learning_rate: float
-    value: float  # the first measure on dev, percent or dB; NaN before the first evaluation
-    tie: float  # decides between equal values: the loss on dev, nats, where the task gives it
-    best: int  # the step of that evaluation
-    steps: int  # steps done
+    value: float = math.nan  # the first measure on dev, percent or dB
+    tie: float = 0.0  # decides between equal values: the loss on dev, nats, if the task gives it
+    best: int = 0  # the step of that evaluation
+    steps: int = 0  # steps done
     stale: int = 0  # evaluations since the best
     ended: bool = False  # patience is used up, or loss or gradient are not finite
     seconds: float = 0.0  # of training, evaluations included
@@ -96,22 +96,6 @@ class HeadRun:
     device: str = "cpu"
     tuning: Any = None  # a `tuning.Tuning`
 
-    @property
-    def card(self) -> dict[str, Any]:
-        """Return what decides the head, beside the hidden states."""
-        settings = asdict(self.settings)
-        steps = settings.pop("steps")  # a run may be made longer
-        card: dict[str, Any] = {
-            "task": task_card(self.task),
-            "settings": settings,
-            "seed": self.seed,
-            "shape": list(self.loader.shape),
-        }
-        if self.tuning is not None:
-            card["tuning"] = self.tuning.card
-            card["steps"] = steps  # of its schedules
-        return card
-
     def trainer(self) -> Trainer:
         return Trainer(self) if self.tuning is None else self.tuning.trainer(self)
 
@@ -134,17 +118,14 @@ def own_generator() -> Iterator[None]:
         yield
 
 
-def advance(
-    run: HeadRun, until: int, on_step: Callable[[int], None] = lambda steps: None
-) -> Attempt:
-    """Train to this step, or resume there; does nothing where the run has come so far or has ended.
+def train_run(run: HeadRun, on_step: OnStep = lambda steps: None) -> Attempt:
+    """Train a run to its end, or resume it; nothing is done where it has ended.
 
-    on_step: called with 1 after every step; an exception from it ends the run, which resumes from
-    its last evaluation. The state of torch's generator is left alone.
-    Raises InputError where no recording of a split can be read or the folder holds another run.
+    An exception from `on_step` ends the run, which resumes from its last evaluation. The state of
+    torch's generator is left alone. Raises InputError where no recording of a split can be read.
     """
     with own_generator():
-        return run.trainer().advance(min(until, run.settings.steps), on_step)
+        return run.trainer().train(on_step)
 
 
 def load_best(run: HeadRun) -> nn.ModuleDict:
@@ -161,7 +142,6 @@ class Trainer:
 
     def __init__(self, run: HeadRun) -> None:
         self.run = run
-        self.card = hash_json(run.card)
         torch.manual_seed(run.seed)
         self.models = self.build().to(run.device)
         self.head = self.models["head"]
@@ -173,9 +153,13 @@ class Trainer:
         kind = kinds[run.settings.optimiser]
         self.optimiser = kind(groups, run.settings.learning_rate, fused=True)
         self.best: dict[str, Tensor] = {}
-        self.attempt = Attempt(run.settings.learning_rate, math.nan, 0.0, 0, 0)
+        self.attempt = Attempt(run.settings.learning_rate)
         if (run.folder / STATE).is_file():
-            self._restore(run.folder / STATE)
+            state = torch.load(run.folder / STATE, run.device, weights_only=True)
+            self.models.load_state_dict(state["models"])
+            self.optimiser.load_state_dict(state["optimiser"])
+            self.best = state["best"]
+            self.attempt = Attempt(**state["attempt"])
 
     def build(self) -> nn.ModuleDict:
         """Make new models, on the CPU."""
@@ -203,45 +187,29 @@ class Trainer:
         """Return the loaders over which the mean score chooses a head."""
         return [self.run.loader]
 
-    def advance(self, until: int, on_step: Callable[[int], None]) -> Attempt:
-        if self.attempt.ended or self.attempt.steps >= until:
+    def train(self, on_step: OnStep) -> Attempt:
+        settings = self.run.settings
+        if self.attempt.ended or self.attempt.steps == settings.steps:
             return self.attempt
-        run = self.run
-        splits = run.task.data.splits
-        train = run.loader.usable(splits["train"])
-        dev = run.loader.usable(splits["dev"])
-        for name, usable in (("train", train), ("dev", dev)):
-            if not usable:
-                path = run.task.data.root / f"{name}.jsonl"
-                raise InputError(
-                    f"no recording of {path} could be read; fix them or prepare the set again"
-                )
-        if run.settings.balanced:
-            weights = run.task.weights(train)  # type: ignore[attr-defined]
-            batches = weighted_batches(train, run.settings.batch, run.seed, weights)
-        else:
-            by_length = run.tuning is not None or not run.task.pooled
-            batches = shuffled_batches(train, run.settings.batch, run.seed, by_length)
-
+        dev = self._usable("dev")
+        batches = enumerate(self._batches(self._usable("train")), 1)
         began = time.perf_counter()
         if not self.best:
             self._evaluate(dev, 0)
-        done = self.attempt.steps
-        ahead = ((step, batch) for step, batch in enumerate(batches, 1) if step > done)
-        for step, batch in self.prepare(ahead):
+        for step, batch in self.prepare(islice(batches, self.attempt.steps, settings.steps)):
             finite = self.update(batch, step)
             on_step(1)
-            if finite and step % run.settings.every and step < until:
-                continue
-            if finite:
+            if not finite:
+                self.attempt = replace(self.attempt, steps=step, ended=True)
+            elif step % settings.every == 0 or step == settings.steps:
                 self._evaluate(dev, step)
             else:
-                self.attempt = replace(self.attempt, steps=step, ended=True)
-            seconds = self.attempt.seconds + time.perf_counter() - began
-            self.attempt = replace(self.attempt, seconds=seconds)
-            began = time.perf_counter()
+                continue
+            now = time.perf_counter()
+            self.attempt = replace(self.attempt, seconds=self.attempt.seconds + now - began)
+            began = now
             self._save()
-            if self.attempt.ended or step >= until:
+            if self.attempt.ended:
                 break
         return self.attempt
 
@@ -261,6 +229,24 @@ class Trainer:
             return False
         self.optimiser.step()
         return True
+
+    def _usable(self, split: str) -> list[Utterance]:
+        data = self.run.task.data
+        usable = self.run.loader.usable(data.splits[split])
+        if not usable:
+            raise InputError(
+                f"no recording of {data.root / split}.jsonl could be read; fix them or prepare "
+                "the set again"
+            )
+        return usable
+
+    def _batches(self, train: Sequence[Utterance]) -> Iterator[list[Utterance]]:
+        run, settings = self.run, self.run.settings
+        if settings.balanced:
+            weights = run.task.weights(train)  # type: ignore[attr-defined]
+            return weighted_batches(train, settings.batch, run.seed, weights)
+        by_length = run.tuning is not None or not run.task.pooled
+        return shuffled_batches(train, settings.batch, run.seed, by_length)
 
     def _evaluate(self, dev: Sequence[Utterance], step: int) -> None:
         """Evaluate the head on dev; keep it where it is the best so far."""
@@ -284,49 +270,14 @@ class Trainer:
             self.attempt = replace(before, steps=step, stale=stale, ended=ended)
 
     def _save(self) -> None:
-        moments = self.optimiser.state_dict()["state"]
-        tensors = {f"now.{name}": weight for name, weight in self.models.state_dict().items()}
-        tensors |= {f"best.{name}": weight for name, weight in self.best.items()}
-        for i, state in moments.items():
-            tensors |= {f"moments.{i}.{name}": value for name, value in state.items()}
-        tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-        facts = {"card": self.card, "attempt": json.dumps(asdict(self.attempt))}
+        state = {
+            "models": self.models.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "best": self.best,
+            "attempt": asdict(self.attempt),
+        }
         with replacing(self.run.folder / STATE) as temporary:
-            temporary.write_bytes(save(tensors, facts))
-
-    def _restore(self, path: Path) -> None:
-        try:
-            with safe_open(path, "pt") as file:
-                facts = file.metadata()
-                names = list(file.keys())
-                tensors = {name: file.get_tensor(name) for name in names}
-        except (OSError, SafetensorError, ValueError, AttributeError) as error:
-            # the last: it has no facts
-            reason = " ".join(str(error).split())
-            raise InputError(
-                f"{path} is damaged ({reason}); delete it and give the same command"
-            ) from error
-        if facts["card"] != self.card:
-            raise InputError(
-                f"{path} was trained with other settings, data or states; choose "
-                "another folder or delete it"
-            )
-        self.attempt = Attempt(**json.loads(facts["attempt"]))
-        now: dict[str, Tensor] = {}
-        self.best = {}
-        moments: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            kind, _, rest = name.partition(".")
-            if kind == "now":
-                now[rest] = tensor
-            elif kind == "best":
-                self.best[rest] = tensor
-            else:
-                number, _, key = rest.partition(".")
-                moments.setdefault(int(number), {})[key] = tensor
-        self.models.load_state_dict(now)
-        groups = self.optimiser.state_dict()["param_groups"]
-        self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
+            torch.save(state, temporary)
 
 
 @torch.no_grad()
@@ -392,11 +343,12 @@ def shuffled_batches(
 
 # ---- processes
 
+TrainRuns = Callable[[Sequence[HeadRun]], list[Attempt]]  # trains each run to its end
 _QUEUE: Any = None  # in a worker process: steps done, to the process that started it
 
 
 def train_one_by_one(
-    runs: Sequence[HeadRun], steps: int, on_step: Callable[[int], None] = lambda steps: None
+    runs: Sequence[HeadRun], on_step: OnStep = lambda steps: None
 ) -> list[Attempt]:
     """Train in this process, on one thread where there is no GPU: no result depends on the number
     of threads."""
@@ -406,7 +358,7 @@ def train_one_by_one(
         attempts = []
         for run in runs:
             on_step(0)  # ends this run where another one has failed meanwhile
-            attempts.append(advance(run, steps, on_step))
+            attempts.append(train_run(run, on_step))
         return attempts
     finally:
         torch.set_num_threads(before)
@@ -418,8 +370,7 @@ class Stopped(Exception):
 
 @contextmanager
 def parallel_training(workers: int, what: str) -> Iterator[TrainRuns]:
-    """Give a function that trains runs to a step, `workers` processes at once, with a bar that
-    counts steps.
+    """Give a function that trains runs, `workers` processes at once, with a bar that counts steps.
 
     Small heads gain nothing from several threads and much from a core each. A process trains one
     run after another; what a run needs is on disk (cached states, its own state). Runs with the
@@ -432,32 +383,29 @@ def parallel_training(workers: int, what: str) -> Iterator[TrainRuns]:
     bar = tqdm(desc=what, unit="step", unit_scale=True)
 
     def count_steps() -> None:
-        while (steps := queue.get()) is not None:
+        for steps in iter(queue.get, None):
             bar.update(steps)
-
-    counter = threading.Thread(target=count_steps, daemon=True)
-    counter.start()
-    pool = ProcessPoolExecutor(workers, context, _start_worker, (queue,))
 
     def on_step(steps: int) -> None:
         if ended.is_set():
             raise Stopped
         bar.update(steps)
 
-    def train_runs(runs: Sequence[HeadRun], steps: int) -> list[Attempt]:
+    def train_runs(runs: Sequence[HeadRun]) -> list[Attempt]:
         cached = all(run.device == "cpu" and hasattr(run.loader, "folder") for run in runs)
         if workers == 1 or not cached:
-            return train_one_by_one(runs, steps, on_step)
+            return train_one_by_one(runs, on_step)
         try:
-            futures = [pool.submit(_train_in_worker, run, steps) for run in runs]
-            return [future.result() for future in futures]
+            return list(pool.map(_train_in_worker, runs))
         except BrokenProcessPool as error:
             raise InputError(
                 f"a process that trained {runs[0].folder.parent} was killed, perhaps because "
-                "memory was short; run the same command again, with fewer --workers if memory "
-                "is short"
+                "memory was short; run the same command again, perhaps with fewer --workers"
             ) from error
 
+    counter = threading.Thread(target=count_steps, daemon=True)
+    counter.start()
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (queue,))
     try:
         yield train_runs
     except BaseException:
@@ -488,76 +436,45 @@ def _start_worker(queue: Any) -> None:
     threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
-def _train_in_worker(run: HeadRun, steps: int) -> Attempt:
-    return advance(run, steps, _QUEUE.put)
+def _train_in_worker(run: HeadRun) -> Attempt:
+    return train_run(run, _QUEUE.put)
 
 
 # ---- learning rates
 
-# runs, step -> each trained to the step
-TrainRuns = Callable[[Sequence[HeadRun], int], list[Attempt]]
-
 
 def sweep_learning_rates(
-    run: HeadRun, rates: Sequence[float], metric: str, train_runs: TrainRuns, halving: bool = True
+    run: HeadRun, rates: Sequence[float], metric: str, train_runs: TrainRuns
 ) -> tuple[list[Attempt], Attempt, Attempt]:
-    """Find the rate that does best on dev by successive halving (Jamieson and Talwalkar, arXiv
-    1502.07943).
+    """Train a head with every rate, and with the task's own, and find the one that does best on
+    dev. Returns all in the given order, the best, and the task's own.
 
-    Returns every rate as far as it was trained, in the given order, the best of them, and the
-    task's own.
-
-    All rates begin with the same weights and batches. After a small share of the steps the better
-    half goes on for as many again, and so on; the last one is trained for all steps: seven rates
-    cost less than three trainings. The task's own rate is trained for all steps as well, so that a
-    table can say what tuning is worth.
-
-    run.settings.learning_rate is the task's own; run.folder gets a folder a rate. metric: the
-    task's first. halving: False trains every rate for all steps. A single rate is taken, however
-    the task's own does. Ties go to the rate nearest to the task's own.
+    All rates begin with the same weights and batches. run.settings.learning_rate is the task's own;
+    run.folder gets a folder a rate. metric: the task's first. A single rate is taken, however the
+    task's own does. Ties go to the rate nearest to the task's own.
     """
     own_rate = run.settings.learning_rate
-    runs = {rate: with_rate(run, rate) for rate in dict.fromkeys([*rates, own_rate])}
-    attempts: dict[float, Attempt] = {}
-    left = list(dict.fromkeys(rates)) or [own_rate]
-    for steps in rungs(len(left) if halving else 1, run.settings.steps):
-        attempts.update(zip(left, train_runs([runs[rate] for rate in left], steps), strict=True))
-        if steps < run.settings.steps:
-            left = better_half([attempts[rate] for rate in left], metric, own_rate)
-    finalists = left if own_rate in left else [*left, own_rate]
-    trained = train_runs([runs[rate] for rate in finalists], run.settings.steps)
-    attempts.update(zip(finalists, trained, strict=True))
-    candidates = finalists if len(rates) > 1 else left
-    best = better_half([attempts[rate] for rate in candidates], metric, own_rate)[0]
-    return [attempts[rate] for rate in runs], attempts[best], attempts[own_rate]
+    runs = {rate: with_rate(run, rate) for rate in (*rates, own_rate)}
+    attempts = dict(zip(runs, train_runs(list(runs.values())), strict=True))
+    candidates = list(attempts.values()) if len(rates) > 1 else [attempts[rates[0]]]
+    best = choose_attempt(candidates, metric, own_rate)
+    return list(attempts.values()), best, attempts[own_rate]
 
 
 def with_rate(run: HeadRun, rate: float) -> HeadRun:
     """Return the same run at another learning rate, in a folder of its own."""
-    return replace(
-        run,
-        settings=replace(run.settings, learning_rate=rate),
-        folder=Path(run.folder) / f"lr-{rate:g}",
-    )
+    settings = replace(run.settings, learning_rate=rate)
+    return replace(run, settings=settings, folder=run.folder / f"lr-{rate:g}")
 
 
-def rungs(rates: int, steps: int) -> list[int]:
-    """List the steps after which half of the rates go on: 7 rates and 800 steps give 100 (7 left),
-    200 (4), 400 (2), 800 (1)."""
-    count = max(math.ceil(math.log2(max(rates, 1))), 0)
-    return [max(steps >> k, 1) for k in range(count, -1, -1)]
-
-
-def better_half(attempts: Sequence[Attempt], metric: str, own_rate: float) -> list[float]:
-    """Return the rates of the better half (at least one), the best first; of equals those nearest
-    to the task's own."""
-
-    def compare(a: Attempt, b: Attempt) -> int:
-        return int(b.beats(a, metric)) - int(a.beats(b, metric))
-
+def choose_attempt(attempts: Sequence[Attempt], metric: str, own_rate: float) -> Attempt:
+    """Return the best; of equals the one whose rate is nearest to the task's own."""
     near = sorted(attempts, key=lambda a: abs(math.log(a.learning_rate / own_rate)))
-    ordered = sorted(near, key=cmp_to_key(compare))
-    return [a.learning_rate for a in ordered[: math.ceil(len(ordered) / 2)]]
+    best = near[0]
+    for attempt in near[1:]:
+        if attempt.beats(best, metric):
+            best = attempt
+    return best
 
 
 # ---- trained heads
@@ -586,7 +503,6 @@ def train_head(
     rates: Sequence[float],
     metric: str,
     train_runs: TrainRuns = train_one_by_one,
-    halving: bool = True,
 ) -> TrainedHead:
     """Train (once) and save a head in run.folder. encoder: the card of what gave the states;
     metric: the first of the task.
@@ -599,72 +515,68 @@ def train_head(
         "task": task_card(run.task),
         "settings": asdict(run.settings),
         "rates": list(rates),
-        "halving": halving,
         "seed": run.seed,
     }
     with stage(run.folder, made_from) as step:
         if not step.done:
-            attempts, best, default = sweep_learning_rates(run, rates, metric, train_runs, halving)
-            runs = {
-                "tuned": with_rate(run, best.learning_rate),
-                "default": with_rate(run, default.learning_rate),
-            }
-            models = {which: load_best(one_run) for which, one_run in runs.items()}
-            upstreams: dict[str, str] = {}
-            trained = trained_parameters(models["tuned"])  # before `merged` takes some away
-            if "upstream" in models["tuned"]:
-                alike = runs["tuned"] == runs["default"]
-                upstreams = {
-                    "tuned": "encoder",
-                    "default": "encoder" if alike else "encoder-default",
-                }
-                for which in ["tuned"] if alike else HEADS:
-                    run.tuning.save(models[which], run.folder / upstreams[which], runs[which])
-            for which, file_name in HEADS.items():
-                state = models[which]["head"].state_dict()
-                weights = {name: x.detach().cpu().contiguous() for name, x in state.items()}
-                with replacing(run.folder / file_name) as temporary:
-                    save_file(weights, temporary)
-            states, width = run.loader.shape
-            head: Any = models["tuned"]["head"]
-            tried = []
+            attempts, best, default = sweep_learning_rates(run, rates, metric, train_runs)
+            facts = save_heads(run, best, default)
+            sweep = []
             for a in attempts:
-                tried.append(
-                    {
-                        "learning_rate": a.learning_rate,
-                        "value": None if math.isnan(a.value) else a.value,
-                        "best": a.best,
-                        "steps": a.steps,
-                    }
-                )
-            card = {
-                "task": made_from["task"],
-                "encoder": made_from["encoder"],
-                "settings": made_from["settings"],
-                "seed": run.seed,
+                value = None if math.isnan(a.value) else a.value
+                steps = {"best": a.best, "steps": a.steps}
+                sweep.append({"learning_rate": a.learning_rate, "value": value} | steps)
+            card = made_from | facts
+            card |= {
                 "kind": KIND,
-                "states": states,
-                "width": width,
                 "metric": metric,
                 "learning_rate": best.learning_rate,
                 "default_learning_rate": default.learning_rate,
                 "dev": {metric: best.value, "step": best.best},
                 "default": {metric: default.value, "step": default.best},
-                "sweep": tried,
-                "layer_weights": head.featurizer.shares.tolist(),
-                "upstreams": upstreams,
-                "trained_parameters": trained,
+                "sweep": sweep,
                 "seconds": round(sum(a.seconds for a in attempts), 1),
                 "steps": sum(a.steps for a in attempts),
-                "weights": {
-                    which: hash_files([run.folder / name]) for which, name in HEADS.items()
-                },
                 "versions": {"torch": importlib.metadata.version("torch")},
             }
             step.finish(card)
             for folder in run.folder.glob("lr-*"):
                 shutil.rmtree(folder)
     return load_head(run.folder, run.task, encoder)
+
+
+def save_heads(run: HeadRun, best: Attempt, default: Attempt) -> dict[str, Any]:
+    """Write both heads and the encoders that were trained with them; return what the card says of
+    them."""
+    rates = {"tuned": best.learning_rate, "default": default.learning_rate}
+    upstreams: dict[str, str] = {}
+    hashes = {}
+    for which, rate in rates.items():
+        one_run = with_rate(run, rate)
+        models = load_best(one_run)
+        if which == "tuned":
+            head: Any = models["head"]
+            shares = head.featurizer.shares.tolist()
+            trained = trained_parameters(models)  # before `Tuning.save` merges some
+        weights = {name: x.cpu().contiguous() for name, x in models["head"].state_dict().items()}
+        path = run.folder / HEADS[which]
+        with replacing(path) as temporary:
+            save_file(weights, temporary)
+        hashes[which] = hash_files([path])
+        if "upstream" in models:
+            same = which == "tuned" or rate == rates["tuned"]
+            upstreams[which] = "encoder" if same else "encoder-default"
+            if which == "tuned" or not same:
+                run.tuning.save(models, run.folder / upstreams[which], one_run)
+    states, width = run.loader.shape
+    return {
+        "states": states,
+        "width": width,
+        "layer_weights": shares,
+        "trained_parameters": trained,
+        "upstreams": upstreams,
+        "weights": hashes,
+    }
 
 
 def load_head(
@@ -678,29 +590,18 @@ def load_head(
     path = Path(folder) / "card.json"
     weights = Path(folder) / HEADS[which]
     card = read_json(path)
-    if not isinstance(card, dict) or card.get("kind") != KIND or not NEEDED <= set(card):
-        raise InputError(f"{path} is not the card of a head; give the folder that training wrote")
-    if card["encoder"] != dict(encoder):
+    if (card.get("encoder"), card.get("task")) != (dict(encoder), task_card(task)):
         raise InputError(
-            f"{path} was trained on another encoder (or with another precision); "
-            "load that one or train again"
-        )
-    if card["task"] != task_card(task):
-        raise InputError(
-            f"{path} was trained for another set than {task.data.root}, or another "
-            "head; give its own, or train again"
+            f"{path} is of no head, or of one for another encoder, precision or set than "
+            f"{task.data.root}; give its own, or train again"
         )
     with own_generator():
         head = task.build(card["states"], card["width"])
     try:
         head.load_state_dict(load_file(weights))
-        if hash_files([weights]) != card["weights"][which]:
-            raise ValueError("its contents are not those the card was written for")
-    except (OSError, SafetensorError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())
+    except (OSError, SafetensorError, RuntimeError) as error:
         raise InputError(
-            f"{weights} does not have the weights of its card ({reason}); delete the folder and "
-            "train again"
+            f"cannot read the head {weights} ({error}); delete the folder and train again"
         ) from error
-    upstream = Path(folder) / card["upstreams"][which] if card.get("upstreams") else None
+    upstream = Path(folder) / card["upstreams"][which] if card["upstreams"] else None
     return TrainedHead(task, head.eval(), card, which, upstream)

@@ -89,18 +89,15 @@ class Tuning:
     def card(self) -> dict[str, Any]:
         """Return what decides the head, in JSON values."""
         training = self.training
-        facts: dict[str, Any] = {
+        heads = sorted(training.start.glob("*/seed-*/head.safetensors")) if training.start else []
+        return {
             "upstream_rate": training.upstream_rate if training.finetune else None,
             "distort": self.distort.card if self.distort else None,
             "adversary": asdict(self.adversary) if self.adversary.domain_adversary else None,
+            "heads": hash_files(heads) if training.start else None,
+            "trained": training.trained,
+            "precision": "bf16" if self.bf16 else "fp32",
         }
-        if training.start:
-            heads = sorted(training.start.glob("*/seed-*/head.safetensors"))
-            facts["heads"] = hash_files(heads)
-        if training.trained != "all":
-            facts["trained"] = training.trained
-        facts["precision"] = "bf16" if self.bf16 else "fp32"
-        return facts
 
     def trainer(self, run: HeadRun) -> Trainer:
         return TuningTrainer(run, self)
@@ -201,17 +198,13 @@ class TuningTrainer(Trainer):
     def prepare(self, steps: Iterator[tuple[int, list[Utterance]]]) -> Iterator[tuple[int, Waves]]:
         """Read and distort recordings in threads, AHEAD batches in advance."""
         waiting: deque[tuple[int, Waves]] = deque()
-        try:
-            for step, utterances in steps:
-                keys = [(self.run.seed, step, place) for place in range(len(utterances))]
-                progress = (step - 1) / self.run.settings.steps
-                waiting.append((step, self.read(utterances, self.tuning.distort, keys, progress)))
-                if len(waiting) > AHEAD:
-                    yield waiting.popleft()
-        finally:
-            for _, batch in waiting:
-                for wave in batch.waves:
-                    wave.cancel()
+        for step, utterances in steps:
+            keys = [(self.run.seed, step, place) for place in range(len(utterances))]
+            progress = (step - 1) / self.run.settings.steps
+            waiting.append((step, self.read(utterances, self.tuning.distort, keys, progress)))
+            if len(waiting) > AHEAD:
+                yield waiting.popleft()
+        yield from waiting
 
     def loss(self, waves: Waves, step: int) -> Tensor:
         batch, means = self.encode(waves)

@@ -37,8 +37,8 @@ from speechssl.data.files import (
     detect_delimiter,
     list_recordings,
     number_of,
-    open_csv,
     read_csv,
+    read_header,
     read_tiers,
 )
 from speechssl.data.records import Corpus, Passage, check_inside, load_corpus, read_lines
@@ -196,8 +196,7 @@ def _is_labelled(path: Path) -> bool:
     kind = path.suffix.lower()
     if kind not in (".csv", ".tsv") or not path.is_file():
         return False
-    with open_csv(path, delimiter=detect_delimiter(path)) as rows:
-        names = {name.strip().lower() for name in next(rows, [])}
+    names = {name.lower() for name in read_header(path)}
     return names >= COLUMNS if kind == ".tsv" else bool(names & {"text", "speaker"})
 
 

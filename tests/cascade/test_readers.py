@@ -411,7 +411,7 @@ def test_finished_text_qa_is_trained_further(checkpoint, corpus, tmp_path, chang
     train("whole", 4, **changes)
     train("more", 2, **changes)
     short = (tmp_path / "more/model.safetensors").read_bytes()
-    refused("options.training.steps differs", train, "more", 1, **changes)
+    refused("training.steps differs", train, "more", 1, **changes)
     train("more", 4, **changes)
     assert same_files(
         tmp_path / "whole", tmp_path / "more", "model.safetensors", "config.json", "made_from.json"

@@ -15,7 +15,7 @@ from speechssl.audio import read_audio
 from speechssl.cli import main
 from speechssl.data.records import load_corpus, synthetic_note
 
-from ..files import refused, remarks, same_files, untouched
+from ..files import refused, same_files, untouched
 from .make import CORPORA, Miniature, make_miniature
 
 pytestmark = [
@@ -25,12 +25,6 @@ pytestmark = [
     pytest.mark.slow,
 ]
 REAL = Path(__file__).parents[3] / "shared/data"
-ODD = {  # corpus -> a split, and what is odd about it as about the published one
-    "nmsqa": ("dev", "questions about a later segment whose audio_full_* repeat audio_segment_*"),
-    # as in the published one, it has no recording
-    "odsqa": ("test-spokenq", "questions with an empty transcript"),
-    "toefl-qa": ("dev", "questions with several right options"),
-}
 
 
 def few(out: Path, corpus: str = "toefl-qa", seed: int = 0) -> Miniature:
@@ -80,8 +74,6 @@ def test_a_miniature_is_prepared_as_the_corpus_is_and_says_that_it_is_invented(
             assert facts["with_times"] == facts["answerable"] and not any(
                 "out" in f["done"] for f in facts["found"]
             )
-    if name in ODD:
-        assert remarks(splits[ODD[name][0]])[ODD[name][1]]
 
 
 def test_slue_words_and_answers_lie_where_they_are_heard(

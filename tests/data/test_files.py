@@ -303,7 +303,7 @@ def test_a_jsonl_manifest_keeps_its_order(tmp_path):
     lines = [
         {"audio": "x/b.wav", "id": "second"},
         {"audio": "/abs/a.flac", "seconds": 2},
-        {"audio": "c.v1.wav", "seconds": "?", "id": 7},
+        {"audio": "c.v1.wav", "id": 7},
     ]
     (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n\n")
     assert [(r.id, str(r.path), r.seconds) for r in list_recordings(tmp_path / "m.jsonl")] == [
@@ -317,15 +317,12 @@ def test_a_jsonl_manifest_keeps_its_order(tmp_path):
     ("line", "message"),
     [
         ("{", "m.jsonl:2 is not JSON"),
-        ('{"path": "a.wav"}', "m.jsonl:2 has no `audio`"),
-        ('{"audio": 3}', "m.jsonl:2 has no `audio`"),
-        ('{"audio": "b.wav", "id": true}', "m.jsonl:2 has the id True"),
-        ('{"audio": "a.wav", "id": null}', "m.jsonl:2 has the id None"),
-        (
-            '{"audio": "a.flac"}',
-            r"the id a to \S*a.wav \(line 1\) and \S*a.flac \(line 2\); make "
-            r"ids unique",
-        ),
+        ('{"path": "a.wav"}', "m.jsonl:2: the record has no `audio`"),
+        ('{"audio": 3}', "m.jsonl:2: `audio`"),
+        ('{"audio": "b.wav", "id": true}', "m.jsonl:2: `id`"),
+        ('{"audio": "b.wav", "seconds": "?"}', "m.jsonl:2: `seconds`"),
+        ('{"audio": "../b.wav"}', "m.jsonl:2 names ../b.wav, which leads out of"),
+        ('{"audio": "a.flac"}', r"the id a to \S*a.wav \(line 1\) and \S*a.flac \(line 2\)"),
     ],
 )
 def test_bad_lines_of_a_manifest_are_named(tmp_path, line, message):
@@ -378,7 +375,7 @@ def test_a_table_with_a_column_of_audio_is_a_manifest(between, folder, tmp_path)
         ("second", "b.wav", 3),
     ]
     path.write_text("path,text\ndata/a.wav,one\n")
-    refused(r"words\.csv:2 has no `audio`", list_recordings, path)
+    refused(r"words\.csv:2: the record has no `audio`", list_recordings, path)
 
 
 def test_a_byte_order_mark_is_no_part_of_a_manifest(folder, tmp_path):
@@ -399,7 +396,7 @@ def test_a_byte_order_mark_is_no_part_of_a_manifest(folder, tmp_path):
         ("nowhere", {}, "does not exist"),
         ("empty", {}, "has no recordings"),
         ("empty.txt", {}, "has no recordings"),
-        ("text.pdf", {}, "neither a manifest's nor an audio"),
+        ("text.pdf", {}, "neither a manifest nor audio"),
         ("bytes.txt", {}, "cannot read the manifest"),
         ("empty", {"passages": 3}, "--split"),
         ("empty", {"split": "train"}, "not a split of a prepared corpus"),
@@ -476,29 +473,18 @@ def test_quotation_marks_that_can_be_read(delimiter: str, name: str, tmp_path: P
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (
-            {1: '"one', 2: 'two"'},
-            "row 1 has a cell in quotation marks that goes on over the line .b.wav.two",
-        ),
-        (
-            {1: '"one, and more', 3: 'three"'},
-            "row 1 has a cell in quotation marks that goes on over the line .b.wav.two",
-        ),
-        ({1: '"one', 2: '"two'}, "as CSV .* in row 1"),
-        ({2: '"two'}, "as CSV .*unexpected end of data in row 2"),
-        ({1: '"one" and more'}, "as CSV .* in row 1"),
+        ({1: '"one', 2: 'two"'}, "row 1 has a cell in quotation marks that goes on over a line"),
+        ({1: '"one, and more', 3: 'three"'}, "row 1 has a cell in quotation marks that goes on"),
+        ({1: '"one', 2: '"two'}, "row 1 has no whole CSV"),
+        ({2: '"two'}, "row 2 has no whole CSV .*unexpected end of data"),
+        ({1: '"one" and more'}, "row 1 has no whole CSV"),
     ],
 )
 def test_a_quotation_mark_that_would_swallow_rows_is_named(
     texts: Any, message: str, delimiter: str, tmp_path: Path
 ) -> None:
     (tmp_path / "list.csv").write_text(joined(LIST, delimiter, texts))
-    refused(
-        f"list.csv.*{message}.*; double a quotation mark that is text",
-        read_csv,
-        tmp_path / "list.csv",
-        delimiter,
-    )
+    refused(f"list.csv, {message}", read_csv, tmp_path / "list.csv", delimiter)
 
 
 @pytest.mark.parametrize(
@@ -514,7 +500,7 @@ def test_between_tabs_a_quotation_mark_is_text(texts: dict[int, str], tmp_path: 
 def test_rows_without_their_last_cells_are_not_swallowed(tmp_path: Path) -> None:
     (tmp_path / "list.tsv").write_text('id\ttext\tspeaker\na\t"one\ts1\nb\ttwo"\nc\tthree\n')
     refused(
-        "row 1 has a cell in quotation marks that goes on over the line",
+        "row 1 has a cell in quotation marks that goes on over a line",
         read_csv,
         tmp_path / "list.tsv",
         "\t",

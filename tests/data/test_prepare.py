@@ -15,7 +15,7 @@ from speechssl.data.prepare import (
     PrepareReport,
     SplitRecords,
     Take,
-    Takes,
+    attach_takes,
     content_settings,
     format_report,
     make_take,
@@ -72,10 +72,11 @@ def test_a_folder_of_something_else_or_of_nothing_stays_as_it_was(tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "full/mine.txt").write_text("mine")
     refused(
-        "is not SQuAD",
+        "dev.json: `data",
         prepare_squad,
         Squad(source=tmp_path / "dev.json", out=tmp_path / "empty", workers=1),
     )
+    (tmp_path / "dev.json").write_text('{"data": []}')
     refused(
         "holds other files; choose another folder$",
         prepare_squad,
@@ -229,7 +230,8 @@ def test_every_record_has_audio_or_is_set_aside(tmp_path, recording):
         PrepareReport("corpus"),
         records("whole", "joined", "cut", "holed", "gone", "none"),
     )
-    found = Takes(takes, unused=3).attach(tmp_path / "out", "test", texts, report, 1)
+    o = Squad(source=tmp_path, out=tmp_path / "out", workers=1)
+    found = attach_takes(o, "test", texts, report, takes)
     assert [(p.id, p.seconds) for p in found.passages] == [("whole", 0.5), ("joined", 1.0)]
     assert (
         found.passages[0].audio == str(tmp_path / "whole.wav")
@@ -243,10 +245,10 @@ def test_every_record_has_audio_or_is_set_aside(tmp_path, recording):
         "none": "it has no recording, and others have",
         **{f"{name}-q": "its passage is set aside" for name in ("cut", "holed", "gone", "none")},
     }
-    assert [q.id for q in found.questions] == ["whole-q", "joined-q"] and len(report.remarks) == 1
+    assert [q.id for q in found.questions] == ["whole-q", "joined-q"]
     assert aside["holed"]["missing"] == 2 and "cut.flac" in aside["cut"]["why"]
     report = PrepareReport("corpus")  # without any recording all stays text
-    assert Takes().attach(tmp_path, "test", texts, report, 1) == texts and not report.aside
+    assert attach_takes(o, "test", texts, report, {}) == texts and not report.aside
     for numbers, first, missing in (
         ([0, 1, 2], 0, 0),
         ([0, 2], 0, 1),

@@ -203,7 +203,6 @@ def test_a_damaged_line(corpus: Path, manifest: str, changes: dict[str, Any], wh
         ("[]", "is not a JSON object"),
         ("{}", "has no `id`"),
         ('{"id": "p3"}', "neither audio nor text"),
-        ('{"id": "c", "text": "d", "text": "e"}', "it has text twice"),
     ],
 )
 def test_lines_that_are_not_records(corpus: Path, line: str, what: str) -> None:

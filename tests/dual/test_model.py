@@ -9,11 +9,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import BertTokenizer
 
-from speechssl.artifacts import hash_files
 from speechssl.checkpoints import dequantise, quantise
 from speechssl.dual.data import (
     Example,
@@ -27,11 +25,10 @@ from speechssl.dual.data import (
 )
 from speechssl.dual.model import IGNORED, Bert, SpanModel, load_reader, save_reader, without_pooler
 from speechssl.dual.system import Reader, retrieve_windows
-from speechssl.errors import InputError
-from speechssl.textlm.encoders import checkpoint_gradients, longest_sequence, remove_dropout
-from speechssl.textlm.symbols import SubwordUnits, special_ids
+from speechssl.textlm.encoders import longest_sequence, remove_dropout
+from speechssl.textlm.symbols import SubwordUnits
 
-from ..files import change_json, same_files
+from ..files import refused, same_files
 from .conftest import KINDS, LAYOUT
 
 SYMBOLS = 30
@@ -290,12 +287,6 @@ def test_noise_replaces_a_share_of_the_tokens_and_no_special():
 # ---- reading
 
 
-def test_a_question_that_loses_its_tail_is_told(span_model):
-    reader = Reader(span_model(), LAYOUT)
-    with pytest.warns(UserWarning, match="1 of 2 questions lost what is beyond 6 tokens"):
-        reader.read([(np.arange(7), np.arange(20)), (np.arange(6), np.arange(20))])
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_dropout_training_computes_what_reading_does(text_encoder, kind):
     model, embedded = (
@@ -315,36 +306,6 @@ DROPPING = {
 }
 # positions of Longformer-4096
 LONG = {"attention_window": 16, "max_position_embeddings": 4098, "vocab_size": 50}
-
-
-@pytest.mark.slow
-def test_a_longformer_reads_to_its_last_position_and_no_further(text_encoder):
-    """Training in the published shape: sequences of 4,096, of a long question, and a window of a
-    longer passage."""
-    assert longest_sequence(text_encoder("longformer", **LONG)) == 4096
-    layout = Layout(*special_ids(SYMBOLS), size=3580, stride=1790, question=513)
-    rng = np.random.default_rng(0)
-    question, passage = rng.integers(0, SYMBOLS, 600), rng.integers(0, SYMBOLS, 5000)
-    batch = ExampleBatches([Example(question, passage, 4000, 4040)], layout, 1, empty=0.0)(0)
-    assert batch["ids"].shape == (1, 4096)
-    gradients = []
-    for twice in (False, True):
-        torch.manual_seed(0)
-        model = SpanModel(text_encoder("longformer", **LONG), nn.Embedding(SYMBOLS + 3, 32))
-        if twice:
-            checkpoint_gradients(model.encoder, "")
-        remove_dropout(model.train().encoder)
-        model(**batch)["loss"].backward()
-        gradients.append(
-            torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
-        )
-    assert gradients[0].isfinite().all() and gradients[0].norm() > 0
-    torch.testing.assert_close(*gradients)
-    with pytest.warns(UserWarning, match="lost what is beyond 513"):
-        (choice,) = Reader(model.eval(), layout).read([(question, passage)])
-    assert 0 <= choice.first <= choice.last < 5000
-    with pytest.raises(IndexError), pytest.warns(UserWarning):
-        Reader(model, replace(layout, question=514)).read([(question, passage)])
 
 
 @pytest.mark.slow
@@ -387,20 +348,6 @@ def test_reading_many_is_reading_one_by_one(span_model, kind):
         )
         assert 0 <= a.first <= a.last < len(passage) and a.last - a.first < LAYOUT.answer
         assert 0 < a.confidence <= 1
-
-
-def test_reading_nothing_is_no_answer(span_model):
-    reader = Reader(span_model(), LAYOUT)
-    assert reader.read([]) == []
-    with pytest.raises(ValueError, match="no windows"):
-        reader.read([(tokens(3), tokens(0))])
-
-
-def test_bf16_reads_much_the_same(span_model):
-    model, items = span_model(), asked(4)
-    exact, rounded = (Reader(model, LAYOUT, bf16=b).read(items) for b in (False, True))
-    assert [c.score for c in rounded] == pytest.approx([c.score for c in exact], abs=0.05)
-    assert [c.score for c in rounded] != [c.score for c in exact]
 
 
 def lookups(count, seed):
@@ -509,9 +456,6 @@ def test_a_reader_with_subword_units_comes_back(text_encoder, tmp_path):
         encoded = model.logits(**batch)
         model.subwords = None
         assert not torch.allclose(encoded, model.logits(**batch))
-    change_json(tmp_path / "config.json", subwords={"units": 4})
-    with pytest.raises(InputError, match="does not describe a reader"):
-        load_reader(tmp_path)
 
 
 def test_a_saved_reader_is_small_rounds_little_and_stays_as_it_is(span_model, saved, tmp_path):
@@ -535,80 +479,22 @@ def test_a_saved_reader_is_small_rounds_little_and_stays_as_it_is(span_model, sa
 # ---- refusals
 
 
-def rewrite(folder, change):
-    """Change the tensors and let the card fit them again."""
-    path = folder / "model.safetensors"
-    save_file(change(load_file(path)), path)
-    change_json(folder / "card.json", weights=hash_files([path]))
-
-
-def bitten(path):
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (
-            lambda f: (f / "model.safetensors").write_bytes(b""),
-            "cannot read the weights .* train or fetch the model again",
-        ),
-        (
-            lambda f: cut(f / "model.safetensors"),
-            "cannot read the weights .*model.safetensors.* train or fetch the model again",
-        ),
-        (lambda f: bitten(f / "model.safetensors"), "does not match its card"),
-        (
-            lambda f: rewrite(
-                f, lambda t: {n: v for n, v in t.items() if "layer.1.attention.self.query" not in n}
-            ),
-            r"does not fit its config.json: 2 weights .*missing .*layer.1.attention.self.query",
-        ),
-        (
-            lambda f: rewrite(f, lambda t: t | {"encoder.extra": torch.zeros(3)}),
-            r"1 weights .*left over \(encoder.extra",
-        ),
-        (
-            lambda f: rewrite(f, lambda t: {n: v for n, v in t.items() if n != "head.weight"}),
-            "head.weight",
-        ),
-        *(
-            (lambda f, name=name: (f / name).unlink(), name)
-            for name in ("card.json", "config.json", "model.safetensors")
-        ),
-    ],
-)
-def test_damaged_weights_are_named(saved, damage, message):
-    damage(saved)
-    with pytest.raises(InputError, match=message):
-        load_reader(saved)
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-1])
-
-
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        *(
-            ("config.json", lambda c, size=size: c.update(size), "does not fit its config")
-            for size in ({"symbols": [40, 32]}, {"hidden_size": 16}, {"num_hidden_layers": 3})
-        ),
-        ("config.json", lambda c: c.pop("symbols"), "does not describe a reader"),
-        ("config.json", lambda c: c.pop("model_type"), "does not describe a reader"),
-        ("config.json", lambda c: c.update(symbols="many"), "does not describe a reader"),
-        ("config.json", lambda c: c.update(hidden_size="wide"), "does not describe a reader"),
-        ("card.json", lambda c: c.pop("layout"), "does not describe a reader"),
-        ("card.json", lambda c: c["layout"].pop("cls"), "does not describe a reader"),
-        ("card.json", lambda c: c["layout"].update(colour=1), "does not describe a reader"),
+        ("model.safetensors", lambda c: c.update(a=1), "model.safetensors does not match its card"),
+        ("config.json", lambda c: c.update(hidden_size=16), "config.json does not match its card"),
+        ("card.json", lambda c: c["layout"].update(colour=1), "reader does not describe a reader"),
+        ("card.json", None, "card.json"),
+        ("config.json", None, "config.json"),
+        ("model.safetensors", None, "reader does not describe a reader"),
     ],
 )
-def test_damaged_descriptions_are_one_sentence(saved, name, change, message):
-    values = json.loads((saved / name).read_text())
-    change(values)
-    (saved / name).write_text(json.dumps(values))
-    with pytest.raises(InputError, match=message):
-        load_reader(saved)
+def test_a_damaged_file_is_named(saved, name, change, message):
+    if change is None:
+        (saved / name).unlink()
+    else:
+        values = {} if name == "model.safetensors" else json.loads((saved / name).read_text())
+        change(values)
+        (saved / name).write_text(json.dumps(values))
+    refused(message, load_reader, saved)

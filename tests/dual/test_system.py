@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechssl.dual.data import MAX_TOKENS, Window, known_codebooks, windows
+from speechssl.dual.data import MAX_TOKENS, Window, windows
 from speechssl.dual.system import (
     END_WEIGHT,
     START_WEIGHT,
@@ -23,10 +23,6 @@ from speechssl.metrics import frame_f1, overlap_score
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 
 HUBERT = FrameGrid(16_000, 320, 400)
-
-
-def test_constants_are_those_of_dual() -> None:
-    assert (MAX_TOKENS, START_WEIGHT, END_WEIGHT) == (275, 0.4, 0.6)
 
 
 @given(st.integers(1, 400), st.integers(1, 60), st.data())
@@ -41,15 +37,6 @@ def test_windows_cover_everything_and_short_spans_lie_wholly_in_one(
     first = data.draw(st.integers(0, total - 1))
     last = data.draw(st.integers(first, min(total - 1, first + size - stride)))
     assert any(w.first <= first and last < w.stop for w in found)
-
-
-def test_windows_of_nothing_and_impossible_ones() -> None:
-    assert windows(0, 8, 4) == ()
-    assert windows(8, 8, 4) == (Window(0, 8),)
-    assert windows(9, 8, 4) == (Window(0, 8), Window(1, 8))
-    for total, size, stride in ((5, 4, 5), (5, 4, 0), (5, 0, 0), (-1, 4, 2)):
-        with pytest.raises(ValueError, match="cannot cover"):
-            windows(total, size, stride)
 
 
 logits = st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=14)
@@ -80,25 +67,6 @@ def test_spans_do_not_end_before_they_start_are_not_too_long_and_hold_no_exclude
         assert (span.first, span.last) == wanted
     with pytest.raises(ValueError, match="every span is excluded"):
         best_span([hidden, 1.0], [1.0, hidden])
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "longest", "weight", "what"),
-    [
-        ([1.0], [1.0, 2.0], 3, 1.0, "do not describe a window"),
-        ([], [], 3, 1.0, "do not describe a window"),
-        ([[1.0]], [[1.0]], 3, 1.0, "do not describe a window"),
-        ([math.nan], [1.0], 3, 1.0, "without NaN"),
-        ([math.inf], [1.0], 3, 1.0, "without NaN"),
-        ([1.0], [1.0], 0, 1.0, "max_length"),
-        ([1.0], [1.0], 1, 0.0, "weights positive"),
-    ],
-)
-def test_scores_that_are_refused(
-    start: list[float], end: list[float], longest: int, weight: float, what: str
-) -> None:
-    with pytest.raises(ValueError, match=what):
-        best_span(start, end, longest, weight)
 
 
 def item(
@@ -159,13 +127,6 @@ def test_a_span_found_twice_counts_once() -> None:
     assert (choice.first, choice.last, choice.score, choice.confidence) == (1, 1, 6, 1)
 
 
-def test_no_windows_and_scores_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match="no windows"):
-        best_span_of_windows([])
-    with pytest.raises(ValueError, match="do not fit a window of 3"):
-        best_span_of_windows([item(Window(0, 3), [1.0, 2.0])])
-
-
 def oracle(runs: RunLength, gold: tuple[float, float]) -> float:
     """FF1 of a span head that puts all its mass on the label."""
     first, last = units_of_interval(HUBERT, runs, *gold)
@@ -213,17 +174,3 @@ def test_oracle_on_answers_of_a_third_to_three_seconds(mean: float, least: float
     assert np.mean(scores) == pytest.approx(
         np.mean([2 / (2 + spare / (end - start)) for start, end in spans]), abs=0.004
     )
-
-
-@pytest.mark.parametrize(
-    ("card", "known"),
-    [
-        ({"units": {"codebook": "a"}}, {"a"}),
-        ({"units": {"codebook": "a"}, "codebooks": ["a", "b"]}, {"a", "b"}),
-        ({"units": {"codebook": {}}, "codebooks": 3}, set()),  # damaged
-        ({"units": {}, "codebooks": ["b"]}, set()),
-        ({"units": "a"}, set()),
-    ],
-)
-def test_the_codebooks_of_a_reader(card, known):
-    assert known_codebooks(card) == known

@@ -290,8 +290,7 @@ def test_a_crossing_is_given_where_points_were_measured_within_15_points_on_both
             f"and {right}.0 %"
         )
     assert x["text"].startswith(text) and all(text in where for where in (printed, tables))
-    assert page.count(text) == 3  # the summary, the table, and the words of the figure
-    assert (f">{(left + right) / 2:.1f} %, 100 % of resamples<" in page) == given
+    assert page.count(text) == 2  # the summary and the table
 
 
 @pytest.mark.parametrize(
@@ -538,9 +537,7 @@ def test_everything_is_written(sweep, tmp_path):
         for block in tables.split("\n## ")
     ]
     assert all(len(some) == 1 for some in widths)
-    assert page.count("<svg viewBox") == 1 and "://" not in page.replace(
-        "https://arxiv.org/abs/", ""
-    )
+    assert page.count('src="data:image/svg+xml') == 1 and "://" not in page
     assert comparison(tmp_path / "again", sweep, pairs=("dual,text",))[2] == page
 
 
@@ -585,7 +582,7 @@ def test_errors_in_chinese_are_of_characters(tmp_path):
         and ("characters of the answer") in written
     )
     assert "WER" not in written and "word error" not in written + page.split("Published")[0]
-    assert "CER of the cascade's recogniser" in page
+    assert "FF1 against the CER" in page
     assert corpus["error_rate"] == "CER"
 
 

@@ -50,8 +50,8 @@ from speechssl.eval.spoken_qa import (
 from speechssl.options import TrainingOptions
 from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
-from speechssl.report.figures import arrange
 from speechssl.report.options import Compare, Report
+from speechssl.report.scores import arrange
 from speechssl.results import Row, append_rows, read_rows, results_table
 from speechssl.textlm.tokenizers import character_tokenizer
 
@@ -323,10 +323,8 @@ def test_seeds_of_one_model_are_averaged_and_those_of_another_of_its_name_are_no
 
     def found(**changes):
         append_results(tmp_path, [replace(row, **changes), replace(simulated, **changes)])
-        cells = {
-            series.system: cell for (series, _, _), cell in arrange(read_rows(path)).cells.items()
-        }
-        return [cells[r.system].value for r in (row, simulated)]
+        values = arrange(read_rows(path)).set_index("system").value
+        return [values[r.system] for r in (row, simulated)]
 
     assert found() == [40, 40] and found(value=60.0, seed=1) == [50, 50]
     # whose card depends on the seed
@@ -473,7 +471,7 @@ def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_pat
     ) == tuple(rows)
     assert all((r.low, r.high) == (None, None) for r in rows) and "[" not in results_table(rows)
     write_report(Report(out=out, corpus=corpus, examples=1, conditions=("clean",)))
-    assert "Grey: 95 % intervals" not in (out / "report.html").read_text()
+    assert "In brackets: 95 % intervals" not in (out / "report.html").read_text()
     (bar,) = by_length(
         score_questions(json.loads((out / "predictions/oracle/clean.json").read_text()), one),
         one,
@@ -730,9 +728,7 @@ def test_predictions_say_what_their_snrs_are_over_where_it_is_the_whole_signal(c
     )
     other = Oracle(name="other")
     evaluate([other], load_corpus(corpus, "test"), conditions, Setup(out, Distorter(0)))
-    refused(
-        "have SNRs over active and over signal; evaluate them again with one", write_report, report
-    )
+    refused("has SNRs over active and over signal; evaluate again with one", write_report, report)
 
 
 # ---- answers of other systems are scored as ours, and refused where they are not of the questions
@@ -904,25 +900,6 @@ def test_a_time_beyond_its_passage_is_named_on_stderr(annotated, tmp_path, capsy
     ) in capsys.readouterr().err
     scores(annotated, tmp_path, {"a": [0.5, 1.0], "b": [1.0, 2.04]}, "inside")
     assert "after their passages" not in capsys.readouterr().err
-
-
-def test_a_question_that_is_answered_twice_is_named(annotated, tmp_path):
-    (tmp_path / "twice.json").write_text('{"a": "boat", "b": "x", "a": "boats"}')
-    predictions = Predictions(
-        corpus=annotated,
-        out=tmp_path / "out",
-        file=tmp_path / "twice.json",
-        name="mine",
-        split="dev",
-    )
-    refused(
-        r"twice.json is not whole JSON \(it has a twice\); "
-        r"correct it",
-        import_predictions,
-        predictions,
-    )
-    (tmp_path / "twice.json").write_text('{"a": "boat"}', "utf-8-sig")  # as Windows writes it
-    assert "mine: 1 answered" in import_predictions(predictions)
 
 
 # ---- from the command line, on corpora that are text only

@@ -14,7 +14,6 @@ from torch import nn
 from speechssl.data.records import Question
 from speechssl.dual.data import Layout
 from speechssl.dual.model import save_reader
-from speechssl.errors import InputError
 from speechssl.multiple_choice.data import (
     ChoiceBatches,
     ChoiceExample,
@@ -22,18 +21,24 @@ from speechssl.multiple_choice.data import (
     sort_by_overlap,
 )
 from speechssl.multiple_choice.model import (
-    COMBINATIONS,
     ChoiceModel,
     ChoiceReader,
-    choose_options,
     load_choice,
     log_sum_of_sets,
-    longest_options,
     score_choice,
 )
+from speechssl.multiple_choice.options import ChoiceOptions
+from speechssl.options import TrainingOptions
 
+COMBINATIONS = ("attention", "log-sum-exp")
 KINDS = ("bert", "albert", "roberta", "distilbert", "longformer")
 LAYOUT = Layout(cls=30, sep=31, pad=32, size=16, stride=8, question=12)
+
+
+def make_batches(items, layout, size=4, windows=2, seed=0, random_units=0.0):
+    training = TrainingOptions(1, 1e-3, seed=seed)
+    options = ChoiceOptions(training, batch=size, windows=windows, random_units=random_units)
+    return ChoiceBatches(items, layout, options)
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +71,6 @@ def examples(*choices, correct=(1,)):
 # ---- sequences
 
 
-def test_a_sequence_is_question_option_window():
-    item = choice()
-    ids, offset = item.sequence(LAYOUT, 0, item.windows(LAYOUT)[1])
-    asked = [30, *item.question, 31, *item.options[0], 31]
-    assert ids.tolist() == [*asked, *item.passage[8:24], 31] and offset == len(asked)
-
-
 def test_a_long_question_loses_its_tail_before_the_option_does():
     rng = np.random.default_rng(0)
     item = ChoiceTokens(
@@ -102,7 +100,7 @@ def test_what_is_read_is_the_window_without_its_sep(choice_model, monkeypatch):
         choice(options=(1,), passage=3),
         Layout(30, 31, 32, size=16, stride=8, question=4),
     )
-    batch = ChoiceBatches(examples(item, correct=(0,)), layout, size=1)(0)
+    batch = make_batches(examples(item, correct=(0,)), layout, size=1)(0)
     flat = {name: value.view(1, -1) for name, value in batch.items() if name != "correct"}
     choice_model().evidence(**flat)
     # [CLS] 2 [SEP] 1 [SEP], 3 [SEP]
@@ -139,19 +137,11 @@ def test_neither_padding_nor_company_nor_the_size_of_batches_matters(choice_mode
 @pytest.mark.parametrize("combine", COMBINATIONS)
 def test_training_and_answering_score_alike_where_all_windows_are_read(choice_model, combine):
     model, items = choice_model("bert", combine), [choice(0), choice(1, options=(3, 3), passage=60)]
-    batch = ChoiceBatches(examples(*items), LAYOUT, size=2, windows=0)(0)
+    batch = make_batches(examples(*items), LAYOUT, size=2, windows=0)(0)
     with torch.no_grad():
         loss = float(model(**batch)["loss"])
     scores = ChoiceReader(model, LAYOUT).score_many(items)
     assert loss == pytest.approx(-np.mean([s[1] for s in scores]), abs=1e-4)
-
-
-def test_options_trade_places_with_their_scores(choice_model):
-    reader, item = ChoiceReader(choice_model(), LAYOUT), choice()
-    swapped = ChoiceTokens(item.question, item.options[::-1], item.passage)
-    np.testing.assert_allclose(
-        reader.score_many([swapped])[0][::-1], reader.score_many([item])[0], atol=1e-5
-    )
 
 
 @pytest.mark.parametrize("combine", COMBINATIONS)
@@ -173,7 +163,7 @@ def test_a_combination_lies_within_the_evidence_and_a_window_twice_is_the_window
 @pytest.mark.parametrize("combine", COMBINATIONS)
 def test_the_combination_is_learned(choice_model, combine):
     model = choice_model("bert", combine).train()
-    model(**ChoiceBatches(examples(choice(0), choice(1)), LAYOUT, size=2, windows=3)(0))[
+    model(**make_batches(examples(choice(0), choice(1)), LAYOUT, size=2, windows=3)(0))[
         "loss"
     ].backward()
     assert all(
@@ -193,12 +183,6 @@ def test_a_model_comes_back_with_its_combination(choice_model, tmp_path, combine
     np.testing.assert_allclose(before, after, atol=0.1)
 
 
-def test_a_reader_of_spans_is_no_model_of_choices(choice_model, tmp_path):
-    save_reader(tmp_path, choice_model(), LAYOUT, {"what": "DUAL reader"})
-    with pytest.raises(InputError, match="does not describe a reader"):
-        load_choice(tmp_path)
-
-
 # ---- sets
 
 
@@ -212,26 +196,13 @@ def test_the_sum_over_sets_is_that_over_all_of_them(values, data):
     assert found == pytest.approx(np.logaddexp.reduce(sums), abs=1e-9)
 
 
-@given(st.lists(st.floats(-20, 20), min_size=1, max_size=6), st.data())
-def test_the_best_options_are_the_likeliest_set(values, data):
-    size = data.draw(st.integers(1, len(values)))
-    best = max(sum(values[i] for i in picked) for picked in combinations(range(len(values)), size))
-    assert sum(values[i] for i in choose_options(np.array(values), size)) == pytest.approx(best)
-
-
-def test_of_equal_options_the_earlier_is_chosen():
-    assert choose_options(np.array([0.0, 1.0, 1.0, 1.0]), 2) == (1, 2) and choose_options(
-        np.zeros(4), 1
-    ) == (0,)
-
-
 def test_options_that_are_padding_are_in_no_set(choice_model):
     items = examples(choice(0, options=(3, 4)), choice(1), correct=(0, 1))
-    batch = ChoiceBatches(items, LAYOUT, size=2, windows=0)(0)
+    batch = make_batches(items, LAYOUT, size=2, windows=0)(0)
     with torch.no_grad():
         together = float(choice_model()(**batch)["loss"])
         apart = [
-            float(choice_model()(**ChoiceBatches([e], LAYOUT, size=1, windows=0)(0))["loss"])
+            float(choice_model()(**make_batches([e], LAYOUT, size=1, windows=0)(0))["loss"])
             for e in items
         ]
     assert together == pytest.approx(np.mean(apart), abs=1e-4)
@@ -243,7 +214,7 @@ def test_options_that_are_padding_are_in_no_set(choice_model):
 
 def test_a_batch_is_a_function_of_seed_and_step():
     items = examples(*(choice(n, passage=60) for n in range(5)))
-    batches = [ChoiceBatches(items, LAYOUT, size=2, windows=3, seed=seed)(4) for seed in (0, 0, 1)]
+    batches = [make_batches(items, LAYOUT, size=2, windows=3, seed=seed)(4) for seed in (0, 0, 1)]
     assert all(torch.equal(batches[0][name], batches[1][name]) for name in batches[0])
     assert not torch.equal(batches[0]["ids"], batches[2]["ids"])
     assert (
@@ -257,7 +228,7 @@ def test_no_window_is_read_twice_and_the_likeliest_always(windows):
     # a token says where it stands
     (example,) = examples(ChoiceTokens(np.array([99]), (np.array([99]),) * 2, np.arange(70)))
     for step in range(5):
-        batch = ChoiceBatches(
+        batch = make_batches(
             [example], replace(LAYOUT, cls=100, sep=101, pad=102), windows=windows
         )(step)
         drawn = batch["ids"][0, 0, :, 5].tolist()  # [CLS] question [SEP] option [SEP]
@@ -265,24 +236,6 @@ def test_no_window_is_read_twice_and_the_likeliest_always(windows):
         assert drawn[: (len(drawn) + 1) // 2] == [
             w.first for w in example.windows[: (len(drawn) + 1) // 2]
         ]
-
-
-def test_the_window_that_says_what_is_asked_comes_first():
-    passage = np.tile(np.arange(6), 12)
-    passage[50:53] = [20, 21, 22]
-    item = ChoiceTokens(np.array([20, 1]), (np.array([21, 22]), np.array([3])), passage)
-    first = sort_by_overlap(item, item.windows(LAYOUT))[0]
-    assert first.first <= 50 and first.stop >= 53
-
-
-def test_noise_replaces_symbols_and_nothing_else():
-    items, layout = examples(choice(passage=30)), LAYOUT
-    plain, noisy = (ChoiceBatches(items, layout, windows=0, random_units=n)(0) for n in (0.0, 0.5))
-    kept = plain["ids"] >= 30
-    assert torch.equal(plain["ids"][kept], noisy["ids"][kept]) and torch.equal(
-        plain["mask"], noisy["mask"]
-    )
-    assert 0.2 < (plain["ids"] != noisy["ids"])[plain["mask"].bool() & ~kept].float().mean() < 0.8
 
 
 # ---- scores of multiple choice: what is right, what chance is worth, which option is longest
@@ -315,11 +268,3 @@ def test_chance_is_the_mean_over_all_sets_of_the_right_size(asked):
     assert score_choice(asked, None).set_accuracy == pytest.approx(
         sum(score_choice(asked, s).set_accuracy for s in sets) / len(sets)
     )
-
-
-@given(questions())
-def test_the_longest_are_as_many_as_are_right_and_none_left_out_is_longer(asked):
-    picked = longest_options(asked)
-    assert len(picked) == len(asked.correct)
-    left = [len(o) for i, o in enumerate(asked.options) if i not in picked]
-    assert not left or max(left) <= min(len(asked.options[i]) for i in picked)

@@ -14,7 +14,6 @@ from speechssl.audio import write_flac
 from speechssl.data.records import load_corpus
 from speechssl.dual.data import Layout, windows
 from speechssl.dual.model import SpanModel, save_reader
-from speechssl.errors import InputError
 from speechssl.multiple_choice import train
 from speechssl.multiple_choice.data import (
     ChoiceBatches,
@@ -27,7 +26,7 @@ from speechssl.multiple_choice.model import ChoiceModel, ChoiceReader, choose_op
 from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
 from speechssl.multiple_choice.system import EncodedQuestion, SpokenChoice
 from speechssl.multiple_choice.train import train_choice
-from speechssl.options import EvalOptions, TrainingOptions
+from speechssl.options import TrainingOptions
 from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import AudioWords
@@ -114,7 +113,8 @@ def start(tmp_path, text_encoder):
     model = SpanModel(
         text_encoder(max_position_embeddings=128), torch.nn.Embedding(SPECIALS, WIDTH)
     )
-    save_reader(tmp_path / "speechbert", model, Layout(CLS, SEP, PAD), {"what": "SpeechBERT"})
+    card = {"what": "SpeechBERT", "licences": {"trained_on": [], "contains": []}}
+    save_reader(tmp_path / "speechbert", model, Layout(CLS, SEP, PAD), card)
     return tmp_path / "speechbert"
 
 
@@ -193,56 +193,6 @@ def test_a_killed_run_hears_nothing_again_and_ends_with_the_same_bytes(
     assert same_files(tmp_path / "whole", tmp_path / "killed", "model.safetensors")
 
 
-def test_recordings_without_words_are_set_aside_and_their_questions_left_out(
-    spoken, start, tmp_path, capsys
-):
-    lost = spoken.root / "train/audio/q3.flac"
-    lost.write_bytes(b"no audio")
-    on_audio_words(spoken.root, tmp_path / "out", spoken.hearer, start, options())
-    printed = capsys.readouterr().err
-    assert "set aside q3: no audio words of q3" in printed and f"{lost}" in printed
-    assert load_choice(tmp_path / "out")[2]["left_out"] == 1
-    spoken.hearer.known = dict.fromkeys(spoken.hearer.known, ())
-    paths = choice_recordings(load_corpus(spoken.root, "train"))
-    with pytest.raises(
-        InputError,
-        match=(
-            r"no recording of 48 .* audio words \(the first, p0: no "
-            r"word was recognised in it\)"
-        ),
-    ):
-        encode_recordings(spoken.hearer, paths, tmp_path / "none")
-    assert not (tmp_path / "none").exists()  # another recogniser is asked again
-
-
-def test_what_cannot_be_is_refused_before_anything_is_heard(spoken, start, tmp_path):
-    with pytest.raises(InputError, match="does not fit into the 128 positions"):
-        on_audio_words(
-            spoken.root, tmp_path / "out", spoken.hearer, start, options(window=120, stride=60)
-        )
-    rewrite(spoken.root / "train/questions.jsonl", lambda i, q: q | {"option_audio": []})
-    with pytest.raises(
-        InputError,
-        match=(
-            "no multiple-choice question with recordings of all its parts; prepare it with --speak"
-        ),
-    ):
-        on_audio_words(spoken.root, tmp_path / "out", spoken.hearer, start, options())
-    assert spoken.hearer.count == 0 and not (tmp_path / "out").exists()
-
-
-def test_a_question_without_a_recording_is_left_out(spoken, start, tmp_path, capsys):
-    rewrite(
-        spoken.root / "train/questions.jsonl",
-        lambda i, q: q | ({"audio": "", "seconds": 0.0} if i == 2 else {}),
-    )
-    on_audio_words(spoken.root, tmp_path / "out", spoken.hearer, start, options())
-    assert (
-        "set aside q2: no audio words of q2" in capsys.readouterr().err
-        and spoken.hearer.count == 47
-    )
-
-
 def rewrite(path, change):
     write_lines(path, [change(i, line) for i, line in enumerate(read_lines(path))])
 
@@ -267,16 +217,6 @@ def test_a_recording_without_words_is_read_as_none(text_encoder):
         and np.isfinite(other).all()
         and np.exp(one).sum() == pytest.approx(1)
     )
-
-
-def test_other_audio_words_are_other_inputs(spoken, start, tmp_path):
-    on_audio_words(spoken.root, tmp_path / "out", spoken.hearer, start, options())
-    # of its spans: none of them
-    spoken.hearer.card = {"speechbert": "s", "words": "w", "layout": {"stride": 7}}
-    on_audio_words(spoken.root, tmp_path / "out", spoken.hearer, start, options())
-    spoken.hearer.card = {"speechbert": "s", "words": "others"}
-    with pytest.raises(InputError, match=r"made from other inputs \(speechbert"):
-        on_audio_words(spoken.root, tmp_path / "out", spoken.hearer, start, options())
 
 
 def test_codes_get_ids_and_are_what_the_model_reads(spoken, text_encoder, tmp_path):
@@ -311,19 +251,3 @@ def test_the_likest_windows_come_first_and_what_is_everywhere_does_not_count():
     assert sort_by_similarity(MEANINGS[[5]], passage, every) == tuple(
         every
     )  # alike: in their order
-
-
-@pytest.mark.slow
-def test_held_out_questions_are_heard_once_and_the_codes_of_training_come_back(
-    spoken, start, tmp_path, dies_at
-):
-    shutil.copytree(spoken.root / "train", spoken.root / "dev")
-    made = options(30, 3e-3, evaluation=EvalOptions(5, "dev", 0))
-    with dies_at(ChoiceBatches, 12):
-        on_audio_words(spoken.root, tmp_path / "out", spoken.hearer, start, made)
-    count = spoken.hearer.count
-    assert count == 2 * (8 + 8 + 8 * 4)
-    on_audio_words(spoken.root, tmp_path / "out", spoken.hearer, start, made)
-    best = load_choice(tmp_path / "out")[2]["training"]["best"]
-    assert best["score"] > 0.5 and best["items"] == 8 and spoken.hearer.count == count
-    assert not list((tmp_path / "out").glob("*codes"))

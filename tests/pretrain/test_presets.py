@@ -1,19 +1,15 @@
 """Presets: the published sizes and settings, the options that replace them, and errors for options
 that would have no effect."""
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model, WavLMConfig, WavLMModel
+from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model
 from transformers.optimization import get_scheduler
 
-from speechssl.cli import main
-from speechssl.encoders.load import small_config
-from speechssl.errors import InputError
-from speechssl.pretrain.model import Wav2Vec2Pretraining, save_pretraining
+from speechssl.pretrain.model import Wav2Vec2Pretraining
 from speechssl.pretrain.options import (
     Adversary,
     Batches,
@@ -25,13 +21,13 @@ from speechssl.pretrain.options import (
     Hubert,
     Masks,
     Prediction,
-    Pretraining,
     Targets,
     Wav2Vec2,
 )
 from speechssl.pretrain.presets import PRESETS, apply_size, hubert_config, wav2vec2_config
 
-from .conftest import HEADS, TINY
+from ..files import refused
+from .conftest import HEADS
 
 PLACES = {"source": Path("s"), "out": Path("o")}
 
@@ -180,48 +176,7 @@ def test_the_schedule_rises_and_falls_to_nothing_in_a_line():
         assert rates == pytest.approx([0, 2.5e-4, 5e-4, 2.5e-4, end], abs=1e-7)
 
 
-@pytest.mark.slow
-def test_the_small_ones_share_an_architecture(tmp_path):
-    theirs, ours = small_config().to_dict(), wav2vec2_config("small").to_dict()
-    shared = (theirs.keys() & ours.keys()) - {"model_type", "architectures"}
-    assert {name for name in shared if theirs[name] != ours[name]} == set() and ours[
-        "hidden_size"
-    ] == 256
-    o = wav2vec2_of("small")
-    encoder = Wav2Vec2Model(wav2vec2_config("small"))
-    save_pretraining(Wav2Vec2Pretraining(encoder, o.contrast, o.convolutions), tmp_path)
-    assert Wav2Vec2ForPreTraining.from_pretrained(tmp_path).config.num_codevectors_per_group == 64
-
-
 # ---- defaults
-
-
-@pytest.mark.parametrize("size", ["small", "base"])
-def test_nothing_is_left_open_and_the_teacher_tells_which_iteration_it_is(size):
-    first, second = hubert_of(size, None), hubert_of(size)
-    assert first.teacher == "mfcc" and second.teacher == "t"
-    for o in (first, second, wav2vec2_of(size)):
-        values = asdict(o)
-        groups = "targets prediction contrast masks convolutions batches training".split()
-        given = {k: v for name in groups for k, v in values.get(name, {}).items()}
-        optional = {"share", "codebook", "teacher_precision", "horizon", "workers"}
-        optional |= {"layer"} if o is first else set()  # MFCCs have none
-        assert {k for k, v in given.items() if v is None} == optional & given.keys()
-    assert second.targets.layer == PRESETS["hubert"][size]["iterations"][-1]["layer"]
-    with pytest.raises(
-        InputError, match=("HuBERT large needs another HuBERT as teacher; give one with --teacher")
-    ):
-        hubert_of("large", None)
-
-
-def test_the_small_sizes():
-    o = hubert_of("small", None)
-    assert (o.training.steps, o.training.learning_rate, o.training.save_every) == (4000, 1e-3, 250)
-    assert o.masks == Masks(0.5, 10, False) and o.batches == Batches(10, 4.0)
-    assert o.convolutions == Convolutions(0.001, 1.0) and o.prediction == Prediction(1.0, 128)
-    contrastive = wav2vec2_of("small")
-    assert contrastive.masks == Masks(0.65, 10, True) and contrastive.batches == o.batches
-    assert contrastive.training == o.training and contrastive.convolutions == o.convolutions
 
 
 @pytest.mark.parametrize("divided", [(8, 2), (4, 4), (2, 8), (16, 1), (1, 16)])
@@ -249,14 +204,6 @@ def test_going_on_with_wav2vec2_keeps_its_heads(wav2vec2):
     assert o.masks == Masks(0.65, 10, False) and o.batches == Batches(10, 4.0)
 
 
-def test_going_on_with_another_kind_is_refused(tmp_path):
-    WavLMModel(WavLMConfig(**TINY)).save_pretrained(tmp_path)
-    with pytest.raises(
-        InputError, match=("is a wavlm encoder; start this training from a HuBERT or a wav2vec 2.0")
-    ):
-        continued(str(tmp_path))
-
-
 # ---- what is typed
 
 
@@ -278,240 +225,43 @@ def test_what_is_typed_wins_wherever_it_belongs():
     assert hubert_of("base", masks=Masks(same_masks=False)).masks == Masks(0.8, 10, False)
 
 
-def test_what_is_typed_of_a_quantiser_replaces_that_of_the_size_or_of_the_start(wav2vec2):
-    typed = {
-        "contrast": Contrast(entries=8),
-        "convolutions": Convolutions(feature_penalty=0.5, gradient_scale=1.0),
-    }
-    assert wav2vec2_of("base", **typed).contrast == replace(wav2vec2_of("base").contrast, entries=8)
-    for o in (wav2vec2_of("base", start=wav2vec2, **typed), continued(wav2vec2, **typed)):
-        assert o.contrast == replace(HEADS, entries=8)
-        assert o.convolutions == Convolutions(0.5, 1.0)
-
-
 # ---- what would have no effect
-
-TARGETS = {
-    "layer": 0,
-    "smooth": 3,
-    "clusters": 100,
-    "codebook": "b",
-    "teacher_precision": "bf16",
-    "reference": False,
-    "share": 0.5,
-    "budget": 9,
-    "starts": 1,
-    "save_bf16": True,
-}
-PREDICTION = {"visible_weight": 0.0, "projection": 128}
-NEEDS = "would have no effect without"
-
-
-@pytest.mark.parametrize("name", ["teacher", *TARGETS, *PREDICTION])
-def test_what_is_of_hubert_is_refused_for_wav2vec2(name, wav2vec2):
-    typed = {"teacher": "t"}
-    if name in TARGETS:
-        typed = {"targets": Targets(**{name: TARGETS[name]})}
-    if name in PREDICTION:
-        typed = {"prediction": Prediction(**{name: PREDICTION[name]})}
-    flag = "--no-reference" if name == "reference" else f"--{name.replace('_', '-')}"
-    with pytest.raises(
-        InputError, match=f"^{flag} would have no effect, since {wav2vec2} is a wav2vec 2.0; leave"
-    ):
-        continued(wav2vec2, **typed)
-
-
-@pytest.mark.parametrize("name", ["codebooks", "entries", "diversity", "negatives"])
-def test_what_is_of_wav2vec2_is_refused_for_hubert(name, hubert):
-    with pytest.raises(
-        InputError, match=f"^--{name} would have no effect, since {hubert} is a HuBERT; leave out"
-    ):
-        continued(hubert, contrast=Contrast(**{name: 2}))
 
 
 NOISE = {"distortion": Distortion(distort="g")}
+NEEDS = "would have no effect without"
 
 
 @pytest.mark.parametrize(
-    ("typed", "message"),
+    ("verb", "given", "message"),
     [
+        (Wav2Vec2, {"distortion": Distortion(double=0.2)}, f"--double {NEEDS} --distort"),
         (
-            {"distortion": Distortion(snr_range=(5.0, 10.0), double=0.2)},
-            f"--snr-range and --double {NEEDS} --distort",
-        ),
-        (
+            Hubert,
             {"adversary": Adversary("binary"), "start": "s"},
             f"--domain-adversary {NEEDS} --distort",
         ),
-        (NOISE | {"distillation": Distillation(1.0)}, f"--distil {NEEDS} --start"),
+        (Hubert, NOISE | {"distillation": Distillation(1.0)}, f"--distil {NEEDS} --start"),
+        (Hubert, {"targets": Targets(layer=5)}, "--layer would have no effect with MFCCs"),
         (
-            NOISE | {"start": "s", "distillation": Distillation(distil_layers=(0,))},
-            f"--distil-layers {NEEDS} --distil",
-        ),
-        (
-            NOISE | {"adversary": Adversary(domain_adversary_weight=0.0)},
-            f"--domain-adversary-weight {NEEDS} --domain-adversary",
+            Hubert,
+            {"teacher": "t", "targets": Targets(codebook="b", clusters=7)},
+            "--clusters would have no effect with a codebook",
         ),
     ],
 )
-@pytest.mark.parametrize("verb", [Hubert, Wav2Vec2])
-def test_what_means_nothing_alone_is_refused(verb: type[Pretraining], typed, message):
-    with pytest.raises(InputError, match=message):
-        verb(**PLACES, **typed)
+def test_options_that_mean_nothing_are_refused(verb, given, message):
+    refused(message, verb, **PLACES, **given)
 
 
 @pytest.mark.parametrize(
-    ("teacher", "targets", "message"),
+    ("kind", "given", "message"),
     [
-        (
-            None,
-            {"layer": 5},
-            "--layer would have no effect with MFCCs; give an encoder with --teacher",
-        ),
-        ("mfcc", {"smooth": 3}, "--smooth would have no effect with MFCCs"),
-        (
-            "t",
-            {"codebook": "b.safetensors", "clusters": 7, "layer": 3},
-            "--layer and --clusters .* b.safetensors determines it",
-        ),
-        (
-            "t",
-            {"codebook": "b.safetensors", "share": 1.0, "starts": 3},
-            "--share and --starts .* b.safetensors determines it",
-        ),
+        ("wav2vec2", {"teacher": "t"}, "--teacher .* on .*, a wav2vec 2.0"),
+        ("wav2vec2", {"targets": Targets(reference=False)}, "--no-reference .*a wav2vec 2.0"),
+        ("wav2vec2", {"prediction": Prediction(projection=128)}, "--projection .*a wav2vec 2.0"),
+        ("hubert", {"contrast": Contrast(negatives=2)}, "--negatives .*no wav2vec 2.0"),
     ],
 )
-def test_what_the_teacher_decides_is_refused(teacher, targets, message):
-    with pytest.raises(InputError, match=message):
-        Hubert(**PLACES, teacher=teacher, targets=Targets(**targets))
-
-
-# ---- the verbs, on almost nothing
-
-SHORT = (
-    "--crops 4 --crop-seconds 0.5 --mask-length 4 --steps 2 --warmup-steps 1 --save-every 1 "
-    "--precision fp32"
-).split()
-NOISY = ["--distort", "g", "--distorted", "0", "1", "--distil", "1", "--domain-adversary", "multi"]
-
-
-def card(folder):
-    return json.loads((folder / "encoder/card.json").read_text())
-
-
-@pytest.mark.slow
-def test_one_command_goes_on_with_a_hubert(mini_corpus, hubert, tmp_path):
-    config = tmp_path / "c.yaml"
-    config.write_text("c:\n  same-masks: true\n  starts: 2\n  snr-over: signal\n")
-    command = [
-        "pretrain",
-        "continue",
-        str(mini_corpus()),
-        str(tmp_path / "out"),
-        "--start",
-        hubert,
-        "--clusters",
-        "6",
-        *SHORT,
-    ]
-    command += [
-        *NOISY,
-        "--layer",
-        "1",
-        "--save-bf16",
-        "--share",
-        "0.5",
-        "--budget",
-        "40",
-        "--config",
-        str(config),
-        "--stage",
-        "c",
-    ]
-    assert main(command) == 0
-    found = card(tmp_path / "out")
-    options, targets = found["options"], found["targets"]
-    assert found["what"] == "HuBERT encoder" and (targets["layer"], targets["K"]) == (1, 6)
-    assert targets.items() >= {"recordings": 2, "drawn_from": 3, "budget": 40, "starts": 2}.items()
-    assert options["distort"]["probability"] == [0.0, 1.0] and options["distort"]["snr"] == [
-        10.0,
-        19.0,
-    ]
-    assert options["distort"]["snr_over"] == "signal" and options["masks"]["same_masks"] is True
-    assert options["distillation"]["distil"] == 1.0
-    adversary = options["adversary"]
-    assert (adversary["domain_adversary"], adversary["domain_adversary_weight"]) == ("multi", 1.0)
-    assert main(command) == 0  # finished: not done again
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["hubert", "wav2vec2"])
-def test_schedules_of_distortions_count_updates(kind, request, mini_corpus, tmp_path, monkeypatch):
-    progress = []
-
-    class Spy:
-        domains, card = ("clean", "spy"), {"kinds": ["spy"]}
-
-        def apply(self, samples, key, at=0.0):
-            progress.append(at)
-            return samples, 1
-
-    monkeypatch.setattr("speechssl.pretrain.run.parse_distortions", lambda *_, **__: Spy())
-    corpus, start = str(mini_corpus()), request.getfixturevalue(kind)
-    command = [
-        "pretrain",
-        "continue",
-        corpus,
-        str(tmp_path / "out"),
-        "--start",
-        start,
-        *SHORT,
-        *NOISY,
-        "--accumulation",
-        "2",
-    ]
-    assert main([*command, *(["--clusters", "6"] if kind == "hubert" else [])]) == 0
-    assert sorted(set(progress)) == [0.0, 0.25, 0.5, 0.75]  # two updates of two batches
-    if kind == "wav2vec2":
-        found = card(tmp_path / "out")
-        assert found["what"] == "wav2vec 2.0 with its heads"
-        assert (
-            json.loads((tmp_path / "out/encoder/config.json").read_text())[
-                "num_codevectors_per_group"
-            ]
-            == 6
-        )
-
-
-@pytest.mark.parametrize(
-    ("start", "flags", "message"),
-    [
-        ("wav2vec2", [*NOISY, "--clusters", "100"], "speechssl: --clusters would have no effect"),
-        (
-            "hubert",
-            ["--distort", "g", "--distorted", "0", "0.5", "1"],
-            "--distorted takes one share, or two",
-        ),
-        ("hubert", ["--snr-over", "signal"], "--snr-over would"),
-        ("hubert", ["--share", "0"], "above 0 and at most 1"),
-    ],
-)
-def test_a_refused_command_leaves_nothing_behind(
-    start, flags, message, request, mini_corpus, tmp_path, capsys
-):
-    out = tmp_path / "runs/out"
-    try:
-        code = main(
-            [
-                "pretrain",
-                "continue",
-                str(mini_corpus()),
-                str(out),
-                "--start",
-                request.getfixturevalue(start),
-                *flags,
-            ]
-        )
-    except SystemExit as stopped:
-        code = stopped.code
-    assert code == 2 and message in capsys.readouterr().err and not out.parent.exists()
+def test_options_of_the_other_kind_are_refused(kind, given, message, request):
+    refused(message, continued, request.getfixturevalue(kind), **given)

@@ -13,22 +13,14 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.cli import main
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.encoders.training import training_states
 from speechssl.errors import InputError
 from speechssl.finetuning import added_modules
 from speechssl.options import TrainingOptions
-from speechssl.pretrain.options import (
-    LEAST_EPSILON,
-    Batches,
-    Codes,
-    Distortion,
-    PseudoLabels,
-    Spin,
-)
+from speechssl.pretrain.options import Batches, Codes, Distortion, PseudoLabels, Spin
 from speechssl.pretrain.spin import SpinPretraining, order_loss, sinkhorn, spin
-from speechssl.trainer import last_checkpoint
+from speechssl.training import last_checkpoint
 from speechssl.units.kmeans import Codebook, load_codebook
 
 from ..files import read_lines
@@ -303,25 +295,6 @@ def test_a_killed_run_goes_on_to_the_same_weights(mini_corpus, hubert_folder, tm
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-@pytest.mark.slow
-def test_processes_that_make_batches_change_nothing(mini_corpus, hubert_folder, tmp_path):
-    """Neither the weights nor what the run was made from: it goes on with another number of
-    them."""
-    noisy = options(
-        hubert_folder("layer"),
-        mini_corpus(),
-        tmp_path / "two",
-        trained_layers=0,
-        distortion=Distortion(distort="g"),
-    )
-    two, none = (replace(noisy, training=replace(TRAINING, workers=n)) for n in (2, 0))
-    encoder = trained(two)
-    assert trained(replace(none, out=tmp_path / "none")).hash == encoder.hash
-    assert trained(none).hash == encoder.hash
-    more = replace(none, training=replace(none.training, steps=6))
-    assert trained(more).hash != encoder.hash
-
-
 def test_the_defaults_are_the_authors():
     """config/spin.yaml of their repository: 4,096,000 samples a batch (to a multiple of 16 crops),
     crops of at most 272,000."""
@@ -340,71 +313,10 @@ def test_the_defaults_are_the_authors():
     ) == (5000, 1e-4, 2500, 1e-6)
 
 
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        ([], "--label-loss would have no effect without a --teacher; name one"),
-        (
-            ["--teacher", "mfcc", "--steps", "9", "--warmup-steps", "9"],
-            "begins after 9 --warmup-steps, and there are 9 --steps",
-        ),
-    ],
-)
-def test_an_order_of_labels_that_would_never_count_is_refused(typed, message, tmp_path, capsys):
-    command = [
-        "pretrain",
-        "spin",
-        str(tmp_path),
-        str(tmp_path / "out"),
-        "--start",
-        "x",
-        "--label-loss",
-        "ctc",
-    ]
-    assert main([*command, *typed]) == 2 and message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        (
-            ["--clusters", "50", "--reference"],
-            "--clusters and --reference would have no effect without a --teacher",
-        ),
-        (
-            ["--teacher", "x", "--codebook", "c", "--teacher-layer", "3"],
-            "--teacher-layer would have no effect, since the codebook",
-        ),
-    ],
-)
-def test_options_of_pseudo_labels_that_would_do_nothing_are_refused(
-    typed, message, tmp_path, capsys
-):
-    command = ["pretrain", "spin", str(tmp_path), str(tmp_path / "out"), "--start", "x"]
-    assert main([*command, *typed]) == 2 and message in capsys.readouterr().err
-
-
-def test_an_epsilon_that_overflows_is_refused():
-    assert (
-        sinkhorn(torch.eye(3), LEAST_EPSILON, 3).isfinite().all()
-        and sinkhorn(torch.eye(3), 0.01, 3).isnan().any()
-    )
-    with pytest.raises(InputError, match="--epsilon 0.01 is too small .* give at least 0.0125"):
-        options("x", learned=Codes(epsilon=0.01))
-
-
-def test_a_layer_that_is_not_there_is_refused(mini_corpus, hubert_folder, tmp_path):
-    o = options(hubert_folder("layer"), mini_corpus(), tmp_path / "out", learned=Codes(layer=9))
-    with pytest.raises(InputError, match="has the layers 1 to 2, not 9"):
-        spin(o)
-    assert not (tmp_path / "out").exists()
-
-
 def test_random_weights_are_trained_as_a_whole_with_a_teacher(mini_corpus, tmp_path):
-    with pytest.raises(InputError, match="give --trained-layers 0"):
-        options(None, size="small")
-    with pytest.raises(InputError, match="one of the two"):
-        options("x", size="small")
+    for start in (None, "x"):
+        with pytest.raises(InputError, match="--size and --trained-layers 0; one of the two"):
+            options(start, size="small")
     labels = PseudoLabels(teacher="mfcc", clusters=8)
     scratch = {"size": "small", "trained_layers": 0, "labels": labels}
     spin(options(None, mini_corpus(), tmp_path / "out", **scratch))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import select
 import signal
 import subprocess
@@ -130,3 +131,17 @@ def write_digits(
 def sections(recipe: str, config: str) -> dict[str, dict[str, Any]]:
     content = yaml.safe_load((ROOT / f"recipes/{recipe}/{config}.yaml").read_text())
     return {name: section or {} for name, section in content.items()}
+
+
+def program_options(path: Path) -> type | None:
+    """The dataclass that a program gives to `speechssl.cli.script`; None for another program."""
+    names = re.findall(r"sys\.exit\(script\(\w+, (\w+)\)\)", path.read_text())
+    if not names:
+        return None
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    options = getattr(module, names[0])
+    assert isinstance(options, type)
+    return options

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -78,15 +77,6 @@ def test_as_many_words_err_as_are_asked_for_in_the_shares_of_the_fit(model, refe
         )
 
 
-def test_what_comes_in_does_not_change_what_a_word_is_taken_for(model):
-    """ "drawn" was once taken for the name under which the words to insert are kept."""
-    fresh = replace(model, cache={})
-    fresh.simulate(EASY * 50, 0.6, "insertions")
-    assert fresh.simulate(["drawn"] * 20, 0.6, "p") == replace(model, cache={}).simulate(
-        ["drawn"] * 20, 0.6, "p"
-    )
-
-
 def test_words_that_were_misheard_often_are_misheard_more_often(model, references):
     words = [w for t in references for w in spell_words(t, "en")]
     kept = {i for spoken, i in model.simulate(words, 0.2, "p") if spoken == words[i]}
@@ -120,11 +110,9 @@ def test_errors_at_a_low_rate_are_among_those_at_a_higher_one(model, references)
 
 def test_the_seed_and_the_name_of_a_text_decide(model, references):
     words = spell_words(references[0], "en")
-    assert (
-        model.simulate(words, 0.3, "p", 0)
-        != model.simulate(words, 0.3, "p", 1)
-        != model.simulate(words, 0.3, "q", 1)
-    )
+    drawn = [model.simulate(words, 0.3, *key) for key in (("p", 0), ("p", 1), ("q", 1))]
+    assert drawn[0] != drawn[1] != drawn[2]
+    assert model.simulate(words, 0.3, "p", 0) == drawn[0]
 
 
 def test_words_share_the_time_of_what_they_stand_for():
@@ -175,16 +163,6 @@ def test_a_chinese_character_that_the_fit_has_not_seen_is_taken_for_one_that_sou
     assert set(spoken) == {"工", "公"} and spoken.count("公") > 100
 
 
-@pytest.mark.slow
-def test_fits_of_nothing_of_deletions_alone_and_of_an_empty_reference(monkeypatch):
-    monkeypatch.setattr(confusions, "WORDS", 600)  # of the calibration
-    refused("no error in 1 recognised texts", fit_confusions, [("the boat", "the boat")], "en")
-    assert fit_confusions([("", "uh"), ("barmin", "armin")], "en").inserted == {"uh": 1}
-    model = fit_confusions([("a red boat", "")], "en")
-    spoken = [w for i in range(50) for w, _ in model.simulate(["red", "boat"], 0.4, f"p{i}")]
-    assert set(spoken) == {"red", "boat"} and len(spoken) == pytest.approx(60, abs=12)
-
-
 @pytest.fixture
 def transcribed(tmp_path, monkeypatch):
     """Two passages and a question; one passage has the corpus's own transcript. Errors are
@@ -219,6 +197,7 @@ def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(
     monkeypatch.setattr(confusions, "shared_encoder", lambda folder: None)
     monkeypatch.setattr(confusions, "load_recogniser", lambda *_: Failing())
     (transcribed / "dev/audio/p1.flac").write_bytes(b"no audio")
+    refused("no error in 1 recognised texts", fit_confusions, [("the boat", "the boat")], "en")
     options = Confusions(corpus=transcribed, out=tmp_path / "out", rates=(30, 60), workers=1)
     found = fit_recogniser(options)
     assert sum(found["rates"].values()) == pytest.approx(2 / 3)
@@ -229,8 +208,6 @@ def test_errors_of_a_recogniser_are_fitted_on_passages_and_questions(
     assert {(line["rate"], line["id"]) for line in lines} == {(30, "t0"), (60, "t0")}
     assert fit_recogniser(options) == found
     assert "there already" in capsys.readouterr().out
-    fit_recogniser(replace(options, seed=1))
-    assert "2 texts" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -246,24 +223,17 @@ def test_transcripts_of_the_corpus_will_do(transcribed, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"split": "test-wer44"}, "cannot be fitted on .*test.* give --split dev"),
         ({"split": "verified_test"}, "cannot be fitted on .*test.* give --split dev"),
-        (
-            {"recogniser": "given"},
-            "dev has no transcripts, which --recogniser given needs; give another --recogniser$",
-        ),
+        ({"recogniser": "given"}, "dev has no transcripts, which --recogniser given needs"),
         ({"rates": (81.0,)}, "--rates are at most 80"),
-        # before it is loaded
         ({"recogniser": "ctc"}, "dev has no recordings for ctc; prepare the corpus with --speak"),
     ],
 )
 def test_another_split_than_the_test_and_recordings_or_transcripts_are_needed(
-    transcribed, tmp_path, capsys, options, message
+    transcribed, tmp_path, options, message
 ):
     for path in (transcribed / "dev").glob("*.jsonl"):
         change_lines(path, {"audio": "", "seconds": 0.0, "transcript": ""})
     with pytest.raises(InputError, match=message):
-        fit_recogniser(
-            Confusions(corpus=transcribed, out=tmp_path / "out", models="none", **options)
-        )
-    assert not (tmp_path / "out").exists() and capsys.readouterr().err == ""
+        fit_recogniser(Confusions(corpus=transcribed, out=tmp_path / "out", **options))
+    assert not (tmp_path / "out").exists()

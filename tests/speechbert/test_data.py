@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from speechssl.cascade.data import TimedWord
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.dual.data import ExampleBatches, Layout
 from speechssl.dual.model import SpanModel
@@ -19,7 +18,6 @@ from speechssl.speechbert.data import (
     SEP,
     SPECIALS,
     attach_texts,
-    sort_spans,
     span_examples,
     word_rows,
     word_table,
@@ -81,14 +79,6 @@ def test_every_way_of_cutting_gives_an_example():
     found, _ = span_examples(corpus((Answer("c", 2.0, 3.0),)), table_of(ways=2))
     assert [(x.first, x.last) for x in found] == [(2, 2), (1, 1)]
     assert not set(found[0].passage) & set(found[1].passage)
-
-
-def test_what_cannot_be_learnt_from_is_told():
-    answers = ((Answer("c"),), (Answer("c", 2.9, 3.0),), (Answer("a", 0.0, 1.0),))
-    found, left_out = span_examples(corpus(*answers), table_of(questions=2))
-    assert not found
-    assert left_out["q0"] == "no answer has times"
-    assert all("has no audio word" in left_out[name] for name in ("q1", "q2"))
 
 
 def test_an_answer_lasts_from_its_first_word_to_its_last(reader):
@@ -160,15 +150,6 @@ def test_a_question_finds_its_own_word_in_the_passage(reader):
 
 
 GRID = FrameGrid(16_000, 320, 400)
-
-
-def test_words_come_in_order_of_time_and_none_is_empty():
-    recognised = [
-        TimedWord("b", 0.5, 0.9, 1.0),
-        TimedWord("", 0.2, 0.2, 1.0),
-        TimedWord("a", 0.1, 0.4, 0.5),
-    ]
-    assert sort_spans(recognised) == (Span("a", 0.1, 0.4), Span("b", 0.5, 0.9))
 
 
 def test_a_word_is_taken_for_the_one_it_covers_by_half():

@@ -67,27 +67,6 @@ def test_only_the_times_of_the_recogniser_are_used(trained, encoder, recogniser)
     assert np.array_equal(one.codes, two.codes) and np.array_equal(one.starts, two.starts)
 
 
-def test_aligned_words_are_those_of_a_record(trained, corpus, encoder):
-    system, record = load_speechbert(trained, encoder), load_corpus(corpus, "train").passages["p0"]
-    samples = np.zeros(16_000, np.float32)
-    with pytest.raises(ValueError, match="needs a recording of a corpus"):
-        system.encode(None, samples)
-    with pytest.raises(ValueError, match="no words with times"):
-        system.encode(type(record)("p", "p.flac", 1.0, "", "s", "en"), samples)
-
-
-def test_words_beyond_the_end_of_the_audio_are_not_heard(trained, corpus, encoder):
-    system, record = load_speechbert(trained, encoder), load_corpus(corpus, "train").passages["p0"]
-    assert (
-        len(
-            system.encode(
-                record, np.random.default_rng(0).uniform(-0.5, 0.5, 5_000).astype(np.float32)
-            ).starts
-        )
-        == 2
-    )
-
-
 def test_another_encoder_is_refused(trained, hubert_folder):
     from speechssl.encoders.load import load_encoder
 
@@ -117,15 +96,6 @@ def test_damage_is_named_by_file(trained, encoder, name, damage):
         load_speechbert(trained, encoder)
 
 
-def test_weights_of_another_training_are_refused(trained, encoder):
-    path = trained / "words.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(bytes(content))
-    with pytest.raises(InputError, match="its contents are not those the card was written for"):
-        load_speechbert(trained, encoder)
-
-
 def test_another_kind_of_reader_is_refused(trained, encoder):
     card = json.loads((trained / "card.json").read_text())
     (trained / "card.json").write_text(json.dumps(card | {"what": "DUAL reader"}))
@@ -136,12 +106,6 @@ def test_another_kind_of_reader_is_refused(trained, encoder):
 def test_a_model_that_has_learnt_no_spans_is_not_asked_for_any(
     corpus, features, recogniser, options, encoder, tmp_path
 ):
-    train_on(
-        corpus,
-        features,
-        tmp_path / "speechbert",
-        without_spans(options(1, 1, 1)),
-        recogniser,
-    )
+    train_on(corpus, features, tmp_path / "speechbert", without_spans(options(1, 1, 1)), recogniser)
     with pytest.raises(InputError, match="was trained with --no-spans"):
         load_systems(tmp_path, ["speechbert-aligned"], encoder=SharedEncoder(encoder))

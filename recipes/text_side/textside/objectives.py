@@ -40,7 +40,7 @@ from speechssl.dual.data import collate
 from speechssl.dual.model import EncoderInputs
 from speechssl.errors import InputError
 from speechssl.textlm.encoders import longest_sequence, make_encoder, reason_of
-from speechssl.trainer import Batch
+from speechssl.training import Batch
 from textside.data import Stream
 
 CAUSAL = "causal"

@@ -27,7 +27,7 @@ from transformers import PreTrainedModel
 from speechssl.dual.data import draw_batch
 from speechssl.dual.model import EncoderInputs
 from speechssl.errors import InputError
-from speechssl.trainer import Batch
+from speechssl.training import Batch
 from textside.published import COPY, NEAREST, OUTER, VOTE
 
 STRINGS, PLACE = 5, 50  # strings of bit memory; bits at a place

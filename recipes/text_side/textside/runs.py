@@ -41,7 +41,7 @@ from speechssl.stats import (
 from textside.tasks import ACCURACY, MCC, SPEARMAN
 
 if TYPE_CHECKING:  # it takes long to import, and who only reads what runs left needs it not
-    from speechssl.trainer import Batch
+    from speechssl.training import Batch
 
 _QA = re.compile(r"(?:dual|text\+text)-([^~]+)-(\d+)(~.+)?")  # what stands behind ~ is a shift
 CONDITION = "text side"  # of the rows of this room
@@ -142,7 +142,7 @@ def fit_and_score(
     and a curve of steps, training loss and score, which lies in `folder` too (`read_curve`). The
     schedule is that of the whole training. A killed run goes on.
     """
-    from speechssl.trainer import fit
+    from speechssl.training import fit
 
     steps = training.steps
     curve = read_curve(folder)

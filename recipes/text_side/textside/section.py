@@ -6,7 +6,6 @@ apart, and the tables that `gains.py` left.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -19,16 +18,13 @@ from speechssl.artifacts import CARD, MADE_FROM, read_json
 from speechssl.errors import InputError
 from speechssl.report.figures import (
     Drawing,
-    Series,
-    axes_at,
-    blank,
-    draw_interval,
-    legend,
-    panels_in,
-    shortened,
-    svg_of,
+    add_legend,
+    line_style,
+    new_axes,
+    save_svg,
+    shorten,
 )
-from speechssl.report.page import Section
+from speechssl.report.page import Section, text_grid
 from speechssl.results import INK, MUTED, Row, Table, interval_text, join_words, table_of
 from textside.data import dependency
 from textside.options import Objective
@@ -60,7 +56,6 @@ from textside.tables import EQUAL_LOSS, Point, mean_curve, points_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 TITLE = "What a text-pre-trained encoder knows that units can use"
 
@@ -279,72 +274,28 @@ def text_side_section(lectures: Lectures) -> Section:
         )
     )
     tasks = [MEAN] * (MEAN in tasks) + [task for task in tasks if task != MEAN]
-    drawn: list[tuple[int, str, str, Drawing | None]] = []  # part, title, caption
+    drawn: list[tuple[int, Drawing | None]] = []  # by part
     if tasks:
-        published = (
-            f"Below the bars: what Hung-yi Lee's lecture says of the chart of {PAPER} "
-            "(GLUE, published size)."
-        )
-        caption = (
-            "Points over training from scratch, with 95 % intervals over seeds and items. "
-            f"{published}"
-        )
-        drawn.append((1, "Gain over scratch", caption, gain_bars(lectures, tasks)))
-        caption = (
-            "Runs that are shuffled, pairs and copies whose parts lie further and further apart."
-        )
-        drawn.append(
-            (1, "Gain against the length of dependencies", caption, gain_by_length(lectures, tasks))
-        )
+        drawn.append((1, gain_bars(lectures, tasks)))
+        drawn.append((1, gain_by_length(lectures, tasks)))
     symbols = list(dict.fromkeys(row.task for row in lectures.rows if row.encoder == "re-emb"))
     if symbols:
-        caption = (
-            f"Our scores (bars, means over seeds) beside those of {SYMBOL_PAPER} (lines "
-            "across, where it has the task)."
-        )
-        drawn.append((2, SYMBOL_TITLE, caption, symbol_bars(lectures, symbols)))
+        drawn.append((2, symbol_bars(lectures, symbols)))
     computed = [task for task in FROZEN if any(row.task == task for row in lectures.rows)]
     if computed:
-        caption = (
-            f"Our accuracy (bars, means over seeds) beside that of {FROZEN_PAPER} (lines across, "
-            "where it has the task) and the "
-            "highest floor, which needs no encoder (dotted)."
-        )
-        drawn.append((3, "The frozen transformer", caption, frozen_bars(lectures, computed)))
-    if drawing := alignment_by_layer(lectures):
-        caption = (
-            "Mean reciprocal rank of translations among the words of the other language, as "
-            "states are and less the mean of each."
-        )
-        drawn.append((4, "One space for languages", caption, drawing))
-    learned = list(dict.fromkeys(task for task, _ in lectures.curves if task != PERPLEXITY))
-    for task in (
-        [*learned, PERPLEXITY]
-        if any(task == PERPLEXITY for task, _ in lectures.curves)
-        else learned
-    ):
-        caption = (
-            "Optimisation: loss in training. Generalisation: the score on the test set, against "
-            "steps and at equal training loss."
-        )
-        published = f" {DUAL_NOTE}" if task == "dual" else ""
+        drawn.append((3, frozen_bars(lectures, computed)))
+    drawn.append((4, alignment_by_layer(lectures)))
+    learned = dict.fromkeys(task for task, _ in lectures.curves)
+    for task in sorted(learned, key=lambda task: task == PERPLEXITY):
         part = 2 if task in symbols else 3 if task in FROZEN else 6 if task == PERPLEXITY else 1
-        drawn.append(
-            (
-                part,
-                f"{task}: optimisation and generalisation",
-                caption + published,
-                curves(lectures, task),
-            )
-        )
-    drawn += [(7, *figure) for figure in surface_figures(lectures.surfaces)]
-    drawn.sort(key=lambda figure: figure[0])
-    figures = [(titled(part, title), caption, drawing) for part, title, caption, drawing in drawn]
-    return Section(
-        summary(lectures, tasks),
-        figures=figures,
-        tables=(*so_far(lectures), *in_parts(lectures.tables)),
-    )
+        drawn.append((part, curves(lectures, task)))
+    drawn += [(7, drawing) for drawing in surface_figures(lectures.surfaces)]
+    drawings = []
+    for part, drawing in sorted(drawn, key=lambda pair: pair[0]):
+        if drawing:
+            drawings.append(replace(drawing, title=titled(part, drawing.title)))
+    grids = [text_grid(table) for table in (*so_far(lectures), *in_parts(lectures.tables))]
+    return Section("", summary(lectures, tasks), grids, drawings)
 
 
 def summary(lectures: Lectures, tasks: Sequence[str]) -> str:
@@ -361,44 +312,57 @@ def summary(lectures: Lectures, tasks: Sequence[str]) -> str:
     return f"Gain over scratch, {where}: {starts} points."
 
 
+def draw_rows(ax: Axes, xs: Sequence[float], rows: Sequence[Row], slot: int, label: str) -> None:
+    """Draw a line of rows with their intervals, where they have any."""
+    errors: list[list[float]] = [[], []]
+    for row in rows:
+        errors[0].append(0.0 if row.low is None else row.value - row.low)
+        errors[1].append(0.0 if row.high is None else row.high - row.value)
+    ax.errorbar(xs, [row.value for row in rows], errors, label=label, **line_style(slot))
+
+
 def gain_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
     arms = in_order({arm for task in tasks for arm in lectures.gains(task)})
-    height, names, texts = 1.5, 0.95, []
-    with blank(len(tasks) * (height + 0.35) + names) as figure:
-        for n, task in enumerate(tasks):
+    with new_axes(len(tasks), 1, 2.0, sharex="all") as (figure, axes):
+        for n, (task, ax) in enumerate(zip(tasks, axes[:, 0], strict=True)):
             gains = lectures.gains(task)
-            ax = axes_at(figure, 0.55, names + (len(tasks) - 1 - n) * (height + 0.35), 7.9, height)
-            for place, arm in enumerate(arms):
-                if row := gains.get(arm):
-                    ax.bar(
-                        [place], [row.value], 0.62, color=Series("", "", "", n).colour, alpha=0.85
-                    )
-                    draw_interval(ax, place, row, color=INK)
+            places = [place for place, arm in enumerate(arms) if arm in gains]
+            rows = [gains[arms[place]] for place in places]
+            colour = line_style(n)["color"]
+            ax.bar(places, [row.value for row in rows], 0.62, color=colour, alpha=0.85)
+            for place, row in zip(places, rows, strict=True):
+                if row.low is not None and row.high is not None:
+                    ax.plot([place, place], [row.low, row.high], color=INK)
             ax.axhline(0, color=MUTED, linewidth=0.8)
-            ax.set_xlim(-0.6, len(arms) - 0.4)
             ax.set_ylabel("points")
-            ax.set_title(task, loc="left", fontsize=9, fontweight="bold")
-            ax.set_xticks([])
-            texts.append(
-                f"{task}: "
-                + ", ".join(f"{arm} {interval_text(row, '+')}" for arm, row in gains.items())
-            )
+            ax.set_title(task, loc="left", fontsize=9)
         labels = [
-            f"{shortened(arm, 14)}\n{fill(ARTIFICIAL.get(family(arm), ''), 12)}" for arm in arms
+            f"{shorten(arm, 14)}\n{fill(ARTIFICIAL.get(family(arm), ''), 12)}" for arm in arms
         ]
-        ax.set_xticks(range(len(arms)), labels, fontsize=7)
-        svg = svg_of(figure, "text-gains")
-    return Drawing(svg, f"Gain over scratch in points. {'; '.join(texts)}.")
+        axes[-1, 0].set_xticks(range(len(arms)), labels, fontsize=7)
+        svg = save_svg(figure)
+    caption = (
+        "Points over training from scratch, with 95 % intervals over seeds and items. Below the "
+        f"bars: what Hung-yi Lee's lecture says of the chart of {PAPER} (GLUE, published size)."
+    )
+    return Drawing("Gain over scratch", svg, caption)
 
 
 def symbol_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
-    return bars(lectures, tasks, SYMBOL_ARMS, SYMBOLS, SYMBOL_TITLE, "text-symbols")
+    caption = (
+        f"Our scores (bars, means over seeds) beside those of {SYMBOL_PAPER} (lines across, where "
+        "it has the task)."
+    )
+    return bars(lectures, tasks, SYMBOL_ARMS, SYMBOLS, SYMBOL_TITLE, caption)
 
 
 def frozen_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
-    return bars(
-        lectures, tasks, list(FROZEN["listops"]), FROZEN, "The frozen transformer", "text-frozen"
+    caption = (
+        f"Our accuracy (bars, means over seeds) beside that of {FROZEN_PAPER} (lines across, where "
+        "it has the task) and the highest floor, which needs no encoder (dotted)."
     )
+    arms = list(FROZEN["listops"])
+    return bars(lectures, tasks, arms, FROZEN, "The frozen transformer", caption)
 
 
 def mean_score(lectures: Lectures, task: str, arm: str) -> float | None:
@@ -423,185 +387,123 @@ def bars(
     arms: Sequence[str],
     published: Mapping[str, Mapping[str, float | None]],
     title: str,
-    name: str,
+    caption: str,
 ) -> Drawing:
-    """Four bars a task, in the order of the lecture, with what is published of each, and the floor
-    of the task."""
-    texts = []
-    with blank(2.4) as figure:
-        ax = axes_at(figure, 0.55, 0.5, 7.9, 1.6)
+    """Draw four bars a task, in the order of the lecture, with what is published of each, and the
+    floor of the task."""
+    with new_axes() as (figure, ((ax,),)):
         for n, task in enumerate(tasks):
             for place, arm in enumerate(arms):
                 x = n + 0.2 * (place - 1.5)
                 ours, theirs = mean_score(lectures, task, arm), published.get(task, {}).get(arm)
                 if ours is not None:
-                    ax.bar([x], [ours], 0.18, color=Series("", "", "", place).colour)
+                    ax.bar([x], [ours], 0.18, color=line_style(place)["color"], label=arm)
                 if theirs is not None:
                     ax.plot([x - 0.09, x + 0.09], [theirs, theirs], color=INK, linewidth=1.6)
-                ends = "–" if ours is None else f"{ours:.1f}"
-                texts.append(
-                    f"{task} {arm} {ends}" + ("" if theirs is None else (f" (published {theirs})"))
-                )
             if floor := highest_floor(lectures, task):
-                ax.plot(
-                    [n - 0.4, n + 0.4],
-                    [floor[0], floor[0]],
-                    color=MUTED,
-                    linestyle=":",
-                    linewidth=1.6,
-                )
-                texts.append(f"{task} floor {floor[1]} {floor[0]:.1f}")
-        ax.set_xticks(range(len(tasks)), [shortened(task, 14) for task in tasks])
+                ax.plot([n - 0.4, n + 0.4], [floor[0], floor[0]], ":", color=MUTED, linewidth=1.6)
+        ax.set_xticks(range(len(tasks)), [shorten(task, 14) for task in tasks])
         ax.set_ylabel("score (%)")
-        legend(
-            figure,
-            [(Series("", "", arm, n), arm) for n, arm in enumerate(arms)],
-            (0.065, 1.0),
-            ncols=4,
-        )
-        svg = svg_of(figure, name)
-    return Drawing(svg, f"{title}. {'; '.join(texts)}.")
+        add_legend(figure)
+        return Drawing(title, save_svg(figure), caption)
+
+
+def kinds_by_length(lectures: Lectures, task: str) -> dict[str, list[tuple[int, Row]]]:
+    """Return the gains of every kind of data that has two lengths of dependencies, by length."""
+    kinds: dict[str, list[tuple[int, Row]]] = {}
+    for arm, row in lectures.gains(task).items():
+        if (length := dependency(arm)) is not None:
+            kinds.setdefault(family(arm), []).append((length, row))
+    return {
+        kind: sorted(pairs, key=lambda pair: pair[0])
+        for kind, pairs in kinds.items()
+        if len(pairs) > 1
+    }
 
 
 def gain_by_length(lectures: Lectures, tasks: Sequence[str]) -> Drawing | None:
-    """A line a kind of data, on the first task that has two lengths of one; None where no task
-    has."""
-    for task in tasks:
-        kinds: dict[str, list[tuple[int, Row]]] = {}
-        for arm, row in lectures.gains(task).items():
-            if (length := dependency(arm)) is not None:
-                kinds.setdefault(family(arm), []).append((length, row))
-        kinds = {
-            kind: sorted(pairs, key=lambda pair: pair[0])
-            for kind, pairs in kinds.items()
-            if len(pairs) > 1
-        }
-        if not kinds:
-            continue
-        series = {kind: Series("", "", kind, n) for n, kind in enumerate(kinds)}
-        with panels_in(1, 1, 2.2, entries=list(series.values())) as (figure, ((ax,),)):
-            for kind, pairs in kinds.items():
-                xs, colour = [length for length, _ in pairs], series[kind].colour
-                ax.plot(
-                    xs,
-                    [row.value for _, row in pairs],
-                    color=colour,
-                    marker=series[kind].marker,
-                    linewidth=1.4,
-                )
-                for length, row in pairs:
-                    draw_interval(ax, length, row, color=colour, linewidth=1.2)
-            ax.set_xscale("log", base=2)
-            shown = sorted({length for pairs in kinds.values() for length, _ in pairs})
-            ax.set_xticks(shown, [str(n) for n in shown])
-            ax.minorticks_off()
-            ax.set_xlabel("places between what depends on each other, at most")
-            ax.set_ylabel(f"points, {task}")
-            svg = svg_of(figure, "text-lengths")
-        texts = [
-            f"{kind}: " + ", ".join(f"{n} {row.value:+.1f}" for n, row in pairs)
-            for kind, pairs in kinds.items()
-        ]
-        return Drawing(
-            svg, f"Gain over scratch ({task}) by the length of dependencies. {'; '.join(texts)}."
-        )
-    return None
-
-
-@contextmanager
-def side_by_side(
-    arms: Sequence[str], lefts: Sequence[float], width: float
-) -> Iterator[tuple[Figure, list[Axes], dict[str, Series]]]:
-    """Panels of one width at these distances from the left edge (inches), a series an arm, and the
-    legend of the arms above."""
-    series = {arm: Series("", "", shortened(arm), n) for n, arm in enumerate(arms)}
-    with blank(2.6 + 0.2 * -(-len(arms) // 4)) as figure:
-        panels = [axes_at(figure, left, 0.5, width, 1.85) for left in lefts]
-        legend(figure, [(s, s.label) for s in series.values()], (0.045, 1.0), ncols=4)
-        yield figure, panels, series
+    """Draw a line a kind of data, on the first task that has two lengths of one; None where no
+    task has."""
+    task = next((task for task in tasks if kinds_by_length(lectures, task)), None)
+    if task is None:
+        return None
+    kinds = kinds_by_length(lectures, task)
+    with new_axes() as (figure, ((ax,),)):
+        for n, (kind, pairs) in enumerate(kinds.items()):
+            draw_rows(ax, [length for length, _ in pairs], [row for _, row in pairs], n, kind)
+        ax.set_xscale("log", base=2)
+        shown = sorted({length for pairs in kinds.values() for length, _ in pairs})
+        ax.set_xticks(shown, [str(n) for n in shown])
+        ax.minorticks_off()
+        ax.set_xlabel("places between what depends on each other, at most")
+        ax.set_ylabel(f"points, {task}")
+        add_legend(figure)
+        svg = save_svg(figure)
+    caption = "Runs that are shuffled, pairs and copies whose parts lie further and further apart."
+    return Drawing("Gain against the length of dependencies", svg, caption)
 
 
 def alignment_by_layer(lectures: Lectures) -> Drawing | None:
-    """A line a start, the mean of its seeds; None where no alignment was measured."""
+    """Draw a line a start, the mean of its seeds; None where no alignment was measured."""
     lines: dict[tuple[bool, str], dict[int, list[float]]] = {}
     for row in lectures.rows:
         kind, _, rest = row.task.partition("-")
         if kind == ALIGNMENT:
             layer, _, states = rest.partition("-")
-            lines.setdefault((bool(states), row.encoder), {}).setdefault(int(layer), []).append(
-                row.value
-            )
+            of_line = lines.setdefault((bool(states), row.encoder), {})
+            of_line.setdefault(int(layer), []).append(row.value)
     if not lines:
         return None
     arms = sorted({arm for _, arm in lines})
-    texts = []
-    with side_by_side(arms, (0.55, 4.65), 3.6) as (figure, panels, series):
+    with new_axes(1, 2) as (figure, axes):
         for (less, arm), layers in sorted(lines.items()):
-            points = sorted((layer, fmean(values)) for layer, values in layers.items())
-            xs, ys = zip(*points, strict=True)
-            panels[int(less)].plot(
-                xs,
-                ys,
-                color=series[arm].colour,
-                marker=series[arm].marker,
-                markersize=3,
-                linewidth=1.2,
-            )
-            texts.append(
-                f"{arm}{', zero-mean' if less else ''}: " + ", ".join(f"{y:.1f}" for y in ys)
-            )
-        for ax, title in zip(
-            panels, ("as they are", "less the mean of each language"), strict=True
-        ):
+            xs = sorted(layers)
+            ys = [fmean(layers[x]) for x in xs]
+            axes[0, int(less)].plot(xs, ys, label=arm, **line_style(arms.index(arm)))
+        titles = ("as they are", "less the mean of each language")
+        for ax, title in zip(axes[0], titles, strict=True):
             ax.set_xlabel("layer")
             ax.set_ylim(bottom=0)
             ax.set_title(f"MRR (%), states {title}", loc="left", fontsize=8)
-        svg = svg_of(figure, "text-languages")
-    return Drawing(svg, f"Mean reciprocal rank of translations by layer. {'; '.join(texts)}.")
+        add_legend(figure)
+        svg = save_svg(figure)
+    caption = (
+        "Mean reciprocal rank of translations among the words of the other language, as states "
+        "are and less the mean of each."
+    )
+    return Drawing("One space for languages", svg, caption)
 
 
 def curves(lectures: Lectures, task: str) -> Drawing:
-    """Three panels: training loss and score against steps, and score against training loss; means
-    over seeds."""
+    """Draw three panels: training loss and score against steps, and score against training loss;
+    means over seeds."""
     arms = in_order(arm for name, arm in lectures.curves if name == task)
     scale, score_name = (1, task) if task == PERPLEXITY else (100, "score (%)")
-    texts = []
-    with side_by_side(arms, (0.55, 3.3, 6.05), 2.3) as (figure, panels, series):
-        for arm in arms:
+    with new_axes(1, 3) as (figure, axes):
+        panels = axes[0]
+        for n, arm in enumerate(arms):
             points = mean_curve(lectures.curves[task, arm])
-            steps, losses, scores = (
-                [p[i] * (scale if i == 2 else 1) for p in points] for i in range(3)
-            )
-            for ax, xs, ys in zip(
-                panels, (steps, steps, losses), (losses, scores, scores), strict=True
-            ):
-                ax.plot(
-                    xs,
-                    ys,
-                    color=series[arm].colour,
-                    marker=series[arm].marker,
-                    markersize=3,
-                    linewidth=1.2,
-                )
-            texts.append(
-                f"{arm}: loss {losses[0]:.2f} to {losses[-1]:.2f}, {score_name.split(' ')[0]} "
-                f"{scores[0]:.1f} to {scores[-1]:.1f}"
-            )
+            steps, losses, scores = zip(*points, strict=True)
+            scores = tuple(scale * score for score in scores)
+            panels[0].plot(steps, losses, label=arm, **line_style(n))
+            panels[1].plot(steps, scores, label=arm, **line_style(n))
+            panels[2].plot(losses, scores, label=arm, **line_style(n))
         if floor := highest_floor(lectures, task):
             for ax in panels[1:]:
                 ax.axhline(floor[0], color=MUTED, linestyle=":", linewidth=1.2)
-            texts.append(f"floor {floor[1]} {floor[0]:.1f} (dotted)")
-        for ax, x, y in zip(
-            panels,
-            ("steps", "steps", "training loss"),
-            ("training loss", score_name, score_name),
-            strict=True,
-        ):
+        names = (("steps", "training loss"), ("steps", score_name), ("training loss", score_name))
+        for ax, (x, y) in zip(panels, names, strict=True):
             ax.set_xlabel(x)
             ax.set_title(y, loc="left", fontsize=8)
         panels[2].invert_xaxis()
-        svg = svg_of(figure, f"text-curves-{task}")
-    return Drawing(svg, f"{task}. {'; '.join(texts)}.")
+        add_legend(figure)
+        svg = save_svg(figure)
+    caption = (
+        "Optimisation: loss in training. Generalisation: the score on the test set, against "
+        "steps and at equal training loss."
+    )
+    note = f" {DUAL_NOTE}" if task == "dual" else ""
+    return Drawing(f"{task}: optimisation and generalisation", svg, caption + note)
 
 
 # ---- loss surfaces: lines from start to end and in a random direction, and contours of planes
@@ -611,7 +513,7 @@ PLANES = {
     "plane": "two random directions",
     "path-plane": ("from start (0) to end (1), and a random direction"),
 }
-SIDE, GAP, LEVELS = 2.15, 0.6, 9  # inches of a plane and between two; contours
+LEVELS = 9  # contours
 
 
 @dataclass(frozen=True)
@@ -651,95 +553,62 @@ def read_surfaces(out: Path) -> tuple[SurfaceRun, ...]:
     return tuple(surfaces)
 
 
-def surface_figures(all_runs: Sequence[SurfaceRun]) -> list[tuple[str, str, Drawing | None]]:
-    """Title, caption and drawing: of each kind of reader the lines, and the planes of the first
-    seed."""
-    figures: list[tuple[str, str, Drawing | None]] = []
+def surface_figures(all_runs: Sequence[SurfaceRun]) -> list[Drawing]:
+    """Draw of each kind of reader the lines, and the planes of the first seed."""
+    drawings = []
     for kind in dict.fromkeys(run.kind for run in all_runs):
         runs = [run for run in all_runs if run.kind == kind]
-        caption = (
-            f"Means over seeds. Solid: {runs[0].splits[0]}; dashed: {runs[0].splits[1]}. "
-            "Loss in nats."
-        )
-        figures.append((f"{kind}: the loss along lines", caption, line_figure(runs, kind)))
-        for part, axes in PLANES.items():
+        drawings.append(line_figure(runs, kind))
+        for part in PLANES:
             first = {run.arm: run for run in reversed(runs) if part in run.parts}
             if first:
-                caption = (
-                    f"Loss in nats on {runs[0].splits[0]}; {axes}. The cross is where training "
-                    "ended, the ring where it began."
-                )
-                planes = [first[arm] for arm in in_order(first)]
-                figures.append(
-                    (
-                        f"{kind}: the loss in a plane ({axes})",
-                        caption,
-                        plane_figure(planes, part, kind),
-                    )
-                )
-    return figures
+                drawings.append(plane_figure([first[arm] for arm in in_order(first)], part, kind))
+    return drawings
 
 
 def line_figure(runs: Sequence[SurfaceRun], kind: str) -> Drawing:
-    arms = in_order(run.arm for run in runs)
-    texts = []
-    with side_by_side(arms, (0.62, 4.72), 3.6) as (figure, panels, series):
-        for part, ax in zip(LINES, panels, strict=True):
-            for arm in arms:
+    with new_axes(1, 2, sharey="row") as (figure, axes):
+        for part, ax in zip(LINES, axes[0], strict=True):
+            for n, arm in enumerate(in_order(run.arm for run in runs)):
                 of_arm = [run for run in runs if run.arm == arm]
                 at = of_arm[0].parts[part]["at"]
                 alike = [run for run in of_arm if np.array_equal(run.parts[part]["at"], at)]
-                means = [
-                    np.mean([run.parts[part][split] for run in alike], axis=0)
-                    for split in of_arm[0].splits
-                ]
-                for loss, dash in zip(means, ("-", "--"), strict=True):
-                    ax.plot(at, loss, dash, color=series[arm].colour, linewidth=1.3)
-                ends = ", ".join(
-                    f"{x:g}: {loss:.2f}"
-                    for x, loss in zip(at, means[0], strict=True)
-                    if x in (at[0], 0, 1, at[-1])
-                )
-                texts.append(f"{arm}, {part}: {ends}")
+                for split, dash in zip(of_arm[0].splits, ("-", "--"), strict=True):
+                    loss = np.mean([run.parts[part][split] for run in alike], axis=0)
+                    name = arm if dash == "-" else ""
+                    ax.plot(at, loss, dash, color=line_style(n)["color"], label=name)
             ax.set_xlabel(LINES[part])
-        panels[0].set_ylabel("loss")
-        svg = svg_of(figure, f"surface-lines-{kind}")
-    return Drawing(svg, f"{kind}, training loss. {'; '.join(texts)}.")
+        axes[0, 0].set_ylabel("loss")
+        add_legend(figure)
+        svg = save_svg(figure)
+    solid, dashed = runs[0].splits
+    caption = f"Means over seeds. Solid: {solid}; dashed: {dashed}. Loss in nats."
+    return Drawing(f"{kind}: the loss along lines", svg, caption)
 
 
 def plane_figure(runs: Sequence[SurfaceRun], part: str, kind: str) -> Drawing:
-    """A panel a start, three in a row, with the same contours."""
-    rows = -(-len(runs) // 3)
-    losses = [run.parts[part][run.splits[0]] for run in runs]
-    low, high = (
-        max(min(float(x.min()) for x in losses), 1e-3),
-        max(max(float(x.max()) for x in losses), 2e-3),
-    )
+    """Draw a panel a start, three in a row, with the same contours."""
+    losses = [np.maximum(run.parts[part][run.splits[0]], 1e-4) for run in runs]
+    low = max(min(float(x.min()) for x in losses), 1e-3)
+    high = max(max(float(x.max()) for x in losses), 2e-3)
     levels = np.geomspace(low, high, LEVELS)
-    texts = []
-    with blank(rows * (SIDE + GAP + 0.15) + 0.1) as figure:
-        for n, (run, loss) in enumerate(zip(runs, losses, strict=True)):
-            row, column = divmod(n, 3)
-            ax = axes_at(
-                figure,
-                0.5 + column * (SIDE + GAP),
-                0.45 + (rows - 1 - row) * (SIDE + GAP + 0.15),
-                SIDE,
-                SIDE,
-            )
+    with new_axes(-(-len(runs) // 3), 3, 2.9) as (figure, axes):
+        for ax in axes.ravel()[len(runs) :]:
+            ax.remove()
+        for ax, run, loss in zip(axes.ravel(), runs, losses, strict=False):
             x, y = run.parts[part]["x"], run.parts[part]["y"]
-            drawn = ax.contour(
-                x, y, np.maximum(loss, 1e-4), levels=levels, cmap="viridis", linewidths=1.0
-            )
+            drawn = ax.contour(x, y, loss, levels=levels, cmap="viridis", linewidths=1.0)
             ax.clabel(drawn, fmt=lambda v: f"{v:.2g}", fontsize=6, colors=MUTED)
             ends = (1.0, 0.0) if part == "path-plane" else (0.0, 0.0)
             ax.plot(*ends, marker="+", color=INK, markersize=8)
             if part == "path-plane":
                 ax.plot(0.0, 0.0, marker="o", markerfacecolor="none", color=INK, markersize=6)
             ax.grid(False)
-            ax.set_title(f"{shortened(run.arm)}, seed {run.seed}", loc="left", fontsize=8)
-            texts.append(f"{run.arm} {float(loss.min()):.2f} to {float(loss.max()):.2f}")
-        svg = svg_of(figure, f"surface-{part}-{kind}")
-    return Drawing(
-        svg, f"{kind}, training loss, least to greatest in the plane. {'; '.join(texts)}."
+            ax.set_title(f"{shorten(run.arm, 23)}, seed {run.seed}", loc="left", fontsize=8)
+        svg = save_svg(figure)
+    axes_text = PLANES[part]
+    caption = (
+        f"Loss in nats on {runs[0].splits[0]}; {axes_text}. The cross is where training ended, the "
+        "ring where it began."
     )
+    return Drawing(f"{kind}: the loss in a plane ({axes_text})", svg, caption)

@@ -79,8 +79,7 @@ def permutation_free_loss(logits: Tensor, truth: Tensor, lengths: Tensor) -> Ten
 
 @dataclass(frozen=True)
 class Diarisation:
-    """Diarisation is the task `sd`. Raises InputError where nobody speaks in a split, or a filter
-    has no middle."""
+    """Diarisation is the task `sd`. Raises InputError where nobody speaks in a split."""
 
     data: UtteranceSet
     grid: FrameGrid
@@ -91,7 +90,6 @@ class Diarisation:
     chunk: int = 2_000  # frames of a training recording in a step
     threshold: float = 0.5
     median: int = 11  # frames of the filter, odd; 1: none
-    collar: float = 0.0  # seconds on either side of a border of the truth that are not scored
 
     name = "sd"
     pooled = False
@@ -103,8 +101,6 @@ class Diarisation:
                 raise InputError(
                     f"{self.data.root / split}.jsonl has no speech; add the turns of its speakers"
                 )
-        if self.median < 1 or self.median % 2 == 0:
-            raise InputError(f"a median filter of {self.median} frames is even; give an odd number")
 
     def build(self, states: int, width: int) -> SpeakerActivity:
         most = max(len({turn.speaker for turn in u.turns}) for u in self.data.splits["train"])
@@ -138,11 +134,6 @@ class Diarisation:
         """Evaluate probabilities. Of a recording that could not be read all speech is missed."""
         errors = self._errors(split, predicted)
         total = sum(errors, DiarisationErrors())
-        if not total.speech:
-            raise InputError(
-                f"a collar of {self.collar} s leaves no speech in "
-                f"{self.data.root / split}.jsonl; give a smaller one"
-            )
         wrong = [e.wrong for e in errors]
         speech = [e.speech for e in errors]
         measure = rate_measure("der", wrong, speech, self.data, split, resamples)
@@ -187,7 +178,7 @@ class Diarisation:
         errors = []
         for u in self.data.splits[split]:
             turns = self.turns(u, predicted[u.id]) if u.id in predicted else ()
-            errors.append(diarisation_errors(u.turns, turns, self.collar))
+            errors.append(diarisation_errors(u.turns, turns))
         return errors
 
     def _timeline(self, split: str, predicted: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,7 +186,7 @@ class Diarisation:
         they match, or `?` and their number."""
         first = self.data.splits[split][0]
         turns = self.turns(first, predicted[first.id]) if first.id in predicted else ()
-        names = matching_names(first.turns, turns, self.collar)
+        names = matching_names(first.turns, turns)
         hypothesis = [
             replace(turn, speaker=names.get(turn.speaker, f"?{turn.speaker}")) for turn in turns
         ]
@@ -274,26 +265,19 @@ class DiarisationErrors:
         return self.wrong / self.speech if self.speech else float("nan")
 
     def __add__(self, other: DiarisationErrors) -> DiarisationErrors:
-        return DiarisationErrors(
-            *(a + b for a, b in zip(astuple(self), astuple(other), strict=True))
-        )
+        return DiarisationErrors(*np.add(astuple(self), astuple(other)).tolist())
 
 
-def diarisation_errors(
-    truth: Sequence[Turn], predicted: Sequence[Turn], collar: float = 0.0
-) -> DiarisationErrors:
+def diarisation_errors(truth: Sequence[Turn], predicted: Sequence[Turn]) -> DiarisationErrors:
     """Return the errors of one recording, exactly. Turns of one speaker may touch or overlap: they
     are merged.
 
     Time is cut at every border of a turn, so that in each piece the same persons speak all the
     while. Of a piece with R true and K predicted speakers, max(R - K, 0) are missed, max(K - R, 0)
     are false alarms, and of the min(R, K) others those are confused whose names do not match. Names
-    match one to one so that the least is confused (Fiscus et al., NIST RT-06S). A collar leaves out
-    what is nearer than so many seconds to a border of the truth (`md-eval.pl -c`; the collar of
-    pyannote.metrics is both sides together); names are matched on what is left, as pyannote does
-    it.
+    match one to one so that the least is confused (Fiscus et al., NIST RT-06S).
     """
-    durations, reference, hypothesis = _pieces(truth, predicted, collar)
+    durations, reference, hypothesis = _pieces(truth, predicted)
     persons, predictions = reference.sum(0), hypothesis.sum(0)
     rows, columns = _match(durations, reference, hypothesis)
     right = (reference[rows] & hypothesis[columns]).sum(0)
@@ -305,11 +289,9 @@ def diarisation_errors(
     )
 
 
-def matching_names(
-    truth: Sequence[Turn], predicted: Sequence[Turn], collar: float = 0.0
-) -> dict[str, str]:
+def matching_names(truth: Sequence[Turn], predicted: Sequence[Turn]) -> dict[str, str]:
     """Map each predicted name to the true one that it matches, where they speak at once at all."""
-    durations, reference, hypothesis = _pieces(truth, predicted, collar)
+    durations, reference, hypothesis = _pieces(truth, predicted)
     persons = sorted({turn.speaker for turn in truth})
     voices = sorted({turn.speaker for turn in predicted})
     names = {}
@@ -320,25 +302,12 @@ def matching_names(
 
 
 def _pieces(
-    truth: Sequence[Turn], predicted: Sequence[Turn], collar: float
+    truth: Sequence[Turn], predicted: Sequence[Turn]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cut time at the borders of turns: (P,) scored seconds, (R, P) who speaks, (K, P) who is
-    predicted to."""
-    turns = (*truth, *predicted)
-    ends = [turn.start for turn in turns] + [turn.end for turn in turns]
-    borders = np.unique(np.array(ends, np.float64))
-    around = np.zeros(0)
-    if collar and len(borders):
-        # touching turns of one person are one here
-        active = np.pad(_speaking(truth, borders), ((0, 0), (1, 1)))
-        around = borders[(active[:, 1:] != active[:, :-1]).any(0)]
-        borders = np.unique(np.r_[borders, around - collar, around + collar])
-    durations = np.diff(borders)
-    middles = (borders[1:] + borders[:-1]) / 2
-    if len(around):
-        nearest = np.abs(middles[:, None] - around).min(1)
-        durations = np.where(nearest < collar, 0.0, durations)
-    return durations, _speaking(truth, borders), _speaking(predicted, borders)
+    """Cut time at the borders of turns: (P,) seconds, (R, P) who speaks, (K, P) who is predicted
+    to."""
+    borders = np.unique([time for turn in (*truth, *predicted) for time in (turn.start, turn.end)])
+    return np.diff(borders), _speaking(truth, borders), _speaking(predicted, borders)
 
 
 def _speaking(turns: Sequence[Turn], borders: np.ndarray) -> np.ndarray:

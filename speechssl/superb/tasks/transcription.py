@@ -49,10 +49,6 @@ class SpecAugment:
     frequency_width: int = 50  # of a mask; less than this
     time_masks: int = 2
     time_width: int = 40  # less than this
-    # number and width of time masks grow with N, up to `most` and `time_width`
-    adaptive: bool = False
-    share: float = 0.04  # of N: how many masks, and how wide, where they grow
-    most: int = 20
 
     def __call__(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Warp and mask (B, T, D), with zeros beyond a length. Random numbers come from torch's
@@ -75,17 +71,14 @@ class SpecAugment:
             after = interpolate(features[None, None, place:], (n - moved, width), mode="bicubic")
             features = torch.cat([before[0, 0], after[0, 0]])
         dimensions = _draw_masks(width, self.frequency_masks, self.frequency_width)
-        count, widest = self.time_masks, self.time_width
-        if self.adaptive:
-            count = min(int(self.share * n), self.most)
-            widest = min(int(self.share * n), self.time_width)
-        hidden = dimensions[None] | _draw_masks(n, count, widest)[:, None]
+        frames = _draw_masks(n, self.time_masks, self.time_width)
+        hidden = dimensions[None] | frames[:, None]
         return features.masked_fill(hidden.to(features.device), 0.0)
 
 
 def _draw_masks(size: int, count: int, widest: int) -> Tensor:
     """Draw `count` masks: (size,) bool, true where hidden."""
-    if count < 1 or widest < 1:
+    if count == 0:
         return torch.zeros(size, dtype=torch.bool)
     widths = torch.randint(0, widest, (count, 1))
     starts = torch.randint(0, max(1, size - int(widths.max())), (count, 1))
@@ -184,10 +177,8 @@ class Phones:
 
     def predict(self, head: nn.Module, batch: Batch) -> list[str]:
         """Return phones, separated by spaces."""
-        return [
-            " ".join(greedy_symbols(log_probs, self.vocabulary))
-            for log_probs in log_probabilities(head, batch)
-        ]
+        outputs = log_probabilities(head, batch)
+        return [" ".join(greedy_symbols(log_probs, self.vocabulary)) for log_probs in outputs]
 
     def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> HeadEvaluation:
         """Measure PER, pooled over the split."""
@@ -308,10 +299,8 @@ class SlotFilling:
 
     def predict(self, head: nn.Module, batch: Batch) -> list[str]:
         """Return texts with their slots, as in "play B-artist madonna E-artist"."""
-        return [
-            marked_text(greedy_symbols(log_probs, self.vocabulary))
-            for log_probs in log_probabilities(head, batch)
-        ]
+        outputs = log_probabilities(head, batch)
+        return [marked_text(greedy_symbols(log_probs, self.vocabulary)) for log_probs in outputs]
 
     def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> HeadEvaluation:
         """Measure F1 of the slots' types, the mean over utterances, and CER of their values,

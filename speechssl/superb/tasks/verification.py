@@ -143,14 +143,11 @@ class Verification:
         """Number the speakers of the training data."""
         path = self.data.root / "train.jsonl"
         train = self.data.splits["train"]
-        nameless = [u.id for u in train if not u.speaker]
-        if nameless:
-            raise InputError(
-                f"{path}, utterance {nameless[0]}, has no speaker; add one to every line"
-            )
         names = sorted({u.speaker for u in train})
-        if len(names) < 2:
-            raise InputError(f"{path} has one speaker only ({names[0]}); add recordings of others")
+        if "" in names or len(names) < 2:
+            raise InputError(
+                f"{path} does not name two speakers, and that of every line; add them to it"
+            )
         return {name: i for i, name in enumerate(names)}
 
     @cached_property

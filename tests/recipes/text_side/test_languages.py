@@ -265,14 +265,9 @@ def test_a_shift_brings_one_mean_to_the_other(
         write_vector(Vector(out=tmp_path / "far.safetensors", layer=3, **two))
     with pytest.raises(InputError, match="has 4 numbers and the encoder a width of 16"):
         Shift(1, torch.ones(4)).attach(body.encoder)
-    whole = path.read_bytes()
-    for damaged, why in (
-        (whole[:-1] + bytes([whole[-1] ^ 1]), "changed after it was made"),
-        (b"x", "is no shift"),
-    ):
-        path.write_bytes(damaged)
-        with pytest.raises(InputError, match=why):
-            load_shift(path)
+    path.write_bytes(b"x")
+    with pytest.raises(InputError, match="is no shift"):
+        load_shift(path)
 
 
 def test_layers_that_are_one_are_refused(checkpoint: Any) -> None:

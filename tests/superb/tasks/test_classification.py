@@ -47,9 +47,7 @@ def run(labelled, encoder, tmp_path_factory):
 
 
 def trained(run, folder, encoder, rates=(1e-3, 1e-2)):
-    return train_head(
-        replace(run, folder=folder), encoder_card(encoder), rates, "acc", halving=False
-    )
+    return train_head(replace(run, folder=folder), encoder_card(encoder), rates, "acc")
 
 
 def evaluated(made, loader, split="dev"):
@@ -113,9 +111,10 @@ def test_a_killed_run_makes_the_same_head(run, encoder, tmp_path, dies_in, owner
     trained(run, tmp_path / "whole", encoder)
     with dies_in(owner, name, call):
         trained(run, tmp_path / "cut", encoder)
-    assert [
-        (tmp_path / f"cut/lr-{rate}/state.safetensors").exists() for rate in ("0.001", "0.01")
-    ] == [True, True]
+    assert [(tmp_path / f"cut/lr-{rate}/state.pt").exists() for rate in ("0.001", "0.01")] == [
+        True,
+        True,
+    ]
     assert (tmp_path / "cut/head.safetensors").exists() is (name == "finish") and not (
         tmp_path / "cut/card.json"
     ).exists()
@@ -129,9 +128,7 @@ def test_other_inputs_and_damage_are_refused(run, encoder, hubert_folder, tmp_pa
     short = replace(run, settings=replace(run.settings, steps=2))
     made = trained(short, tmp_path / "head", encoder, (1e-3,))
     other = load_encoder(hubert_folder("group"))
-    refused(
-        "trained on another encoder", load_head, tmp_path / "head", made.task, encoder_card(other)
-    )
+    refused("for another encoder", load_head, tmp_path / "head", made.task, encoder_card(other))
     refused("encoder", trained, short, tmp_path / "head", other, (1e-3,))
     with pytest.raises(InputError, match="task.data"):
         trained(
@@ -140,21 +137,10 @@ def test_other_inputs_and_damage_are_refused(run, encoder, hubert_folder, tmp_pa
             encoder,
             (1e-3,),
         )
-    weights = tmp_path / "head/head.safetensors"
-    content = bytearray(weights.read_bytes())
-    content[-1] ^= 1
-    weights.write_bytes(content)
-    refused(
-        "does not have the weights of its card",
-        load_head,
-        tmp_path / "head",
-        made.task,
-        encoder_card(encoder),
-    )
+    (tmp_path / "head/head.safetensors").write_bytes(b"damaged")
+    refused("cannot read the head", load_head, tmp_path / "head", made.task, encoder_card(encoder))
     (tmp_path / "head/card.json").write_text("{}")
-    refused(
-        "not the card of a head", load_head, tmp_path / "head", made.task, encoder_card(encoder)
-    )
+    refused("is of no head", load_head, tmp_path / "head", made.task, encoder_card(encoder))
 
 
 def test_a_split_of_which_nothing_can_be_read_is_refused(run, encoder, tmp_path):

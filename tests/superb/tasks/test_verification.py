@@ -13,18 +13,16 @@ from sklearn.metrics import roc_curve
 from speechssl.data.superb import Utterance, UtteranceSet
 from speechssl.superb.data import Batch
 from speechssl.superb.tasks.verification import (
-    CONTEXT,
     LEAST,
     ErrorCurve,
     Verification,
     XVector,
-    score_trials,
     verification_intervals,
 )
 from speechssl.timing import FrameGrid
 
 from ...files import refused
-from ..heads import alone, learn
+from ..heads import learn
 
 GRID = FrameGrid(16_000, 320, 400)
 SMALL = {"projection": 16, "last": 24, "crop": 0.6}
@@ -78,22 +76,6 @@ def predictions(task, head, split):
     return dict(zip([u.id for u in batch.utterances], task.predict(head, batch), strict=True))
 
 
-def test_the_published_task(made):
-    task = Verification(made(), GRID)
-    assert (task.name, task.pooled, task.crop) == ("asv", False, 8.0)
-    head = task.build(13, 8)
-    assert head.speakers.shape == (512, 4) and len(head.featurizer.weights) == 13
-    sizes = [(x.in_channels, x.out_channels, x.kernel_size[0], x.dilation[0]) for x in head.layers]
-    assert sizes == [
-        (512, 512, 5, 1),
-        (512, 512, 3, 2),
-        (512, 512, 3, 3),
-        (512, 512, 1, 1),
-        (512, 1500, 1, 1),
-    ]
-    assert (CONTEXT, head.embedding.in_features, head.scale, head.margin) == (14, 3000, 30, 0.4)
-
-
 @pytest.mark.slow
 def test_it_learns_to_tell_people_apart_that_it_never_met(made):
     task = Verification(made(train=utterances("a", 20, 3)), GRID, **SMALL)
@@ -116,18 +98,6 @@ def test_it_learns_to_tell_people_apart_that_it_never_met(made):
     )
 
 
-def test_a_prediction_is_the_recordings_own(made):
-    task = Verification(made(), GRID, **SMALL)
-    head, batch = task.build(2, 8), batch_of(utterances("c", 4, 1), [1, 14, 33, 60])
-    for i, together in enumerate(task.predict(head, batch)):
-        (own,) = task.predict(head, alone(batch, i))
-        assert (
-            together.shape == (16,)
-            and together.dtype == np.float32
-            and np.allclose(own, together, atol=1e-5)
-        )
-
-
 def test_training_takes_a_crop_that_the_seed_decides(made):
     task = Verification(made(), GRID, **SMALL)
     head, batch = task.build(2, 8), batch_of(task.data.splits["train"], [59] * 24)
@@ -144,20 +114,6 @@ def embeddings(task, split, noise=0.1):
     rng = np.random.default_rng(0)
     own = {u.speaker: rng.normal(size=16) for u in task.data.splits[split]}
     return {u.id: own[u.speaker] + noise * rng.normal(size=16) for u in task.data.splits[split]}
-
-
-def test_scores_are_cosines(made):
-    task = Verification(made(), GRID)
-    found, trials = embeddings(task, "test"), task._trials["test"]
-    pairs = [(found[t.first], found[t.second]) for t in trials]
-    assert np.allclose(
-        score_trials(trials, found),
-        [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in pairs],
-        atol=1e-5,
-    )
-    found[task.data.splits["test"][0].id] = np.zeros(16)  # like nobody
-    assert 0 <= task.evaluate("test", found, 0).measures[0].value < 50
-    assert task.evaluate("test", dict.fromkeys(found, np.zeros(16)), 0).measures[0].value == 50
 
 
 @pytest.mark.parametrize("broken", [None, np.full(16, np.nan), np.full(16, np.inf)])
@@ -180,34 +136,11 @@ def test_unreadable_recordings_are_wrong_at_any_threshold(made, broken):
     )
 
 
-def test_speakers_are_drawn_where_there_are_enough(made):
-    task = Verification(made(), GRID)
-    test = task.evaluate("test", embeddings(task, "test"), 10).measures
-    assert [(m.drawn, m.groups) for m in test] == [("voice", 6)] * 2
-    dev = task.evaluate("dev", embeddings(task, "dev", noise=2.0), 100).measures[0]
-    assert dev.low < dev.value < dev.high
-    assert (dev.drawn, dev.groups) == (
-        "recording (about these 3 voices)",
-        len(task.data.splits["dev"]),
-    )
-
-
 @pytest.mark.parametrize(
-    ("train", "message"),
-    [
-        (
-            utterances("a", 1, 5),
-            r"train.jsonl has one speaker only \(a0\); add recordings of "
-            r"others$",
-        ),
-        (
-            (*utterances("a", 2, 2), Utterance("x", "x.flac", 1.0)),
-            r"train.jsonl, utterance x, has no speaker; add one to every line",
-        ),
-    ],
+    "train", [utterances("a", 1, 5), (*utterances("a", 2, 2), Utterance("x", "x.flac", 1.0))]
 )
-def test_data_that_cannot_be_learnt_from_is_refused_at_once(made, train, message):
-    refused(message, Verification, made(train=train), GRID)
+def test_data_that_cannot_be_learnt_from_is_refused_at_once(made, train):
+    refused("train.jsonl does not name two speakers", Verification, made(train=train), GRID)
     data = made()
     (data.root / "test.trials.jsonl").unlink()
     refused(r"test.trials.jsonl", Verification, data, GRID)
@@ -341,21 +274,6 @@ def test_weights_are_repetitions(drawn, seed):
     for row, eer, cost in zip(times, curves.eer, curves.min_dcf, strict=True):
         repeated = ErrorCurve.of_scores(scores.repeat(row), same.repeat(row))
         assert eer == pytest.approx(repeated.eer) and cost == pytest.approx(repeated.min_dcf)
-
-
-@pytest.mark.parametrize("count", [2, 50, 20_000])
-def test_a_det_curve_of_few_points(count):
-    curve = ErrorCurve.of_scores(*trials(count, 0, apart=2.0))
-    thin = curve.thin()
-    assert len(thin.misses) == len(thin.false_alarms) <= 200
-    assert (np.diff(thin.false_alarms) >= 0).all() and (np.diff(thin.misses) <= 0).all()
-    assert (thin.false_alarms[0], thin.misses[0], thin.false_alarms[-1], thin.misses[-1]) == (
-        0,
-        1,
-        1,
-        0,
-    )
-    assert thin.eer == pytest.approx(curve.eer, abs=0.02)
 
 
 def trials_of(persons, count, seed):

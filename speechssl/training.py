@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -31,12 +30,13 @@ from tqdm import tqdm
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import TensorBoardCallback
 
-from speechssl.artifacts import parse_json, read_json, write_json, write_lines
+from speechssl.artifacts import read_json, write_lines
 from speechssl.errors import InputError
 from speechssl.options import EvalOptions, TrainingOptions
 from speechssl.processes import (
     broadcast_value,
     is_main,
+    main_first,
     mean_of_processes,
     peak_gpu_memory,
     peak_memory,
@@ -47,6 +47,7 @@ from speechssl.processes import (
 
 Batch = dict[str, torch.Tensor]
 PATIENCE = 20  # updates in a row that may be dropped
+MOST_WORKERS = 16  # that are started without being asked for
 
 
 @dataclass(frozen=True)
@@ -99,25 +100,16 @@ class Watch(TrainerCallback):
     """
 
     def __init__(
-        self,
-        folder: Path,
-        options: TrainingOptions,
-        audio_seconds: Callable[[int], float] | None = None,
-        evaluation: Evaluation | None = None,
+        self, folder: Path, options: TrainingOptions, evaluation: Evaluation | None = None
     ) -> None:
-        """Begin the books. audio_seconds, evaluation: as of `fit`."""
+        """Begin the books. evaluation: as of `fit`."""
         self.path = folder / "log.jsonl"
         self.skips = folder / "skipped.txt"
-        self.stop = options.steps
-        self.accumulation = options.accumulation
-        self.audio_seconds = audio_seconds
-        self.evaluation = evaluation if evaluation and evaluation.options.eval_every else None
+        self.options = options
+        self.evaluation = evaluation
         # when this process began to train; seconds that others had trained
         self.begun = time.monotonic()
         self.before = 0.0
-        # of the last log line
-        self.since = time.perf_counter()
-        self.step = 0
         self.in_a_row = 0  # updates that were dropped
         # what was reported of the batches of the update that is being made
         self.current: list[dict[str, float]] = []
@@ -129,39 +121,22 @@ class Watch(TrainerCallback):
         """Count the updates that were dropped, those before a kill among them."""
         return len(set(_whole_lines(self.skips)))
 
-    def load(self, checkpoint: Path) -> None:
-        """Go on from a checkpoint, so that the next log line is as if training had not stopped."""
-        path = checkpoint / f"tally-{rank()}.json"
-        self.tally = read_json(path) if path.is_file() else []
-
     def report(self, outputs: Mapping[str, Any]) -> None:
         """Note all that is one number."""
-        scalars = {
-            k: v.detach().double().reshape(())
-            for k, v in outputs.items()
-            if torch.is_tensor(v) and v.numel() == 1
-        }
-        # one wait for a GPU
-        numbers = torch.stack([v.to(outputs["loss"].device) for v in scalars.values()]).tolist()
+        device = outputs["loss"].device
+        scalars = {}
+        for name, value in outputs.items():
+            if torch.is_tensor(value) and value.numel() == 1:
+                scalars[name] = value.detach().double().reshape(()).to(device)
+        numbers = torch.stack(list(scalars.values())).tolist()  # one wait for a GPU
         self.current.append(dict(zip(scalars, numbers, strict=True)))
 
-    def line(self, step: int) -> dict[str, float]:
-        """Return the means of what was reported since the last line, and how many seconds of audio
-        went through in a second of time, which saving and waiting for batches take too.
-        """
-        by_name: dict[str, list[float]] = {}
-        for reported in self.tally:
-            for name, value in reported.items():
-                by_name.setdefault(name, []).append(value)
+    def means(self) -> dict[str, float]:
+        """Return the means of what was reported since they were asked for last."""
+        means = {}
+        for name in self.tally[0] if self.tally else ():
+            means[name] = math.fsum(values[name] for values in self.tally) / len(self.tally)
         self.tally = []
-        means = {name: math.fsum(values) / len(values) for name, values in by_name.items()}
-        batches = range(self.step * self.accumulation, step * self.accumulation)
-        now = time.perf_counter()
-        passed = now - self.since
-        self.since = now
-        self.step = step
-        if self.audio_seconds and batches:
-            means["times_real_time"] = math.fsum(map(self.audio_seconds, batches)) / passed
         return means
 
     def usage(self) -> dict[str, float]:
@@ -170,14 +145,11 @@ class Watch(TrainerCallback):
         """
         usage: dict[str, float] = {}
         for line in _whole_lines(self.path):
-            for name in ("seconds", "peak_gb", "gpu_gb"):
-                if line.get(name) is not None:
-                    usage[name] = max(line[name], usage.get(name, 0.0))
+            for name in {"seconds", "peak_gb", "gpu_gb"} & line.keys():
+                usage[name] = max(line[name], usage.get(name, 0.0))
         return usage
 
     def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        self.since = time.perf_counter()
-        self.step = state.global_step
         best = self.evaluation.best(vars(state)) if self.evaluation else None
         if best:  # in this folder, wherever it was when it was saved
             state.best_model_checkpoint = str(Path(args.output_dir) / f"checkpoint-{best[0]}")
@@ -191,24 +163,22 @@ class Watch(TrainerCallback):
         """Drop the update of a gradient that is not finite. It has been averaged over the processes
         by then: all decide alike."""
         gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-        broken = []  # one norm of all is one wait for the device; it may overflow
-        if not bool(torch.nn.utils.get_total_norm(list(gradients.values())).isfinite()):
-            broken = [
-                name
-                for name, gradient in gradients.items()
-                if not bool(torch.isfinite(gradient).all())
-            ]
+        broken = []
+        # one norm of all is one wait for the device; it may overflow
+        if not torch.nn.utils.get_total_norm(list(gradients.values())).isfinite():
+            broken = [name for name, values in gradients.items() if not values.isfinite().all()]
         batches = self.current
         self.current = []
-        self.in_a_row = self.in_a_row + 1 if broken else 0
         if not broken:
+            self.in_a_row = 0
             self.tally += batches
             return
+        self.in_a_row += 1
         step = state.global_step  # from 0, as `fit` counts
         if state.is_world_process_zero:
             with self.skips.open("a") as file:
                 file.write(f"{step}\n")
-            losses = ", ".join(f"{values.get('loss', math.nan):.4g}" for values in batches)
+            losses = ", ".join(f"{values['loss']:.4g}" for values in batches)
             where = broken[0].removeprefix("module.")
             if len(broken) > 1:
                 where += f" and {len(broken) - 1} more"
@@ -224,13 +194,11 @@ class Watch(TrainerCallback):
             )
 
     def on_step_end(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        if state.global_step >= self.stop:  # whatever the schedule was laid out for
+        if state.global_step >= self.options.steps:  # whatever the schedule was laid out for
             control.should_training_stop = control.should_save = True
-        if self.evaluation and (
-            control.should_training_stop
-            or state.global_step % self.evaluation.options.eval_every == 0
-        ):
-            control.should_evaluate = True
+        if self.evaluation:
+            due = state.global_step % self.evaluation.options.eval_every == 0
+            control.should_evaluate = due or control.should_training_stop
 
     def on_evaluate(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         """Save what is the best so far, and the end."""
@@ -256,9 +224,7 @@ class Watch(TrainerCallback):
                 file.write(json.dumps(values) + "\n")
 
     def on_save(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        write_json(checkpoint / f"tally-{rank()}.json", self.tally)
-        wait_for_all()  # each process writes its random state and its tally
+        wait_for_all()  # each process writes its random state
 
 
 def _whole_lines(path: Path) -> list[Any]:
@@ -266,25 +232,7 @@ def _whole_lines(path: Path) -> list[Any]:
     if not path.is_file():
         return []
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [parse_json(line) for line in lines if line.endswith("\n")]
-
-
-class TensorBoardLog(TensorBoardCallback):
-    """TensorBoard's log has one run in one folder, however often it was killed. (Trainer would
-    begin another at each start.)"""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.folder = folder
-
-    def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        # what was logged after the checkpoint is made again: TensorBoard forgets it
-        if state.is_world_process_zero:
-            self.tb_writer = self._SummaryWriter(str(self.folder), purge_step=state.global_step + 1)
-        super().on_train_begin(args, state, control, **kwargs)
-
-
-MOST_WORKERS = 16  # that are started without being asked for
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 class StepBatches(Dataset[Batch]):
@@ -385,8 +333,7 @@ class _Trainer(Trainer):
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:  # else it is the summary at the end
-            averages = self.watch.line(self.state.global_step)
-            pace = averages.pop("times_real_time", None)
+            averages = self.watch.means()
             # means of all processes; no loss where all updates were dropped
             means = mean_of_processes(
                 torch.tensor(list(averages.values()), dtype=torch.float64, device=self.args.device)
@@ -394,8 +341,6 @@ class _Trainer(Trainer):
             logs["loss"] = math.nan
             for name, mean in zip(averages, means.tolist(), strict=True):
                 logs[name] = mean if name == "loss" else round(mean, 5)
-            if pace is not None:
-                logs["times_real_time"] = round(pace, 2)
         logs.pop("train_samples_per_second", None)  # a batch would count as one sample
         super().log(logs, *args, **kwargs)
 
@@ -405,15 +350,12 @@ def fit(
     batch: Callable[[int], Batch],
     options: TrainingOptions,
     folder: Path | str,
-    audio_seconds: Callable[[int], float] | None = None,
     evaluation: Evaluation | None = None,
 ) -> dict[str, Any]:
-    """Train `model` in place; checkpoints and `log.jsonl` go to `folder`. Resumes from the last
-    checkpoint there, also that of a run that had fewer steps.
+    """Train `model` in place, and return the metrics of the training; checkpoints and `log.jsonl`
+    go to `folder`. Resumes from the last checkpoint there, also that of a run that had fewer steps.
 
-    batch: step number (0-based) -> keyword arguments of the model. audio_seconds: step number ->
-    those in its batch, which all processes share; given, every log line says how many times faster
-    than real time training is, as `times_real_time`.
+    batch: step number (0-based) -> keyword arguments of the model.
     evaluation: what decides which weights the model has at the end: those of the best checkpoint,
     else of the last.
     Returns {"steps", "skipped", "loss"}, what `Watch.usage` has, and with an evaluation "best", as
@@ -421,24 +363,45 @@ def fit(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    if evaluation and not evaluation.options.eval_every:
+        evaluation = None
+    watch = Watch(folder, options, evaluation)
     last = broadcast_value(last_checkpoint(folder))
-    watch = Watch(folder, options, audio_seconds, evaluation)
-    evaluation = watch.evaluation
+    state: dict[str, Any] = {"global_step": 0}
+    is_over = False
     if last is not None:
-        watch.load(last)
         state = read_json(last / "trainer_state.json")
-        if state["global_step"] >= options.steps or (evaluation and evaluation.is_over(state)):
-            if evaluation is None:
-                model.load_state_dict(load_file(last / "model.safetensors"))
-            return _result(model, state, watch, folder)
+        stopped = evaluation is not None and evaluation.is_over(state)
+        is_over = stopped or state["global_step"] >= options.steps
+    if last is not None and is_over:
+        model.load_state_dict(load_file(last / "model.safetensors"))
+    else:
+        state = _train(model, batch, options, watch, last, state["global_step"])
+    return _result(model, state, watch)
+
+
+def _train(
+    model: nn.Module,
+    batch: Callable[[int], Batch],
+    options: TrainingOptions,
+    watch: Watch,
+    last: Path | None,
+    step: int,
+) -> dict[str, Any]:
+    """Train until the end, and return the state there. last: the checkpoint to go on from, of this
+    step."""
+    folder = watch.path.parent
     # under our name where the user names none
-    if "wandb" in options.report_to or "mlflow" in options.report_to:
-        os.environ.setdefault("WANDB_PROJECT", "speechssl")
-        os.environ.setdefault("MLFLOW_EXPERIMENT_NAME", "speechssl")
-    arguments = _arguments(options, folder, evaluation)
+    os.environ.setdefault("WANDB_PROJECT", "speechssl")
+    os.environ.setdefault("MLFLOW_EXPERIMENT_NAME", "speechssl")
+    arguments = _arguments(options, folder, watch.evaluation)
     callbacks: list[TrainerCallback] = [watch]
-    if "tensorboard" in options.report_to:
-        callbacks.append(TensorBoardLog(folder / "tensorboard"))
+    if "tensorboard" in options.report_to and is_main():
+        from torch.utils.tensorboard import SummaryWriter
+
+        # one run in one folder: what was logged after the checkpoint is made again
+        writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+        callbacks.append(TensorBoardCallback(writer))
     trainer = _Trainer(
         model=model,
         args=arguments,
@@ -457,7 +420,7 @@ def fit(
 
         # the next training of this process, such as that of a sweep, is a run of its own
         wandb.finish()
-    return _result(model, vars(trainer.state), watch, folder)
+    return dict(vars(trainer.state))
 
 
 def _arguments(
@@ -499,9 +462,7 @@ def _arguments(
     )
 
 
-def _result(
-    model: nn.Module, state: Mapping[str, Any], watch: Watch, folder: Path
-) -> dict[str, Any]:
+def _result(model: nn.Module, state: Mapping[str, Any], watch: Watch) -> dict[str, Any]:
     """Return what `fit` returns. With an evaluation, the model gets the weights of its best
     checkpoint."""
     loss = None  # of the last logging interval in which a batch was not dropped
@@ -514,7 +475,7 @@ def _result(
     best = evaluation.best(state) if evaluation else None
     if evaluation and best:
         step, score = best
-        checkpoint = folder / f"checkpoint-{step}"
+        checkpoint = watch.path.parent / f"checkpoint-{step}"
         model.load_state_dict(load_file(checkpoint / "model.safetensors"))
         result["best"] = {
             "step": step,
@@ -526,12 +487,15 @@ def _result(
     return result
 
 
+def write_by_main(write: Callable[..., object], *arguments: Any) -> None:
+    """Let the first process write what training made, while the others wait."""
+    with main_first():
+        if is_main():
+            write(*arguments)
+
+
 def last_checkpoint(folder: Path) -> Path | None:
     """Find the latest whole checkpoint. Trainer writes `trainer_state.json` last: without it, the
     run was killed while saving."""
-    whole = [
-        p.parent
-        for p in folder.glob("checkpoint-*/trainer_state.json")
-        if re.search(r"-\d+$", p.parent.name)
-    ]
+    whole = [state.parent for state in folder.glob("checkpoint-*/trainer_state.json")]
     return max(whole, key=lambda p: int(p.name.removeprefix("checkpoint-")), default=None)

@@ -1,0 +1,111 @@
+"""Every command that a recipe gives, with any of its configurations, is one that its verb or program
+takes. The commands are recorded, and nothing is run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from speechssl.checkpoints import model_folder
+from speechssl.cli import parse_arguments
+from speechssl.cli.parser import parse
+
+from .shared import ROOT, program_options
+
+SPEECHSSL = """#!/bin/sh
+printf '%s\\037' "$@" >> "$RECORD"
+echo >> "$RECORD"
+"""
+PYTHON = """#!/bin/sh
+case $1 in
+  recipes/settings.py) exec "$PYTHON" "$@" ;;
+  recipes/models.py) echo "$SHIPPED_MODELS" ;;
+  recipes/whispers.py) [ -z "$2" ] || echo "cascade-$2" ;;
+  recipes/real_questions/curve.py) echo 4 ;;
+  -c) ;;
+  *) printf '%s\\037' python "$@" >> "$RECORD"; echo >> "$RECORD" ;;
+esac
+"""
+CORPUS = [
+    f"corpus/{split}/{name}"
+    for split in ("train", "dev", "test")
+    for name in ("", "questions.jsonl", "passages.jsonl")
+]
+# what earlier stages have made, and later ones copy or look into; files have a dot in their names
+MADE = {
+    "minisqa/run.sh": ["hubert-2/encoder/", "dual-1/"],
+    "odsqa/run.sh": ["corpus/train-tts/"],
+    "real_questions/run.sh": ["source/dev.parquet", "squad/test.json", "text-qa/"],
+    "real_questions/textless.sh": ["source/dev.parquet", "squad/test.json", "text-qa/"],
+    "robustness/run.sh": ["downstream/chosen.txt"],
+    "spoken_squad/run.sh": ["source/dev-v1.1.json"],
+    "text_side/run.sh": ["encoders/english/encoder/", "tasks/order/"],
+    "units/readers.sh": ["people-en/", "piper/dev/"],
+    "units/run.sh": ["robust/encoder/", "festival/", "start/encoder/", "r-spin-ctc/encoder/"],
+}
+RUNS = [
+    (script.relative_to(ROOT / "recipes").as_posix(), config.name)
+    for script in sorted(ROOT.glob("recipes/*/run.sh"))
+    for config in sorted(script.parent.glob("*.yaml"))
+    if not config.stem.startswith(("choose", "downstream", "measure", "textless"))
+]
+RUNS += [("units/readers.sh", name) for name in ("base.yaml", "smoke.yaml", "kokoro.yaml")]
+RUNS += [("units/measure.sh", name) for name in ("measure.yaml", "measure-smoke.yaml")]
+RUNS += [("real_questions/textless.sh", f"textless{name}.yaml") for name in ("", "-smoke")]
+
+
+def record_commands(script: str, config: str, exp: Path, bin: Path) -> list[list[str]]:
+    """Run a script of a recipe whose commands are recorded only. Returns their words."""
+    for name, text in (("speechssl", SPEECHSSL), ("python", PYTHON)):
+        (bin / name).write_text(text)
+        (bin / name).chmod(0o755)
+    for made in (*CORPUS, *MADE.get(script, ())):
+        path = exp / made
+        if made.endswith("/"):
+            path.mkdir(parents=True, exist_ok=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    given = {
+        "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
+        "RECORD": str(bin / "record"),
+        "PYTHON": sys.executable,
+        "START": "people-en",
+        "SHIPPED_MODELS": str(model_folder("people-en")),
+        "FSDD": "digits",
+    }
+    # models of another recipe are not there: those that ship stand for them
+    text = (ROOT / "recipes" / script).with_name(config).read_text()
+    text = re.sub(r"\bexp/[\w/-]+/(models|people-en|minisqa-en-robust)\b", "people-en", text)
+    (bin / config).write_text(text)
+    command = ["bash", f"recipes/{script}", str(bin / config), str(exp)]
+    done = subprocess.run(
+        [*command, str(exp / "source")],
+        cwd=ROOT,
+        env=os.environ | given,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = (bin / "record").read_text().splitlines()
+    return [line.split("\037")[:-1] for line in lines]
+
+
+@pytest.mark.parametrize(("script", "config"), RUNS)
+def test_every_command_of_a_recipe_is_one_that_is_taken(
+    script: str, config: str, tmp_path: Path
+) -> None:
+    exp = tmp_path / "exp"
+    exp.mkdir()
+    commands = record_commands(script, config, exp, tmp_path)
+    assert len(commands) > 3
+    for words in commands:
+        if words[0] != "python":
+            parse_arguments(words)
+        elif options := program_options(ROOT / words[1]):
+            parse(words[1], options, words[2:])

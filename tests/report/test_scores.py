@@ -1,0 +1,163 @@
+"""The long table of scores: means over seeds, names, order and the best; tables pivoted from it;
+figures that need two points."""
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from speechssl.report.figures import draw_over_snr
+from speechssl.report.page import metric_grids, text_grid
+from speechssl.report.scores import (
+    arrange,
+    assign_slots,
+    conditions_of,
+    find_label,
+    metrics_of,
+)
+from speechssl.report.spoken_qa import draw_against_errors, draw_lengths, summarise
+from speechssl.results import Row, Table
+
+from ..files import refused
+
+
+def row(system, metric, value, condition="clean", snr=None, **other):
+    fields = {"encoder": "h", "low": None, "high": None, "n": 100, "seed": 0, "card": ""} | other
+    place = {"task": "qa", "system": system, "condition": condition, "snr_db": snr}
+    return Row(**place, metric=metric, value=value, **fields)
+
+
+def in_pink(metric, system, values, **other):
+    """None is clean speech; a number is pink noise at this ratio."""
+    rows = []
+    for snr, value in values.items():
+        place = ("clean", None) if snr is None else ("pink", snr)
+        rows.append(row(system, metric, value, *place, **other))
+    return rows
+
+
+CROSSING = [
+    *in_pink("ff1", "dual", {None: 40.0, 10: 38.0, 0: 30.0}, low=25.0, high=45.0),
+    *in_pink("ff1", "cascade-ctc", {None: 60.0, 10: 45.0, 0: 12.0}),
+    *in_pink("wer", "cascade-ctc", {None: 10.0, 10: 30.0, 0: 80.0}),
+]
+
+
+def test_rows_that_differ_in_their_seed_are_averaged_and_the_last_card_counts():
+    seeds = [row("dual", "ff1", v, low=v - 1, high=v + 2, seed=s) for s, v in enumerate((3.0, 6.0))]
+    (score,) = arrange([*seeds, replace(seeds[1], value=9.0, card="again")]).itertuples()
+    assert (score.value, score.low, score.high, score.seeds) == (6.0, 2.0, 8.0, 2)
+    assert score.text == "6.0\n[2.0, 8.0]"
+    (score,) = arrange([*seeds, replace(seeds[0], seed=2, low=None)]).itertuples()
+    assert math.isnan(score.low) and math.isnan(score.high)
+    assert score.text == "4.0"
+
+
+def test_values_that_are_not_finite_are_left_out():
+    scores = arrange(
+        [*CROSSING, row("dual", "ff1", math.nan, "pink", 5.0), row("x", "f1", math.inf)]
+    )
+    assert len(scores) == len(CROSSING)
+    assert "x" not in set(scores.system)
+
+
+def test_systems_metrics_and_conditions_stand_in_their_order():
+    rows = [row("b", "wer", 1.0), row("b", "ff1", 1.0), row("dual", "ff1", 1.0, "reverb")]
+    rows += [row("dual", "ff1", 1.0, "pink", snr) for snr in (0.0, 20.0)]
+    rows += [row("dual", "ff1", 1.0, "reverb", encoder="other")]
+    scores = arrange(rows)
+    assert sorted(scores.label.unique()) == ["b", "dual · h", "dual · other"]
+    assert scores.label.iloc[-1] == "b"
+    assert metrics_of(scores) == ["ff1", "wer"]
+    assert conditions_of(scores) == [
+        "Clean speech",
+        "Pink noise, 20\u00a0dB",
+        "Pink noise, 0\u00a0dB",
+        "Reverberation",
+    ]
+    assert find_label(scores, "b") == "b" and find_label(scores, "unknown") == "unknown"
+
+
+def test_what_only_readers_answered_is_no_speech():
+    read = [row(s, "f1", 50.0) for s in ("text", "cascade-simulated@30", "text+minilm")]
+    assert conditions_of(arrange(read)) == ["As written"]
+    assert conditions_of(arrange([*read, row("dual", "f1", 50.0)])) == ["Clean speech"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "more", "best"),
+    [
+        ("ff1", {}, ["cascade-ctc"]),
+        ("wer", {}, ["dual"]),
+        ("ff1", {"drawn": "passage", "groups": 2}, []),  # of two passages nothing is the best
+    ],
+)
+def test_the_best_of_a_column_is_marked(metric, more, best):
+    rows = [row(s, metric, v, **more) for s, v in (("dual", 10.0), ("cascade-ctc", 20.0))]
+    scores = arrange(rows)
+    assert list(scores.label[scores.best]) == best
+    assert not arrange(rows[:1]).best.any()
+
+
+def test_a_table_has_a_line_a_system_and_a_column_a_condition():
+    first, wer = metric_grids(arrange(CROSSING), "Synthetic speech.")
+    assert (first.title, wer.title) == ("FF1", "WER")
+    cells = re.findall(r'<td id="[^"]*" class="[^"]*?(best)?" *>([^<]*)</td>', first.html)
+    assert [text.split("\n")[0] for _, text in cells] == [
+        *("dual", "40.0", "38.0", "30.0", "100"),
+        *("cascade-ctc", "60.0", "45.0", "12.0", "100"),
+    ]
+    assert [text.split("\n")[0] for best, text in cells if best] == ["30.0", "60.0", "45.0"]
+    assert "Percent; higher is better. In brackets: 95 % intervals." in first.note
+    assert "lower is better" in wer.note and "In brackets" not in wer.note
+    assert first.note.endswith("Synthetic speech.")
+
+
+def test_tables_keep_the_decimals_that_matter_and_equal_names():
+    rows = (("base", 64, 0.6034, None), ("large", 128, 0.6421, math.nan))
+    grid = text_grid(Table("Units", ("Codebook", "K", "n", "n"), rows, "On dev."))
+    assert ">0.603<" in grid.html and ">64<" in grid.html and grid.html.count(">–<") == 2
+    refused("'Ragged' has 2 columns", Table, "Ragged", ("a", "b"), ((1,),))
+
+
+def test_the_summary_names_the_best_at_both_ends():
+    text = summarise(arrange(CROSSING))
+    assert "In clean speech cascade-ctc 60.0 and dual 40.0 [25.0, 45.0]" in text
+    assert "in pink noise at 0\u00a0dB dual 30.0 [25.0, 45.0] and cascade-ctc 12.0" in text
+    assert "dual needs no transcript (the units that ship learned from" in text
+
+
+def test_a_figure_over_the_snr_needs_two_points():
+    def draw(rows):
+        scores = arrange(rows)
+        return draw_over_snr("t", "c", {"FF1": scores}, assign_slots(scores.label))
+
+    assert draw([row("dual", "ff1", 40.0)]) is None
+    assert draw(in_pink("ff1", "dual", {10: 30.0, 0: 20.0})).svg.startswith("<svg")
+    assert draw(CROSSING[:3]) == draw(CROSSING[:3])
+
+
+def test_the_crossing_figure_needs_a_system_without_a_transcript_and_two_conditions():
+    def draw(rows):
+        scores = arrange(rows)
+        return draw_against_errors(scores, assign_slots(scores.label))
+
+    assert draw(CROSSING).title == "FF1 against the recognition errors of the cascade"
+    assert draw([r for r in CROSSING if r.system != "dual"]) is None
+    assert draw([r for r in CROSSING if r.metric != "wer"]) is None
+    assert draw([r for r in CROSSING if r.condition == "clean"]) is None
+    fewer = [replace(r, n=18) if r.system == "cascade-ctc" else r for r in CROSSING]
+    assert "fewer: cascade-ctc 18;" in draw(fewer).caption
+    chinese = [replace(r, metric="cer") if r.metric == "wer" else r for r in CROSSING]
+    assert draw(chinese)
+
+
+def test_bars_without_a_score_are_left_out():
+    bars = [
+        {"system": "dual", "bucket": b, "value": v, "low": None, "high": None, "n": 3}
+        for b, v in (("short", math.nan), ("long", 30.0))
+    ]
+    scores = arrange(CROSSING)
+    assert draw_lengths(bars[:1], scores, {"dual": 0}) is None
+    assert draw_lengths(bars, scores, {"dual": 0}).title.endswith("clean speech")
