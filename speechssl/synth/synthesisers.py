@@ -25,7 +25,6 @@ import _ctypes
 import ctypes
 import json
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -424,26 +423,20 @@ class _Festival:
     """Runs a process with one voice. Its answers come by stderr, which is not buffered."""
 
     def __init__(self, name: str) -> None:
-        program = shutil.which("festival")
-        if program is None:
-            raise InputError(
-                "festival is not installed; on Debian: apt-get install festival "
-                "festvox-kallpc16k festvox-kdlpc16k "
-                "festvox-us-slt-hts"
-            )
-        self.process = subprocess.Popen(
-            [program, "--pipe"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
         select = f'(if (member_string "{name}" (voice.list)) (voice_{name}) (error "no voice"))'
         try:
+            self.process = subprocess.Popen(
+                ["festival", "--pipe"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
             self.ask(f'{select}{_SCHEME}(format stderr "DONE\\n")')
-        except ValueError as error:
+        except (FileNotFoundError, ValueError) as error:
             raise InputError(
-                f"festival has no voice {name}; on Debian install its package, festvox-*"
+                f"festival or its voice {name} is not installed; on Debian: apt-get install "
+                "festival festvox-kallpc16k festvox-kdlpc16k festvox-us-slt-hts"
             ) from error
 
     def ask(self, command: str) -> list[list[str]]:

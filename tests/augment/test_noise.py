@@ -167,7 +167,7 @@ def test_a_clip_depends_on_its_seed_and_number_alone() -> None:
 def test_training_cannot_name_noise_of_evaluation() -> None:
     assert len(dict(EVERY)) == len({family for _, family in EVERY}) == 11 + 6 + 6
     for name in ("dev", "held-out", *DEV, *HELD_OUT):
-        refused("neither a source", parse_distortions, name)
+        refused("is not a list of distortions", parse_distortions, name)
 
 
 @pytest.mark.parametrize("n", [1, 2, 800, 40_001])

@@ -279,12 +279,12 @@ def test_measured_rooms_take_the_place_of_simulated_ones(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("", "there is no distortion"),
+        ("", "not a list"),
         ("g:x", "not a list"),
         ("g:0", "not a list"),
         ("g:nan", "not a list"),
-        ("held-out", "neither a source"),
-        ("s", "needs voices"),
+        ("held-out", "not a list"),
+        ("s", "no recordings in voices for voices"),
         ({"snr": (19, 10)}, "lower number first"),
         ({"snr_end": (0, float("nan"))}, "SNR range"),
     ],

