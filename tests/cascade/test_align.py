@@ -2,7 +2,7 @@
 attention."""
 
 import json
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +110,44 @@ SPOKEN |= {
     "90%": "ninety percent",
     "2,000,000": "two million",
 }
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "it was built in 1984 by anna",
+        "1984 was the year",
+        "the year was 2008",
+        "in 777 and 2008 they came to 東京 by sea",
+        "he paid $3 or 90% of it",
+        "she had 2,000,000 of them",
+        "in 1984 2008 they came",
+        "1984 2008",
+        "5 1984 777 were drawn",
+    ],
+)
+def test_numbers_get_the_time_in_which_they_are_said(words, tight):
+    """The words beside them keep their own times; several in a row share theirs by lengths."""
+    path, inside = "__", []
+    for word in words.split():
+        start = len(path)
+        path += "|".join("_".join(part) for part in SPOKEN.get(word, word).split())
+        inside.append((start, len(path)))
+        path += "_|_"
+    aligner, samples = emitting(path)
+    found = aligner.align(samples, words.split())
+    assert found.confidence() > 0.5
+    times = [
+        (round((w.start - 0.0025) / 0.02), round((w.end - 0.0025) / 0.02)) for w in found.words
+    ]
+    for unspelt, run in groupby(range(len(times)), lambda i: words.split()[i] in SPOKEN):
+        places = list(run)
+        first, last = places[0], places[-1]
+        if not unspelt:
+            assert [times[i] for i in places] == [inside[i] for i in places]
+        # the symbol between words may be taken for one of the number
+        assert abs(times[first][0] - inside[first][0]) <= 3
+        assert abs(times[last][1] - inside[last][1]) <= 3
 
 
 def test_characters_of_chinese_in_any_form_and_what_is_no_symbol(tight):

@@ -3,8 +3,6 @@ times."""
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from speechssl.cascade.data import text_examples
 from speechssl.cascade.readers import TextQa, TrainedReader
@@ -59,44 +57,6 @@ def codec(tokenizer):
 
 
 # ---- the codec
-
-
-def test_every_token_knows_its_word_and_case_and_punctuation_are_not_seen(codec, tokenizer):
-    ids, owners = codec.encode(SENTENCE)
-    assert ids.dtype == np.int64 and owners.tolist() == [0, 1, 2, 3, 4, 5, 6]
-    assert tokenizer.convert_ids_to_tokens(ids) == [
-        "anna",
-        "lost",
-        "the",
-        "silver",
-        "lantern",
-        "in",
-        "paris",
-    ]
-    pieces, whose = codec.encode(["the", "owls"])
-    assert tokenizer.convert_ids_to_tokens(pieces) == [
-        "the",
-        "o",
-        "##w",
-        "##l",
-        "##s",
-    ] and whose.tolist() == [0, 1, 1, 1, 1]
-    plain = codec.encode(["paris", "the", "lantern"])[0]
-    assert np.array_equal(codec.encode(["Paris.", "(THE", '"Lantern!"'])[0], plain)
-    # words without letters own no token
-    ids, owners = codec.encode(["-", "lost", "", "...", "paris"])
-    assert len(ids) == 2 and owners.tolist() == [1, 4]
-    for words in ([], ["..."], ["", "-"]):
-        ids, owners = codec.encode(words)
-        assert len(ids) == len(owners) == 0 and ids.dtype == np.int64
-
-
-@given(st.lists(st.text("abnst-.' ", max_size=6), max_size=8))
-def test_tokens_of_a_list_are_the_tokens_of_its_words(codec, words):
-    ids, owners = codec.encode(words)
-    apart = [codec.encode([word])[0] for word in words]
-    assert ids.tolist() == [i for piece in apart for i in piece]
-    assert owners.tolist() == [n for n, piece in enumerate(apart) for _ in piece]
 
 
 # ---- training examples

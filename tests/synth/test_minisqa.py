@@ -25,7 +25,6 @@ from speechssl.synth.minisqa import (
     load_language,
     occurrences,
     prepare_minisqa,
-    speak_pairs,
     speakers,
     split_of,
 )
@@ -398,17 +397,3 @@ def test_a_finished_corpus_is_left_alone_and_one_of_other_settings_or_something_
     (tmp_path / "notes.txt").write_text("mine")
     refused("holds other files; choose another folder$", prepare_minisqa, options(tmp_path))
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
-
-
-@pytest.mark.parametrize("language", CODES)
-def test_pairs_are_one_question_by_two_voices(language):
-    pairs, again = (list(speak_pairs(language, "dev", 3)) for _ in range(2))
-    assert len(pairs) == 3
-    for (a, b), (c, d) in zip(pairs, again, strict=True):
-        assert np.array_equal(a.samples, c.samples) and np.array_equal(b.samples, d.samples)
-        assert (
-            a.samples.dtype == np.float32
-            and len(a.samples) > 8_000
-            and not np.array_equal(a.samples, b.samples)
-        )
-        assert [w.text for w in a.words] == [w.text for w in b.words] and a.phones
