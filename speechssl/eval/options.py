@@ -67,8 +67,8 @@ class Qa(Conditions):
     cascade-MODEL (of Hugging Face), speechbert, speechbert-aligned (words
     segmented by the manifest's times, an upper bound).
     Without audio: text (text QA on the reference text, the topline), cascade-given (on the corpus's
-    own transcripts), cascade-simulated@30 (on the text with simulated errors at a WER of 30 %, of
-    the kinds in --errors).
+    own transcripts), cascade-simulated@30 (on the text with simulated errors at a WER of 30 %,
+    which --errors has).
     For recordings of many windows: dual@5, cascade-ctc@5 and the like read only the 5 windows that
     share most with the question. With --reader, a question-answering model of Hugging Face reads
     the words; text-qa/ in --models may be one, too.
