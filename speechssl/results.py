@@ -246,14 +246,11 @@ def read_rows(path: Path | str) -> tuple[Row, ...]:
     try:
         # not splitlines: a JSON string may hold U+2028
         lines = Path(path).read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError as error:
-        raise InputError(
-            f"there are no results in {path}; `speechssl evaluate` writes them into "
-            "the folder it is given"
-        ) from error
     except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         raise InputError(
-            f"cannot read the results {path} ({error}); run the evaluation that writes them"
+            f"cannot read the results {path} ({why}); `speechssl evaluate` writes them into the "
+            "folder it is given"
         ) from error
     rows = []
     for number, line in enumerate(lines, 1):

@@ -83,7 +83,7 @@ VERBS = {
         "multiple_choice.options:TrainChoice", "multiple_choice.train:train_choice"
     ),
     "evaluate qa": Verb("eval.options:Qa", "eval.spoken_qa:evaluate_qa"),
-    "evaluate predictions": Verb("eval.options:Predictions", "eval.spoken_qa:evaluate_predictions"),
+    "evaluate predictions": Verb("eval.options:Predictions", "eval.imported:evaluate_predictions"),
     "evaluate robustness": Verb("eval.options:Robustness", "eval.robustness:evaluate_robustness"),
     "evaluate choice": Verb("eval.options:Choice", "eval.spoken_qa:evaluate_choice"),
     "compare": Verb("report.options:Compare", "report.comparison:compare_systems"),
