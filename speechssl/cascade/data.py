@@ -1,5 +1,4 @@
-"""Timed words, the interface of a recogniser, long recordings in pieces, and questions about
-written passages to train on."""
+"""Timed words, the interface of a recogniser, and long recordings in pieces."""
 
 from __future__ import annotations
 
@@ -12,10 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.data.records import Corpus, Passage, Question
-from speechssl.dual.data import Example, answer_times
-from speechssl.text import pieces
-from speechssl.textlm.tokenizers import TextCodec
+from speechssl.data.records import Passage, Question
 
 Record = Passage | Question
 
@@ -103,50 +99,3 @@ def split_at_pauses(samples: np.ndarray, longest: float) -> list[tuple[int, int]
 def show_pieces(pieces: Sequence[tuple[int, int]], doing: str) -> Iterable[tuple[int, int]]:
     """Yield the pieces of a recording, with a progress bar where there are many."""
     return tqdm(pieces, doing, unit="piece", leave=False, disable=len(pieces) < MANY_PIECES)
-
-
-# ---- questions about written passages
-
-
-def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:
-    """Make one example a question, from what is written of its passage; and say which questions are
-    left out: id -> why."""
-    examples, left_out = [], {}
-    for question in data.answerable:
-        passage = data.passages[question.passage]
-        words, span = answer_words(passage, question)
-        if span is None:
-            left_out[question.id] = (
-                f"no word of passage {passage.id} lies within the times, or "
-                "at the offset, of its answer"
-            )
-            continue
-        asked = [word for word, _ in pieces(question.written, question.language)]
-        question_ids, _ = codec.encode(asked)
-        ids, owners = codec.encode(words)
-        inside = np.flatnonzero((owners >= span[0]) & (owners <= span[1]))
-        if len(inside):
-            examples.append(Example(question_ids, ids, int(inside[0]), int(inside[-1])))
-        else:
-            left_out[question.id] = "the tokeniser leaves nothing of its question or answer"
-    return examples, left_out
-
-
-def answer_words(passage: Passage, question: Question) -> tuple[list[str], tuple[int, int] | None]:
-    """Find the passage's words, and the first and last of the answer: those within its times, where
-    words have times; else those at its offset; None where there are none."""
-    times = answer_times(question)
-    if passage.words and times is not None:
-        words = [w.text for w in passage.words]
-        middles = [(w.start + w.end) / 2 for w in passage.words]
-        inside = [i for i, middle in enumerate(middles) if times[0] <= middle < times[1]]
-    else:
-        placed = pieces(passage.written, passage.language)
-        words = [word for word, _ in placed]
-        start = end = 0
-        for answer in question.answers:
-            if answer.char_start is not None:
-                start, end = answer.char_start, answer.char_start + len(answer.text)
-                break
-        inside = [i for i, (word, at) in enumerate(placed) if at < end and at + len(word) > start]
-    return words, (inside[0], inside[-1]) if inside else None

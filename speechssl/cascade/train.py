@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from speechssl.artifacts import hash_files, hash_json, stage
 from speechssl.audio import read_audio
-from speechssl.cascade.data import Record, text_examples
+from speechssl.cascade.data import Record
 from speechssl.cascade.decode import (
     NGRAM_FILE,
     NGRAM_FOLDER,
@@ -38,6 +38,8 @@ from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import given_words, load_text
 from speechssl.data.records import (
     Corpus,
+    Passage,
+    Question,
     Span,
     corpus_card,
     data_facts,
@@ -45,7 +47,7 @@ from speechssl.data.records import (
     first_passages,
     load_corpus,
 )
-from speechssl.dual.data import Layout
+from speechssl.dual.data import Example, Layout, answer_times
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
@@ -71,7 +73,7 @@ from speechssl.errors import InputError, report_set_aside
 from speechssl.metrics import word_error_rate
 from speechssl.options import EvalOptions, find_shipped, settings
 from speechssl.processes import is_main, main_first
-from speechssl.text import error_metric, language_of
+from speechssl.text import error_metric, language_of, pieces
 from speechssl.textlm.encoders import licences, load_text_encoder
 from speechssl.textlm.layers import SHIFT, load_shift
 from speechssl.textlm.symbols import character_encoder, subword_units
@@ -450,6 +452,50 @@ def train_text_qa(o: TrainTextQa) -> None:
             card |= results | reader_facts(o, made_from, o.qa.text_encoder)
             save_trained(o.out, model, layout, card)
     print(f"{o.out}: text QA{describe_best(o.out)}")
+
+
+def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:
+    """Make one example a question, from what is written of its passage; and say which questions are
+    left out: id -> why."""
+    examples, left_out = [], {}
+    for question in data.answerable:
+        passage = data.passages[question.passage]
+        words, span = answer_words(passage, question)
+        if span is None:
+            left_out[question.id] = (
+                f"no word of passage {passage.id} lies within the times, or "
+                "at the offset, of its answer"
+            )
+            continue
+        asked = [word for word, _ in pieces(question.written, question.language)]
+        question_ids, _ = codec.encode(asked)
+        ids, owners = codec.encode(words)
+        inside = np.flatnonzero((owners >= span[0]) & (owners <= span[1]))
+        if len(inside):
+            examples.append(Example(question_ids, ids, int(inside[0]), int(inside[-1])))
+        else:
+            left_out[question.id] = "the tokeniser leaves nothing of its question or answer"
+    return examples, left_out
+
+
+def answer_words(passage: Passage, question: Question) -> tuple[list[str], tuple[int, int] | None]:
+    """Find the passage's words, and the first and last of the answer: those within its times, where
+    words have times; else those at its offset; None where there are none."""
+    times = answer_times(question)
+    if passage.words and times is not None:
+        words = [w.text for w in passage.words]
+        middles = [(w.start + w.end) / 2 for w in passage.words]
+        inside = [i for i, middle in enumerate(middles) if times[0] <= middle < times[1]]
+    else:
+        placed = pieces(passage.written, passage.language)
+        words = [word for word, _ in placed]
+        start = end = 0
+        for answer in question.answers:
+            if answer.char_start is not None:
+                start, end = answer.char_start, answer.char_start + len(answer.text)
+                break
+        inside = [i for i, (word, at) in enumerate(placed) if at < end and at + len(word) > start]
+    return words, (inside[0], inside[-1]) if inside else None
 
 
 def begin_text(data: Corpus, options: QaOptions) -> tuple[SpanModel, PreTrainedTokenizerBase]:
