@@ -329,8 +329,8 @@ def test_the_command_line_trains_an_encoder_with_a_head(options, data, tmp_path,
         "distort"
     ]["snr"] == [0.0, 10.0]
     for wrong, printed in (
-        (["--domain-adversary", "binary"], "give --distort"),
-        (["--domain-adversary", "binary", "--distort", "g"], "give --finetune"),
+        (["--domain-adversary", "binary"], "without --finetune"),
+        (["--domain-adversary", "binary", "--distort", "g"], "without --finetune"),
         (["--upstream-rate", "0.2"], "--upstream-rate would have no effect without --finetune"),
         (["--trained", "biases"], "--trained would have no effect without --finetune"),
         (["--finetune", "--trained", "none"], "--trained"),
