@@ -136,6 +136,8 @@ def values(w: Path) -> dict[str, Any]:
     """All that a recorded folder answers: name -> number or text."""
     import pyarrow.parquet as pq
 
+    from speechssl.eval.predict import read_predictions
+
     found: dict[str, Any] = {}
     for folder in ("units-fp32", "units-bf16", "units-int8", "units"):
         for part in sorted((w / folder).rglob("*.parquet")):
@@ -143,15 +145,17 @@ def values(w: Path) -> dict[str, Any]:
                 found[f"{folder}/{row['id']}"] = hashlib.sha256(
                     json.dumps([row["units"], row["lengths"]]).encode()
                 ).hexdigest()
-    for path in sorted((w / "qa/predictions").rglob("*.json")):
-        predictions = json.loads(path.read_text())
+    for path in sorted((w / "qa/predictions").rglob("*.*")):
+        if path.suffix == ".json":  # of recordings before predictions were Parquet
+            predictions = json.loads(path.read_text())
+        else:
+            predictions = read_predictions(path)
         name = f"{path.parent.name}/{path.stem}"
         for question, answer in predictions["answers"].items():
-            found |= {f"qa/{name}/{question}/{key}": value for key, value in answer.items()}
-        found |= {
-            f"qa/{name}/{item}/transcript": text
-            for item, text in predictions["transcripts"].items()
-        }
+            for key in ("text", "start", "end", "confidence"):
+                found[f"qa/{name}/{question}/{key}"] = answer[key]
+        for item, text in predictions["transcripts"].items():
+            found[f"qa/{name}/{item}/transcript"] = text
     for folder in ("qa", "grid", "superb"):
         for line in (w / folder / "results.jsonl").read_text().splitlines():
             row = json.loads(line)

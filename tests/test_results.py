@@ -162,7 +162,9 @@ def test_damage_is_named_with_file_and_line(path: Path, line: str, what: str) ->
 
 
 def test_a_missing_file(path: Path) -> None:
-    refused("there are no results in .*; `speechssl evaluate` writes them", read_rows, path)
+    refused(
+        "cannot read the results .*No such file.*; `speechssl evaluate` writes", read_rows, path
+    )
     path.mkdir(parents=True)
     refused("cannot read the results .*Is a directory", read_rows, path)
 

@@ -387,17 +387,17 @@ def test_one_model_as_parts_and_as_a_folder_is_one_row(mini_corpus, tmp_path, ca
     assert {(row.system, row.encoder) for row in read_rows(out / "results.jsonl")} == {
         ("dual", "people-en/dual")
     }
-    made = (out / "predictions/dual/clean.json").stat().st_mtime_ns
+    made = (out / "predictions/dual/clean.parquet").stat().st_mtime_ns
     assert main([*call, "--systems", "dual", "--label", "mine"]) == 0
     assert {(row.system, row.encoder) for row in read_rows(out / "results.jsonl")} == {
         ("dual", "mine")
     }
     # the same model: nothing was computed again
-    assert (out / "predictions/dual/clean.json").stat().st_mtime_ns == made
+    assert (out / "predictions/dual/clean.parquet").stat().st_mtime_ns == made
     assert evaluated_split(out) == "train"
     assert main([*call, "--encoder", "people-en/encoder"]) == 2
     assert (
         "--encoder, --codebook and --dual (the reader of units) go together"
     ) in capsys.readouterr().err
     assert main([*call, *named, "--models", "mine"]) == 2
-    assert "--models mine names all parts at once" in capsys.readouterr().err
+    assert "go together, in the place of --models" in capsys.readouterr().err

@@ -22,7 +22,6 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from speechssl.artifacts import list_differences
-from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.confusions import (
     MOST,
@@ -50,8 +49,9 @@ from speechssl.data.records import (
 )
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError, report_set_aside
+from speechssl.eval.encode import Job, encode_recordings
 from speechssl.eval.options import CONDITION
-from speechssl.eval.run import Encoding, encode_recordings
+from speechssl.eval.spoken_qa import find_recordings
 from speechssl.options import DEVICE, SNR_OVER, Count, SnrOver, Whole, argument, option
 from speechssl.text import tokens
 
@@ -179,17 +179,12 @@ def transcribe(
 ) -> dict[str, str]:
     """What a recogniser understands of the recordings under a condition, by id. Those that cannot
     be read are set aside and reported."""
-    encoding = Encoding[str](lambda _, samples: recogniser.transcribe(samples).text)  # type: ignore[arg-type]
-    encoded = encode_recordings(
-        records,
-        lambda i: read_audio(corpus.path(records[i])),
-        lambda samples, i: distorter.apply(samples, condition, i),
-        {recogniser.name: encoding},
-        workers,
-        f"{recogniser.name} transcribes",
-    )[recogniser.name]
+    job = Job(recogniser.name, lambda _, samples: recogniser.transcribe(samples), records.keys())
+    recordings = find_recordings(corpus, records.values())
+    what = f"{recogniser.name} transcribes"
+    encoded = encode_recordings([job], recordings, condition, distorter, workers, what)[job.name]
     report_set_aside(encoded.failed, recogniser.name)
-    return dict(encoded.features)
+    return {name: transcript.text for name, transcript in encoded.features.items()}
 
 
 # ---- the fit

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,17 +43,20 @@ from speechssl.dual.model import load_reader
 from speechssl.dual.system import check_units_of, choose_device, run_model
 from speechssl.encoders.load import hash_weights, remember_last, shared_encoder
 from speechssl.errors import InputError
+from speechssl.eval.encode import Recording
 from speechssl.eval.options import Conditions
-from speechssl.eval.run import Encoding
-from speechssl.eval.scores import question_lines
+from speechssl.eval.predict import describe_question
+from speechssl.eval.score import question_lines
 from speechssl.eval.spoken_qa import (
     Scored,
     Setup,
+    Task,
     append_results,
-    evaluate_systems,
+    evaluate_task,
     find_recordings,
-    models_name,
-    rounds_of,
+    list_rounds,
+    make_setup,
+    name_models,
     table_of_rows,
 )
 from speechssl.options import Whole, option
@@ -329,7 +332,7 @@ def evaluate_retrieval(o: Retrieval) -> list[dict[str, Any]]:
         folder = model_folder(o.models)
         data = first_passages(load_corpus(o.corpus, o.split), o.passages)
         loaded = load_retrievers(folder, o.systems, o.text_encoder, o.bf16, data.language)
-        setup = Setup.of(o, models_name(folder), folder)
+        setup = make_setup(o, name_models(folder), folder)
         append_results(o.out, retrieve(loaded, data, conditions, setup))
         print(table_of_rows(o, conditions))
         return list_rows(o.out)
@@ -343,57 +346,58 @@ def retrieve(
 ) -> list[Row]:
     """Fill in the rankings that are missing and return the rows of all of them. Raises InputError
     without questions."""
-    items: list[Passage | Question] = [*corpus.passages.values(), *corpus.answerable]
-    records = {r.id: r for r in items}
-
-    def score(system: Retriever, predictions: Mapping[str, Any]) -> Scored:
-        scored, transcripts = score_ranks(predictions["ranks"], corpus), predictions["transcripts"]
-        return Scored(
-            scored,
-            transcripts,
-            question_lines(scored, corpus, transcripts, METRICS),
-            {"encoder": setup.models},
-        )
-
-    return evaluate_systems(
-        rounds_of(systems, corpus, conditions, setup.distorter),
-        corpus,
-        setup,
-        questions=list(records),
-        recordings=find_recordings(corpus, items),
-        encoding=lambda s: Encoding(
-            lambda i, samples: s.encode(records[i], samples), s.needs_audio
-        ),
-        answer=lambda s, features, _: rank(s, corpus, features),
-        score=score,
-        metrics=METRICS,
-        kind={"what": "retrieval"},
-    )
+    rounds = list_rounds(systems, corpus, conditions, setup.distorter)
+    return evaluate_task(RetrievalTask(corpus), rounds, setup)
 
 
-def rank(system: Retriever, corpus: Corpus, features: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the passage of every question stands, and which are the best.
+class RetrievalTask(Task):
+    """Every question ranks all passages of the split."""
 
-    features: of recordings, by id. ranks: passages with a greater score, and passages with the same
-    (itself among them).
-    """
-    questions = [q for q in corpus.answerable if q.id in features and q.passage in features]
-    passages = [p for p in corpus.passages.values() if p.id in features]
-    ranks, best = {}, {}
-    if questions:
-        scores = system.score(
-            [(q, features[q.id]) for q in questions], [(p, features[p.id]) for p in passages]
-        )
+    name = "retrieval"
+    metrics = METRICS
+
+    def __init__(self, corpus: Corpus) -> None:
+        super().__init__(corpus)
+        self.records: list[Passage | Question] = [*corpus.passages.values(), *corpus.answerable]
+        self.questions = [record.id for record in self.records]
+
+    def list_recordings(self) -> list[Recording]:
+        return find_recordings(self.corpus, self.records)
+
+    def choose_recordings(self, system: Retriever) -> Collection[str]:
+        return self.questions
+
+    def predict(
+        self, system: Retriever, features: Mapping[str, Any], where: str
+    ) -> list[dict[str, Any]]:
+        """Say where the passage of every question stands, and which are the best: `above` passages
+        have a greater score, and `equal` the same (itself among them)."""
+        corpus = self.corpus
+        asked = [q for q in corpus.answerable if q.id in features and q.passage in features]
+        passages = [p for p in corpus.passages.values() if p.id in features]
+        scores: dict[str, np.ndarray] = {}
+        if asked:
+            queries = [(q, features[q.id]) for q in asked]
+            table = system.score(queries, [(p, features[p.id]) for p in passages])
+            scores = dict(zip([q.id for q in asked], table, strict=True))
         place = {p.id: i for i, p in enumerate(passages)}
-        for question, row in zip(questions, scores, strict=True):
-            gold = row[place[question.passage]]
-            ranks[question.id] = [int((row > gold).sum()), int((row == gold).sum())]
-            best[question.id] = [passages[i].id for i in np.argsort(-row, kind="stable")[:BEST]]
-    return {
-        "ranks": ranks,
-        "best": best,
-        "transcripts": {i: x.text for i, x in features.items() if isinstance(x, Transcript)},
-    }
+        rows = []
+        for question in corpus.answerable:
+            row = describe_question(question, features) | {"answered": question.id in scores}
+            row |= {"above": None, "equal": None, "best": []}
+            if question.id in scores:
+                found = scores[question.id]
+                gold = found[place[question.passage]]
+                row["above"], row["equal"] = int((found > gold).sum()), int((found == gold).sum())
+                best = np.argsort(-found, kind="stable")[:BEST]
+                row["best"] = [passages[i].id for i in best]
+            rows.append(row)
+        return rows
+
+    def score(self, system: Retriever, predictions: Mapping[str, Any]) -> Scored:
+        scored, transcripts = score_ranks(predictions["rows"]), predictions["transcripts"]
+        lines = question_lines(scored, self.corpus, transcripts, METRICS)
+        return scored, lines, transcripts
 
 
 @dataclass(frozen=True)
@@ -408,16 +412,15 @@ class RankScore:
     mrr: float
 
 
-def score_ranks(ranks: Mapping[str, Sequence[int]], corpus: Corpus) -> list[RankScore]:
-    """ranks: of `rank`. A question that could not be asked scores 0."""
+def score_ranks(rows: Sequence[Mapping[str, Any]]) -> list[RankScore]:
+    """Score the rows of predictions. A question that could not be asked scores 0."""
     scored = []
-    for question in corpus.answerable:
+    for row in rows:
         values = [0.0, 0.0, 0.0]
-        if question.id in ranks:
-            above, equal = ranks[question.id]
-            places = np.arange(above + 1, above + equal + 1)  # all equally likely
+        if row["answered"]:
+            places = np.arange(row["above"] + 1, row["above"] + row["equal"] + 1)  # equally likely
             values = [(places == 1).mean(), (places <= 10).mean(), (1 / places).mean()]
-        scored.append(RankScore(question.id, question.passage, *map(float, values)))
+        scored.append(RankScore(row["id"], row["passage"], *map(float, values)))
     return scored
 
 

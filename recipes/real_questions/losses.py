@@ -14,8 +14,8 @@ from pathlib import Path
 
 from rapidfuzz.distance import Levenshtein
 
-from speechssl.artifacts import read_json
 from speechssl.data.records import Corpus, load_corpus, passage_units
+from speechssl.eval.predict import read_predictions
 from speechssl.metrics import token_f1
 from speechssl.results import Table
 from speechssl.stats import Interval, paired_difference
@@ -90,13 +90,14 @@ def row(name: str, condition: str, corpus: Corpus, known: dict, cascade: dict) -
 
 
 def main(results: Path, corpus: Path) -> None:
-    data, known = load_corpus(corpus, "test"), read_json(results / "predictions/text/clean.json")
+    data = load_corpus(corpus, "test")
+    known = read_predictions(results / "predictions/text/clean.parquet")
     if not any(p.words for p in data.passages.values()):
         print(f"left out: where cascades lose, since the words of {corpus} have no times")
         return
     rows = [
-        row(path.parent.name, path.stem, data, known, read_json(path))
-        for path in sorted(results.glob("predictions/cascade-*/*.json"))
+        row(path.parent.name, path.stem, data, known, read_predictions(path))
+        for path in sorted(results.glob("predictions/cascade-*/*.parquet"))
     ]
     columns = (
         "system",

@@ -31,6 +31,7 @@ import yaml
 
 from speechssl.artifacts import read_json
 from speechssl.errors import InputError
+from speechssl.eval.predict import read_items
 from speechssl.results import Table, drawn_sentence, interval_text
 from speechssl.stats import (
     Estimate,
@@ -78,11 +79,11 @@ def read_scores(exp: Path) -> Scores:
             f"recipes/robustness/choose.sh {exp} evaluate {START}"
         )
     for arm in arms:
-        for path in sorted((exp / arm / "dev" / "scores" / arm).glob("*/*.json")):
-            values = read_json(path)
-            key = arm, f"{values['task']} {values['metric']}", values["condition"]
+        for path in sorted((exp / arm / "dev" / "scores" / arm).glob("*/*.parquet")):
+            items, card = read_items(path)
+            key = arm, f"{card['task']} {card['metric']}", card["condition"]
             if key[1] in found and key[2] in (CLEAN, NOISY):
-                found[key[1]][key] = [ItemScore(**item) for item in values["items"]]
+                found[key[1]][key] = [ItemScore(**item) for item in items]
     found = {task: cells for task, cells in found.items() if cells}
     for arm in arms:
         if missing := [

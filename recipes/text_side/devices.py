@@ -75,7 +75,7 @@ def device_table(o: Devices) -> Table:
     ]
 
     # DUAL and text QA: seeds and voices or passages are drawn, as in the other tables
-    answers = sorted({path.parents[2] for path in folder.glob("answers*/scores/*/*.jsonl")})
+    answers = sorted({path.parents[2] for path in folder.glob("answers*/scores/*/*.parquet")})
     runs = read_runs(folder, answers) if answers or any(folder.glob("runs/*/*/scores.json")) else []
     rows = []
     for scored in (

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -31,12 +31,12 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from speechssl.artifacts import hash_bytes, read_json
 from speechssl.augment.conditions import is_drawn
 from speechssl.data.records import synthetic_sentence
 from speechssl.errors import InputError
 from speechssl.eval.options import Metric
-from speechssl.eval.scores import TYPES, read_lines
+from speechssl.eval.predict import read_items
+from speechssl.eval.score import TYPES
 from speechssl.results import (
     UNITS_FROM,
     Table,
@@ -122,23 +122,12 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
     """
     scores: list[Scores] = []
     for folder in {folder.resolve(): folder for folder in folders}.values():
-        if not folder.is_dir():
-            raise InputError(
-                f"there is no folder {folder}; give one that `speechssl evaluate` wrote to"
-            )
-        paths = sorted(folder.glob("scores/*/*.jsonl"))
-        if not paths and (
-            below := sorted({p.parents[2] for p in folder.glob("**/scores/*/*.jsonl")})
-        ):
-            names = " ".join(map(str, below))
-            raise InputError(
-                f"{folder} has no scores of questions itself; give its subfolders "
-                f"that have: {names}"
-            )
+        paths = sorted(folder.glob("scores/*/*.parquet"))
         if not paths:
+            below = sorted({str(p.parents[2]) for p in folder.glob("**/scores/*/*.parquet")})
             raise InputError(
-                f"{folder} has no scores of questions; run the evaluation into it "
-                "again (its answers are kept)"
+                f"{folder} has no scores of questions; give a folder that `speechssl evaluate` "
+                f"wrote to{': ' if below else ''}{' '.join(below)}"
             )
         scores += map(_read_scores, paths)
     if missing := [s for s in systems if s not in {f.system for f in scores}]:
@@ -164,33 +153,10 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
 
 
 def _read_scores(path: Path) -> Scores:
-    lines, card = read_lines(path), read_json(path.with_suffix(".card.json"))
-    fields = ("corpus", "split", "data", "condition")
-    if not isinstance(card, dict) or any(not isinstance(card.get(name), str) for name in fields):
-        raise InputError(
-            f"{path.with_suffix('.card.json')} does not record what was scored "
-            f"({', '.join(fields)}); evaluate again"
-        )
-    if card.get("lines") not in (None, hash_bytes(path.read_bytes())):
-        raise InputError(f"{path} was changed after it was written; evaluate again")
-    for line in lines:
-        scores = [value for metric in METRICS if (value := line.get(metric)) is not None]
-        if not isinstance(line.get("passage"), str) or any(
-            not isinstance(v, (int, float)) or not 0 <= v <= 1 for v in scores
-        ):
-            raise InputError(
-                f"{path} has no passage or no score in [0, 1] for the question "
-                f"{line['id']}; evaluate again"
-            )
-    snr = card.get("snr_db")
+    lines, card = read_items(path)
+    snr = card["snr_db"]
     where = (card["condition"], None if snr is None else float(snr))
-    return Scores(
-        str(card.get("system", path.parent.name)),
-        where,
-        {line["id"]: line for line in lines},
-        card,
-        path,
-    )
+    return Scores(card["system"], where, {line["id"]: line for line in lines}, card, path)
 
 
 # ---- comparing
@@ -239,7 +205,7 @@ class Compared:
     def get(self, system: str, condition: Where, metric: str = "") -> Estimate | None:
         return self.estimates.get((system, condition, metric or self.metric))
 
-    def of(self, system: str, condition: Where) -> Scores | None:
+    def find(self, system: str, condition: Where) -> Scores | None:
         return next(
             (s for s in self.scores if (s.system, s.condition) == (system, condition)), None
         )
@@ -441,36 +407,27 @@ def paired_tests(
     chosen, by_corpus = list(pairs), []
     for c in compared:
         every_pair, tests = list(combinations(c.systems, 2)), []
-        one_textless = [
-            (a, b) if a in c.textless else (b, a)
-            for a, b in every_pair
-            if a in c.textless or b in c.textless
-        ]
+        one_textless = []
+        for a, b in every_pair:
+            if a in c.textless or b in c.textless:
+                one_textless.append((a, b) if a in c.textless else (b, a))
         for first, second in chosen or one_textless or every_pair:
             for condition in c.conditions:
-                a, b = c.get(first, condition), c.get(second, condition)
-                if a and b:
-                    one, other = (
-                        s.card.get("seed") if (s := c.of(name, condition)) else None
-                        for name in (first, second)
-                    )
-                    apart = None not in (one, other) and one != other and is_drawn(*condition)
-                    difference = combine_estimates(lambda x, y: 100 * (x - y), a, b)
-                    tests.append(
-                        PairedTest(
-                            first,
-                            second,
-                            condition,
-                            difference,
-                            seeds=(one, other) if apart else None,
-                        )
-                    )
+                one, other = c.find(first, condition), c.find(second, condition)
+                if one and other:
+                    scores = c.get(first, condition), c.get(second, condition)
+                    difference = combine_estimates(lambda x, y: 100 * (x - y), *scores)  # type: ignore[arg-type]
+                    seeds = one.card.get("seed"), other.card.get("seed")
+                    apart = None not in seeds and seeds[0] != seeds[1] and is_drawn(*condition)
+                    test = PairedTest(first, second, condition, difference)
+                    tests.append(replace(test, seeds=seeds) if apart else test)
         by_corpus.append(tests)
-    for first, second in chosen:
-        if not any((t.first, t.second) == (first, second) for tests in by_corpus for t in tests):
+    tested = {(t.first, t.second) for tests in by_corpus for t in tests}
+    for pair in chosen:
+        if pair not in tested:
             systems = ", ".join(dict.fromkeys(s for c in compared for s in c.systems))
             raise InputError(
-                f"{first} and {second} were not scored in one condition of a "
+                f"{' and '.join(pair)} were not scored in one condition of a "
                 f"corpus; the systems are {systems}"
             )
     every = holm([t.difference.p_value for tests in by_corpus for t in tests])
@@ -524,15 +481,11 @@ class Crossing:
         nowhere ahead, "neither" where they are equal throughout, "" where both are ahead somewhere.
         """
         cascade, textless = (any(p.difference * sign > 0 for p in self.points) for sign in (1, -1))
-        return (
-            ""
-            if cascade and textless
-            else "cascade"
-            if cascade
-            else "textless"
-            if textless
-            else "neither"
-        )
+        if cascade and textless:
+            return ""
+        if cascade:
+            return "cascade"
+        return "textless" if textless else "neither"
 
     @property
     def low_wer(self) -> float:
@@ -544,29 +497,22 @@ class Crossing:
 
 
 def families(c: Compared, textless: str) -> dict[str, list[Point]]:
+    """Sort the points that a system without a transcript is compared at, by their WER."""
     points = []
     for system in c.systems:
         for where in c.conditions:
-            wer, cascade, other = (
-                c.get(system, where, WER),
-                c.get(system, where),
-                c.get(textless, where),
-            )
+            wer, cascade = c.get(system, where, WER), c.get(system, where)
+            other = c.get(textless, where)
             if wer and cascade and other:
                 points.append(Point(system, where, wer, cascade, other))
+    points.sort(key=lambda p: p.wer.value)
     by_name = {f"noise, {name}": [p for p in points if p.system == name] for name in c.recognisers}
     by_name["simulated"] = [p for p in points if reads_reference(p.system)]
     by_name["recognisers"] = [
         p for p in points if p.system in c.recognisers and p.condition == CLEAN
     ]
-    several = [name for name, members in by_name.items() if len(members) > 1]
-    if len(several) > 1:
-        by_name["all"] = points
-    return {
-        name: sorted(by_name[name], key=lambda p: p.wer.value)
-        for name in by_name
-        if name in several or name == "all"
-    }
+    several = {name: members for name, members in by_name.items() if len(members) > 1}
+    return several | {"all": points} if len(several) > 1 else several
 
 
 def crossings(c: Compared) -> list[Crossing]:
@@ -699,92 +645,72 @@ def compile_corpus(c: Compared, tests: Sequence[PairedTest]) -> Compilation:
 def analyses(c: Compared, condition: Where) -> list[Analysis]:
     """Make all tables that the lines of a condition give; those with a single bucket are left
     out."""
-    lines = next((scores.lines for scores in c.scores if scores.condition == condition), {})
-    systems = [
-        scores
-        for scores in c.scores
-        if scores.condition == condition and not scores.system.startswith(SIMULATED)
+    scored = [s for s in c.scores if s.condition == condition]
+    lines: Mapping[str, Line] = scored[0].lines if scored else {}
+    # what questions are sorted by, the recogniser whose errors count, bucket by question, order
+    sortings: list[tuple[str, str, Mapping[str, str | None], Sequence[str]]] = [
+        ("type of the answer", "", {i: x.get("type") for i, x in lines.items()}, TYPES),
+        ("relation (of the corpus)", "", *_sort_relations(lines)),
     ]
+    words = "characters" if c.errors == "CER" else "words"
+    for by, field, edges, name in (
+        ("length of the answer", "answer_seconds", LENGTHS, seconds_range),
+        (f"{words} of the answer", "answer_words", WORDS, _count_range),
+        ("place in the passage", "position", PLACES, _percent),
+    ):
+        names = [name(*ends) for ends in pairwise(edges)]
+        sortings.append((by, "", _sort(lines, field, edges, names), names))
+    names = [_percent(*ends) for ends in pairwise(RATES)]
+    for scores in scored:
+        if scores.system in c.recognisers:
+            found = _sort(scores.lines, "sentence_wer", RATES, names)
+            sortings.append((f"{c.errors} of the answer's sentence", scores.system, found, names))
 
-    def analysis(
-        by: str,
-        bucket_of: Callable[[Line], str | None],
-        order: Sequence[str],
-        errors: Scores | None = None,
-    ) -> Analysis:
-        """order: names of the buckets. errors: scores of the recogniser whose errors count."""
-        questions: dict[str | None, list[str]] = {}
-        for i, line in (errors.lines if errors else lines).items():
-            questions.setdefault(bucket_of(line), []).append(i)
+    systems = [s for s in scored if not s.system.startswith(SIMULATED)]
+    analyses = []
+    for by, recogniser, bucket_of, order in sortings:
         buckets = []
-        for name in (name for name in order if name in questions):
-            ids, scores = questions[name], {}
-            units = c.units(ids)
-            for system in systems:
-                values = [system.lines[i][c.metric] for i in ids]
-                scores[system.system] = mean_interval(values, units, 0, FEW_RESAMPLES)
-            buckets.append(QuestionBucket(name, len(ids), scores))
-        return Analysis(by, condition, errors.system if errors else "", buckets)
+        for bucket in order:
+            ids = [i for i, name in bucket_of.items() if name == bucket]
+            if ids:
+                units, values = c.units(ids), {}
+                for s in systems:
+                    of_system = [s.lines[i][c.metric] for i in ids]
+                    values[s.system] = mean_interval(of_system, units, 0, FEW_RESAMPLES)
+                buckets.append(QuestionBucket(bucket, len(ids), values))
+        if len(buckets) > 1:
+            analyses.append(Analysis(by, condition, recogniser, buckets))
+    return analyses
 
-    def by_range(
-        by: str,
-        field: str,
-        edges: Sequence[float],
-        name: Callable[[float, float], str],
-        errors: Scores | None = None,
-    ) -> Analysis:
-        """Half-open ranges of a field, the last one closed."""
-        names = [name(low, high) for low, high in pairwise(edges)]
 
-        def bucket_of(line: Line) -> str | None:
-            value = line.get(field)
-            return None if value is None or value < edges[0] else _range(value, edges, names)
+def _sort(
+    lines: Mapping[str, Line], field: str, edges: Sequence[float], names: Sequence[str]
+) -> dict[str, str | None]:
+    """Sort lines into half-open ranges of a field, the last one closed."""
+    buckets: dict[str, str | None] = {}
+    for i, line in lines.items():
+        value = line.get(field)
+        buckets[i] = None
+        if value is not None and value >= edges[0]:
+            buckets[i] = _range(value, edges, names)
+    return buckets
 
-        return analysis(by, bucket_of, names, errors)
 
-    def count(low: float, high: float) -> str:
-        return (
-            f"{low:g} or more"
-            if high > 1e9
-            else f"{low:g}"
-            if high == low + 1
-            else f"{low:g}-{high - 1:g}"
-        )
-
-    # the most frequent relations by themselves, the others together
-    relations = Counter(str(line.get("relation") or "") for line in lines.values())
-    del relations[""]
-    relation_names = {
-        relation: relation.replace("_", " ")
-        for relation, n in relations.most_common(MOST)
-        if n >= FEWEST
-    }
-    rest = len(relations) - len(relation_names)
+def _sort_relations(lines: Mapping[str, Line]) -> tuple[dict[str, str | None], list[str]]:
+    """Sort lines by relation: the most frequent by themselves, the others together."""
+    of_line = {i: str(line.get("relation") or "") for i, line in lines.items()}
+    counts = Counter(filter(None, of_line.values()))
+    names = {r: r.replace("_", " ") for r, n in counts.most_common(MOST) if n >= FEWEST}
+    rest = len(counts) - len(names)
     others = f"{rest} other{'s' * (rest > 1)}"
+    buckets = {i: names.get(r, others) if r else None for i, r in of_line.items()}
+    return buckets, [*names.values(), others]
 
-    def relation_of(line: Line) -> str | None:
-        return relation_names.get(relation, others) if (relation := line.get("relation")) else None
 
-    analyses = [
-        analysis("type of the answer", lambda line: line.get("type"), TYPES),
-        analysis("relation (of the corpus)", relation_of, [*relation_names.values(), others]),
-        by_range("length of the answer", "answer_seconds", LENGTHS, seconds_range),
-        by_range(
-            f"{'characters' if c.errors == 'CER' else 'words'} of the answer",
-            "answer_words",
-            WORDS,
-            count,
-        ),
-        by_range("place in the passage", "position", PLACES, _percent),
-    ]
-    for scores in filter(None, (c.of(recogniser, condition) for recogniser in c.recognisers)):
-        if any(line.get("sentence_wer") is not None for line in scores.lines.values()):
-            analyses.append(
-                by_range(
-                    f"{c.errors} of the answer's sentence", "sentence_wer", RATES, _percent, scores
-                )
-            )
-    return [analysis for analysis in analyses if len(analysis.buckets) > 1]
+def _count_range(low: float, high: float) -> str:
+    if high > 1e9:
+        return f"{low:g} or more"
+    return f"{low:g}" if high == low + 1 else f"{low:g}-{high - 1:g}"
 
 
 def by_own_wer(c: Compared, textless: str, family: str, sentences: bool = False) -> list[Bin]:
@@ -793,36 +719,30 @@ def by_own_wer(c: Compared, textless: str, family: str, sentences: bool = False)
 
     family: a recogniser, or "simulated".
     """
-    names = [_percent(a, b) for a, b in pairwise(RATES)]
+    names = [_percent(*ends) for ends in pairwise(RATES)]
     # line, score of the cascade, of the other
-    by_range: dict[str, list[tuple[Line, float, float]]] = {}
+    by_range: dict[str, list[tuple[Line, float, float]]] = {name: [] for name in names}
     for cascade in c.scores:
-        of_family = cascade.system == family or (
-            family == "simulated" and reads_reference(cascade.system)
-        )
-        other = c.of(textless, cascade.condition) if of_family else None
-        for i, line in cascade.lines.items() if other else ():
-            if other and line.get("passage_words"):
-                wer = (
-                    line.get("sentence_wer")
-                    if sentences
-                    else line["passage_errors"] / line["passage_words"]
-                )
-                if wer is not None:
-                    both = line, float(line[c.metric]), float(other.lines[i][c.metric])
-                    by_range.setdefault(_range(wer, RATES, names), []).append(both)
+        simulated = family == "simulated" and reads_reference(cascade.system)
+        other = c.find(textless, cascade.condition)
+        if other is None or not (simulated or cascade.system == family):
+            continue
+        for i, line in cascade.lines.items():
+            wer = line.get("sentence_wer") if sentences else None
+            if line.get("passage_words") and not sentences:
+                wer = line["passage_errors"] / line["passage_words"]
+            if wer is not None:
+                both = float(line[c.metric]), float(other.lines[i][c.metric])
+                by_range[_range(wer, RATES, names)].append((line, *both))
     bins = []
-    for name in names:
-        if of_range := by_range.get(name):
-            units = c.units(str(line["id"]) for line, _, _ in of_range)
-            a, b = [x for _, x, _ in of_range], [y for _, _, y in of_range]
-            wer = sum(line["passage_errors"] for line, _, _ in of_range) / sum(
-                line["passage_words"] for line, _, _ in of_range
-            )
-            first, second = (mean_interval(x, units, 0, FEW_RESAMPLES) for x in (a, b))
-            bins.append(
-                Bin(name, wer, first, second, paired_difference(a, b, units, 0, FEW_RESAMPLES))
-            )
+    for name, members in by_range.items():
+        if members:
+            lines, first, second = zip(*members, strict=True)
+            units = c.units(line["id"] for line in lines)
+            wer = sum(x["passage_errors"] for x in lines) / sum(x["passage_words"] for x in lines)
+            a, b = (mean_interval(x, units, 0, FEW_RESAMPLES) for x in (first, second))
+            difference = paired_difference(first, second, units, 0, FEW_RESAMPLES)
+            bins.append(Bin(name, wer, a, b, difference))
     return bins
 
 

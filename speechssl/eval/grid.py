@@ -7,19 +7,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import numpy as np
 import torch
 from rapidfuzz.distance import Levenshtein
 from tqdm import tqdm
 
 from speechssl.artifacts import hash_json, read_json
-from speechssl.audio import read_audio
 from speechssl.cascade.model import CtcRecogniser, greedy_decode
 from speechssl.cascade.options import CtcOptions, ReaderOptions, TrainCtc
 from speechssl.cascade.train import fit_ctc
@@ -40,32 +39,30 @@ from speechssl.encoders.load import (
     SharedEncoder,
     SpeechEncoder,
     load_encoder,
-    remember_last,
     shared_encoder,
 )
 from speechssl.errors import InputError, report_set_aside
-from speechssl.eval.options import TEST, Robustness
-from speechssl.eval.run import (
-    Encoded,
-    Encoding,
+from speechssl.eval.conditions import (
     FrozenMixtures,
     Item,
-    ResultFile,
     Setting,
     check_unseen,
-    encode_recordings,
-    evaluate_files,
     file_size,
     name_utterances,
     normalised,
     trained_noises,
 )
-from speechssl.eval.spoken_qa import (
+from speechssl.eval.encode import FeatureStore, Job, Recording, encode_recordings
+from speechssl.eval.options import TEST, Robustness
+from speechssl.eval.predict import (
     answer_questions,
-    passages_with_questions,
-    score_questions,
-    word_errors,
+    is_current,
+    parse_predictions,
+    read_items,
+    write_items,
 )
+from speechssl.eval.score import score_questions, word_errors
+from speechssl.eval.spoken_qa import passages_with_questions
 from speechssl.metrics import word_error_rate
 from speechssl.options import PLAIN, TrainingOptions
 from speechssl.results import CASCADE, HEAD
@@ -81,7 +78,7 @@ from speechssl.superb.data import (
     list_split_recordings,
 )
 from speechssl.superb.tasks.classification import METRIC, Classification
-from speechssl.superb.train import HeadRun, load_head, train_head
+from speechssl.superb.train import HeadRun, TrainedHead, load_head, train_head
 from speechssl.systems import System, load_systems
 from speechssl.timing import RunLength
 from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
@@ -147,18 +144,13 @@ def load_tested(name: str, where: str) -> TestedEncoder:
 # ---- tasks
 
 
-@dataclass(frozen=True, eq=False)
-class GridTask:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GridTask(ABC):
     """This is what is evaluated, such as a head with its encoder, and its test recordings, in the
     order of the manifest.
 
     metric: acc (more is better) or wer (less is). unit: what the groups of its scores are called:
-    "recording", "passage".
-    card: all that its scores depend on, beside the condition.
-    encode: (N,) float32 at 16 kHz -> the features that `score` takes. Several threads may call it
-    at once. Raises ValueError for fewer samples than one frame of the encoder.
-    score: features by the id of the item -> scores. An item without any counts as wrong (for wer:
-    every word is missing).
+    "recording", "passage". card: all that its scores depend on, beside the condition.
     """
 
     name: str
@@ -166,20 +158,24 @@ class GridTask:
     unit: str
     card: Mapping[str, Any]
     items: Sequence[Item]
-    encode: Callable[[np.ndarray], Any]
-    score: Callable[[Mapping[str, Any]], list[ItemScore]]
 
-    def limit_items(self, count: int | None, seed: int) -> GridTask:
-        """On so many of its items only, drawn by the seed; None: on all."""
-        if count is None:
-            return self
-        items = first_items(self.items, count, seed)
-        ids = {item.id for item in items}
-        return replace(
-            self,
-            items=items,
-            score=lambda features: [s for s in self.score(features) if s.id in ids],
-        )
+    @property
+    def label(self) -> str:
+        return f"{self.name}-{self.metric}"
+
+    @abstractmethod
+    def encode(self, record: Any, samples: Any) -> Any:
+        """Encode samples (N,), float32 at 16 kHz, of which nothing else is known. Several threads
+        call it at once. Raises ValueError for fewer samples than one frame of the encoder."""
+
+    @abstractmethod
+    def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
+        """Score features by the id of the item. An item without any counts as wrong (for wer: every
+        word is missing)."""
+
+    def limit_items(self, count: int | None, seed: int) -> Self:
+        """Keep so many of its items only, drawn by the seed; None: all."""
+        return replace(self, items=first_items(self.items, count, seed))
 
 
 def first_items(items: Sequence[Item], count: int | None, seed: int) -> list[Item]:
@@ -200,98 +196,146 @@ def check_split(data: LabelledSet, split: str) -> None:
         )
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HeadTask(GridTask):
+    """A head classifies recordings. An item is right when all its slots are (IC: three)."""
+
+    encoder: Any
+    task: Classification
+    head: TrainedHead
+    utterances: Sequence[Any]
+
+    def encode(self, record: Any, samples: Any) -> dict[str, str]:
+        """Return the labels of a recording, by slot, from the mean of every hidden state over
+        time."""
+        means = self.encoder.hidden_states(samples).cpu().mean(1)
+        batch = Batch((), means[None], torch.ones(1).long())
+        with torch.inference_mode():
+            return self.task.choose(self.task.predict(self.head.head, batch)[0])
+
+    def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
+        voices = unknown_speakers(self.task.data, self.utterances)
+        scored = []
+        for u, who in zip(self.utterances, voices, strict=True):
+            right = float(features.get(u.id) == dict(u.labels))
+            scored.append(ItemScore(u.id, u.id, right, 1.0, "".join(who)))
+        return scored
+
+
 def load_classification(
     folder: Path | str, data: Path | str, encoder: SpeechEncoder, split: str = TEST
-) -> GridTask:
-    """Load a head from the folder that training wrote, on a split of its set. An item is right when
-    all its slots are (IC: three).
+) -> HeadTask:
+    """Load a head from the folder that training wrote, on a split of its set.
 
     Raises InputError where head, set and encoder do not belong together, and for a split that the
     set does not have.
     """
     labelled = load_labelled(data)
     check_split(labelled, split)
-    utterances = labelled.splits[split]
     sizes = read_json(Path(folder) / "card.json").get("task", {}).get("sizes", {})
     task = Classification(labelled.task, labelled, encoder.grid, sizes.get("projection", 256))
     head = load_head(folder, task, encoder_card(encoder))
+    utterances = labelled.splits[split]
     card = {
         "task": labelled.task,
         "weights": head.weights,
         "classes": labelled.classes,
         "encoder": encoder_card(encoder),
+        "data": labelled.hash,
+        "split": split,
     }
-
-    def encode(samples: np.ndarray) -> dict[str, str]:
-        """The labels of a recording, by slot, from the mean of every hidden state over time."""
-        means = encoder.hidden_states(samples).cpu().mean(1)
-        with torch.inference_mode():
-            return task.choose(
-                task.predict(head.head, Batch((), means[None], torch.ones(1).long()))[0]
-            )
-
-    def score(features: Mapping[str, Any]) -> list[ItemScore]:
-        voices = unknown_speakers(labelled, utterances)
-        right = (float(features.get(u.id) == dict(u.labels)) for u in utterances)
-        return [
-            ItemScore(u.id, u.id, ok, 1.0, "".join(who))
-            for u, ok, who in zip(utterances, right, voices, strict=True)
-        ]
-
-    return GridTask(
+    return HeadTask(
         name=labelled.task,
         metric=METRIC,
         unit=RECORDING,
-        card=card | {"data": labelled.hash, "split": split},
+        card=card,
         items=[Item(u.id, labelled.path(u)) for u in utterances],
-        encode=encode,
-        score=score,
+        encoder=encoder,
+        task=task,
+        head=head,
+        utterances=utterances,
     )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RecognitionTask(GridTask):
+    """A recogniser, decoded greedily, hears the questions of a spoken-QA corpus."""
+
+    recogniser: CtcRecogniser
+    questions: Sequence[Question]
+    trained: frozenset[str]  # voices that training knew
+
+    def encode(self, record: Any, samples: Any) -> str:
+        # "" below a frame
+        return greedy_decode(self.recogniser.log_probs(samples), self.recogniser.vocabulary)
+
+    def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
+        heard = [features.get(q.id, "") for q in self.questions]
+        texts = [q.text for q in self.questions]
+        errors = word_error_rate(texts, heard, self.questions[0].language)
+        scored = []
+        for q, wrong, words in zip(self.questions, errors.errors, errors.words, strict=True):
+            voice = unknown_voice(q.speaker, self.trained)
+            scored.append(ItemScore(q.id, q.passage, float(wrong), float(words), voice))
+        return scored
 
 
 def load_recognition(
     folder: Path | str, corpus: Path | str, encoder: SpeechEncoder, split: str = TEST
-) -> GridTask:
-    """Load a recogniser from the folder that `train ctc` wrote, decoded greedily, on the questions
-    of a spoken-QA corpus.
-
-    Raises InputError where the split has no questions or the encoder is not the recogniser's.
-    """
+) -> RecognitionTask:
+    """Load a recogniser from the folder that `train ctc` wrote. Raises InputError where the split
+    has no questions or the encoder is not the recogniser's."""
     questions = load_corpus(corpus, split).questions
     if not questions:
         raise InputError(
             f"{Path(corpus) / split} has no questions to recognise; prepare the corpus with some"
         )
-    recogniser, speakers = CtcRecogniser.load(folder, encoder), known_voices(corpus)
+    recogniser = CtcRecogniser.load(folder, encoder)
     card = {
+        "task": "asr",
         "weights": read_json(Path(folder) / "card.json")["weights"],
         "layer": recogniser.layer,
         "encoder": encoder.hash,
+        "data": hash_json([[q.id, q.audio, q.text] for q in questions]),
     }
-
-    def score(features: Mapping[str, Any]) -> list[ItemScore]:
-        errors = word_error_rate(
-            [q.text for q in questions],
-            [features.get(q.id, "") for q in questions],
-            questions[0].language,
-        )
-        counted = zip(questions, errors.errors, errors.words, strict=True)
-        return [
-            ItemScore(q.id, q.passage, float(e), float(w), unknown_voice(q.speaker, speakers))
-            for q, e, w in counted
-        ]
-
-    return GridTask(
+    return RecognitionTask(
         name="asr",
         metric="wer",
         unit="passage",
-        card=card
-        | {"task": "asr", "data": hash_json([[q.id, q.audio, q.text] for q in questions])},
+        card=card,
         items=[Item(q.id, Path(corpus) / q.audio) for q in questions],
-        # "" below a frame
-        encode=lambda samples: greedy_decode(recogniser.log_probs(samples), recogniser.vocabulary),
-        score=score,
+        recogniser=recogniser,
+        questions=questions,
+        trained=known_voices(corpus),
     )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class UnitsTask(GridTask):
+    """This measures how far the units of distorted speech are from those of clean speech, of the
+    same encoder and codebook.
+
+    A recording adds the edits between the run-length units of the two, over the units of clean
+    speech (arXiv 2209.15483): clean speech has no error by definition, and a recording that could
+    not be encoded has every unit missing.
+    """
+
+    extractor: UnitExtractor
+    clean: Mapping[str, RunLength]
+    voices: Mapping[str, str]
+
+    def encode(self, record: Any, samples: Any) -> RunLength:
+        return self.extractor.units(samples)
+
+    def score(self, features: Mapping[str, RunLength]) -> list[ItemScore]:
+        scored = []
+        for name, _ in self.items:
+            units = features[name].units.tolist() if name in features else []
+            clean = self.clean[name].units.tolist()
+            edits = Levenshtein.distance(clean, units)
+            voice = self.voices.get(name, "")
+            scored.append(ItemScore(name, name, float(edits), float(len(clean)), voice))
+        return scored
 
 
 def units_task(
@@ -302,101 +346,105 @@ def units_task(
     count: int | None = None,
     seed: int = 0,
     workers: int | None = None,
-) -> GridTask:
-    """Make the task that measures how far the units of distorted speech are from those of clean
-    speech, of the same encoder and codebook.
+) -> UnitsTask:
+    """Extract the units of clean speech into `out`, where they stay.
 
-    A recording adds the edits between the run-length units of the two, over the units of clean
-    speech (arXiv 2209.15483): clean speech has no error by definition, and a recording that could
-    not be encoded has every unit missing.
-
-    source: a corpus (with its split), a manifest, a folder or a file; units of clean speech go into
-    `out`, and stay there. count: so many recordings, drawn by the seed; None: all. Raises
-    InputError as `list_recordings` and `extract_corpus` do.
+    source: a corpus (with its split), a manifest, a folder or a file. count: so many recordings,
+    drawn by the seed; None: all. Raises InputError as `list_recordings` and `extract_corpus` do.
     """
     every = {r.id: r for r in list_recordings(source, split)}
-    recordings = [
-        every[i.id] for i in first_items([Item(r.id, r.path) for r in every.values()], count, seed)
-    ]
+    chosen = first_items([Item(r.id, r.path) for r in every.values()], count, seed)
     maker = ShardMaker(extractor, out, SHARD)
     facts = {"drawn": [count, seed]} | source_card(source, split, None)
-    report_set_aside(
-        extract_corpus(maker, recordings, LocalEngine(workers), facts).failed,
-        "units of clean speech",
-    )
+    recordings = [every[item.id] for item in chosen]
+    extracted = extract_corpus(maker, recordings, LocalEngine(workers), facts)
+    report_set_aside(extracted.failed, "units of clean speech")
     clean = load_units(out)
-    voices = {} if split is None else voices_of(load_corpus(source, split))
-    items = [Item(r.id, r.path) for r in recordings if r.id in clean]
-
-    def score(features: Mapping[str, RunLength]) -> list[ItemScore]:
-        sequences = {i: features[i].units.tolist() if i in features else [] for i, _ in items}
-        return [
-            ItemScore(
-                i,
-                i,
-                Levenshtein.distance(clean[i].units.tolist(), units),
-                len(clean[i]),
-                voices.get(i, ""),
-            )
-            for i, units in sequences.items()
-        ]
-
     units = [[i, clean[i].units.tolist()] for i in sorted(clean)]
-    card = {"task": "units", **extractor.card, "clean": hash_json(units)}
-    return GridTask("units", "unit_error", RECORDING, card, items, extractor.units, score)
+    return UnitsTask(
+        name="units",
+        metric="unit_error",
+        unit=RECORDING,
+        card={"task": "units", **extractor.card, "clean": hash_json(units)},
+        items=[item for item in chosen if item.id in clean],
+        extractor=extractor,
+        clean=clean,
+        voices={} if split is None else voices_of(load_corpus(source, split)),
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AnswersTask(GridTask):
+    """A system answers questions: FF1 of those whose answers have times. A question scores 0 where
+    it or its passage could not be encoded."""
+
+    system: System
+    corpus: Corpus
+
+    def encode(self, record: Any, samples: Any) -> Any:
+        return self.system.encode(None, samples)
+
+    def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
+        where = f"{len(features)} recordings"
+        rows = answer_questions(self.system, self.corpus, features, where)
+        voices = voices_of(self.corpus)
+        scored = []
+        for s in score_questions(parse_predictions(rows, {"task": "qa"}), self.corpus):
+            if s.ff1 is not None:
+                who = voices[s.passage], voices[s.id]
+                scored.append(ItemScore(s.id, s.passage, s.ff1, 1.0, *who))
+        return scored
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TranscriptsTask(AnswersTask):
+    """A cascade transcribes the passages that are asked about and have a text: word error rate."""
+
+    def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
+        # others have no words that could be missed
+        passages = [p for p in passages_with_questions(self.corpus) if p.text]
+        errors = word_errors(passages, {name: x.text for name, x in features.items()})
+        voices = voices_of(self.corpus)
+        scored = []
+        for p, wrong, words in zip(passages, errors.errors, errors.words, strict=True):
+            scored.append(ItemScore(p.id, p.id, float(wrong), float(words), voices[p.id]))
+        return scored
 
 
 def qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
-    """Make the tasks that a system of spoken question answering is scored by.
-
-    Its answers: FF1 of the questions whose answers have times. Their voice is that of the passage,
-    their asker that of the question. A question scores 0 where it or its passage could not be
-    encoded. Of a cascade its transcripts, too: the word error rate over the passages that are asked
-    about and have a text. Raises InputError where no question has an answer with times.
-    """
+    """Make the tasks that a system of spoken question answering is scored by: its answers, and of a
+    cascade its transcripts. Raises InputError where no question has an answer with times."""
     if not any(a.start is not None for q in corpus.answerable for a in q.answers):
         raise InputError(
             f"{corpus.root / corpus.split} has no question whose answer has times; "
             f"leave out the task {system.name}"
         )
     data, passages = data_hash(corpus.root, corpus.split), passages_with_questions(corpus)
-    encode = remember_last(lambda samples: system.encode(None, samples))  # for both tasks
     records: list[Passage | Question] = [*passages, *corpus.answerable]
-    written = [p for p in passages if p.text]  # others have no words that could be missed
-
-    def score_answers(features: Mapping[str, Any]) -> list[ItemScore]:
-        predictions = answer_questions(system, corpus, features, f"{len(features)} recordings")
-        scored, voices = score_questions(predictions, corpus), voices_of(corpus)
-        return [
-            ItemScore(s.id, s.passage, s.ff1, 1.0, voices[s.passage], voices[s.id])
-            for s in scored
-            if s.ff1 is not None
-        ]
-
-    def score_transcripts(features: Mapping[str, Any]) -> list[ItemScore]:
-        errors, voices = (
-            word_errors(written, {i: transcript.text for i, transcript in features.items()}),
-            voices_of(corpus),
-        )
-        counted = zip(written, errors.errors, errors.words, strict=True)
-        return [
-            ItemScore(p.id, p.id, float(wrong), float(words), voices[p.id])
-            for p, wrong, words in counted
-        ]
-
-    card = {**system.card, "data": data, "questions": hash_json([q.id for q in corpus.answerable])}
-    items = [Item(r.id, corpus.path(r)) for r in records]
-    tasks = [GridTask(system.name, "ff1", "passage", card, items, encode, score_answers)]
-    if system.name.startswith("cascade") and written:
-        card = {"asr": system.card.get("asr"), "data": data, "passages": len(passages)}
-        # of recognisers known by name
-        card |= {name: value for name, value in system.card.items() if name == "asr_weights"}
-        texts = {p.id for p in written}
-        transcribed = [item for item in items[: len(passages)] if item.id in texts]
-        tasks.append(
-            GridTask(system.name, "wer", "passage", card, transcribed, encode, score_transcripts)
-        )
-    return tasks
+    questions = hash_json([q.id for q in corpus.answerable])
+    answers = AnswersTask(
+        name=system.name,
+        metric="ff1",
+        unit="passage",
+        card={**system.card, "data": data, "questions": questions},
+        items=[Item(r.id, corpus.path(r)) for r in records],
+        system=system,
+        corpus=corpus,
+    )
+    written = {p.id for p in passages if p.text}
+    if not (system.name.startswith(CASCADE) and written):
+        return [answers]
+    recogniser = {name: x for name, x in system.card.items() if name in ("asr", "asr_weights")}
+    transcripts = TranscriptsTask(
+        name=system.name,
+        metric="wer",
+        unit="passage",
+        card=recogniser | {"data": data, "passages": len(passages)},
+        items=[item for item in answers.items[: len(passages)] if item.id in written],
+        system=system,
+        corpus=corpus,
+    )
+    return [answers, transcripts]
 
 
 # ---- making tasks ready
@@ -485,10 +533,9 @@ def _question_answering(
 ) -> list[GridTask]:
     corpus = first_passages(load_corpus(data, o.split), o.passages)
     reading = o.reading if name in CASCADES else ReaderOptions()
-    return qa_tasks(
-        load_systems(tested.models_for(name), [name], o.bf16, tested.encoder, reading=reading)[0],
-        corpus,
-    )
+    models = tested.models_for(name)
+    (system,) = load_systems(models, [name], o.bf16, tested.encoder, reading=reading)
+    return qa_tasks(system, corpus)
 
 
 MAKERS: Mapping[str, Maker] = {
@@ -500,11 +547,6 @@ MAKERS: Mapping[str, Maker] = {
 
 
 # ---- the grid
-
-
-def encode_alone(task: GridTask, item: Any, samples: Any) -> Any:
-    """Encode a recording for a task, which needs its samples alone. samples: (N,) at 16 kHz."""
-    return task.encode(samples)
 
 
 @dataclass(frozen=True)
@@ -548,111 +590,98 @@ def run_grid(
     utterances = name_utterances(
         (task.name, task.items) for tasks in encoders.values() for task in tasks
     )
-    seed = mixtures.seed
-    recordings = sum(
-        len({item for task in tasks for item in normalised(task.items)})
-        for tasks in encoders.values()
-    )
-    size = (
-        f"{recordings:,} recordings of {len(encoders)} encoder(s) under {len(settings)} conditions"
-    )
+    recordings = 0
+    for tasks in encoders.values():
+        recordings += len({item for task in tasks for item in normalised(task.items)})
     tqdm.write(
-        f"the grid encodes {size}, {recordings * len(settings):,} in all, but for what "
-        f"{out} has already",
+        f"the grid encodes {recordings:,} recordings of {len(encoders)} encoder(s) under "
+        f"{len(settings)} conditions, {recordings * len(settings):,} in all, but for what {out} "
+        "has already",
         file=sys.stderr,
     )
+    cells = []
+    for encoder, tasks in encoders.items():
+        for place, setting in enumerate(settings, 1):
+            what = f"{encoder}, {setting.label} ({place} of {len(settings)})"
+            folder = out / "scores" / encoder
+            fill_cells(tasks, setting, folder, mixtures, utterances, workers, what)
+            cells += [read_cell(task, setting, folder) for task in tasks]
+    return cells
 
-    def run_tasks(
-        encoder: str, tasks: Sequence[GridTask], setting: Setting, place: int
-    ) -> Iterator[GridCell]:
-        condition, by_name = (
-            setting.condition,
-            {f"{task.name}-{task.metric}": task for task in tasks},
-        )
-        items = {name: dict.fromkeys(normalised(task.items)) for name, task in by_name.items()}
-        files = []
-        for name, task in by_name.items():
-            noise = mixtures.made_from(condition, [utterances[item] for item in items[name]])
-            listed = [[item.id, utterances[item], file_size(item.path)] for item in items[name]]
-            made_from = hash_json(
-                [
-                    dict(task.card),
-                    task.metric,
-                    listed,
-                    setting.group,
-                    asdict(condition),
-                    noise,
-                    seed,
-                ]
-            )
-            path = out / "scores" / encoder / name / setting.file
-            files.append(
-                ResultFile(name, path, made_from, f"{encoder}, {task.name}, {setting.label}")
-            )
 
-        def encode(missing: Sequence[ResultFile]) -> Mapping[str, Encoded[str]]:
-            encodings = {
-                file.system: Encoding(
-                    partial(encode_alone, by_name[file.system]),
-                    recordings=items[file.system].keys(),
-                )
-                for file in missing
-            }
-            encoded = encode_recordings(
-                dict.fromkeys(item for file in missing for item in items[file.system]),
-                lambda item: read_audio(item.path),
-                lambda samples, item: mixtures.apply(samples, condition, utterances[item]),
-                encodings,
-                workers,
-                f"{encoder}, {setting.label} ({place} of {len(settings)})",
-                {file.system: file.partial for file in missing},
-            )
-            return {
-                name: Encoded(
-                    {i: x for (i, _), x in e.features.items()},
-                    {i: why for (i, _), why in e.failed.items()},
-                )
-                for name, e in encoded.items()
-            }
+def fill_cells(
+    tasks: Sequence[GridTask],
+    setting: Setting,
+    folder: Path,
+    mixtures: FrozenMixtures,
+    utterances: Mapping[Item, str],
+    workers: int,
+    what: str,
+) -> None:
+    """Encode and score the tasks of an encoder whose files are missing. utterances: what noise
+    knows recordings by."""
+    condition = setting.condition
+    jobs, missing = [], []
+    recordings: dict[str, Recording] = {}
+    for task in tasks:
+        items = {utterances[item]: item for item in normalised(task.items)}
+        listed = [[item.id, name, file_size(item.path)] for name, item in items.items()]
+        noise = mixtures.made_from(condition, list(items))
+        facts = [setting.group, asdict(condition), noise, mixtures.seed]
+        made_from = hash_json([dict(task.card), task.metric, listed, *facts])
+        path = cell_path(folder, task, setting)
+        if not is_current(path, made_from):
+            store = FeatureStore(path.with_suffix(".features"), made_from)
+            jobs.append(Job(task.label, task.encode, items, True, store))
+            missing.append((task, path, store, items))
+            recordings |= {name: Recording(name, item.path) for name, item in items.items()}
 
-        def score(file: ResultFile, features: Mapping[str, Any]) -> dict[str, Any]:
-            task = by_name[file.system]
-            facts = {
-                "encoder": encoder,
-                "task": task.name,
-                "metric": task.metric,
-                "condition": setting.name,
-            }
-            scored = [
-                # numpy's scalars made Python's
-                asdict(s) | {"numerator": float(s.numerator), "denominator": float(s.denominator)}
-                for s in task.score(features)
-            ]
-            return facts | {"snr_db": setting.snr_db, "seed": seed, "items": scored}
+    every = recordings.values() if jobs else ()
+    encoded = encode_recordings(jobs, every, condition, mixtures, workers, what)
+    error = None
+    for task, path, store, items in missing:
+        of_task = encoded[task.label]
+        label = f"{folder.name}, {task.name}, {setting.label}"
+        try:
+            of_task.check(label)
+        except InputError as none_encoded:
+            error = error or none_encoded
+            continue
+        scored = task.score({items[name].id: x for name, x in of_task.features.items()})
+        ids = {item.id for item in task.items}
+        card = {
+            "encoder": folder.name,
+            "task": task.name,
+            "metric": task.metric,
+            "condition": setting.name,
+            "snr_db": setting.snr_db,
+            "seed": mixtures.seed,
+            "made_from": store.made_from,
+            "failed": {items[name].id: why for name, why in of_task.failed.items()},
+        }
+        write_items(path, [asdict(s) for s in scored if s.id in ids], card)
+        store.remove()
+    if error:
+        raise error
 
-        for task, file, contents in zip(
-            tasks, files, evaluate_files(files, encode, score), strict=True
-        ):
-            report_set_aside(contents["failed"], f"{file.label} (they count as wrong)")
-            scored, card = (
-                tuple(ItemScore(**s) for s in contents["items"]),
-                hash_json(dict(task.card)),
-            )
-            yield GridCell(
-                encoder,
-                task.name,
-                task.metric,
-                setting,
-                scored,
-                seed,
-                card,
-                contents["failed"],
-                task.unit,
-            )
 
-    places = [
-        (*pair, setting, place)
-        for pair in encoders.items()
-        for place, setting in enumerate(settings, 1)
-    ]
-    return [cell for place in places for cell in run_tasks(*place)]
+def cell_path(folder: Path, task: GridTask, setting: Setting) -> Path:
+    return folder / task.label / f"{setting.file}.parquet"
+
+
+def read_cell(task: GridTask, setting: Setting, folder: Path) -> GridCell:
+    """Read the scores of an encoder in a task; recordings that failed are reported."""
+    rows, card = read_items(cell_path(folder, task, setting))
+    label = f"{folder.name}, {task.name}, {setting.label}"
+    report_set_aside(card["failed"], f"{label} (they count as wrong)")
+    return GridCell(
+        folder.name,
+        task.name,
+        task.metric,
+        setting,
+        tuple(ItemScore(**row) for row in rows),
+        card["seed"],
+        hash_json(dict(task.card)),
+        card["failed"],
+        task.unit,
+    )

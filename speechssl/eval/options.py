@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -116,17 +115,11 @@ class Qa(Conditions):
 
     def __post_init__(self) -> None:
         """Raise InputError for some of the parts, and for parts beside --models."""
-        given = [self.parts.encoder, self.parts.codebook, self.parts.dual]
-        if all(part is None for part in given):
-            return
-        if None in given:
+        given = [p for p in (self.parts.encoder, self.parts.codebook, self.parts.dual) if p]
+        if given and (len(given) < 3 or self.models != type(self).models):
             raise InputError(
-                "--encoder, --codebook and --dual (the reader of units) go together; give all three"
-            )
-        if self.models != type(self).models:
-            raise InputError(
-                f"--models {self.models} names all parts at once; leave it out, or "
-                "--encoder, --codebook and --dual"
+                "--encoder, --codebook and --dual (the reader of units) go together, in the place "
+                "of --models; give all three"
             )
 
 
@@ -243,19 +236,6 @@ class Robustness:
     workers: Count = option(2, "number of threads")
 
     def __post_init__(self) -> None:
-        """Raise InputError for no noise, a split that cannot name a folder, and a reader that no
-        task needs."""
+        """Raise InputError for no noise."""
         if not (self.noise.seen or self.noise.unseen):
             raise InputError("the grid has no noise; name a condition with --seen or --unseen")
-        if not re.fullmatch(r"[\w-][\w.-]*", self.split) or self.split in ("heads", "scores"):
-            raise InputError(
-                f"the split's name {self.split!r} cannot name a folder; choose train, dev, "
-                "test or another of the corpus"
-            )
-        tasks = {task.partition("=")[0] for task in self.tasks}
-        reads = bool(tasks & {"cascade-ctc", "cascade-ctc-greedy"})
-        if self.reading != ReaderOptions() and not reads:
-            raise InputError(
-                "no task reads words; leave out --reader and its options, or add "
-                "cascade-ctc=CORPUS to --tasks"
-            )

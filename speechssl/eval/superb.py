@@ -36,15 +36,12 @@ from speechssl.cascade.decode import read_arpa
 from speechssl.data.superb import DOCUMENTS, UtteranceSet, load_labelled, load_set
 from speechssl.encoders.load import SpeechEncoder, load_encoder, single_threaded
 from speechssl.errors import InputError, report_set_aside
-from speechssl.eval.run import (
-    Encoded,
+from speechssl.eval.conditions import (
     FrozenMixtures,
     Item,
-    ResultFile,
     Setting,
     check_conditions,
     check_unseen,
-    evaluate_files,
     file_size,
     freeze_mixtures,
     name_utterances,
@@ -52,6 +49,7 @@ from speechssl.eval.run import (
     settings_of,
     trained_noises,
 )
+from speechssl.eval.encode import Encoded
 from speechssl.options import noise_folders
 from speechssl.results import (
     DEFAULT,
@@ -69,6 +67,7 @@ from speechssl.results import (
     snr_note,
     unit,
 )
+from speechssl.schema import convert
 from speechssl.stats import FEWEST
 from speechssl.superb.data import (
     CLEAN,
@@ -107,6 +106,7 @@ from speechssl.timing import FrameGrid
 from speechssl.units.features import SPECTRAL, spectral_encoder
 
 ALL = "all"
+GROUPS = ("clean", "seen", "unseen")
 HOURS = 3.0  # of training speech: the preset `auto` is `small` below it
 read_language_model = lru_cache(maxsize=1)(read_arpa)  # LibriSpeech's takes minutes
 RESAMPLES = 1000
@@ -228,7 +228,7 @@ def run_superb(o: Superb) -> str:
     Raises InputError for encoders, tasks, data or noises that cannot be had, before anything is
     computed where it can be known.
     """
-    plan, tuning, out = plan_of(o), make_tuning(o), o.out
+    plan, tuning, out = make_plan(o), make_tuning(o), o.out
     if "se" in plan.data:
         check_installed()
     if "asr" in plan.data and o.lm:
@@ -530,55 +530,47 @@ def evaluate_heads(
     where each has an encoder of its own. Recordings that cannot be read are set aside, reported,
     and count as wrong.
     """
-    what, cache = f"{encoder.name}, {part.label}, {audio.setting.label}", encoder.cache
-    samples = audio.card([part.data.path(u) for u in part.data.splits["test"]])
-    groups = (
-        [[name] for name in heads]
-        if any(head.upstream for head in heads.values())
-        else [list(heads)]
-    )
+    groups = [heads]
+    if any(head.upstream for head in heads.values()):
+        groups = [{name: head} for name, head in heads.items()]
     evaluations: dict[str, HeadEvaluation] = {}
     for group in groups:
-        speech_encoder = encoder.encoder_of(heads[group[0]], plan)
-        files = []
-        for name in group:
-            # with its task as it is evaluated: its language model, and the threshold that dev chose
-            head = heads[name]
-            decoding = {
-                field: str(getattr(head.task, field, None))
-                for field in ("beam", "threshold", "median")
-            }
-            about_task = [task_card(head.task), head.task.data.hash]
-            facts = [
-                head.weights,
-                *about_task,
-                samples,
-                encoder_card(speech_encoder),
-                decoding,
-                words_of(head.task),
-            ]
-            path = result_path(plan.options.out, encoder.name, part.label, name, audio.setting)
-            files.append(ResultFile(name, path, hash_json([*facts, RESAMPLES, DRAWN]), what))
-
-        def encode(
-            missing: Sequence[ResultFile], with_encoder: SpeechEncoder = speech_encoder
-        ) -> dict[str, Encoded[str]]:
-            chosen = {file.system: heads[file.system] for file in missing}
-            loader: Loader | None = None
-            if audio.setting.group == "clean" and with_encoder is cache.encoder:
-                loader = cache.loader(heads[missing[0].system].task, ("test",))
-            return predict_test(
-                chosen, audio, with_encoder, loader, cache.workers, encoder.device, what
-            )
-
-        def score(file: ResultFile, predicted: Mapping[str, Any]) -> dict[str, Any]:
-            return as_json(heads[file.system].task.evaluate("test", predicted, RESAMPLES))
-
-        contents = evaluate_files(files, encode, score)
-        evaluations |= {
-            file.system: from_json(values) for file, values in zip(files, contents, strict=True)
-        }
+        evaluations |= _evaluate_together(encoder, part, group, audio, plan)
     return evaluations
+
+
+def _evaluate_together(
+    encoder: Benchmarked,
+    part: TaskPart,
+    heads: Mapping[str, TrainedHead],
+    audio: ConditionAudio,
+    plan: Plan,
+) -> dict[str, HeadEvaluation]:
+    """Evaluate heads on one encoder."""
+    what, cache = f"{encoder.name}, {part.label}, {audio.setting.label}", encoder.cache
+    samples = audio.card([part.data.path(u) for u in part.data.splits["test"]])
+    speech_encoder = encoder.encoder_of(next(iter(heads.values())), plan)
+    files = {}
+    for name, head in heads.items():
+        # with its task as it is evaluated: its language model, and the threshold that dev chose
+        decoding = {x: str(getattr(head.task, x, None)) for x in ("beam", "threshold", "median")}
+        facts = [head.weights, task_card(head.task), head.task.data.hash, samples]
+        facts += [encoder_card(speech_encoder), decoding, words_of(head.task), RESAMPLES, DRAWN]
+        path = result_path(plan.options.out, encoder.name, part.label, name, audio.setting)
+        files[name] = EvaluationFile(path, hash_json(facts))
+    missing = {name: head for name, head in heads.items() if not files[name].is_current}
+    if missing:
+        loader: Loader | None = None
+        if audio.setting.group == "clean" and speech_encoder is cache.encoder:
+            loader = cache.loader(next(iter(missing.values())).task, ("test",))
+        encoded = predict_test(
+            missing, audio, speech_encoder, loader, cache.workers, encoder.device, what
+        )
+        for name, of_head in encoded.items():
+            of_head.check(what)
+            evaluation = heads[name].task.evaluate("test", of_head.features, RESAMPLES)
+            files[name].write(evaluation, of_head.failed)
+    return {name: file.read() for name, file in files.items()}
 
 
 def predict_test(
@@ -589,7 +581,7 @@ def predict_test(
     workers: int,
     device: str,
     what: str,
-) -> dict[str, Encoded[str]]:
+) -> dict[str, Encoded]:
     """Return the predictions of every head for the test split, by the recording's id, and why there
     are none of some.
 
@@ -609,19 +601,40 @@ def predict_test(
     failed = dict(loader.failed if isinstance(loader, OnlineLoader) else online.failed)
     failed |= {u.id: "it could not be cached" for u in utterances if u.id not in usable}
     report_set_aside(failed, what)
-    return {name: Encoded(outputs, failed) for name, outputs in predicted.items()}
+    return {name: Encoded(dict(outputs), failed) for name, outputs in predicted.items()}
 
 
 def result_path(out: Path, encoder: str, part: str, head: str, setting: Setting) -> Path:
-    return out / "scores" / encoder / part / head / setting.file
+    return out / "scores" / encoder / part / head / f"{setting.file}.json"
 
 
-def as_json(evaluation: HeadEvaluation) -> dict[str, Any]:
-    return {"measures": [asdict(m) for m in evaluation.measures], "detail": dict(evaluation.detail)}
+@dataclass(frozen=True)
+class EvaluationFile:
+    """This is the evaluation of a head in a condition, on disk. made_from: hash of all that decides
+    it."""
 
+    path: Path
+    made_from: str
 
-def from_json(values: Mapping[str, Any]) -> HeadEvaluation:
-    return HeadEvaluation(tuple(Measure(**m) for m in values["measures"]), dict(values["detail"]))
+    @property
+    def is_current(self) -> bool:
+        """Tell whether it need not be made (again). A damaged file is reported."""
+        if not self.path.is_file():
+            return False
+        try:
+            contents = read_json(self.path)
+        except InputError as error:
+            tqdm.write(f"{error}; it is made again", file=sys.stderr)
+            return False
+        return contents["made_from"] == self.made_from and not contents["failed"]
+
+    def write(self, evaluation: HeadEvaluation, failed: Mapping[str, str] | None = None) -> None:
+        """Write it. failed: id of a recording -> why it could not be encoded."""
+        facts = {"made_from": self.made_from, "failed": dict(failed or {})}
+        write_json(self.path, asdict(evaluation) | facts)
+
+    def read(self) -> HeadEvaluation:
+        return convert(read_json(self.path), HeadEvaluation, self.path, "delete it and run again")
 
 
 def combine_folds(folds: Sequence[HeadEvaluation]) -> HeadEvaluation:
@@ -666,21 +679,16 @@ def evaluate_terms(
     terms, cache, data, out = SpokenTerms(part.data), encoder.cache, part.data, plan.options.out
     layer, layers = choose_layer(terms, cache, out / "heads" / encoder.name / QBE / "card.json")
     recordings = [data.path(u) for split in (DOCUMENTS, "test") for u in data.splits[split]]
-    made_from = hash_json(
-        [data.hash, audio.card(recordings), encoder_card(cache.encoder), layer, RESAMPLES, DRAWN]
-    )
+    facts = [data.hash, audio.card(recordings), encoder_card(cache.encoder), layer]
     path = result_path(out, encoder.name, part.label, "seed-0", audio.setting)
-    file = ResultFile(QBE, path, made_from, f"{encoder.name}, {part.label}, {audio.setting.label}")
-
-    def score(file: ResultFile, features: Mapping[str, Any]) -> dict[str, Any]:
+    file = EvaluationFile(path, hash_json([*facts, RESAMPLES, DRAWN]))
+    if not file.is_current:
         states_of, folder = term_states(cache, data, (DOCUMENTS, "test"), audio)
         evaluation = terms.evaluate(states_of, "test", layer, RESAMPLES, cache.workers)
         if folder:  # distorted states are not needed again
             shutil.rmtree(folder, ignore_errors=True)
-        return as_json(replace(evaluation, detail={**evaluation.detail, "layers": layers}))
-
-    # The states are read by the search itself, again and again, from the cache.
-    return from_json(evaluate_files([file], lambda missing: {}, score)[0])
+        file.write(replace(evaluation, detail={**evaluation.detail, "layers": layers}))
+    return file.read()
 
 
 def choose_layer(terms: SpokenTerms, cache: FeatureCache, path: Path) -> tuple[int, list[float]]:
@@ -752,48 +760,36 @@ def term_states(
 def find_data(sets: Data) -> dict[str, Path]:
     """Find the data: task -> folder. Raises InputError for an unknown task, and for folders that
     are not there or not given."""
-    tasks, data = sets.tasks, sets.data
-    explicit = {
-        task: Path(folder) for task, _, folder in (text.partition("=") for text in tasks) if folder
-    }
-    plain = [task for task in tasks if "=" not in task and task != ALL]
-    if unknown := [task for task in (*explicit, *plain) if task not in ORDER]:
+    given = dict(text.split("=", 1) for text in sets.tasks if "=" in text)
+    named = [text for text in sets.tasks if "=" not in text]
+    unknown = [task for task in (*given, *named) if task not in (*ORDER, ALL)]
+    if unknown:
         raise InputError(f"there is no task {unknown[0]!r}; choose from {', '.join(ORDER)}, or all")
-    if missing := [
-        folder for folder in (*explicit.values(), *([data] if data else [])) if not folder.is_dir()
-    ]:
-        raise InputError(f"the folder {missing[0]} does not exist; check the path")
-    remaining = [task for task in ORDER if task not in explicit and (task in plain or ALL in tasks)]
-    if data is None:
-        if remaining:
-            raise InputError(
-                f"there is no data for {remaining[0]}; give --data the folder that has its set, or "
-                f"the set with {remaining[0]}=FOLDER"
-            )
-        folder_of = explicit
-    else:
-        by_task = {}
-        for task in remaining:
+    found = {}
+    for task in ORDER:
+        places = []
+        if task in given:
+            places = [Path(given[task])]
+        elif sets.data and (task in named or ALL in named):
             names = (task, *(TASKS[task].folders if task != QBE else ()))
-            if folders := [data / name for name in names if (data / name).is_dir()]:
-                by_task[task] = folders[0]
-        if absent := [task for task in plain if task not in by_task]:
-            raise InputError(
-                f"{data} has no folder {absent[0]}; prepare it, or name another "
-                f"with {absent[0]}=FOLDER"
-            )
-        if not by_task:
-            raise InputError(f"{data} has no folder of a task ({', '.join(ORDER)}); prepare some")
-        if left := [task for task in remaining if task not in by_task]:
-            tqdm.write(
-                f"{data} has no data for {', '.join(left)}; these tasks are left out",
-                file=sys.stderr,
-            )
-        folder_of = explicit | by_task
-    return {task: folder_of[task] for task in ORDER if task in folder_of}
+            places = [sets.data / name for name in names]
+        for place in filter(Path.is_dir, places[::-1]):
+            found[task] = place
+    missing = [task for task in (*given, *named) if task not in (*found, ALL)]
+    if missing or not found:
+        task = missing[0] if missing else "any task"
+        raise InputError(
+            f"there is no data for {task} in {given.get(task, sets.data)}; prepare it, and give "
+            "--data the folder of all sets, or one set with TASK=FOLDER"
+        )
+    left = [task for task in ORDER if ALL in named and task not in found]
+    if left:
+        without = f"{sets.data} has no data for {', '.join(left)}"
+        tqdm.write(f"{without}; these are left out", file=sys.stderr)
+    return found
 
 
-def plan_of(o: Superb) -> Plan:
+def make_plan(o: Superb) -> Plan:
     """Make the plan. Raises InputError for options that cannot be followed."""
     distorter = Distorter(o.seed[0], o.noise.voices, noise_folders(o.noise.noise), o.noise.snr_over)
     return Plan(o, name_encoders(o.encoders), find_data(o.sets), distorter)
@@ -801,10 +797,7 @@ def plan_of(o: Superb) -> Plan:
 
 def name_encoders(texts: Sequence[str]) -> dict[str, str]:
     """Name encoders by `NAME=WHERE`, or WHERE alone, whose last part is the name (exp/mine/encoder
-    is mine, hubert.pt is hubert).
-
-    Raises InputError for names that cannot be folders.
-    """
+    is mine, hubert.pt is hubert). Raises InputError for names that cannot be folders."""
     by_name: dict[str, str] = {}
     for text in texts:
         name, equals, where = text.partition("=")
@@ -812,13 +805,9 @@ def name_encoders(texts: Sequence[str]) -> dict[str, str]:
             where, path = text, Path(text)
             path = path.parent if path.name == "encoder" and path.parent.name else path
             name = (path.stem if path.suffix in (".pt", ".pth") else path.name).replace(":", "-")
-        if not name or not where or name.startswith(".") or "/" in name or "\\" in name:
+        if not re.fullmatch(r"[^./\\][^/\\]*", name) or not where or name in by_name:
             raise InputError(
-                f"--encoders {text} has no name that can be a folder's; write NAME=WHERE"
-            )
-        if name in by_name:
-            raise InputError(
-                f"--encoders gives the name {name} twice; write NAME=WHERE for one of them"
+                f"--encoders {text} has no name of its own that can be a folder's; write NAME=WHERE"
             )
         by_name[name] = where
     return by_name
@@ -828,95 +817,54 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
     """Make the tables: clean speech; learning rates; noise. at: dB, the SNR that stands for noise.
     Tables without rows are left out."""
     every = [row for row in rows if row.task in ORDER and row.encoder in encoders]
-    # the measures of the tasks, without those at the task's own rate and those of the gain of
-    # caching
-    main = [
-        row for row in every if not (row.metric.endswith(DEFAULT) or row.metric.startswith("ratio"))
-    ]
-    clean = [row for row in main if row.condition == "clean"]
-    of_measure: dict[tuple[str, str, str], list[Row]] = {}  # by task, metric and encoder
+    cells: dict[tuple[str, ...], list[Row]] = {}  # by task, metric, encoder and group
     for row in every:
-        of_measure.setdefault((row.task, row.metric, row.encoder), []).append(row)
+        group = row.condition.partition("-")[0]
+        cells.setdefault((row.task, row.metric, row.encoder, group), []).append(row)
+    measured = dict.fromkeys((row.task, row.metric) for row in every)
+    in_order = sorted(measured, key=lambda pair: ORDER.index(pair[0]))
+    # without those at the task's own rate and those of the gain of caching
+    main = [m for m in in_order if not m[1].endswith(DEFAULT) and not m[1].startswith("ratio")]
 
-    def measures(rows: Iterable[Row]) -> list[tuple[str, str]]:
-        """Task and metric, in the benchmark's order."""
-        pairs = dict.fromkeys((row.task, row.metric.removesuffix(DEFAULT)) for row in rows)
-        return sorted(pairs, key=lambda pair: ORDER.index(pair[0]))
+    scores, rates, noise = [], [], []
+    groups = [g for g in GROUPS if any(key[3] == g for key in cells)]
+    for task, metric in main:
+        name = measure_name(task, metric)
+        texts = [seeds_text(cells.get((task, metric, e, "clean"), [])) for e in encoders]
+        if set(texts) != {"-"}:
+            scores.append((name, *texts))
+        if (task, f"{metric}{DEFAULT}") in measured:
+            of_default = [cells.get((task, f"{metric}{DEFAULT}", e, "clean"), []) for e in encoders]
+            pairs = zip(texts, map(seeds_text, of_default), strict=True)
+            rates.append((name, *(" / ".join(t.partition(" ")[0] for t in pair) for pair in pairs)))
+        if len(groups) > 1:
+            # as the lecture has it: each group at the SNR nearest to `at`, the mean over its noises
+            line = []
+            for encoder in encoders:
+                values = [
+                    [r.value for r in nearest_snr(cells.get((task, metric, encoder, g), []), at)]
+                    for g in groups
+                ]
+                digits = decimals(metric)
+                means = [f"{statistics.fmean(v):.{digits}f}" if v else "-" for v in values]
+                line.append(" | ".join(means))
+            noise.append((name, *line))
 
-    def on_clean(task: str, metric: str, encoder: str) -> str:
-        return seeds_text(
-            [row for row in of_measure.get((task, metric, encoder), ()) if row.condition == "clean"]
-        )
-
-    seeds = len({row.seed for row in every if row.condition == "clean"})
+    clean = [row for row in every if row.condition == "clean" and (row.task, row.metric) in main]
+    seeds = len({row.seed for row in clean})
     note = "Test sets, clean speech; ↑ more is better, ↓ less is. "
     note += drawn_sentence((row.task, row.drawn, row.groups) for row in clean)
-    note += (
-        (f" Means over {seeds} seeds, the interval reaches over those of all.") if seeds > 1 else ""
-    )
-    scores = [
-        (measure_name(*m), *(on_clean(*m, encoder) for encoder in encoders))
-        for m in measures(clean)
-    ]
-
-    # the first measure of every task at the learning rate that does best on dev, and at the task's
-    # own
-    rates = []
-    for task, metric in measures(
-        row for row in every if row.condition == "clean" and row.metric.endswith(DEFAULT)
-    ):
-        cells = []
-        for encoder in encoders:
-            tuned, default = (
-                on_clean(task, name, encoder).partition(" ")[0]
-                for name in (metric, f"{metric}{DEFAULT}")
-            )
-            cells.append(f"{tuned} / {default}")
-        rates.append((measure_name(task, metric), *cells))
-
-    # as the lecture has it: each group at the SNR nearest to `at`, the mean over its noises
-    def group_of(row: Row) -> str:
-        return row.condition.partition("-")[0]
-
-    groups = [
-        group
-        for group in ("clean", "seen", "unseen")
-        if any(group_of(row) == group for row in every)
-    ]
-    noise = []
-    for task, metric in measures(main) if len(groups) > 1 else ():
-        cells = []
-        for encoder in encoders:
-            texts = []
-            for group in groups:
-                group_rows = [
-                    row
-                    for row in of_measure.get((task, metric, encoder), ())
-                    if group_of(row) == group
-                ]
-                values = [row.value for row in nearest_snr(group_rows, at)]
-                texts.append(f"{statistics.fmean(values):.{decimals(metric)}f}" if values else "-")
-            cells.append(" | ".join(texts))
-        noise.append((measure_name(task, metric), *cells))
-    but = (
-        (", but for those of encoders with + in their names")
-        if any("+" in encoder for encoder in encoders)
-        else ""
-    )
+    if seeds > 1:
+        note += f" Means over {seeds} seeds, the interval reaches over those of all."
+    but = ", but for those of encoders with + in their names" * any("+" in e for e in encoders)
     legend = (
         f"Noise at the SNR nearest to {at:g} dB, the mean over the noises of a group. Heads "
         f"were trained on clean speech{but}."
     )
-
-    head = ("task", *encoders)
+    head, tuned = ("task", *encoders), "Learning rate tuned on dev / the task's own"
     tables = [
         Table("SUPERB", head, tuple(scores), note.strip()),
-        Table(
-            "Learning rate tuned on dev / the task's own",
-            head,
-            tuple(rates),
-            "Test sets, clean speech.",
-        ),
+        Table(tuned, head, tuple(rates), "Test sets, clean speech."),
         Table(" | ".join(groups), head, tuple(noise), legend),
     ]
     return [table for table in tables if table.rows]
@@ -935,18 +883,29 @@ class TaskTiming(NamedTuple):
     """This is the time that a task takes, in seconds."""
 
     task: str
-    updates: int  # of the whole sweep; of QbE: layers
+    updates: int | None  # of the whole sweep; of QbE: layers; None: of several tasks
     cached_step: float
     online_step: float  # with the encoder in the loop
     caching: float
+    cached: float  # all, with the cache
+    online: float
 
     @property
-    def cached(self) -> float:
-        return self.caching + self.updates * self.cached_step
+    def line(self) -> tuple[Any, ...]:
+        """Return the task's line of the table."""
+        steps = ["", "", ""]
+        if self.updates is not None:
+            each = (self.cached_step, self.online_step)
+            steps = [f"{self.updates:,}", *(f"{1000 * step:.1f}" for step in each)]
+        times = f"{self.caching:.1f}", f"{self.cached:.0f}", f"{self.online:.0f}"
+        return (self.task, *steps, *times, f"{self.online / self.cached:.1f}")
 
-    @property
-    def online(self) -> float:
-        return self.updates * self.online_step
+
+def make_timing(
+    task: str, updates: int, cached_step: float, online_step: float, caching: float
+) -> TaskTiming:
+    cached, online = caching + updates * cached_step, updates * online_step
+    return TaskTiming(task, updates, cached_step, online_step, caching, cached, online)
 
 
 def time_superb(o: SuperbSpeed) -> list[dict[str, Any]]:
@@ -967,7 +926,7 @@ def compare_cached(o: Superb, turns: int) -> str:
     every layer is encoded anew, as by s3prl's program. The states are computed anew into a folder
     of their own, which is removed. Raises InputError as `run_superb`.
     """
-    plan, out = plan_of(o), o.out
+    plan, out = make_plan(o), o.out
     name, where = next(iter(plan.encoders.items()))
     parts = [parts_of(task, plan.data[task], o.sets.preset)[0] for task in plan.data]
     out.mkdir(parents=True, exist_ok=True)
@@ -983,42 +942,20 @@ def compare_cached(o: Superb, turns: int) -> str:
                 _time_terms(cache, part) if part.task == QBE else _time_heads(cache, part, turns)
             )
 
-    def line(
-        task: str, steps: Sequence[str], caching: float, cached: float, online: float
-    ) -> tuple[str, ...]:
-        return (
-            task,
-            *steps,
-            f"{caching:.1f}",
-            f"{cached:.0f}",
-            f"{online:.0f}",
-            f"{online / cached:.1f}",
-        )
-
-    lines, ratios = [], []
-    for t in timed:
-        steps = (f"{t.updates:,}", f"{1000 * t.cached_step:.1f}", f"{1000 * t.online_step:.1f}")
-        lines.append(line(t.task, steps, t.caching, t.cached, t.online))
-        ratios.append((t.task, t.online / t.cached))
-    caching, cached, online = (
-        sum(t.caching for t in timed),
-        sum(t.cached for t in timed),
-        sum(t.online for t in timed),
-    )
-    lines.append(line("all", ("", "", ""), caching, cached, online))
-    ratios += [("all", online / cached)] if len(timed) > 1 else []
+    if len(timed) > 1:
+        sums = [sum(column) for column in zip(*(t[4:] for t in timed), strict=True)]
+        timed.append(TaskTiming(ALL, None, 0, 0, *sums))
     card = {"preset": o.sets.preset, "workers": o.sets.workers}
-    rows = [
-        Row(task, HEAD, name, "clean", None, "ratio_cached", ratio, None, None, 1, 0, card)
-        for task, ratio in ratios
-    ]
+    rows = []
+    for t in timed:
+        cell = (t.task, HEAD, name, "clean", None, "ratio_cached")
+        rows.append(Row(*cell, t.online / t.cached, None, None, 1, 0, card))
     append_rows(out / "results.jsonl", rows, any_card=True)
     each = ("updates", "ms a step, cached", "ms a step, encoder in the loop")
     columns = ("task", *each, "caching, s", "all, cached, s", "all, in the loop, s", "ratio")
     note = "Updates of a whole sweep of seven learning rates."
-    return Table(
-        "Heads from the cache beside the encoder in the loop", columns, tuple(lines), note
-    ).text
+    title = "Heads from the cache beside the encoder in the loop"
+    return Table(title, columns, tuple(t.line for t in timed), note).text
 
 
 def _time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
@@ -1048,7 +985,7 @@ def _time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
                 trainer.update(utterances, turn + 1)
                 if turn:  # the first warms up
                     seconds.append(time.perf_counter() - began)
-    return TaskTiming(
+    return make_timing(
         part.task, steps, statistics.median(durations[0]), statistics.median(durations[1]), caching
     )
 
@@ -1074,4 +1011,4 @@ def _time_terms(cache: FeatureCache, part: TaskPart) -> TaskTiming:
     layers, began = cache.encoder.layers + 1, time.perf_counter()
     choose_layer(SpokenTerms(part.data), cache, cache.root / "qbe.json")
     search = (time.perf_counter() - began) / layers
-    return TaskTiming(QBE, layers, search, search + caching, caching)
+    return make_timing(QBE, layers, search, search + caching, caching)

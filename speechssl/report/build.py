@@ -13,7 +13,6 @@ from functools import partial
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,8 +35,14 @@ from speechssl.data.records import (
 from speechssl.encoders.load import load_encoder, single_threaded
 from speechssl.errors import InputError
 from speechssl.eval.compare import Scores, read_results
-from speechssl.eval.scores import answer_type
-from speechssl.eval.spoken_qa import METRICS, by_length, rows_of, score_questions
+from speechssl.eval.predict import parse_predictions, read_card, read_items
+from speechssl.eval.score import (
+    METRICS,
+    answer_type,
+    by_length,
+    measure_scores,
+    score_questions,
+)
 from speechssl.report.listening import (
     Answers,
     ListeningExample,
@@ -256,13 +261,13 @@ def needs_corpus(out: Path, rows: Sequence[Row], artefacts: Artefacts) -> bool:
     have no place in one."""
     if split_grid(rows)[0] or is_superb(rows, artefacts):
         return False
-    return not any(out.glob("scores/*/*.jsonl")) or bool(read_predictions(out))
+    return not any(out.glob("scores/*/*.parquet")) or bool(read_predictions(out))
 
 
 def evaluated_split(out: Path) -> str:
     """Return the split that the scores in a folder are of; test where they are of several, or
     none."""
-    splits = {read_json(path).get("split") for path in out.glob("scores/*/*.card.json")}
+    splits = {read_card(path).get("split") for path in out.glob("scores/*/*.parquet")}
     return str(splits.pop()) if len(splits) == 1 else "test"
 
 
@@ -314,16 +319,19 @@ def stored_tables(o: Report) -> list[Table]:
 
 def read_predictions(out: Path) -> list[tuple[Scores, Answers]]:
     """Read the scores in a folder that are of answers in a passage, and these answers."""
-    read = [(score, read_json(predictions_path(score))) for score in read_results([out])]
-    # options and ranks may lie beside them
-    return [(score, answers) for score, answers in read if "answers" in answers]
+    found: list[tuple[Scores, Answers]] = []
+    for score in read_results([out]):
+        answers = parse_predictions(*read_items(predictions_path(score)))
+        if "answers" in answers:  # options and ranks may lie beside them
+            found.append((score, answers))
+    return found
 
 
 def read_questions(o: Report, corpus: Path, split: str, rows: Sequence[Row]) -> Questions:
     """Read the answers in a folder, and draw questions to listen to. Raises InputError where none
     of the conditions was evaluated, or on other data or in several noises."""
     data, scored = load_corpus(corpus, split), read_predictions(o.out)
-    if not scored and any(o.out.glob("scores/*/*.jsonl")):
+    if not scored and any(o.out.glob("scores/*/*.parquet")):
         return Questions()
     hashed = data_hash(corpus, split)
     other = [score for score, _ in scored if score.card["data"] != hashed]
@@ -394,18 +402,13 @@ def score_common(
     if not common or all(common == score.lines.keys() for score, _ in scored):
         return common, rows
     for score, answers in scored:
-        name, snr_db = score.condition
-        rows += rows_of(
-            [s for s in score_questions(answers, data) if s.id in common],
-            METRICS,
-            answers["transcripts"],
-            data,
-            SimpleNamespace(short=name, snr_db=snr_db),  # type: ignore[arg-type]
-            SimpleNamespace(name=score.system, card={}),
-            int(score.card.get("seed", 0)),
-            str(score.card.get("encoder", "")),
-            str(score.card.get("snr_over", "")),
-        )
+        seed = int(score.card.get("seed", 0))
+        chosen = [s for s in score_questions(answers, data) if s.id in common]
+        measured = measure_scores(chosen, METRICS, answers["transcripts"], data, seed)
+        encoder, over = (str(score.card.get(name, "")) for name in ("encoder", "snr_over"))
+        for metric, value in measured.items():
+            cell = ("qa", score.system, encoder, *score.condition, metric)
+            rows.append(Row.from_interval(value, *cell, seed, snr_over=over))
     return common, rows
 
 

@@ -29,6 +29,7 @@ from speechssl.eval.compare import (
     reads_reference,
     tables_of,
 )
+from speechssl.eval.predict import read_predictions
 from speechssl.report.figures import (
     Drawing,
     add_legend,
@@ -146,7 +147,7 @@ def corpus_sections(c: Compilation) -> list[Section]:
     slots = assign_slots(scores.label)
     if metric in SPOKEN:
         paths = {score.path: predictions_path(score) for score in compared.scores}
-        answers = {place: read_json(path) for place, path in paths.items() if path.is_file()}
+        answers = {place: read_predictions(path) for place, path in paths.items() if path.is_file()}
         explorer = explorer_of(compared.scores, answers, scores, slots)
         mistakes = error_table(compared.scores, scores, compared.synthetic)
         tables += [mistakes] if mistakes else []

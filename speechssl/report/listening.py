@@ -207,7 +207,7 @@ class Explorer:
 def predictions_path(score: Scores) -> Path:
     """Return where the answers lie that were scored."""
     folder = score.path.parents[2] / "predictions" / score.path.parent.name
-    return folder / f"{score.path.stem}.json"
+    return folder / score.path.name
 
 
 def place_of(score: Scores, scores: pd.DataFrame) -> tuple[str, str]:

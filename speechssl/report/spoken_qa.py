@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from speechssl.eval.compare import Scores
-from speechssl.eval.scores import ERRORS
+from speechssl.eval.score import ERRORS
 from speechssl.report.figures import (
     Drawing,
     add_legend,

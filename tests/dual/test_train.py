@@ -24,7 +24,7 @@ from speechssl.dual.options import QaOptions, TrainDual
 from speechssl.dual.system import Reader, answer_units
 from speechssl.dual.train import describe_best, train_dual
 from speechssl.errors import InputError
-from speechssl.eval.spoken_qa import score_questions
+from speechssl.eval.score import score_questions
 from speechssl.options import TEXT_FAMILIES, EvalOptions, TrainingOptions
 from speechssl.textlm.encoders import load_text_encoder
 from speechssl.textlm.symbols import symbol_encoder

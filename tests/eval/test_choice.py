@@ -19,15 +19,15 @@ from speechssl.data.options import ToeflQa
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.eval.compare import compare, read_results
+from speechssl.eval.predict import read_items
 from speechssl.eval.spoken_qa import Setup, choose
 from speechssl.multiple_choice.system import Baseline, WrittenChoice, load_choice_systems
-from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
-from speechssl.report.options import Compare, Report
-from speechssl.results import append_rows, published_choice, read_rows
+from speechssl.report.options import Compare
+from speechssl.results import read_rows
 from speechssl.textlm.tokenizers import TextCodec
 
-from ..files import read_lines, refused, write_corpus, write_lines
+from ..files import refused, write_corpus, write_lines
 
 CORRECT = [[0], [2], [1, 3], [3]]
 OPTIONS = ["a", "bb", "ccc", "dddd"]
@@ -138,9 +138,7 @@ def test_baselines_are_exact_and_sets_and_single_answers_are_counted_apart(corpu
 
 def test_a_line_a_question_is_left_beside_the_predictions(corpus, tmp_path):
     run([Listener(), Baseline("chance")], corpus, tmp_path / "out", ("pink@5",))
-    (path,) = (tmp_path / "out/scores/listener").glob("*.jsonl")
-    lines = read_lines(path)
-    assert path.stem == next((tmp_path / "out/predictions/listener").glob("*.json")).stem
+    lines, _ = read_items(tmp_path / "out/scores/listener/pink-5-dB.parquet")
     two = {
         "id": "q2",
         "passage": "p1",
@@ -157,8 +155,8 @@ def test_a_line_a_question_is_left_beside_the_predictions(corpus, tmp_path):
         "passage_words": None,
     }
     assert lines[2] == two | {"options": 4, "correct": [1, 3], "chosen": [0, 1]}
-    chance = read_lines(tmp_path / "out/scores/chance/clean.jsonl")[2]
-    assert chance == two | {
+    chance, _ = read_items(tmp_path / "out/scores/chance/clean.parquet")
+    assert chance[2] == two | {
         "set_accuracy": pytest.approx(1 / 6),
         "options": 4,
         "correct": [1, 3],
@@ -219,20 +217,10 @@ def test_what_cannot_be_encoded_is_reported_scores_nothing_and_is_tried_again(
     ] == (25, 4)
 
 
-def test_answers_that_are_spans_are_not_overwritten(corpus, tmp_path):
-    write_json(tmp_path / "out/predictions/listener/clean.json", {"answers": {}})
-    refused(
-        "choose another folder for multiple choice", run, [Listener()], corpus, tmp_path / "out"
-    )
-
-
 def test_another_system_of_the_same_name_is_refused(corpus, tmp_path):
     run([Listener(facts={"choice_units": "a"})], corpus, tmp_path / "out")
     other = Listener(facts={"choice_units": "b"})
-    message = (
-        r"made by listener \(choice_units a\), which is not listener of enc \(choice_units "
-        r"b\); evaluate"
-    )
+    message = r"made by another listener, with another choice_units \(a\); evaluate"
     refused(message, run, [other], corpus, tmp_path / "out", ["pink@5"])
     assert not other.encoded
 
@@ -294,53 +282,6 @@ def test_a_corpus_without_options_and_unknown_systems_are_one_sentence(mini_corp
         ),
     ):
         load_choice_systems("people-en", ["text"])
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--units", "u"], "u/train has no finished units"),
-        (["--encoder", "e"], "--encoder is for audio words; give --speechbert"),
-        (["--random-units", "0.1"], "--random-units is for units; give --units"),
-        (["--speechbert", "s", "--text-encoder", "bert"], "the text encoder is SpeechBERT's"),
-        (["--speechbert", "s"], "needs the --encoder it was trained on and a --ctc"),
-        (["--speechbert", "s", "--units", "u"], "do not apply to audio words"),
-        (["--ctc", "r"], "segments the words of SpeechBERT; give --speechbert"),
-    ],
-)
-def test_flags_that_belong_together_are_asked_for(
-    corpus, tmp_path, monkeypatch, capsys, flags, message
-):
-    monkeypatch.chdir(tmp_path)
-    for name in ("u", "e", "s", "r"):
-        Path(name).mkdir()
-    assert main(["train", "choice", str(corpus), str(tmp_path / "out"), *flags]) == 2
-    assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
-
-
-def test_what_was_published_stands_beside_its_own_corpus_alone():
-    for name in ("toefl-qa", "TOEFL-QA", "toefl_qa"):
-        table = published_choice(name, "dev")
-        wanted = (
-            "56.1",
-            "1711.05345",
-            "test",
-            "ours above are on dev",
-            "probably manual transcripts",
-            "beside the system text",
-        )
-        assert all(text in table for text in wanted)
-    assert "ours above" not in published_choice("toefl-qa", "test")
-    assert published_choice("minisqa", "dev") == ""
-
-
-def test_what_was_published_stands_in_the_report(corpus, tmp_path):
-    out = tmp_path / "out"
-    append_rows(out / "results.jsonl", run([Baseline("chance")], corpus, out))
-    for name, there in (("toy", False), ("toefl-qa", True)):
-        write_json(corpus / "card.json", {"corpus": name})
-        write_report(Report(out=out, corpus=corpus, split="dev", examples=2, conditions=("clean",)))
-        assert ("QACNN" in (out / "report.html").read_text()) is there
 
 
 # ---- the real questions

@@ -4,7 +4,6 @@ by hand, and its properties."""
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -18,8 +17,7 @@ from hypothesis import strategies as st
 from speechssl import stats as bootstrap
 from speechssl.artifacts import read_json
 from speechssl.augment import parse_condition
-from speechssl.cascade.options import ReaderOptions
-from speechssl.errors import InputError
+from speechssl.eval.conditions import Setting, settings_of
 from speechssl.eval.grid import MAKERS, GridCell
 from speechssl.eval.options import Robustness
 from speechssl.eval.robustness import (
@@ -37,10 +35,6 @@ from speechssl.eval.robustness import (
     run_robustness,
     score_tables,
 )
-from speechssl.eval.run import Setting, settings_of
-from speechssl.options import parse_named
-from speechssl.report.build import write_report
-from speechssl.report.options import Report
 from speechssl.results import read_rows
 from speechssl.stats import ItemScore
 from speechssl.superb.options import Noisy
@@ -66,21 +60,6 @@ def test_conditions_without_an_snr_of_their_own_stand_at_every_one():
         "pitch@-2+m+g+r@5",
         "a@b/bus.wav@5",
     ]
-
-
-@pytest.mark.parametrize("condition", ["pink@loud", "pitch", "reverb@0.5+pink@loud"])
-def test_malformed_conditions_are_refused(condition):
-    refused(re.escape(condition), settings_of, (condition,), (), ())
-
-
-def test_names_as_typed():
-    assert parse_named(["a=x", "b=y=z"], "--encoders") == {"a": "x", "b": "y=z"}
-    for pairs, message in (
-        (["a"], "is not NAME=WHERE"),
-        (["=x"], "is not NAME"),
-        (["a=x", "a=y"], "name a twice"),
-    ):
-        refused(message, parse_named, pairs, "--encoders")
 
 
 # ---- the whole
@@ -177,62 +156,6 @@ def test_the_whole_grid(base, plan, run):
 
 
 @pytest.mark.slow
-def test_tables_name_the_tasks_of_synthetic_speech(base, plan, run):
-    assert "Synthetic" not in base.text
-    card = base.folder / "audio/card.json"
-    card.write_text('{"synthetic": "speech by espeak-ng"}')
-    try:
-        text = run()
-    finally:
-        card.unlink()
-    tables = read_json(plan.out / "degradation.json")["tables"]
-    assert (
-        text.count("Synthetic speech: ks, asr.")
-        == len(tables)
-        == sum(("Synthetic speech: ks") in t["note"] for t in tables)
-    )
-    assert (plan.out / "tables.md").read_text().count("Synthetic speech: ks, asr.") == len(
-        tables
-    ) + 1
-
-
-@pytest.mark.slow
-def test_snrs_over_the_whole_signal_are_another_grid_and_the_tables_say_so(base, plan, run):
-    assert "whole signal" not in base.text
-    before = {path: read_json(path)["made_from"] for path in (plan.out / "scores").rglob("*.json")}
-    text = run(**noise(plan, snr_over="signal"))
-    assert (
-        "SNRs are over the whole signal" in text
-        and ("SNRs are over the whole signal") in (plan.out / "tables.md").read_text()
-    )
-    changed = {
-        path for path, made_from in before.items() if read_json(path)["made_from"] != made_from
-    }
-    assert changed == {path for path in before if "clean" not in path.name} and len(changed) < len(
-        before
-    )
-
-
-@pytest.mark.slow
-def test_a_head_that_was_made_again_leaves_no_row_of_the_old_one(tmp_path, base, plan):
-    def make(subject, data, folder, setup):
-        return [Roughness(sorted((base.folder / "audio").glob("*.flac")), version=setup.passages)]
-
-    for version in (1, 2):
-        run_robustness(replace(plan, tasks=(f"ks={tmp_path}",), passages=version), {"ks": make})
-        rows = read_rows(plan.out / "results.jsonl")
-        assert len(rows) == len({r.cell for r in rows}) == 2 * 5
-
-
-@pytest.mark.slow
-def test_another_condition_leaves_the_cells_that_are_there(plan, run):
-    before = {p: p.stat().st_mtime_ns for p in (plan.out / "scores").rglob("*.json")}
-    run(**noise(plan, unseen=("gaussian", "reverb")))
-    assert {p: p.stat().st_mtime_ns for p in before} == before
-    assert len(list((plan.out / "scores").rglob("*.json"))) == len(before) + 4
-
-
-@pytest.mark.slow
 def test_another_split_is_evaluated_beside_the_test_split_and_shares_its_heads(
     tmp_path, base, plan, run
 ):
@@ -264,15 +187,11 @@ def test_another_split_is_evaluated_beside_the_test_split_and_shares_its_heads(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"split": "../test"}, "cannot name a folder"),
-        ({"split": "heads"}, "cannot name a folder"),
         ({"tasks": ("kws=.",)}, "there is no task 'kws'; choose from"),
         ({"tasks": ("ks=nowhere",)}, "the data nowhere of the task ks"),
         ({"tasks": ("units=.",)}, "the encoder baseline is not enough for the task units"),
-        ({"encoders": ("a/b=x",)}, "cannot name a folder"),
         ({"encoders": ("a=no-such-encoder",)}, "no-such-encoder"),
         ({"noise": Noisy()}, "has no noise"),
-        ({"reading": ReaderOptions("someone/reader")}, "no task reads words; leave out --reader"),
         ({"noise": Noisy(("pink", "pink"), snr=(10.0,))}, "have the name 'seen-pink 10 dB'"),
     ],
 )
@@ -280,26 +199,6 @@ def test_bad_plans_are_refused_before_anything_is_made(base, plan, change, messa
     every = dict(MAKERS) | makers(base.folder / "audio")
     refused(message, lambda: run_robustness(replace(plan, **change), every))
     assert not plan.out.exists()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("run")
-def test_a_report_needs_no_corpus_of_questions(plan):
-    out = plan.out
-    write_report(Report(out=out, examples=2, conditions=("clean",)))
-    page = (out / "report.html").read_text()
-    assert "Speech encoders in noise" in page and "Loss in noise, averaged over tasks" in page
-    (out / "degradation.json").write_text("[]")
-    refused(
-        r"degradation\.json is not what",
-        write_report,
-        Report(out=out, examples=2, conditions=("clean",)),
-    )
-    (out / "degradation.json").unlink()  # of questions in clean speech alone there is a corpus
-    lines = (out / "results.jsonl").read_text().splitlines(keepends=True)
-    (out / "results.jsonl").write_text("".join(line for line in lines if '"clean"' in line))
-    with pytest.raises(InputError, match="neither SUPERB nor a robustness grid; give the corpus"):
-        write_report(Report(out=out, examples=2, conditions=("clean",)))
 
 
 @pytest.mark.slow
@@ -326,20 +225,6 @@ def test_the_shipped_models_go_through_the_grid(tmp_path, corpus):  # noqa: F811
         and found["units", "unit_error", "seen-pink"][0] > 0
     )
     assert "What DUAL and the cascade keep of their clean FF1" in text
-
-
-@pytest.mark.slow
-def test_units_of_clean_speech_are_kept_by_split(tmp_path, corpus):  # noqa: F811
-    shutil.copytree(corpus / "test", corpus / "dev", ignore=shutil.ignore_patterns("audio"))
-    shipped, on_dev = {"baseline": "people-en"}, {"seen": (), "unseen": ("dev",), "snr": (5.0,)}
-    plan = options(tmp_path, shipped, {"units": corpus}, **on_dev, recordings=2)
-    for split in ("test", "dev"):
-        run_robustness(replace(plan, split=split))
-    cards = [
-        read_json(tmp_path / "out/heads/baseline" / name / "_card.json")
-        for name in ("units", "units-dev")
-    ]
-    assert [card["made_from"]["split"] for card in cards] == ["test", "dev"]
 
 
 @pytest.mark.slow
@@ -559,20 +444,6 @@ def test_a_cascade_is_compared_with_dual_and_is_no_task_of_the_average():
         t.text for t in degradation_tables(degradation(grid) | {"dual_against_cascade": lines})
     )
     assert "90.0 - 75.0 = +15.0" in text
-
-
-def test_encoders_on_other_items_are_refused():
-    other = cell("ks", "acc", "new", CLEAN, 0.5)
-    other = GridCell(
-        other.encoder, other.task, other.metric, CLEAN, (ItemScore("x", "x", 1, 1),), 0, "", {}
-    )
-    refused(
-        "cannot be compared in the task ks",
-        gather,
-        [cell("ks", "acc", "base", CLEAN, 0.5), other],
-        0,
-        50,
-    )
 
 
 def test_a_task_that_the_baseline_did_not_do_has_no_gain_and_stops_the_averages_only():

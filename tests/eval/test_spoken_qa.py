@@ -4,25 +4,19 @@ killed run goes on."""
 from __future__ import annotations
 
 import json
-import re
-import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from transformers import BertConfig, BertModel
 
 from speechssl import stats as bootstrap
-from speechssl.artifacts import read_json, write_json
+from speechssl.artifacts import write_json
 from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
-from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.readers import TextQa, WordSpan
 from speechssl.cascade.system import CascadeSystem
-from speechssl.cascade.train import train_text_qa
 from speechssl.data.records import (
     Answer,
     Passage,
@@ -32,28 +26,18 @@ from speechssl.data.records import (
     load_corpus,
     write_records,
 )
-from speechssl.dual.options import QaOptions
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
-from speechssl.eval import spoken_qa
+from speechssl.eval.imported import import_predictions
 from speechssl.eval.options import Predictions, Qa
-from speechssl.eval.spoken_qa import (
-    Setup,
-    append_results,
-    by_length,
-    differing_part,
-    evaluate,
-    import_predictions,
-    run_evaluation,
-    score_questions,
-)
-from speechssl.options import TrainingOptions
+from speechssl.eval.predict import find_difference, read_card, read_predictions, write_items
+from speechssl.eval.score import by_length, score_questions
+from speechssl.eval.spoken_qa import Setup, append_results, evaluate, run_evaluation
 from speechssl.report.build import write_report
 from speechssl.report.comparison import run_comparison
 from speechssl.report.options import Compare, Report
 from speechssl.report.scores import arrange
 from speechssl.results import Row, append_rows, read_rows, results_table
-from speechssl.textlm.tokenizers import character_tokenizer
 
 from ..files import change_lines, contents, read_lines, refused, write_corpus, write_lines
 
@@ -132,14 +116,6 @@ def test_the_best_annotation_counts_and_text_only_answers_have_no_ff1(corpus, tm
     assert len(system.encoded) == 6  # nor is their passage encoded
 
 
-@pytest.mark.parametrize(("listens", "doing"), [(True, "encoding"), (False, "reading")])
-def test_the_bar_says_whether_recordings_are_encoded_or_texts_are_read(
-    corpus, tmp_path, capsys, listens, doing
-):
-    run([Oracle(text=True, name="cascade-x", needs_audio=listens)], corpus, tmp_path / "out")
-    assert re.findall(r"(\w+), clean: 100%.*6/6", capsys.readouterr().err) == [doing]
-
-
 def test_that_no_answer_has_times_is_said(corpus, tmp_path, capsys):
     run([Oracle()], corpus, tmp_path / "timed")
     assert "align" not in capsys.readouterr().err
@@ -214,7 +190,7 @@ def test_a_cascade_reads_questions_that_are_only_written_and_others_cannot_be_as
     assert asked == ["which boat"] * 6
     assert "3 questions have no recording: cascades read what is written" in capsys.readouterr().err
     made = [
-        json.loads((tmp_path / f"out/predictions/{name}/clean.json").read_text())["failed"]
+        read_predictions(tmp_path / f"out/predictions/{name}/clean.parquet")["failed"]
         for name in ("cascade-x", "oracle")
     ]
     assert made[0] == {} and set(made[1]) == {"q0", "q1", "q2"}
@@ -254,9 +230,7 @@ def test_what_reads_needs_no_audio_and_is_scored_by_text_in_clean_speech_alone(c
         ("text", "clean", None, "wer"): (0, 3),
     }
     assert (
-        json.loads((tmp_path / "out/predictions/text/clean.json").read_text())["answers"]["q0"][
-            "start"
-        ]
+        read_predictions(tmp_path / "out/predictions/text/clean.parquet")["answers"]["q0"]["start"]
         is None
     )
     append_rows(tmp_path / "out/results.jsonl", run([Reads()], corpus, tmp_path / "out"))
@@ -343,7 +317,7 @@ def test_bad_recordings_are_set_aside_counted_and_tried_again_when_mended(corpus
         "oracle", "clean", None, "ff1"
     ] == (50, 2)
     # which does not listen
-    assert json.loads((tmp_path / "out/predictions/text/clean.json").read_text())["failed"] == {}
+    assert read_predictions(tmp_path / "out/predictions/text/clean.parquet")["failed"] == {}
     message = capsys.readouterr().err
     assert "set aside p0" in message and "p0.flac" in message and "1 recording set aside" in message
     audio.write_bytes(content)
@@ -374,7 +348,7 @@ def test_what_one_system_cannot_encode_is_no_loss_to_the_others(corpus, tmp_path
         "picky", "clean", None, "ff1"
     ] == (50, 2)
     failed = {
-        n: json.loads((tmp_path / f"out/predictions/{n}/clean.json").read_text())["failed"]
+        n: read_predictions(tmp_path / f"out/predictions/{n}/clean.parquet")["failed"]
         for n in ("oracle", "picky")
     }
     assert failed == {"oracle": {}, "picky": {"p0": "the first is too short"}}
@@ -422,8 +396,8 @@ def test_a_killed_evaluation_goes_on_with_what_is_missing(corpus, tmp_path, dies
     assert run([system], corpus, tmp_path / "out", conditions) == whole
     # one of three conditions; what was encoded for the second was kept
     assert len(system.encoded) == 6
-    assert not list((tmp_path / "out").rglob("*.partial"))
-    for path in (tmp_path / "whole").rglob("*.json"):
+    assert not list((tmp_path / "out").rglob("*.features"))
+    for path in (tmp_path / "whole").rglob("*.parquet"):
         assert (
             path.read_bytes()
             == (tmp_path / "out" / path.relative_to(tmp_path / "whole")).read_bytes()
@@ -450,18 +424,6 @@ def test_other_audio_under_a_noises_name_is_encoded_anew(corpus, tmp_path):
     )
 
 
-def test_breakdown_by_length_puts_every_timed_answer_into_one_bucket(corpus):
-    answers = {q: {"start": s, "end": e, "text": None} for q, (s, e) in Oracle().spans.items()}
-    data = load_corpus(corpus, "test")
-    found = by_length(
-        score_questions({"answers": answers, "transcripts": {}}, data), data, "oracle", 0
-    )
-    assert [(b["bucket"], b["n"], b["value"]) for b in found] == [
-        ("under 0.5 s", 1, 100),
-        ("0.5-1 s", 1, 100),
-    ]
-
-
 def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_path):
     out, one = tmp_path / "out", first_passages(load_corpus(corpus, "test"), 1)
     rows = evaluate([Oracle(text=True)], one, [CLEAN], Setup(out, Distorter(0)))
@@ -473,7 +435,7 @@ def test_one_passage_has_no_interval_in_results_tables_and_pages(corpus, tmp_pat
     write_report(Report(out=out, corpus=corpus, examples=1, conditions=("clean",)))
     assert "In brackets: 95 % intervals" not in (out / "report.html").read_text()
     (bar,) = by_length(
-        score_questions(json.loads((out / "predictions/oracle/clean.json").read_text()), one),
+        score_questions(read_predictions(out / "predictions/oracle/clean.parquet"), one),
         one,
         "oracle",
         0,
@@ -498,101 +460,42 @@ def engine(asr, **options):
     return Engine(text=True, name=f"cascade-{Path(asr).name}", asr=asr, **options)
 
 
-def test_recognisers_of_one_name_are_refused_before_anything_is_encoded(corpus, tmp_path):
+def test_systems_of_one_name_are_refused_before_anything_is_encoded(corpus, tmp_path):
     first, second = engine("facebook/base-960h"), engine("other/base-960h")
-    with pytest.raises(
-        InputError,
-        match=(
-            "^facebook/base-960h and other/base-960h would both be called cascade-base-960h; .* two"
-        ),
-    ):
-        run([first, second], corpus, tmp_path / "out")
+    message = "two systems with another asr would be called cascade-base-960h; .* two folders"
+    refused(message, run, [first, second], corpus, tmp_path / "out")
     assert not first.encoded and not (tmp_path / "out").exists()
     run([first, engine("facebook/large"), first], corpus, tmp_path / "out")
 
 
-def test_predictions_with_a_recogniser_of_another_full_name_are_not_overwritten(
-    corpus, tmp_path, monkeypatch
+@pytest.mark.parametrize("condition", ["clean", "pink@5"])
+def test_predictions_of_another_system_of_the_same_name_are_not_overwritten(
+    corpus, tmp_path, monkeypatch, condition
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine/base-960h").mkdir(parents=True)
     run([engine("mine/base-960h")], corpus, tmp_path / "out")
-    path, other = (
-        tmp_path / "out/predictions/cascade-base-960h/clean.json",
-        engine("other/base-960h"),
-    )
-    before = path.read_bytes()
-    for condition in ("clean", "pink@5"):
-        with pytest.raises(
-            InputError,
-            match=(
-                r"clean\.json was made with the recogniser "
-                r"mine/base-960h, and other/base-960h would"
-            ),
-        ):
-            run([other], corpus, tmp_path / "out", [condition])
-    assert (
-        path.read_bytes() == before and not other.encoded and len(list(path.parent.iterdir())) == 1
-    )
+    before = contents(tmp_path / "out")
+    for other, part in (
+        (engine("other/base-960h"), "asr"),
+        (engine("mine/base-960h", weights=2), "text_qa"),
+    ):
+        message = rf"clean\.parquet was made by another cascade-base-960h, with another {part} "
+        refused(message, run, [other], corpus, tmp_path / "out", [condition])
+        assert contents(tmp_path / "out") == before and not other.encoded
     same = engine(str(tmp_path / "mine/base-960h"))  # by another path
     run([same], corpus, tmp_path / "out")
     assert same.encoded
-    path.write_text(
-        json.dumps(
-            {
-                k: v
-                for k, v in json.loads(path.read_text()).items()
-                if k not in ("recogniser", "card")
-            }
-        )
-    )
-    run([other], corpus, tmp_path / "out")  # of an earlier version, which printed nothing
-    assert other.encoded
 
 
-@pytest.mark.parametrize("conditions", [["clean"], ["pink@5"], ["clean", "pink@5"]])
-def test_another_system_of_the_same_name_is_refused_and_everything_stays_about_the_first(
-    corpus, tmp_path, conditions
-):
-    """A second `dual` of other models would leave its own predictions and scores beside the rows of
-    both."""
+def test_the_same_models_under_another_name_rename_their_rows(corpus, tmp_path):
     out = tmp_path / "out"
-
-    def evaluated(weights, models):
-        rows = evaluate(
-            [Engine(name="dual", asr="units", weights=weights)],
-            load_corpus(corpus, "test"),
-            [parse_condition(c) for c in conditions],
-            Setup(out, Distorter(0), models=models),
-        )
-        append_results(out, rows)
-        return rows
-
-    evaluated(1, "ours")
-    before = contents(out)
-    for models in ("theirs", "ours"):  # trained again is another one, too
-        with pytest.raises(
-            InputError,
-            match=(
-                r"made by dual of ours \(text_qa 1\), which is not "
-                rf"dual of {models} \(text_qa 2\); "
-            ),
-        ):
-            evaluated(2, models)
-        assert contents(out) == before
-    shutil.move(out / "predictions", tmp_path / "away")
-    refused(
-        "results.jsonl has rows of another dual of ours; evaluate this one into another folder",
-        evaluated,
-        2,
-        "theirs",
-    )
-    shutil.move(tmp_path / "away", out / "predictions")
-    evaluated(1, "renamed")  # the same models: nothing is made again
+    for models in ("ours", "renamed"):
+        setup = Setup(out, Distorter(0), models=models)
+        system = Oracle()
+        append_results(out, evaluate([system], load_corpus(corpus, "test"), [CLEAN], setup))
+        assert bool(system.encoded) == (models == "ours")
     assert {r.encoder for r in read_rows(out / "results.jsonl")} == {"renamed"}
-    assert {p: c for p, c in contents(out).items() if "predictions" in p} == {
-        p: c for p, c in before.items() if "predictions" in p
-    }
 
 
 @pytest.mark.parametrize(
@@ -661,74 +564,11 @@ def test_what_was_trained_on_the_very_split_is_named_everywhere(
 
 
 def test_seeds_of_simulated_errors_are_of_one_system():
-    assert differing_part({"errors": "a", "seed": 0}, {"errors": "a", "seed": 1}) == ""
-    assert differing_part({"errors": "a", "seed": 0}, {"errors": "b", "seed": 0}) == "errors"
-    assert differing_part({"dual": "a"}, {"dual": "a", "bf16": True}) == differing_part(
+    assert find_difference({"errors": "a", "seed": 0}, {"errors": "a", "seed": 1}) == ""
+    assert find_difference({"errors": "a", "seed": 0}, {"errors": "b", "seed": 0}) == "errors"
+    assert find_difference({"dual": "a"}, {"dual": "a", "bf16": True}) == find_difference(
         {"dual": "a", "bf16": True}, {"dual": "a"}
     )
-
-
-def test_a_head_of_the_models_and_a_folder_of_its_name_are_two_recognisers(corpus, tmp_path):
-    head = Engine(text=True, name="cascade-ctc", asr="0123456789abcdef")  # known by its weights
-    for first, second in ((head, engine("some/ctc")), (engine("some/ctc"), head)):
-        out = tmp_path / first.asr
-        run([first], corpus, out)
-        refused("that of the models", run, [second], corpus, out, ["pink@5"])
-
-
-def test_a_report_on_another_corpus_is_refused(corpus, tmp_path):
-    report = Report(out=tmp_path / "out", corpus=corpus, examples=2, conditions=("clean",))
-    append_rows(tmp_path / "out/results.jsonl", run([Oracle()], corpus, tmp_path / "out"))
-    write_report(report)
-    assert "Synthetic speech" not in (tmp_path / "out/report.html").read_text()
-    (corpus / "card.json").write_text('{"synthetic": "3 of 3 questions spoken by espeak-ng"}')
-    write_report(report)
-    assert (tmp_path / "out/report.html").read_text().count(
-        "Synthetic speech: 3 of 3 questions spoken by espeak-ng."
-    ) > 1
-    manifest = corpus / "test/questions.jsonl"
-    manifest.write_text(manifest.read_text().replace("two cats", "two dogs"))
-    refused("were not made on .*test; name the corpus and split", write_report, report)
-
-
-def test_predictions_say_what_their_snrs_are_over_where_it_is_the_whole_signal(corpus, tmp_path):
-    conditions, out, found = [CLEAN, parse_condition("pink@5")], tmp_path / "out", {}
-    for over in ("active", "signal"):
-        reader = Oracle()
-        evaluate(
-            [reader],
-            load_corpus(corpus, "test"),
-            conditions,
-            Setup(out, Distorter(0, snr_over=over)),
-        )
-        found[over] = {
-            name: json.loads((out / f"predictions/oracle/{name}.json").read_text())
-            for name in ("clean", "pink-5-dB")
-        }
-        found[over]["encoded"] = len(reader.encoded)
-    assert (
-        found["active"]["clean"] == found["signal"]["clean"]
-        and found["active"]["encoded"] == 2 * found["signal"]["encoded"] > 0
-    )
-    assert found["active"]["pink-5-dB"]["made_from"] != found["signal"]["pink-5-dB"]["made_from"]
-    assert (
-        "snr_over" not in found["active"]["pink-5-dB"]
-        and found["signal"]["pink-5-dB"]["snr_over"] == "signal"
-    )
-    over_signal = Distorter(0, snr_over="signal")
-    report = Report(out=out, corpus=corpus, examples=2, conditions=("clean", "pink@5"))
-    append_rows(
-        out / "results.jsonl",
-        evaluate([Oracle()], load_corpus(corpus, "test"), conditions, Setup(out, over_signal)),
-    )
-    write_report(report)
-    assert (
-        "Pink, over the signal" in (page := (out / "report.html").read_text())
-        and "Pink noise" not in page
-    )
-    other = Oracle(name="other")
-    evaluate([other], load_corpus(corpus, "test"), conditions, Setup(out, Distorter(0)))
-    refused("has SNRs over active and over signal; evaluate again with one", write_report, report)
 
 
 # ---- answers of other systems are scored as ours, and refused where they are not of the questions
@@ -816,8 +656,9 @@ def test_no_answer_given_and_not_in_the_file_are_counted_apart(
     assert printed.startswith(f"mine: {text}; scores are over all 2 questions, ") and {
         n for _, n in found.values()
     } <= {2}
-    for name in ("predictions/mine/clean.json", "scores/mine/clean.card.json"):
-        assert read_json(tmp_path / "out" / name)["counts"] == dict(zip(names, counts, strict=True))
+    for folder in ("predictions", "scores"):
+        card = read_card(tmp_path / "out" / folder / "mine/clean.parquet")
+        assert card["counts"] == dict(zip(names, counts, strict=True))
 
 
 def test_a_name_is_no_path_and_other_predictions_of_the_same_name_are_not_replaced(
@@ -837,14 +678,12 @@ def test_a_name_is_no_path_and_other_predictions_of_the_same_name_are_not_replac
         tmp_path,
         {"a": "boats"},
     )
-    write_json(
-        tmp_path / "out/predictions/dual/clean.json", {"card": {"dual": "0123"}, "answers": {}}
-    )
+    write_items(tmp_path / "out/predictions/dual/clean.parquet", [], {"card": {"dual": "0123"}})
     before = contents(tmp_path / "out")
     for condition in ("clean", "pink@5"):
         call = (annotated, tmp_path, {"a": "boats"}, "dual", condition)
         refused(
-            "clean.json holds answers of a system of `evaluate` called dual; give another --name",
+            "clean.parquet holds answers of a system of `evaluate` called dual; give another --name",
             scores,
             *call,
         )
@@ -943,26 +782,6 @@ def test_transcripts_of_the_corpus_are_read_with_written_questions(
     assert rows["f1"].value > 0 and rows["f1"].n == 1
 
 
-@pytest.mark.slow
-def test_the_table_says_where_snrs_are_over_the_whole_signal(
-    given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row = Row("qa", "dual", "", "pink", 5.0, "ff1", 1.0, None, None, 1, 0, "")
-    monkeypatch.setattr(spoken_qa, "evaluate", lambda *_: [row])
-    for condition in ("clean", "pink@5"):
-        for over in ("active", "signal"):
-            printed = answer(
-                given,
-                tmp_path / f"{condition}-{over}",
-                ("cascade-given",),
-                conditions=(condition,),
-                snr_over=over,
-            )
-            assert ("SNRs are over the whole signal" in printed) == (
-                (condition, over) == ("pink@5", "signal")
-            )
-
-
 def test_a_corpus_without_transcripts_is_one_sentence(given: Path, tmp_path: Path) -> None:
     write_passage(given, Passage("p", "", 0.0, "anna lost a silver lantern", "", "en"))
     refused(
@@ -1003,54 +822,3 @@ def test_errors_that_were_fitted_on_what_is_evaluated_are_refused(
             given, tmp_path / "out", ("cascade-simulated@30",), errors=tmp_path / "confusions.json"
         )
     assert not (tmp_path / "out").exists()
-
-
-def write_split(
-    root: Path, split: str, language: str, passage: str, question: str, answer: str
-) -> Path:
-    (root / split).mkdir(parents=True)
-    answers = (Answer(answer, char_start=passage.index(answer)),)
-    write_records(root / split / "passages.jsonl", [Passage("p", "", 0.0, passage, "", language)])
-    write_records(
-        root / split / "questions.jsonl",
-        [Question("q", "p", "", 0.0, question, "", language, answers=answers)],
-    )
-    (root / "card.json").write_text("{}")
-    return root
-
-
-def test_an_english_reader_answers_a_chinese_corpus(tmp_path):
-    english = write_split(
-        tmp_path / "en",
-        "train",
-        "en",
-        "anna lost a silver lantern",
-        "what did anna lose",
-        "silver lantern",
-    )
-    chinese = write_split(
-        tmp_path / "zh", "test", "zh", "安娜丢了一個銀灯笼。", "安娜丢了什么？", "銀灯笼"
-    )
-    tokenizer = character_tokenizer(
-        ["anna lost a silver lantern what did lose", "安娜丢了一個銀灯笼什么"]
-    )
-    tokenizer.save_pretrained(tmp_path / "multilingual")
-    torch.manual_seed(0)
-    sizes = {
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-    }
-    BertModel(
-        BertConfig(vocab_size=len(tokenizer), max_position_embeddings=192, **sizes)
-    ).save_pretrained(tmp_path / "multilingual")
-    training = TrainingOptions(
-        steps=2, learning_rate=1e-3, warmup_steps=1, save_every=2, bf16=False
-    )
-    options = QaOptions(training, str(tmp_path / "multilingual"), 2, window=32, stride=16, answer=4)
-    out = tmp_path / "models/zero/text-qa"
-    train_text_qa(TrainTextQa(corpus=english, out=out, qa=options))
-    answer(chinese, tmp_path / "out", ("text",), models=str(tmp_path / "models/zero"))
-    found = {r.metric: r.value for r in read_rows(tmp_path / "out/results.jsonl")}
-    assert set(found) == {"em", "f1", "cer"} and found["cer"] == 0 and 0 <= found["f1"] <= 100

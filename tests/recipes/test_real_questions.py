@@ -15,6 +15,7 @@ import pytest
 
 from speechssl.artifacts import read_json, write_json
 from speechssl.data.records import Answer, Passage, Question, Span, load_corpus, write_records
+from speechssl.eval.predict import write_items
 from speechssl.stats import ItemScore, resample_cells
 
 from .shared import ROOT, script
@@ -92,17 +93,21 @@ def test_lost_by_spelling_is_what_the_words_in_the_same_place_lose(
     ]
     write_records(tmp_path / "corpus/test/questions.jsonl", asked)
     write_json(tmp_path / "corpus/card.json", {})
-    known = {
-        "who": {"text": "Maxime Faget,", "start": 4, "end": 6},
-        "when": {"text": "1961.", "start": 8, "end": 9},
-    }
-    write_json(tmp_path / "out/predictions/text/clean.json", {"answers": known})
-    # the other failed
-    cascade = {
-        "answers": {"who": {"text": "Maxim Fagit"}},
-        "transcripts": {"p": " ".join(recognised)},
-    }
-    write_json(tmp_path / "out/predictions/cascade-ctc/clean.json", cascade)
+    known = [
+        {"id": "who", "text": "Maxime Faget,", "start": 4, "end": 6},
+        {"id": "when", "text": "1961.", "start": 8, "end": 9},
+    ]
+    heard = {"passage_transcript": " ".join(recognised)}
+    cascade = [
+        {"id": "who", "text": "Maxim Fagit", "answered": True},
+        {"id": "when", "text": None, "answered": False},  # it failed
+    ]
+    for name, rows in (
+        ("text", [row | {"answered": True} for row in known]),
+        ("cascade-ctc", [row | heard for row in cascade]),
+    ):
+        path = tmp_path / f"out/predictions/{name}/clean.parquet"
+        write_items(path, [{"passage": "p"} | row for row in rows], {"task": "qa"})
     losses.main(tmp_path / "out", tmp_path / "corpus")
     assert "| cascade-ctc | clean | 100.0 | 50.0 | 0.0 | -50.0 | -50.0 |" in capsys.readouterr().out
 

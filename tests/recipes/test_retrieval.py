@@ -12,21 +12,21 @@ import torch
 from recipes.minisqa.retrieval import (
     Embedder,
     Retrieval,
+    RetrievalTask,
     bm25,
     embedder_of_words,
     evaluate_retrieval,
     load_retrievers,
     mean_pooled,
-    rank,
     retrieve,
     score_ranks,
     shared_terms,
 )
-from speechssl.artifacts import read_json
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cli import script
 from speechssl.data.records import Passage, load_corpus
+from speechssl.eval.predict import read_items
 from speechssl.eval.spoken_qa import Setup
 from speechssl.results import append_rows, read_rows
 from speechssl.timing import RunLength
@@ -107,18 +107,17 @@ def test_ranks_count_all_passages_and_ties_are_chance(corpus, tmp_path):
         3,
     )
     assert sorted(table.encoded) == ["p0", "p1", "p2", "p3", "q0", "q1", "q2"]
-    kept = read_json(tmp_path / "out/predictions/tfidf-units/clean.json")
-    assert kept["ranks"] == {"q0": [0, 1], "q1": [1, 1], "q2": [0, 4]} and kept["best"]["q1"] == [
-        "p0",
-        "p1",
-        "p2",
-        "p3",
-    ]
+    kept, _ = read_items(tmp_path / "out/predictions/tfidf-units/clean.parquet")
+    assert [(row["above"], row["equal"]) for row in kept] == [(0, 1), (1, 1), (0, 4)]
+    assert kept[1]["best"] == ["p0", "p1", "p2", "p3"]
 
 
-def test_among_more_than_ten_passages_ten_count(corpus):
-    data = load_corpus(corpus, "test")
-    scores = score_ranks({"q0": [9, 1], "q1": [10, 1], "q2": [8, 4]}, data)
+def test_among_more_than_ten_passages_ten_count():
+    rows = []
+    for above, equal in ((9, 1), (10, 1), (8, 4)):
+        row = {"id": "q", "passage": "p", "answered": True, "above": above, "equal": equal}
+        rows.append(row)
+    scores = score_ranks(rows)
     assert [s.r10 for s in scores] == [1, 0, 0.5] and [s.mrr for s in scores][:2] == [
         1 / 10,
         1 / 11,
@@ -133,9 +132,8 @@ def test_what_could_not_be_encoded_is_not_found(corpus, tmp_path, capsys):
     )
     assert "set aside p0" in capsys.readouterr().err
     data = load_corpus(corpus, "test")
-    assert rank(Table(), data, {})["ranks"] == {} and {
-        (s.r1, s.r10, s.mrr) for s in score_ranks({}, data)
-    } == {(0, 0, 0)}
+    rows = RetrievalTask(data).predict(Table(), {}, "clean")
+    assert {(s.r1, s.r10, s.mrr) for s in score_ranks(rows)} == {(0, 0, 0)}
 
 
 def test_text_is_read_in_clean_speech_alone_and_finished_work_is_kept(corpus, tmp_path):
@@ -148,7 +146,7 @@ def test_text_is_read_in_clean_speech_alone_and_finished_work_is_kept(corpus, tm
     assert run([again], corpus, out, conditions)
     assert not again.encoded
     refused("read text, which noise does not change", run, [reads], corpus, out, ["pink@5"])
-    other = r"made by tfidf-units \(dual a\), which is not tfidf-units \(dual b\)"
+    other = r"made by another tfidf-units, with another dual \(a\)"
     refused(other, run, [Table(models="b")], corpus, out, ["pink@10"])
 
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from speechssl.artifacts import write_json
+from speechssl.eval.predict import write_items
 
 from ..files import refused
 from .shared import ROOT, script
@@ -68,10 +69,8 @@ def scored(
                 for i in range(20)
             ]
             items = [item | {"numerator": float(i < 20 * rate)} for i, item in enumerate(about)]
-            path = exp / arm / "dev/scores" / arm / f"{name}-{metric}" / f"{condition}.json"
-            write_json(
-                path, {"task": name, "metric": metric, "condition": condition, "items": items}
-            )
+            path = exp / arm / "dev/scores" / arm / f"{name}-{metric}" / f"{condition}.parquet"
+            write_items(path, items, {"task": name, "metric": metric, "condition": condition})
     (exp / arm / "dev/results.jsonl").write_text("")
     write_json(exp / arm / "encoder/card.json", {"training": {"steps": steps}})
 
@@ -126,7 +125,7 @@ def test_tasks_that_share_voices_draw_them_together(
 def test_an_arm_that_was_not_evaluated_in_all_tasks_is_named(tmp_path: Path) -> None:
     refused("no scores of the arm start", MODULE.read_scores, tmp_path)
     scored(tmp_path, "start", [0.8] * 5, [0.5] * 5)
-    (tmp_path / "start/dev/scores/start/dual-ff1/clean.json").unlink()
+    (tmp_path / "start/dev/scores/start/dual-ff1/clean.parquet").unlink()
     refused("start has not been evaluated in dual ff1", MODULE.read_scores, tmp_path)
 
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from speechssl.eval.imported import import_predictions
 from speechssl.eval.options import Predictions
-from speechssl.eval.spoken_qa import import_predictions
 from speechssl.metrics import frame_f1
 from speechssl.report import build
 from speechssl.report.options import Report

@@ -9,9 +9,9 @@ from speechssl.checkpoints import model_folder
 from speechssl.data.records import load_corpus
 from speechssl.encoders.load import load_encoder
 from speechssl.eval.compare import read_results
+from speechssl.eval.imported import import_predictions
 from speechssl.eval.options import Predictions
-from speechssl.eval.scores import ERRORS
-from speechssl.eval.spoken_qa import import_predictions
+from speechssl.eval.score import ERRORS
 from speechssl.report.build import (
     audible_conditions,
     read_predictions,

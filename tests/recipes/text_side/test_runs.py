@@ -16,6 +16,7 @@ from devices import Devices, device_table
 from gains import Gains, gains_tables
 from speechssl.artifacts import read_json, write_json
 from speechssl.errors import InputError
+from speechssl.eval.predict import write_items
 from speechssl.results import Row, append_rows, read_rows, table_of
 from speechssl.stats import BootstrapUnits, paired_difference
 from textside.published import MEAN
@@ -40,8 +41,6 @@ from textside.tables import (
     symbol_table,
 )
 from textside.tasks import MCC, SPEARMAN
-
-from ...files import write_lines
 
 
 def runs(arm: str, right: np.ndarray, task: str = "order") -> list[Run]:
@@ -353,7 +352,7 @@ def test_what_shares_no_seed_with_the_baseline_has_no_gain_and_the_note_names_it
 
 def test_readers_of_questions_are_arms_too(tmp_path: Path) -> None:
     for arm, ff1 in (("scratch", 0.1), ("english", 0.4)):
-        path = tmp_path / f"scores/dual-{arm}-1/clean.jsonl"
+        path = tmp_path / f"scores/dual-{arm}-1/clean.parquet"
         card = {
             "system": f"dual-{arm}-1",
             "condition": "clean",
@@ -363,8 +362,7 @@ def test_readers_of_questions_are_arms_too(tmp_path: Path) -> None:
             "data": "d",
         }
         lines = [{"id": f"q{i}", "ff1": ff1, "passage": f"p{i // 2}"} for i in range(12)]
-        write_lines(path, lines)
-        write_json(path.with_suffix(".card.json"), card)
+        write_items(path, lines, card)
     found = gains_of(read_runs(tmp_path / "none", [tmp_path]), "scratch")
     gain = found.gains["dual", "english"]
     assert gain.value == pytest.approx(0.3) and (gain.unit, gain.groups, gain.n) == (
@@ -486,11 +484,8 @@ def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) ->
         )
         system = f"text+text-weighted-sum-{seed}"
         # of runs side by side; else all share one
-        path = folder / f"answers-{seed}/scores/{system}/clean.jsonl"
-        write_lines(
-            path,
-            [{"id": f"q{i}", "f1": f1, "em": i % 2, "passage": f"p{i // 2}"} for i in range(12)],
-        )
+        path = folder / f"answers-{seed}/scores/{system}/clean.parquet"
+        lines = [{"id": f"q{i}", "f1": f1, "em": i % 2, "passage": f"p{i // 2}"} for i in range(12)]
         card = {
             "system": system,
             "condition": "clean",
@@ -499,7 +494,7 @@ def test_devices_stand_with_their_parameters_scores_and_times(tmp_path: Path) ->
             "split": "test",
             "data": "d",
         }
-        write_json(path.with_suffix(".card.json"), card)
+        write_items(path, lines, card)
     rows = []
     for name, parameters in (("people-en", 11), ("people-en+lora", 13)):
         rows.append(Row("ks", "head", name, "clean", None, "acc", 90.0, 80.0, 95.0, 40, 0, "x"))

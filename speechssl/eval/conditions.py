@@ -1,32 +1,18 @@
-"""Every evaluation runs this loop: encode -> cache -> score.
-
-A result is one system under one condition, in one JSON file that is written whole or not at all. A
-killed run resumes with the
-next recording: what was encoded for a result lies beside it until it is written (`PartialResult`).
-A file is made again where its inputs have changed, where it is damaged, and where it lists
-recordings that failed, since they may have been mended. A recording that one system cannot encode
-is no loss to the others; a system that can encode none is an error, raised once the results of the
-others are kept.
-
-The robustness grid and SUPERB evaluate in conditions that their encoders have seen in training or
-have not (`Setting`), and freeze the mixtures before the first encoder runs: what is random about
-one depends on the seed, the condition and the utterance alone.
+"""Conditions of the robustness grid and of SUPERB: seen in training by their encoders, or not; and
+their mixtures, frozen before the first encoder runs, so that what is random about one depends on
+the seed, the condition and the utterance alone.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import numpy as np
 from tqdm import tqdm
 
 from speechssl.artifacts import hash_files, hash_json, read_json, write_json
@@ -35,188 +21,7 @@ from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.augment.conditions import FrozenDistorter, freeze
 from speechssl.checkpoints import SHIPPED
 from speechssl.errors import InputError
-from speechssl.eval.partial import PartialResult
 from speechssl.results import condition_name
-
-Key = TypeVar("Key", bound=Hashable)  # what a recording is known by
-
-
-@dataclass(frozen=True)
-class ResultFile:
-    """This says where the result of one system under one condition lies.
-
-    made_from: hash of all that decides it. label: for messages, such as "dual, pink 5 dB".
-    """
-
-    system: str
-    path: Path
-    made_from: str
-    label: str
-
-    def read(self) -> dict[str, Any]:
-        """Read the contents. Raises InputError where they are not what was written."""
-        contents = read_json(self.path)
-        if not isinstance(contents, dict) or contents.get("hash") != hash_json(
-            {k: v for k, v in contents.items() if k != "hash"}
-        ):
-            raise InputError(
-                f"{self.path} was changed after it was written; delete it and evaluate again"
-            )
-        return contents
-
-    def write(self, values: Mapping[str, Any], failed: Mapping[str, str]) -> None:
-        """Write the result. failed: id of a recording -> why it could not be encoded."""
-        contents = {"made_from": self.made_from, **values, "failed": dict(failed)}
-        write_json(self.path, contents | {"hash": hash_json(contents)})
-        self.partial.remove()
-
-    @cached_property
-    def partial(self) -> PartialResult:
-        """Return what an interrupted run encoded for it."""
-        return PartialResult(self.path.with_suffix(".partial"), self.made_from)
-
-    @property
-    def done(self) -> bool:
-        """Tell whether it need not be made (again). A damaged file is reported."""
-        if not self.path.is_file():
-            return False
-        try:
-            contents = self.read()
-        except InputError as error:
-            tqdm.write(f"{error}; it is made again", file=sys.stderr)
-            return False
-        return contents["made_from"] == self.made_from and not contents["failed"]
-
-
-@dataclass(frozen=True)
-class Encoded(Generic[Key]):
-    """This is what one system made of the recordings. failed: why there are no features of a
-    recording."""
-
-    features: dict[Key, Any] = field(default_factory=dict)
-    failed: dict[Key, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Encoding(Generic[Key]):
-    """This says how one system encodes. encode: of a recording and its samples, (N,) float32 at 16
-    kHz; None where it needs no audio.
-
-    recordings: those that it needs; None: all. Several threads call `encode` at once.
-    """
-
-    encode: Callable[[Key, np.ndarray | None], Any]
-    needs_audio: bool = True
-    recordings: Collection[Key] | None = None
-
-
-def encode_recordings(
-    recordings: Iterable[Key],
-    read: Callable[[Key], np.ndarray],
-    distort: Callable[[np.ndarray, Key], np.ndarray],
-    systems: Mapping[str, Encoding[Key]],
-    workers: int,
-    what: str,
-    partial: Mapping[str, PartialResult] = MappingProxyType({}),
-) -> dict[str, Encoded[Key]]:
-    """Encode every recording with every system. All get the same samples, so that those with a
-    common encoder run it once.
-
-    read: samples of a recording, (N,) float32 at 16 kHz. distort: samples, recording -> (N,)
-    samples. what: for the progress bar. partial: by system, where features are kept and what an
-    interrupted run left there.
-    InputError and ValueError of `read` and of a system, and ValueError of `distort` (silent speech)
-    are the recording's failure. Raises InputError as `distort` does: noise that cannot be had
-    counts against no system.
-    """
-    from speechssl.encoders.load import single_threaded  # imports torch
-
-    def one(recording: Key) -> dict[str, tuple[Any, str]]:
-        needed = {
-            name: s
-            for name, s in systems.items()
-            if (s.recordings is None or recording in s.recordings)
-            and str(recording) not in stored.get(name, ())
-        }
-        samples, unreadable = None, ""
-        if any(s.needs_audio for s in needed.values()):
-            try:
-                samples = read(recording)
-            except (InputError, ValueError) as error:
-                unreadable = str(error)
-            else:
-                try:  # apart from reading: an InputError of this one ends the run
-                    samples = distort(samples, recording)
-                except ValueError as error:
-                    unreadable = str(error)
-        outputs: dict[str, tuple[Any, str]] = {}
-        for name, system in needed.items():
-            if system.needs_audio and unreadable:
-                outputs[name] = None, unreadable
-                continue
-            try:
-                outputs[name] = (
-                    system.encode(recording, samples if system.needs_audio else None),
-                    "",
-                )
-            except (InputError, ValueError) as error:
-                outputs[name] = None, str(error)
-        return outputs
-
-    every = list(recordings)
-    stored = {name: result.features for name, result in partial.items()}
-    encoded: dict[str, Encoded[Key]] = {name: Encoded() for name in systems}
-    with single_threaded(workers) as pool:
-        bar = tqdm(
-            pool.map(one, every), total=len(every), desc=what, unit="file", disable=not every
-        )
-        for recording, outputs in zip(every, bar, strict=True):
-            for name in systems:
-                if str(recording) in stored.get(name, ()):
-                    encoded[name].features[recording] = stored[name][str(recording)]
-                elif name in outputs:
-                    features, reason = outputs[name]
-                    if reason:
-                        encoded[name].failed[recording] = reason
-                        continue
-                    encoded[name].features[recording] = features
-                    if name in partial:
-                        partial[name].add(str(recording), features)
-    return encoded
-
-
-def evaluate_files(
-    files: Sequence[ResultFile],
-    encode: Callable[[Sequence[ResultFile]], Mapping[str, Encoded[str]]],
-    score: Callable[[ResultFile, Mapping[str, Any]], Mapping[str, Any]],
-) -> list[dict[str, Any]]:
-    """Return the contents of all files of one condition; make those that are missing.
-
-    encode: the missing files -> by system, what it made of the recordings; a system that is left
-    out needs none.
-    score: a file, its system's features by the recording's id -> the values to be written, beside
-    `made_from` and `failed`.
-    Raises InputError where a system could encode none of its recordings, after the files of the
-    others are written.
-    """
-    missing = [file for file in files if not file.done]
-    encoded = encode(missing) if missing else {}
-    error = None
-    for file in missing:
-        of_system = encoded.get(file.system, Encoded())
-        if of_system.failed and not of_system.features:
-            reason = next(iter(of_system.failed.values()))
-            which = f"none of the {len(of_system.failed)} recordings could be encoded"
-            # raised below: what the other systems encoded is written first, and not lost
-            error = error or InputError(f"{file.label}: {which} ({reason}); fix them")
-            continue
-        file.write(score(file, of_system.features), of_system.failed)
-    if error:
-        raise error
-    return [file.read() for file in files]
-
-
-# ---- conditions, and what the encoders know of them
 
 
 @dataclass(frozen=True)
@@ -243,7 +48,7 @@ class Setting:
 
     @property
     def file(self) -> str:
-        return f"{self.label.replace(' ', '-').replace('/', '-')}.json"
+        return self.label.replace(" ", "-").replace("/", "-")
 
 
 def settings_of(seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float]) -> list[Setting]:

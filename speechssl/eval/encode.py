@@ -1,0 +1,246 @@
+"""Step 1 of an evaluation, encode: recordings under one condition -> features of every system.
+
+All systems get the same samples. Features lie in a store, a line a recording, until what is made of
+them is written, so that a killed run goes on with the next recording. A recording that one system
+cannot encode is no loss to the others.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from tqdm import tqdm
+
+from speechssl.artifacts import name_refused_file
+from speechssl.audio import read_audio
+from speechssl.augment import Condition
+from speechssl.errors import InputError
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording of an evaluation. name: unique; what is random about its distortion depends on
+    it. path: of the file, or why there is none. record: the passage or question, if it is one."""
+
+    name: str
+    path: Path | InputError
+    record: Any = None
+
+
+class Distorts(Protocol):
+    """`Distorter` and `FrozenDistorter` do."""
+
+    def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray: ...
+
+
+@dataclass
+class Encoded:
+    """This is what one system made of the recordings. failed: why there are no features of one."""
+
+    features: dict[str, Any] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def check(self, label: str) -> None:
+        """Raise InputError where all recordings failed."""
+        if self.failed and not self.features:
+            reason = next(iter(self.failed.values()))
+            raise InputError(
+                f"{label}: none of the {len(self.failed)} recordings could be encoded ({reason}); "
+                "fix them"
+            )
+
+
+@dataclass(frozen=True)
+class Job:
+    """A system encodes some recordings, named by `recordings`.
+
+    encode: record and samples (N,), float32 at 16 kHz (None where it needs no audio) -> features;
+    several threads call it at once. Raises InputError or ValueError for what cannot be encoded.
+    """
+
+    name: str
+    encode: Callable[[Any, Any], Any]
+    recordings: Collection[str]
+    needs_audio: bool = True
+    store: FeatureStore | None = None
+
+    def lacks(self, recording: Recording) -> bool:
+        """Return whether it is still to be encoded."""
+        stored = self.store.features if self.store else ()
+        return recording.name in self.recordings and recording.name not in stored
+
+
+def encode_recordings(
+    jobs: Sequence[Job],
+    recordings: Iterable[Recording],
+    condition: Condition,
+    distorter: Distorts,
+    workers: int,
+    what: str,
+) -> dict[str, Encoded]:
+    """Encode every recording with every system that needs it; return the features by system.
+
+    what: for the progress bar. What cannot be read or is silent, and what a system cannot encode,
+    is the recording's failure. Raises InputError for noise that cannot be had.
+    """
+    from speechssl.encoders.load import single_threaded  # imports torch
+
+    needed = {name for job in jobs for name in job.recordings}
+    every = [recording for recording in recordings if recording.name in needed]
+    encode = partial(_encode, jobs=jobs, condition=condition, distorter=distorter)
+    encoded = {job.name: Encoded() for job in jobs}
+    with single_threaded(workers) as pool:
+        bar = tqdm(pool.map(encode, every), what, len(every), unit="file", disable=not every)
+        for recording, output in zip(every, bar, strict=True):
+            for job in jobs:
+                of_system = encoded[job.name]
+                if job.name not in output:  # it was encoded before, or is not needed
+                    if job.store and recording.name in job.store.features:
+                        of_system.features[recording.name] = job.store.features[recording.name]
+                    continue
+                features = output[job.name]
+                if isinstance(features, Exception):
+                    of_system.failed[recording.name] = str(features)
+                    continue
+                of_system.features[recording.name] = features
+                if job.store:
+                    job.store.add(recording.name, features)
+    return encoded
+
+
+def _encode(
+    recording: Recording, jobs: Sequence[Job], condition: Condition, distorter: Distorts
+) -> dict[str, Any]:
+    """Return the features of a recording, or the error, of every system that lacks it."""
+    lacking = [job for job in jobs if job.lacks(recording)]
+    samples: Any = None
+    if any(job.needs_audio for job in lacking):
+        samples = _read(recording, condition, distorter)
+    outputs: dict[str, Any] = {}
+    for job in lacking:
+        if job.needs_audio and isinstance(samples, Exception):
+            outputs[job.name] = samples
+            continue
+        try:
+            heard = samples if job.needs_audio else None
+            outputs[job.name] = job.encode(recording.record, heard)
+        except (InputError, ValueError) as error:
+            outputs[job.name] = error
+    return outputs
+
+
+def _read(recording: Recording, condition: Condition, distorter: Distorts) -> Any:
+    """Return distorted samples (N,), or the error of what cannot be read. Raises InputError for
+    noise that cannot be had."""
+    if isinstance(recording.path, InputError):
+        return recording.path
+    try:
+        samples = read_audio(recording.path)
+    except (InputError, ValueError) as error:
+        return error
+    try:
+        return distorter.apply(samples, condition, recording.name)
+    except ValueError as error:  # silent speech
+        return error
+
+
+# ---- the store
+
+
+class FeatureStore:
+    """A file of JSON lines: what the features are made from, then recordings with features.
+
+    features: of recordings that an interrupted run encoded; none where the file was made from
+    something else. A last line that a kill cut short is encoded again. Not for several processes:
+    the output folder is locked.
+    """
+
+    def __init__(self, path: Path, made_from: str) -> None:
+        self.path, self.made_from = path, made_from
+        self.features: dict[str, Any] = {}
+        self._whole = 0  # bytes of the lines that are kept
+        lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+        for number, line in enumerate(lines):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                content = json.loads(line)
+                if number:
+                    self.features[content[0]] = from_json(content[1])
+                elif content != made_from:
+                    break
+            except (ValueError, KeyError, TypeError, AttributeError, ImportError):
+                break
+            self._whole += len(line)
+
+    def add(self, recording: str, features: Any) -> None:
+        lines = [[recording, to_json(features)]]
+        if not self._whole:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            lines = [self.made_from, *lines]  # type: ignore[list-item]
+        content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        with name_refused_file(self.path), self.path.open("r+b" if self._whole else "wb") as file:
+            file.seek(self._whole)
+            file.truncate()
+            file.write(content)
+        self._whole += len(content)
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+def to_json(value: Any) -> Any:
+    """Write features as JSON: arrays as bytes in base64; tuples, dataclasses and named tuples of
+    this package by name. Raises TypeError for any other type."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return {"array": [value.dtype.str, value.shape, base64.b64encode(value.tobytes()).decode()]}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, list):
+        return [to_json(part) for part in value]
+    if isinstance(value, dict):
+        return {"dict": [[to_json(key), to_json(part)] for key, part in value.items()]}
+    if names := _fields(type(value)):
+        parts = [to_json(getattr(value, name)) for name in names]
+        return {"class": [type(value).__module__, type(value).__qualname__], "fields": parts}
+    if isinstance(value, tuple):
+        return {"tuple": [to_json(part) for part in value]}
+    raise TypeError(f"features of the type {type(value).__name__}")
+
+
+def from_json(value: Any) -> Any:
+    """Read what `to_json` wrote. Raises ValueError, KeyError or TypeError for what it does not
+    write."""
+    if isinstance(value, list):
+        return [from_json(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        kind, shape, data = value["array"]
+        array = np.frombuffer(base64.b64decode(data), kind).reshape(shape).copy()
+        return array if shape else array[()]
+    if "dict" in value:
+        return {from_json(key): from_json(part) for key, part in value["dict"]}
+    if "tuple" in value:
+        return tuple(from_json(part) for part in value["tuple"])
+    module, name = value["class"]
+    kind = getattr(import_module(module), name) if module.startswith("speechssl.") else None
+    if not _fields(kind):
+        raise ValueError(f"{module}.{name} holds no features")
+    return kind(*map(from_json, value["fields"]))  # type: ignore[misc]
+
+
+def _fields(kind: Any) -> Sequence[str]:
+    """Name the fields of a dataclass or named tuple; of other classes there are none."""
+    if dataclasses.is_dataclass(kind):
+        return [field.name for field in dataclasses.fields(kind)]
+    return getattr(kind, "_fields", ())

@@ -1,0 +1,175 @@
+"""Step 2 of an evaluation, predict: features -> what a system answers, a row a question.
+
+`predictions/<system>/<condition>.parquet` holds the rows of a system under a condition, and in the
+metadata of its schema the card: what made them. A file is whole or absent; it is made again where
+what decides it has changed, where it is damaged, and where recordings failed, which may have been
+mended. pandas reads it: `pandas.read_parquet(path)`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+from speechssl.artifacts import replacing
+from speechssl.augment import Condition
+from speechssl.cascade.data import Transcript
+from speechssl.data.records import Corpus, Question
+from speechssl.errors import InputError
+
+if TYPE_CHECKING:
+    from speechssl.dual.system import TimedAnswer
+    from speechssl.systems import System
+
+BATCH = 64  # questions that are answered together
+CARD = b"speechssl"  # in the metadata of the schema
+Rows = list[dict[str, Any]]
+
+
+# ---- files: a row an item, and a card
+
+
+def write_items(path: Path, rows: Rows, card: Mapping[str, Any]) -> None:
+    """Write rows, which have the same columns, and the card that says what made them."""
+    table = pa.Table.from_pylist(rows)
+    text = json.dumps(card, sort_keys=True, ensure_ascii=False)
+    with replacing(path) as temporary:
+        pq.write_table(table.replace_schema_metadata({CARD: text.encode()}), temporary)
+
+
+def read_items(path: Path) -> tuple[Rows, dict[str, Any]]:
+    """Read rows and card. Raises InputError for a file that is missing or damaged."""
+    try:
+        with pq.ParquetFile(path) as file:
+            card = json.loads(file.schema_arrow.metadata[CARD])
+            return file.read(use_threads=False).to_pylist(), card
+    except (pa.ArrowException, OSError, KeyError, TypeError) as error:
+        raise InputError(
+            f"cannot read {path} ({str(error).splitlines()[0]}); delete it and evaluate again"
+        ) from error
+
+
+def read_card(path: Path) -> dict[str, Any]:
+    """Read the card alone. Raises InputError as `read_items` does."""
+    return read_items(path)[1]
+
+
+def is_current(path: Path, made_from: str) -> bool:
+    """Return whether a file need not be made (again): it is of the same inputs, and no recording
+    failed. A damaged file is reported."""
+    if not path.is_file():
+        return False
+    try:
+        card = read_card(path)
+    except InputError as error:
+        tqdm.write(f"{error}; it is made again", file=sys.stderr)
+        return False
+    return card["made_from"] == made_from and not card["failed"]
+
+
+def prediction_path(out: Path, system: str, condition: Condition) -> Path:
+    return out / "predictions" / system / f"{condition.label.replace(' ', '-')}.parquet"
+
+
+def read_predictions(path: Path) -> dict[str, Any]:
+    """Read the predictions of a system under a condition, as `parse_predictions` gives them."""
+    return parse_predictions(*read_items(path))
+
+
+def parse_predictions(rows: Rows, card: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the card of predictions, with `rows` and what is asked of them by id: `answers` of the
+    questions that were answered (not of multiple choice and retrieval), and `transcripts` of
+    passages and questions."""
+    predictions = {**card, "rows": rows, "transcripts": {}}
+    for row in rows:
+        for record, name in (("passage", row["passage"]), ("question", row["id"])):
+            transcript = row.get(f"{record}_transcript")
+            if transcript is not None:
+                predictions["transcripts"][name] = transcript
+    if card["task"] == "qa":
+        predictions["answers"] = {row["id"]: row for row in rows if row["answered"]}
+    return predictions
+
+
+# ---- spoken question answering
+
+
+def answer_questions(
+    system: System, corpus: Corpus, features: Mapping[str, Any], where: str
+) -> Rows:
+    """Answer all questions; times that nobody knows are None. features: of the recordings, by id; a
+    question that lacks some is not answered. where: for the progress bar."""
+    asked = [q for q in corpus.answerable if q.id in features and q.passage in features]
+    items = [(features[q.id], features[q.passage]) for q in asked]
+    answers: list[TimedAnswer] = []
+    starts = range(0, len(items), BATCH)
+    for start in tqdm(starts, f"{system.name} answers, {where}", unit="batch", disable=not items):
+        answers += system.answer_all(items[start : start + BATCH])
+    by_id = {q.id: asdict(answer) for q, answer in zip(asked, answers, strict=True)}
+    rows = []
+    for question in corpus.answerable:
+        answer = by_id.get(question.id, {})
+        row = describe_question(question, features) | {"answered": bool(answer)}
+        for name in ("text", "start", "end", "confidence"):
+            value = answer.get(name)
+            row[name] = None if value != value else value
+        rows.append(row)
+    return rows
+
+
+def describe_question(question: Question, features: Mapping[str, Any]) -> dict[str, Any]:
+    """Begin the row of a question: its id and passage, and what a recogniser made of both, None
+    without one."""
+    row: dict[str, Any] = {"id": question.id, "passage": question.passage}
+    for name, record in (("question", question.id), ("passage", question.passage)):
+        words = features.get(record)
+        row[f"{name}_transcript"] = words.text if isinstance(words, Transcript) else None
+    return row
+
+
+# ---- names of systems and their folders
+
+
+def check_names(systems: Sequence[Any], out: Path) -> None:
+    """Raise InputError where different systems would share a folder of predictions in `out`, now or
+    with an earlier evaluation."""
+    by_name: dict[str, Any] = {}
+    for system in systems:
+        if part := find_difference(by_name.setdefault(system.name, system).card, system.card):
+            raise InputError(
+                f"two systems with another {part} would be called {system.name}; "
+                "evaluate them one by one into two folders"
+            )
+    for name, system in by_name.items():
+        for path in sorted((out / "predictions" / name).glob("*.parquet")):
+            card = read_card(path)
+            if part := find_difference(card["card"], system.card):
+                raise InputError(
+                    f"{path} was made by another {name}, with another {part} "
+                    f"({card['card'].get(part)}); evaluate this one into another folder"
+                )
+
+
+def find_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Find a part in which two cards differ; "" where they are of one system, whose simulated
+    errors may have other seeds and whose parts may be called by another path."""
+    old, new = (json.loads(json.dumps(dict(card))) for card in (old, new))
+    for part in {**new, **old}:
+        same = old.get(part) == new.get(part) or _is_same_path(old.get(part), new.get(part))
+        if part != "seed" and not same:
+            return part
+    return ""
+
+
+def _is_same_path(a: Any, b: Any) -> bool:
+    if not (isinstance(a, str) and isinstance(b, str)):
+        return False
+    return Path(a).exists() and Path(b).exists() and Path(a).samefile(b)

@@ -1,0 +1,488 @@
+"""Step 3 of an evaluation, score: predictions -> scores of every question, and rows of results.
+
+`scores/<system>/<condition>.parquet` has a row a question and a card that says of which corpus: a
+comparison needs no more. Rows of one corpus are about the same questions whatever the system is,
+and in the order of the manifest.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from rapidfuzz.distance import Levenshtein
+
+from speechssl.artifacts import read_json
+from speechssl.augment import Condition
+from speechssl.data.records import (
+    Corpus,
+    Passage,
+    Question,
+    corpus_card,
+    passage_units,
+    training_data,
+    voices_of,
+)
+from speechssl.eval.predict import Rows, write_items
+from speechssl.metrics import (
+    WordErrors,
+    exact_match,
+    frame_f1,
+    overlap_score,
+    token_f1,
+    word_error_rate,
+)
+from speechssl.results import seconds_range
+from speechssl.stats import Interval, mean_interval, ratio_interval
+from speechssl.text import answer_tokens, error_metric, language_of, pieces, tokens
+
+if TYPE_CHECKING:
+    # which imports torch; a page of results does not
+    from speechssl.multiple_choice.model import ScoredChoice
+
+METRICS = ("ff1", "aos", "em", "f1")
+# seconds; answers of NMSQA: median 1.1
+BUCKETS = ((0.0, 0.5), (0.5, 1.0), (1.0, 2.0), (2.0, float("inf")))
+
+# ---- what kind of answer a question has: by the rules of answer_types.yaml, which says what they
+# are
+
+TYPES = ("date", "number", "person", "place", "reason", "manner", "clause", "proper noun", "other")
+
+
+@cache
+def _rules() -> dict[str, Any]:
+    return dict(
+        yaml.safe_load(
+            resources.files("speechssl.eval").joinpath("answer_types.yaml").read_text("utf-8")
+        )
+    )
+
+
+def answer_type(question: str, answer: str, language: str) -> str:
+    """Return one of TYPES. Raises InputError for a language without text rules."""
+    language = language_of(language)
+    rules = _rules()[language]
+    for kind, text in (("asked", question.lower()), ("form", answer.lower())):
+        for name, rule in rules[kind].items():
+            if re.search(rule, text, re.VERBOSE):
+                return str(name)
+    if len(answer_tokens(answer, language)) >= rules["clause"]:
+        return "clause"
+    small = _rules()["small"].split()
+    names = [w for w in re.findall(r"[^\W\d_]+", answer) if w.lower() not in small]
+    cased = any(c.islower() for c in answer + question)  # else capitals say nothing
+    proper = language == "en" and names and cased and all(w[0].isupper() for w in names)
+    return "proper noun" if proper else "other"
+
+
+# ---- how an answer errs
+#
+#     right             FF1 (of an answer without times: F1 of its words) is RIGHT or more
+#     too long          below that, and it holds half of the gold answer or more
+#     too short         below that, and half of it or more lies in the gold answer
+#     little overlap    they share less than half of either
+#     no overlap        they share nothing
+#     no answer         the system predicted nothing, or could not be asked
+#
+# Below 1/2, FF1 is less than twice the smaller of the two shares, so that an answer is not both too
+# long and too short.
+
+ERRORS = ("right", "too long", "too short", "little overlap", "no overlap", "no answer")
+RIGHT = 0.5
+
+
+def error_type(shared: float, predicted: float, gold: float) -> str:
+    """Return one of ERRORS, from what an answer and the gold one have in common and their own
+    lengths, in seconds or words; gold > 0."""
+    if predicted <= 0:
+        return "no answer"
+    if 2 * shared / (predicted + gold) >= RIGHT:
+        return "right"
+    if 2 * shared >= gold:
+        return "too long"
+    if 2 * shared >= predicted:
+        return "too short"
+    return "little overlap" if shared > 0 else "no overlap"
+
+
+# ---- scores of spoken question answering
+
+
+@dataclass(frozen=True)
+class QuestionScore:
+    """These are one question's scores, 0 to 1; ff1 and aos are None without times (annotated, or of
+    the answer), em and f1 where the system gives no text.
+    """
+
+    id: str
+    passage: str
+    seconds: float  # length of the annotated answer
+    ff1: float | None
+    aos: float | None
+    em: float | None
+    f1: float | None
+    error: str = ""  # one of ERRORS; "" where neither times nor words can tell
+
+
+def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[QuestionScore]:
+    """Score every answerable question over all its annotations; one that could not be answered
+    scores 0."""
+    answers = predictions["answers"]
+    has_text = bool(predictions["transcripts"]) or any(
+        a["text"] is not None for a in answers.values()
+    )
+    # "no answer" has no times whatever the system has
+    answered = [a for a in answers.values() if a["text"] != ""]
+    untimed = bool(answered) and all(a["start"] is None for a in answered)
+    return [
+        _score_question(question, answers.get(question.id), has_text, timed=not untimed)
+        for question in corpus.answerable
+    ]
+
+
+def _score_question(
+    question: Question, answer: Mapping[str, Any] | None, has_text: bool, timed: bool
+) -> QuestionScore:
+    """Score an answer, None: there is none. has_text, timed: the system gives text, and times."""
+    gold = []
+    for a in question.answers if timed else ():
+        if a.start is not None and a.end is not None:
+            gold.append((a.start, a.end))
+    span = None
+    if answer and (answer["end"] or 0) > (answer["start"] or 0):
+        span = answer["start"], answer["end"]
+    texts = [a.text for a in question.answers]
+    predicted = answer["text"] if answer else ""
+    error = ""
+    if gold:
+        error = _time_error(span, gold)
+    elif has_text:
+        error = _word_error(predicted or "", texts, question.language)
+    return QuestionScore(
+        question.id,
+        question.passage,
+        gold[0][1] - gold[0][0] if gold else 0.0,
+        frame_f1(span, gold) if gold else None,
+        overlap_score(span, gold) if gold else None,
+        exact_match(predicted, texts, question.language) if has_text else None,
+        token_f1(predicted, texts, question.language) if has_text else None,
+        error,
+    )
+
+
+def _time_error(span: tuple[float, float] | None, gold: Sequence[tuple[float, float]]) -> str:
+    """Say how an answer errs against the annotation that is most like it, by time."""
+    start, end = max(gold, key=lambda g: frame_f1(span, [g]))
+    if span is None:
+        return error_type(0.0, 0.0, end - start)
+    shared = max(0.0, min(span[1], end) - max(span[0], start))
+    return error_type(shared, span[1] - span[0], end - start)
+
+
+def _word_error(predicted: str, texts: Sequence[str], language: str) -> str:
+    """Say how an answer errs against the annotation that is most like it, by words."""
+    nearest = max(texts, key=lambda text: token_f1(predicted, [text], language))
+    words = Counter(answer_tokens(predicted, language))
+    gold = Counter(answer_tokens(nearest, language))
+    if not gold:
+        return ""
+    return error_type((words & gold).total(), words.total(), gold.total())
+
+
+# ---- rows of results
+
+
+def measure_scores(
+    scored: Sequence[Any],
+    metrics: Sequence[str],
+    transcripts: Mapping[str, str],
+    corpus: Corpus,
+    seed: int,
+) -> dict[str, Interval]:
+    """Return the value of every metric with its 95 % bootstrap interval (`passage_units` says what
+    is drawn).
+
+    scored: with `id`, `passage` and the metrics; of each the mean over the questions that have it.
+    With transcripts the WER (zh: CER) over the passages that are asked about, too: of one that
+    could not be recognised every word is missing, as in `compare`.
+    """
+    values: dict[str, Interval] = {}
+    for metric in metrics:
+        measured = [s for s in scored if getattr(s, metric) is not None]
+        if measured:
+            units = passage_units(corpus, [s.passage for s in measured], [s.id for s in measured])
+            values[metric] = mean_interval([getattr(s, metric) for s in measured], units, seed)
+    asked = {s.passage for s in scored}
+    passages = [p for p in corpus.passages.values() if p.id in asked and p.text]
+    if transcripts and passages:
+        errors = word_errors(passages, transcripts)
+        units = passage_units(corpus, [p.id for p in passages])
+        rate = ratio_interval(errors.errors, errors.words, units, seed)
+        values[error_metric(passages[0].language)] = rate
+    return values
+
+
+def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> WordErrors:
+    """Count the word errors of passages, at least one, by their transcripts; every word of one
+    without a transcript is an error."""
+    hypotheses = [transcripts.get(p.id, "") for p in passages]
+    return word_error_rate([p.text for p in passages], hypotheses, passages[0].language)
+
+
+def by_length(
+    scored: Sequence[QuestionScore], corpus: Corpus, system: str, seed: int
+) -> list[dict[str, Any]]:
+    """Average FF1 in percent by length of the answer. What is drawn is chosen for all lengths
+    together."""
+    units = passage_units(corpus, [s.passage for s in scored], [s.id for s in scored])
+    rows = []
+    for low, high in BUCKETS:
+        inside = {
+            i: s.ff1 for i, s in enumerate(scored) if s.ff1 is not None and low <= s.seconds < high
+        }
+        if inside:
+            v = mean_interval(list(inside.values()), units.at(list(inside)), seed).percent
+            bucket = {"system": system, "bucket": seconds_range(low, high), "value": v.value}
+            rows.append(bucket | {"low": v.ends[0], "high": v.ends[1], "n": v.n})
+    return rows
+
+
+def find_seen(data: str, system: Any, parts: Sequence[Path]) -> str:
+    """Find what a system has seen of the data with this hash, one of `results.SEEN`, by the cards
+    of those of its parts that lie in these folders of models; "" where nothing is known.
+    """
+    own = _strings(dict(system.card))
+    chosen = False
+    for folder in parts:
+        for pattern in ("card.json", "*.card.json", "*/card.json"):
+            for path in folder.glob(pattern):
+                card = read_json(path)
+                if own & _strings([card.get("weights"), card.get("hash")]):
+                    if data in training_data(card):
+                        return "trained"
+                    chosen = chosen or card.get("eval_data") == data
+    return "chosen" if chosen else ""
+
+
+def _strings(value: Any) -> set[str]:
+    """Collect all texts in a card."""
+    if isinstance(value, str):
+        return {value}
+    inside = value.values() if isinstance(value, Mapping) else value
+    if not isinstance(inside, list) and not isinstance(value, Mapping):
+        return set()
+    return set().union(*map(_strings, inside))
+
+
+# ---- scores of questions, for comparisons
+
+
+AROUND = 10  # words on either side of an answer, where no sentence can be made out
+LONGEST = 60  # words of a sentence; what is longer was not punctuated
+_ENDS = ".?!。？！；;\n"
+
+
+def write_scores(
+    out: Path,
+    system: str,
+    condition: Condition,
+    lines: Rows,
+    corpus: Corpus,
+    predictions: Mapping[str, Any],
+    **facts: Any,
+) -> None:
+    """Write the scores of questions with their card. lines: with `id`, `passage`, and scores in [0,
+    1] under their metrics.
+
+    predictions: that the lines are scores of, with `data`. facts: what the card says beside what
+    there is to say of the corpus.
+    """
+    source = corpus_card(corpus.root)
+    synthetic = str(source.get("synthetic", ""))
+    if not synthetic and any(r.synthetic for r in corpus.records):
+        synthetic = "synthetic"
+    card = {
+        "system": system,
+        "condition": condition.short,
+        "snr_db": condition.snr_db,
+        "corpus": str(source.get("corpus", corpus.root.name)),
+        "split": corpus.split,
+        "synthetic": synthetic,
+        "languages": sorted({r.language for r in corpus.records}),
+        **facts,
+    }
+    for name in ("made_from", "data", "seed", "snr_over"):
+        if name in predictions:
+            card[name] = predictions[name]
+    path = out / "scores" / system / f"{condition.label.replace(' ', '-')}.parquet"
+    write_items(path, lines, card)
+
+
+def question_lines(
+    scored: Sequence[Any],
+    corpus: Corpus,
+    transcripts: Mapping[str, str],
+    metrics: Sequence[str] = (*METRICS, "error"),
+) -> Rows:
+    """Make the lines of spoken question answering and retrieval. The answer is its first
+    annotation; what is not known is None.
+
+    scored: with `id` and the metrics; transcripts: of the passages by id; none for a system without
+    any.
+    error: one of ERRORS, "" where neither times nor words can tell.
+    voice: of the passage, "" where it is not known, or training knew it (`data.records.voices_of`);
+    asker: of the question. answer_words: in Chinese characters. position: of the middle of the
+    answer in its passage, 0 to 1, by time or else by the text. sentence_wer: errors in the sentence
+    with the answer over its words.
+    """
+    questions, voices = {q.id: q for q in corpus.questions}, voices_of(corpus)
+    errors = _errors_of([s.passage for s in scored], corpus, transcripts)
+    lines = []
+    for score in scored:
+        question = questions[score.id]
+        passage, answer = corpus.passages[question.passage], question.answers[0]
+        counted, place = errors.get(passage.id), located(question, passage)
+        span, position = None, None
+        if answer.start is not None and answer.end is not None:
+            span = answer.start, answer.end
+        if span and passage.seconds > 0:
+            position = min(1.0, sum(span) / 2 / passage.seconds)
+        elif place is not None and passage.written:
+            position = (place[0] + place[1]) / 2 / len(passage.written)
+        sentence_wer = None
+        if counted and place and passage.text:
+            sentence_wer = _sentence_errors(counted, place, passage)
+        lines.append(
+            {
+                "id": question.id,
+                "passage": passage.id,
+                "voice": voices[passage.id],
+                "asker": voices[question.id],
+                **{metric: getattr(score, metric) for metric in metrics},
+                "answer_seconds": span[1] - span[0] if span else None,
+                "answer_words": len(answer_tokens(answer.text, question.language)),
+                "position": position,
+                "type": answer_type(question.written, answer.text, question.language),
+                "relation": question.relation,
+                "sentence_wer": sentence_wer,
+                "passage_errors": len(counted[1]) if counted else None,
+                "passage_words": counted[0] if counted else None,
+            }
+        )
+    return lines
+
+
+def choice_lines(
+    scored: Sequence[ScoredChoice], corpus: Corpus, transcripts: Mapping[str, str]
+) -> Rows:
+    """Make the lines of multiple choice: the scores, what there is to say of the right option (the
+    first), and the errors in the passage.
+
+    Where the answer stands in the passage is not known. transcripts: of the passages by id; none
+    for a system without any.
+    """
+    questions, voices = {q.id: q for q in corpus.choices}, voices_of(corpus)
+    errors = _errors_of([s.passage for s in scored], corpus, transcripts)
+    lines = []
+    for score in scored:
+        question, counted = questions[score.id], errors.get(score.passage)
+        right = question.options[question.correct[0]]
+        facts = {
+            "voice": voices[score.passage],
+            "asker": voices.get(score.id, ""),
+            "answer_words": len(answer_tokens(right, question.language)),
+            "type": answer_type(question.written, right, question.language),
+            "relation": question.relation,
+            "passage_errors": len(counted[1]) if counted else None,
+            "passage_words": counted[0] if counted else None,
+        }
+        lines.append(asdict(score) | facts)
+    return lines
+
+
+# words of a reference; of every error the word it stands at, ascending
+Errors = tuple[int, list[int]]
+
+
+def _errors_of(
+    passages: Sequence[str], corpus: Corpus, transcripts: Mapping[str, str]
+) -> dict[str, Errors | None]:
+    """Find where the transcripts of passages err; {} for a system without any."""
+    names = dict.fromkeys(passages) if transcripts else {}
+    return {i: recognition_errors(corpus.passages[i], transcripts.get(i, "")) for i in names}
+
+
+def _sentence_errors(counted: Errors, place: tuple[int, int], passage: Passage) -> float:
+    """Return the errors in the sentence with the answer at this place, over its words."""
+    words, places = counted
+    start, end = sentence(passage.text, *place, passage.language)
+    first = len(tokens(passage.text[:start], passage.language))
+    last = max(min(len(tokens(passage.text[:end], passage.language)), words), first + 1)
+    return (bisect_left(places, last) - bisect_left(places, first)) / (last - first)
+
+
+def recognition_errors(passage: Passage, transcript: str) -> Errors | None:
+    """Find where a transcript errs, as WER counts it; None without a reference."""
+    reference, words = tokens(passage.text, passage.language), tokens(transcript, passage.language)
+    if not reference:
+        return None
+    return len(reference), sorted(
+        min(e.src_pos, len(reference) - 1) for e in Levenshtein.editops(reference, words)
+    )
+
+
+def located(question: Question, passage: Passage) -> tuple[int, int] | None:
+    """Find where the answer stands in what is written of the passage: by its offset; through the
+    times of the words, where the text has as many words as there are times; or the first place that
+    has its text.
+    """
+    answer = question.answers[0]
+    if answer.char_start is not None:
+        return answer.char_start, answer.char_start + len(answer.text)
+    written = pieces(passage.written, passage.language)
+    if answer.start is not None and answer.end is not None and len(written) == len(passage.words):
+        inside = [
+            i
+            for i, w in enumerate(passage.words)
+            if answer.start < (w.start + w.end) / 2 < answer.end
+        ]
+        if inside:
+            last, start = written[inside[-1]], written[inside[0]][1]
+            return start, last[1] + len(last[0])
+    at = passage.written.lower().find(answer.text.lower()) if answer.text.strip() else -1
+    return None if at < 0 else (at, at + len(answer.text))
+
+
+def sentence(text: str, start: int, end: int, language: str) -> tuple[int, int]:
+    """Find the offsets of the sentence with [start, end); of AROUND words on either side, where it
+    is longer than LONGEST or there is one.
+
+    A point counts as an end where white space or nothing follows, so that 3.5 is one number.
+    """
+    ends = [
+        i + 1
+        for i, c in enumerate(text)
+        if c in _ENDS and (c != "." or not text[i + 1 : i + 2].strip())
+    ]
+    before = max((e for e in ends if e <= start), default=0)
+    after = min((e for e in ends if e >= end), default=len(text))
+    written = pieces(text, language)
+    starts = [at for _, at in written]
+    if bisect_left(starts, after) - bisect_left(starts, before) <= LONGEST and (
+        before > 0 or after < len(text)
+    ):
+        return before, after
+    first, last = (
+        max(bisect_left(starts, start + 1) - 1 - AROUND, 0),
+        min(bisect_left(starts, end) - 1 + AROUND, len(written) - 1),
+    )
+    return (starts[first], starts[last] + len(written[last][0])) if written else (0, len(text))

@@ -1,0 +1,126 @@
+"""Features come back from the store as they were, and a killed run goes on with the next recording."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speechssl.audio import write_flac
+from speechssl.augment import Distorter, parse_condition
+from speechssl.cascade.data import TimedWord, Transcript
+from speechssl.eval.encode import (
+    FeatureStore,
+    Job,
+    Recording,
+    encode_recordings,
+    from_json,
+    to_json,
+)
+from speechssl.speechbert.system import AudioWords
+from speechssl.timing import RunLength
+
+FLOATS = st.floats(allow_nan=False)
+ARRAYS = st.lists(FLOATS, max_size=4).map(np.array) | st.integers(0, 9).map(np.int32)
+PARTS = st.none() | st.booleans() | st.integers() | FLOATS | st.text(max_size=3)
+FEATURES = st.recursive(
+    PARTS,
+    lambda x: (
+        st.lists(x, max_size=3)
+        | st.lists(x, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3) | st.integers(), x, max_size=3)
+    ),
+)
+
+
+@given(FEATURES)
+def test_features_come_back_as_they_were(features: Any) -> None:
+    back = from_json(to_json(features))
+    assert back == features and type(back) is type(features)
+
+
+@given(ARRAYS)
+def test_arrays_keep_type_shape_and_bits(array: Any) -> None:
+    back = from_json(to_json(array))
+    assert (back.dtype, back.shape, type(back)) == (array.dtype, array.shape, type(array))
+    assert back.tobytes() == array.tobytes()
+
+
+def test_what_systems_encode_comes_back(tmp_path: Path) -> None:
+    words = Transcript((TimedWord("one", 0.1, 0.5, 0.9), TimedWord("two", 0.5, 0.9, 0.8)), "")
+    units = RunLength(np.array([3, 1]), np.array([2, 5]))
+    codes = AudioWords(np.ones((2, 3), np.float32), np.array([0.0, 0.1]), np.array([0.1, 0.2]))
+    store = FeatureStore(tmp_path / "a", "x")
+    for name, features in (("words", words), ("units", units), ("codes", codes)):
+        store.add(name, features)
+    back = FeatureStore(tmp_path / "a", "x").features
+    assert back["words"] == words
+    assert back["units"].units.tolist() == [3, 1] and back["units"].lengths.tolist() == [2, 5]
+    assert back["codes"].codes.dtype == np.float32 and back["codes"].ends.tolist() == [0.1, 0.2]
+
+
+@pytest.mark.parametrize(
+    "kind", [["os", "system"], ["speechssl.artifacts", "write_text"], ["speechssl.nowhere", "X"]]
+)
+def test_nothing_but_features_is_made_from_a_line(tmp_path: Path, kind: list[str]) -> None:
+    store = FeatureStore(tmp_path / "a", "x")
+    store.add("a", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        line = {"class": kind, "fields": ["true"]}
+        patch.setattr("speechssl.eval.encode.to_json", lambda _: line)
+        store.add("b", 2)
+    assert FeatureStore(store.path, "x").features == {"a": 1}
+
+
+def test_a_line_cut_short_is_left_out_and_other_inputs_keep_nothing(tmp_path: Path) -> None:
+    store = FeatureStore(tmp_path / "a", "x")
+    for n in range(4):
+        store.add(str(n), n)
+    store.path.write_bytes(store.path.read_bytes()[:-3])
+    again = FeatureStore(store.path, "x")
+    assert again.features == {"0": 0, "1": 1, "2": 2}
+    again.add("next", 5)
+    assert FeatureStore(store.path, "x").features == {"0": 0, "1": 1, "2": 2, "next": 5}
+    other = FeatureStore(store.path, "y")
+    assert other.features == {}
+    other.add("a", 1)
+    assert FeatureStore(store.path, "y").features == {"a": 1}
+
+
+def test_a_killed_run_goes_on_with_the_next_recording(tmp_path: Path) -> None:
+    recordings = []
+    for n in range(6):
+        write_flac(tmp_path / f"r{n}.flac", np.full(4_000, (n + 1) / 10))
+        recordings.append(Recording(f"r{n}", tmp_path / f"r{n}.flac", f"r{n}"))
+    encoded: list[str] = []
+
+    def run(stop: str = "") -> Mapping[str, float]:
+        def encode(record: str, samples: np.ndarray) -> dict[str, float]:
+            if record == stop:
+                raise KeyboardInterrupt
+            if record == "r1":
+                raise ValueError("it is silent")
+            encoded.append(record)
+            return {"mean": round(float(np.mean(samples)), 1)}
+
+        store = FeatureStore(tmp_path / "a", "x")
+        job = Job("a", encode, [r.name for r in recordings], True, store)
+        clean = parse_condition("clean")
+        found = encode_recordings([job], recordings, clean, Distorter(), 1, "encoding")["a"]
+        assert found.failed == {"r1": "it is silent"}
+        return {name: features["mean"] for name, features in found.features.items()}
+
+    with pytest.raises(KeyboardInterrupt):
+        run("r4")
+    kept = FeatureStore(tmp_path / "a", "x").features.keys()
+    assert kept
+    encoded.clear()
+    means = run()
+    assert set(encoded) == {"r0", "r2", "r3", "r4", "r5"} - kept
+    assert means == {"r0": 0.1, "r2": 0.3, "r3": 0.4, "r4": 0.5, "r5": 0.6}
+    assert list(means) == ["r0", "r2", "r3", "r4", "r5"]
