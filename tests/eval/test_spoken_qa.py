@@ -792,33 +792,3 @@ def test_a_corpus_without_transcripts_is_one_sentence(given: Path, tmp_path: Pat
         ("cascade-given",),
     )
     assert not (tmp_path / "out").exists()
-
-
-def test_errors_that_were_fitted_on_what_is_evaluated_are_refused(
-    given: Path, tmp_path: Path
-) -> None:
-    write_passage(
-        given,
-        Passage(
-            "p",
-            "",
-            0.0,
-            "anna lost a silver lantern",
-            "",
-            "en",
-            transcript=("anna lost a sliver lantern"),
-        ),
-    )
-    values = {"kind": "confusions", "card": {"split": "test", "data": data_hash(given, "test")}}
-    (tmp_path / "confusions.json").write_text(json.dumps(values))
-    with pytest.raises(
-        InputError,
-        match=(
-            "confusions.json was fitted on .*test itself, .* give --errors that were fitted on "
-            "another split$"
-        ),
-    ):
-        answer(
-            given, tmp_path / "out", ("cascade-simulated@30",), errors=tmp_path / "confusions.json"
-        )
-    assert not (tmp_path / "out").exists()
