@@ -154,25 +154,6 @@ def test_a_dropped_batch_does_not_spoil_the_log(tmp_path, capsys, accumulation):
     assert len(re.findall(reported, capsys.readouterr().err)) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("at", [13, 17])
-def test_a_killed_run_has_the_same_loss_curve_with_accumulation_clipping_and_uneven_lines(
-    tmp_path, at
-):
-    """Saved every 3 steps and logged every 4."""
-    same = {"steps": 12, "accumulation": 2, "clip": 0.05, "log_every": 4}
-    _, whole = trained(tmp_path / "whole", **same)
-    with pytest.raises(KeyboardInterrupt):
-        trained(tmp_path / "killed", killing(at), **same)
-    assert torch.equal(trained(tmp_path / "killed", **same)[1], whole)
-
-    def curve(name):
-        rows = [row for row in logged(tmp_path / name) if "loss" in row]
-        return {row["step"]: [row[k] for k in ("grad_norm", "learning_rate")] for row in rows}
-
-    assert list(curve("whole")) == [4, 8, 12] and curve("whole") == curve("killed")
-
-
 def test_clipping_bounds_the_update(tmp_path):
     """Without momentum or Adam's scale the weights move by no more than rate times norm."""
     plain = {

@@ -44,6 +44,7 @@ from speechssl.augment import NoiseBank
 from speechssl.cli import script
 from speechssl.data.options import CORES, PROCESSES
 from speechssl.data.prepare import run_parallel
+from speechssl.data.speech_commands import KEYWORDS
 from speechssl.data.superb import (
     DOCUMENTS,
     SPLITS,
@@ -56,7 +57,6 @@ from speechssl.data.superb import (
     format_sizes,
     to_record,
 )
-from speechssl.data.superb_sets import KEYWORDS
 from speechssl.errors import InputError
 from speechssl.options import Count, Share, Whole, argument, option
 from speechssl.signal import active_level, rms_level

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import math
 import os
 import re
-import shutil
 import sys
 import tarfile
 import zipfile
@@ -24,14 +24,15 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import accumulate, groupby
 from math import ceil
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
+from msgspec import Meta
 from tqdm import tqdm
 
 from speechssl.artifacts import (
@@ -40,7 +41,6 @@ from speechssl.artifacts import (
     parse_json,
     read_json,
     read_text,
-    replacing,
     write_json,
 )
 from speechssl.audio import (
@@ -55,6 +55,7 @@ from speechssl.audio import (
 from speechssl.data.records import check_inside, data_hash, first_passages, load_corpus, read_lines
 from speechssl.errors import InputError, first_line, make_printable
 from speechssl.processes import is_main
+from speechssl.schema import convert
 
 COMMON = (".wav", ".flac", ".mp3", ".ogg")  # of recordings in published corpora and of noise
 SUFFIXES = (*COMMON, ".opus", ".aif", ".aiff", ".au")
@@ -100,6 +101,9 @@ def list_recordings(
     unique.
     """
     source = Path(source)
+    kind = source.suffix.lower()
+    wrong = ""
+    recordings: list[Recording] = []
     if split is not None:
         data = first_passages(load_corpus(source, split), passages)
         recordings = [Recording(r.id, data.path(r), r.seconds) for r in data.records]
@@ -107,31 +111,22 @@ def list_recordings(
             for name, audio in zip(q.option_ids, q.option_audio, strict=False):
                 recordings.append(Recording(name, source / audio))
     elif passages is not None:
-        raise InputError(
-            f"{source} has no passages to count without a split; give one with --split"
-        )
+        wrong = "has no passages to count without a split; give one with --split"
     elif source.is_dir():
         recordings = _list_folder(source)
     elif not source.exists():
-        raise InputError(
-            f"{source} does not exist; give a prepared corpus with --split, a "
-            "manifest, a folder or an audio file"
-        )
-    elif source.suffix.lower() in MANIFESTS:
+        wrong = "does not exist; give a prepared corpus with --split, a manifest, a folder or audio"
+    elif kind in MANIFESTS:
         recordings = list(read_manifest(source))
-    elif source.suffix.lower() in (*SUFFIXES, *UNREAD):
+    elif kind in (*SUFFIXES, *UNREAD):
         recordings = [Recording(make_printable(source.stem), source)]
     else:
         suffixes = ", ".join((*MANIFESTS, *SUFFIXES))
-        raise InputError(
-            f"{source} has a name that is neither a manifest's nor an audio file's; give a "
-            f"folder or a file that ends in {suffixes}"
-        )
-    if not recordings:
-        raise InputError(
-            f"{source / (split or '')} has no recordings; give a corpus, manifest "
-            "or folder that has some"
-        )
+        wrong = f"is neither a manifest nor audio by its name; give a file that ends in {suffixes}"
+    if not wrong and not recordings:
+        wrong = "has no recordings; give a corpus, manifest or folder that has some"
+    if wrong:
+        raise InputError(f"{source / (split or '')} {wrong}")
     _check_unique(recordings, source)
     return recordings
 
@@ -161,13 +156,8 @@ def draw(
     but no fewer than LEAST recordings, or all: 10 % of a small corpus would leave few frames and
     voices. Raises InputError where both are given, or a share is not above 0 and at most 1.
     """
-    if share is not None and count is not None:
-        raise InputError("--share and --recordings exclude each other; give one of them")
-    if share is not None and not 0 < share <= 1:
-        raise InputError(
-            f"a share of {share:g} of the recordings cannot be drawn; give one "
-            "above 0 and at most 1"
-        )
+    if share is not None and (count is not None or not 0 < share <= 1):
+        raise InputError("--share is above 0 and at most 1, and excludes --recordings; correct it")
     total = len(recordings)
     if count:
         size = count
@@ -188,13 +178,11 @@ def hash_contents(recordings: Sequence[Recording]) -> str:
 def digest(path: Path) -> str:
     """Compute the SHA-256 of the contents of a file, 64 hex digits; empty where it cannot be
     read."""
-    try:
-        if not path.is_file():  # a pipe would be waited for
-            return ""
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
+    if not path.is_file():  # a pipe would be waited for
         return ""
+    with suppress(OSError), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+    return ""
 
 
 def recordings_of(source: Path, split: str) -> list[Recording]:
@@ -233,16 +221,13 @@ def _list_folder(folder: Path) -> list[Recording]:
             f"{' or '.join(splits)}"
         )
 
-    def unreadable(error: OSError) -> None:
-        raise InputError(
-            f"cannot list the folder {error.filename} ({error.strerror}); check the path and its "
-            "permissions"
-        ) from error
+    def refuse(error: OSError) -> None:
+        raise error
 
     names: list[str] = []
     seen: set[str] = set()  # folders
     unread: Counter[str] = Counter()  # suffixes
-    for top, folders, files in os.walk(folder, onerror=unreadable, followlinks=True):
+    for top, folders, files in os.walk(folder, onerror=refuse, followlinks=True):
         # which of two links is followed is no chance
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         if os.path.realpath(top) in seen:
@@ -281,34 +266,30 @@ def read_manifest(path: Path) -> Iterator[Recording]:
 
 
 def _csv_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (number of its line, cells that are not empty) for the rows of a CSV file."""
+    """Yield (number of its line, `audio` and `id` as far as it has them) for the rows of a CSV."""
     for number, row in enumerate(read_csv(path, detect_delimiter(path)), 2):
-        yield number, {name: cell.strip() for name, cell in row.items() if cell.strip()}
+        cells = {name: row.get(name, "").strip() for name in ("audio", "id")}
+        yield number, {name: cell for name, cell in cells.items() if cell}
+
+
+@dataclass(frozen=True)
+class ListedRecording:
+    """A line of a manifest of recordings."""
+
+    audio: Annotated[str, Meta(min_length=1)]
+    id: Annotated[str, Meta(min_length=1)] | int | None = None
+    seconds: Annotated[float, Meta(gt=0, le=1e9)] | None = None
 
 
 def _read_fields(path: Path, lines: Iterable[tuple[int, dict[str, Any]]]) -> Iterator[Recording]:
     """Read the recordings of a manifest whose lines have `audio`, and perhaps `id` and
     `seconds`."""
-    outside = total = 0
     for number, values in lines:
-        audio, seconds = values.get("audio"), values.get("seconds")
-        if not isinstance(audio, str) or not audio:
-            raise InputError(
-                f"{path}:{number} has no `audio`; give every line the path of its recording, "
-                "relative to the manifest"
-            )
-        total += 1
-        outside += check_inside(path.parent, audio, f"{path}:{number}")
-        name = values.get("id", audio_id(audio))
-        if not isinstance(name, (str, int)) or isinstance(name, bool) or name == "":
-            raise InputError(
-                f"{path}:{number} has the id {name!r}; give a text that no other line has"
-            )
-        length = None
-        if isinstance(seconds, (int, float)) and 0 < seconds < math.inf:
-            length = float(seconds)
-        yield Recording(make_printable(str(name)), os.path.join(path.parent, audio), length, number)
-    _warn_outside(path, outside, total)
+        place = f"{path}:{number}"
+        line = convert(values, ListedRecording, place)
+        check_inside(path.parent, line.audio, place)
+        name = audio_id(line.audio) if line.id is None else make_printable(str(line.id))
+        yield Recording(name, os.path.join(path.parent, line.audio), line.seconds, number)
 
 
 def _read_paths(path: Path, table: bool) -> Iterator[Recording]:
@@ -318,8 +299,8 @@ def _read_paths(path: Path, table: bool) -> Iterator[Recording]:
     root = path.parent
     rows = [(n, line.strip("\r").split("\t")) for n, line in enumerate(lines, 1) if line.strip()]
     names = [(n, (cells[0] if table else "\t".join(cells)).strip()) for n, cells in rows]
-    rooted = bool(names) and (root / names[0][1]).is_dir()
-    if rooted:  # fairseq's: the root, then paths and their numbers of samples
+    if names and (root / names[0][1]).is_dir():
+        # fairseq's: the root, then paths and their numbers of samples
         check_inside(path.parent, names[0][1], f"{path}:{names[0][0]}")
         root /= names.pop(0)[1]
     elif table and len(names) > 1:
@@ -330,29 +311,9 @@ def _read_paths(path: Path, table: bool) -> Iterator[Recording]:
             raise InputError(
                 f"the root {name} in line {number} of {path} does not exist; correct line {number}"
             )
-    outside = 0
     for number, name in names:
-        outside += check_inside(root, name, f"{path}:{number}")
-        absolute = Path(name).is_absolute()
-        if rooted and absolute and root.resolve() not in Path(name).resolve().parents:
-            raise InputError(
-                f"{path}:{number} names {name}, which is not in the root {root} of "
-                "its first line; correct the line"
-            )
-    if not rooted:  # else the first line says it
-        _warn_outside(path, outside, len(names))
-    for number, name in names:
+        check_inside(root, name, f"{path}:{number}")
         yield Recording(audio_id(Path(name).as_posix()), os.path.join(root, name), line=number)
-
-
-@cache  # once
-def _warn_outside(path: Path, outside: int, lines: int) -> None:
-    """Say on stderr how many recordings of a list lie outside its folder: whoever wrote it may have
-    meant other files."""
-    if outside and is_main():
-        tqdm.write(
-            f"{outside} of {lines} recordings of {path} lie outside its folder", file=sys.stderr
-        )
 
 
 if TYPE_CHECKING:
@@ -405,32 +366,22 @@ def column_names(path: Path) -> list[str]:
         return list(file.schema_arrow.names)
 
 
-@contextmanager
-def open_csv(
-    path: Path, strict: bool = False, delimiter: str = ","
-) -> Iterator[Iterator[list[str]]]:
-    """Open the rows of a CSV file, the header first. Raises InputError for a file that is none."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            yield csv.reader(file, strict=strict, delimiter=delimiter)
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"cannot read {path} as CSV (it is not UTF-8); save it as UTF-8 or download it again"
-        ) from error
-    except OSError as error:
-        raise InputError(f"cannot read {path} ({error.strerror}); check the path") from error
-    except csv.Error as error:
-        raise InputError(
-            f"cannot read {path} as CSV ({error}); correct it or download it again"
-        ) from error
-
-
 def detect_delimiter(path: Path) -> str:
     """Detect the delimiter of a CSV file by its header: a comma, a tab, or a semicolon, as some
     spreadsheets write."""
-    with open_csv(path) as rows:
-        header = ",".join(next(rows, []))
-    return max(",\t;", key=header.count)
+    header = _text_lines(path)[:1] or [""]
+    return max(",\t;", key=header[0].count)
+
+
+def read_header(path: Path) -> list[str]:
+    """Return the names of the columns of a CSV file, whatever its delimiter."""
+    header = csv.reader(_text_lines(path)[:1], delimiter=detect_delimiter(path))
+    return [name.strip() for name in next(header, [])]
+
+
+def _text_lines(path: Path) -> list[str]:
+    text = read_text(path, "save it as UTF-8 or download it again")
+    return [line for line in re.split(r"\r\n|\r|\n", text) if line.strip()]
 
 
 QUOTED = re.compile(r'"((?:[^"]|"")*)"')  # a cell in quotation marks, those within it doubled
@@ -440,27 +391,18 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
     """Read the rows of a CSV file with a header, names without the spaces around them.
 
     A file of tabs in which every line has as many cells as the header is read line by line: in most
-    of them a quotation mark is text. Raises InputError for a file that is no CSV, for a column or a
-    row that is there twice over (two names are one, or quotation marks hold text that looks like
-    further rows), and for a row with more cells than there are columns: the rest of its text would
-    be lost.
+    of them a quotation mark is text. Raises InputError for a file that is no CSV, for two columns
+    of one name, and for a row with more cells than there are columns, or with quotation marks
+    around what looks like further rows: text would be lost.
     """
-    table = _plain_rows(path) if delimiter == "\t" else None
-    if table is None:
-        table = _quoted_rows(path, delimiter)
+    rows = [line.split("\t") for line in _text_lines(path)]
+    if delimiter == "\t" and all(len(row) == len(rows[0]) for row in rows):
+        table = [[_unquote(cell) for cell in row] for row in rows]
+    else:
+        table = _read_quoted(path, delimiter)
     names = [name.strip() for name in table[0]] if table else []
     check_columns(names, path)
     return [dict(zip(names, row, strict=False)) for row in table[1:]]
-
-
-def _plain_rows(path: Path) -> list[list[str]] | None:
-    """Split the lines at tabs; None where a line has another number of cells than the first."""
-    lines = re.split(r"\r\n|\r|\n", read_text(path, "save it as UTF-8 or download it again"))
-    rows = [line.split("\t") for line in lines if line.strip()]
-    if any(len(row) != len(rows[0]) for row in rows):
-        return None
-
-    return [[_unquote(cell) for cell in row] for row in rows]
 
 
 def _unquote(cell: str) -> str:
@@ -468,64 +410,46 @@ def _unquote(cell: str) -> str:
     return match[1].replace('""', '"') if match else cell
 
 
-def _quoted_rows(path: Path, delimiter: str) -> list[list[str]]:
+def _read_quoted(path: Path, delimiter: str) -> list[list[str]]:
     """Read the rows by the rules of CSV, the header first. Raises InputError as `read_csv` does."""
+    text = read_text(path, "save it as UTF-8 or download it again")
     table: list[list[str]] = []
-    with open_csv(path, strict=True, delimiter=delimiter) as rows:
-        try:
-            for row in rows:
-                if not row:
-                    continue
-                between = {"\t": "tabs", ";": "semicolons"}.get(delimiter, "commas")
-                columns = len(table[0]) if table else len(row)
-                if any(row[columns:]):
-                    counts = f"{len(row)} cells and the header {columns}"
-                    raise InputError(
-                        f"{path}, row {len(table)} has {counts}; put a text that "
-                        f"holds {between} in quotation marks"
-                    )
-                swallowed = _find_row_within(row, delimiter, columns)
-                if swallowed:
-                    raise InputError(
-                        f"{path}, row {len(table)} has a cell in quotation marks that goes on "
-                        f"over the line {make_printable(swallowed)!r}, which looks like a row; "
-                        "double a quotation mark that is text"
-                    )
+    problem = ""
+    try:
+        for row in csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter):
+            columns = len(table[0]) if table else len(row)
+            if any(row[columns:]):
+                problem = f"{len(row)} cells and the header {columns}"
+            elif _swallows_row(row, delimiter, columns):
+                problem = "a cell in quotation marks that goes on over a line like a row"
+            if problem:
+                break
+            if row:
                 table.append(row)
-        except csv.Error as error:
-            # not of quotation marks, but of what stands in no text
-            if "expected" not in str(error):
-                raise
-            raise InputError(
-                f"cannot read {path} as CSV ({error} in row {len(table)}); double a quotation "
-                "mark that is text"
-            ) from error
+    except csv.Error as error:
+        problem = f"no whole CSV ({error})"
+    if problem:
+        raise InputError(
+            f"{path}, row {len(table)} has {problem}; put a text that holds the delimiter in "
+            "quotation marks, and double a quotation mark that is text"
+        )
     return table
 
 
-def _find_row_within(row: Sequence[str], delimiter: str, columns: int) -> str:
-    """Find a line after the first one of a cell that has as many cells as there are columns, as the
-    first line has; "" where there is none. With the cells before and after these are lines of the
-    file.
-
-    In prose there are no tabs, and a space or three digits follow a comma.
-    """
-    prose = re.compile(r"\s|[0-9]{3}(?![0-9])")
-
-    def count_borders(line: str) -> int:
-        return sum(not prose.match(rest) for rest in line.split(delimiter)[1:])
-
+def _swallows_row(row: Sequence[str], delimiter: str, columns: int) -> bool:
+    """Tell whether a cell of several lines begins and goes on with lines of as many cells as there
+    are columns. In prose there are no tabs, and a space or three digits follow a comma."""
+    prose = "" if delimiter == "\t" else r"(?!\s|[0-9]{3}(?![0-9]))"
     for before, cell in enumerate(row):
-        first, *others = re.split(r"\r\n|\r|\n", cell)
-        for number, line in enumerate(others, 1):
-            if delimiter == "\t" and delimiter in line:
-                return line
-            after = len(row) - before - 1 if number == len(others) else 0
-            first_is_whole = before + count_borders(first) >= columns - 1
-            line_is_whole = count_borders(line) + after >= columns - 1
-            if columns > 1 and first_is_whole and line_is_whole:
-                return line
-    return ""
+        lines = re.split(r"\r\n|\r|\n", cell)
+        borders = [len(re.findall(delimiter + prose, line)) for line in lines]
+        borders[0] += before
+        borders[-1] += len(row) - before - 1
+        if delimiter == "\t" and any("\t" in line for line in lines[1:]):
+            return True
+        if columns > 1 and borders[0] >= columns - 1 and max(borders[1:], default=0) >= columns - 1:
+            return True
+    return False
 
 
 def check_columns(names: Sequence[str], path: Path) -> None:
@@ -540,10 +464,9 @@ def load_json(path: Path) -> Any:
 
     Raises InputError for one that is not there or not whole.
     """
+    text = read_text(path, "check the path, or download it again")
     try:
-        return parse_json(path.read_bytes().decode("utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"cannot read {path} ({error.strerror}); check the path") from error
+        return parse_json(text)
     except ValueError as error:
         raise InputError(
             f"{path} is not whole JSON ({error}); correct it, or copy or download it again"
@@ -570,24 +493,17 @@ def read_tiers(path: Path) -> list[Tier]:
     try:
         content = path.read_bytes()
         wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
-        text = content.decode("utf-16" if wide else "utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"cannot read {path} as a TextGrid ({error}); save it again as UTF-8"
-        ) from error
-    # texts and free-standing numbers, in order: all there is to either format
-    tokens: list[str | float] = []
-    for match in TOKEN.finditer(text):
-        if match[1] is not None:
-            tokens.append(match[1].replace('""', '"'))
-        elif match[2] is not None:
-            tokens.append(float(match[2]))
-    try:
+        # texts and free-standing numbers, in order: all there is to either format
+        tokens: list[str | float] = []
+        for match in TOKEN.finditer(content.decode("utf-16" if wide else "utf-8-sig")):
+            if match[1] is not None:
+                tokens.append(match[1].replace('""', '"'))
+            elif match[2] is not None:
+                tokens.append(float(match[2]))
         return _parse_tiers(tokens)
     except (EOFError, LookupError, TypeError, ValueError) as error:
-        why = f" ({error})" if isinstance(error, EOFError) else ""
         raise InputError(
-            f"cannot read {path} as a TextGrid{why}; save it again from Praat as a text file"
+            f"cannot read {path} as a TextGrid ({error}); save it again from Praat as a text file"
         ) from error
 
 
@@ -620,24 +536,6 @@ def _parse_tiers(tokens: Sequence[str | float]) -> list[Tier]:
     return tiers
 
 
-def text_of(value: Any) -> str:
-    """Read a cell as text: nothing, NaN and all that is no text are empty."""
-    return str(value) if isinstance(value, str | int) else ""
-
-
-def truth_of(value: Any) -> bool | None:
-    """Read a cell as true or false, as it stands or as a word; None for an empty one. Raises
-    TypeError for anything else."""
-    word = str(value).strip().casefold() if isinstance(value, str | int | float) else value
-    if word is None or word in ("", "none", "null", "nan"):
-        return None
-    if word in ("true", "yes", "1", "1.0"):
-        return True
-    if word in ("false", "no", "0", "0.0"):
-        return False
-    raise TypeError(f"{value!r} is neither true nor false")
-
-
 def number_of(value: Any) -> float | None:
     """Read a cell as a number; None where it is none, NaN or infinite."""
     try:
@@ -645,13 +543,6 @@ def number_of(value: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return number if math.isfinite(number) else None
-
-
-def list_of(value: Any) -> list[Any]:
-    """Read a cell as a list; a lone value is one of one."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return []
-    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def files_below(roots: Iterable[Path], *suffixes: str) -> list[tuple[Path, Path]]:
@@ -735,7 +626,6 @@ def manifest_path(path: Path, out: Path) -> str:
 
 
 ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
-WANTED = (*SUFFIXES, ".textgrid", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt")
 
 
 def archives_in(source: Path) -> list[Path]:
@@ -743,79 +633,41 @@ def archives_in(source: Path) -> list[Path]:
 
 
 def unpack(source: Path, out: Path, archives: Sequence[Path] | None = None) -> list[Path]:
-    """Unpack the archives of a source that do not lie unpacked beside themselves, below `out`;
-    return the folders to look into.
+    """Unpack the archives of a source below `out`, each into a folder of its name that is whole or
+    absent; return the folders to look into.
 
-    archives: those of them that are wanted, None for all. One that is unpacked already is left
-    alone. Raises InputError for one that is truncated or damaged.
+    archives: those of them that are wanted, None for all. Raises InputError for one that is
+    truncated or damaged, or has members outside its folder.
     """
     for path in archives_in(source) if archives is None else archives:
         folder = out / "unpacked" / path.relative_to(source)
-        made_from = {"bytes": path.stat().st_size}
-        done = folder / ".done.json"
-        if done.is_file() and read_json(done) == made_from:
+        part = folder.with_name(f".{folder.name}")
+        if folder.is_dir():
             continue
-        # is the first file of use there already, where unpacking it by hand would have put it?
-        with _open_members(path) as members:
-            first = next((name for name, _ in members), None)
-        tops = (path.parent, path.parent / path.name.split(".")[0])
-        if first is not None and any((top / first).is_file() for top in tops):
-            continue
-        with _open_members(path) as members:
-            for name, content in members:
-                with replacing(folder / name) as temporary, temporary.open("wb") as file:
-                    shutil.copyfileobj(content, file, 1 << 20)
-        write_json(done, made_from)
+        try:
+            if path.suffix.lower() == ".zip":
+                with zipfile.ZipFile(path) as archive:
+                    if not _is_unpacked(path, archive.namelist()[0]):
+                        archive.extractall(part)
+            else:
+                with tarfile.open(path) as tape:
+                    first = tape.next()
+                    if first and not _is_unpacked(path, first.name):
+                        tape.extractall(part, filter="data")
+        except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise InputError(
+                f"{path} is truncated or damaged ({first_line(error)}); download it again, or "
+                "unpack it by hand"
+            ) from error
+        if part.is_dir():
+            part.rename(folder)
     return [source, out / "unpacked"] if (out / "unpacked").is_dir() else [source]
 
 
-@contextmanager
-def _open_members(path: Path) -> Iterator[Iterator[tuple[PurePosixPath, IO[bytes]]]]:
-    """Open the files of use in an archive, in its order."""
-    try:
-        if path.name.lower().endswith(".zip"):
-            with zipfile.ZipFile(path) as archive:
-                yield _zip_members(archive)
-        else:
-            with tarfile.open(path, "r:*") as tape:
-                yield _tar_members(tape)
-    except (
-        tarfile.TarError,
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        OSError,
-        NotImplementedError,
-        RuntimeError,
-    ) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # the disk, not the archive
-            raise
-        raise InputError(
-            f"{path} is truncated or damaged ({first_line(error).rstrip('.:')}); download it "
-            "again, or unpack it by hand"
-        ) from error
-
-
-def _zip_members(archive: zipfile.ZipFile) -> Iterator[tuple[PurePosixPath, IO[bytes]]]:
-    for entry in archive.infolist():
-        if not entry.is_dir() and _is_wanted(entry.filename):
-            yield PurePosixPath(entry.filename), archive.open(entry)
-
-
-def _tar_members(tape: tarfile.TarFile) -> Iterator[tuple[PurePosixPath, IO[bytes]]]:
-    for entry in tape:
-        file = tape.extractfile(entry) if entry.isfile() and _is_wanted(entry.name) else None
-        if file:
-            yield PurePosixPath(entry.name), file
-
-
-def _is_wanted(name: str) -> bool:
-    """Tell whether a member of an archive is of use: it would not leave the folder, nor is it
-    hidden (macOS leaves such)."""
-    parts = PurePosixPath(name).parts
-    if name.startswith("/") or ".." in parts or "__MACOSX" in parts:
-        return False
-    return name.lower().endswith(WANTED) and not any(part.startswith("._") for part in parts)
+def _is_unpacked(archive: Path, member: str) -> bool:
+    """Tell whether a member of an archive lies where unpacking it by hand puts it."""
+    folders = (archive.parent, archive.parent / archive.name.split(".")[0])
+    return any((folder / member).exists() for folder in folders)
 
 
 # ---- recordings in pieces

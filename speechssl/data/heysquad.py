@@ -9,25 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from speechssl.audio import duration, write_flac
 from speechssl.data import prepare
-from speechssl.data.files import decode_cell, read_parquet, truth_of
+from speechssl.data.files import decode_cell, read_parquet
 from speechssl.data.options import HeySquad
-from speechssl.data.prepare import Attach, Attached, PrepareReport, SplitRecords, Takes
-from speechssl.data.squad import (
-    Paragraph,
-    SquadQa,
-    Style,
-    as_text,
-    make_records,
-    read_golds,
-    read_squad,
-)
+from speechssl.data.prepare import Attached, PrepareReport, SplitRecords
+from speechssl.data.squad import Paragraph, SquadQa, Style, make_records, read_squad
 from speechssl.errors import InputError
+from speechssl.schema import convert
 
 # of the people's questions
 PUBLISHED = {"train": {"questions": 71_990}, "dev": {"questions": 4_158}}
@@ -42,139 +35,115 @@ ABOUT = {
     "source": "huggingface.co/datasets/yijingwu/HeySQuAD_human, arXiv 2304.13689",
     "licence": "CC BY-SA 4.0 (SQuAD's texts); see the release for the recordings",
 }
-SPLIT = re.compile(r"(train|validation|valid|dev|test)")
-NEEDED = ("id", "question", "context", "answers")
-TEXTS = (*NEEDED, "transcription", "is_impossible")
+SPLIT = re.compile(r"(train|validation|dev|test)")
 COUNTED = re.compile(r"(.+?)-(\d+)")
+COLUMNS = ("id", "context", "question", "answers", "transcription", "is_impossible")
 AT_A_TIME = 256  # rows in memory: some 50 MB of recordings
-TABLES = (".parquet", ".json")
+
+
+@dataclass(frozen=True)
+class Row(SquadQa):
+    """A row of a table is a question with its context and what a recogniser made of it."""
+
+    context: str = ""
+    transcription: str | None = ""
 
 
 def prepare_heysquad(o: HeySquad) -> dict[str, Any]:
     """Write `o.out` and return its data report. Raises InputError for a source that is not of
     HeySQuAD, or damaged."""
-    source = prepare.resolve_source(o.source, LAYOUT)
+    source = o.source.resolve()
     splits = _find_splits(source)
-    files = {
-        path.relative_to(source).as_posix() if source.is_dir() else path.name: path
-        for s in splits.values()
-        for path in s
-    }
-    # what the tables' card states, or what stands in the names of the JSON files
-    matches = {
-        split: COUNTED.fullmatch(paths[0].stem)
-        for split, paths in splits.items()
-        if paths[0].suffix == ".json"
-    }
-    published = {
-        split: {"questions": int(match[2])} for split, match in matches.items() if match
-    } or PUBLISHED
+    published: Mapping[str, Mapping[str, int]] = PUBLISHED
+    files: dict[str, Path] = {}
+    counted: dict[str, dict[str, int]] = {}
+    for split, paths in splits.items():
+        files |= {f"{split}/{path.name}": path for path in paths}
+        match = COUNTED.fullmatch(paths[0].stem)
+        if match and paths[0].suffix == ".json":
+            counted[split] = {"questions": int(match[2])}
+    if counted:
+        published = counted
 
-    def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
-        return {split: _read(split, paths, o.audio, report) for split, paths in splits.items()}
+    def read(report: PrepareReport) -> dict[str, SplitRecords]:
+        records: dict[str, SplitRecords] = {}
+        for split, paths in splits.items():
+            if paths[0].suffix == ".parquet":
+                records[split] = _read_tables(split, paths, o, report)
+                continue
+            style = Style("en", transcribed_questions="transcribed" in split)
+            paragraphs = [p for path in paths for p in read_squad(path)]
+            records[split], _ = make_records(split, paragraphs, style, report)
+        return records
 
-    options = {"audio": o.audio}
-    return prepare.prepare_texts("heysquad", o, files, read, LAYOUT, published, ABOUT, options)
+    settings = {"files": prepare.stamp_files(files), "audio": o.audio}
+    return prepare.prepare_corpus("heysquad", o, settings, read, published, ABOUT)
 
 
 def _find_splits(source: Path) -> dict[str, list[Path]]:
     """Find the files that make up each split, by the beginning of the name of a file, or else of
-    its folder."""
+    its folder. Raises InputError where there are none."""
     splits: dict[str, list[Path]] = {}
-    for path in (
-        sorted(p for p in source.rglob("*") if p.suffix in TABLES) if source.is_dir() else [source]
-    ):
+    for path in sorted(source.rglob("*.*")) if source.is_dir() else [source]:
         match = SPLIT.match(path.name) or SPLIT.match(path.parent.name)
-        if path.name.startswith(".") or not match:
+        counted = COUNTED.fullmatch(path.stem)
+        if not match or path.suffix not in (".parquet", ".json"):
             continue
-        if path.suffix == ".json" and (name := COUNTED.fullmatch(path.stem)):
-            split = name[1]
+        if path.suffix == ".json" and counted:
+            split = counted[1]
         else:
             split = match[1] if match[1] in ("train", "test") else "dev"
-            folders = (
-                [source.name, *path.relative_to(source).parts]
-                if source.is_dir()
-                else [source.parent.name, source.name]
-            )
-            split += "-machine" * any("machine" in folder.lower() for folder in folders)
+            # ".../HeySQuAD_machine/data/train-0.parquet"
+            split += "-machine" * ("machine" in "/".join(path.parts[-3:]).lower())
         splits.setdefault(split, []).append(path)
+    if not splits:
+        raise InputError(f"{source} has no file of HeySQuAD; {LAYOUT}")
     return splits
 
 
-def _read(
-    split: str, paths: Sequence[Path], audio: bool, report: PrepareReport
-) -> tuple[SplitRecords, Attach]:
-    if paths[0].suffix == ".json":
-        style = Style("en", transcribed_questions="transcribed" in split)
-        paragraphs = [p for path in paths for p in read_squad(path)]
-        records, _ = make_records(split, paragraphs, style, report)
-        return records, Takes().attach
+def _read_tables(
+    split: str, paths: Sequence[Path], o: HeySquad, report: PrepareReport
+) -> SplitRecords:
+    """Make the records of the rows of tables, whose recordings become files below `o.out`."""
     by_context: dict[str, list[SquadQa]] = {}  # context -> its questions
     places: dict[Path, dict[int, str]] = {}  # table -> number of the row -> id of its question
     taken: set[str] = set()
     for path in paths:
-        for number, row in enumerate(read_rows(path, TEXTS)):
-            id_in_table = as_text(row["id"]) or f"{path.stem}-{number}"
-            name = prepare.unique_id(id_in_table, taken)  # each row has a recording of its own
-            if name != id_in_table:
-                report.remark(
-                    split,
-                    "ids of questions that occur twice",
-                    "the later one has a number behind it",
-                )
+        for number, row in enumerate(_read_rows(path)):
+            # each row has a recording of its own
+            name = report.unique_id(split, row.id or f"{path.stem}-{number}", taken)
             taken.add(name)
-            try:
-                golds, impossible = read_golds(row["answers"]), truth_of(row.get("is_impossible"))
-            except TypeError as error:
-                raise InputError(
-                    f"{path}, row {number}: {error}; give the published table"
-                ) from error
-            question = SquadQa(
-                name, as_text(row["question"]), golds, impossible, as_text(row.get("transcription"))
-            )
-            by_context.setdefault(as_text(row["context"]), []).append(question)
+            question = replace(row, id=name, transcript=row.transcription or "")
+            by_context.setdefault(row.context, []).append(question)
             places.setdefault(path, {})[number] = name
     paragraphs = [
-        Paragraph(0, n, "", "", context, tuple(questions))
+        Paragraph(context, tuple(questions), number=n)
         for n, (context, questions) in enumerate(by_context.items())
     ]
     records, _ = make_records(split, paragraphs, Style("en"), report)
-    return records, partial(_attach, places) if audio else Takes().attach
-
-
-def read_rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet table with these columns as far as they are there.
-
-    Raises InputError for a damaged file and for a table that lacks a column that a question needs.
-    """
-    for number, row in enumerate(read_parquet(path, columns, AT_A_TIME)):
-        lacking = [name for name in columns if name in NEEDED and name not in row]
-        if lacking:
-            raise InputError(f"{path}, row {number}, has no {lacking[0]}; {LAYOUT}")
-        yield row
-
-
-def _attach(
-    places: Mapping[Path, Mapping[int, str]],
-    out: Path,
-    split: str,
-    records: SplitRecords,
-    report: PrepareReport,
-    workers: int,
-) -> SplitRecords:
-    """Attach the recordings inside the tables to the questions. places: table -> number of the row
-    -> id."""
+    if not o.audio:
+        return records
     question_ids = {q.id for q in records.questions}
     jobs = {}
     for path, ids in places.items():
         used = {number: name for number, name in ids.items() if name in question_ids}
         if used:
-            jobs[path] = (out, split, path, used)
-    written = prepare.run_parallel(_write_recordings, jobs, workers, f"writing {split}", "table")
+            jobs[path] = (o.out, split, path, used)
+    written = prepare.run_parallel(_write_recordings, jobs, o.workers, f"writing {split}", "table")
     attached: dict[str, Attached] = {}
     for by_id in written.values():
         attached |= by_id
     return prepare.attach(split, "questions", records, attached, report)
+
+
+def _read_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a table. Raises InputError for a damaged file, or one of another schema."""
+    for number, cells in enumerate(read_parquet(path, COLUMNS, AT_A_TIME)):
+        answers = cells.get("answers")
+        if isinstance(answers, dict):  # of lists, in copies
+            pairs = zip(answers["text"], answers["answer_start"], strict=True)
+            cells["answers"] = [{"text": text, "answer_start": start} for text, start in pairs]
+        yield convert(cells, Row, f"{path}, row {number}", "give the published table")
 
 
 def _write_recordings(
@@ -183,8 +152,9 @@ def _write_recordings(
     """Write the recordings of the rows that have one; return them by id. ids: number of a row ->
     id."""
     recordings: dict[str, Attached] = {}
-    for number, row in zip(range(max(ids) + 1), read_rows(table, ("audio",)), strict=False):
-        if number not in ids or not (cell := row.get("audio")):
+    for number, row in enumerate(read_parquet(table, ("audio",), AT_A_TIME)):
+        cell = row.get("audio")
+        if number not in ids or not cell:
             continue
         name, audio = ids[number], prepare.audio_name(split, "questions", ids[number])
         try:
@@ -192,8 +162,8 @@ def _write_recordings(
                 if not cell.get("bytes"):
                     recordings[name] = prepare.NOT_RECORDED
                     continue
-                where = f"{table}: question {name}"
-                write_flac(out / audio, decode_cell(cell["bytes"], where))
+                samples = decode_cell(cell["bytes"], f"{table}: question {name}")
+                write_flac(out / audio, samples)
             recordings[name] = audio, duration(out / audio)
         except InputError as error:
             recordings[name] = prepare.damage_reason(error)

@@ -14,6 +14,7 @@ with `-{segment}`, and `{source}-{id}-q`. Names are kept without folder and suff
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,22 +31,18 @@ from speechssl.data.files import (
     ARCHIVES,
     SUFFIXES,
     Joined,
-    archives_in,
-    column_names,
     decoded_seconds,
     enter,
     files_below,
-    list_of,
     load_json,
     manifest_path,
     number_of,
-    open_csv,
     read_csv,
+    read_header,
     read_parquet,
     read_tiers,
     safe_name,
     stamp,
-    text_of,
     unpack,
     write_joined,
 )
@@ -54,6 +51,7 @@ from speechssl.data.prepare import Done, PrepareReport, SplitRecords
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.data.squad import SquadQa, read_squad
 from speechssl.errors import InputError
+from speechssl.schema import convert
 
 # train is all of SQuAD 1.1 (87.6k rows at Hugging Face); passages of dev as its segment_id.json has
 # them
@@ -79,18 +77,14 @@ SLACK = 0.1
 # seconds by which two readings may differ, and more for every sentence before (padding of MP3)
 AGREE, DRIFT = 0.1, 0.06
 
-# what was found about times and answers that are kept, and what was done about it
+# how the time of an answer that is kept was found
 ADDED = (
-    "answer times of which audio_full_* is relative to the segment",
+    "answer times of which audio_full_* is relative to the segment, or missing",
     "the exact lengths of the segments before it were added",
 )
 CONFIRMED = (
     "answer times of which audio_full_* agrees with the segment's",
     "counted from the segments, exact to the sample",
-)
-COUNTED = (
-    "answer times given in the segment only",
-    "the exact lengths of the segments before it were added",
 )
 NEARER = (
     "answer times whose two readings fit and disagree",
@@ -98,63 +92,29 @@ NEARER = (
 )
 WHOLE = ("answer times given in the passage only", "taken as they are")
 OUTSIDE = (
-    "answer times that are empty, not numbers, or outside the audio",
-    "left out; the answer is scored by its text only",
-)
-ADRIFT = (
-    "answer times relative to a segment whose place is not known",
+    "answer times that are empty, not numbers, outside the audio, or in a segment whose place is "
+    "not known",
     "left out; the answer is scored by its text only",
 )
 GUESSED = (
     "answer times that are not one for every text in the segment",
     "given to the text that stands nearest",
 )
-UNKNOWN_WORDS = ("answer times whose words are not known", "kept with an empty text")
-OFFSET = ("answers whose offset does not match the context", "kept without an offset")
-UNEVEN = (
-    "questions with another number of times than of texts",
-    "every time was paired with the text that it is of",
-)
-OTHERS = (
-    "questions with audio_full_neg_* (other occurrences of the words)",
-    "not taken for answers",
-)
-COPIES = (
-    "questions about a later segment whose audio_full_* repeat audio_segment_*",
-    "read as relative to the segment",
-)
-MOVED = (
-    "questions about a later segment whose audio_full_* differ from audio_segment_*",
-    "read as times in the passage",
-)
 TEXTLESS = ("answers without a usable time", "scored by their text only")
-# about questions, passages and splits
-TEXT_ONLY = ("questions without audio or times in the release", "kept as text")
-HOLES = (
-    "passages of which the release misses segments",
-    "joined from those it has; no time is shifted",
-)
-MISSING = (HOLES[0], "kept as text, which is whole")
-UNANSWERED = ("questions whose list of answers is empty", "kept as not answered by their passage")
-LONGER = (
-    "passages with a recording of the whole that is not as long as their sentences",
-    "the sentences were joined, and audio_full_*, which are of the other, are not used",
-)
-UNREAD_GRIDS = ("alignments (TextGrid) that cannot be read", "left out")
+HOLES = ("passages of which the release misses segments", "no time is shifted; texts are whole")
 # why items are set aside
 NAMELESS = "it has neither an id nor a recording"
 NO_ANSWERS = "its answers are missing from the source"
 TIMES_ALONE = "its answers are times alone, and there is no recording to which they apply"
 NO_RECORDING = "the release has no recording of it"
 NOT_WHOLE = "recordings of its sentences are not in the source"
-ITS_PASSAGE = "its passage was set aside"
 ANSWER_MISSING = "the sentence with its answer is missing from its passage's recording"
 
 
 # ---- the tables of either release below a folder, by split, and one `NmsqaRow` a question; all
 # times are kept, right or not
 
-Cells = Mapping[str, Any]
+Cells = Mapping[str, str]
 Interval = tuple[float, float]  # seconds
 SEGMENT = re.compile(r"(.+)[-_](\d+)")
 
@@ -186,12 +146,11 @@ class NmsqaRow:
     asker: str = ""
     # segment -> its text, as far as the row has it
     segments: Mapping[str, str] = field(default_factory=dict)
-    others: int = 0  # times of other occurrences of the words, which are no answers
 
 
-def stem(path: Any) -> str:
+def stem(path: str) -> str:
     """Return a recording's name without folder and suffix."""
-    name = text_of(path).replace("\\", "/").rsplit("/", 1)[-1]
+    name = path.replace("\\", "/").rsplit("/", 1)[-1]
     return re.sub(r"\.(mp3|wav|flac|ogg)$", "", name, flags=re.IGNORECASE)
 
 
@@ -210,92 +169,103 @@ def group_segments(names: Iterable[str]) -> dict[str, dict[int, str]]:
 
 
 def first_text(cells: Cells, names: Iterable[str]) -> str:
-    """Return the text of the first of some columns that is not empty."""
-    for name in names:
-        text = text_of(cells.get(name))
-        if text.strip():
-            return text
-    return ""
+    """Return the first of some cells that is not empty."""
+    return next((cells[name] for name in names if cells.get(name, "").strip()), "")
 
 
-def read_intervals(cells: Cells, start: str, end: str) -> list[Interval | None]:
-    """Pair two columns that hold numbers or lists; None where either is no number or there is only
-    one of both."""
-    pairs = zip_longest(list_of(cells.get(start)), list_of(cells.get(end)))
-    numbers = ((number_of(a), number_of(b)) for a, b in pairs)
-    return [None if a is None or b is None else (a, b) for a, b in numbers]
+def pair_times(
+    starts: Sequence[float | None] | None, ends: Sequence[float | None] | None
+) -> list[Interval | None]:
+    """Pair beginnings and ends; None where either is no number or there is only one of both."""
+    intervals: list[Interval | None] = []
+    for start, end in zip_longest(starts or (), ends or ()):
+        if start is None or end is None or not math.isfinite(start + end):
+            intervals.append(None)
+        else:
+            intervals.append((start, end))
+    return intervals
 
 
 # ---- Parquet
 
-TIMES = tuple(
-    f"audio_{kind}_answer_{end}"
-    for kind in ("full", "segment", "full_neg")
-    for end in ("start", "end")
-)
-FIELDS = ("text", "answer_start", *TIMES)
-QUESTION = "question"
+Numbers = tuple[float | None, ...] | None
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The record of lists about the answers of a row."""
+
+    text: tuple[str, ...] | None = None
+    answer_start: Numbers = None
+    audio_full_answer_start: Numbers = None
+    audio_full_answer_end: Numbers = None
+    audio_segment_answer_start: Numbers = None
+    audio_segment_answer_end: Numbers = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table, as far as its columns are read."""
+
+    question: str
+    id: str | None = None
+    context: str | None = None
+    answers: Answers | None = None
+    content_segment_audio_path: str | None = None
+    content_full_audio_path: str | None = None
+    content_audio_speaker: str | None = None
+    content_segment_text: str | None = None
+    question_audio_path: str | None = None
+    question_audio_speaker: str | None = None
 
 
 def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
-    """Read the rows of a table, with whatever columns there are beside the questions. Raises
-    InputError for a file that is damaged or is no table of NMSQA."""
-    columns = column_names(path)
-    if QUESTION not in columns:
-        raise InputError(
-            f"{path} has no {QUESTION}, which a table of NMSQA has; give the published file"
-        )
-    for cells in read_parquet(path):
-        answers = _answers(cells)
-        by_field = answers or {}
-        segment = stem(cells.get("content_segment_audio_path"))
-        passage = stem(cells.get("content_full_audio_path"))
+    """Read the rows of a table. Raises InputError for a file that is damaged or is no table of
+    NMSQA."""
+    for number, cells in enumerate(read_parquet(path)):
+        row = convert(cells, Row, f"{path}, row {number}", "give the published file")
+        answers = row.answers or Answers()
+        segment = stem(row.content_segment_audio_path or "")
+        passage = stem(row.content_full_audio_path or "")
         match = SEGMENT.fullmatch(segment)
         if not passage and match:
             passage = match[1]
-        sentence = text_of(cells.get("content_segment_text"))
-        # floating-point where one row lacks its offsets
-        offsets = [number_of(value) for value in by_field.get("answer_start", ())]
-        whole = [int(n) if n is not None and n.is_integer() else None for n in offsets]
-        answer_texts = [text_of(value) for value in by_field.get("text", ())]
-        whole += [None] * len(answer_texts)
-        texts = tuple(zip(answer_texts, whole, strict=False))
-        within = read_intervals(by_field, "audio_segment_answer_start", "audio_segment_answer_end")
-        full = read_intervals(by_field, "audio_full_answer_start", "audio_full_answer_end")
+        sentence = row.content_segment_text or ""
+        within = pair_times(answers.audio_segment_answer_start, answers.audio_segment_answer_end)
+        full = pair_times(answers.audio_full_answer_start, answers.audio_full_answer_end)
+        texts = None
+        if answers.text is not None or within or full:
+            texts = tuple(_pair_offsets(answers.text or (), answers.answer_start or ()))
         timed_in = "" if segment == passage else segment
         yield NmsqaRow(
-            id=text_of(cells.get("id")),
+            id=row.id or "",
             passage=passage,
-            recording=stem(cells.get("question_audio_path")),
-            context=text_of(cells.get("context")),
-            question=text_of(cells.get(QUESTION)),
-            texts=None if answers is None else texts,
+            recording=stem(row.question_audio_path or ""),
+            context=row.context or "",
+            question=row.question,
+            texts=texts,
             times=tuple(AnswerTime(timed_in, a, b) for a, b in zip_longest(within, full)),
-            speaker=text_of(cells.get("content_audio_speaker")),
-            asker=text_of(cells.get("question_audio_speaker")),
+            speaker=row.content_audio_speaker or "",
+            asker=row.question_audio_speaker or "",
             segments={segment: sentence} if segment and sentence else {},
-            others=len(by_field.get("audio_full_neg_answer_start", ())),
         )
 
 
-def _answers(cells: Cells) -> dict[str, list[Any]] | None:
-    """Read the record of lists about the answers, field -> values; None where the row has nothing
-    about its answers."""
-    answers = cells.get("answers") or {}
-    by_field = {name: list_of(answers[name]) for name in FIELDS if answers.get(name) is not None}
-    return by_field if "text" in by_field or any(by_field.values()) else None
+def _pair_offsets(
+    texts: Sequence[str], starts: Sequence[float | None]
+) -> Iterator[tuple[str, int | None]]:
+    """Pair answers with their offsets, which are floating-point where one row lacks its own."""
+    for text, start in zip_longest(texts, starts[: len(texts)]):
+        yield text, None if start is None or not math.isfinite(start) else int(start)
 
 
 # ---- the original release: a line an annotation in {split}-answer-span.csv, which names a segment
 # and times in it, a passage and times in it, or both; a line a recording in meta-{split}.csv, whose
 # texts are taken where SQuAD's own are not there
 
-HASH = ("hash", "question_id", "qid", "id")
-START = ("start", "new_start", "start_time")
-NAME = ("id", "utterance_id", "utterance", "name_id", "name")
-DESCRIBED = ("speaker", "duration", "text", "normalized_text", "transcription")
-SEGMENTS = ("utterance", "utterance_id", "segment_id", "segment")
-PASSAGES = ("context_id", "name_id", "passage_id", "utterance_id")
+HASH, START, NAME = "hash", ("start", "new_start"), "id"
+DESCRIBED = ("speaker", "duration", "text", "normalized_text")
+SEGMENTS, PASSAGES = ("utterance",), ("context_id", "name_id")
 
 
 @dataclass(frozen=True)
@@ -304,7 +274,6 @@ class Meta:
 
     text: str
     speaker: str
-    seconds: float | None
 
 
 def read_meta(paths: Iterable[Path]) -> dict[str, Meta]:
@@ -312,9 +281,8 @@ def read_meta(paths: Iterable[Path]) -> dict[str, Meta]:
     by_recording: dict[str, Meta] = {}
     for path in paths:
         for cells in read_csv(path):
-            text = first_text(cells, ("text", "transcription", "normalized_text"))
-            entry = Meta(text, cells.get("speaker", ""), number_of(cells.get("duration")))
-            by_recording.setdefault(stem(first_text(cells, NAME)), entry)
+            text = cells.get("text") or cells.get("normalized_text", "")
+            by_recording.setdefault(stem(cells[NAME]), Meta(text, cells.get("speaker", "")))
     return by_recording
 
 
@@ -325,14 +293,14 @@ def csv_rows(files: Files, meta: Mapping[str, Meta]) -> Iterator[NmsqaRow]:
     squad: dict[str, tuple[str, SquadQa]] = {}
     for path in files.squad:
         for paragraph in read_squad(path):
-            squad |= {q.id: (paragraph.context, q) for q in paragraph.questions}
+            squad |= {q.id: (paragraph.context, q) for q in paragraph.qas}
     annotations: dict[str, list[Cells]] = {}
     for path in files.spans:
         for cells in read_csv(path):
-            annotations.setdefault(first_text(cells, HASH), []).append(cells)
+            annotations.setdefault(cells[HASH], []).append(cells)
     for name in dict.fromkeys([*annotations, *files.questions, *squad]):
         lines = annotations.get(name, [])
-        recording, passage = _name_recordings(stem(files.questions.get(name)), lines)
+        recording, passage = _name_recordings(files.questions.get(name, ""), lines)
         times = tuple(dict.fromkeys(map(_answer_time, lines)))
         # the recordings of the passage's sentences and their texts, in order: of those that the
         # release lists, where it does
@@ -344,8 +312,8 @@ def csv_rows(files: Files, meta: Mapping[str, Meta]) -> Iterator[NmsqaRow]:
         }
         if name in squad:
             context, squad_question = squad[name]
-            question = squad_question.text
-            texts = [(gold.text, gold.char_start) for gold in squad_question.golds]
+            question = squad_question.question
+            texts = [(gold.text, gold.offset) for gold in squad_question.answers]
         else:
             context = " ".join(filter(None, sentences.values()))
             if not context and passage in meta:
@@ -372,7 +340,6 @@ def _name_recordings(recording: str, lines: Sequence[Cells]) -> tuple[str, str]:
     its annotations do not."""
     passage = ""
     for cells in lines:
-        recording = recording or stem(cells.get("question", ""))
         name = _recording_name(cells, (*PASSAGES, *SEGMENTS))
         passage = passage or (re.sub(r"[-_]\d+$", "", name) if _is_segment(name) else name)
     match = re.fullmatch(r"question-(\d+_\d+)_\d+", recording)
@@ -398,9 +365,11 @@ def _find_answers(
 
 def _answer_time(cells: Cells) -> AnswerTime:
     name = _recording_name(cells, (*SEGMENTS, *PASSAGES))
-    near = next(iter(read_intervals(cells, "start", "end")), None)
-    far = next(iter(read_intervals(cells, "new_start", "new_end")), None)
-    text = first_text(cells, ("answer", "answer_text", "text"))
+    start, end, new_start, new_end = (
+        [number_of(cells.get(column))] for column in ("start", "end", "new_start", "new_end")
+    )
+    (near,), (far,) = pair_times(start, end), pair_times(new_start, new_end)
+    text = cells.get("answer", "")
     if _is_segment(name):
         return AnswerTime(name, near, far, text)
     return AnswerTime("", None, far or near, text)
@@ -435,23 +404,15 @@ class Files:
     meta: list[Path] = field(default_factory=list)
     squad: list[Path] = field(default_factory=list)  # {split}-v1.1.json: the texts
     grids: dict[str, Path] = field(default_factory=dict)  # recording -> TextGrid
-    # of JSON files: "hash2question", id of a question -> its recording; "segment_id", passage
-    # (without "context-") -> the numbers of the segments that the release has
-    objects: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    @property
-    def questions(self) -> dict[str, Any]:
-        """The recordings of questions, by id."""
-        return self.objects.get("hash2question", {})
+    questions: dict[str, str] = field(default_factory=dict)  # id -> recording (hash2question)
+    # passage, without "context-" -> numbers of the segments that the release has (segment_id)
+    segment_ids: dict[str, list[str]] | None = None
 
     def listed(self, passage: str) -> list[int] | None:
         """List the numbers of a passage's segments that the release has, None where it lists
         none."""
-        segment_ids = self.objects.get("segment_id", {})
-        numbers = segment_ids.get(passage, segment_ids.get(passage.removeprefix("context-")))
-        if not isinstance(numbers, list):
-            return None
-        return sorted({int(number) for number in numbers if str(number).isdecimal()})
+        numbers = (self.segment_ids or {}).get(passage.removeprefix("context-"))
+        return None if numbers is None else sorted(set(map(int, numbers)))
 
 
 def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Files]:
@@ -472,30 +433,20 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
             elif kind == ".textgrid":
                 files.grids.setdefault(path.stem, path)
             elif kind == ".csv":
-                with open_csv(path) as rows:
-                    names = {name.strip() for name in next(rows, [])}
-                if names & set(HASH) and names & set(START):
+                names = set(read_header(path))
+                if HASH in names and names & set(START):
                     files.spans.append(path)
-                elif names & set(NAME) and names & set(DESCRIBED):
+                elif NAME in names and names & set(DESCRIBED):
                     files.meta.append(path)
-            else:
-                for what in ("segment_id", "hash2question"):
-                    if what in path.stem and what not in files.objects:
-                        files.objects[what] = load_json(path)
-                        if not isinstance(files.objects[what], dict):
-                            raise InputError(f"{path} is not a JSON object; download it again")
-                if path.stem.endswith(("v1.1", "v2.0")):
-                    files.squad.append(path)
+            elif "segment_id" in path.stem:
+                files.segment_ids = convert(load_json(path), dict[str, list[str]], path)
+            elif "hash2question" in path.stem:
+                files.questions = convert(load_json(path), dict[str, str], path)
+            elif path.stem.endswith(("v1.1", "v2.0")):
+                files.squad.append(path)
     for split, files in splits.items():
-        # derived tables repeat the spans; of several Parquet files only shards belong together
-        published = [p for p in files.spans if "answer-span" in p.name or "answer_span" in p.name]
-        if published:
-            files.spans = published
-        elif split != "test":
-            files.spans = files.spans[:1]
-        if len(files.parquet) > 1 and not all(
-            "-of-" in path.name or path.stem.isdecimal() for path in files.parquet
-        ):
+        shards = all("-of-" in path.name or path.stem.isdecimal() for path in files.parquet)
+        if len(files.parquet) > 1 and not shards:
             one, other = files.parquet[:2]
             raise InputError(
                 f"{one} and {other} are both tables of {split}; leave one of them in the folder"
@@ -570,9 +521,9 @@ def time_in_passage(
         if far is None:
             return None, OUTSIDE
         adrift = copied and timed.segment not in ("", *layout.names[:1])
-        return (None, ADRIFT) if adrift else (far, WHOLE)
+        return (None, OUTSIDE) if adrift else (far, WHOLE)
     if far is None or (copied and piece):
-        return near, ADDED if copied else COUNTED
+        return near, ADDED
     if _difference(near, far) <= AGREE + DRIFT * (piece or 0):
         return near, CONFIRMED
     if expected is not None and abs(far[0] - expected) < abs(near[0] - expected):
@@ -602,24 +553,14 @@ def _copied(time: AnswerTime) -> bool:
     return _difference(time.within, time.whole) < 1e-3
 
 
-def written_answers(row: NmsqaRow, remark: Callable[[Done], None]) -> tuple[Answer, ...]:
+def written_answers(row: NmsqaRow) -> tuple[Answer, ...]:
     """Return the different answers of a row by text and offset; an offset is kept where the context
     holds the answer there."""
     answers = {}
     for text, offset in row.texts or ():
-        if not text.strip():
-            remark(prepare.EMPTY)
-        elif (text, offset) in answers:
-            remark(prepare.REPEATED)
-        else:
-            fits = (
-                offset is not None
-                and offset >= 0
-                and row.context[offset : offset + len(text)] == text
-            )
+        if text.strip():
+            fits = offset is not None and offset >= 0 and row.context.startswith(text, offset)
             answers[text, offset] = Answer(text, char_start=offset if fits else None)
-            if not fits:
-                remark(OFFSET)
     return tuple(answers.values())
 
 
@@ -632,7 +573,7 @@ def spoken_answers(
     words: of the passage with their times, where there is an alignment; they give the text of a
     time that has none.
     """
-    answers = written_answers(row, remark)
+    answers = written_answers(row)
     timed: list[Answer] = []
     for time, answer in zip(row.times, _pair(row, answers, layout, remark), strict=True):
         # seconds at which it would be spoken if all characters of the context took as long
@@ -650,8 +591,6 @@ def spoken_answers(
                 if 2 * shared > w.end - w.start:
                     inside.append(w.text)
             answer = Answer(" ".join(inside))
-        if not answer.text:
-            remark(UNKNOWN_WORDS)
         timed.append(Answer(answer.text, *interval, answer.char_start))
     used = {(answer.text, answer.char_start) for answer in timed}
     rest = [answer for answer in answers if (answer.text, answer.char_start) not in used]
@@ -758,17 +697,9 @@ class NmsqaSplit:
 
     def question_recording(self, row: NmsqaRow) -> str:
         """Name the recording of a question, "" where there is none."""
-        base = row.recording or str(self.files.questions.get(row.id, ""))
+        base = row.recording or self.files.questions.get(row.id, "")
         names = (base, f"{base}-0", f"{base}_0", f"{base}-1") if base else ()
         return next((name for name in names if name in self.recordings), "")
-
-    def is_answered(self, row: NmsqaRow) -> bool:
-        """Tell whether anything is known of its answers; else it is set aside."""
-        if row.texts is None:
-            self.aside("questions", row.id, NO_ANSWERS)
-        elif not row.texts and not row.times:
-            self.remark(UNANSWERED)
-        return row.texts is not None
 
 
 def read_split(
@@ -785,8 +716,7 @@ def read_split(
         report.count(name, "questions")
         row = replace(row, id=row.id or row.recording)
         if row.id in rows and row != rows[row.id]:
-            row = replace(row, id=prepare.unique_id(row.id, rows))
-            split.remark(prepare.RENAMED)
+            row = replace(row, id=report.unique_id(name, row.id, rows))
         if not row.id:
             split.aside("questions", row.id, NAMELESS, question=row.question)
         elif row.id in rows:
@@ -802,7 +732,7 @@ def read_split(
         if row.passage and row.context.strip()
     }
     for row in split.rows:
-        question = row.recording or str(files.questions.get(row.id, ""))
+        question = row.recording or files.questions.get(row.id, "")
         passage = row.passage or by_text.get(row.context, "")
         # the passage's is called after the question's
         if not passage and (question.startswith("question-") or f"{question[:-1]}c" in segments):
@@ -832,16 +762,9 @@ def split_records(split: NmsqaSplit, o: Nmsqa) -> SplitRecords:
     chosen = report.slice(split.name, split.passages, Counter(split.of_row.values()))
     split.passages = {name: split.passages[name] for name in chosen}
     split.rows = [row for row in split.rows if split.of_row[row.id] in split.passages]
-    # remarks on the times, whether there is audio or not, counted in questions
-    for row in split.rows:
-        if row.times and len(row.times) != len(row.texts or ()):
-            split.remark(UNEVEN)
-        if row.others:
-            split.remark(OTHERS)
-        both = [t for t in row.times if t.within and t.whole]
-        later = [t for t in both if not t.segment.endswith(("_0", "-0", "-c"))]
-        if later:
-            split.remark(COPIES if all(map(_copied, later)) else MOVED)
+    holed = sum(passage.holed for passage in split.passages.values())
+    if holed:
+        split.remark(HOLES, holed)
     passage_ids = {split.of_row[row.id] for row in split.rows if split.question_recording(row)}
     if any(split.passages[name].has_audio for name in passage_ids):
         return _records_with_audio(split, o)
@@ -865,18 +788,15 @@ def _text_records(split: NmsqaSplit) -> SplitRecords:
         for p in split.passages.values()
         if p.text.strip()
     }
-    holed = sum(passage.holed for passage in split.passages.values())
-    if holed:
-        split.remark(MISSING, holed)
     for name in split.passages.keys() - passages.keys():
         split.aside("passages", name, prepare.NO_TEXT)
     questions: list[Question] = []
     for row in split.rows:
-        if not split.is_answered(row):
-            continue
         passage, reason = split.of_row[row.id], ""
-        if passage not in passages:
-            reason = ITS_PASSAGE
+        if row.texts is None:
+            reason = NO_ANSWERS
+        elif passage not in passages:
+            reason = prepare.ITS_PASSAGE
         elif not row.question.strip():
             reason = prepare.NO_QUESTION
         elif row.times and not row.texts:
@@ -884,10 +804,8 @@ def _text_records(split: NmsqaSplit) -> SplitRecords:
         if reason:
             split.aside("questions", row.id, reason)
             continue
-        answers = written_answers(row, split.remark)
+        answers = written_answers(row)
         questions.append(Question(row.id, passage, "", 0.0, row.question, row.asker, "en", answers))
-        if not row.times:
-            split.remark(TEXT_ONLY)
     return SplitRecords(list(passages.values()), questions)
 
 
@@ -944,8 +862,6 @@ def _passage(
 ) -> Passage:
     """Make the record of a passage, and note where its sentences lie, and its words. joined: its
     sentences, or the seconds of the recording of the whole."""
-    if passage.holed:
-        split.remark(HOLES)
     if isinstance(joined, Joined):
         layout = PassageLayout(passage.names, joined, joined.samples / SAMPLE_RATE)
         # a recording of the whole may be longer than its sentences: people pause between them
@@ -955,24 +871,11 @@ def _passage(
                 layout = replace(layout, comparable=apart <= AGREE + DRIFT * len(passage.names))
             except InputError:
                 pass  # one that is damaged says nothing
-        if not layout.comparable:
-            split.remark(LONGER)
         audio = f"{split.name}/audio/{safe_name(passage.id)}.flac"
     else:
-        # where the sentences lie in a recording of the whole: by the durations of the meta table,
-        # where these add up to it
-        numbers = split.files.listed(passage.id)
-        if not numbers:
-            numbers = sorted(group_segments(split.meta).get(passage.id, {}))
-        names = tuple(segment_name(passage.id, n) for n in numbers)
-        lengths = tuple(
-            round((split.meta[n].seconds or 0.0) * 16_000) for n in names if n in split.meta
-        )
-        close = abs(sum(lengths) / 16_000 - joined) <= AGREE + DRIFT * len(names)
-        pieces = None
-        if names and len(lengths) == len(names) and close:
-            pieces = Joined(lengths, (16_000,) * len(lengths), round(joined * 16_000))
-        layout = PassageLayout(names, pieces, joined)
+        # where the sentences lie in it is not known
+        names = tuple(segment_name(passage.id, n) for n in split.files.listed(passage.id) or ())
+        layout = PassageLayout(names, None, joined)
         audio = manifest_path(passage.whole or Path(), out)
     words: tuple[Span, ...] = ()
     if passage.id in split.files.grids and not passage.names:
@@ -993,11 +896,7 @@ def _grid(name: str, split: NmsqaSplit) -> tuple[Span, ...]:
     """Read the words of a TextGrid, of the tier that is named so or is first."""
     if name not in split.files.grids:
         return ()
-    try:
-        tiers = read_tiers(split.files.grids[name])
-    except InputError:
-        split.remark(UNREAD_GRIDS)
-        return ()
+    tiers = read_tiers(split.files.grids[name])
     named = [tier for n, tier in tiers if n.lower().endswith(("words", "word"))] or [
         tier for _, tier in tiers[:1]
     ]
@@ -1019,23 +918,23 @@ def _question(
     usable: passages; seconds: of its recording, why that cannot be used, or None where there is
     none.
     """
-    if not split.is_answered(row):
-        return None
     passage, name = split.of_row[row.id], split.question_recording(row)
     layout = split.layouts.get(passage)
     segments = {time.segment for time in row.times}
     reason = ""
-    if not row.recording and not name:
+    if row.texts is None:
+        reason = NO_ANSWERS
+    elif not row.recording and not name:
         reason = NO_RECORDING
     elif passage not in usable:
-        reason = ITS_PASSAGE
+        reason = prepare.ITS_PASSAGE
     elif seconds is None:
         reason = prepare.NOT_FOUND
     elif isinstance(seconds, InputError):
         reason = prepare.UNUSABLE
     elif layout and layout.joined and segments and not segments & {"", *layout.names}:
         reason = ANSWER_MISSING
-    if reason and o.speak and reason not in (ANSWER_MISSING, ITS_PASSAGE):
+    if o.speak and reason and reason not in (NO_ANSWERS, ANSWER_MISSING, prepare.ITS_PASSAGE):
         reason = "" if row.question.strip() else prepare.NO_QUESTION
     if reason:
         why = {"why": str(seconds)} if isinstance(seconds, InputError) else {}
@@ -1044,7 +943,7 @@ def _question(
     answers = (
         spoken_answers(row, layout, split.words[passage], split.remark)
         if layout
-        else written_answers(row, split.remark)
+        else written_answers(row)
     )
     if not isinstance(seconds, float):
         return Question(row.id, passage, "", 0.0, row.question, row.asker, "en", answers)
@@ -1063,24 +962,17 @@ def prepare_nmsqa(o: Nmsqa) -> dict[str, Any]:
     source: a folder in any of the layouts, or one table of it. Raises InputError, one sentence, for
     a folder in which nothing is known, and for damaged tables where no split is left.
     """
-    source, out = o.source.resolve(), o.out
+    source = o.source.resolve()
     root, only = (source.parent, source) if source.is_file() else (source, None)
-    if not root.is_dir():
-        raise InputError(f"{source} does not exist; {LAYOUT}")
-    if not find_files([root], only) and (only or not archives_in(root)):
-        raise InputError(f"{source} has no table of NMSQA; {LAYOUT}")
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
-        roots = [root] if only else unpack(root, out)
+        roots = [root] if only else unpack(root, o.out)
         tables = find_files(roots, only)
         if not tables:
-            raise InputError(
-                f"{source} has no table of NMSQA, and neither do its archives; {LAYOUT}"
-            )
+            raise InputError(f"{source} has no table of NMSQA, nor do its archives; {LAYOUT}")
         alone = len(tables) == 1
         splits = [read_split(n, files, roots, report, alone) for n, files in tables.items()]
         records = {split.name: split_records(split, o) for split in splits}
-        prepare.check_used(records, report, source)
         return records
 
     settings = {"made_from": stamp(root, ".parquet", ".csv", ".json", *ARCHIVES)}

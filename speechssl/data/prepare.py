@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from speechssl.artifacts import CORPUS_RECORD, hash_files, read_json, stage, write_json, write_lines
 from speechssl.audio import SAMPLE_RATE, duration
-from speechssl.data.files import safe_name, write_joined
+from speechssl.data.files import files_below, safe_name, write_joined
 from speechssl.data.options import SpokenQA
 from speechssl.data.records import (
     INVENTED,
@@ -45,20 +45,21 @@ KINDS: tuple[Kind, ...] = ("passages", "questions")
 # folder of a split for parts of work that may be killed; removed when its manifests are written
 PARTS = "parts"
 Done = tuple[str, str]  # what was found, and what was done about it
-# remarks, and reasons why an item is set aside, of NMSQA and SLUE-SQA-5
+# remarks, and reasons why an item is set aside, of several corpora
 NO_RECORDINGS = (
     "questions of a split without recordings",
     "text only unless --speak reads them; times are kept as released, in released_times.json",
 )
-RENAMED = ("questions with the id of another question", "kept, a number added to the id")
-REPEATED = ("answers that repeat another of their question", "kept once")
+RENAMED = ("ids that occur twice", "the later one has a number behind it")
 EMPTY = ("empty answers", "left out")
+BY_TEXT = ("answers whose offset does not match", "kept without it")
 TWICE = "it repeats another row"
 UNTIMED = "no times; scored by text only"
 NO_QUESTION = "its question is empty and there is no recording of it"
 NO_TEXT = "there is neither a recording nor a text of it"
 NOT_FOUND = "its recording is not in the source"
 UNUSABLE = "its recording cannot be used"
+ITS_PASSAGE = "its passage is set aside"
 STAYS = (".wav", ".flac")  # their headers state the length; that of an MP3 may be an estimate
 FEW = 8  # recordings that are done sooner than other processes are there
 # audio and seconds of a record, or why there is none: fields of set_aside.jsonl
@@ -110,16 +111,15 @@ class PrepareReport:
         "scored by text only"."""
         self.remarks[split, (what, done)] += number
 
-    def compare(self, split: str, what: str, published: int, number: int, done: str = "") -> None:
-        """Remark on a count beside the published one, where that applies. done: the remedy that was
-        taken."""
-        if not self.invented:
-            compared = f"published {published:,}"
-            if number != published:
-                compared += " (DIFFERENT)"
-            done = f"{done} ({compared})" if done else compared
-        if done:
-            self.remark(split, what, done, number)
+    def unique_id(self, split: str, name: str, taken: Container[str]) -> str:
+        """Return an id, or that with the first number behind it (ID#2, ...) that no other has."""
+        unique, number = name, 2
+        while unique in taken:
+            unique = f"{name}#{number}"
+            number += 1
+        if unique != name:
+            self.remark(split, *RENAMED)
+        return unique
 
     def slice(self, split: str, passages: Iterable[T], questions: Mapping[T, int]) -> Collection[T]:
         """Choose the passages that are wanted: the first ones, in their order, that have questions.
@@ -156,29 +156,26 @@ class PrepareReport:
         by_split: dict[str, dict[str, Any]] = {}
         for split in dict.fromkeys(split for split, _ in self.read):
             records = splits.get(split, SplitRecords((), ()))
-            facts: dict[str, Any] = {}
+            facts: dict[str, Any] = {"hours": {}}
             for kind in KINDS:
                 published = None if self.invented else self.published.get(split, {}).get(kind)
-                read, kept = self.read[split, kind], len(getattr(records, kind))
+                items = getattr(records, kind)
+                read, aside = self.read[split, kind], self.reasons(split=split, kind=kind).total()
                 if not read and published is None:
                     continue
-                aside = self.reasons(split=split, kind=kind).total()
-                assert kept + aside == read, (
-                    f"{self.corpus}, {split}: of {read} {kind} {kept} "
+                assert len(items) + aside == read, (
+                    f"{self.corpus}, {split}: of {read} {kind} {len(items)} "
                     f"were kept and {aside} set aside"
                 )
-                facts[kind] = {"read": read, "kept": kept, "set_aside": aside}
+                facts[kind] = {"read": read, "kept": len(items), "set_aside": aside}
                 if published is not None:
                     facts[kind] |= {"published": published, "agrees": read == published}
-            facts["hours"] = {}
-            if split in splits:
-                for kind in KINDS:
-                    seconds = sum(record.seconds for record in getattr(records, kind))
-                    facts["hours"][kind] = round(seconds / 3600, 4)
-            facts["found"] = []
-            for (of_split, (what, done)), number in self.remarks.items():
-                if of_split == split:
-                    facts["found"].append({"what": what, "count": number, "done": done})
+                facts["hours"][kind] = round(sum(item.seconds for item in items) / 3600, 4)
+            facts["found"] = [
+                {"what": what, "count": number, "done": done}
+                for (of_split, (what, done)), number in self.remarks.items()
+                if of_split == split
+            ]
             facts["set_aside"] = dict(self.reasons(split=split))
             by_split[split] = facts | _count_answers(records)
         content: dict[str, Any] = {"corpus": self.corpus}
@@ -246,49 +243,37 @@ def attach(
         if question.passage in passage_ids:
             questions.append(question)
         else:
-            report.set_aside(split, "questions", question.id, "its passage is set aside")
+            report.set_aside(split, "questions", question.id, ITS_PASSAGE)
     return SplitRecords(with_audio, questions)
 
 
-@dataclass(frozen=True)
-class Takes:
-    """The recordings of a split, by the ids of passages and of questions. Empty: no recordings of
-    that kind at all.
-
-    unused: recordings that lie there and are of nothing that was read.
-    """
-
-    passages: Mapping[str, Take] = field(default_factory=dict)
-    questions: Mapping[str, Take] = field(default_factory=dict)
-    unused: int = 0
-
-    def attach(
-        self, out: Path, split: str, records: SplitRecords, report: PrepareReport, workers: int
-    ) -> SplitRecords:
-        """Attach the recordings, which are written below `out` where they have to be joined or
-        decoded; return the records with their audio."""
-        if self.unused:
-            sliced = " of the slice" if report.first is not None else ""
-            report.remark(
-                split, f"recordings of no passage or question{sliced}", "not used", self.unused
-            )
-        for kind in KINDS:
-            takes: Mapping[str, Take] = getattr(self, kind)
-            attached: dict[str, Attached] = {}
-            jobs: dict[str, tuple[Path, str, tuple[Path, ...]]] = {}
-            for record in getattr(records, kind):
-                take = takes.get(record.id)
-                if take is None:
-                    continue
-                if take.missing:
-                    reason = "segments of its recording are missing"
-                    attached[record.id] = {"reason": reason, "missing": take.missing}
-                else:
-                    jobs[record.id] = (out, audio_name(split, kind, record.id), take.paths)
-            processes = workers if len(jobs) > FEW else 1
-            attached |= run_parallel(_write_take, jobs, processes, f"{split} {kind}", "recording")
-            records = attach(split, kind, records, attached, report)
-        return records
+def attach_takes(
+    o: SpokenQA,
+    split: str,
+    records: SplitRecords,
+    report: PrepareReport,
+    passages: Mapping[str, Take],
+    questions: Mapping[str, Take] | None = None,
+) -> SplitRecords:
+    """Attach recordings, by the ids of passages and questions, which are written below `o.out`
+    where they have to be joined or decoded; return the records with their audio."""
+    takes: dict[Kind, Mapping[str, Take]] = {"passages": passages, "questions": questions or {}}
+    for kind, by_id in takes.items():
+        attached: dict[str, Attached] = {}
+        jobs: dict[str, tuple[Path, str, tuple[Path, ...]]] = {}
+        for record in getattr(records, kind):
+            take = by_id.get(record.id)
+            if take is None:
+                continue
+            if take.missing:
+                reason = "segments of its recording are missing"
+                attached[record.id] = {"reason": reason, "missing": take.missing}
+            else:
+                jobs[record.id] = (o.out, audio_name(split, kind, record.id), take.paths)
+        processes = o.workers if len(jobs) > FEW else 1
+        attached |= run_parallel(_write_take, jobs, processes, f"{split} {kind}", "recording")
+        records = attach(split, kind, records, attached, report)
+    return records
 
 
 def _write_take(out: Path, audio: str, paths: Sequence[Path]) -> Attached:
@@ -304,10 +289,6 @@ def _write_take(out: Path, audio: str, paths: Sequence[Path]) -> Attached:
 
 # ---- a corpus
 
-# out, split, its records, report, processes -> the records with their audio, which is written below
-# `out` where it has to be
-Attach = Callable[[Path, str, SplitRecords, "PrepareReport", int], SplitRecords]
-
 
 def prepare_corpus(
     corpus: str,
@@ -321,22 +302,58 @@ def prepare_corpus(
     and return it.
 
     settings: all that decides the content, beside the options; read: gives the records by split;
-    about: entries of the card. Raises InputError where the folder holds something else, or as
-    `read` does.
+    about: entries of the card. Raises InputError where the folder holds something else, a question
+    is none, none can be used, or as `read` does.
     """
     source = o.source.resolve()
+    settings = content_settings(o) | dict(settings)
 
     def make() -> dict[str, Any]:
         report = PrepareReport(corpus, published, o.passages, is_invented(source))
         splits = read(report)
+        _check_used(splits, report, source)
         if o.speak:
             from speechssl.synth.speak import speak_drafts
 
             splits = speak_drafts(o, splits, report)
-        return write_corpus(o.out, splits, report, about, o.synthesiser)
+        for split, records in splits.items():
+            passages = {p.id: p for p in records.passages}
+            for question in records.questions:
+                check_question(question, passages, f"{source}, {split}, question {question.id}")
+        card = {**about, "settings": settings}
+        return write_corpus(o.out, splits, report, card, o.synthesiser)
 
-    made_from = {"corpus": corpus, "source": str(source), **content_settings(o), **settings}
-    return make_once(o.out, made_from, make)
+    return make_once(o.out, {"corpus": corpus, "source": str(source), **settings}, make)
+
+
+def stamp_files(files: Mapping[str, Path]) -> dict[str, str]:
+    """Describe files so that a change is seen; a large one by its size."""
+    stamps = {}
+    for name, path in files.items():
+        size = path.stat().st_size
+        stamps[name] = hash_files([path]) if size < 1 << 28 else f"{size} bytes"
+    return stamps
+
+
+def split_files(
+    source: Path, suffix: str, split_of: Callable[[Path], str], layout: str
+) -> dict[str, Path]:
+    """Find the files below a source, or the one that it is, by their splits. split_of: "" for a
+    file of no split; layout: the expected files, for the error. Raises InputError where there are
+    none, or two claim to be one split."""
+    files: dict[str, Path] = {}
+    paths = [path for _, path in files_below([source], suffix)] if source.is_dir() else [source]
+    for path in paths:
+        split = split_of(path) if path.is_file() else ""
+        if split and split in files:
+            raise InputError(
+                f"both {files[split]} and {path} look like {split}; leave one of them there"
+            )
+        if split:
+            files[split] = path
+    if not files:
+        raise InputError(f"{source} has no file of this corpus; {layout}")
+    return files
 
 
 def make_once(
@@ -383,71 +400,6 @@ def print_report(report: Mapping[str, Any], out: Path) -> None:
     count_set_aside(count_set_aside_items(report))
 
 
-def prepare_texts(
-    corpus: str,
-    o: SpokenQA,
-    files: Mapping[str, Path],
-    read: Callable[[PrepareReport], Mapping[str, tuple[SplitRecords, Attach]]],
-    layout: str,
-    published: Mapping[str, Mapping[str, int]],
-    about: Mapping[str, Any],
-    options: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Make a corpus of texts beside which there may be recordings, as `prepare_corpus` does.
-
-    files: name -> file that decides the content; read: gives by split its records, and a function
-    that attaches their recordings; layout: the expected files, for the error; options: all else
-    that decides the content. Raises InputError where there are no files, too.
-    """
-    source = o.source.resolve()
-    if not files:
-        raise InputError(f"{source} has no file of this corpus; {layout}")
-    # a large file is known by its size: enough to see that it is another
-    stamps = {}
-    for name, path in files.items():
-        size = path.stat().st_size
-        stamps[name] = hash_files([path]) if size < 1 << 28 else f"{size} bytes"
-    settings = {"files": stamps, **options}
-
-    def read_with_audio(report: PrepareReport) -> dict[str, SplitRecords]:
-        texts = read(report)
-        check_used({split: records for split, (records, _) in texts.items()}, report, source)
-        splits = {}
-        for split, (records, attach) in texts.items():
-            splits[split] = attach(o.out, split, records, report, o.workers)
-        if o.speak:
-            return splits
-        for split, records in splits.items():
-            for kind in KINDS:
-                silent = sum(not record.audio for record in getattr(records, kind))
-                if silent:
-                    report.remark(split, f"{kind} without recordings", "text only", silent)
-        return splits
-
-    facts = {
-        "files": {name: path.name for name, path in files.items()},
-        "settings": {**content_settings(o), **settings},
-    }
-    return prepare_corpus(corpus, o, settings, read_with_audio, published, {**about, **facts})
-
-
-def resolve_source(source: Path, layout: str) -> Path:
-    """Make the source absolute. layout: the expected files, for the error. Raises InputError where
-    nothing is there."""
-    if not source.exists():
-        raise InputError(f"{source} does not exist; {layout}")
-    return source.resolve()
-
-
-def unique_id(name: str, taken: Container[str]) -> str:
-    """Return the id, or that with the first number behind it (ID#2, ...) that no other has."""
-    unique, number = name, 2
-    while unique in taken:
-        unique = f"{name}#{number}"
-        number += 1
-    return unique
-
-
 def run_parallel(
     function: Callable[..., R],
     jobs: Mapping[K, tuple[Any, ...]],
@@ -479,27 +431,20 @@ def attempt(function: Callable[..., R], *arguments: Any) -> R | InputError:
         return error
 
 
-def check_used(
+def _check_used(
     splits: Mapping[str, SplitRecords], report: PrepareReport, source: Path | str
 ) -> None:
     """Raise InputError where nothing was read, or questions were and none of them can be used: the
-    layout is another one.
-
-    Questions that are there and empty do not speak of another layout: they are set aside and
-    reported.
-    """
-    if any(records.questions for records in splits.values()):
-        return
+    layout is another one."""
     questions = sum(number for (_, kind), number in report.read.items() if kind == "questions")
-    if not questions and any(records.passages for records in splits.values()):
-        return
-    reasons = report.reasons(kind="questions")
-    if any(reason.startswith("empty") for reason in reasons):
-        return
-    why = "; ".join(f"{number:,} x {reason}" for reason, number in reasons.most_common(3))
-    why = why or "its files are empty"
+    for records in splits.values():
+        if records.questions or (records.passages and not questions):
+            return
+    reasons = report.reasons(kind="questions").most_common(3)
+    why = "; ".join(f"{number:,} x {reason}" for reason, number in reasons)
     raise InputError(
-        f"{source} has no usable question of {report.corpus} ({why}); give the published files"
+        f"{source} has no usable question of {report.corpus} ({why or 'its files are empty'}); "
+        "give the published files"
     )
 
 
@@ -513,14 +458,9 @@ def write_corpus(
     """Write the manifests, then set_aside.jsonl, data_report.json and card.json.
 
     about: entries of the card beside the corpus's name, such as its source and licence;
-    synthesiser: of the records that are marked as synthetic. Returns the data report. Raises
-    InputError for a question that `load_corpus` would refuse.
+    synthesiser: of the records that are marked as synthetic. Returns the data report.
     """
     for split, records in splits.items():
-        passages = {p.id: p for p in records.passages}
-        for question in records.questions:
-            place = f"the question {question.id} of {report.corpus} ({split})"
-            check_question(question, passages, place)
         for kind in KINDS:
             write_records(out / split / f"{kind}.jsonl", getattr(records, kind))
     content = report.to_json(splits)
@@ -540,13 +480,22 @@ def write_corpus(
 def _count_answers(records: SplitRecords) -> dict[str, Any]:
     """Count the answers that have times, and those that `speechssl align` could give some (of
     passages with a recording, where it is known which words they are), and the share of questions
-    with an answer that occurs in the transcripts, else texts.
-
-    In whole words (zh: characters), and as a string of letters, which "art" is in "part".
-    """
+    with an answer that occurs in the transcripts, else texts: in whole words (zh: characters), and
+    as a string of letters, which "art" is in "part"."""
     answerable = [q for q in records.questions if q.answers]
     if not answerable:
         return {}
+    passages = {p.id: p for p in records.passages}
+    timed = to_align = 0
+    for q in answerable:
+        passage, untimed = passages[q.passage], [a for a in q.answers if a.start is None]
+        timed += len(untimed) < len(q.answers)
+        if passage.audio:
+            language = language_of(q.language)
+            to_align += sum(locate(a, passage.written, language)[0] is not None for a in untimed)
+    facts = {"answerable": len(answerable), "with_times": timed, "answers_to_align": to_align}
+    if not any(p.written for p in records.passages):  # nobody knows what is said
+        return facts
 
     def words(text: str, language: str) -> str:
         return f" {' '.join(answer_tokens(text, language, digits=False))} "
@@ -554,33 +503,14 @@ def _count_answers(records: SplitRecords) -> dict[str, Any]:
     def letters(text: str, language: str) -> str:
         return " ".join(text.casefold().split())
 
-    def share(original: bool, normalise: Callable[[str, str], str]) -> float:
-        texts: dict[str, str] = {}
-        for p in records.passages:
-            text = p.text if original else p.transcript or p.text
-            texts[p.id] = normalise(text, p.language)
+    shares: dict[str, float] = {}
+    for name, normalise in (("answer_in_context", words), ("answer_in_letters", letters)):
+        texts = {p.id: normalise(p.transcript or p.text, p.language) for p in passages.values()}
         found = 0
         for q in answerable:
             found += any(normalise(a.text, q.language) in texts[q.passage] for a in q.answers)
-        return found / len(answerable)
-
-    timed = sum(any(a.start is not None for a in q.answers) for q in answerable)
-    facts: dict[str, Any] = {"answerable": len(answerable), "with_times": timed}
-    passages = {p.id: p for p in records.passages if p.audio}
-    to_align = 0
-    for q in answerable:
-        if q.passage not in passages:
-            continue
-        written, language = passages[q.passage].written, language_of(q.language)
-        untimed = [a for a in q.answers if a.start is None]
-        to_align += sum(locate(a, written, language)[0] is not None for a in untimed)
-    facts["answers_to_align"] = to_align
-    if any(p.written for p in records.passages):  # else nobody knows what is said
-        facts["answer_in_context"] = share(False, words)
-        facts["answer_in_letters"] = share(False, letters)
-    if any(p.transcript and p.text for p in records.passages):
-        facts["answer_in_original"] = share(True, words)
-    return facts
+        shares[name] = found / len(answerable)
+    return facts | shares
 
 
 def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesiser: str) -> str:

@@ -468,27 +468,13 @@ def _parse_record(line: str, place: str) -> dict[str, Any]:
     return record
 
 
-def check_inside(root: Path, audio: str, place: str) -> bool:
-    """Return whether a path leads out of the root all the same: absolute, or through a folder that
-    is a link.
-
-    Raises InputError for a relative path that leads out by `..`: of a list that came from elsewhere
-    it could be any file of this machine. Who means such a file writes its absolute path.
-    """
+def check_inside(root: Path, audio: str, place: str) -> None:
+    """Raise InputError for a relative path that leads out of the root by `..`: of a list that came
+    from elsewhere it could be any file of this machine. Who means such a file writes its absolute
+    path."""
     # an absolute path has no such beginning
     if ".." in audio and os.path.normpath(audio).split(os.sep)[0] == "..":
         raise InputError(
             f"{place} names {audio}, which leads out of {root}; move the file "
             "there, or give its absolute path"
         )
-    folder = os.path.dirname(os.path.join(root, audio))
-    return not _real_path(folder).startswith(_real_path(str(root)))
-
-
-@lru_cache(10_000)  # a list names few folders
-def _real_path(folder: str) -> str:
-    """Resolve the links of a folder, and end it with a slash."""
-    try:
-        return os.path.join(os.path.realpath(folder), "")
-    except ValueError:  # a name with a null byte, which no file has
-        return folder

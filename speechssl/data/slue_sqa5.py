@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import csv
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,21 +31,19 @@ from speechssl.data.files import (
     decoded_seconds,
     enter,
     files_below,
-    list_of,
     manifest_path,
-    number_of,
-    open_csv,
     open_parquet,
+    read_header,
     read_parquet,
     safe_name,
     stamp,
-    text_of,
     unpack,
 )
 from speechssl.data.options import SlueSqa5
 from speechssl.data.prepare import Done, PrepareReport, SplitRecords
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.errors import InputError
+from speechssl.schema import convert
 
 PUBLISHED = {
     "train": {"questions": 46_186},
@@ -68,36 +67,57 @@ SLACK = 0.1  # seconds by which an answer may end after its document, which it t
 NEAR = 0.006
 
 OUTSIDE = ("answers without a usable time in the document", "scored by their text only")
-OFFSET = ("answers that are not where their words stand in the text", "kept without an offset")
 UNALIGNED = ("documents without an alignment (word2time)", "kept without words")
 NAMELESS = "it has no id or no document"
 BROKEN = "its line has another number of cells than the header"
 BLIND = "its answers are not in the source (a blind test has none)"
-ITS_PASSAGE = "its document was set aside"
 
 NEEDED = ("question_id", "document_id")
-QUESTIONS = ("normalized_question_text", "raw_question_text", "question_text")
-DOCUMENTS = ("normalized_document_text", "raw_document_text", "document_text")
-COLUMNS = (
-    *NEEDED,
-    *QUESTIONS,
-    *DOCUMENTS,
-    "question_speaker_id",
-    "document_speaker_id",
-    "word2time",
-    "answer_spans",
-)
-WORD = ("word", "normalized_word", "start_second", "end_second")  # of word2time
-SPAN = ("answer", "start_second", "end_second")  # of answer_spans
 KINDS = ("question", "document")
 Key = tuple[str, str]  # question, document or word2time; id
 Audio = tuple[Path, float | InputError]  # a recording, and its seconds or why it cannot be used
 
 
+Number = float | None
+
+
+@dataclass(frozen=True)
+class AnswerSpans:
+    """The record of lists about the answers of a row."""
+
+    answer: tuple[str, ...]
+    start_second: tuple[Number, ...]
+    end_second: tuple[Number, ...]
+
+
+@dataclass(frozen=True)
+class Word2Time:
+    """The record of lists about the words of a document."""
+
+    word: tuple[str | None, ...]
+    normalized_word: tuple[str | None, ...]
+    start_second: tuple[Number, ...]
+    end_second: tuple[Number, ...]
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row as a table has it, without its recordings."""
+
+    question_id: str | None
+    document_id: str | None
+    normalized_question_text: str | None = None
+    normalized_document_text: str | None = None
+    question_speaker_id: str | None = None
+    document_speaker_id: str | None = None
+    word2time: Word2Time | None = None
+    answer_spans: AnswerSpans | None = None
+
+
 @dataclass(frozen=True)
 class SlueRow:
-    """A row is a question. spans: answer, start and end; None where there is no list of answers
-    that could be read (a blind test has none)."""
+    """A row is a question. spans: answer, start and end; empty where there are none (a blind test
+    has none)."""
 
     id: str
     document: str
@@ -105,7 +125,7 @@ class SlueRow:
     text: str
     asker: str
     reader: str
-    spans: tuple[tuple[str, float | None, float | None], ...] | None
+    spans: tuple[tuple[str, Number, Number], ...]
     recording: str  # of the question
     # of the document; None where they lie beside the table
     words: tuple[Span, ...] | None = field(default=None, compare=False)
@@ -137,12 +157,8 @@ def find_tables(roots: Iterable[Path], only: Path | None = None) -> dict[str, li
     for _, path in files_below(roots, ".parquet", ".tsv"):
         split = split_of(path.parent.name if path.stem.isdecimal() else path.stem)
         if split and (only is None or path == only):
-            if path.suffix == ".parquet":
-                columns = column_names(path)
-            else:
-                with open_csv(path, delimiter="\t") as lines:
-                    columns = next(lines, [])
-            if set(NEEDED) <= {name.strip() for name in columns}:
+            read_columns = column_names if path.suffix == ".parquet" else read_header
+            if set(NEEDED) <= set(read_columns(path)):
                 tables.setdefault(split, []).append(path)
     for split, paths in tables.items():
         paths[:] = [path for path in paths if "blind" not in path.stem] or paths
@@ -164,7 +180,9 @@ def rows_of(path: Path) -> Iterator[SlueRow | int]:
     readings, the one that fits more lines. Raises InputError for damage.
     """
     if path.suffix == ".parquet":
-        yield from map(_row, read_parquet(path, COLUMNS, batch=256))
+        columns = list(TableRow.__dataclass_fields__)
+        for number, values in enumerate(read_parquet(path, columns, batch=256)):
+            yield _make_row(values, f"{path}, row {number}")
         return
 
     content = read_text(path, "download it again")
@@ -174,13 +192,14 @@ def rows_of(path: Path) -> Iterator[SlueRow | int]:
             plain.append([_unquote(cell) for cell in line.rstrip("\r").split("\t")])
     quoted = [row for row in csv.reader(content.splitlines(keepends=True), delimiter="\t") if row]
     rows = min((plain, quoted), key=lambda rows: sum(len(row) != len(rows[0]) for row in rows))
-    names = [name.strip() for name in rows[0]] if rows else []
-    for row in rows[1:]:
-        if len(row) == len(names):
-            yield _row(dict(zip(names, row, strict=True)))
+    names = [name.strip() for name in rows[0]]
     for number, row in enumerate(rows[1:], 2):
+        cells: dict[str, Any] = dict(zip(names, row, strict=False))
         if len(row) != len(names):
             yield number
+            continue
+        cells["answer_spans"] = _parse_spans(cells.get("answer_spans", ""))
+        yield _make_row(cells, f"{path}:{number}")
 
 
 def _unquote(cell: str) -> str:
@@ -188,75 +207,63 @@ def _unquote(cell: str) -> str:
     return cell[1:-1].replace('""', '"') if quoted else cell
 
 
-def _row(cells: Mapping[str, Any]) -> SlueRow:
-    name = text_of(cells["question_id"])
-    words = None
-    if cells.get("word2time") is not None:
-        words = tuple(_words(_entries(cells["word2time"], WORD) or ()))
-    # a record of lists, a list of records, or a list of lists as text
-    entries = _entries(_parse_cell(cells.get("answer_spans")), SPAN)
-    spans = None
-    if entries is not None and all(len(v) == 3 and isinstance(v[0], str) for v in entries):
-        spans = tuple((v[0].strip(), number_of(v[1]), number_of(v[2])) for v in entries)
-    return SlueRow(
-        id=name,
-        document=text_of(cells["document_id"]),
-        question=_first_text(cells, QUESTIONS),
-        text=_first_text(cells, DOCUMENTS),
-        asker=text_of(cells.get("question_speaker_id")),
-        reader=text_of(cells.get("document_speaker_id")),
-        spans=spans,
-        recording=name,
-        words=words,
-    )
-
-
-def _first_text(cells: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Return the text of the first of some columns that is not empty."""
-    for name in names:
-        text = text_of(cells.get(name)).strip()
-        if text:
-            return text
-    return ""
-
-
-def _parse_cell(value: Any) -> Any:
-    """Return the value of a cell, as it stands or as text (JSON or Python); None for text that is
-    neither."""
-    if not isinstance(value, str):
-        return value
+def _parse_spans(text: str) -> dict[str, list[Any]] | None:
+    """Parse a list of [answer, start, end] as JSON or as Python; None for another text."""
     for parse in (json.loads, ast.literal_eval):
         try:
-            return parse(value)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            columns = list(zip(*parse(text), strict=True)) or [()] * 3
+            return dict(zip(AnswerSpans.__dataclass_fields__, map(list, columns), strict=True))
+        except (ValueError, SyntaxError, TypeError):
             continue
     return None
 
 
-def _entries(value: Any, names: Sequence[str]) -> list[tuple[Any, ...]] | None:
-    """List the entries of a list of records or lists, or of a record of lists; None for anything
-    else."""
-    if isinstance(value, dict):
-        value = list(zip(*(list_of(value.get(name)) for name in names), strict=False))
-    if not isinstance(value, (list, tuple)):
-        return None
-    return [tuple(v.get(n) for n in names) if isinstance(v, dict) else tuple(v) for v in value]
+def _make_row(cells: Mapping[str, Any], place: str) -> SlueRow:
+    """Make a row. Raises InputError for cells of another schema."""
+    row = convert(cells, TableRow, place, "give the published table")
+    words = None
+    if row.word2time:
+        times = row.word2time
+        columns = (times.word, times.normalized_word, times.start_second, times.end_second)
+        words = tuple(_words(zip(*columns, strict=False)))
+    spans: list[tuple[str, Number, Number]] = []
+    if row.answer_spans:
+        answers = row.answer_spans
+        for text, *time in zip(
+            answers.answer, answers.start_second, answers.end_second, strict=False
+        ):
+            spans.append((text.strip(), time[0], time[1]))
+    return SlueRow(
+        id=row.question_id or "",
+        document=row.document_id or "",
+        question=(row.normalized_question_text or "").strip(),
+        text=(row.normalized_document_text or "").strip(),
+        asker=row.question_speaker_id or "",
+        reader=row.document_speaker_id or "",
+        spans=tuple(spans),
+        recording=row.question_id or "",
+        words=words,
+    )
 
 
 def read_words(path: Path) -> tuple[Span, ...]:
     """Read a file of `word2time`. Raises InputError where it cannot be read."""
-    lines = read_text(path, "download it again", "the alignment").split("\n")
-    return tuple(_words(line.rstrip("\r").split("\t") for line in lines))
+    entries = []
+    for line in read_text(path, "download it again", "the alignment").splitlines():
+        cells = line.split("\t")
+        if len(cells) == 4:
+            times = convert(cells[2:], tuple[float, float], path, "download it again", strict=False)
+            entries.append((cells[0], cells[1], *times))
+    return tuple(_words(entries))
 
 
-def _words(entries: Iterable[Sequence[Any]]) -> Iterator[Span]:
+def _words(
+    entries: Iterable[tuple[str | None, str | None, Number, Number]],
+) -> Iterator[Span]:
     """Yield words with times; a word may have several in its normalised form."""
-    for entry in entries:
-        if len(entry) != 4:
-            continue
-        word = text_of(entry[1]).strip() or text_of(entry[0]).strip()
-        start, end = number_of(entry[2]), number_of(entry[3])
-        if word and start is not None and end is not None and 0 <= start < end:
+    for written, normalised, start, end in entries:
+        word = (normalised or "").strip() or (written or "").strip()
+        if word and start is not None and end is not None and 0 <= start < end < math.inf:
             yield Span(word, start, end)
 
 
@@ -297,7 +304,7 @@ def read_recordings(
         for group in range(groups if inside else 0):
             of_group: set[Key] = set()
             for cells in read_parquet(path, [f"{kind}_id" for kind in KINDS], 16, [group]):
-                of_group |= {(kind, text_of(cells.get(f"{kind}_id"))) for kind in KINDS}
+                of_group |= {(kind, cells.get(f"{kind}_id") or "") for kind in KINDS}
             if of_group & keys:
                 jobs[path, group] = (path, group, out / split / "audio", of_group & keys)
     written = prepare.run_parallel(_write_recordings, jobs, workers, f"writing {split}", "group")
@@ -322,11 +329,11 @@ def _write_recordings(path: Path, group: int, folder: Path, keys: set[Key]) -> d
     columns = [f"{kind}_id" for kind in KINDS] + [f"{kind}_audio" for kind in KINDS]
     for cells in read_parquet(path, columns, 16, [group]):
         for kind in KINDS:
-            key = (kind, text_of(cells.get(f"{kind}_id")))
+            key = (kind, cells.get(f"{kind}_id") or "")
             content = cells.get(f"{kind}_audio")
             if key not in keys or key in written:
                 continue
-            if not isinstance(content, Mapping) or not content.get("bytes"):
+            if not content or not content.get("bytes"):
                 continue
             out = folder / f"{safe_name(f'{kind}-{key[1]}')}.flac"
             try:
@@ -370,19 +377,17 @@ def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
     for a folder in which nothing is known, and for damaged tables.
     """
     source, out = o.source.resolve(), o.out
-    if not source.exists():
-        raise InputError(f"{source} does not exist; {LAYOUT}")
     root, only = source, None
-    if source.is_file() and source.suffix != ".zip":
+    packed = [path for path in archives_in(source) if "sqa" in path.name]
+    if source.is_file() and source.suffix == ".zip":
+        root, packed = source.parent, [source]
+    elif source.is_file():
         root, only = source.parent, source
-    packed = [source]
-    if source.suffix != ".zip":
-        packed = [path for path in archives_in(source) if "sqa" in path.name]
-    if not (root.is_dir() and find_tables([root], only)) and (only or not packed):
-        raise InputError(f"{source} has no table of SLUE-SQA-5; {LAYOUT}")
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
-        roots = [root] if only else unpack(root if root.is_dir() else root.parent, out, packed)
+        roots = [root] if only else unpack(root, out, packed)
+        if packed == [source]:
+            roots = [out / "unpacked"]
         tables = find_tables(roots, only)
         if not tables:
             raise InputError(f"{source} has no table of SLUE-SQA-5, nor do its archives; {LAYOUT}")
@@ -396,12 +401,13 @@ def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
                 split.name, tables[split.name], keys, index, out, o.workers
             )
             records[split.name] = _records(split, index, out)
-        prepare.check_used(records, report, source)
         return records
 
-    made_from = {"bytes": root.stat().st_size}
-    if root.is_dir():
-        made_from = stamp(root, ".parquet", ".tsv", *ARCHIVES)
+    made_from: dict[str, Any] = {}
+    if source.is_file():
+        made_from = {"bytes": source.stat().st_size}
+    elif source.is_dir():
+        made_from = stamp(source, ".parquet", ".tsv", *ARCHIVES)
     return prepare.prepare_corpus("slue-sqa5", o, {"made_from": made_from}, read, PUBLISHED, ABOUT)
 
 
@@ -413,8 +419,7 @@ def _read(name: str, paths: Sequence[Path], report: PrepareReport, speak: bool) 
             report.set_aside(name, "questions", f"{path.name}:{row}", BROKEN)
             continue
         if row.id in rows and row != rows[row.id]:
-            row = replace(row, id=prepare.unique_id(row.id, rows))
-            split.remark(prepare.RENAMED)
+            row = replace(row, id=report.unique_id(name, row.id, rows))
         if row.document in split.documents:
             row = replace(row, words=None)  # every row of Parquet has those of its document
         reason = ""
@@ -474,7 +479,7 @@ def _records(split: SlueSplit, index: FileIndex, out: Path) -> SplitRecords:
         seconds, passage = split.seconds("question", row.recording), passages.get(row.document)
         reason = _why_unusable(split, seconds, row.question, has_audio, prepare.NO_QUESTION)
         if passage is None:
-            reason = {"reason": ITS_PASSAGE}
+            reason = {"reason": prepare.ITS_PASSAGE}
         if reason or passage is None:
             split.report.set_aside(split.name, "questions", row.id, **reason)
             continue
@@ -508,35 +513,30 @@ def _answers(row: SlueRow, passage: Passage, remark: Callable[[Done], None]) -> 
     the word that begins then, or without an alignment of the only occurrence in the text."""
     answers: dict[Answer, None] = {}
     standing = places(passage.text, passage.words)
-    for text, start, end in row.spans or ():
+    for text, start, end in row.spans:
         if not text:
             remark(prepare.EMPTY)
             continue
         at = None
         for word, place in zip(passage.words, standing, strict=True):
-            if (
-                start is not None
-                and place is not None
-                and abs(word.start - start) < NEAR
-                and passage.text.startswith(text, place)
-            ):
+            begins = start is not None and abs(word.start - start) < NEAR
+            if begins and place is not None and passage.text.startswith(text, place):
                 at = place
                 break
         if at is None and passage.text.count(text) == 1:
             at = passage.text.index(text)
-        if at is None:
-            remark(OFFSET)
         answer = Answer(text, char_start=at)
         if passage.audio:
-            within = (
-                start is not None and end is not None and 0 <= start < min(end, passage.seconds)
-            )
-            if within and start is not None and end is not None and end <= passage.seconds + SLACK:
-                answer = Answer(text, start, min(end, passage.seconds), at)
-            else:
+            seconds = passage.seconds
+            if (
+                start is None
+                or end is None
+                or not 0 <= start < min(end, seconds)
+                or end > seconds + SLACK
+            ):
                 remark(OUTSIDE)
-        if answer in answers:
-            remark(prepare.REPEATED)
+            else:
+                answer = Answer(text, start, min(end, seconds), at)
         answers[answer] = None
     return tuple(answers)
 

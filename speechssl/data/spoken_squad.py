@@ -9,23 +9,21 @@ transcripts, as published, and need the offsets in them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from speechssl.data.files import audio_files, enter
 from speechssl.data.options import SpokenSquad
 from speechssl.data.prepare import (
-    Attach,
     PrepareReport,
     SplitRecords,
-    Takes,
+    attach_takes,
     make_take,
-    prepare_texts,
-    resolve_source,
+    prepare_corpus,
+    split_files,
+    stamp_files,
 )
 from speechssl.data.squad import Style, collect_originals, make_records, read_squad
-from speechssl.errors import InputError
 
 TEST = {"questions": 5_351}  # the noisy tests are the test set with noise
 PUBLISHED = {"train": {"questions": 37_111}, "test": TEST, "test-wer44": TEST, "test-wer54": TEST}
@@ -43,97 +41,70 @@ ABOUT = {
 SPOKEN = re.compile(r"spoken.?(train|test|dev).*\.json")
 NOISE = re.compile(r"wer[-_]?(\d+)")
 ORIGINAL = "dev-v1.1.json"
-SEGMENT = re.compile(r"(\d+)_(\d+)(?:_(\d+))?")
-FOLDER = re.compile(r"(train)|dev|test")  # names of folders of recordings
+SEGMENT = re.compile(r"(\d+)_(\d+)_(\d+)")
+# names of folders of recordings
+FOLDERS = {"train": re.compile("train"), "test": re.compile("dev|test")}
 
 
 def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
     """Write `o.out` and return its data report. Raises InputError for a source that is not of
     Spoken-SQuAD, or damaged."""
-    source = resolve_source(o.source, LAYOUT)
-    files = _files(source)
-    sounds = (
-        _recordings(source, [s for s in ("train", "test") if s in files])
-        if o.audio and source.is_dir()
-        else {}
-    )
-    recorded = (
-        {"recordings": {split: sum(map(len, s.values())) for split, s in sounds.items()}}
-        if sounds
-        else {}
-    )
+    source = o.source.resolve()
+    files = split_files(source, ".json", split_of, LAYOUT)
+    order = ("train", "test", *sorted(split for split in files if "wer" in split))
+    files = {split: files[split] for split in order if split in files}
+    sounds = {split: _find_recordings(source, split) for split in FOLDERS if split in files}
+    if not o.audio:
+        sounds = {}
     beside = sorted((source if source.is_dir() else source.parent).rglob(ORIGINAL))
-    original = next((path for path in beside if not path.name.startswith("spoken")), None)
+    originals = {"original": beside[0]} if beside else {}
+    settings: dict[str, Any] = {"files": stamp_files(files | originals)}
+    if any(sounds.values()):
+        settings["recordings"] = {split: len(found) for split, found in sounds.items()}
 
-    def read(report: PrepareReport) -> Mapping[str, tuple[SplitRecords, Attach]]:
-        texts = collect_originals(read_squad(original)) if original else None
-        by_split: dict[str, tuple[SplitRecords, Attach]] = {}
+    def read(report: PrepareReport) -> dict[str, SplitRecords]:
+        texts = collect_originals(read_squad(beside[0])) if beside else None
+        splits: dict[str, SplitRecords] = {}
         for split, path in files.items():
             style = Style("en", transcribed_passages=True, offsets="wer" not in split)
-            records, sources = make_records(
-                split, read_squad(path), style, report, texts if split.startswith("test") else None
-            )
-            # by the place of a paragraph in the file, which is that in SQuAD: paragraphs that lost
-            # their questions are still there
-            passage_ids = {(p.article, p.number): name for name, p in sources.items()}
+            original = texts if split.startswith("test") else None
+            records, sources = make_records(split, read_squad(path), style, report, original)
             spoken = sounds.get(split, {})
             # the release counts from 0
             first = min((min(sentences) for sentences in spoken.values()), default=0)
-            takes = {
-                passage_ids[place]: make_take(sentences, first)
-                for place, sentences in spoken.items()
-                if place in passage_ids
-            }
-            by_split[split] = records, Takes(takes).attach
-        return by_split
+            takes = {}
+            # by the place of a paragraph in the file, which is that in SQuAD: paragraphs that lost
+            # their questions are still there
+            for name, paragraph in sources.items():
+                place = paragraph.article, paragraph.number
+                if place in spoken:
+                    takes[name] = make_take(spoken[place], first)
+            splits[split] = attach_takes(o, split, records, report, takes)
+        return splits
 
-    inputs = files | ({"original": original} if original and files else {})
-    return prepare_texts("spoken-squad", o, inputs, read, LAYOUT, PUBLISHED, ABOUT, recorded)
-
-
-def _files(source: Path) -> dict[str, Path]:
-    """Find the file of each split, train first. Raises InputError where two files claim to be one
-    split."""
-    files: dict[str, Path] = {}
-    for path in sorted(source.rglob("*.json")) if source.is_dir() else [source]:
-        name = SPOKEN.fullmatch(path.name.lower())
-        if not name:
-            continue
-        noise = NOISE.search(path.name.lower())
-        split = f"test-wer{noise[1]}" if noise else "train" if name[1] == "train" else "test"
-        if split in files:
-            raise InputError(
-                f"both {files[split]} and {path} look like {split} of Spoken-SQuAD; "
-                "leave one of them in the folder"
-            )
-        files[split] = path
-    order = ["train", "test", *sorted(s for s in files if "wer" in s)]
-    return {split: files[split] for split in order if split in files}
+    card = ABOUT | {"files": {split: path.name for split, path in files.items()}}
+    return prepare_corpus("spoken-squad", o, settings, read, PUBLISHED, card)
 
 
-def _recordings(
-    source: Path, clean: Sequence[str]
-) -> dict[str, dict[tuple[int, int], dict[int, Path]]]:
-    """Find the recordings of train and test, as far as they are there (clean): split -> (article,
-    paragraph) -> sentence -> file.
+def split_of(path: Path) -> str:
+    """Name the split of a file; "" for one that is not of Spoken-SQuAD."""
+    match = SPOKEN.fullmatch(path.name.lower())
+    noise = NOISE.search(path.name.lower())
+    if not match:
+        return ""
+    if noise:
+        return f"test-wer{noise[1]}"
+    return "train" if match[1] == "train" else "test"
 
-    The nearest folder that is named after one decides, or else that only one of them is there.
-    """
-    recordings: dict[str, dict[tuple[int, int], dict[int, Path]]] = {}
-    for path in audio_files(source):
+
+def _find_recordings(source: Path, split: str) -> dict[tuple[int, int], dict[int, Path]]:
+    """Find the recordings of a split, in folders of its name: (article, paragraph) -> sentence ->
+    file."""
+    recordings: dict[tuple[int, int], dict[int, Path]] = {}
+    for path in audio_files(source) if source.is_dir() else ():
         numbers = SEGMENT.fullmatch(path.stem)
-        matches = (
-            FOLDER.search(f.name.lower())
-            for f in path.parents
-            if f == source or source in f.parents
-        )
-        folder = next((match for match in matches if match), None)
-        split = (
-            ("train" if folder[1] else "test") if folder else clean[0] if len(clean) == 1 else ""
-        )
-        if numbers and split in clean:
-            place = int(numbers[1]), int(numbers[2])
-            enter(
-                recordings.setdefault(split, {}).setdefault(place, {}), int(numbers[3] or 0), path
-            )
+        folder = path.parent.relative_to(source).as_posix().lower()
+        if numbers and FOLDERS[split].search(folder):
+            sentences = recordings.setdefault((int(numbers[1]), int(numbers[2])), {})
+            enter(sentences, int(numbers[3]), path)
     return recordings

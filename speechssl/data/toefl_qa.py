@@ -28,7 +28,6 @@ PUBLISHED = {
     "dev": {"passages": 24, "questions": 124},
     "test": {"passages": 24, "questions": 122},
 }
-SEVERAL_RIGHT = {"train": 101, "dev": 16, "test": 16}  # questions, as published
 LAYOUT = "data/{train,dev,test}/tpo_{n}-{conversation|lecture}_{k}_{q}, a text file a question"
 FILE = re.compile(r"(tpo_(\d+)-(conversation|lecture)_(\d+))_(\d+)(?:\.txt)?")
 # kind -> how many, 0: some
@@ -43,72 +42,46 @@ def prepare_toefl_qa(o: ToeflQa) -> dict[str, Any]:
     """Prepare the splits that are there and return the data report.
 
     source: the repository, a folder above it, its folder data/, a split's folder, or one file. A
-    broken file is set aside. Raises InputError where there is no such file, one may not be opened,
-    or none can be used (naming the first of them, and why).
+    broken file is set aside. Raises InputError where there is no such file, or none can be used.
     """
-    source = o.source
-    files, loose = _find(source)
+    files = _find(o.source)
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
-        if loose:
-            report.remark(
-                "test", "questions in no folder train, dev or test", "taken for test", loose
-            )
-        by_split = {split: _records(split, paths, report) for split, paths in files.items()}
-        if not any(records.questions for records in by_split.values()):
-            one = report.aside[0]
-            where = f"{one['split']}/{one['file']}" + (
-                f", line {one['line']}" if one.get("line") else ""
-            )
-            raise InputError(
-                f"{source} has no usable question of {NAME} ({where}: "
-                f"{one['reason']}); download the files again"
-            )
-        return by_split
+        return {split: _make_records(split, paths, report) for split, paths in files.items()}
 
     settings = {"files": {split: hash_files(paths) for split, paths in files.items()}}
     about = {"source": "github.com/iamyuanchung/TOEFL-QA"}
     return prepare_corpus(CORPUS, o, settings, read, PUBLISHED, about)
 
 
-def _find(source: Path) -> tuple[dict[str, list[Path]], int]:
-    """Find the files of every split that has some, in the order of their numbers, and count those
-    that lie in no split's folder.
-
-    A split's lie in a folder of its name, wherever that is below the source; others count in the
-    source itself, or if they are all. Raises InputError where there are none.
-    """
-    if not source.exists():
-        raise InputError(f"{source} does not exist; give the folder of {NAME} with {LAYOUT}")
+def _find(source: Path) -> dict[str, list[Path]]:
+    """Find the files of every split that has some, in the order of their numbers: those in a folder
+    of its name, wherever that is below the source, and as test those in the source itself. Raises
+    InputError where there are none."""
     paths = [path for _, path in files_below([source], "")] if source.is_dir() else [source]
-    matches = [(match, path) for path in paths if (match := FILE.fullmatch(path.name))]
-    files: dict[str, list[Path]] = {split: [] for split in (*PUBLISHED, "")}
-    for _, path in sorted(
-        matches,
-        key=lambda pair: (int(pair[0][2]), pair[0][3], int(pair[0][4]), int(pair[0][5]), pair[1]),
-    ):
+    numbered = []
+    for path in paths:
+        match = FILE.fullmatch(path.name)
+        if match:
+            order = int(match[2]), match[3], int(match[4]), int(match[5]), path
+            numbered.append(order)
+    files: dict[str, list[Path]] = {split: [] for split in PUBLISHED}
+    for *_, path in sorted(numbered):
         folder = path.resolve().parent.name
-        files[folder if folder in PUBLISHED else ""].append(path)
-    loose = files.pop("")
-    if any(files.values()):
-        loose = [path for path in loose if path.parent == source]
-    files["test"] += loose
+        if folder in PUBLISHED or path.parent == source or path == source:
+            files[folder if folder in PUBLISHED else "test"].append(path)
     files = {split: paths for split, paths in files.items() if paths}
     if not files:
         raise InputError(f"{source} has no questions of {NAME}; expected {LAYOUT}")
-    return files, len(loose)
+    return files
 
 
 def _read(path: Path) -> tuple[tuple[str, ...], Question]:
     """Read the sentences of a story and the question, whose passage is the story (tpo_1-lecture_2).
 
-    Raises _Broken for a file that is cut off or otherwise not as it should be, InputError for one
-    that may not be opened.
+    Raises _Broken for a file that is cut off or otherwise not as it should be.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {path} ({error.strerror}); check its permissions") from error
+    data = path.read_bytes()
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -149,7 +122,7 @@ def tidy(text: str) -> str:
     return " ".join(re.sub(r"(?<=[a-z]) '(?=(?:s|t|d|m|ll|re|ve)\b)", "'", joined).split())
 
 
-def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitRecords:
+def _make_records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitRecords:
     """Make a passage of each story; of each version where its questions do not agree about it, so
     that nothing is lost."""
     read: list[tuple[Path, tuple[str, ...], Question]] = []
@@ -184,15 +157,6 @@ def _records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitR
             report.set_aside(split, "questions", q.id, reason, file=path.name)
         else:
             usable[q.id] = sentences, q
-    # what is odd about items that can be used, those beyond a slice among them
-    several = sum(len(q.correct) > 1 for _, q in usable.values())
-    report.compare(
-        split,
-        "questions with several right options",
-        SEVERAL_RIGHT[split],
-        several,
-        "all of them count",
-    )
     questions = [
         replace(q, passage=names[q.passage, sentences]) for sentences, q in usable.values()
     ]

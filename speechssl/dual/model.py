@@ -311,13 +311,13 @@ def _build(
     rows, width = config.pop("symbols")
     shape = config.pop("subwords", None)
     added = config.pop("added", {})
-    embedding = nn.Embedding(rows, width)
     subwords = None
     if shape:
         ids = torch.zeros(rows, shape["longest"])
         subwords = SubwordUnits(ids, shape["units"], shape["width"], width)
     if answering and is_plain_bert(config) and not added:
-        return build(Bert(SimpleNamespace(**config)), embedding, subwords, card)
+        bert = Bert(SimpleNamespace(**config))
+        return build(bert, nn.Embedding(rows, width), subwords, card)
     from transformers.initialization import no_init_weights
 
     with no_init_weights():
@@ -325,4 +325,4 @@ def _build(
         if getattr(encoder, "pooler", None) is not None:
             encoder.pooler = None  # which no reader reads
         add_modules(encoder, added)
-        return build(encoder, embedding, subwords, card)
+        return build(encoder, nn.Embedding(rows, width), subwords, card)

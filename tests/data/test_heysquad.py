@@ -50,9 +50,8 @@ def source(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
-def test_tables(source, tmp_path, workers):
-    report = prepare_heysquad(HeySquad(source=source, out=tmp_path / "out", workers=workers))
+def test_tables(source, tmp_path):
+    report = prepare_heysquad(HeySquad(source=source, out=tmp_path / "out", workers=1))
     corpus = load_corpus(tmp_path / "out", "train")
     assert [q.id for q in corpus.questions] == ["q1", "q2", "q1#2", "q3"] and len(
         corpus.passages
@@ -75,16 +74,12 @@ def test_tables(source, tmp_path, workers):
         "agrees": False,
     }
     assert report["splits"]["dev"]["questions"]["published"] == 4_158
-    assert remarks(facts) == {
-        "ids of questions that occur twice": 1,
-        "answers whose offset does not match": 1,
-        "passages without recordings": 2,
-    }
+    assert remarks(facts) == {"ids that occur twice": 1, "answers whose offset does not match": 1}
     audio = sorted((tmp_path / "out").glob("*/audio/*.flac"))
     (tmp_path / "out/card.json").unlink()  # a killed run writes only what is not there
     audio[0].unlink()
     before = [path.stat().st_mtime_ns for path in audio[1:]]
-    prepare_heysquad(HeySquad(source=source, out=tmp_path / "out", workers=workers))
+    prepare_heysquad(HeySquad(source=source, out=tmp_path / "out", workers=1))
     assert audio[0].is_file() and before == [path.stat().st_mtime_ns for path in audio[1:]]
     facts = prepare_heysquad(
         HeySquad(source=source, out=tmp_path / "slice", passages=1, workers=1)
@@ -169,7 +164,7 @@ def test_the_json_files(tmp_path, squad_json):
 def test_another_folder_is_one_sentence(tmp_path, source, unmade):
     (tmp_path / "empty").mkdir()
     refused(
-        "has no file of this corpus; give the folder of yij",
+        "has no file of HeySQuAD; give the folder of yij",
         prepare_heysquad,
         HeySquad(source=tmp_path / "empty", out=unmade, workers=1),
     )
@@ -183,7 +178,7 @@ def test_another_folder_is_one_sentence(tmp_path, source, unmade):
         )
     write_parquet(path, [{"id": "q", "text": "another table"}])
     refused(
-        "row 0, has no question; give the folder",
+        "row 0: the record has no `question`; give the published table",
         prepare_heysquad,
         HeySquad(source=source, out=unmade, workers=1),
     )

@@ -82,7 +82,7 @@ def test_a_wrong_line_is_one_sentence(root, split, values, message):
     ("name", "content", "message"),
     [
         ("card.json", None, "is not a labelled set"),
-        ("card.json", "[]", "is not a JSON object"),
+        ("card.json", "[]", "card.json"),
         ("card.json", "{", "cannot read .*card.json as JSON"),
         ("test.jsonl", None, "cannot read the manifest .*test.jsonl"),
         ("test.jsonl", "\n", "test.jsonl has no utterance"),

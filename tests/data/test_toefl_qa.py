@@ -51,10 +51,6 @@ def questions(out, split):
     return {q.id: q for q in load_corpus(out, split).questions}
 
 
-def found(report, split):
-    return {f["what"]: (f["count"], f["done"]) for f in report["splits"][split]["found"]}
-
-
 def test_questions_of_a_story_share_a_passage_of_a_sentence_a_line(source, tmp_path):
     report = prepare_toefl_qa(ToeflQa(source=source, out=tmp_path / "out", workers=1))
     corpus = load_corpus(tmp_path / "out", "train")
@@ -74,10 +70,6 @@ def test_questions_of_a_story_share_a_passage_of_a_sentence_a_line(source, tmp_p
         and one.correct == (0,)
     )
     assert one.text == "why does he call" and one.language == "en" and not one.synthetic
-    assert found(report, "train")["questions with several right options"] == (
-        1,
-        "all of them count (published 101 (DIFFERENT))",
-    )
     assert (
         "train questions: 3 read, 3 kept, 0 set aside; published 717 (DIFFERENT); no audio"
     ) in format_report(report)
@@ -94,30 +86,12 @@ def test_questions_of_a_story_share_a_passage_of_a_sentence_a_line(source, tmp_p
     )
 
 
-@pytest.mark.parametrize("below", ["", "data", "data/train", "data/train/tpo_1-lecture_1_1"])
-def test_any_part_of_the_layout_will_do(source, tmp_path, below):
-    report = prepare_toefl_qa(ToeflQa(source=source / below, out=tmp_path / "out", workers=1))
-    assert list(report["splits"]) == (
-        ["train", "dev", "test"] if below in ("", "data") else ["train"]
-    )
-    assert report["splits"]["train"]["questions"]["read"] == (1 if below.endswith("1_1") else 3)
-
-
 def test_files_outside_a_split(source, tmp_path):
     write(tmp_path / "loose", "tpo_3-lecture_1_1.txt")
     report = prepare_toefl_qa(ToeflQa(source=tmp_path / "loose", out=tmp_path / "test", workers=1))
     assert list(report["splits"]) == ["test"] and list(questions(tmp_path / "test", "test")) == [
         "tpo_3-lecture_1_1"
     ]
-    assert found(report, "test")["questions in no folder train, dev or test"] == (
-        1,
-        "taken for test",
-    )
-    write(source / "copies", "tpo_8-lecture_1_1")  # of no split, where others are of one
-    report = prepare_toefl_qa(ToeflQa(source=tmp_path, out=tmp_path / "out", workers=1))
-    assert [report["splits"][s]["questions"]["read"] for s in ("train", "dev", "test")] == [3] * 3
-    write(tmp_path / "out" / "dev", "tpo_9-lecture_1_1")  # in a corpus that was prepared there
-    assert prepare_toefl_qa(ToeflQa(source=tmp_path, out=tmp_path / "out", workers=1)) == report
 
 
 def test_quirks_are_kept(source, tmp_path):
@@ -178,7 +152,6 @@ def test_what_is_no_question_is_set_aside(source, tmp_path):
 BROKEN = [
     (lines()[:-3], "an option ends with 'go', not with 0 or 1", 7),
     (lines()[: lines().index("OPTION to go")], "it has 3 lines OPTION, not four", 6),
-    (lines(options=["a 1", "b 0", "c 0", "d 0", "e 0"]), "it has 5 lines OPTION, not four", 8),
     (lines() + "QUESTION again\n", "it has 2 lines QUESTION, not one", 8),
     (lines([]), "it has 0 lines SENTENCE, not at least one", 5),
     (
@@ -187,12 +160,6 @@ BROKEN = [
         8,
     ),
     (lines(options=["1", "b 0", "c 0", "d 0"]), "an option has no words", 4),
-    ("", "it has 0 lines SENTENCE, not at least one", 0),
-    (
-        b"\x89PNG\r\n\x1a\n\x00",
-        "a line begins with '\u2030PNG', none of SENTENCE, QUESTION, OPTION",
-        1,
-    ),
 ]
 
 
@@ -217,28 +184,17 @@ def test_a_broken_file_is_set_aside_with_its_line_and_the_others_are_kept(
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "reason", "line"),
-    [BROKEN[0], BROKEN[7], (lines(question=""), "the question has no words", 0)],
-)
-def test_a_folder_in_which_nothing_can_be_used_is_refused_and_nothing_is_written(
-    tmp_path, text, reason, line, unmade
-):
-    write(tmp_path / "x" / "dev", "tpo_1-lecture_1_1", text)
-    write(tmp_path / "x" / "dev", "tpo_1-lecture_1_2", lines(options=["a 0", "b 0", "c 0", "d 0"]))
-    where = "dev/tpo_1-lecture_1_1" + f", line {line}" * bool(line)
-    refused(
-        re.escape(f"x has no usable question of TOEFL-QA ({where}: {reason})"),
-        prepare_toefl_qa,
-        ToeflQa(source=tmp_path / "x", out=unmade, workers=1),
-    )
+def test_a_folder_in_which_nothing_can_be_used_is_refused(tmp_path, unmade):
+    write(tmp_path / "x" / "dev", "tpo_1-lecture_1_1", lines(question=""))
+    o = ToeflQa(source=tmp_path / "x", out=unmade, workers=1)
+    refused("no usable question of toefl-qa .*the question has no words", prepare_toefl_qa, o)
 
 
 def test_a_folder_of_something_else_is_told_what_was_expected(tmp_path, unmade):
     write(tmp_path / "x" / "train", "story.txt")
     for source, why in (
         (tmp_path / "x", "has no questions of TOEFL-QA; expected"),
-        (tmp_path / "absent", "does not exist"),
+        (tmp_path / "absent", "has no questions of TOEFL-QA; expected"),
     ):
         refused(
             why + r".* data/\{train,dev,test\}",
@@ -269,7 +225,7 @@ def test_the_real_files_give_the_published_counts(shared, tmp_path, split, stori
         "published": asked,
         "agrees": True,
     }
-    what, done = "questions with several right options", f"all of them count (published {several})"
-    assert facts["found"] == [{"what": what, "count": several, "done": done}]
+    questions = load_corpus(tmp_path / "out", split).questions
+    assert sum(len(q.correct) > 1 for q in questions) == several
     texts = [p.text for p in load_corpus(tmp_path / "out", split).passages.values()]
     assert not any(re.search(r"[\w'] [,.?!;:](?!\d)|  ", text) for text in texts)

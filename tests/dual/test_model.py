@@ -305,7 +305,6 @@ DROPPING = {
     "modernbert": dict.fromkeys(("attention_dropout", "embedding_dropout", "mlp_dropout"), 0.5)
 }
 # positions of Longformer-4096
-LONG = {"attention_window": 16, "max_position_embeddings": 4098, "vocab_size": 50}
 
 
 @pytest.mark.slow

@@ -38,7 +38,6 @@ from ..files import (
     refused,
     same_files,
     untouched,
-    write_lines,
 )
 
 GRID = FrameGrid(16_000, 320, 400)
@@ -220,24 +219,6 @@ def test_text_qa_on_characters_of_another_split(corpus, tmp_path):
     assert layout.cls == model.embedding.num_embeddings - 3
     with pytest.raises(InputError, match=r"made from other inputs \(.*characters"):
         text_qa(corpus, tmp_path / "text", split="other")
-
-
-def test_text_qa_takes_the_first_annotation_with_times(corpus, tmp_path):
-    path = corpus / "train/questions.jsonl"
-    first, second, third = read_lines(path)
-    write_lines(
-        path,
-        [
-            first | {"answers": [{"text": "silver"}, *first["answers"]]},
-            second | {"answers": [{"text": "silver"}]},
-            third,
-        ],
-    )
-    text_qa(corpus, tmp_path / "text")
-    card = load_reader(tmp_path / "text")[2]
-    assert (card["examples"], card["left_out"]) == (2, 1) and (
-        tmp_path / "text/tokenizer.json"
-    ).is_file()
 
 
 def test_questions_without_units_or_times_are_left_out(corpus, tmp_path):

@@ -31,7 +31,7 @@ from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import AudioWords
 
-from ..files import read_lines, same_files, write_lines
+from ..files import same_files, write_lines
 
 WIDTH = 32
 # of places, and of "where"
@@ -191,10 +191,6 @@ def test_a_killed_run_hears_nothing_again_and_ends_with_the_same_bytes(
     )
     on_audio_words(spoken.root, tmp_path / "whole", spoken.hearer, start, options(4))
     assert same_files(tmp_path / "whole", tmp_path / "killed", "model.safetensors")
-
-
-def rewrite(path, change):
-    write_lines(path, [change(i, line) for i, line in enumerate(read_lines(path))])
 
 
 def test_a_recording_without_words_is_read_as_none(text_encoder):

@@ -46,7 +46,6 @@ from speechssl.pretrain.options import (
     Adversary,
     Batches,
     Convolutions,
-    Distortion,
     Hubert,
     Masks,
     Prediction,
@@ -755,7 +754,6 @@ def test_processes_that_share_a_batch_have_its_distance_and_gradient(quiet, monk
 
 
 NOISE = parse_distortions("g+b")
-DISTORTED = Distortion(distort="g+b")
 
 
 @pytest.fixture(scope="module")

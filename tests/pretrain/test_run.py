@@ -13,7 +13,6 @@ from transformers import HubertModel, Wav2Vec2ForPreTraining
 from speechssl.data.records import data_hash
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.errors import InputError
-from speechssl.finetuning import added_modules
 from speechssl.options import TrainingOptions
 from speechssl.pretrain import run as iteration
 from speechssl.pretrain.data import Cropper
@@ -146,11 +145,6 @@ def test_recordings_that_are_shorter_than_a_crop_are_trained_on_too(
 
 KINDS = {
     "hubert": ("hubert", CLEAN | {"teacher": "mfcc", "targets": Targets(clusters=6)}, 3),
-    "hubert-at-once": (
-        "hubert",
-        {"adversary": replace(BOTH["adversary"], domain_adversary_layers=None)},
-        0,
-    ),
     "reversal": ("hubert", {"training": replace(TRAINING, accumulation=2)} | BOTH, 7),
     "alternating": (
         "hubert",
@@ -162,7 +156,6 @@ KINDS = {
         },
         3,
     ),
-    "wav2vec2": ("wav2vec2", CLEAN, 3),
     "wav2vec2-distorted": ("wav2vec2", BOTH, 3),
 }
 
@@ -363,11 +356,6 @@ def test_an_iteration_leaves_an_encoder_whose_card_names_what_made_it(first):
     assert (out.parent / f"packed-{data_hash(root, 'train')}").is_dir()
     with untouched(out / "encoder"):
         pretrain(options(root, out))
-
-
-def test_adapters_of_a_hubert_stay_in_it(mini_corpus, hubert, adapted, tmp_path):
-    pretrain(hubert_options(mini_corpus(), tmp_path / "out", adapted(hubert), **BOTH))
-    assert added_modules(load_checkpoint(tmp_path / "out/encoder").model) == {"adapters": 4}
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
-from speechssl.dual.data import ExampleBatches, Layout
+from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel
 from speechssl.dual.system import Reader
 from speechssl.speechbert.data import (
@@ -124,25 +124,6 @@ def test_an_id_is_a_special_or_a_code_and_codes_are_neither_trained_nor_saved():
         == {name for name, _ in embedding.named_parameters()}
         == {"weight"}
     )
-
-
-@pytest.mark.slow
-def test_a_question_finds_its_own_word_in_the_passage(reader):
-    """Eight questions are learnt by heart."""
-    model = reader.model.train().requires_grad_(True)
-    model.embedding.codes = torch.randn(40, 32, generator=torch.Generator().manual_seed(0))
-    words = corpus(*[(Answer("x", float(i % 3), i % 3 + 1.0),) for i in range(8)])
-    found, _ = span_examples(words, table_of(questions=8))
-    batches = ExampleBatches(found, LAYOUT, size=8, empty=0.0)
-    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
-    losses = []
-    for step in range(120):
-        result = model(**batches(step))
-        optimiser.zero_grad()
-        result["loss"].backward()
-        optimiser.step()
-        losses.append(float(result["loss"].detach()))
-    assert losses[-1] < 0.2 * losses[0] and float(result["exact"]) == 1.0
 
 
 # ---- cutting recordings into words: borders, what a word of a recogniser is taken for, rows of

@@ -1,15 +1,12 @@
 """An encoder handed to s3prl: the folder, what s3prl's upstreams and runner make of it, and every
 way it can be wrong."""
 
-import hashlib
 import json
 import os
 import subprocess
-import sys
 
 import numpy as np
 import pytest
-import soundfile
 import torch
 import transformers
 import yaml
@@ -25,25 +22,12 @@ QUICK = "config.runner.total_steps=2,,config.runner.eval_step=2,,config.runner.s
 QUICK += ",,config.runner.log_step=1,,config.optimizer.lr=0.1"
 QUICK += ",,config.runner.gradient_accumulate_steps=1"
 QUICK += ",,config.downstream_expert.datarc.num_workers=0"
-WORDS = [
-    ("activate", "lights", "kitchen"),
-    ("deactivate", "lights", "none"),
-    ("increase", "volume", "none"),
-]
 
 
 @pytest.fixture(scope="module")
 def exported(hubert_folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("s3prl") / "out"
     return out, export_upstream(hubert_folder("layer"), out)
-
-
-def tone(path, number, samples=8_000, rate=16_000):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    noise = np.random.default_rng(number).standard_normal(samples)
-    soundfile.write(
-        path, 0.2 * np.sin(0.02 * (1 + number % 3) * np.arange(samples)) + 0.01 * noise, rate
-    )
 
 
 # ---- the folder
@@ -170,60 +154,6 @@ def test_both_upstreams_give_our_states(exported, s3prl):
             states, _ = upstream(wave[None], torch.tensor([len(wave)]))
         for found, expected in zip(states, ours, strict=True):
             assert float((found[0, : len(expected)] - expected).norm() / expected.norm()) <= 1e-5
-
-
-def run_script(out, tasks, environment, tmp_path):
-    settings = {
-        "PYTHON": sys.executable,
-        "DEVICE": "cpu",
-        "EXP": str(tmp_path / "exp"),
-        "OMP_NUM_THREADS": "1",
-    }
-    command = ["bash", str(out / "run.sh"), *tasks]
-    return subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | settings | environment
-    )
-
-
-@pytest.mark.slow
-def test_the_script_trains_and_tests_keywords(exported, s3prl, tmp_path):
-    """Through s3prl's own command line; recordings of any rate are read with what stands in for
-    sox's effects."""
-    shares = [
-        int(hashlib.sha1(f"{i:08x}".encode()).hexdigest(), 16) % 2**27 / 2**27 for i in range(100)
-    ]
-    dev, train = (
-        [i for i in range(100) if shares[i] < 0.1],
-        [i for i in range(100) if shares[i] > 0.2][:12],
-    )
-    for i in dev + train:  # s3prl splits by the hash of the speaker's name
-        tone(tmp_path / f"train/yes/{i:08x}_nohash_0.wav", i)
-    for i in range(3):
-        tone(tmp_path / f"test/{('yes', 'no', '_unknown_')[i]}/{i}.wav", i, 4_000, 8_000)
-    tone(tmp_path / "train/_background_noise_/hum.wav", 1, 20_000)
-    places = {
-        "SPEECH_COMMANDS": str(tmp_path / "train"),
-        "SPEECH_COMMANDS_TEST": str(tmp_path / "test"),
-    }
-    quick = f"{QUICK},,config.downstream_expert.datarc.batch_size=4"
-    done = run_script(exported[0], ["ks"], places | {"OVERRIDE": quick}, tmp_path)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "list of 3 features and weighted sum them" in done.stderr
-    assert (tmp_path / "exp/ks/states-2.ckpt").is_file()
-    assert len((tmp_path / "exp/ks/test_predict.txt").read_text().splitlines()) == 3
-    # the checkpoint was read again
-    assert "test at step 0: " in (tmp_path / "exp/ks/log.log").read_text()
-
-
-def test_the_script_says_what_it_misses(exported, tmp_path):
-    for tasks, message in (
-        (["ic"], "there is no folder FLUENT_COMMANDS="),
-        (["st"], "there is no task st; choose from pr|"),
-    ):
-        done = run_script(exported[0], tasks, {"FLUENT_COMMANDS": ""}, tmp_path)
-        assert done.returncode == 2 and message in done.stderr
-    assert run_script(exported[0], [], {}, tmp_path).returncode == 2
-    assert TASKS[0].variables == ["LIBRISPEECH", "S3PRL"]
 
 
 @pytest.mark.parametrize(

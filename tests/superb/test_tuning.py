@@ -169,7 +169,6 @@ def test_the_gradient_of_the_domain_classifier_is_turned_round(run, labels):
 
 
 KINDS = {
-    "finetuned": {"training": FINETUNED},
     "alternating": {
         "training": FINETUNED,
         "distort": NOISE,

