@@ -16,9 +16,9 @@ from speechssl.eval.compare import (
     compare,
     crossing_text,
     crossings,
+    find_zero,
     paired_tests,
     read_results,
-    zero,
 )
 from speechssl.eval.imported import import_predictions
 from speechssl.eval.options import Predictions
@@ -300,7 +300,7 @@ def test_who_is_ahead_is_told_from_the_points_and_not_from_the_curve(
     ],
 )
 def test_where_a_curve_reaches_zero(wer, difference, at):
-    assert zero(np.array(wer, float), np.array(difference, float))[0] == at
+    assert find_zero(np.array(wer, float), np.array(difference, float))[0] == at
 
 
 def test_the_word_error_rate_counts_every_passage_once(tmp_path):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from speechssl import stats as bootstrap
 from speechssl.artifacts import read_json
 from speechssl.augment import parse_condition
-from speechssl.eval.conditions import Setting, settings_of
+from speechssl.eval.conditions import Setting, list_settings
 from speechssl.eval.grid import MAKERS, GridCell
 from speechssl.eval.options import Robustness
 from speechssl.eval.robustness import (
@@ -25,13 +25,13 @@ from speechssl.eval.robustness import (
     clean_gain,
     degradation,
     degradation_tables,
+    draw_together,
     gain,
-    gather,
     lecture_columns,
     loss,
+    make_rows,
     relative,
     removed,
-    rows_of,
     run_robustness,
     score_tables,
 )
@@ -47,14 +47,14 @@ from .test_spoken_qa import Oracle, corpus  # noqa: F401  a fixture
 
 
 def test_conditions_without_an_snr_of_their_own_stand_at_every_one():
-    found = settings_of(("m+g+r", "reverb@0.6"), ("held-out", "pink@7", "reverb"), (5.0, 0.0))
+    found = list_settings(("m+g+r", "reverb@0.6"), ("held-out", "pink@7", "reverb"), (5.0, 0.0))
     assert [s.label for s in found] == [
         *("clean", "seen-m+g+r 5 dB", "seen-m+g+r 0 dB", "seen-reverb 0.6 s"),
         *("unseen-held-out 5 dB", "unseen-held-out 0 dB", "unseen-pink 7 dB", "unseen-reverb"),
     ]
 
     # and the noise at the end of a chain
-    found = settings_of((), ("reverb@0.9+kitchen.wav", "pitch@-2+m+g+r", "a@b/bus.wav"), (5.0,))
+    found = list_settings((), ("reverb@0.9+kitchen.wav", "pitch@-2+m+g+r", "a@b/bus.wav"), (5.0,))
     assert [s.condition.text for s in found[1:]] == [
         "reverb@0.9+kitchen.wav@5",
         "pitch@-2+m+g+r@5",
@@ -280,7 +280,7 @@ def cell(task, metric, encoder, setting, value, n=100, failed=None):
 
 
 def grid_of(values, resamples=200):
-    return gather(cells_of(values), 0, resamples)
+    return draw_together(cells_of(values), 0, resamples)
 
 
 def cells_of(values):
@@ -315,7 +315,7 @@ def test_by_hand():
     # rows are those of results
     row = next(
         r
-        for r in rows_of(grid_of(EXAMPLE))
+        for r in make_rows(grid_of(EXAMPLE))
         if (r.name, r.encoder, r.condition) == ("asr", "new", "seen-pink")
     )
     assert (row.metric, row.snr_db, row.n, row.card) == ("wer", 5.0, 100, "card")
