@@ -719,16 +719,13 @@ def test_transcripts_of_the_corpus_are_read_with_written_questions(
     assert rows["f1"].value > 0 and rows["f1"].n == 1
 
 
-def test_errors_that_were_fitted_on_what_is_evaluated_are_refused(
-    given: Path, tmp_path: Path
-) -> None:
-    write_passage(
-        given, Passage("p", "", 0.0, "a silver lantern", "", "en", transcript="a lantern")
+def test_a_corpus_without_transcripts_is_one_sentence(given: Path, tmp_path: Path) -> None:
+    write_passage(given, Passage("p", "", 0.0, "anna lost a silver lantern", "", "en"))
+    refused(
+        "has no transcripts for cascade-given; use the system text",
+        answer,
+        given,
+        tmp_path / "out",
+        ("cascade-given",),
     )
-    errors = tmp_path / "confusions.json"
-    card = {"split": "test", "data": data_hash(given, "test")}
-    errors.write_text(json.dumps({"kind": "confusions", "card": card}))
-    systems = ("cascade-simulated@30",)
-    with pytest.raises(InputError, match="confusions.json was fitted on .*test itself"):
-        answer(given, tmp_path / "out", systems, errors=errors)
     assert not (tmp_path / "out").exists()
