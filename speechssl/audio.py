@@ -385,21 +385,6 @@ def _write(path: Path | str, samples: np.ndarray, sample_rate: int, container: s
             file.write(samples[at : at + BLOCK_FRAMES])
 
 
-@contextmanager
-def quiet_decoders() -> Iterator[None]:
-    """Hide what C libraries write to stderr: libmpg123 has lines for every odd frame. Not while
-    other threads write."""
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    try:
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
-
-
 class _Forward(soundfile.SoundFile):
     """The file is read from front to back: soundfile seeks after every read where it can, and
     libmpg123 then complains of frames on stderr."""
@@ -580,17 +565,6 @@ def _is_cut(file: soundfile.SoundFile, path: Path) -> bool:
         return not _has_xing(path) and _ends_within_a_frame(path.read_bytes())
     if file.format == "OGG":
         return _lacks_its_end(file)
-    # of sizes in 64 bits the log has what is stated, not what there is
-    if file.format in ("RF64", "W64"):
-        size = re.search(r"^(?:  Data size|data) : (\d+)$", file.extra_info, re.MULTILINE)
-        align = re.search(r"^  Block Align   : ([1-9]\d*)$", file.extra_info, re.MULTILINE)
-        # W64 counts the head of the chunk
-        stated_bytes = int(size[1]) - 24 * (file.format == "W64") if size else 0
-        return (
-            align is not None
-            and stated_bytes < UNKNOWN_FRAMES
-            and stated_bytes // int(align[1]) > file.frames
-        )
     pattern = r"^(?:data| SSND|  Data Size  ) : (\d+) \(should be \d+\)"
     stated = re.search(pattern, file.extra_info, re.MULTILINE)
     return stated is not None and 0 < int(stated[1]) < UNKNOWN_BYTES

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from speechssl.artifacts import CARD, MADE_FROM, hash_files, replacing
-from speechssl.errors import InputError
+from speechssl.errors import InputError, first_line
 
 if TYPE_CHECKING:  # most verbs can print their help without torch
     import torch
@@ -128,58 +128,30 @@ def hash_of_weights(name: str) -> str | None:
 
 
 def _hub_snapshot(name: str, nested: bool = False) -> Path:
-    """Find the snapshot in the hub's cache, brought up to date where the hub can be asked.
+    """Find the snapshot in the hub's cache, brought up to date where the hub can be asked:
+    configuration, vocabulary and weights in one format of several.
 
     nested: with the folders in it, as a folder of models has them. Raises LookupError, which says
     why there is none.
     """
-    from huggingface_hub import constants
-    from huggingface_hub.errors import RepositoryNotFoundError
+    from huggingface_hub import constants, snapshot_download
 
-    if constants.is_offline_mode():
-        reason = (
-            "the hub is not asked, because HF_HUB_OFFLINE is set, and its cache "
-            f"({constants.HF_HUB_CACHE}) has none"
-        )
-    else:
-        try:
-            return _download_snapshot(name, nested)
-        except RepositoryNotFoundError:
-            reason = "the hub has none of this name, or hides it (log in with `hf auth login`)"
-        except Exception as error:  # the hub's client and what it connects with have many
-            if isinstance(error, OSError) and error.errno:  # a full disk
-                raise
-            reason = f"the hub cannot be reached ({_first_words(error)})"
-    folder = _cached_snapshot(name)
-    # a killed download leaves a folder without weights
-    if folder and any(any(folder.glob(pattern)) for pattern in WEIGHTS):
-        return folder
-    raise LookupError(reason)
-
-
-def _download_snapshot(name: str, nested: bool) -> Path:
-    """Download configuration, vocabulary and weights in one format of several."""
-    from huggingface_hub import HfApi, snapshot_download
-
-    siblings = HfApi().model_info(name, timeout=PATIENCE).siblings or ()
-    files = [Path(f.rfilename) for f in siblings if "/" not in f.rfilename]
-    weights = WEIGHTS[0]
-    for pattern in reversed(WEIGHTS):
-        if any(file.match(pattern) for file in files):
-            weights = pattern
-    folder = snapshot_download(
-        name,
-        allow_patterns=[*SETTINGS, weights],
-        ignore_patterns=None if nested else "*/*",
-        etag_timeout=PATIENCE,
-    )
-    return Path(folder)
-
-
-def _first_words(error: Exception) -> str:
-    """Return what an error of a library says, on one line."""
-    text = str(error).strip() or type(error).__name__
-    return " ".join(text.split())[:120].rstrip(".")
+    try:
+        for weights in WEIGHTS:
+            snapshot = snapshot_download(
+                name,
+                allow_patterns=[*SETTINGS, weights],
+                ignore_patterns=None if nested else "*/*",
+                etag_timeout=PATIENCE,
+            )
+            if any(Path(snapshot).rglob(weights)):
+                return Path(snapshot)
+    except Exception as error:  # the hub's client and what it connects with have many
+        if isinstance(error, OSError) and error.errno:  # a full disk
+            raise
+        why = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else first_line(error)
+        raise LookupError(f"the hub and its cache have none ({why})") from error
+    raise LookupError("what the hub has by this name has no weights")
 
 
 def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
@@ -216,7 +188,7 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
         api.upload_folder(repo_id=name, folder_path=base, allow_patterns=listed)
     except Exception as error:  # the hub's client and what it connects with have many
         raise InputError(
-            f"{source} could not be uploaded as {name} ({_first_words(error)}); log in with `hf "
+            f"{source} could not be uploaded as {name} ({first_line(error)}); log in with `hf "
             "auth login`, or, without a network, let HF_HUB_OFFLINE=1 put it into the folder of "
             "checkpoints"
         ) from error

@@ -14,8 +14,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -151,7 +151,6 @@ def load_systems(
     bf16: bool = False,
     encoder: SharedEncoder | None = None,
     errors: Path | None = None,
-    seed: int = 0,
     reading: ReaderOptions = ReaderOptions(),
     language: str | None = None,
 ) -> list[System]:
@@ -159,7 +158,7 @@ def load_systems(
 
     bf16: the text encoders read under autocast: several times faster on a CPU with AVX512-BF16 or
     AMX, slower on one without. encoder: of these models, where it has been loaded already. errors:
-    a confusions.json; None: that of the models; seed: of simulated errors. reading: what
+    texts with simulated errors, see `load_simulated`. reading: what
     reads in the systems that read words, which are called after it where it is not that of the
     models: `cascade-ctc+minilm-uncased-squad2`. language: of the speech, for Whisper.
     Raises InputError for a system that there is not, for parts that are missing or do not fit each
@@ -173,42 +172,53 @@ def load_systems(
         )
     if encoder is None and any(system.needs_encoder for system in parsed):
         encoder = shared_encoder(models)
-    shared: Any = encoder
+    loader = _Loader(models, encoder, reading, bf16, language, errors)
+    return [limit_windows(loader.load(system), system.windows) for system in parsed]
 
-    @cache
-    def text_qa() -> TextQa:
-        return load_text_qa(models, reading, bf16)
 
-    @cache
-    def recogniser(name: str) -> Recogniser:
-        asr = load_recogniser(models, name, shared, language)
-        # systems with one recogniser get one and the same array: the first decodes it, the others
-        # get what it found
-        asr.transcribe = remember_last(asr.transcribe)  # type: ignore[assignment, method-assign]
-        return asr
+@dataclass
+class _Loader:
+    """A loader makes systems that share an encoder, recognisers and text QA."""
 
-    def load(system: SystemName) -> System:
+    models: Path
+    encoder: Any
+    reading: ReaderOptions
+    bf16: bool
+    language: str | None
+    errors: Path | None
+    recognisers: dict[str, Recogniser] = field(default_factory=dict)
+
+    @cached_property
+    def text_qa(self) -> TextQa:
+        return load_text_qa(self.models, self.reading, self.bf16)
+
+    def recogniser(self, name: str) -> Recogniser:
+        if name not in self.recognisers:
+            asr = load_recogniser(self.models, name, self.encoder, self.language)
+            # systems with one recogniser get one and the same array: the first decodes it, the
+            # others get what it found
+            asr.transcribe = remember_last(asr.transcribe)  # type: ignore[assignment, method-assign]
+            self.recognisers[name] = asr
+        return self.recognisers[name]
+
+    def load(self, system: SystemName) -> System:
         if system.kind == "dual":
-            units = extractor_of(shared, load_codebook(models / "units.safetensors"))
-            return load_dual(models / system.name, units, system.name, bf16)
+            units = extractor_of(self.encoder, load_codebook(self.models / "units.safetensors"))
+            return load_dual(self.models / system.name, units, system.name, self.bf16)
         if system.kind == "cascade":
-            return load_cascade(text_qa(), recogniser(system.recogniser))
+            return load_cascade(self.text_qa, self.recogniser(system.recogniser))
         if system.kind == SIMULATED:
-            fitted = errors or models / "confusions.json"
-            return load_simulated(text_qa(), fitted, system.name, seed)
+            return load_simulated(self.text_qa, self.errors, system.name)
         if system.kind in TEXT_SYSTEMS:
-            return load_text(text_qa(), system.name)
-        bounds = recogniser("ctc-greedy") if system.kind == SPEECHBERT else None
-        return _load_speechbert(models / "speechbert", shared, bounds, bf16)
-
-    return [limit_windows(load(system), system.windows) for system in parsed]
+            return load_text(self.text_qa, system.name)
+        # what finds where words begin and end; None: the manifest has it (a bound)
+        bounds = self.recogniser("ctc-greedy") if system.kind == SPEECHBERT else None
+        return _load_speechbert(self.models / "speechbert", self.encoder, bounds, self.bf16)
 
 
 def _load_speechbert(
     folder: Path, encoder: SharedEncoder, recogniser: Recogniser | None, bf16: bool
 ) -> System:
-    """Load SpeechBERT. recogniser: finds where words begin and end; None: the manifest has it (a
-    bound)."""
     # its alignment takes half a second to import
     from speechssl.speechbert.system import load_speechbert
 
@@ -240,11 +250,9 @@ def limit_windows(system: Any, windows: int | None) -> System:
 def default_systems(models: Path) -> list[str]:
     """Name DUAL and the cascade with the CTC head, as far as a folder of models has them. Raises
     InputError where it has neither."""
-    names = [
-        name
-        for name, part in (("dual", "dual"), ("cascade-ctc", "ctc"))
-        if (models / part).is_dir()
-    ]
+    names = ["dual"] if (models / "dual").is_dir() else []
+    if (models / "ctc").is_dir():
+        names.append("cascade-ctc")
     if not names:
         raise InputError(f"{models} has neither dual/ nor ctc/; name what it has with --systems")
     return names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import signal
 
@@ -48,13 +48,6 @@ def test_measured_snr_is_the_asked_one(n: int, m: int, snr: float, level: float,
     assert rms_db(speech) - rms_db(added) == pytest.approx(snr, abs=0.1)
 
 
-def test_pauses_do_not_change_the_noise() -> None:
-    speech, noise = steady(16000, 1, 0.01), steady(48000, 2)
-    paused = np.concatenate([speech, np.zeros(32000, np.float32)])
-    added = [mix(s, noise[: len(s)], 5.0) - s for s in (speech, paused)]
-    assert rms_db(added[0]) == pytest.approx(rms_db(added[1]), abs=0.1)
-
-
 @given(spoken=st.integers(3, 60), silent=st.integers(0, 100), snr=st.floats(-20, 40))
 def test_an_snr_over_the_whole_signal_counts_its_silence(
     spoken: int, silent: int, snr: float
@@ -70,13 +63,6 @@ def test_an_snr_over_the_whole_signal_counts_its_silence(
     )
 
 
-def test_without_silence_both_snrs_are_the_same() -> None:
-    speech, noise = steady(16_000, 1, 0.003), steady(16_000, 2)
-    np.testing.assert_array_equal(mix(speech, noise, 5.0), mix(speech, noise, 5.0, over="signal"))
-    with pytest.raises(ValueError, match="over active or signal, not over 'speech'"):
-        mix(speech, noise, 5.0, over="speech")
-
-
 @given(n=LENGTHS, snr=st.floats(-30, -6), level=st.floats(0.4, 1))
 def test_clip_guard_scales_the_whole(n: int, snr: float, level: float) -> None:
     speech, noise = np.clip(steady(n, 1, level), -1, 1), steady(n, 2)
@@ -90,25 +76,11 @@ def test_clip_guard_scales_the_whole(n: int, snr: float, level: float) -> None:
     assert ratio == pytest.approx(snr, abs=0.1)
 
 
-@pytest.mark.parametrize(
-    ("speech", "noise", "snr"),
-    [(0, 1, 5.0), (1, 0, 5.0), (1, 1, float("nan")), (1, 1, float("inf"))],
-)
-def test_no_snr_to_be_had(speech: int, noise: int, snr: float) -> None:
-    with pytest.raises(ValueError, match="SNR"):
-        mix(speech * steady(), noise * steady(seed=1), snr)
-
-
 @given(m=st.integers(1, 9000), n=st.integers(1, 30_000), seed=SEEDS)
 def test_noise_is_fitted_without_gaps(m: int, n: int, seed: int) -> None:
     """A constant never falls at a join (equal-power fades raise it by 3 dB at most)."""
     fitted = fit_length(np.ones(m), n, np.random.default_rng(seed))
     assert fitted.shape == (n,) and fitted.min() > 1 - 1e-9 and fitted.max() < np.sqrt(2) + 1e-9
-
-
-def test_joins_do_not_click() -> None:
-    ramp = np.linspace(-1, 1, 4000)  # its two ends are as far apart as can be
-    assert np.abs(np.diff(fit_length(ramp, 40_000))).max() < 0.01
 
 
 def test_noise_is_repeated_not_stretched_and_cropped_at_changing_places() -> None:
@@ -149,23 +121,6 @@ def test_room_decays_in_the_asked_time(rt60: float) -> None:
     assert len({round(m, 6) for m in measured}) > 5  # the rooms differ
 
 
-@pytest.mark.parametrize(
-    ("rt60", "distance"), [(0.0, 1.0), (9.0, 1.0), (float("nan"), 1.0), (0.5, 0.0), (0.5, 4.0)]
-)
-def test_impossible_room(rt60: float, distance: float) -> None:
-    with pytest.raises(ValueError, match="must lie in"):
-        room_impulse(np.random.default_rng(0), rt60, distance)
-    for impulse in (np.zeros(0), np.zeros(10)):
-        with pytest.raises(ValueError, match="empty or zero"):
-            reverberate(steady(), impulse)
-
-
-@given(n=st.integers(1, 5000), seed=SEEDS)
-def test_level_without_pauses_is_the_rms_level(n: int, seed: int) -> None:
-    samples = np.sign(steady(n, seed)) * 0.1
-    assert active_level(samples) == pytest.approx(rms_db(samples), abs=1e-6)
-
-
 @given(pauses=st.lists(st.integers(0, 30), min_size=3, max_size=3), gain=st.floats(0.01, 3))
 def test_level_ignores_pauses_and_follows_gain(pauses: list[int], gain: float) -> None:
     parts = [steady(6400, 1), 0.4 * steady(6400, 2)]  # what is softer is speech, too
@@ -174,12 +129,6 @@ def test_level_ignores_pauses_and_follows_gain(pauses: list[int], gain: float) -
     assert active_level(gain * samples) == pytest.approx(
         rms_db(np.concatenate(parts)) + 20 * np.log10(gain), abs=1e-3
     )
-
-
-def test_level_of_silence() -> None:
-    assert active_level(np.zeros(1000)) == -np.inf
-    with pytest.raises(ValueError, match="no samples"):
-        active_level(np.zeros(0))
 
 
 # ---- codecs, pitch and missing bands
@@ -199,10 +148,9 @@ def lag(one: np.ndarray, two: np.ndarray) -> int:
 
 @pytest.mark.parametrize(
     ("codec", "kbps"),
-    [("mp3", k) for k in (16, 20, 24, 32, 40, 64, 160)]
-    + [("opus", k) for k in (6, 12, 24, 64, 256)],
+    [("mp3", 16), ("mp3", 32), ("mp3", 160), ("opus", 6), ("opus", 256)],
 )
-@pytest.mark.parametrize("n", [3000, 8001, 48_000])
+@pytest.mark.parametrize("n", [3000, 48_000])
 def test_timing_is_kept_to_a_millisecond(codec: str, kbps: float, n: int) -> None:
     samples = speechlike(n)
     decoded = apply_codec(samples, codec, kbps)
@@ -219,23 +167,6 @@ def test_more_bits_are_closer(codec: str) -> None:
         float(np.mean((apply_codec(samples, codec, k) - samples) ** 2)) for k in (low, 32, high)
     ]
     assert errors[0] > errors[1] > errors[2]
-
-
-@settings(max_examples=15)
-@given(n=st.integers(1, 4000), codec=st.sampled_from(["mp3", "opus"]), level=st.floats(1e-3, 5))
-def test_any_length_and_level(n: int, codec: str, level: float) -> None:
-    decoded = apply_codec(level * speechlike(n), codec, 24)
-    assert (
-        decoded.shape == (n,) and np.isfinite(decoded).all() and np.abs(decoded).max(initial=0) <= 1
-    )
-
-
-@pytest.mark.parametrize(
-    ("codec", "kbps"), [("aac", 64), ("mp3", 8), ("opus", 300), ("opus", float("nan"))]
-)
-def test_no_such_codec(codec: str, kbps: float) -> None:
-    with pytest.raises(ValueError, match="is none of"):
-        apply_codec(speechlike(1000), codec, kbps)
 
 
 def test_pitch_moves_and_time_does_not() -> None:

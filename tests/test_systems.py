@@ -1,6 +1,7 @@
 """Parts that do not belong together are refused by file, and the encoder works once for systems
 that read the same features."""
 
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,10 +23,9 @@ from speechssl.data.records import Passage, Question, Span
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import SharedEncoder
 from speechssl.options import Parts
-from speechssl.pipelines import QA
 from speechssl.report.build import evaluated_split
 from speechssl.results import read_rows
-from speechssl.systems import bundle, link_parts, load_systems
+from speechssl.systems import bundle, load_systems
 from speechssl.units.kmeans import Codebook, load_codebook
 
 from .files import change_json, change_lines, refused
@@ -86,29 +86,26 @@ def test_a_shipped_reader_loads_back_to_what_is_saved(part: str, tmp_path: Path)
         ("ctc/head.safetensors", "cascade-ctc", "head.safetensors"),
         ("text-qa/tokenizer.json", "cascade-ctc", "tokeniser"),
         ("text-qa/card.json", "cascade-ctc", "card.json"),
+        (None, "duel", "choose dual, speechbert, cascade-ctc"),
+        (None, "speechbert@2", "there is no system 'speechbert@2'"),
+        (None, "dual@0", "there is no system 'dual@0'"),
+        (None, "cascade-ctc-other", "has no ctc-other/; train one"),
     ],
 )
-def test_missing_parts_are_named(models: Path, damage: str, system: str, message: str):
-    (models / damage).unlink()
+def test_missing_parts_and_systems_are_named(
+    models: Path, damage: str | None, system: str, message: str
+) -> None:
+    if damage:
+        (models / damage).unlink()
     refused(message, load_systems, models, [system])
 
 
 @pytest.mark.slow
-def test_parts_that_are_missing_or_do_not_belong_together_are_refused(models: Path):
-    refused("choose dual, speechbert, cascade-ctc", load_systems, models, ["duel"])
-    shutil.rmtree(models / "ctc")
-    refused("has no ctc/; train one", load_systems, models, ["cascade-ctc"])
-    for units in ({"codebook": "other"}, None):
-        change_json(models / "dual/card.json", units=units, codebooks=[])
-        refused("trained on other units", load_systems, models, ["dual"])
+def test_parts_that_do_not_belong_together_are_refused(models: Path) -> None:
+    change_json(models / "dual/card.json", units={"codebook": "other"}, codebooks=[])
+    refused("no reader of the units", load_systems, models, ["dual"])
     change_json(models / "units.card.json", encoder="0123456789abcdef")
-    refused(
-        r"units\.safetensors was fitted on encoder "
-        r"0123456789abcdef",
-        load_systems,
-        models,
-        ["dual"],
-    )
+    refused("was fitted on encoder 0123456789abcdef", load_systems, models, ["dual"])
 
 
 @pytest.mark.slow
@@ -125,42 +122,28 @@ def test_a_reader_of_units_that_were_carried_over_loads_and_of_others_does_not(m
     Codebook(book.centroids + 1e-3, card).save(path)  # a sibling of the reader's
     assert load_systems(models, ["dual"])[0].card["codebook"] == load_codebook(path).hash
     Codebook(book.centroids + 1e-3, card | {"carried_from": "0123456789abcdef"}).save(path)
-    refused("trained on other units", load_systems, models, ["dual"])
+    refused("no reader of the units", load_systems, models, ["dual"])
 
 
 @pytest.mark.slow
-def test_the_text_half_needs_no_encoder_and_knows_times_where_the_manifest_does(models: Path):
+def test_the_text_half_needs_no_encoder_and_knows_times_where_the_manifest_does(
+    models: Path,
+) -> None:
     shutil.rmtree(models / "encoder")
-    text, given = load_systems(model_folder(models), ["text", "cascade-given"])
-    words = (
-        Span("anna", 0.0, 0.5),
-        Span("lost", 0.5, 1.0),
-        Span("silver", 1.0, 1.5),
-        Span("lanterns", 1.5, 2.0),
-    )
-    passage = Passage(
-        "p",
-        "",
-        0.0,
-        "anna lost silver lanterns",
-        "s",
-        "en",
-        words,
-        transcript=("anna lost sliver lanterns"),
-    )
-    asked = Question(
-        "q", "p", "", 0.0, "what did anna lose", "s", "en", transcript="what did anna loose"
-    )
+    text, given = load_systems(models, ["text", "cascade-given"])
+    said = "anna lost silver lanterns"
+    words = tuple(Span(word, i / 2, i / 2 + 0.5) for i, word in enumerate(said.split()))
+    heard = said.replace("silver", "sliver")
+    passage = Passage("p", "", 0.0, said, "s", "en", words, transcript=heard)
+    question = Question("q", "p", "", 0.0, "what did anna lose", "s", "en")
     for system, timed, word in ((text, True, "silver"), (given, False, "sliver")):
-        encoded = [system.encode(record, None) for record in (asked, passage)]
+        encoded = [system.encode(record, None) for record in (question, passage)]
         assert word in encoded[1].text
         (found,) = system.answer_all([tuple(encoded)])
-        assert (found.start == found.start) == timed and found.text in encoded[1].text
-    with pytest.raises(
-        ValueError, match=("p has no transcript that the system cascade-given could read")
-    ):
+        assert math.isnan(found.start) != timed
+        assert found.text in encoded[1].text
+    with pytest.raises(ValueError, match="p has no transcript"):
         given.encode(replace(passage, text="", transcript=" "), None)
-    assert given.encode(replace(asked, transcript=""), None).text == "what did anna lose"
     with pytest.raises(ValueError, match="reads the text of a corpus"):
         text.encode(None, np.zeros(16_000, np.float32))
 
@@ -227,11 +210,6 @@ def test_one_array_is_encoded_once(encoder, monkeypatch):
     assert calls == [1, "all", 2]
 
 
-@pytest.mark.parametrize("name", ["speechbert@2", "text@2", "dual@0", "dual@x"])
-def test_only_dual_and_cascades_read_few_windows(name: str, tmp_path: Path):
-    refused(f"there is no system '{name}'", load_systems, tmp_path, [name])
-
-
 @pytest.mark.slow
 def test_systems_that_read_few_windows_say_so():
     names = ["dual", "dual@1", "cascade-ctc", "cascade-ctc@1"]
@@ -259,45 +237,27 @@ def parts(**changes: Any) -> Parts:
 
 @pytest.mark.slow
 def test_parts_are_copied_and_every_system_of_them_is_loaded(tmp_path: Path) -> None:
-    card = bundle(parts(dual="people-en/dual", text_qa=str(MODELS / "text-qa")), tmp_path / "mine")
-    assert card["systems"] == ["dual", "text"] and set(card["parts"]) == {
-        "encoder",
-        "units",
-        "dual",
-        "text-qa",
-    }
-    assert (
-        model_folder(tmp_path / "mine") == tmp_path / "mine"
-        and not (tmp_path / "mine/dual").is_symlink()
-    )
+    given = parts(dual="people-en/dual", text_qa=str(MODELS / "text-qa"))
+    card = bundle(given, tmp_path / "mine")
+    assert card["systems"] == ["dual", "text"]
+    assert set(card["parts"]) == {"encoder", "units", "dual", "text-qa"}
+    assert not (tmp_path / "mine/dual").is_symlink()
     # the same by content
-    assert (
-        bundle(parts(dual="people-en/dual", text_qa="people-en/text-qa"), tmp_path / "mine") == card
-    )
+    assert bundle(replace(given, text_qa=Path("people-en/text-qa")), tmp_path / "mine") == card
     (mine,), (shipped,) = load_systems(tmp_path / "mine", ["dual"]), load_systems(MODELS, ["dual"])
     assert dict(mine.card) == dict(shipped.card)
 
 
 def test_a_head_is_copied_with_its_ngram_which_is_a_part(tmp_path: Path) -> None:
-    ctc = shutil.copytree(MODELS / "ctc", tmp_path / "ctc")
+    ctc = Path(shutil.copytree(MODELS / "ctc", tmp_path / "ctc"))
     mine = Parts("people-en/encoder", ctc=ctc, text_qa=Path("people-en/text-qa"))
-    card = bundle(mine, tmp_path / "mine")
-    assert {"ctc", "ngram"} < set(card["parts"])
+    assert {"ctc", "ngram"} < set(bundle(mine, tmp_path / "mine")["parts"])
     beam, greedy = load_systems(tmp_path / "mine", ["cascade-ctc", "cascade-ctc-greedy"])
-    assert (
-        beam.card["decoding"] == read_json(ctc / "ngram/card.json")["decoding"]
-        and greedy.card["decoding"] == "greedy"
-    )
+    assert beam.card["decoding"] == read_json(ctc / "ngram/card.json")["decoding"]
+    assert greedy.card["decoding"] == "greedy"
     # another n-gram of the same head
-    write_json(ctc / "ngram/card.json", read_json(ctc / "ngram/card.json") | {"order": 2})
+    change_json(ctc / "ngram/card.json", order=2)
     refused(r"was made from other inputs \(ngram differs\)", bundle, mine, tmp_path / "mine")
-
-
-def test_a_head_decoded_greedily_is_described_as_one_of_the_models() -> None:
-    about = QA("people-en", systems=["cascade-ctc", "cascade-ctc-greedy"]).about
-    assert (
-        about["cascade-ctc"] == about["cascade-ctc-greedy"] and "people-en" in about["cascade-ctc"]
-    )
 
 
 def test_a_reader_of_hugging_face_with_other_weights_is_another_part(
@@ -322,7 +282,7 @@ def test_a_reader_of_hugging_face_with_other_weights_is_another_part(
     [
         (
             {"codebook": "people-en/words.safetensors", "dual": "people-en/dual"},
-            "^people-en/dual was .* than those of people-en/words",
+            "^people-en/dual is no reader of the units of people-en/words",
         ),
         (
             {"dual": "people-en/text-qa"},
@@ -342,62 +302,34 @@ def test_parts_that_do_not_belong_together_leave_nothing(
     assert not (tmp_path / "mine").exists()
 
 
-def test_links_are_removed() -> None:
-    with link_parts(parts(dual="people-en/dual", text_qa="people-en/text-qa")) as folder:
-        assert sorted(p.name for p in folder.iterdir()) == [
-            "dual",
-            "encoder",
-            "text-qa",
-            "units.card.json",
-            "units.safetensors",
-        ]
-        assert (folder / "text-qa").is_symlink()
-    assert not folder.exists()
-
-
 @pytest.mark.slow
 def test_one_model_as_parts_and_as_a_folder_is_one_row(mini_corpus, tmp_path, capsys):
     corpus = mini_corpus((16_000,))
-    change_lines(
-        corpus / "train/questions.jsonl", {"answers": [{"text": "a", "start": 0.1, "end": 0.4}]}
-    )
-    (corpus / "card.json").unlink()  # nobody needs one
+    answers = [{"text": "a", "start": 0.1, "end": 0.4}]
+    change_lines(corpus / "train/questions.jsonl", {"answers": answers})
     out = tmp_path / "out"
-    call = [
-        "evaluate",
-        "qa",
-        str(corpus),
-        str(out),
-        "--split",
-        "train",
-        "--conditions",
-        "clean",
-        "--workers",
-        "1",
-    ]
-    named = [
-        "--encoder",
-        "people-en/encoder",
-        "--codebook",
-        "people-en/units.safetensors",
-        "--dual",
-        "people-en/dual",
-    ]
-    assert main([*call, *named]) == 0
-    assert {(row.system, row.encoder) for row in read_rows(out / "results.jsonl")} == {
-        ("dual", "people-en/dual")
-    }
+
+    def evaluate(*more: str) -> int:
+        call = f"evaluate qa {corpus} {out} --split train --conditions clean --workers 1"
+        return main([*call.split(), *more])
+
+    def labels() -> set[tuple[str, str]]:
+        return {(row.system, row.encoder) for row in read_rows(out / "results.jsonl")}
+
+    named = ["--encoder", "people-en/encoder", "--dual", "people-en/dual"]
+    named += ["--codebook", "people-en/units.safetensors"]
+    assert evaluate(*named) == 0
+    assert labels() == {("dual", "people-en/dual")}
     made = (out / "predictions/dual/clean.parquet").stat().st_mtime_ns
-    assert main([*call, "--systems", "dual", "--label", "mine"]) == 0
-    assert {(row.system, row.encoder) for row in read_rows(out / "results.jsonl")} == {
-        ("dual", "mine")
-    }
+    assert evaluate("--systems", "dual", "--label", "mine") == 0
+    assert labels() == {("dual", "mine")}
     # the same model: nothing was computed again
     assert (out / "predictions/dual/clean.parquet").stat().st_mtime_ns == made
     assert evaluated_split(out) == "train"
-    assert main([*call, "--encoder", "people-en/encoder"]) == 2
+    assert evaluate("--encoder", "people-en/encoder") == 2
     assert (
         "--encoder, --codebook and --dual (the reader of units) go together"
-    ) in capsys.readouterr().err
-    assert main([*call, *named, "--models", "mine"]) == 2
+        in capsys.readouterr().err
+    )
+    assert evaluate(*named, "--models", "mine") == 2
     assert "go together, in the place of --models" in capsys.readouterr().err

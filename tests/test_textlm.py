@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import (
     AutoModel,
@@ -22,16 +20,14 @@ from transformers import (
 )
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from speechssl.cascade.data import text_examples
 from speechssl.cascade.options import TrainTextQa
-from speechssl.cascade.train import train_text_qa
+from speechssl.cascade.train import text_examples, train_text_qa
 from speechssl.checkpoints import SHIPPED
 from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
 from speechssl.dual.model import load_reader
 from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
 from speechssl.encoders.training import AttentionFunction
-from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
 from speechssl.textlm.attention import fast_attention, trained_attention
 from speechssl.textlm.encoders import MINILM, licences, remove_dropout
@@ -75,30 +71,6 @@ def vocabulary(*tokens, **marks):
     return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", **marks)
 
 
-@pytest.mark.parametrize("mark", ["Ġ", "▁"])
-def test_word_marks_of_other_tokenisers_are_known(mark):
-    listed = [
-        "<s>",
-        "<pad>",
-        "</s>",
-        "<unk>",
-        f"{mark}the",
-        f"{mark}a",
-        "ing",
-        f"{mark}x9",
-        "##s",
-        f"{mark}naïve",
-        "<mask>",
-    ]
-    made = vocabulary(*listed, f"{mark}语言", **MARKS)
-    assert [made.convert_ids_to_tokens(i) for i in plain_words(made)] == [
-        f"{mark}the",
-        "ing",
-        f"{mark}naïve",
-        f"{mark}语言",
-    ]
-
-
 @pytest.mark.parametrize("seed", [0, 1])
 def test_assignments_take_the_words_they_are_named_for(tokenizer, seed):
     words = plain_words(tokenizer)
@@ -111,17 +83,6 @@ def test_assignments_take_the_words_they_are_named_for(tokenizer, seed):
     assert most != words[:SYMBOLS]  # which of the words a unit gets is drawn
 
 
-def test_as_many_symbols_as_words_are_enough_and_one_more_is_not(tokenizer):
-    words = plain_words(tokenizer)
-    for assignment in KEPT:
-        assert sorted(assign_tokens(tokenizer, len(words), assignment)) == words
-        with pytest.raises(
-            InputError,
-            match=(f"has {len(words)} words, too few for {len(words) + 1} units; use a smaller"),
-        ):
-            assign_tokens(tokenizer, len(words) + 1, assignment)
-
-
 def test_released_takes_the_ids_from_5_in_order():
     # ids 0 to 9 of its vocabulary
     first = ("<s>", "<pad>", "</s>", "<unk>", ".", "Ġthe", ",", "Ġto", "s", "Ġ-")
@@ -129,29 +90,6 @@ def test_released_takes_the_ids_from_5_in_order():
     assert [assign_tokens(longformer, 5, "released", seed) for seed in (0, 1)] == [
         [5, 6, 7, 8, 9]
     ] * 2
-
-
-@pytest.mark.parametrize(
-    ("fifth", "message"),
-    [
-        ("[unused4]", r"5, \[unused4\]"),
-        ("madeupword0000", "madeupword"),
-        ("<mask>", "<mask>"),
-        (None, "which it does not have"),
-    ],
-)
-def test_released_is_refused_where_these_ids_are_no_text(fifth, message):
-    made = vocabulary(
-        "<s>", "<pad>", "</s>", "<unk>", ".", *([fifth, "Ġthe"] if fifth else []), **MARKS
-    )
-    made.add_special_tokens({"mask_token": "<mask>"} if fifth == "<mask>" else {})
-    refused(
-        f"ids 5 to 6, of which . are no tokens of text .*{message}.*most-frequent",
-        assign_tokens,
-        made,
-        2,
-        "released",
-    )
 
 
 # ---- the table
@@ -209,17 +147,19 @@ def test_the_seed_decides_encoder_and_table(tokenizer, text_encoder, assignment)
 # ---- refusals
 
 
-def test_an_unknown_assignment_names_the_known(tokenizer, text_encoder):
-    with pytest.raises(
-        InputError,
-        match=(
-            "no assignment 'best'; choose one of most-frequent, released, least-frequent, random"
-        ),
-    ):
-        symbol_encoder(text_encoder(), tokenizer, SYMBOLS, "best")
-
-
 WORDS = ["<s>", "</s>", "<unk>", "<pad>", *(f"w{c}" for c in "abcdefghij")]
+
+
+def test_what_does_not_fit_is_one_sentence(text_encoder, tokenizer):
+    model, words = text_encoder(), plain_words(tokenizer)
+    refused("no assignment 'best'", symbol_encoder, model, tokenizer, SYMBOLS, "best")
+    refused("too few for", assign_tokens, tokenizer, len(words) + 1, "random")
+    unmarked = vocabulary(*WORDS)
+    refused("has no .CLS. and .SEP.", symbol_encoder, model, unmarked, 5, "random")
+    short = vocabulary("<s>", "<pad>", "</s>", "<unk>", ".", **MARKS)
+    refused("ids 5 to 6, of which 2 are no tokens", assign_tokens, short, 2, "released")
+    refused("leave out --characters", character_tokenizer, ["", "  "])
+    refused("no sub-word units 'syllables'", subword_units, tokenizer, "syllables", 100, 8)
 
 
 def test_sentence_marks_stand_in_for_cls_and_sep(text_encoder):
@@ -229,17 +169,6 @@ def test_sentence_marks_stand_in_for_cls_and_sep(text_encoder):
     )
     source = model.get_input_embeddings().weight
     assert torch.equal(table.weight[5:], source[[0, 1, 1]])  # [PAD] is never looked at
-
-
-def test_a_tokeniser_without_marks_is_refused(text_encoder):
-    refused(
-        "choose an encoder that has",
-        symbol_encoder,
-        text_encoder(),
-        vocabulary(*WORDS),
-        5,
-        "random",
-    )
 
 
 # ---- characters as a vocabulary: every one a token, rows of the text encoder for them, and other
@@ -352,10 +281,6 @@ def test_tokens_are_characters_from_the_commonest_and_the_specials_follow(tmp_pa
     ]
 
 
-def test_nothing_written_is_refused():
-    refused("leave out --characters", character_tokenizer, ["", "  "])
-
-
 def test_characters_begin_as_words_of_the_encoder(text_encoder, tokenizer):
     encoder, table, characters = character_encoder(
         text_encoder(), tokenizer, ["anna在北京"], seed=3
@@ -382,14 +307,6 @@ def test_a_tokeniser_of_another_size_than_its_table_is_refused_but_for_padding(t
             tmp_path,
             rows,
         )
-
-
-def test_names_that_a_tokeniser_keeps_and_no_text_has_need_no_rows(tmp_path):
-    kept = vocabulary(*WORDS, **MARKS)
-    kept.add_special_tokens({"additional_special_tokens": ["<extra_id_0>", "<extra_id_1>"]})
-    kept.save_pretrained(tmp_path)
-    assert len(load_tokenizer(tmp_path, len(WORDS))) == len(WORDS) + 2
-    refused(f"its model {len(WORDS) - 1}; train", load_tokenizer, tmp_path, len(WORDS) - 1)
 
 
 def test_licences_are_those_of_the_data_the_text_encoder_and_the_start(tmp_path):
@@ -464,12 +381,6 @@ def test_every_chinese_character_is_a_token_that_knows_its_place(made):
     ) and owners.tolist() == [0, 1, 2, 3, 5, 6]
 
 
-@pytest.mark.parametrize("made", [bert(["phone", "##s"]), xlm_roberta(["▁phone", "s"])])
-def test_words_among_chinese_keep_their_pieces(made):
-    ids, owners = TextCodec(made).encode(["phones", "。"])
-    assert len(ids) == 2 and owners.tolist() == [0, 0]
-
-
 def test_a_berts_word_pieces_are_the_same_without_transformers():
     folder = SHIPPED / "people-en/text-qa"
     theirs = AutoTokenizer.from_pretrained(folder)
@@ -482,12 +393,6 @@ def test_a_berts_word_pieces_are_the_same_without_transformers():
         word_pieces(folder, len(theirs) - 1) is None
         and word_pieces(folder.parent, len(theirs)) is None
     )
-
-
-@given(st.text(alphabet="北京a，。（） ", max_size=6))
-def test_signs_of_any_script_around_a_word_are_dropped(word):
-    codec = TextCodec(character_tokenizer(["北京a，。（）"]))
-    assert codec.encode([word])[0].tolist() == codec.encode([f"「{word}」!"])[0].tolist()
 
 
 # ---- how tokens sound: the units of tokens, their embedding, and what it is for: homophones in
@@ -518,32 +423,6 @@ def test_characters_that_sound_alike_have_one_embedding_and_the_tone_counts(piny
     assert not torch.equal(found[0], found[2]) and not torch.equal(found[0], found[3])
 
 
-def test_what_is_not_chinese_has_no_pinyin_and_specials_have_none(pinyin):
-    tokenizer = character_tokenizer([HOMOPHONES + "a3。"])
-    units = subword_units(tokenizer, "pinyin", len(tokenizer) + 5, 8)
-    assert units.tokens.shape[0] == len(tokenizer) + 5
-    silent = {token for token, i in tokenizer.get_vocab().items() if not units.tokens[i].any()}
-    assert silent == {"[UNK]", "[MASK]", "[CLS]", "[SEP]", "[PAD]", "a", "3", "。"}
-    assert not subword_ids(units, tokenizer, "a3。").any()
-
-
-def test_the_order_of_units_counts_and_padding_does_not():
-    torch.manual_seed(0)
-    tokens = torch.tensor([[1, 2, 3, 0], [3, 2, 1, 0], [1, 2, 3, 0], [0, 0, 0, 0]])
-    units = SubwordUnits(tokens, 3, 6, 5)
-    assert not units(torch.tensor([[0, 1]])).any()  # it begins at zero
-    torch.nn.init.normal_(units.output.weight)
-    found = units(torch.tensor([[0, 1], [2, 3]]))
-    assert (
-        torch.equal(found[0, 0], found[1, 0])
-        and not torch.allclose(found[0, 0], found[0, 1])
-        and not found[1, 1].any()
-    )
-    shorter = SubwordUnits(tokens[:, :3], 3, 6, 5)
-    shorter.load_state_dict(units.state_dict() | {"tokens": tokens[:, :3]})
-    assert torch.allclose(shorter(torch.tensor([[0, 1]])), units(torch.tensor([[0, 1]])), atol=1e-6)
-
-
 def test_english_pieces_have_the_phones_of_espeak(tokenizer):
     pytest.importorskip("espeakng_loader")
     units = subword_units(tokenizer, "phones", len(tokenizer), 8)
@@ -555,26 +434,6 @@ def test_english_pieces_have_the_phones_of_espeak(tokenizer):
         rows["their"], rows["anna"]
     )
     assert rows["##a"].any() and not rows["!"].any() and not rows["[CLS]"].any()
-
-
-def test_other_kinds_and_vocabularies_without_units_are_refused(tokenizer, pinyin):
-    refused(
-        "no sub-word units 'syllables'; choose one of none, pinyin, phones",
-        subword_units,
-        tokenizer,
-        "syllables",
-        100,
-        8,
-    )
-    refused(
-        "no token of this text encoder has pinyin",
-        subword_units,
-        tokenizer,
-        "pinyin",
-        len(tokenizer),
-        8,
-    )
-    assert subword_units(tokenizer, "none", 100, 8) is None
 
 
 # ---- what it is for

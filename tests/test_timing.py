@@ -13,7 +13,6 @@ from speechssl.timing import (
     FrameGrid,
     RunLength,
     interval_of_units,
-    shown_length,
     units_of_interval,
 )
 
@@ -78,11 +77,6 @@ def test_a_frame_starts_where_its_seconds_say(grid: FrameGrid, frame: int) -> No
     assert grid.frame_at(sample, frame + 1) == frame
 
 
-@given(grids, st.integers(0, 10_000_000))
-def test_samples_survive_seconds(grid: FrameGrid, sample: int) -> None:
-    assert grid.sample(sample / grid.sample_rate) == sample
-
-
 @given(st.lists(st.integers(0, 3), max_size=40))
 def test_runs_merge_and_expand(frames: list[int]) -> None:
     runs = RunLength.of_frames(np.array(frames, dtype=np.int64))
@@ -90,19 +84,6 @@ def test_runs_merge_and_expand(frames: list[int]) -> None:
     assert runs.frames == len(frames)
     assert len(runs) == len(runs.units) == len(runs.borders) - 1
     assert not (runs.units[1:] == runs.units[:-1]).any()
-
-
-def test_runs_of_a_plain_list() -> None:
-    runs = RunLength.of_frames([5, 5, 7, 5])  # type: ignore[arg-type]
-    assert (runs.units.tolist(), runs.lengths.tolist()) == ([5, 7, 5], [2, 1, 1])
-
-
-@pytest.mark.parametrize(
-    ("units", "lengths"), [([1, 2], [1]), ([1], [0]), ([1], [-1]), ([[1]], [[1]]), ([1, 2], [3, 0])]
-)
-def test_damaged_runs(units: list[int], lengths: list[int]) -> None:
-    with pytest.raises(ValueError, match="vectors of one size"):
-        RunLength(np.array(units), np.array(lengths))
 
 
 @given(run_lengths)
@@ -174,12 +155,6 @@ def test_the_last_unit_ends_where_the_recording_does(
         assert interval_of_units(grid, runs, last - 1, last - 1)[1] == start
 
 
-def test_the_last_unit_of_a_padded_recording_is_not_empty() -> None:
-    # the last frame begins at sample 1,000
-    runs = RunLength(np.array([1, 2]), np.array([3, 1]), 900 / 16_000)
-    assert interval_of_units(HUBERT, runs, 1, 1) == (1000 / 16_000, 1001 / 16_000)
-
-
 def test_what_is_refused() -> None:
     assert HUBERT.samples_for(0) == HUBERT.frames(0) == HUBERT.frames(399) == 0
     with pytest.raises(ValueError, match="no frames"):
@@ -193,7 +168,3 @@ def test_what_is_refused() -> None:
     for first, last in ((-1, 0), (1, 0), (0, 2)):
         with pytest.raises(ValueError, match="not among 2 units"):
             interval_of_units(HUBERT, RunLength(np.array([1, 2]), np.array([3, 4])), first, last)
-
-
-def test_lengths_are_shown_in_a_unit_that_says_something() -> None:
-    assert [shown_length(s) for s in (3.21, 150.0, 5400.0)] == ["3.2 s", "2.5 min", "1.50 h"]

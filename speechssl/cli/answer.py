@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from speechssl.audio import check_clip, quiet_decoders, read_question, read_recording, write_clip
+from speechssl.audio import check_clip, read_question, read_recording, write_clip
 from speechssl.cli.options import AnswerQuestions
 from speechssl.errors import InputError
 from speechssl.text import language_of
@@ -26,9 +26,8 @@ def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
     return all of them. Raises InputError as `QA` does, and for a clip that cannot be written."""
     clips = name_clips(o)
     language_of(o.language)
-    with quiet_decoders():
-        passage = read_recording(o.passage)
-        asked = [read_question(question) for question in o.question]
+    passage = read_recording(o.passage)
+    asked = [read_question(question) for question in o.question]
     from speechssl.pipelines import QA  # loads torch, which takes seconds
 
     reader, threshold = o.reading.reader, o.reading.null_threshold

@@ -25,8 +25,8 @@ from speechssl.eval.conditions import (
     Setting,
     check_conditions,
     freeze_mixtures,
+    list_settings,
     name_utterances,
-    settings_of,
 )
 from speechssl.eval.grid import MAKERS, GridCell, GridTask, Maker, load_tested, run_grid
 from speechssl.eval.options import TEST, Robustness
@@ -92,7 +92,7 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
     """
     encoders = parse_named(o.encoders, "--encoders")
     data = {task: Path(where) for task, where in parse_named(o.tasks, "--tasks").items()}
-    settings = settings_of(o.noise.seen, o.noise.unseen, o.noise.snr)
+    settings = list_settings(o.noise.seen, o.noise.unseen, o.noise.snr)
     if unknown := [task for task in data if task not in makers]:
         raise InputError(
             f"there is no task {unknown[0]!r}; choose from {', '.join(sorted(makers))}"
@@ -121,10 +121,10 @@ def run_robustness(o: Robustness, makers: Mapping[str, Maker] = MAKERS) -> str:
     mixtures = freeze_mixtures(
         distorter, recordings, [s.condition for s in settings], out / "noise.jsonl", o.workers
     )
-    grid = gather(run_grid(trained, settings, out, mixtures, o.workers), o.seed)
+    grid = draw_together(run_grid(trained, settings, out, mixtures, o.workers), o.seed)
 
     # of a head that was made again
-    append_rows(out / "results.jsonl", rows_of(grid, distorter), any_card=True)
+    append_rows(out / "results.jsonl", make_rows(grid, distorter), any_card=True)
     values = degradation(grid) | {"dual_against_cascade": against_cascade(grid)}
     spoken = [task for task, where in data.items() if synthetic_note(where)]
     synthetic = f"Synthetic speech: {', '.join(spoken)}." if spoken else ""
@@ -244,7 +244,7 @@ class Grid:
         )
 
 
-def gather(cells: Sequence[GridCell], seed: int, resamples: int = RESAMPLES) -> Grid:
+def draw_together(cells: Sequence[GridCell], seed: int, resamples: int = RESAMPLES) -> Grid:
     """Draw the items of every task together for all encoders and conditions, and tasks that share a
     voice with each other.
 
@@ -265,7 +265,7 @@ def gather(cells: Sequence[GridCell], seed: int, resamples: int = RESAMPLES) -> 
     return Grid({key: scores[key] for key in by_key}, by_key, seed, resamples)
 
 
-def rows_of(grid: Grid, distorter: Distorter = Distorter()) -> list[Row]:
+def make_rows(grid: Grid, distorter: Distorter = Distorter()) -> list[Row]:
     rows = []
     for (task, encoder, setting), score in grid.scores.items():
         cell, over = (
@@ -327,7 +327,7 @@ def sign(task: Task) -> int:
 # ---- what goes into degradation.json
 
 
-def numbers(estimate: Estimate | None, times: float = 1) -> dict[str, float | None] | None:
+def describe_value(estimate: Estimate | None, times: float = 1) -> dict[str, float | None] | None:
     """Write value and interval as JSON has them, ends of None where one group has none; None for
     what is not defined."""
     if estimate is None or not np.isfinite(estimate.value):
@@ -337,9 +337,9 @@ def numbers(estimate: Estimate | None, times: float = 1) -> dict[str, float | No
     return {"value": times * v.value, "low": low, "high": high}
 
 
-def tested(estimate: Estimate) -> dict[str, float | None]:
+def describe_test(estimate: Estimate) -> dict[str, float | None]:
     """Write the same with the p-value of its being 0."""
-    return {**(numbers(estimate) or {}), "p_value": estimate.p_value}
+    return {**(describe_value(estimate) or {}), "p_value": estimate.p_value}
 
 
 def degradation(grid: Grid) -> dict[str, Any]:
@@ -364,11 +364,11 @@ def degradation(grid: Grid) -> dict[str, Any]:
 
 def _cells(grid: Grid, task: Task) -> list[dict[str, Any]]:
     cells: list[dict[str, Any]] = []
-    for e, s in ((e, s) for e in grid.encoders if grid.has(task, e) for s in grid.settings):
-        score, noisy = grid.scores[task, e, s], s != grid.clean
+    for e in [e for e in grid.encoders if grid.has(task, e)]:
         other = e != grid.baseline and grid.has(task, grid.baseline)
-        cells.append(
-            {
+        for s in grid.settings:
+            score, noisy = grid.scores[task, e, s], s != grid.clean
+            cell: dict[str, Any] = {
                 "task": task[0],
                 "metric": task[1],
                 "encoder": e,
@@ -379,16 +379,18 @@ def _cells(grid: Grid, task: Task) -> list[dict[str, Any]]:
                 "drawn": score.unit,
                 "groups": score.groups,
                 "failed": len(grid.cells[task, e, s].failed),
-                "score": numbers(score, 100),
-                "loss": numbers(loss(grid, task, e, s)) if noisy else None,
-                "relative": numbers(relative(grid, task, e, s)) if noisy else None,
-                "gain": tested(gain(grid, task, e, s)) if other else None,
-                "removed": numbers(removed(grid, task, e, s)) if noisy and other else None,
-                "recovered": numbers(removed(grid, task, e, s, own_clean=False))
-                if noisy and other
-                else None,
+                "score": describe_value(score, 100),
             }
-        )
+            cell |= dict.fromkeys(("loss", "relative", "gain", "removed", "recovered"))
+            if noisy:
+                cell["loss"] = describe_value(loss(grid, task, e, s))
+                cell["relative"] = describe_value(relative(grid, task, e, s))
+            if other:
+                cell["gain"] = describe_test(gain(grid, task, e, s))
+            if noisy and other:
+                cell["removed"] = describe_value(removed(grid, task, e, s))
+                cell["recovered"] = describe_value(removed(grid, task, e, s, own_clean=False))
+            cells.append(cell)
     tests = [cell["gain"] for cell in cells if cell["gain"]]
     for test, adjusted in zip(tests, holm([t["p_value"] for t in tests]), strict=True):
         test["p_holm"] = adjusted
@@ -402,10 +404,10 @@ def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
     if not gains:
         return {"encoder": encoder, "gain": None, "worst": None}
     task, worst = min(gains.items(), key=lambda pair: pair[1].value)
-    values = {"task": f"{task[0]} {task[1]}", **tested(worst)}
+    values = {"task": f"{task[0]} {task[1]}", **describe_test(worst)}
     return {
         "encoder": encoder,
-        "gain": numbers(mean_estimate(list(gains.values()))),
+        "gain": describe_value(mean_estimate(list(gains.values()))),
         "worst": values,
     }
 
@@ -415,12 +417,12 @@ def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, 
     every = [(t, s) for t in grid.averaged for s in settings]
     other = encoder != grid.baseline
     unhurt = dict.fromkeys(t for t, s in every if loss(grid, t, grid.baseline, s).value <= 0)
-    share = {
-        name: numbers(mean_estimate([removed(grid, t, encoder, s, own_clean) for t, s in every]))
-        if other and not unhurt
-        else None
-        for name, own_clean in (("removed", True), ("recovered", False))
-    }
+    share: dict[str, Any] = {"removed": None, "recovered": None}
+    if other and not unhurt:
+        for name in share:
+            own_clean = name == "removed"
+            parts = [removed(grid, t, encoder, s, own_clean) for t, s in every]
+            share[name] = describe_value(mean_estimate(parts))
     lost, lost_by_baseline = (
         mean_estimate([loss(grid, t, e, s) for t, s in every]) for e in (encoder, grid.baseline)
     )
@@ -432,9 +434,9 @@ def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, 
         "conditions": [s.name for s in settings],
         "tasks": [f"{name} {metric}" for name, metric in grid.averaged],
         "unhurt": [f"{name} {metric}" for name, metric in unhurt],
-        "loss": numbers(lost),
+        "loss": describe_value(lost),
         **share,
-        "pooled": numbers(pooled) if other else None,
+        "pooled": describe_value(pooled) if other else None,
     }
 
 
@@ -444,70 +446,49 @@ def against_cascade(grid: Grid) -> list[dict[str, Any]]:
     spares the choice of an SNR). difference: DUAL's minus the cascade's, in points. Questions are
     drawn together for both systems and all conditions.
     """
-    systems = [
-        (task, encoder)
-        for task in grid.tasks
-        if task[1] == "ff1"
-        for encoder in grid.encoders
-        if grid.has(task, encoder)
-    ]
-    duals = [system for system in systems if system[0][0].startswith("dual")]
-    cascades = [system for system in systems if system[0][0].startswith(CASCADE)]
-    pairs = [
-        (dual, cascade)
-        for dual in duals
-        for cascade in cascades
-        if cascade[1] in (dual[1], grid.baseline)
-    ]
+    systems = [(t, e) for t in grid.tasks if t[1] == "ff1" for e in grid.encoders if grid.has(t, e)]
     lines: list[dict[str, Any]] = []
-    for dual, cascade in pairs:
-        cells = {
-            (system, s): grid.cells[*system, s].scored
-            for system in (dual, cascade)
-            for s in grid.settings
-        }
-        scores = resample_cells(
-            cells, grid.seed, grid.resamples, grid.cells[*dual, grid.clean].unit
-        )
+    for dual in [system for system in systems if system[0][0].startswith("dual")]:
+        for cascade in [system for system in systems if system[0][0].startswith(CASCADE)]:
+            if cascade[1] in (dual[1], grid.baseline):
+                lines += _compare_pair(grid, dual, cascade)
+    return lines
 
-        def relative_score(
-            system: tuple[Task, str], setting: Setting, scores: Any = scores
-        ) -> Estimate:
-            """Percent of the system's own clean FF1."""
-            return combine_estimates(
-                lambda noisy, clean: 100 * noisy / clean,
-                scores[system, setting],
-                scores[system, grid.clean],
-            )
 
-        for name, group in groupby(grid.settings[1:], key=lambda s: s.name):
-            settings = list(group)
-            of_dual, of_cascade = (
-                [relative_score(system, s) for s in settings] for system in (dual, cascade)
+def _compare_pair(
+    grid: Grid, dual: tuple[Task, str], cascade: tuple[Task, str]
+) -> list[dict[str, Any]]:
+    """Compare DUAL with a cascade in every noise and at every SNR. Both are a task and an
+    encoder."""
+    cells = {(of, s): grid.cells[*of, s].scored for of in (dual, cascade) for s in grid.settings}
+    unit = grid.cells[*dual, grid.clean].unit
+    scores = resample_cells(cells, grid.seed, grid.resamples, unit)
+    kept = {}  # percent of a system's own clean FF1
+    for of, setting in cells:
+        both = scores[of, setting], scores[of, grid.clean]
+        kept[of, setting] = combine_estimates(lambda a, b: 100 * a / b, *both)
+    lines = []
+    for name, members in groupby(grid.settings[1:], key=lambda s: s.name):
+        settings = list(members)
+        places = [(s.snr_db, [s]) for s in settings]
+        if len(settings) > 1:  # and the mean over the SNRs
+            places.append((None, settings))
+        for snr, over in places:
+            first, second = (mean_estimate([kept[of, s] for s in over]) for of in (dual, cascade))
+            lines.append(
+                {
+                    "dual": dual[0][0],
+                    "dual_encoder": dual[1],
+                    "cascade": cascade[0][0],
+                    "cascade_encoder": cascade[1],
+                    "condition": name,
+                    "snr_db": snr,
+                    "mean_over": [s.snr_db for s in over],
+                    "dual_relative": describe_value(first),
+                    "cascade_relative": describe_value(second),
+                    "difference": describe_test(combine_estimates(np.subtract, first, second)),
+                }
             )
-            snrs: list[float | None] = [s.snr_db for s in settings]
-            over = [[snr] for snr in snrs]
-            if len(settings) > 1:  # and the mean over the SNRs
-                of_dual, of_cascade = (
-                    [*of_dual, mean_estimate(of_dual)],
-                    [*of_cascade, mean_estimate(of_cascade)],
-                )
-                snrs, over = [*snrs, None], [*over, snrs]
-            for snr, mean_over, first, second in zip(snrs, over, of_dual, of_cascade, strict=True):
-                lines.append(
-                    {
-                        "dual": dual[0][0],
-                        "dual_encoder": dual[1],
-                        "cascade": cascade[0][0],
-                        "cascade_encoder": cascade[1],
-                        "condition": name,
-                        "snr_db": snr,
-                        "mean_over": mean_over,
-                        "dual_relative": numbers(first),
-                        "cascade_relative": numbers(second),
-                        "difference": tested(combine_estimates(np.subtract, first, second)),
-                    }
-                )
     return lines
 
 
@@ -540,16 +521,13 @@ def score_tables(grid: Grid, at: float) -> list[Table]:
     """
     columns = lecture_columns(grid, at)
     cells = _score_cells(grid, grid.tasks, columns)
-    lecture = [
-        (
-            e,
-            *(
-                "<br>".join(cells[*t, e, c] for c in columns) if grid.has(t, e) else "-"
-                for t in grid.tasks
-            ),
-        )
-        for e in grid.encoders
-    ]
+    lecture = []
+    for e in grid.encoders:
+        line = [
+            "<br>".join(cells[*t, e, c] for c in columns) if grid.has(t, e) else "-"
+            for t in grid.tasks
+        ]
+        lecture.append((e, *line))
     head = ("encoder", *(f"{task} {metric}" for task, metric in grid.tasks))
     tables = [
         Table(
@@ -626,24 +604,16 @@ def _note(grid: Grid, tasks: Sequence[Task]) -> str:
 def degradation_tables(values: Mapping[str, Any]) -> list[Table]:
     """Make tables of what `degradation` and `against_cascade` give: averages over tasks, clean
     speech, DUAL beside the cascade."""
-    shares, base = (
-        [],
-        {
-            (a["group"], a["snr_db"]): a["loss"]
-            for a in values["averages"]
-            if a["encoder"] == values["baseline"]
-        },
-    )
+    of_baseline = [a for a in values["averages"] if a["encoder"] == values["baseline"]]
+    base = {(a["group"], a["snr_db"]): a["loss"] for a in of_baseline}
+    shares = []
     for a in values["averages"]:
         if a["encoder"] != values["baseline"]:
-            intervals = [
-                base[a["group"], a["snr_db"]],
-                *(a[name] for name in ("loss", "removed", "recovered", "pooled")),
-            ]
+            lost = [base[a["group"], a["snr_db"]], a["loss"]]
+            intervals = [*lost, a["removed"], a["recovered"], a["pooled"]]
             noise = condition_name(a["group"], a["snr_db"])
-            shares.append(
-                (a["encoder"], noise, *(interval_text(n, missing="-") for n in intervals))
-            )
+            texts = (interval_text(n, missing="-") for n in intervals)
+            shares.append((a["encoder"], noise, *texts))
     note = (
         "Means over all tasks. removed: share of the baseline's loss, each against its own clean "
         "speech; recovered: both against "
@@ -665,15 +635,11 @@ def degradation_tables(values: Mapping[str, Any]) -> list[Table]:
         "pooled %",
     )
 
-    clean = [
-        (
-            x["encoder"],
-            interval_text(x["gain"], "+", "-"),
-            f"{x['worst']['task']}: {interval_text(x['worst'], '+', '-')}",
-        )
-        for x in values["clean"]
-        if x["worst"]
-    ]
+    clean = []
+    for x in values["clean"]:
+        if x["worst"]:
+            mean, worst = (interval_text(x[name], "+", "-") for name in ("gain", "worst"))
+            clean.append((x["encoder"], mean, f"{x['worst']['task']}: {worst}"))
     clean_note = (
         "Points by which it is better than the baseline in clean speech (below 0: "
         f"worse). {values['drawn']}"
