@@ -242,7 +242,7 @@ def test_a_port_in_use_and_a_bad_condition_are_one_sentence(capsys) -> None:
             and ("give another --port") in message
             and message.count("\n") == 1
         )
-    assert "no noise bagpipes" in ended(capsys, "--conditions", "bagpipes")
+    assert "no recordings in bagpipes" in ended(capsys, "--conditions", "bagpipes")
     refused("cannot listen at no.such.host.invalid", check_port, "no.such.host.invalid", 7860)
 
 

@@ -397,7 +397,7 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
     """
     rows = [line.split("\t") for line in _text_lines(path)]
     if delimiter == "\t" and all(len(row) == len(rows[0]) for row in rows):
-        table = [[_unquote(cell) for cell in row] for row in rows]
+        table = [[unquote(cell) for cell in row] for row in rows]
     else:
         table = _read_quoted(path, delimiter)
     names = [name.strip() for name in table[0]] if table else []
@@ -405,7 +405,8 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
     return [dict(zip(names, row, strict=False)) for row in table[1:]]
 
 
-def _unquote(cell: str) -> str:
+def unquote(cell: str) -> str:
+    """Return what a cell in quotation marks holds, and any other as it is."""
     match = QUOTED.fullmatch(cell)
     return match[1].replace('""', '"') if match else cell
 

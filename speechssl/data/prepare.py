@@ -435,12 +435,14 @@ def _check_used(
     splits: Mapping[str, SplitRecords], report: PrepareReport, source: Path | str
 ) -> None:
     """Raise InputError where nothing was read, or questions were and none of them can be used: the
-    layout is another one."""
+    layout is another one. Questions that are there and empty do not speak of another layout."""
     questions = sum(number for (_, kind), number in report.read.items() if kind == "questions")
     for records in splits.values():
         if records.questions or (records.passages and not questions):
             return
     reasons = report.reasons(kind="questions").most_common(3)
+    if any(reason.startswith("empty") for reason, _ in reasons):
+        return
     why = "; ".join(f"{number:,} x {reason}" for reason, number in reasons)
     raise InputError(
         f"{source} has no usable question of {report.corpus} ({why or 'its files are empty'}); "

@@ -38,6 +38,7 @@ from speechssl.data.files import (
     safe_name,
     stamp,
     unpack,
+    unquote,
 )
 from speechssl.data.options import SlueSqa5
 from speechssl.data.prepare import Done, PrepareReport, SplitRecords
@@ -189,7 +190,7 @@ def rows_of(path: Path) -> Iterator[SlueRow | int]:
     plain: list[list[str]] = []
     for line in content.split("\n"):
         if line.strip():
-            plain.append([_unquote(cell) for cell in line.rstrip("\r").split("\t")])
+            plain.append([unquote(cell) for cell in line.rstrip("\r").split("\t")])
     quoted = [row for row in csv.reader(content.splitlines(keepends=True), delimiter="\t") if row]
     rows = min((plain, quoted), key=lambda rows: sum(len(row) != len(rows[0]) for row in rows))
     names = [name.strip() for name in rows[0]]
@@ -200,11 +201,6 @@ def rows_of(path: Path) -> Iterator[SlueRow | int]:
             continue
         cells["answer_spans"] = _parse_spans(cells.get("answer_spans", ""))
         yield _make_row(cells, f"{path}:{number}")
-
-
-def _unquote(cell: str) -> str:
-    quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
-    return cell[1:-1].replace('""', '"') if quoted else cell
 
 
 def _parse_spans(text: str) -> dict[str, list[Any]] | None:

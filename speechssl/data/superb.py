@@ -126,13 +126,11 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
     name = task
     if card.is_file():
         name = convert(read_json(card).get("task"), str, f"{card}, task", 'add {"task": "ks"}')
-    if name is None or not root.is_dir():
+    if name is None or task not in (None, name) or not root.is_dir():
         raise InputError(
-            f"{root} is not a labelled set (no card.json); give a folder that "
-            "`speechssl prepare` made"
+            f"{root} is a set of the task {name or '(no card.json says which)'}, not of "
+            f"{task or 'one'}; give a folder that `speechssl prepare` made"
         )
-    if task not in (None, name):
-        raise InputError(f"{root} is a set of the task {name}, not of {task}; give a set of {task}")
     manifests = {split: root / f"{split}.jsonl" for split in SPLITS_OF.get(name, SPLITS)}
     without_dev = name not in WITH_DEV and "train" in manifests and not manifests["dev"].is_file()
     if without_dev:
@@ -199,17 +197,17 @@ def load_labelled(root: Path | str, task: str | None = None) -> LabelledSet:
 def _check_labels(u: Utterance, classes: Mapping[str, tuple[str, ...]], place: str) -> None:
     """Raise InputError for an utterance without the labels of the others, or with a label that no
     training utterance has."""
+    problem = ""
     if not u.labels or set(u.labels) != set(classes):
-        raise InputError(
-            f"{place} has labels for {', '.join(u.labels) or 'nothing'}; give every line labels "
-            f"for {', '.join(classes) or 'something'}"
+        wanted = ", ".join(classes) or "something"
+        problem = (
+            f"labels for {', '.join(u.labels) or 'nothing'}; give every line some for {wanted}"
         )
     for slot, label in u.labels.items():
-        if label not in classes[slot]:
-            raise InputError(
-                f"{place} has the {slot} {label!r}, which no training utterance has; correct "
-                "it or add some to train"
-            )
+        if not problem and label not in classes[slot]:
+            problem = f"the {slot} {label!r}, which no training utterance has; correct it"
+    if problem:
+        raise InputError(f"{place} has {problem}")
 
 
 def load_trials(data: UtteranceSet, split: str) -> tuple[Trial, ...]:

@@ -333,18 +333,14 @@ def _name_audio(cell: Any) -> str:
 
 def read_row(cells: Mapping[str, Any], place: str) -> Row:
     """Read a row. Raises InputError for a cell that is not of its column."""
-    try:
-        values = _clean(cells)
-    except ValueError as error:
-        raise InputError(f"{place} has a cell that is not whole JSON ({error})") from error
-    return convert(values, Row, place, "correct the row", strict=False)
+    return convert(_clean(cells, place), Row, place, "correct the row", strict=False)
 
 
-def _clean(cells: Mapping[str, Any]) -> dict[str, Any]:
+def _clean(cells: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Return the cells that are not empty (NaN is, which pandas has there): JSON in a text parsed,
     and numbers as texts where texts belong (pandas makes 5.0 of 5 where a column has empty cells).
 
-    Raises ValueError for a text that begins as JSON does and is none.
+    Raises InputError for a text that begins as JSON does and is none.
     """
     values: dict[str, Any] = {}
     for name, value in cells.items():
@@ -356,7 +352,10 @@ def _clean(cells: Mapping[str, Any]) -> dict[str, Any]:
             if value.strip().casefold() in empty:
                 continue
             if name in ("words", "answers") and value.lstrip()[0] in "[{":
-                value = parse_json(value)
+                try:
+                    value = parse_json(value)
+                except ValueError as error:
+                    raise InputError(f"{place}: {name} is not whole JSON ({error})") from error
         elif isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, int | float) and name not in NUMBERS:
@@ -382,7 +381,7 @@ def read_answers(row: Row, place: str) -> tuple[Answer, ...]:
         ]
     answers = []
     for entry in entries:
-        values = _clean(entry if isinstance(entry, Mapping) else {"answer": entry})
+        values = _clean(entry if isinstance(entry, Mapping) else {"answer": entry}, place)
         for name, other in (("text", "answer"), ("char_start", "answer_start")):
             if other in values:
                 values[name] = values.pop(other)

@@ -21,7 +21,6 @@ from tqdm import tqdm
 
 from speechssl.artifacts import replacing
 from speechssl.augment import Condition
-from speechssl.cascade.data import Transcript
 from speechssl.data.records import Corpus, Question
 from speechssl.errors import InputError
 
@@ -128,6 +127,8 @@ def answer_questions(
 def describe_question(question: Question, features: Mapping[str, Any]) -> dict[str, Any]:
     """Begin the row of a question: its id and passage, and what a recogniser made of both, None
     without one."""
+    from speechssl.cascade.data import Transcript  # loads torch, which reports need not
+
     row: dict[str, Any] = {"id": question.id, "passage": question.passage}
     for name, record in (("question", question.id), ("passage", question.passage)):
         words = features.get(record)

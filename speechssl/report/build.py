@@ -39,7 +39,7 @@ from speechssl.eval.predict import parse_predictions, read_card, read_items
 from speechssl.eval.score import (
     METRICS,
     answer_type,
-    by_length,
+    average_by_length,
     measure_scores,
     score_questions,
 )
@@ -338,7 +338,7 @@ def read_questions(o: Report, corpus: Path, split: str, rows: Sequence[Row]) -> 
     breakdowns: list[Mapping[str, Any]] = []
     for system, answers in by_condition.get(parse_condition("clean"), {}).items():
         answered = [s for s in score_questions(answers, data) if s.id in answers["answers"]]
-        breakdowns += by_length(answered, data, system, o.seed)
+        breakdowns += average_by_length(answered, data, system, o.seed)
     common, common_rows = score_common(data, scored)
     return Questions(data, scored, examples, listening, breakdowns, common, common_rows)
 

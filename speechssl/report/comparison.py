@@ -22,8 +22,8 @@ from speechssl.eval.compare import (
     compare,
     compile_corpus,
     crossing_text,
-    falling,
     family_name,
+    fit_falling,
     paired_tests,
     read_results,
     reads_reference,
@@ -221,7 +221,7 @@ def _plot_family(ax: Axes, x: Crossing, slot: int) -> None:
     scores = [p.cascade.interval.percent for p in x.points]
     xs, ys = [v.value for v in wer], [v.value for v in scores]
     ax.errorbar(xs, ys, _errors(scores), _errors(wer), fmt="none", ecolor=style["color"], alpha=0.5)
-    line = list(zip(xs, falling(np.array(ys)), strict=True))
+    line = list(zip(xs, fit_falling(np.array(ys)), strict=True))
     if x.between and x.at is None:  # nothing was measured where it would cross
         gap = sum(place <= 100 * x.between[0] for place in xs)
         line.insert(gap, (np.nan, np.nan))

@@ -1,7 +1,6 @@
 """Ids as names of files, and recordings joined of pieces without drift."""
 
 import json
-import os
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
@@ -205,29 +204,6 @@ def test_a_folder_is_read_however_deep_in_the_order_of_ids(folder, capsys):
 def test_files_that_would_share_an_id_keep_their_suffix(folder):
     assert ids(folder("a.wav", "a.flac", "b.wav")) == ["a.flac", "a.wav", "b"]
     refused("make ids unique", list_recordings, folder("a.wav.mp3"))
-
-
-def test_links_are_followed_once_in_the_order_of_their_names(folder, tmp_path, monkeypatch):
-    root = folder("m/1.wav")
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere/b.wav").touch()
-    for name, target in (
-        ("a", root / "m"),
-        ("z", root / "m"),
-        ("link", tmp_path / "elsewhere"),
-        ("circle", root),
-    ):
-        (root / name).symlink_to(target)
-    walk = os.walk
-
-    def shuffled(top, **options):
-        for where, folders, files in walk(top, **options):
-            folders.sort(reverse=True)
-            yield where, folders, files
-
-    assert ids(root) == ["a/1", "link/b"]
-    monkeypatch.setattr(os, "walk", shuffled)
-    assert ids(root) == ["a/1", "link/b"]
 
 
 # ---- manifests

@@ -318,19 +318,6 @@ def test_a_recording_of_the_whole_stands_in_where_its_sentences_are_not_there(de
     assert Path(corpus.passages["context-0_0"].audio).is_absolute()
 
 
-def test_times_in_a_longer_recording_of_the_whole_are_not_used(dev, tmp_path):
-    """People pause between sentences: what counts in the recording of the whole is wrong in the
-    joined sentences."""
-    pause = np.zeros(RATE // 2, np.float32)
-    whole = np.concatenate([x for k in range(4) for x in (sentence(k), pause)])
-    write_clip(dev / "dev_audios/context-0_0.wav", whole, 0.0, 99.0, RATE)
-    _, start, end = ANSWERS[2]
-    moved = (before(2) + 1.0 + start, before(2) + 1.0 + end)
-    write_table(dev / "dev.parquet", [row(2, answers=times([moved], [(start, end)]))])
-    _, corpus, _ = prepared(dev, tmp_path)
-    assert timed(corpus, corpus.questions[0])
-
-
 # ---- times
 
 
@@ -718,23 +705,6 @@ def test_a_real_recording_as_the_fifth_sentence(shared, tmp_path):
     # half a sample off at most: the rate changes from 22,050 to 24,000 Hz
     assert np.corrcoef(spoken, original)[0, 1] > 0.98
     assert facts["questions"]["read"] == 10_570 and facts["set_aside"][nmsqa.NO_RECORDING] >= 76
-
-
-def test_a_slice_is_joined_alone(tmp_path):
-    root = tmp_path / "nmsqa"
-    write_table(
-        root / "dev.parquet", [row(k, passage) for passage in ("0_0", "0_1") for k in range(2)]
-    )
-    for passage in ("0_0", "0_1"):
-        write_sentences(root / "dev_audios", f"context-{passage}_{{}}")
-        write_question(root / "dev_audios", f"question-{passage}_0", f"question-{passage}_1")
-    facts, corpus, _ = prepared(root, tmp_path, passages=1)
-    assert [q.id for q in corpus.questions] == ["id-0_0-0", "id-0_0-1"] and all(
-        timed(corpus, q) for q in corpus.questions
-    )
-    assert len(list((tmp_path / "out/dev/audio").glob("*.flac"))) == 1
-    assert facts["questions"]["read"] == 4
-    assert facts["set_aside"] == {"beyond the first 1 passage with questions (--passages)": 3}
 
 
 def test_two_recordings_of_one_name_are_copies_or_refused(tmp_path):

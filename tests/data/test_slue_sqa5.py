@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pyarrow import parquet
 
 from speechssl.artifacts import read_json
 from speechssl.audio import SAMPLE_RATE, write_clip
@@ -14,7 +13,7 @@ from speechssl.data import prepare, slue_sqa5
 from speechssl.data.options import SlueSqa5
 from speechssl.data.prepare import format_report
 from speechssl.data.records import Span, load_corpus
-from speechssl.data.slue_sqa5 import FileIndex, places, prepare_slue_sqa5
+from speechssl.data.slue_sqa5 import places, prepare_slue_sqa5
 
 from ..files import read_lines, refused, remarked, wav, write_parquet
 
@@ -343,11 +342,6 @@ def test_a_folder_without_tables_says_what_was_expected(tmp_path, unmade):
         prepare_slue_sqa5,
         SlueSqa5(source=tmp_path, out=unmade, workers=1),
     )
-    refused(
-        r"gone does not exist; give",
-        prepare_slue_sqa5,
-        SlueSqa5(source=tmp_path / "gone", out=unmade, workers=1),
-    )
 
 
 def test_of_a_slice_only_its_recordings_are_written(hub, tmp_path):
@@ -364,38 +358,3 @@ def test_of_a_slice_only_its_recordings_are_written(hub, tmp_path):
         {"read": 2, "kept": 1, "set_aside": 1},
         3,
     )
-
-
-def test_what_holds_no_question_that_can_be_used_is_refused(hub, unmade):
-    table = hub / "sqa5/validation-00000-of-00001.parquet"
-    rows = parquet.read_table(table)
-    parquet.write_table(rows.drop_columns(["answer_spans"]), table)
-    refused(
-        r"has no usable question of slue-sqa5 \(3 x its answers are not in the "
-        r"source",
-        prepare_slue_sqa5,
-        SlueSqa5(source=hub, out=unmade, workers=1),
-    )
-    parquet.write_table(rows.slice(0, 0), table)
-    refused(
-        r"has no usable question of slue-sqa5 \(its files are "
-        r"empty\)",
-        prepare_slue_sqa5,
-        SlueSqa5(source=hub, out=unmade, workers=1),
-    )
-
-
-def test_shards_that_are_numbers_are_of_the_split_of_their_folder(tmp_path):
-    """As the branch refs/convert/parquet of Hugging Face has them."""
-    for k in range(2):
-        write_parquet(tmp_path / f"hub/sqa5/validation/000{k}.parquet", [row(k)])
-    assert [q.id for q in prepared(tmp_path / "hub", tmp_path)[1].questions] == [
-        "squad-0",
-        "squad-1",
-    ]
-
-
-def test_two_recordings_of_one_name_are_refused(tmp_path):
-    for place, level in (("a", 1), ("b", 2)):
-        write_clip(tmp_path / place / "test/document/doc1.wav", tone() / level, 0, 9, SAMPLE_RATE)
-    refused("are both called doc1", FileIndex, [tmp_path])

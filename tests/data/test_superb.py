@@ -81,7 +81,7 @@ def test_a_wrong_line_is_one_sentence(root, split, values, message):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("card.json", None, "is not a labelled set"),
+        ("card.json", None, "is a set of the task .no card.json"),
         ("card.json", "[]", "card.json"),
         ("card.json", "{", "cannot read .*card.json as JSON"),
         ("test.jsonl", None, "cannot read the manifest .*test.jsonl"),

@@ -221,20 +221,6 @@ def test_the_split_is_that_of_the_corpus(split, speaker):
     assert split_of(f"{speaker}_nohash_0.wav") == split_of(f"{speaker}_nohash_4.wav") == split
 
 
-@pytest.mark.slow
-def test_the_split_is_that_of_s3prl(commands):
-    theirs = pytest.importorskip("s3prl.dataio.corpus.speech_commands")
-    for number in np.random.default_rng(1).integers(0, 2**32, 200):
-        (commands / f"speech_commands_v0.01/bed/{number:08x}_nohash_{number % 3}.wav").touch()
-    train, dev = theirs.SpeechCommandsV1.split_dataset(commands / "speech_commands_v0.01")
-    for split, found in (("train", train), ("dev", dev)):
-        assert found and {split_of(path.name) for _, path in found} == {split}
-    left = set((commands / "speech_commands_v0.01").glob("[a-z]*/*.wav")) - {
-        path for _, path in train + dev
-    }
-    assert left and {split_of(path.name) for path in left} == {"test"}
-
-
 def test_words_and_seconds_of_the_noise(commands, tmp_path):
     samples, rate = soundfile.read(commands / NOISE)
     samples[32_000:48_000] = 0  # digital silence is left out

@@ -86,14 +86,6 @@ def test_questions_of_a_story_share_a_passage_of_a_sentence_a_line(source, tmp_p
     )
 
 
-def test_files_outside_a_split(source, tmp_path):
-    write(tmp_path / "loose", "tpo_3-lecture_1_1.txt")
-    report = prepare_toefl_qa(ToeflQa(source=tmp_path / "loose", out=tmp_path / "test", workers=1))
-    assert list(report["splits"]) == ["test"] and list(questions(tmp_path / "test", "test")) == [
-        "tpo_3-lecture_1_1"
-    ]
-
-
 def test_quirks_are_kept(source, tmp_path):
     dev, test = source / "data" / "dev", source / "data" / "test"
     write(dev, "tpo_1-lecture_1_2", lines(["another  .", "with an end ."]))

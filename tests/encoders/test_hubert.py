@@ -232,19 +232,6 @@ def test_neither_an_offset_nor_a_gain_costs_precision_where_a_group_norm_removes
         assert error(layers(FastEngine(model), wave, 3)[-1], expected(model, wave)[-1]) < bound
 
 
-def test_operations_are_there_whatever_the_default_type_is(monkeypatch):
-    monkeypatch.setattr(hubert, "_try_onednn", cache(hubert._try_onednn.__wrapped__))
-    torch.set_default_dtype(torch.float64)
-    try:
-        assert (
-            hubert.has_onednn()
-            == hubert.has_onednn(int8=True)
-            == torch.backends.mkldnn.is_available()
-        )
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
 OPERATIONS = (
     "_is_mkldnn_bf16_supported _reorder_linear_weight _linear_pointwise "
     "_reorder_convolution_weight _convolution_pointwise"

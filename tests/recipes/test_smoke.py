@@ -102,7 +102,7 @@ def test_spoken_squad_repeats_nothing_and_what_ships_reads_where_there_is_no_tra
     copied = tmp_path / "test/models/text-qa/model.safetensors"
     shipped = model_folder("people-en") / "text-qa/model.safetensors"
     assert copied.read_bytes() == shipped.read_bytes()
-    base = ("spoken_squad/run.sh", "recipes/spoken_squad/base.yaml", str(tmp_path / "test"), *more)
+    base = ("spoken_squad/run.sh", "recipes/spoken_squad/base.yaml", str(tmp_path / "base"), *more)
     assert "has no train, which recipes/spoken_squad/base.yaml" in run(*base, code=2).stderr
 
 

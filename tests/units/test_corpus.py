@@ -400,31 +400,6 @@ def test_a_shard_ends_at_its_seconds_or_its_count():
     assert [s.index for s in shards] == [0, 1, 2, 3] and plan_shards([], 3) == []
 
 
-@pytest.mark.parametrize("killed", [None, 1, 2, 3])
-def test_a_mended_file_that_moves_where_shards_begin(
-    extractor, recordings, tmp_path, monkeypatch, dies_in, killed
-):
-    """One file was damaged, and its mending moves the borders of the shards; a kill on the way
-    changes nothing."""
-    monkeypatch.setattr(corpus, "SHARD_SECONDS", 2.0)
-    whole, out = tmp_path / "whole", tmp_path / "units"
-    extract(extractor, recordings, whole, size=200)
-    content = (recordings / "2.flac").read_bytes()
-    (recordings / "2.flac").write_bytes(content[:500])
-    extract(extractor, recordings, out, size=200)
-    counts = [
-        [p["recordings"] for p in json.loads((f / "_card.json").read_text())["parts"]]
-        for f in (out, whole)
-    ]
-    assert counts[0] != counts[1][: len(counts[0])]
-    (recordings / "2.flac").write_bytes(content)
-    if killed:
-        with dies_in(corpus, "encode", killed):
-            extract(extractor, recordings, out, size=200)
-    extract(extractor, recordings, out, size=200)
-    assert contents(out) == contents(whole)
-
-
 # ---- several processes
 
 
@@ -444,32 +419,6 @@ def test_shares_of_the_work_give_the_bytes_of_one_run(extractor, recordings, tmp
 def test_a_share_that_is_none_is_refused(text):
     assert parse_shard("2/8") == (2, 8)
     refused(f"--shard {text} is not I/N with I from 1 to N; write it as 2/8", parse_shard, text)
-
-
-@pytest.mark.parametrize(
-    ("lengths", "most"), [((700,) * 12, 5), ((1,) * 40, 2), ((700, 1, 1, 700, 700, 700, 1), 4)]
-)
-def test_shards_of_one_recording_keep_all_threads_busy(lengths, most):
-    """Four workers: long recordings leave no thread idle, and of short ones no more than two shards
-    are in the making."""
-    begun, ended, held = [], [], []
-
-    class Maker:
-        def begin(self, shard, pool, tell):
-            begun.append(shard.index)
-            held.append(len(begun) - len(ended))
-            return [None] * len(shard.recordings)
-
-        def finish(self, shard, results, tell):
-            assert len(results) == len(shard.recordings)
-            ended.append(shard.index)
-            return shard.index
-
-    shards = plan_shards(seconds(*lengths), 10)
-    assert (
-        list(LocalEngine(4)(Maker(), shards, print)) == begun == ended == [s.index for s in shards]
-    )
-    assert max(held) == most
 
 
 # ---- one run at a time, and shares at once

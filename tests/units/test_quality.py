@@ -7,7 +7,6 @@ import json
 import math
 import shutil
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -15,9 +14,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.cli import main
-from speechssl.data.files import read_tiers
-from speechssl.encoders.load import load_encoder
 from speechssl.timing import FrameGrid, RunLength, interval_of_units
 from speechssl.units import picture
 from speechssl.units.fit import fit_units
@@ -43,7 +39,7 @@ from speechssl.units.quality import (
     usage,
 )
 
-from ..files import change_lines, read_lines, refused, write_lines
+from ..files import change_lines, read_lines, refused
 from ..test_metrics import edit_distance
 
 GRID = FrameGrid(16_000, 320, 400)
@@ -170,16 +166,6 @@ def test_stability_is_edits_over_clean_units(clean, seed):
     )
 
 
-def test_the_same_units_are_stable_and_none_are_an_error():
-    assert stability([runs(1, 2, 2)], [runs(1, 2, 2)]) == {
-        "unit_error_rate": 0.0,
-        "frames_changed": 0.0,
-    }
-    for nothing in (lambda: stability([runs()], [runs()]), lambda: usage([runs()], 4)):
-        with pytest.raises(ValueError, match="there are no"):
-            nothing()
-
-
 # ---- alignments as aligners write them: TextGrids long and short, JSONL; gaps, names, and what is
 # wrong with a file
 
@@ -278,37 +264,6 @@ def test_a_textgrid_is_read_as_far_as_it_goes_whatever_it_counts(tmp_path, text,
     assert old in text
     (tmp_path / "a.TextGrid").write_text(text.replace(old, new))
     assert read_alignment(tmp_path / "a.TextGrid") == {"a": PHONES}
-
-
-times = st.floats(-9, 9)
-intervals = st.lists(st.tuples(st.text("ab \"'![]=5\n", max_size=8), times, times), max_size=4)
-
-
-@given(st.lists(st.tuples(st.text('phones "5', max_size=6), intervals), max_size=3), st.booleans())
-def test_what_is_written_as_a_textgrid_is_read(tiers, long):
-    def quoted(text):
-        return '"' + text.replace('"', '""') + '"'
-
-    parts = ['"ooTextFile"', '"TextGrid"', "0 9 <exists>", str(len(tiers))]
-    for name, rows in tiers:
-        parts += [
-            'class = "IntervalTier"' if long else '"IntervalTier"',
-            quoted(name),
-            "0",
-            "9",
-            str(len(rows)),
-        ]
-        for i, (label, start, end) in enumerate(rows, 1):
-            parts += [f"intervals [{i}]:"] * long + [
-                f"xmin = {start!r}" if long else repr(start),
-                repr(end),
-                quoted(label),
-            ]
-    with TemporaryDirectory() as folder:
-        Path(folder, "a.TextGrid").write_text("\n".join(parts), encoding="utf-16")
-        assert read_tiers(Path(folder, "a.TextGrid")) == [
-            (name, [tuple(row) for row in rows]) for name, rows in tiers
-        ]
 
 
 def test_a_folder_is_read_by_the_paths_in_it(tmp_path):
@@ -532,38 +487,6 @@ def test_a_bad_passage_is_set_aside(corpus, hubert_folder, tmp_path, capsys):
     )
 
 
-def test_gaps_of_a_corpus_are_silence_and_bad_phones_are_left_out(corpus, tmp_path, capsys):
-    copy = tmp_path / "corpus"
-    shutil.copytree(corpus, copy)
-    fit(copy, "mfcc", tmp_path / "book.safetensors", clusters=6)
-    manifest = copy / "dev/passages.jsonl"
-    records = read_lines(manifest)
-
-    def pnmi():
-        write_lines(manifest, records)
-        return measured(copy, split="dev", same_text=0, conditions=())["pnmi"]
-
-    whole = pnmi()
-    records[0]["phones"] = records[0]["phones"][:3]
-    assert pnmi() != whole
-    records[0]["phones"] = records[0]["phones"][::-1]
-    assert pnmi() != whole
-    assert f"set aside {records[0]['id']}: " in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_an_encoder_is_inspected_in_another_precision(corpus, hubert_folder, tmp_path):
-    folder, book = str(hubert_folder("layer")), tmp_path / "units.safetensors"
-    fit(corpus, folder, book, **FIT)
-    found = [
-        evaluate(corpus, folder, book, **DEV | {"same_text": 0, "precision": p})
-        for p in (None, "fp32", "int8")
-    ]
-    assert found[0] == found[1] != found[2] and found[0]["K"] == 8
-    assert [one["precision"] for one in found] == ["fp32", "fp32", "int8"]
-    assert load_encoder(folder).hash in (tmp_path / "units.card.json").read_text()
-
-
 # ---- any audio
 
 
@@ -653,59 +576,10 @@ def test_a_list_is_measured_across_speakers_and_groups(folder, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("suffix", "between"), [(".csv", ","), (".csv", "; "), (".tsv", "\t"), (".tsv", ",")]
-)
-def test_why_a_value_of_a_list_is_missing_is_said(suffix, between, folder, tmp_path, capsys):
-    rows = [("r0", "low", "ann", "a"), ("r1", "high", "ann", "a"), ("r2", "low", "bob", "b")]
-    cells = [
-        ("audio", "text", "speaker", "group"),
-        *((f"audio/{name}.flac", *rest) for name, *rest in rows),
-    ]
-    listed, phones = tmp_path / f"list{suffix}", tmp_path / "phones.jsonl"
-    listed.write_text("".join(f"{between.join(row)}\n" for row in cells))
-    # ids are those of a manifest
-    phones.write_text('{"id": "audio/r0", "phones": [["a", 0, 0.1], ["b", 0.1, 0.3]]}\n')
-    typed = [
-        "units",
-        "evaluate",
-        str(listed),
-        "mfcc",
-        str(tmp_path / "book.safetensors"),
-        "--alignment",
-        str(phones),
-    ]
-    assert main([*typed, "--conditions"]) == 0
-    printed, told = capsys.readouterr()
-    assert (
-        "abx_within  nan (no speaker reads a text twice" in printed
-        and ("abx_across  nan") not in printed
-    )
-    assert "pnmi  0." in printed and "2 of 3 recordings have no --alignment" in told
-    assert printed.count("nan (fewer than two speakers have five recordings)") == 2
-    assert (
-        "same-text distance, a: nan (no text is spoken by two"
-    ) in told and "same-text distance, a - b" not in told
-
-
 def test_a_csv_of_recordings_alone_is_a_manifest(folder, tmp_path):
     (tmp_path / "list.csv").write_text("id;audio\none;audio/r0.flac\ntwo;audio/r1.flac\n")
     found = measured(tmp_path / "list.csv", conditions=())
     assert found["K"] == 6 and "same_text" not in found
-
-
-def test_a_recording_that_is_too_short_when_it_is_faster_is_set_aside(folder, tmp_path, capsys):
-    from speechssl.audio import read_audio, write_flac
-
-    write_flac(folder / "short.flac", read_audio(folder / "r0.flac")[:800])
-    fast = ("pink@10", "stretch@2.5")
-    assert [row["recordings"] for row in measured(folder, conditions=fast)["stability"]] == [3, 3]
-    assert (
-        "set aside short: 320 samples are fewer than the 745 that one frame needs"
-    ) in capsys.readouterr().err
-    for path in folder.glob("r*.flac"):
-        path.unlink()
-    assert measured(folder, conditions=fast)["stability"] == []
 
 
 @pytest.mark.parametrize(
@@ -786,7 +660,7 @@ def test_a_picture_is_drawn(folder, tmp_path):
     ("options", "message"),
     [
         ({"conditions": ("babble@5",)}, "needs the speech of other people"),
-        ({"conditions": ("nothing.wav@5",)}, "there is no noise nothing.wav"),
+        ({"conditions": ("nothing.wav@5",)}, "no recordings in nothing.wav"),
         (
             {"conditions": ("stretch@x",)},
             "stretch@x is no time-stretch; write one like stretch@1.2",
@@ -811,27 +685,6 @@ def test_what_cannot_be_measured_here_is_one_sentence(folder, options, message):
 def test_phones_need_a_corpus_and_units_a_codebook(folder):
     refused("need a prepared corpus", evaluate, folder, "phones", None)
     refused("need a codebook", evaluate, folder, "mfcc", None)
-
-
-@pytest.mark.slow
-def test_without_voices_the_same_text_distance_is_left_out_unless_it_is_asked_for(
-    corpus, tmp_path, monkeypatch, capsys
-):
-    from speechssl.errors import MissingExtra
-
-    def none(*_):
-        raise MissingExtra("speech", "synth")
-        yield
-
-    fit(corpus, "mfcc", tmp_path / "book.safetensors", clusters=6)
-    monkeypatch.setattr("speechssl.units.quality.speak_pairs", none)
-    book = tmp_path / "book.safetensors"
-    found = evaluate(corpus, "mfcc", book, split="dev", conditions=())
-    assert "same_text_distance" not in found and found["pnmi"] > 0
-    assert "the same-text distance is left out" in capsys.readouterr().err
-    for encoder, options in (("mfcc", {"same_text": 2}), ("phones", {})):
-        with pytest.raises(MissingExtra):
-            evaluate(corpus, encoder, book, split="dev", **options)
 
 
 # ---- the picture
